@@ -26,7 +26,7 @@ NEEDED = (
     "vicinal/models/bundled/vicinal-photos/probe.npz",
 )
 MISTAKE = "\nnumber: int = create_app().title\n"
-FOLDERS = ("calibration", "indexer", "models", "refine", "service")
+FOLDERS = ("calibration", "indexer", "models", "refine", "service", "training")
 CLIENT_PROGRAM = ROOT / "tests/packaging/client_program.py"
 CLIENT_MISTAKE = (
     '\nnumber: int = Client().search("shop", "a.jpg")\nClient().search("shop", "a.jpg", limits=3)\n'

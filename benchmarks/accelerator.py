@@ -161,7 +161,7 @@ def neighbors(device: str, sizes: Sizes) -> dict[str, Any]:
 def pairs(device: str, sizes: Sizes) -> dict[str, Any]:
     """Pairs a second, and how far their similarities are from those of the processor."""
     from vicinal.indexer.graph.vector_index import import_faiss
-    from vicinal.service.scoring.block_products import block_products, exact_products
+    from vicinal.service.search.block_products import block_products, exact_products
 
     if device != "cpu" and not hasattr(import_faiss(), "StandardGpuResources"):
         raise MissingError("this Faiss is built without GPUs")
@@ -214,8 +214,8 @@ def gallery(device: str, sizes: Sizes) -> dict[str, Any]:
 def refinement(device: str, sizes: Sizes) -> dict[str, Any]:
     """Items a second, by the form of the refiner."""
     torch = _torch(device)
-    from vicinal.refine.training.config import RefinerConfig
-    from vicinal.refine.training.network import ContextRefinerNetwork
+    from vicinal.training.refiner.config import RefinerConfig
+    from vicinal.training.refiner.network import ContextRefinerNetwork
 
     found: dict[str, Any] = {}
     normalize = torch.nn.functional.normalize
@@ -236,7 +236,7 @@ def loss(device: str, sizes: Sizes) -> dict[str, Any]:
     """Milliseconds of recall@k with its gradient, and the memory at its highest."""
     torch = _torch(device)
     from benchmarks.speed.loss_costs import embeddings_of, with_gradient
-    from vicinal.models.losses import RecallAtKLoss
+    from vicinal.training.losses import RecallAtKLoss
 
     embeddings, labels = embeddings_of(sizes.batch, torch.device(device))
     of_batch = RecallAtKLoss().to(device)

@@ -19,8 +19,8 @@ from pydantic.fields import FieldInfo
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
 
 from vicinal.models.configs.file import models_of
-from vicinal.models.datasets.layouts import DatasetConfig
 from vicinal.service.settings import Settings
+from vicinal.training.datasets.layouts import DatasetConfig
 
 __all__ = ["BEGIN", "END", "TABLES", "documented", "settings_table", "training_tables", "with_tables"]
 
@@ -75,7 +75,7 @@ def _setting_default(name: str, field: FieldInfo) -> str:
 
 def training_tables() -> str:
     """Markdown of all tables of a training recipe; it needs torch."""
-    from vicinal.models.training.config import TrainingConfig
+    from vicinal.training.config import TrainingConfig
 
     return "\n\n".join([*_sections(TrainingConfig, "", "The file"), _dataset_table(), _loss_table()])
 
@@ -132,7 +132,7 @@ def _dataset_table() -> str:
 
 
 def _loss_table() -> str:
-    from vicinal.models.losses.registry import available_losses
+    from vicinal.training.losses.registry import available_losses
 
     rows = [f"| `{name}` | {_arguments(name)} |" for name in available_losses()]
     head = ["### Losses and their `arguments`", "", "`tcm` is short for `threshold_consistent_margin`.", ""]
@@ -140,7 +140,7 @@ def _loss_table() -> str:
 
 
 def _arguments(name: str) -> str:
-    from vicinal.models.losses.registry import loss_arguments
+    from vicinal.training.losses.registry import loss_arguments
 
     shown = [
         f"`{key}`" if default is inspect.Parameter.empty else f"`{key} = {_toml(default)}`"

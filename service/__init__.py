@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from vicinal.service.http.app import create_app
-    from vicinal.service.matcher.answers import Answer, Candidate
-    from vicinal.service.matcher.matcher import Matcher
+    from vicinal.service.search.answers import Answer, Candidate
+    from vicinal.service.search.matcher import Matcher
     from vicinal.service.settings import Settings
 
 __all__ = ["Answer", "Candidate", "Matcher", "Settings", "create_app"]
 
 _MODULES = {
-    "Answer": "matcher.answers",
-    "Candidate": "matcher.answers",
-    "Matcher": "matcher.matcher",
+    "Answer": "search.answers",
+    "Candidate": "search.answers",
+    "Matcher": "search.matcher",
     "Settings": "settings",
     "create_app": "http.app",
 }

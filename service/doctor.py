@@ -24,7 +24,7 @@ from vicinal.indexer.reader import GalleryReader
 from vicinal.models.bundle import ModelBundle
 from vicinal.models.embedder import Embedder
 from vicinal.models.errors import install_command
-from vicinal.models.evaluation.probe import drawn_pictures, read_probe
+from vicinal.models.probe import drawn_pictures, read_probe
 from vicinal.models.runtime import offers_cuda
 from vicinal.models.similarity import FloatArray, normalize
 from vicinal.service.problem_types import ERRORS

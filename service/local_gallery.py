@@ -28,11 +28,6 @@ from vicinal.indexer.sources import ANYWHERE, Source, SourceOptions, place_of, s
 from vicinal.models.decoding import ImageSource
 from vicinal.models.embedder import Embedder
 from vicinal.models.progress import OnProgress, no_progress
-from vicinal.models.train_extra import require_train_extra
-from vicinal.service.calibrator.options import CalibrationOptions
-from vicinal.service.calibrator.queries import read_queries
-from vicinal.service.calibrator.record import CalibrationRecord, new_calibration_id
-from vicinal.service.calibrator.visits import visit_column
 from vicinal.service.checked_calls import (
     AtLeastOne,
     Counted,
@@ -42,20 +37,25 @@ from vicinal.service.checked_calls import (
     checked_options,
     require_known,
 )
-from vicinal.service.comparisons.comparison import ComparisonPlan, compare
-from vicinal.service.comparisons.record import Comparison, ComparisonRequest
-from vicinal.service.comparisons.store import put_in_force
 from vicinal.service.errors import RequestError
 from vicinal.service.fitting.photos import LabelledPhotos
 from vicinal.service.fitting.report import FitReport
 from vicinal.service.galleries.bundles import ServedBundles
 from vicinal.service.galleries.uploads import require_images, require_parts, require_space
 from vicinal.service.galleries.versions import activate_version
-from vicinal.service.matcher.answers import Answer
-from vicinal.service.matcher.matcher import Matcher
+from vicinal.service.measuring.comparing.comparison import ComparisonPlan, compare
+from vicinal.service.measuring.comparing.record import Comparison, ComparisonRequest
+from vicinal.service.measuring.comparing.store import put_in_force
+from vicinal.service.measuring.decision import Threshold
+from vicinal.service.measuring.options import CalibrationOptions
+from vicinal.service.measuring.queries import read_queries
+from vicinal.service.measuring.records.record import CalibrationRecord, new_calibration_id
+from vicinal.service.measuring.visits import visit_column
+from vicinal.service.search.answers import Answer
+from vicinal.service.search.matcher import Matcher
 from vicinal.service.settings import Settings
 from vicinal.service.tasks.calibrate import run_calibration
-from vicinal.service.thresholds.decision import Threshold
+from vicinal.training.train_extra import require_train_extra
 
 __all__ = ["LocalGallery", "open_gallery"]
 

@@ -29,7 +29,7 @@ from vicinal.service.errors import RequestError
 from vicinal.service.known_names import check_file, check_variables
 from vicinal.service.observability.logs import LogFormat, LogLevel
 from vicinal.service.redis_link import RedisLink
-from vicinal.service.scoring.pipeline import Pipeline, service_pipeline
+from vicinal.service.search.pipeline import Pipeline, service_pipeline
 
 __all__ = ["SCOPES", "Scope", "Settings", "is_loopback"]
 

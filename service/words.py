@@ -9,10 +9,10 @@ if TYPE_CHECKING:
     from vicinal.indexer.hygiene import Hygiene
     from vicinal.indexer.sources import SourceLook
     from vicinal.models.bundle import ModelBundle, Noun
-    from vicinal.service.calibrator.evidence import Evidence, RateEvidence, VisitEvidence
-    from vicinal.service.calibrator.promise import PromiseCheck
-    from vicinal.service.scoring.pipeline import Pipeline
-    from vicinal.service.thresholds.drift import DriftState
+    from vicinal.service.measuring.drift import DriftState
+    from vicinal.service.measuring.evidence import Evidence, RateEvidence, VisitEvidence
+    from vicinal.service.measuring.records.promise import PromiseCheck
+    from vicinal.service.search.pipeline import Pipeline
 
 __all__ = [
     "RATES",

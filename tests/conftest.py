@@ -35,6 +35,8 @@ for _name in [name for name in os.environ if name.startswith("VICINAL_")]:
 hypothesis.settings.register_profile("untimed", deadline=None)
 hypothesis.settings.load_profile("untimed")
 
+pytest_plugins = ["tests.refiner_fixtures"]
+
 SHARED = Path(__file__).resolve().parents[2] / "shared"
 # A module of tests begins with this where all of them need torch.
 NEEDS_TORCH = re.compile(r'^(torch = )?pytest\.importorskip\("torch"', re.MULTILINE)

@@ -10,7 +10,7 @@ from importlib.util import resolve_name
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-PACKAGES = ("calibration", "models", "refine", "indexer", "service")
+PACKAGES = ("calibration", "models", "refine", "training", "indexer", "service")
 Graph = Mapping[str, set[str]]
 
 

@@ -12,14 +12,14 @@ import pytest
 pytest.importorskip("timm")
 
 from vicinal.models.bundle import ModelBundle, default_bundle_path
-from vicinal.models.card import write_card
-from vicinal.models.datasets.layouts.protocol import ProtocolConfig
 from vicinal.models.demo_catalog import make_catalog, render_view
 from vicinal.models.embedder import Embedder
-from vicinal.models.evaluation.config import RetrievalTest
-from vicinal.models.evaluation.measurement import manifest_metrics
-from vicinal.models.training.config import TrainingConfig
 from vicinal.refine.context_refiner import ContextRefiner
+from vicinal.training.card import write_card
+from vicinal.training.config import TrainingConfig
+from vicinal.training.datasets.layouts.protocol import ProtocolConfig
+from vicinal.training.evaluation.config import RetrievalTest
+from vicinal.training.evaluation.measurement import manifest_metrics
 
 pytestmark = pytest.mark.slow
 

@@ -30,6 +30,7 @@ FOLDERS = (
     "refine",
     "service",
     "tests",
+    "training",
 )
 _LINK = re.compile(r"\]\((?!https?:|#)([^)#]+)")
 _NAMED = re.compile(rf"`((?:{'|'.join(FOLDERS)})/[\w./-]+\.\w+)")

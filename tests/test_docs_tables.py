@@ -68,7 +68,7 @@ def test_a_setting_without_a_description_is_noticed(tables: ModuleType) -> None:
 
 
 def test_every_key_is_in_a_table() -> None:
-    config = pytest.importorskip("vicinal.models.training.config", exc_type=ImportError)
+    config = pytest.importorskip("vicinal.training.config", exc_type=ImportError)
     listed = set(re.findall(r"^\| `([\w.]+)` \|", PAGE, re.MULTILINE))
     assert _paths(config.TrainingConfig) - listed == set()
     assert {"optimizer.schedule.every", "loss.add.N.weight", "backbone.projector.dim"} <= listed
@@ -84,7 +84,7 @@ def test_a_stale_table_is_noticed(tables: ModuleType) -> None:
 def test_the_example_recipe_can_be_loaded(tmp_path: Path) -> None:
     (example,) = re.findall(r"```toml\n(.*?)```", PAGE, re.DOTALL)
     (tmp_path / "recipe.toml").write_text(example, encoding="utf-8")
-    training = pytest.importorskip("vicinal.models.training.config", exc_type=ImportError)
+    training = pytest.importorskip("vicinal.training.config", exc_type=ImportError)
     config = training.TrainingConfig.load(tmp_path / "recipe.toml")
     assert [one.name for one in config.loss.add] == ["tcm"]
 

@@ -19,15 +19,15 @@ from vicinal.indexer.embedding_sources import EmbeddingSource
 from vicinal.indexer.gallery import Gallery
 from vicinal.indexer.jobs.index_job import index_items
 from vicinal.models.bundle import ModelBundle, space_manifest
-from vicinal.models.datasets import list_images
-from vicinal.models.datasets.layouts.protocol import ProtocolConfig
-from vicinal.models.evaluation import average_precisions
 from vicinal.models.similarity import FloatArray
-from vicinal.refine.training.config import RefinerRecipe
-from vicinal.refine.training.embedding_set import EmbeddingSet
-from vicinal.refine.training.recipe import train_refiner
 from vicinal.service.galleries.bundles import ServedBundles
 from vicinal.service.settings import Settings
+from vicinal.training.datasets import list_images
+from vicinal.training.datasets.layouts.protocol import ProtocolConfig
+from vicinal.training.evaluation import average_precisions
+from vicinal.training.refiner.config import RefinerRecipe
+from vicinal.training.refiner.embedding_set import EmbeddingSet
+from vicinal.training.refiner.recipe import train_refiner
 
 pytestmark = pytest.mark.slow
 

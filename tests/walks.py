@@ -25,7 +25,6 @@ from typer.testing import CliRunner
 
 import vicinal
 from tests.conftest import write_tiny_bundle
-from vicinal.service.calibrator.options import CalibrationOptions
 from vicinal.service.cli import app as commands
 from vicinal.service.cli.calibrate import calibrate
 from vicinal.service.cli.options import open_matcher
@@ -34,9 +33,10 @@ from vicinal.service.http.routes.calibrations import start_calibration
 from vicinal.service.http.routes.search import search
 from vicinal.service.http.state import state_of
 from vicinal.service.jobs import JobWorker
+from vicinal.service.measuring.options import CalibrationOptions
+from vicinal.service.measuring.records.store import CalibrationStore
 from vicinal.service.settings import Settings
 from vicinal.service.tasks.calibrate import run_calibration
-from vicinal.service.thresholds.store import CalibrationStore
 
 PACKAGE = Path(vicinal.__file__).parent
 GALLERY = "shoes"

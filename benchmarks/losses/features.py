@@ -10,12 +10,12 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image, ImageOps
 
-from vicinal.models.backbone import BackboneConfig, build_network
-from vicinal.models.datasets.layouts.protocol import ProtocolConfig
-from vicinal.models.datasets.listing import ImageListing, list_images
 from vicinal.models.decoding import decode_image
 from vicinal.models.embedder import Embedder
-from vicinal.models.export.network import export_network
+from vicinal.training.backbones.backbone import BackboneConfig, build_network
+from vicinal.training.datasets.layouts.protocol import ProtocolConfig
+from vicinal.training.datasets.listing import ImageListing, list_images
+from vicinal.training.export.network import export_network
 
 __all__ = ["BACKBONE", "FeatureParts", "Features", "load_features", "view"]
 

@@ -12,9 +12,9 @@ import torch
 import torch.nn.functional as functional
 from torch import Tensor
 
-from vicinal.models.datasets import LabelledImages, load_datasets
-from vicinal.models.datasets.layouts.protocol import ProtocolConfig
 from vicinal.models.preprocessing import Preprocessing
+from vicinal.training.datasets import LabelledImages, load_datasets
+from vicinal.training.datasets.layouts.protocol import ProtocolConfig
 
 __all__ = ["IMAGE_SIZE", "Parts", "augment", "load_parts", "standardize"]
 

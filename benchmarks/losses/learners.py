@@ -20,7 +20,7 @@ from benchmarks.losses.measures import among_themselves, measure_test
 from benchmarks.losses.training import Run, batches, loss_of, optimizer_of, training_images
 from vicinal.calibration import cosine_margin
 from vicinal.models.similarity import normalize
-from vicinal.models.training.multistage import multistage_backward
+from vicinal.training.multistage import multistage_backward
 
 __all__ = ["DIM", "HEAD", "STAGES", "Learner", "measure", "measure_held_out", "train"]
 

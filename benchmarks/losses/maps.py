@@ -8,15 +8,15 @@ from typing import Any
 import numpy as np
 
 from benchmarks.losses.features import FeatureParts, Features
-from vicinal.models.backbone import BackboneConfig, build_network
-from vicinal.models.datasets import list_images, load_labels
-from vicinal.models.datasets.layouts.protocol import ProtocolConfig
 from vicinal.models.preprocessing import Preprocessing
-from vicinal.models.training.checkpoint import identity_of
-from vicinal.models.training.config import AugmentationConfig, TrainingConfig
-from vicinal.models.training.front_maps import make_maps
-from vicinal.models.training.frozen_front import CutNetwork
-from vicinal.models.training.observer import TrainingObserver
+from vicinal.training.backbones.backbone import BackboneConfig, build_network
+from vicinal.training.backbones.front_maps import make_maps
+from vicinal.training.backbones.frozen_front import CutNetwork
+from vicinal.training.checkpoint import identity_of
+from vicinal.training.config import AugmentationConfig, TrainingConfig
+from vicinal.training.datasets import list_images, load_labels
+from vicinal.training.datasets.layouts.protocol import ProtocolConfig
+from vicinal.training.observer import TrainingObserver
 
 __all__ = ["cut_network", "load_maps"]
 

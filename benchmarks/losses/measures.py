@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from benchmarks.losses.images import Parts
 from vicinal.calibration import opis, opis_floor
-from vicinal.models.evaluation import auroc, retrieval_metrics
+from vicinal.training.evaluation import auroc, retrieval_metrics
 
 __all__ = ["Labelled", "among_themselves", "measure_parts", "measure_test", "top_scores"]
 

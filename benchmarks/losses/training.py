@@ -16,11 +16,11 @@ import torch
 from torch import nn
 
 from benchmarks.losses.images import IMAGE_SIZE, Parts, augment, standardize
-from vicinal.models.backbone import BackboneConfig, EmbeddingNetwork
-from vicinal.models.configs.losses import LossConfig
-from vicinal.models.losses import build_loss
-from vicinal.models.samplers import ClassBalancedConfig, GroupConfig, RandomPairsConfig
-from vicinal.models.training.multistage import multistage_backward
+from vicinal.training.backbones.backbone import BackboneConfig, EmbeddingNetwork
+from vicinal.training.loss_config import LossConfig
+from vicinal.training.losses import build_loss
+from vicinal.training.multistage import multistage_backward
+from vicinal.training.samplers import ClassBalancedConfig, GroupConfig, RandomPairsConfig
 
 __all__ = [
     "DIM",

@@ -40,9 +40,9 @@ from vicinal.indexer.graph.neighbor_graph import build_neighbor_graph
 from vicinal.indexer.views.snapshot import Snapshot
 from vicinal.models.similarity import FloatArray
 from vicinal.refine.reranking import dense_contextual_scores
-from vicinal.service.calibrator.calibrator import Calibrator
-from vicinal.service.scoring.pipeline import Pipeline, Rerank, RerankMethod
-from vicinal.service.scoring.scorer import similarity_score
+from vicinal.service.measuring.calibrator import Calibrator
+from vicinal.service.search.pipeline import Pipeline, Rerank, RerankMethod
+from vicinal.service.search.scorer import similarity_score
 
 FAR = 0.001
 PER_LABEL, SPREAD = 10, 1.5

@@ -24,13 +24,13 @@ from PIL import Image
 from torch.utils.data import DataLoader, Dataset
 
 from benchmarks.common.record import save_result
-from vicinal.models.backbone import BackboneConfig, build_network
 from vicinal.models.bundle import BACKBONE_FILE, ModelBundle
 from vicinal.models.embedder import Embedder
-from vicinal.models.export.forms import write_form
-from vicinal.models.export.network import export_network
-from vicinal.models.export.sample import drawn_sample
 from vicinal.models.runtime import open_session
+from vicinal.training.backbones.backbone import BackboneConfig, build_network
+from vicinal.training.export.forms import write_form
+from vicinal.training.export.network import export_network
+from vicinal.training.export.sample import drawn_sample
 
 SIDE, BATCH = 224, 32
 NETWORKS = {

@@ -19,8 +19,8 @@ from vicinal.indexer.graph.neighbor_graph import N_NEIGHBORS, NeighborGraph
 from vicinal.indexer.graph.vector_index import shared_out
 from vicinal.indexer.reader import GalleryReader
 from vicinal.models.similarity import FloatArray, exact_similarities
-from vicinal.service.scoring.pipeline import Pipeline, Refine, Rerank
-from vicinal.service.scoring.scorer import Scorer
+from vicinal.service.search.pipeline import Pipeline, Refine, Rerank
+from vicinal.service.search.scorer import Scorer
 
 __all__ = ["ENGINES", "Engine"]
 

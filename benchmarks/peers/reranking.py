@@ -21,8 +21,8 @@ from vicinal.indexer.gallery import Gallery
 from vicinal.indexer.reader import GalleryReader
 from vicinal.models.similarity import FloatArray
 from vicinal.refine.reranking import dense_contextual_scores
-from vicinal.service.scoring.pipeline import Pipeline, Refine, Rerank
-from vicinal.service.scoring.scorer import Scorer
+from vicinal.service.search.pipeline import Pipeline, Refine, Rerank
+from vicinal.service.search.scorer import Scorer
 
 K1, K2, WEIGHT = 20, 6, 0.3
 

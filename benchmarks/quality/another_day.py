@@ -7,7 +7,7 @@ the official test half, another visit to the shop; of the dogs pictures that are
 gallery by thumbnails that correlate above 0.8. The bundled model has learned from the groceries' training
 part; `--bundle` names another.
 
-What is far above a label's typical pair was chosen here: `_FAR_ABOVE` of `service.calibrator.visits`. The
+What is far above a label's typical pair was chosen here: `_FAR_ABOVE` of `service.measuring.visits`. The
 share of galleries whose FNIR lies in the range, and the mean of both ends, are printed for several values.
 """
 
@@ -28,13 +28,13 @@ from vicinal.indexer.graph.neighbor_graph import build_neighbor_graph
 from vicinal.indexer.hygiene import correlations
 from vicinal.indexer.views.snapshot import Snapshot, SnapshotRows, write_snapshot
 from vicinal.models.bundle import ModelBundle, default_bundle_path
-from vicinal.models.datasets.layouts.protocol import ProtocolConfig
 from vicinal.models.embedder import Embedder
-from vicinal.service.calibrator import visits
-from vicinal.service.calibrator.calibrator import Calibrator
-from vicinal.service.calibrator.record import promised_range
-from vicinal.service.scoring.pipeline import Pipeline, Rerank
-from vicinal.service.scoring.scorer import Scorer
+from vicinal.service.measuring import visits
+from vicinal.service.measuring.calibrator import Calibrator
+from vicinal.service.measuring.records.record import promised_range
+from vicinal.service.search.pipeline import Pipeline, Rerank
+from vicinal.service.search.scorer import Scorer
+from vicinal.training.datasets.layouts.protocol import ProtocolConfig
 
 TRIED = (1.0, 1.25, 1.5, 2.0)
 _OFF = Pipeline(rerank=Rerank(method="off"))

@@ -22,10 +22,10 @@ from vicinal.indexer.sources import read_source
 from vicinal.indexer.views.view import GalleryView
 from vicinal.models.bundle import ModelBundle, default_bundle_path
 from vicinal.models.embedder import Embedder
-from vicinal.service.calibrator.queries import LabelledQueries
-from vicinal.service.calibrator.trials import Impostors, TrialScoring
-from vicinal.service.scoring.pipeline import Pipeline, Rerank
-from vicinal.service.scoring.scorer import Scorer
+from vicinal.service.measuring.queries import LabelledQueries
+from vicinal.service.measuring.trials import Impostors, TrialScoring
+from vicinal.service.search.pipeline import Pipeline, Rerank
+from vicinal.service.search.scorer import Scorer
 
 FPIR, SHARE, N_DRAWS = 0.2, 0.1, 100
 

@@ -27,11 +27,11 @@ from vicinal.calibration.rates.paired_bootstrap import LabelDraws, Searches, mea
 from vicinal.indexer.gallery import Gallery
 from vicinal.models.bundle import ModelBundle, default_bundle_path
 from vicinal.models.embedder import Embedder
-from vicinal.service.calibrator.calibrator import Calibrator
-from vicinal.service.calibrator.group_trials import GroupMeasurement, group_forms, measure_groups
-from vicinal.service.calibrator.queries import read_queries
-from vicinal.service.matcher.matcher import Matcher
-from vicinal.service.scoring.pipeline import Group, choose_pipeline
+from vicinal.service.measuring.calibrator import Calibrator
+from vicinal.service.measuring.group_trials import GroupMeasurement, group_forms, measure_groups
+from vicinal.service.measuring.queries import read_queries
+from vicinal.service.search.matcher import Matcher
+from vicinal.service.search.pipeline import Group, choose_pipeline
 
 
 def measure_part(root: Path, split: str, folder: Path, embedder: Embedder, options: argparse.Namespace):

@@ -20,11 +20,11 @@ import numpy as np
 from benchmarks.common.record import save_result
 from benchmarks.losses.images import load_parts
 from vicinal.indexer.graph.neighbor_graph import NeighborGraph, build_neighbor_graph
-from vicinal.models.datasets import LabelledImages
-from vicinal.models.evaluation import auroc
 from vicinal.models.similarity import FloatArray, exact_similarities, normalize
 from vicinal.refine.k_reciprocal import ItemLists, ReciprocalGraph, k_reciprocal_scores, reciprocal_encodings
 from vicinal.refine.reranking import contextual_scores, kth_similarities
+from vicinal.training.datasets import LabelledImages
+from vicinal.training.evaluation import auroc
 
 FPIR = 0.05
 N_CANDIDATES = 100

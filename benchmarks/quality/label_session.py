@@ -29,7 +29,7 @@ from vicinal.service.labelling.questions import (
     posterior,
     progress,
 )
-from vicinal.service.scoring.scorer import Scorer
+from vicinal.service.search.scorer import Scorer
 from vicinal.service.settings import Settings
 
 SETS = ("grocery", "dogfacenet")

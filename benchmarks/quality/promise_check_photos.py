@@ -34,15 +34,15 @@ from benchmarks.quality.protocol_data import coarse_labels
 from vicinal.calibration import LabelCounts, Target, check_promise
 from vicinal.indexer.views.snapshot import Snapshot
 from vicinal.models.bundle import ModelBundle, default_bundle_path
-from vicinal.models.datasets.layouts.protocol import ProtocolConfig
 from vicinal.models.embedder import Embedder
-from vicinal.service.calibrator.calibrator import Calibrator
-from vicinal.service.calibrator.promise import ERROR_RATE, check_calibration
-from vicinal.service.calibrator.queries import LabelledQueries
-from vicinal.service.calibrator.record import CalibrationRecord, promised_range
-from vicinal.service.calibrator.visits import Visits
-from vicinal.service.scoring.pipeline import Pipeline
-from vicinal.service.scoring.scorer import Scorer
+from vicinal.service.measuring.calibrator import Calibrator
+from vicinal.service.measuring.queries import LabelledQueries
+from vicinal.service.measuring.records.promise import ERROR_RATE, check_calibration
+from vicinal.service.measuring.records.record import CalibrationRecord, promised_range
+from vicinal.service.measuring.visits import Visits
+from vicinal.service.search.pipeline import Pipeline
+from vicinal.service.search.scorer import Scorer
+from vicinal.training.datasets.layouts.protocol import ProtocolConfig
 
 RATES = ("fnir", "fpir")
 LATER = (5, 15, 40)

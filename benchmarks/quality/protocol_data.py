@@ -6,7 +6,7 @@ import csv
 from dataclasses import dataclass
 from pathlib import Path
 
-from vicinal.models.datasets.layouts.protocol import ProtocolConfig
+from vicinal.training.datasets.layouts.protocol import ProtocolConfig
 
 __all__ = ["Part", "coarse_labels", "extract_part"]
 

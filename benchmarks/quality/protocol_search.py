@@ -28,8 +28,8 @@ from benchmarks.common.record import percentiles, save_result
 from benchmarks.quality.protocol_data import Part, extract_part
 from vicinal.calibration import LabelCounts, rate_interval
 from vicinal.models.bundle import ModelBundle, default_bundle_path
-from vicinal.service.calibrator.record import CalibrationRecord, promised_range
 from vicinal.service.http.serving.server import serving
+from vicinal.service.measuring.records.record import CalibrationRecord, promised_range
 from vicinal.service.settings import Settings
 
 RERANK = ("off", "contextual")

@@ -20,9 +20,9 @@ from vicinal.indexer.jobs.index_job import index_items
 from vicinal.indexer.sources import read_source
 from vicinal.models.bundle import ModelBundle, default_bundle_path
 from vicinal.models.embedder import Embedder
-from vicinal.service.calibrator.calibrator import Calibrator
-from vicinal.service.calibrator.queries import LabelledQueries
-from vicinal.service.scoring.pipeline import Pipeline, Rerank
+from vicinal.service.measuring.calibrator import Calibrator
+from vicinal.service.measuring.queries import LabelledQueries
+from vicinal.service.search.pipeline import Pipeline, Rerank
 
 TARGET = Target(rate="fpir", value=0.05)
 SETTINGS = [Rerank(method="off")] + [

@@ -36,12 +36,12 @@ from vicinal.models.bundle import ModelBundle, sha256_of
 from vicinal.models.runtime import open_session
 from vicinal.models.similarity import FloatArray
 from vicinal.refine.context_refiner import ContextRefiner
-from vicinal.refine.training.config import RefinerConfig
-from vicinal.refine.training.export import export_refiner
-from vicinal.refine.training.network import ContextRefinerNetwork
-from vicinal.service.scoring.opened_refiner import open_refiner
-from vicinal.service.scoring.pipeline import Pipeline, Refine
-from vicinal.service.scoring.scorer import Scorer
+from vicinal.service.search.opened_refiner import open_refiner
+from vicinal.service.search.pipeline import Pipeline, Refine
+from vicinal.service.search.scorer import Scorer
+from vicinal.training.refiner.config import RefinerConfig
+from vicinal.training.refiner.export import export_refiner
+from vicinal.training.refiner.network import ContextRefinerNetwork
 
 __all__: list[str] = []
 

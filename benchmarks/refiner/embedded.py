@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from benchmarks.losses.measures import Labelled
 from benchmarks.refiner.searches import Embeddings, Labels, Search, deal, search_of
-from vicinal.refine.training.embedding_set import EmbeddingSet
+from vicinal.training.refiner.embedding_set import EmbeddingSet
 
 __all__ = ["N_FOLDS", "Base", "Embedded", "Trained", "Wanted", "in_one_space", "prepare"]
 

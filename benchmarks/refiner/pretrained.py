@@ -15,9 +15,9 @@ from benchmarks.losses.runs import run_of
 from benchmarks.losses.training import Run
 from benchmarks.refiner.embedded import N_FOLDS, Base, Embedded, Trained, Wanted, in_one_space, prepare
 from benchmarks.refiner.searches import Embeddings
-from vicinal.models.backbone import classifier_of
-from vicinal.models.projection import from_classifier
 from vicinal.models.similarity import normalize
+from vicinal.training.backbones.backbone import classifier_of
+from vicinal.training.backbones.projection import from_classifier
 
 __all__ = ["PRETRAINED_BASES", "ClassifierBase", "FeatureBase", "HeadBase", "features_of"]
 

@@ -58,10 +58,10 @@ from benchmarks.refiner.searches import (
 from benchmarks.refiner.tasks import STUDIES, Task
 from vicinal.models.similarity import normalize
 from vicinal.refine.context_refiner import Neighbors
-from vicinal.refine.training.config import RefinerRecipe
-from vicinal.refine.training.embedding_set import EmbeddingSet
-from vicinal.refine.training.network import ContextRefinerNetwork
-from vicinal.refine.training.trainer import RefinerTrainer, refine_with
+from vicinal.training.refiner.config import RefinerRecipe
+from vicinal.training.refiner.embedding_set import EmbeddingSet
+from vicinal.training.refiner.network import ContextRefinerNetwork
+from vicinal.training.refiner.trainer import RefinerTrainer, refine_with
 
 __all__: list[str] = []
 

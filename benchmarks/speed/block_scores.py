@@ -2,7 +2,7 @@
 
     python -m benchmarks.speed.block_scores --items 10000 50000
 
-They are float64 products, block by block (`service/scoring/block_products.py`). The galleries are those of
+They are float64 products, block by block (`service/search/block_products.py`). The galleries are those of
 `calibration_memory`, without and with re-ranking.
 """
 
@@ -21,11 +21,11 @@ from vicinal.calibration import Target
 from vicinal.indexer.graph.neighbor_graph import build_neighbor_graph
 from vicinal.indexer.views.snapshot import Snapshot
 from vicinal.models.similarity import FloatArray
-from vicinal.service.calibrator import trials
-from vicinal.service.calibrator.calibrator import Calibrator
-from vicinal.service.calibrator.queries import LabelledQueries
-from vicinal.service.scoring.block_products import exact_products
-from vicinal.service.scoring.pipeline import Pipeline, Rerank
+from vicinal.service.measuring import trials
+from vicinal.service.measuring.calibrator import Calibrator
+from vicinal.service.measuring.queries import LabelledQueries
+from vicinal.service.search.block_products import exact_products
+from vicinal.service.search.pipeline import Pipeline, Rerank
 
 _PER_LABEL = 10
 

@@ -23,9 +23,9 @@ from vicinal.indexer.graph.neighbor_graph import N_NEIGHBORS, NeighborGraph
 from vicinal.indexer.graph.vector_index import import_faiss
 from vicinal.indexer.views.snapshot import Snapshot, SnapshotRows, write_snapshot
 from vicinal.models.similarity import exact_similarities
-from vicinal.service.calibrator.calibrator import Calibrator
-from vicinal.service.calibrator.queries import LabelledQueries
-from vicinal.service.scoring.pipeline import Pipeline
+from vicinal.service.measuring.calibrator import Calibrator
+from vicinal.service.measuring.queries import LabelledQueries
+from vicinal.service.search.pipeline import Pipeline
 
 TARGETS = ("far=0.001",)
 

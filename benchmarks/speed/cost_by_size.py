@@ -45,10 +45,10 @@ from vicinal.indexer.views.refined_snapshot import write_refined
 from vicinal.models.bundle import ModelBundle, default_bundle_path, space_manifest
 from vicinal.models.similarity import FloatArray, normalize
 from vicinal.refine.context_refiner import ContextRefiner
-from vicinal.service.calibrator.calibrator import Calibrator
-from vicinal.service.scoring.opened_refiner import open_refiner
-from vicinal.service.scoring.pipeline import Pipeline, Refine, Rerank
-from vicinal.service.scoring.scorer import N_DECIDED_CANDIDATES, Scorer
+from vicinal.service.measuring.calibrator import Calibrator
+from vicinal.service.search.opened_refiner import open_refiner
+from vicinal.service.search.pipeline import Pipeline, Refine, Rerank
+from vicinal.service.search.scorer import N_DECIDED_CANDIDATES, Scorer
 from vicinal.service.settings import Settings
 
 SIZES = (1_000, 10_000, 100_000, 1_000_000)

@@ -14,9 +14,9 @@ import numpy as np
 from benchmarks.common.large_gallery import LargeGallery, items_and_queries, large_gallery
 from benchmarks.common.record import percentiles, save_result
 from vicinal.models.embedder import Embedder
-from vicinal.service.matcher.matcher import Matcher
-from vicinal.service.scoring.group_scores import FEATURES
-from vicinal.service.scoring.pipeline import Group
+from vicinal.service.search.group_scores import FEATURES
+from vicinal.service.search.matcher import Matcher
+from vicinal.service.search.pipeline import Group
 
 FORMS = {
     "max": Group(by="label"),

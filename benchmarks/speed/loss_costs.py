@@ -25,10 +25,10 @@ from torch import Tensor, nn
 
 from benchmarks.common.cost_meters import Peak, in_fresh_process, interleaved, peak_of
 from benchmarks.common.record import save_result
-from vicinal.models.backbone import BackboneConfig, EmbeddingNetwork, build_network
-from vicinal.models.configs.losses import LossConfig
-from vicinal.models.losses import ContextualLoss, Loss, RecallAtKLoss, build_loss
-from vicinal.models.training.multistage import multistage_backward
+from vicinal.training.backbones.backbone import BackboneConfig, EmbeddingNetwork, build_network
+from vicinal.training.loss_config import LossConfig
+from vicinal.training.losses import ContextualLoss, Loss, RecallAtKLoss, build_loss
+from vicinal.training.multistage import multistage_backward
 
 __all__: list[str] = []
 

@@ -22,15 +22,15 @@ import onnxruntime as ort
 import torch
 
 from benchmarks.common.record import save_result
-from vicinal.models.backbone import BackboneConfig, build_network, classifier_of
 from vicinal.models.bundle import BACKBONE_FILE, ModelBundle
 from vicinal.models.embedder import Embedder
-from vicinal.models.export.forms import PRECISIONS, write_form
-from vicinal.models.export.network import export_network
-from vicinal.models.export.sample import drawn_sample
-from vicinal.models.projection import from_classifier
 from vicinal.models.runtime import open_session
 from vicinal.models.similarity import FloatArray
+from vicinal.training.backbones.backbone import BackboneConfig, build_network, classifier_of
+from vicinal.training.backbones.projection import from_classifier
+from vicinal.training.export.forms import PRECISIONS, write_form
+from vicinal.training.export.network import export_network
+from vicinal.training.export.sample import drawn_sample
 
 SIDE = 224
 BATCHES = (16, 1)

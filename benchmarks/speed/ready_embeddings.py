@@ -30,7 +30,7 @@ from vicinal.indexer.views.snapshot import Snapshot
 from vicinal.models.bundle import ModelBundle, space_manifest
 from vicinal.models.embedder import SpaceEmbedder
 from vicinal.models.similarity import FloatArray
-from vicinal.service.scoring.scorer import N_DECIDED_CANDIDATES
+from vicinal.service.search.scorer import N_DECIDED_CANDIDATES
 
 SPACE = "made-up"
 _BLOCK = 50_000

@@ -28,7 +28,7 @@ from vicinal.service.cli.options import (
 from vicinal.service.cli.promise import print_promise
 
 if TYPE_CHECKING:
-    from vicinal.service.calibrator.queries import QueryReading
+    from vicinal.service.measuring.queries import QueryReading
 
 __all__ = ["calibrate"]
 
@@ -119,10 +119,10 @@ def calibrate(
 ) -> None:
     """Find the one threshold that holds a stated target on this gallery, and what it lets expect."""
     from vicinal.indexer.sources import ANYWHERE, SourceOptions, place_of
-    from vicinal.service.calibrator.coarse_labels import read_coarse_labels
-    from vicinal.service.calibrator.options import CalibrationOptions
-    from vicinal.service.calibrator.queries import read_queries
-    from vicinal.service.calibrator.visits import visit_column
+    from vicinal.service.measuring.coarse_labels import read_coarse_labels
+    from vicinal.service.measuring.options import CalibrationOptions
+    from vicinal.service.measuring.queries import read_queries
+    from vicinal.service.measuring.visits import visit_column
     from vicinal.service.tasks.calibrate import objection_in, run_calibration
 
     options = CalibrationOptions(

@@ -38,11 +38,11 @@ from vicinal.service.words import (
 
 if TYPE_CHECKING:
     from vicinal.models.bundle import Noun
-    from vicinal.service.calibrator.options import PipelineChoice
-    from vicinal.service.calibrator.promise import PromiseCheck
-    from vicinal.service.calibrator.record import CalibrationRecord
-    from vicinal.service.matcher.matcher import Matcher
-    from vicinal.service.thresholds.dry_run import DryRunResult, TriedThreshold
+    from vicinal.service.measuring.dry_run import DryRunResult, TriedThreshold
+    from vicinal.service.measuring.options import PipelineChoice
+    from vicinal.service.measuring.records.promise import PromiseCheck
+    from vicinal.service.measuring.records.record import CalibrationRecord
+    from vicinal.service.search.matcher import Matcher
 
 __all__ = ["app"]
 
@@ -67,8 +67,8 @@ def list_all(
     json_output: JsonOption = False,
 ) -> None:
     """Calibrations of a gallery, newest first; * marks those in force."""
+    from vicinal.service.measuring.decision import measuring_command
     from vicinal.service.reports.report import describe_history
-    from vicinal.service.thresholds.decision import measuring_command
 
     found = open_matcher(gallery, data_dir=data_dir, bundle=bundle)
     history = describe_history(found)
@@ -126,9 +126,9 @@ def report(
     json_output: JsonOption = False,
 ) -> None:
     """All that is known of one calibration, as a page that needs no network."""
+    from vicinal.service.measuring.drift import read_drift
     from vicinal.service.reports.page import render_report
     from vicinal.service.reports.report import report_record
-    from vicinal.service.thresholds.drift import read_drift
 
     matcher = open_matcher(gallery, data_dir=data_dir, bundle=bundle)
     record = matcher.calibrations.find(calibration)
@@ -212,8 +212,8 @@ def try_threshold(
     json_output: JsonOption = False,
 ) -> None:
     """Try a threshold beside the one in force, on stored scores; nothing is changed."""
+    from vicinal.service.measuring.dry_run import dry_run
     from vicinal.service.tasks.calibrate import chosen_pipeline
-    from vicinal.service.thresholds.dry_run import dry_run
 
     matcher = open_matcher(gallery, data_dir=data_dir, bundle=bundle)
     pipeline = chosen_pipeline(matcher, _choice(refine, rerank, group_by))
@@ -260,7 +260,7 @@ def check(
     Exit status: 0 if the promise holds or it cannot be told yet, 1 if it is broken, 2 after an error.
     """
     from vicinal.indexer.sources import ANYWHERE, SourceOptions, place_of
-    from vicinal.service.calibrator.queries import read_queries
+    from vicinal.service.measuring.queries import read_queries
     from vicinal.service.tasks.check import record_in_force, require_checkable, run_check
 
     matcher = open_matcher(gallery, data_dir=data_dir, bundle=bundle)
@@ -321,8 +321,8 @@ def drift(
     json_output: JsonOption = False,
 ) -> None:
     """Whether searches still look like the queries of the calibration in force, as servers have written."""
+    from vicinal.service.measuring.drift import read_drift
     from vicinal.service.tasks.calibrate import chosen_pipeline
-    from vicinal.service.thresholds.drift import read_drift
 
     matcher = open_matcher(gallery, data_dir=data_dir, bundle=bundle)
     pipeline = chosen_pipeline(matcher, _choice(refine, rerank, group_by))
@@ -337,14 +337,14 @@ def drift(
 
 
 def _choice(refine: RefineChoice, rerank: RerankChoice, group_by: str) -> PipelineChoice:
-    from vicinal.service.calibrator.options import PipelineChoice
+    from vicinal.service.measuring.options import PipelineChoice
 
     return PipelineChoice(refine=refine, rerank=rerank, group_by=group_by)
 
 
 def _tried(text: str) -> TriedThreshold:
-    from vicinal.service.thresholds.decision import require_score
-    from vicinal.service.thresholds.dry_run import TriedThreshold
+    from vicinal.service.measuring.decision import require_score
+    from vicinal.service.measuring.dry_run import TriedThreshold
 
     if "=" in text:
         return TriedThreshold(target=text)

@@ -28,8 +28,8 @@ from vicinal.service.words import number_of, percent, rate_name, span
 
 if TYPE_CHECKING:
     from vicinal.indexer.gallery import Gallery
-    from vicinal.service.comparisons.record import Comparison, FigureName, Flips, Variant
     from vicinal.service.galleries.bundles import ServedBundles
+    from vicinal.service.measuring.comparing.record import Comparison, FigureName, Flips, Variant
     from vicinal.service.settings import Settings
 
 __all__ = ["compare", "use"]
@@ -93,11 +93,11 @@ def compare(
 ) -> None:
     """Try versions and pipelines on the same queries, each with its own threshold, and recommend one."""
     from vicinal.indexer.sources import ANYWHERE, SourceOptions
-    from vicinal.service.calibrator.record import new_calibration_id
-    from vicinal.service.comparisons.comparison import ComparisonPlan
-    from vicinal.service.comparisons.comparison import compare as compare_variants
-    from vicinal.service.comparisons.record import ComparisonRequest
-    from vicinal.service.comparisons.store import put_in_force
+    from vicinal.service.measuring.comparing.comparison import ComparisonPlan
+    from vicinal.service.measuring.comparing.comparison import compare as compare_variants
+    from vicinal.service.measuring.comparing.record import ComparisonRequest
+    from vicinal.service.measuring.comparing.store import put_in_force
+    from vicinal.service.measuring.records.record import new_calibration_id
 
     columns = path_column, label_column, id_column, embedding_column
     opened, bundles = _open(gallery, load_settings(data_dir=data_dir, bundle=bundle))
@@ -144,7 +144,7 @@ def use(
     json_output: JsonOption = False,
 ) -> None:
     """Use a compared variant and its threshold from the next search on; without an id, say what is used."""
-    from vicinal.service.comparisons.store import ComparisonStore, put_in_force
+    from vicinal.service.measuring.comparing.store import ComparisonStore, put_in_force
 
     if reset and comparison is not None:
         raise RequestError("name a comparison or --reset, not both")
@@ -185,7 +185,7 @@ def _open(gallery: str, settings: Settings) -> tuple[Gallery, ServedBundles]:
 
 
 def _print(made: Comparison, use_it: str) -> None:
-    from vicinal.service.comparisons.record import Sample
+    from vicinal.service.measuring.comparing.record import Sample
 
     names = [name for name in _COLUMNS if any(name in one.figures for one in made.variants)]
     samples = [sample for sample in get_args(Sample) if any(sample in one.flips for one in made.variants)]

@@ -55,9 +55,9 @@ def duplicates(
 ) -> None:
     """Find copies: the same files, and resized, recompressed, cropped, turned or mirrored ones."""
     from vicinal.indexer.reader import GalleryReader
-    from vicinal.service.calibrator.record import new_calibration_id
     from vicinal.service.duplicates.finding import find_duplicates
     from vicinal.service.duplicates.record import DuplicateOptions
+    from vicinal.service.measuring.records.record import new_calibration_id
     from vicinal.service.reports.duplicates import render_duplicates
 
     if paths and delete_list is None:

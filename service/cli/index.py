@@ -270,7 +270,7 @@ def _told_what_to_do(gallery: str) -> Iterator[None]:
 
 
 def _print_searches(gallery: Gallery, served: ServedBundle) -> None:
-    from vicinal.service.scoring.pipeline import ActivePipelineFile
+    from vicinal.service.search.pipeline import ActivePipelineFile
 
     active = ActivePipelineFile(gallery.calibrations_path).resolve(served.pipeline, served.bundle)
     say(f"Searches: {search_words(active.pipeline, served.bundle)}")

@@ -10,8 +10,8 @@ from vicinal.service.cli.console import say
 
 if TYPE_CHECKING:
     from vicinal.models.bundle import BundleManifest
-    from vicinal.service.calibrator.promise import PromiseCheck
-    from vicinal.service.calibrator.record import CalibrationRecord
+    from vicinal.service.measuring.records.promise import PromiseCheck
+    from vicinal.service.measuring.records.record import CalibrationRecord
 
 __all__ = ["print_promise"]
 

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-    from vicinal.service.matcher.answers import Answer, FoundGroup
-    from vicinal.service.matcher.explanation import ExplainedRefinement
+    from vicinal.service.search.answers import Answer, FoundGroup
+    from vicinal.service.search.explanation import ExplainedRefinement
 
 __all__ = ["explain", "search"]
 
@@ -58,7 +58,7 @@ def search(
     json_output: JsonOption = False,
 ) -> None:
     """Find the matches of an image, an embedding or an item, or learn that there is none."""
-    from vicinal.service.thresholds.decision import measuring_command
+    from vicinal.service.measuring.decision import measuring_command
 
     matcher = open_matcher(gallery, data_dir=data_dir, bundle=bundle)
     is_array = query is not None and query.suffix.lower() == ".npy"

@@ -19,26 +19,26 @@ import numpy.typing as npt
 import torch
 
 from vicinal.models.bundle import ModelBundle, read_fingerprint
-from vicinal.models.card import write_card, write_notice
 from vicinal.models.configs.file import checked, read_toml
-from vicinal.models.datasets import list_images
-from vicinal.models.datasets.layouts.demo_catalog import DemoCatalogConfig
-from vicinal.models.evaluation.probe import write_probe
-from vicinal.models.export.choice import give_form
-from vicinal.models.export.network import export_network
-from vicinal.models.export.sample import Sample
-from vicinal.models.training.checkpoint import CHECKPOINT_FILE
-from vicinal.models.training.config import TrainingConfig
-from vicinal.models.training.front_maps import discard_maps
-from vicinal.models.training.observer import StepProgress, TrainingObserver
-from vicinal.models.training.recipe import RUN_FILES, bundle_fields
-from vicinal.models.training.trainer import Trainer, TrainingResult
-from vicinal.models.weights import PACKAGED_WEIGHTS
+from vicinal.models.probe import write_probe
 from vicinal.service.errors import RequestError
 from vicinal.service.fitting.photos import LabelledPhotos, Split
 from vicinal.service.fitting.plan import FitPlan, FitSpeed, plan_fit
 from vicinal.service.fitting.report import FitReport
 from vicinal.service.fitting.trial import FitTrial, carry_refiner, search_held_out
+from vicinal.training.backbones.front_maps import discard_maps
+from vicinal.training.backbones.weights import PACKAGED_WEIGHTS
+from vicinal.training.card import write_card, write_notice
+from vicinal.training.checkpoint import CHECKPOINT_FILE
+from vicinal.training.config import TrainingConfig
+from vicinal.training.datasets import list_images
+from vicinal.training.datasets.layouts.demo_catalog import DemoCatalogConfig
+from vicinal.training.export.choice import give_form
+from vicinal.training.export.network import export_network
+from vicinal.training.export.sample import Sample
+from vicinal.training.observer import StepProgress, TrainingObserver
+from vicinal.training.recipe import RUN_FILES, bundle_fields
+from vicinal.training.trainer import Trainer, TrainingResult
 
 __all__ = ["FitProgress", "Fitting", "Start"]
 

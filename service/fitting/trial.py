@@ -12,17 +12,17 @@ from pydantic import BaseModel, ConfigDict
 
 from vicinal.calibration.rates.paired_bootstrap import LabelDraws, Searches
 from vicinal.models.bundle import ModelBundle, Precision
-from vicinal.models.datasets.listing import ImageListing
 from vicinal.models.embedder import Embedder
-from vicinal.models.export.sample import Sample
 from vicinal.models.refiner_manifest import REFINER_FILE, REFINER_WEIGHTS_FILE
 from vicinal.refine.context_refiner import ContextRefiner
-from vicinal.refine.training.config import ValidationConfig
-from vicinal.refine.training.cross_fitting import PresentLine
-from vicinal.refine.training.embedding_set import EmbeddingSet
-from vicinal.refine.training.gain import PairedDifference, measure_gain
-from vicinal.refine.training.validation import SIDES, Line, Outcomes, Validation, choose_sides, verdict_of
 from vicinal.service.fitting.report import HeldOutFigures, Interval
+from vicinal.training.datasets.listing import ImageListing
+from vicinal.training.export.sample import Sample
+from vicinal.training.refiner.config import ValidationConfig
+from vicinal.training.refiner.cross_fitting import PresentLine
+from vicinal.training.refiner.embedding_set import EmbeddingSet
+from vicinal.training.refiner.gain import PairedDifference, measure_gain
+from vicinal.training.refiner.validation import SIDES, Line, Outcomes, Validation, choose_sides, verdict_of
 
 __all__ = ["FitTrial", "carry_refiner", "search_held_out"]
 

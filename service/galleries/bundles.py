@@ -32,11 +32,11 @@ from vicinal.models.errors import BundleError
 from vicinal.refine.context_refiner import ContextRefiner
 from vicinal.refine.errors import RefineError
 from vicinal.service.errors import RequestError
-from vicinal.service.matcher.matcher import Matcher
-from vicinal.service.matcher.query_embedder import CachingEmbedder, lookup_counter
 from vicinal.service.redis_link import RedisLink
-from vicinal.service.scoring.opened_refiner import refinement_plan
-from vicinal.service.scoring.pipeline import Pipeline
+from vicinal.service.search.matcher import Matcher
+from vicinal.service.search.opened_refiner import refinement_plan
+from vicinal.service.search.pipeline import Pipeline
+from vicinal.service.search.query_embedder import CachingEmbedder, lookup_counter
 from vicinal.service.settings import Settings
 
 __all__ = ["ServedBundle", "ServedBundles"]

@@ -1,7 +1,7 @@
 """Search counts: what the searches of a gallery look like since its calibration was put in force.
 
 Each process counts for itself, in memory, and writes its counts now and then beside the calibrations
-(`service.thresholds.drift`), so that a restarted process goes on where it was:
+(`service.measuring.drift`), so that a restarted process goes on where it was:
 
     <data_dir>/replicas/<replica>.lock     held while a process of that number runs
 
@@ -28,12 +28,9 @@ from prometheus_client.core import GaugeMetricFamily
 from vicinal.calibration import TopScoreCounts
 from vicinal.indexer.errors import GalleryBusyError
 from vicinal.indexer.storage.files import file_lock, write_sealed
-from vicinal.service.calibrator.record import CalibrationRecord
 from vicinal.service.errors import CalibrationRecordError
-from vicinal.service.matcher.answers import Answer
-from vicinal.service.matcher.matcher import Matcher
-from vicinal.service.thresholds.decision import Threshold
-from vicinal.service.thresholds.drift import (
+from vicinal.service.measuring.decision import Threshold
+from vicinal.service.measuring.drift import (
     DriftLevel,
     DriftState,
     SearchCounts,
@@ -42,7 +39,10 @@ from vicinal.service.thresholds.drift import (
     read_counts,
     read_drift,
 )
-from vicinal.service.thresholds.store import CalibrationStore
+from vicinal.service.measuring.records.record import CalibrationRecord
+from vicinal.service.measuring.records.store import CalibrationStore
+from vicinal.service.search.answers import Answer
+from vicinal.service.search.matcher import Matcher
 
 __all__ = ["DriftMonitor"]
 

@@ -17,8 +17,8 @@ from vicinal.indexer.views.snapshot import Snapshot
 from vicinal.service.errors import CalibrationRecordError
 from vicinal.service.galleries.integrity import IntegrityState
 from vicinal.service.galleries.open_galleries import OpenGalleries
-from vicinal.service.matcher.matcher import Matcher
-from vicinal.service.thresholds.decision import CalibrationState
+from vicinal.service.measuring.decision import CalibrationState
+from vicinal.service.search.matcher import Matcher
 
 __all__ = ["GalleryStateMetrics"]
 

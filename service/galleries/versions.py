@@ -11,7 +11,7 @@ from vicinal.indexer.storage.check_notes import CheckNotes
 from vicinal.indexer.views.refined_snapshot import check_refined
 from vicinal.indexer.views.snapshot import Snapshot, SnapshotManifest, snapshot_manifest
 from vicinal.service.galleries.bundles import ServedBundles
-from vicinal.service.thresholds.store import CalibrationStore
+from vicinal.service.measuring.records.store import CalibrationStore
 
 __all__ = ["activate_version", "check_version", "manifest_of", "prune_gallery"]
 

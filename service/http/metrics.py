@@ -9,8 +9,8 @@ from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.multiprocess import MultiProcessCollector
 
 from vicinal.service.galleries.bundles import ServedBundles
-from vicinal.service.matcher.answers import Answer
 from vicinal.service.observability.shared_counts import counts_folder
+from vicinal.service.search.answers import Answer
 
 __all__ = ["BoundedNames", "Metrics"]
 

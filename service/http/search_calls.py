@@ -12,8 +12,8 @@ import numpy as np
 
 from vicinal.models.embedder import Embedder, PreparedQueries
 from vicinal.models.similarity import FloatArray
-from vicinal.service.matcher.answers import Answer
-from vicinal.service.matcher.matcher import EmbeddedImages, Matcher
+from vicinal.service.search.answers import Answer
+from vicinal.service.search.matcher import EmbeddedImages, Matcher
 
 __all__ = ["Outcome", "Search", "outcomes_of"]
 

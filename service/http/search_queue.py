@@ -21,8 +21,8 @@ from vicinal.models.similarity import FloatArray
 from vicinal.service.errors import TooManyRequestsError
 from vicinal.service.galleries.open_galleries import OpenGalleries
 from vicinal.service.http.search_calls import Outcome, Search, outcomes_of
-from vicinal.service.matcher.answers import Answer
-from vicinal.service.matcher.matcher import Matcher
+from vicinal.service.search.answers import Answer
+from vicinal.service.search.matcher import Matcher
 
 __all__ = ["SearchQueue"]
 

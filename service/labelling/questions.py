@@ -19,8 +19,8 @@ import numpy.typing as npt
 from vicinal.calibration import Target
 from vicinal.calibration.rates.answered_pairs import AnsweredPairs, PairAnswers, PairStrata
 from vicinal.indexer.views.snapshot import Snapshot
-from vicinal.service.calibrator.record import StoredArrays
-from vicinal.service.scoring.scorer import N_DECIDED_CANDIDATES, Scorer
+from vicinal.service.measuring.records.record import StoredArrays
+from vicinal.service.search.scorer import N_DECIDED_CANDIDATES, Scorer
 
 __all__ = ["BLOCK", "FEWEST", "Answer", "Question", "ScoredPairs", "next_block", "posterior", "progress"]
 

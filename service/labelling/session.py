@@ -25,9 +25,6 @@ from vicinal.calibration.rates.answered_pairs import AnsweredPairs
 from vicinal.indexer.gallery import Gallery
 from vicinal.indexer.storage.files import file_lock, make_folder, read_sealed, write_atomically, write_sealed
 from vicinal.models.errors import ReadyEmbeddingsError
-from vicinal.service.calibrator.evidence import AnswerEvidence, Evidence, StatedRate
-from vicinal.service.calibrator.options import TargetText
-from vicinal.service.calibrator.record import CalibrationRecord, Rates, new_calibration_id
 from vicinal.service.errors import CalibrationRecordError, RequestError
 from vicinal.service.labelling.questions import (
     BLOCK,
@@ -38,9 +35,12 @@ from vicinal.service.labelling.questions import (
     posterior,
     progress,
 )
-from vicinal.service.matcher.matcher import Matcher
-from vicinal.service.scoring.pipeline import Pipeline
-from vicinal.service.scoring.scorer import Scorer
+from vicinal.service.measuring.evidence import AnswerEvidence, Evidence, StatedRate
+from vicinal.service.measuring.options import TargetText
+from vicinal.service.measuring.records.record import CalibrationRecord, Rates, new_calibration_id
+from vicinal.service.search.matcher import Matcher
+from vicinal.service.search.pipeline import Pipeline
+from vicinal.service.search.scorer import Scorer
 
 __all__ = ["LabelEstimate", "LabelQuestion", "LabelSession", "LabelState", "SessionOptions"]
 

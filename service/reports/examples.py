@@ -12,7 +12,7 @@ from PIL import Image
 
 from vicinal.indexer.errors import IndexerError
 from vicinal.indexer.gallery import Gallery
-from vicinal.service.calibrator.curves import Example
+from vicinal.service.measuring.records.curves import Example
 from vicinal.service.reports.report import ReportBody
 
 __all__ = ["ShownExample", "embed_thumbnails", "worst_examples"]

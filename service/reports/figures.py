@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from vicinal.service.calibrator.curves import Utilities
-from vicinal.service.calibrator.record import CalibrationRecord
-from vicinal.service.matcher.explanation import ExplainedRefinement
+from vicinal.service.measuring.drift import DriftState
+from vicinal.service.measuring.records.curves import Utilities
+from vicinal.service.measuring.records.record import CalibrationRecord
 from vicinal.service.reports.charts import ASPECT, Axis, Chart
 from vicinal.service.reports.report import ReportBody
-from vicinal.service.thresholds.drift import DriftState
+from vicinal.service.search.explanation import ExplainedRefinement
 from vicinal.service.words import SPACES, percent, rate_name, span
 
 __all__ = ["drift_figures", "rate_figures", "score_figures", "utility_figures", "way_figure"]

@@ -10,10 +10,10 @@ from vicinal.indexer.hygiene import Hygiene
 from vicinal.indexer.reader import GalleryReader
 from vicinal.indexer.views.view import GalleryView
 from vicinal.service.galleries.bundles import ServedBundles
-from vicinal.service.matcher.matcher import Matcher
+from vicinal.service.measuring.decision import measuring_command
 from vicinal.service.reports.promise import tried_promise
 from vicinal.service.reports.report import describe_record
-from vicinal.service.thresholds.decision import measuring_command
+from vicinal.service.search.matcher import Matcher
 from vicinal.service.words import (
     hygiene_lines,
     mebibytes,

@@ -9,7 +9,6 @@ from markupsafe import Markup
 
 from vicinal.indexer.gallery import Gallery
 from vicinal.service import words
-from vicinal.service.matcher.explanation import ExplainedRefinement
 from vicinal.service.reports.examples import worst_examples
 from vicinal.service.reports.figures import (
     drift_figures,
@@ -20,6 +19,7 @@ from vicinal.service.reports.figures import (
 )
 from vicinal.service.reports.promise import advice
 from vicinal.service.reports.report import ReportBody
+from vicinal.service.search.explanation import ExplainedRefinement
 
 __all__ = ["page_style", "render_refinement", "render_page", "render_report"]
 

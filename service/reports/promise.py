@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from vicinal.models.bundle import Noun
-from vicinal.service.calibrator.evidence import AnswerEvidence, Evidence, RateEvidence
-from vicinal.service.calibrator.promise import PromiseCheck
-from vicinal.service.calibrator.record import CalibrationRecord, promised_range
+from vicinal.service.measuring.evidence import AnswerEvidence, Evidence, RateEvidence
+from vicinal.service.measuring.records.promise import PromiseCheck
+from vicinal.service.measuring.records.record import CalibrationRecord, promised_range
 from vicinal.service.words import counted, number_of
 
 __all__ = ["Step", "advice", "promise", "tried_promise"]

@@ -9,15 +9,15 @@ from typing import Literal
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 
-from vicinal.service.calibrator.curves import CalibrationCurves
-from vicinal.service.calibrator.promise import PromiseCheck
-from vicinal.service.calibrator.record import CalibrationRecord, Rates, StoredScores
 from vicinal.service.errors import CalibrationRecordError
-from vicinal.service.matcher.matcher import Matcher
+from vicinal.service.measuring.decision import CalibrationState
+from vicinal.service.measuring.drift import DriftState
+from vicinal.service.measuring.records.activations import ActivationEvent
+from vicinal.service.measuring.records.curves import CalibrationCurves
+from vicinal.service.measuring.records.promise import PromiseCheck
+from vicinal.service.measuring.records.record import CalibrationRecord, Rates, StoredScores
 from vicinal.service.reports.promise import tried_promise
-from vicinal.service.thresholds.activations import ActivationEvent
-from vicinal.service.thresholds.decision import CalibrationState
-from vicinal.service.thresholds.drift import DriftState
+from vicinal.service.search.matcher import Matcher
 
 __all__ = [
     "CalibrationHistoryBody",

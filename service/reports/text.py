@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from vicinal.models.bundle import Noun
-from vicinal.service.calibrator.evidence import Evidence
-from vicinal.service.calibrator.record import CalibrationRecord
+from vicinal.service.measuring.evidence import Evidence
+from vicinal.service.measuring.records.record import CalibrationRecord
 from vicinal.service.words import (
     SOURCES,
     SPACES,

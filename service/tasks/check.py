@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from vicinal.service.calibrator.calibrator import Calibrator
-from vicinal.service.calibrator.options import PipelineChoice
-from vicinal.service.calibrator.promise import PromiseCheck, check_calibration, require_promise
-from vicinal.service.calibrator.queries import OnProgress, QueryReading
-from vicinal.service.calibrator.record import CalibrationRecord
 from vicinal.service.errors import RequestError
-from vicinal.service.matcher.matcher import Matcher
+from vicinal.service.measuring.calibrator import Calibrator
+from vicinal.service.measuring.decision import measuring_command
+from vicinal.service.measuring.options import PipelineChoice
+from vicinal.service.measuring.queries import OnProgress, QueryReading
+from vicinal.service.measuring.records.promise import PromiseCheck, check_calibration, require_promise
+from vicinal.service.measuring.records.record import CalibrationRecord
+from vicinal.service.search.matcher import Matcher
 from vicinal.service.tasks.calibrate import chosen_pipeline
-from vicinal.service.thresholds.decision import measuring_command
 
 __all__ = ["record_in_force", "require_checkable", "run_check"]
 

@@ -7,11 +7,11 @@ from typing import Any
 
 from vicinal.calibration import CalibrationError
 from vicinal.indexer.gallery import Gallery
-from vicinal.service.calibrator.options import QuerySourceOptions
 from vicinal.service.galleries.bundles import ServedBundles
 from vicinal.service.jobs.context import JobContext
 from vicinal.service.jobs.records import Job
-from vicinal.service.matcher.matcher import Matcher
+from vicinal.service.measuring.options import QuerySourceOptions
+from vicinal.service.search.matcher import Matcher
 from vicinal.service.tasks.check import require_checkable, run_check
 from vicinal.service.tasks.query_uploads import QueryProgress, QueryRequest, QueryUploads
 

@@ -13,7 +13,6 @@ from pydantic import BaseModel, ConfigDict, Field, StrictFloat, StrictInt
 from vicinal.indexer.gallery import Gallery
 from vicinal.indexer.jobs.index_job import gallery_items
 from vicinal.indexer.storage.files import make_folder, write_atomically
-from vicinal.models.train_extra import require_train_extra
 from vicinal.service.errors import RequestError
 from vicinal.service.fitting.photos import LabelledPhotos
 from vicinal.service.fitting.report import next_commands, report_lines
@@ -21,6 +20,7 @@ from vicinal.service.galleries.bundles import ServedBundles
 from vicinal.service.jobs.context import JobContext
 from vicinal.service.jobs.records import Job, JobProgress
 from vicinal.service.tasks.readable_sources import JobSources
+from vicinal.training.train_extra import require_train_extra
 
 __all__ = ["FIT", "FitJob", "FitRequest", "fitted_for"]
 

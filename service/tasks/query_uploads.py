@@ -19,16 +19,16 @@ from vicinal.indexer.jobs.embedding_run import Failure
 from vicinal.indexer.sources import SourceOptions
 from vicinal.indexer.storage.gallery_names import GALLERY_NAME
 from vicinal.models.similarity import as_embeddings
-from vicinal.service.calibrator.queries import (
+from vicinal.service.errors import RequestError
+from vicinal.service.jobs.context import JobContext
+from vicinal.service.jobs.records import Job, JobFailure, JobProgress
+from vicinal.service.measuring.queries import (
     QueryReading,
     Refuse,
     read_queries,
     require_labels,
 )
-from vicinal.service.errors import RequestError
-from vicinal.service.jobs.context import JobContext
-from vicinal.service.jobs.records import Job, JobFailure, JobProgress
-from vicinal.service.matcher.matcher import Matcher
+from vicinal.service.search.matcher import Matcher
 from vicinal.service.settings import Settings
 from vicinal.service.tasks.readable_sources import JobSources
 

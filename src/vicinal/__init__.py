@@ -38,8 +38,8 @@ if TYPE_CHECKING:
     from vicinal.refine.reranking import rerank
     from vicinal.service.http.app import create_app
     from vicinal.service.local_gallery import LocalGallery, open_gallery
-    from vicinal.service.matcher.answers import Answer, Candidate
-    from vicinal.service.matcher.matcher import Matcher
+    from vicinal.service.search.answers import Answer, Candidate
+    from vicinal.service.search.matcher import Matcher
     from vicinal.service.settings import Settings
 
 __all__ = [
@@ -62,14 +62,14 @@ __all__ = [
 ]
 
 _PLACES = {
-    "Answer": "service.matcher.answers.Answer",
+    "Answer": "service.search.answers.Answer",
     "Bundle": "models.bundle.ModelBundle",
     "CalibratedThreshold": "calibration.search_results.CalibratedThreshold",
-    "Candidate": "service.matcher.answers.Candidate",
+    "Candidate": "service.search.answers.Candidate",
     "Embedder": "models.embedder.Embedder",
     "EmbeddingSource": "indexer.embedding_sources.EmbeddingSource",
     "LocalGallery": "service.local_gallery.LocalGallery",
-    "Matcher": "service.matcher.matcher.Matcher",
+    "Matcher": "service.search.matcher.Matcher",
     "Opis": "calibration.consistency.opis.Opis",
     "Refiner": "refine.context_refiner.ContextRefiner",
     "Settings": "service.settings.Settings",

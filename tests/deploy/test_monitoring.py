@@ -21,8 +21,8 @@ from vicinal.service.galleries.integrity import IntegrityState
 from vicinal.service.http.serving.server import serving
 from vicinal.service.jobs.records import JobState
 from vicinal.service.keys import KeyStore
+from vicinal.service.measuring.decision import CalibrationState
 from vicinal.service.settings import Settings
-from vicinal.service.thresholds.decision import CalibrationState
 
 ROOT = Path(__file__).resolve().parents[2]
 DEPLOY = ROOT / "deploy"

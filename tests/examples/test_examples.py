@@ -88,7 +88,7 @@ def test_an_adapted_model_is_compared_and_used(
     from vicinal.service.fitting import run as fitting
 
     make_quick(monkeypatch.setattr)
-    monkeypatch.setattr("vicinal.models.training.log.Figure.savefig", lambda *_, **__: None)
+    monkeypatch.setattr("vicinal.training.log.Figure.savefig", lambda *_, **__: None)
     recipe = tmp_path / "recipe.toml"
     recipe.write_text(RECIPE, encoding="utf-8")
     monkeypatch.setattr(fitting, "RECIPE", recipe)

@@ -36,8 +36,8 @@ from vicinal.indexer.storage.arrays import as_fixed_lists
 from vicinal.indexer.views.snapshot import Snapshot
 from vicinal.indexer.views.view import GalleryView
 from vicinal.models.similarity import FloatArray, exact_similarities, normalize
-from vicinal.service.scoring.pipeline import Pipeline, Rerank
-from vicinal.service.scoring.scorer import Scorer
+from vicinal.service.search.pipeline import Pipeline, Rerank
+from vicinal.service.search.scorer import Scorer
 
 pytestmark = pytest.mark.slow
 

@@ -17,8 +17,8 @@ from vicinal.models.bundle import ModelBundle
 from vicinal.refine.context_refiner import ContextRefiner
 from vicinal.refine.errors import RefinementError, RefinerMismatchError, RefinerNotFoundError
 from vicinal.refine.step import moved_rows, normalized_rows
-from vicinal.refine.training.config import RefinerConfig
 from vicinal.refine.weights import load_weights, save_weights
+from vicinal.training.refiner.config import RefinerConfig
 
 Contexts = Callable[..., tuple[np.ndarray, np.ndarray, np.ndarray]]
 

@@ -8,7 +8,7 @@ import pytest
 from vicinal.models.similarity import normalize
 from vicinal.refine import nearest
 from vicinal.refine.nearest import nearest_items
-from vicinal.refine.training.embedding_set import EmbeddingSet
+from vicinal.training.refiner.embedding_set import EmbeddingSet
 
 
 def by_loop(queries, items, k, query_groups, item_groups) -> list[list[int]]:

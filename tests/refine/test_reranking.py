@@ -19,7 +19,7 @@ from vicinal.refine.reranking import (
     neighborhood_radius,
     rerank,
 )
-from vicinal.service.scoring.pipeline import Rerank
+from vicinal.service.search.pipeline import Rerank
 
 
 def similarity_matrix(embeddings: FloatArray) -> FloatArray:

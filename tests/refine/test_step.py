@@ -17,9 +17,9 @@ from vicinal.refine.context_refiner import ContextRefiner, Refinement  # noqa: E
 from vicinal.refine.errors import RefinementError  # noqa: E402
 from vicinal.refine.neighbor_features import gate_features, level_features  # noqa: E402
 from vicinal.refine.step import LEVEL_SHARPNESS, log_lengths, moved_rows, normalized_rows  # noqa: E402
-from vicinal.refine.training.config import RefinerConfig  # noqa: E402
-from vicinal.refine.training.network import ContextRefinerNetwork  # noqa: E402
 from vicinal.refine.weights import parameter_shapes  # noqa: E402
+from vicinal.training.refiner.config import RefinerConfig  # noqa: E402
+from vicinal.training.refiner.network import ContextRefinerNetwork  # noqa: E402
 
 Weights = dict[str, np.ndarray]
 

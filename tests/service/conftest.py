@@ -30,15 +30,15 @@ from vicinal.indexer.views.snapshot import Snapshot, SnapshotRows, write_snapsho
 from vicinal.models.bundle import BACKBONE_FILE, ModelBundle
 from vicinal.models.embedder import Embedder
 from vicinal.models.similarity import FloatArray
-from vicinal.service.calibrator.calibrator import Calibrator
-from vicinal.service.calibrator.queries import LabelledQueries
 from vicinal.service.cli import app, main
 from vicinal.service.http.app import create_app
 from vicinal.service.http.serving.server import serving
-from vicinal.service.matcher.matcher import Matcher
-from vicinal.service.scoring.pipeline import Pipeline
+from vicinal.service.measuring.calibrator import Calibrator
+from vicinal.service.measuring.queries import LabelledQueries
+from vicinal.service.measuring.records.store import CalibrationStore
+from vicinal.service.search.matcher import Matcher
+from vicinal.service.search.pipeline import Pipeline
 from vicinal.service.settings import Settings
-from vicinal.service.thresholds.store import CalibrationStore
 
 GALLERY = "shoes"
 # With a space, a quote, a percent sign and letters beyond ASCII, as people name folders.

@@ -20,7 +20,7 @@ from tests.service.redis_server import RedisServer
 from tests.service.types import MakeSettings, Run
 from vicinal.models.bundle import MANIFEST_FILE, ModelBundle, space_manifest
 from vicinal.models.embedder import Embedder
-from vicinal.models.evaluation.probe import PROBE_FILE, write_probe
+from vicinal.models.probe import PROBE_FILE, write_probe
 from vicinal.models.similarity import FloatArray
 from vicinal.service import doctor
 from vicinal.service.cli.main import app

@@ -7,9 +7,9 @@ import pytest
 from vicinal.indexer.hygiene import Hygiene
 from vicinal.indexer.sources import SourceLook
 from vicinal.models.bundle import ModelBundle
-from vicinal.service.calibrator.evidence import RateEvidence, VisitEvidence
-from vicinal.service.scoring.pipeline import Pipeline, choose_pipeline, service_pipeline
-from vicinal.service.thresholds.drift import DriftState
+from vicinal.service.measuring.drift import DriftState
+from vicinal.service.measuring.evidence import RateEvidence, VisitEvidence
+from vicinal.service.search.pipeline import Pipeline, choose_pipeline, service_pipeline
 from vicinal.service.words import (
     RATES,
     drift_words,

@@ -17,9 +17,9 @@ from vicinal.service.errors import RequestError
 
 if TYPE_CHECKING:
     from vicinal.models.bundle import ModelBundle
-    from vicinal.models.evaluation.config import RetrievalTest
-    from vicinal.models.evaluation.report import EvaluationSettings
     from vicinal.models.progress import OnProgress
+    from vicinal.training.evaluation.config import RetrievalTest
+    from vicinal.training.evaluation.report import EvaluationSettings
 
 __all__ = ["evaluate"]
 
@@ -61,9 +61,9 @@ def evaluate(
     json_output: JsonOption = False,
 ) -> None:
     """Measure how well embeddings find, cluster and share one threshold, on labelled images."""
-    from vicinal.models.evaluation.config import load_tests, parse_test
-    from vicinal.models.evaluation.metrics import scikit_metrics
-    from vicinal.models.evaluation.report import EvaluationSettings
+    from vicinal.training.evaluation.config import load_tests, parse_test
+    from vicinal.training.evaluation.metrics import scikit_metrics
+    from vicinal.training.evaluation.report import EvaluationSettings
 
     # What is missing is told before images are embedded for an hour.
     scikit_metrics()
@@ -112,8 +112,8 @@ class _Run:
 
 
 def _measure_stored(path: Path, settings: EvaluationSettings) -> _Measured:
-    from vicinal.models.evaluation.embedding import read_embeddings
-    from vicinal.models.evaluation.report import evaluate as evaluate_embeddings
+    from vicinal.training.evaluation.embedding import read_embeddings
+    from vicinal.training.evaluation.report import evaluate as evaluate_embeddings
 
     stored = read_embeddings(path)
     with progress_bar() as update:
@@ -131,8 +131,8 @@ def _measure_bundle(
     bundle: Path | None, tests: Sequence[RetrievalTest], settings: EvaluationSettings
 ) -> _Run:
     from vicinal.models.bundle import ModelBundle
-    from vicinal.models.evaluation.measurement import measure_test
-    from vicinal.service.matcher.query_embedder import CachingEmbedder
+    from vicinal.service.search.query_embedder import CachingEmbedder
+    from vicinal.training.evaluation.measurement import measure_test
 
     chosen = load_settings(bundle=bundle)
     embedder = CachingEmbedder(ModelBundle.open(chosen.bundle), chosen)

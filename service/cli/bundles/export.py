@@ -73,17 +73,17 @@ def export(
     json_output: JsonOption = False,
 ) -> None:
     """Make a bundle from any timm backbone; its features, or --dim numbers made of them, embed an image."""
-    from vicinal.models.card import write_card, write_notice
     from vicinal.models.errors import ConfigError
-    from vicinal.models.evaluation.probe import write_probe
-    from vicinal.models.train_extra import require_train_extra
+    from vicinal.models.probe import write_probe
+    from vicinal.training.card import write_card, write_notice
+    from vicinal.training.train_extra import require_train_extra
 
     require_train_extra("making a bundle")
-    from vicinal.models.backbone import BackboneConfig
-    from vicinal.models.export.backbone import HeadConfig, export_backbone
-    from vicinal.models.export.choice import give_form
-    from vicinal.models.export.sample import folder_sample
-    from vicinal.models.weights import PACKAGED_WEIGHTS
+    from vicinal.training.backbones.backbone import BackboneConfig
+    from vicinal.training.backbones.weights import PACKAGED_WEIGHTS
+    from vicinal.training.export.backbone import HeadConfig, export_backbone
+    from vicinal.training.export.choice import give_form
+    from vicinal.training.export.sample import folder_sample
 
     if notice is not None and not notice.is_file():
         raise ConfigError(f"there is no file '{notice}' for --notice")

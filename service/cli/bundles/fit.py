@@ -69,7 +69,7 @@ def fit(
     if output is None:
         raise RequestError("say where the new bundle goes: --output bundles/mine")
     start = run_start(resume=resume, overwrite=overwrite)
-    from vicinal.models.train_extra import require_train_extra
+    from vicinal.training.train_extra import require_train_extra
 
     require_train_extra("adapting the model")
     from vicinal.service.fitting.run import Fitting

@@ -45,10 +45,10 @@ def import_onnx(
     json_output: JsonOption = False,
 ) -> None:
     """Make a bundle from a ready ONNX file; say how it wants its images, and it is checked and measured."""
-    from vicinal.models.card import write_card, write_notice
     from vicinal.models.errors import ConfigError
-    from vicinal.models.evaluation.probe import write_probe
-    from vicinal.models.export.ready import import_onnx as make
+    from vicinal.models.probe import write_probe
+    from vicinal.training.card import write_card, write_notice
+    from vicinal.training.export.ready import import_onnx as make
 
     if notice is not None and not notice.is_file():
         raise ConfigError(f"there is no file '{notice}' for --notice")

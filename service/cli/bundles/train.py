@@ -23,8 +23,8 @@ from vicinal.service.cli.bundles.training import (
 from vicinal.service.cli.console import progress_bar, say
 
 if TYPE_CHECKING:
-    from vicinal.models.training.execution.processes import Processes
     from vicinal.service.cli.bundles.watcher import TrainingWatcher
+    from vicinal.training.execution.processes import Processes
 
 __all__ = ["train"]
 
@@ -46,12 +46,12 @@ def train(
     """
     start = run_start(resume=resume, overwrite=overwrite)
     from vicinal.models.errors import TrainingStoppedError
-    from vicinal.models.train_extra import require_train_extra
+    from vicinal.training.train_extra import require_train_extra
 
     require_train_extra("training")
-    from vicinal.models.training.execution.processes import joined_processes
-    from vicinal.models.training.recipe import Recipe, run_recipe, take_part
     from vicinal.service.cli.bundles.watcher import SilentWatcher, TrainingWatcher
+    from vicinal.training.execution.processes import joined_processes
+    from vicinal.training.recipe import Recipe, run_recipe, take_part
 
     with joined_processes(device) as processes, _after_the_first(processes), _quiet_forks():
         loaded = Recipe.load(recipe, data_root=data_root, settings=settings or ())

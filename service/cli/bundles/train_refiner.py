@@ -25,14 +25,14 @@ from vicinal.service.words import percent
 
 if TYPE_CHECKING:
     from vicinal.models.bundle import ModelBundle
-    from vicinal.models.datasets.layouts import DatasetConfig
     from vicinal.models.refiner_manifest import RefinerManifest
-    from vicinal.refine.training.config import RefinerRecipe
-    from vicinal.refine.training.embedding_set import EmbeddingSet
-    from vicinal.refine.training.recipe import TrainedRefiner
-    from vicinal.refine.training.trainer import TrainingRecord
     from vicinal.service.galleries.labelled_items import LabelledItems
     from vicinal.service.settings import Settings
+    from vicinal.training.datasets.layouts import DatasetConfig
+    from vicinal.training.refiner.config import RefinerRecipe
+    from vicinal.training.refiner.embedding_set import EmbeddingSet
+    from vicinal.training.refiner.recipe import TrainedRefiner
+    from vicinal.training.refiner.trainer import TrainingRecord
 
 __all__ = ["train_refiner"]
 
@@ -98,13 +98,13 @@ def train_refiner(
 ) -> None:
     """Train a refiner on a gallery or on embeddings, and measure on unseen labels what it should refine."""
     from vicinal.models.bundle import ModelBundle, space_manifest
-    from vicinal.models.train_extra import require_train_extra
+    from vicinal.training.train_extra import require_train_extra
 
     require_train_extra("training a refiner")
-    from vicinal.refine.training.config import RefinerRecipe
-    from vicinal.refine.training.embedding_set import EmbeddingSet
-    from vicinal.refine.training.recipe import train_refiner as run
-    from vicinal.refine.training.trainer import RefinerTrainer
+    from vicinal.training.refiner.config import RefinerRecipe
+    from vicinal.training.refiner.embedding_set import EmbeddingSet
+    from vicinal.training.refiner.recipe import train_refiner as run
+    from vicinal.training.refiner.trainer import RefinerTrainer
 
     changes = [*(settings or ()), *([] if folds is None else [f"validation.folds={folds}"])]
     loaded = RefinerRecipe.load(recipe, data_root=data_root, settings=changes)
@@ -261,8 +261,8 @@ def _read(
     datasets: Sequence[DatasetConfig],
 ) -> EmbeddingSet:
     from vicinal.models.embedder import Embedder
-    from vicinal.refine.training.embedding_set import read_embedding_sets
-    from vicinal.refine.training.recipe import embed_datasets
+    from vicinal.training.refiner.embedding_set import read_embedding_sets
+    from vicinal.training.refiner.recipe import embed_datasets
 
     if files:
         return _of_one_space(files) if bundle.manifest.space else read_embedding_sets(files)
@@ -275,7 +275,7 @@ def _read(
 
 def _of_one_space(files: Sequence[Path]) -> EmbeddingSet:
     """Files of one named space, whose folds tell nothing apart; a label in two files is the same."""
-    from vicinal.refine.training.embedding_set import EmbeddingSet, read_embedding_sets
+    from vicinal.training.refiner.embedding_set import EmbeddingSet, read_embedding_sets
 
     found = read_embedding_sets(files)
     return EmbeddingSet.of(found.embeddings, found.labels)

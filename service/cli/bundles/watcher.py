@@ -6,8 +6,8 @@ import os
 import time
 from types import FrameType
 
-from vicinal.models.training.observer import StepProgress, TrainingObserver
 from vicinal.service.cli.console import Update, errors, say
+from vicinal.training.observer import StepProgress, TrainingObserver
 
 __all__ = ["SilentWatcher", "TrainingWatcher"]
 

@@ -105,8 +105,8 @@ def show(
 ) -> None:
     """What a gallery holds, how it is searched, and what its threshold promises; all of it with --json."""
     from vicinal.service.galleries.bundles import ServedBundles
+    from vicinal.service.measuring.records.store import CalibrationStore
     from vicinal.service.reports.gallery import gallery_lines
-    from vicinal.service.thresholds.store import CalibrationStore
 
     settings = load_settings(data_dir=data_dir, bundle=bundle)
     gallery = open_gallery(settings, name)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pydantic import Field, StrictFloat
 
-from vicinal.service.calibrator.options import CalibrationOptions, PipelineChoice, QuerySourceOptions
 from vicinal.service.http.bodies.fields import Labels, Vectors
-from vicinal.service.thresholds.dry_run import TriedThreshold
+from vicinal.service.measuring.dry_run import TriedThreshold
+from vicinal.service.measuring.options import CalibrationOptions, PipelineChoice, QuerySourceOptions
 
 __all__ = ["CalibrationStart", "CheckStart", "DryRun", "ThresholdByHand"]
 

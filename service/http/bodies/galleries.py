@@ -6,10 +6,10 @@ from datetime import datetime
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from vicinal.service.calibrator.evidence import Evidence
 from vicinal.service.galleries.open_galleries import GalleryState
+from vicinal.service.measuring.decision import Threshold
+from vicinal.service.measuring.evidence import Evidence
 from vicinal.service.redis_link import RedisState
-from vicinal.service.thresholds.decision import Threshold
 
 __all__ = [
     "AliasBody",

@@ -19,7 +19,7 @@ from pydantic import (
 
 from vicinal.service.choices import RefineChoice, RerankChoice
 from vicinal.service.http.bodies.fields import Vector
-from vicinal.service.matcher.answers import Answer
+from vicinal.service.search.answers import Answer
 
 __all__ = [
     "BatchAnswerBody",

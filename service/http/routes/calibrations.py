@@ -9,7 +9,6 @@ from fastapi import APIRouter, Query, Request, Response
 from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import HTMLResponse
 
-from vicinal.service.calibrator.options import PipelineChoice
 from vicinal.service.errors import RequestError
 from vicinal.service.http.bodies.calibrations import (
     CalibrationStart,
@@ -32,7 +31,10 @@ from vicinal.service.http.request_bodies import (
 )
 from vicinal.service.http.state import State, StateDependency
 from vicinal.service.jobs import Job
-from vicinal.service.matcher.matcher import Matcher
+from vicinal.service.measuring.drift import DriftState
+from vicinal.service.measuring.dry_run import DryRunResult
+from vicinal.service.measuring.dry_run import dry_run as dry_run_of
+from vicinal.service.measuring.options import PipelineChoice
 from vicinal.service.reports.page import page_style, render_report
 from vicinal.service.reports.report import (
     CalibrationHistoryBody,
@@ -42,12 +44,10 @@ from vicinal.service.reports.report import (
     describe_record,
     report_record,
 )
+from vicinal.service.search.matcher import Matcher
 from vicinal.service.tasks.calibrate import chosen_pipeline
 from vicinal.service.tasks.calibration_job import CALIBRATE, CalibrationJob, CalibrationRequest
 from vicinal.service.tasks.check_job import CHECK, CheckJob, CheckRequest
-from vicinal.service.thresholds.drift import DriftState
-from vicinal.service.thresholds.dry_run import DryRunResult
-from vicinal.service.thresholds.dry_run import dry_run as dry_run_of
 
 __all__ = ["router"]
 

@@ -9,16 +9,16 @@ from typing import Literal
 from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel, ConfigDict, Field, StrictInt
 
-from vicinal.service.comparisons.record import Comparison, ComparisonRequest
-from vicinal.service.comparisons.store import ComparisonStore, put_in_force
 from vicinal.service.errors import RequestError
 from vicinal.service.http.bodies.fields import Labels, Vectors
 from vicinal.service.http.request_bodies import JsonRoute
 from vicinal.service.http.state import StateDependency
 from vicinal.service.jobs import Job
-from vicinal.service.matcher.matcher import Matcher
+from vicinal.service.measuring.comparing.record import Comparison, ComparisonRequest
+from vicinal.service.measuring.comparing.store import ComparisonStore, put_in_force
+from vicinal.service.measuring.decision import CalibrationState
+from vicinal.service.search.matcher import Matcher
 from vicinal.service.tasks.comparison_job import COMPARE, ComparisonJobRequest
-from vicinal.service.thresholds.decision import CalibrationState
 
 __all__ = ["router"]
 

@@ -15,7 +15,6 @@ from vicinal.indexer.jobs.retention import describe_versions
 from vicinal.indexer.storage.gallery_names import aliases, remove_alias, require_name, set_alias
 from vicinal.models.bundle import ModelBundle, space_manifest
 from vicinal.models.errors import BundleError
-from vicinal.service.comparisons.store import ComparisonStore
 from vicinal.service.errors import CalibrationRecordError, RequestError
 from vicinal.service.galleries.maintenance import CompactionState
 from vicinal.service.galleries.open_galleries import UNREADABLE
@@ -33,8 +32,9 @@ from vicinal.service.http.bodies.galleries import (
 from vicinal.service.http.request_bodies import JsonRoute
 from vicinal.service.http.security import may_see, sees_all
 from vicinal.service.http.state import State, StateDependency
-from vicinal.service.matcher.matcher import Matcher
+from vicinal.service.measuring.comparing.store import ComparisonStore
 from vicinal.service.problem_types import detail_of
+from vicinal.service.search.matcher import Matcher
 
 __all__ = ["admin_router", "alias_admin_router", "alias_router", "router"]
 

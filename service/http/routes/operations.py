@@ -15,7 +15,7 @@ from vicinal.service.http.browsers.pages import html_page
 from vicinal.service.http.request_bodies import JsonRoute
 from vicinal.service.http.security import grant_sees_all, key_in
 from vicinal.service.http.state import State, StateDependency
-from vicinal.service.matcher.explanation import stage_devices
+from vicinal.service.search.explanation import stage_devices
 
 __all__ = ["router"]
 

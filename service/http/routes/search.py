@@ -30,7 +30,7 @@ from vicinal.service.http.request_bodies import (
 )
 from vicinal.service.http.search_calls import Search
 from vicinal.service.http.state import State, StateDependency
-from vicinal.service.matcher.answers import Answer
+from vicinal.service.search.answers import Answer
 
 __all__ = ["router"]
 

@@ -14,7 +14,7 @@ from benchmarks.common.cost_meters import in_fresh_process
 from benchmarks.common.large_gallery import labelled_vectors
 from benchmarks.peers import calibration
 from benchmarks.peers.calibration import apart, dense_calibration
-from vicinal.service.scoring.pipeline import Rerank
+from vicinal.service.search.pipeline import Rerank
 
 ShortForm = Callable[..., dict[str, Any]]
 

@@ -12,7 +12,7 @@ pytest.importorskip("torch")
 from benchmarks.refiner.embedded import N_FOLDS, Wanted
 from benchmarks.refiner.pretrained import ClassifierBase, FeatureBase, HeadBase
 from vicinal.models.similarity import normalize
-from vicinal.refine.training.embedding_set import EmbeddingSet
+from vicinal.training.refiner.embedding_set import EmbeddingSet
 
 ROLES = {"train": ("train",), "calibration": ("gallery", "query"), "test": ("gallery", "query")}
 

@@ -8,7 +8,7 @@ pytest.importorskip("torch")
 
 from benchmarks.refiner.recipes import VARIANTS, Start, Variant, recipe_of
 from benchmarks.refiner.tasks import STUDIES
-from vicinal.refine.training.config import RefinerRecipe
+from vicinal.training.refiner.config import RefinerRecipe
 
 START = Start(n_neighbors=4, temperature=0.1, weight=2.0, n_candidates=16, batch_size=40)
 

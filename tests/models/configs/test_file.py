@@ -11,7 +11,7 @@ pytest.importorskip("timm")
 
 from vicinal.models.configs.file import override, read_toml
 from vicinal.models.errors import ConfigError
-from vicinal.models.training.config import TrainingConfig
+from vicinal.training.config import TrainingConfig
 
 MINIMAL = """
 name = "sample"

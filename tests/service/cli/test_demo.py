@@ -15,11 +15,11 @@ from tests.service.types import MakeSettings
 from vicinal.models.bundle import ModelBundle
 from vicinal.models.demo_catalog import write_demo_catalog
 from vicinal.service import demo as demonstration
-from vicinal.service.calibrator.options import PipelineChoice
 from vicinal.service.cli import app
 from vicinal.service.demo import CheckResult, PreparedDemo, check_demo, prepare_demo
 from vicinal.service.http.serving.server import serving
-from vicinal.service.scoring.pipeline import Pipeline
+from vicinal.service.measuring.options import PipelineChoice
+from vicinal.service.search.pipeline import Pipeline
 
 pytestmark = pytest.mark.slow
 

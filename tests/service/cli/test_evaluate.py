@@ -12,7 +12,7 @@ import pytest
 
 from tests.service.types import Fail, Run
 from vicinal.models.bundle import ModelBundle
-from vicinal.models.evaluation import retrieval_metrics
+from vicinal.training.evaluation import retrieval_metrics
 
 
 @pytest.fixture

@@ -9,9 +9,9 @@ import pytest
 from PIL import Image
 
 from vicinal.indexer.sources import read_source
-from vicinal.models.datasets.layouts.manifest import ManifestConfig
 from vicinal.service.errors import RequestError
 from vicinal.service.fitting.photos import LabelledPhotos
+from vicinal.training.datasets.layouts.manifest import ManifestConfig
 
 
 def photos_of(sizes: list[int]) -> LabelledPhotos:

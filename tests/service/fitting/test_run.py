@@ -15,7 +15,7 @@ pytest.importorskip("timm")
 pytest.importorskip("pytorch_metric_learning")
 
 from tests.conftest import add_refiner, write_tiny_bundle  # noqa: E402
-from tests.models.conftest import write_class_folders  # noqa: E402
+from tests.training.conftest import write_class_folders  # noqa: E402
 from vicinal.indexer.sources import read_source  # noqa: E402
 from vicinal.models.bundle import ModelBundle  # noqa: E402
 from vicinal.service.errors import RequestError  # noqa: E402
@@ -101,7 +101,7 @@ def _quick(monkeypatch: pytest.MonkeyPatch, without_picture: None) -> None:
 @pytest.fixture(scope="module")
 def without_picture() -> object:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("vicinal.models.training.log.Figure.savefig", lambda *_, **__: None)
+        patch.setattr("vicinal.training.log.Figure.savefig", lambda *_, **__: None)
         yield
 
 

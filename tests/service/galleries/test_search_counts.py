@@ -12,14 +12,14 @@ from fastapi.testclient import TestClient
 from tests.service.types import Calibrate, MakeSettings, View
 from vicinal.indexer.gallery import Gallery
 from vicinal.models.embedder import Embedder
-from vicinal.service.calibrator.record import CalibrationRecord
 from vicinal.service.galleries.search_counts import DriftMonitor
 from vicinal.service.http.app import create_app
 from vicinal.service.http.state import state_of
-from vicinal.service.matcher.answers import Answer
-from vicinal.service.matcher.matcher import Matcher
-from vicinal.service.thresholds.drift import read_drift
-from vicinal.service.thresholds.store import CalibrationStore
+from vicinal.service.measuring.drift import read_drift
+from vicinal.service.measuring.records.record import CalibrationRecord
+from vicinal.service.measuring.records.store import CalibrationStore
+from vicinal.service.search.answers import Answer
+from vicinal.service.search.matcher import Matcher
 
 
 @pytest.fixture

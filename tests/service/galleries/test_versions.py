@@ -13,12 +13,12 @@ from vicinal.indexer.jobs.retention import RetentionPolicy
 from vicinal.indexer.reader import GalleryReader
 from vicinal.indexer.storage.active_pointer import version_tag
 from vicinal.models.embedder import Embedder
-from vicinal.service.calibrator.record import CalibrationRecord
 from vicinal.service.errors import RequestError
 from vicinal.service.galleries.versions import prune_gallery
-from vicinal.service.matcher.matcher import Matcher
-from vicinal.service.scoring.pipeline import Pipeline, Rerank
-from vicinal.service.thresholds.store import CalibrationStore
+from vicinal.service.measuring.records.record import CalibrationRecord
+from vicinal.service.measuring.records.store import CalibrationStore
+from vicinal.service.search.matcher import Matcher
+from vicinal.service.search.pipeline import Pipeline, Rerank
 
 
 @pytest.fixture

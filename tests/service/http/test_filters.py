@@ -23,10 +23,10 @@ from vicinal.indexer.storage.arrays import as_fixed_lists
 from vicinal.indexer.views import view as view_module
 from vicinal.models.embedder import Embedder
 from vicinal.models.similarity import normalize
-from vicinal.service.matcher.answers import Answer
-from vicinal.service.matcher.matcher import Matcher
-from vicinal.service.scoring.pipeline import Pipeline, Rerank
-from vicinal.service.scoring.scorer import Scorer
+from vicinal.service.search.answers import Answer
+from vicinal.service.search.matcher import Matcher
+from vicinal.service.search.pipeline import Pipeline, Rerank
+from vicinal.service.search.scorer import Scorer
 
 FILTERS = {
     "label = 'plain'": lambda item: item["label"] == "plain",

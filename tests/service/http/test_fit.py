@@ -10,8 +10,8 @@ import pytest
 from fastapi.testclient import TestClient
 
 from tests.service.types import MakeSettings
-from vicinal.models import train_extra
 from vicinal.service.http.app import create_app
+from vicinal.training import train_extra
 
 FIT = "/v1/admin/galleries/shoes/fit"
 

@@ -15,7 +15,7 @@ from vicinal.models.bundle import ModelBundle
 from vicinal.service.http.app import create_app
 from vicinal.service.http.state import state_of
 from vicinal.service.problem_types import PREFIX
-from vicinal.service.scoring.pipeline import Pipeline
+from vicinal.service.search.pipeline import Pipeline
 
 SEARCH = "/v1/galleries/shoes/search"
 
@@ -206,7 +206,7 @@ def test_an_unexpected_error_is_a_problem_without_its_details(
     def fail(*_arguments: object, **_options: object) -> None:
         raise RuntimeError("the secret path")
 
-    monkeypatch.setattr("vicinal.service.matcher.matcher.Matcher.search", fail)
+    monkeypatch.setattr("vicinal.service.search.matcher.Matcher.search", fail)
     response = fresh_client.post(SEARCH, json={"item_id": "plain/view 0.png"})
     assert response.status_code == 500
     assert response.json()["type"] == "urn:vicinal:problem:internal-error"

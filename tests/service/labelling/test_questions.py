@@ -22,8 +22,8 @@ from vicinal.service.labelling.questions import (
     posterior,
     progress,
 )
-from vicinal.service.scoring.pipeline import Pipeline, Rerank
-from vicinal.service.scoring.scorer import Scorer
+from vicinal.service.search.pipeline import Pipeline, Rerank
+from vicinal.service.search.scorer import Scorer
 
 TARGET = Target(rate="precision", value=0.9)
 OFF = Pipeline(rerank=Rerank(method="off"))

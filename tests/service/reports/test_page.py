@@ -16,17 +16,17 @@ from tests.service.types import MakeSettings, Run
 from vicinal.calibration import Target
 from vicinal.indexer.gallery import Gallery
 from vicinal.models.embedder import Embedder
-from vicinal.service.calibrator.calibrator import Calibrator
-from vicinal.service.calibrator.curves import Utilities
-from vicinal.service.calibrator.queries import LabelledQueries
 from vicinal.service.http.app import create_app
-from vicinal.service.matcher.explanation import ExplainedNeighbor, ExplainedRefinement
-from vicinal.service.matcher.matcher import Matcher
+from vicinal.service.measuring.calibrator import Calibrator
+from vicinal.service.measuring.drift import DriftState, read_drift
+from vicinal.service.measuring.queries import LabelledQueries
+from vicinal.service.measuring.records.curves import Utilities
 from vicinal.service.reports.examples import embed_thumbnails
 from vicinal.service.reports.figures import drift_figures, utility_figures
 from vicinal.service.reports.page import page_style, render_refinement, render_report
 from vicinal.service.reports.report import ReportBody, report_record
-from vicinal.service.thresholds.drift import DriftState, read_drift
+from vicinal.service.search.explanation import ExplainedNeighbor, ExplainedRefinement
+from vicinal.service.search.matcher import Matcher
 from vicinal.service.words import visible
 
 SCRIPT = "<script>alert('x')</script>"

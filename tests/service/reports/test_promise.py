@@ -10,11 +10,11 @@ import pytest
 from tests.service.types import WriteGallery
 from vicinal.calibration import Target
 from vicinal.models.similarity import normalize
-from vicinal.service.calibrator.calibrator import Calibrator
-from vicinal.service.calibrator.evidence import AnotherDay, LargerGallery
-from vicinal.service.calibrator.record import CalibrationRecord
+from vicinal.service.measuring.calibrator import Calibrator
+from vicinal.service.measuring.evidence import AnotherDay, LargerGallery
+from vicinal.service.measuring.records.record import CalibrationRecord
 from vicinal.service.reports.promise import advice, promise
-from vicinal.service.scoring.pipeline import Pipeline, Rerank
+from vicinal.service.search.pipeline import Pipeline, Rerank
 from vicinal.service.tasks.calibrate import objection
 
 

@@ -16,10 +16,10 @@ from tests.waiting import wait_until
 from vicinal.indexer.gallery import Gallery
 from vicinal.service.galleries.bundles import ServedBundles
 from vicinal.service.jobs import Job, JobQueue, JobStore, JobWorker, new_job
+from vicinal.service.measuring.records.store import CalibrationStore
 from vicinal.service.settings import Settings
 from vicinal.service.tasks.calibration_job import CALIBRATE
 from vicinal.service.tasks.kinds import JobKinds
-from vicinal.service.thresholds.store import CalibrationStore
 
 pytestmark = pytest.mark.slow
 
@@ -32,7 +32,7 @@ from vicinal.models.bundle import ModelBundle
 from vicinal.models.embedder import Embedder
 from vicinal.service.galleries.bundles import ServedBundles
 from vicinal.service.jobs import JobQueue, JobStore, JobWorker
-from vicinal.service.scoring.scorer import Scorer
+from vicinal.service.search.scorer import Scorer
 from vicinal.service.settings import Settings
 from vicinal.service.tasks.kinds import JobKinds
 

@@ -19,7 +19,7 @@ from vicinal.indexer.gallery import Gallery
 from vicinal.service.http.app import create_app
 from vicinal.service.http.state import state_of
 from vicinal.service.jobs import JobWorker
-from vicinal.service.thresholds.store import CalibrationStore
+from vicinal.service.measuring.records.store import CalibrationStore
 
 ADMIN = "/v1/admin/galleries/shoes"
 

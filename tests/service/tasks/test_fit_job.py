@@ -13,9 +13,9 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("timm")
 pytest.importorskip("pytorch_metric_learning")
 
-from tests.models.conftest import write_class_folders  # noqa: E402
 from tests.service.fitting.test_run import RECIPE, make_quick  # noqa: E402
 from tests.service.types import MakeSettings  # noqa: E402
+from tests.training.conftest import write_class_folders  # noqa: E402
 from vicinal.indexer import Gallery, index_items, read_source  # noqa: E402
 from vicinal.service.errors import JobStoppedError, RequestError  # noqa: E402
 from vicinal.service.fitting import run  # noqa: E402
@@ -53,7 +53,7 @@ def job(tmp_path: Path, make_settings: MakeSettings, monkeypatch: pytest.MonkeyP
     recipe = tmp_path / "recipe.toml"
     recipe.write_text(RECIPE, encoding="utf-8")
     monkeypatch.setattr(run, "RECIPE", recipe)
-    monkeypatch.setattr("vicinal.models.training.log.Figure.savefig", lambda *_, **__: None)
+    monkeypatch.setattr("vicinal.training.log.Figure.savefig", lambda *_, **__: None)
     photos = write_class_folders(tmp_path / "photos", n_classes=15, per_class=8, side=20)
     settings = make_settings(tmp_path / "data", sources_dir=photos)
     bundles = ServedBundles(settings)

@@ -8,7 +8,7 @@ import pytest
 @pytest.fixture
 def no_graph(monkeypatch: pytest.MonkeyPatch) -> None:
     """Leaves the refiner's ONNX graph out, which takes seconds to write and which no search reads."""
-    export = "vicinal.refine.training.export"
+    export = "vicinal.training.refiner.export"
     monkeypatch.setattr(f"{export}._write_graph", lambda _network, path: path.write_bytes(b"a placeholder"))
     monkeypatch.setattr(f"{export}._refer_to_weights", lambda *_: None)
     monkeypatch.setattr(f"{export}._check_parity", lambda *_: None)

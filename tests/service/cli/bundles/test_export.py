@@ -13,9 +13,9 @@ timm = pytest.importorskip("timm")
 pytest.importorskip("onnxscript")
 
 from tests.service.types import Fail, Run  # noqa: E402
-from vicinal.models import weights as weights_module  # noqa: E402
 from vicinal.models.bundle import ModelBundle  # noqa: E402
-from vicinal.models.evaluation.probe import read_probe  # noqa: E402
+from vicinal.models.probe import read_probe  # noqa: E402
+from vicinal.training.backbones import weights as weights_module  # noqa: E402
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import pytest
 
 from tests.service.types import Fail, Run
 from vicinal.models.bundle import ModelBundle
-from vicinal.models.evaluation.probe import read_probe
+from vicinal.models.probe import read_probe
 
 
 @pytest.fixture

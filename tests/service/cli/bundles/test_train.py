@@ -19,9 +19,9 @@ pytest.importorskip("timm")
 from tests.service.types import Fail, Run
 from tests.waiting import wait_until
 from vicinal.models.bundle import ModelBundle
-from vicinal.models.training.observer import StepProgress
 from vicinal.service.cli import main
 from vicinal.service.cli.bundles.watcher import TrainingWatcher
+from vicinal.training.observer import StepProgress
 
 ROOT = Path(__file__).resolve().parents[4]
 
@@ -124,7 +124,7 @@ def test_interrupt_before_the_first_step_stops_at_once(
     def loading(*_: object) -> None:
         signal.raise_signal(signal.SIGINT)
 
-    monkeypatch.setattr("vicinal.models.training.trainer.load_datasets", loading)
+    monkeypatch.setattr("vicinal.training.trainer.load_datasets", loading)
     monkeypatch.setattr(sys, "argv", ["vicinal", "train", str(recipe), "-o", str(output)])
     with pytest.raises(SystemExit) as stopped:
         main()

@@ -193,8 +193,8 @@ def test_what_changed_is_said_in_words_with_commands_that_work_in_their_order(
     run: Run, shop: str, photos: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("vicinal.service.cli.bundles.train_refiner._finds_more", lambda _section: True)
-    monkeypatch.setattr("vicinal.refine.training.cross_fitting.choose_sides", lambda _figures: "both")
-    monkeypatch.setattr("vicinal.refine.training.validation.choose_sides", lambda _figures: "both")
+    monkeypatch.setattr("vicinal.training.refiner.cross_fitting.choose_sides", lambda _figures: "both")
+    monkeypatch.setattr("vicinal.training.refiner.validation.choose_sides", lambda _figures: "both")
     output = run("train-refiner", "--gallery", shop, *QUICK).stdout
     assert f"Learned from {6 * N_LABELS} photos with {N_LABELS} labels of gallery shop." in output
     assert "left out: 5 photos without a label" in output
@@ -219,8 +219,8 @@ def test_what_changed_is_said_in_words_with_commands_that_work_in_their_order(
 def test_a_refiner_that_does_not_help_says_that_nothing_needs_doing(
     run: Run, shop: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("vicinal.refine.training.cross_fitting.choose_sides", lambda _figures: "off")
-    monkeypatch.setattr("vicinal.refine.training.validation.choose_sides", lambda _figures: "off")
+    monkeypatch.setattr("vicinal.training.refiner.cross_fitting.choose_sides", lambda _figures: "off")
+    monkeypatch.setattr("vicinal.training.refiner.validation.choose_sides", lambda _figures: "off")
     output = run("train-refiner", "--gallery", shop, *QUICK).stdout
     assert "Verdict: refine nothing." in output
     assert "Nothing needs doing" in output

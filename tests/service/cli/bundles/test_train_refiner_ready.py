@@ -66,7 +66,7 @@ def refines_both(monkeypatch: pytest.MonkeyPatch) -> None:
     """The verdict that three steps of training might not earn."""
     monkeypatch.setattr("vicinal.service.cli.bundles.train_refiner._finds_more", lambda _section: True)
     for module in ("cross_fitting", "validation"):
-        monkeypatch.setattr(f"vicinal.refine.training.{module}.choose_sides", lambda _figures: "both")
+        monkeypatch.setattr(f"vicinal.training.refiner.{module}.choose_sides", lambda _figures: "both")
 
 
 def searched(run: Run, *options: object) -> Any:

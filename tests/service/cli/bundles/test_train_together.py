@@ -23,10 +23,10 @@ from tests.service.types import Run  # noqa: E402
 from tests.waiting import wait_until  # noqa: E402
 from vicinal.models.bundle import ModelBundle  # noqa: E402
 from vicinal.models.errors import ConfigError, TrainingStoppedError  # noqa: E402
-from vicinal.models.training.execution.processes import Processes  # noqa: E402
-from vicinal.models.training.observer import StepProgress  # noqa: E402
 from vicinal.service.cli.bundles.train import _after_the_first  # noqa: E402
 from vicinal.service.cli.bundles.watcher import SilentWatcher  # noqa: E402
+from vicinal.training.execution.processes import Processes  # noqa: E402
+from vicinal.training.observer import StepProgress  # noqa: E402
 
 ROOT = Path(__file__).resolve().parents[4]
 pytestmark = pytest.mark.slow

@@ -1,1 +1,0 @@
-"""Training of a network on labelled images."""

@@ -1,1 +1,0 @@
-"""Calibrator: a calibration record of labelled queries."""

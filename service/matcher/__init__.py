@@ -1,1 +1,0 @@
-"""Matcher: answers a query, with the threshold applied."""

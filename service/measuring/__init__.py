@@ -1,0 +1,1 @@
+"""Measuring: what a threshold is worth, by labelled queries."""

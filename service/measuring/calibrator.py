@@ -1,0 +1,419 @@
+"""Calibrator: measures the scores that the matcher gives, and chooses the threshold for a target."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+
+import numpy as np
+import numpy.typing as npt
+
+from vicinal.calibration import Target, choose_threshold
+from vicinal.indexer.gallery import Gallery
+from vicinal.indexer.graph.neighbor_graph import N_NEIGHBORS
+from vicinal.indexer.hygiene import are_same_pictures
+from vicinal.indexer.storage.arrays import as_matrix
+from vicinal.indexer.views.snapshot import Snapshot
+from vicinal.service.measuring.evidence import (
+    ERROR_RATES,
+    Evidence,
+    SpaceOpis,
+    gather_evidence,
+    measure_opis,
+    visit_evidence,
+)
+from vicinal.service.measuring.group_trials import (
+    GroupMeasurement,
+    TriedForm,
+    choose_form,
+    measure_groups,
+    require_group_target,
+    require_reached,
+)
+from vicinal.service.measuring.queries import LabelledQueries, OnProgress, require_labels
+from vicinal.service.measuring.records.curves import CalibrationCurves, gather_curves
+from vicinal.service.measuring.records.record import (
+    CalibrationRecord,
+    Rates,
+    StoredScores,
+    new_calibration_id,
+)
+from vicinal.service.measuring.trials import Measurement, TrialScoring
+from vicinal.service.measuring.visits import Visits, find_visits, look_alikes
+from vicinal.service.search.opened_refiner import OpenedRefiner
+from vicinal.service.search.pipeline import Group, Pipeline
+from vicinal.service.search.scorer import Scorer
+
+__all__ = ["Calibration", "Calibrator", "same_pictures_of"]
+
+Floats = npt.NDArray[np.float64]
+Bools = npt.NDArray[np.bool_]
+Positions = npt.NDArray[np.int64]
+SamePictures = Callable[[Positions, Positions], Bools]
+
+# Below this many labels a rate says more about these labels than about the next ones.
+_FEW_LABELS = 30
+# From this share on, near duplicates carry the result.
+_MANY_DUPLICATES = 0.1
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """What a calibration gives.
+
+    Attributes:
+        record: What is kept for good.
+        scores: What other thresholds can be tried on.
+        curves: What a report is drawn from.
+        measured: What both follow from; large, and not kept.
+        opis: OPIS by space, with the utilities behind it; not kept either.
+    """
+
+    record: CalibrationRecord
+    scores: StoredScores
+    curves: CalibrationCurves
+    measured: Measurement
+    opis: dict[str, SpaceOpis]
+
+
+class Calibrator:
+    """Calibrates one pipeline on one gallery version.
+
+    Args:
+        snapshot: The gallery version; its labelled items are the possible mates.
+        pipeline: The pipeline to calibrate.
+        max_queries: Most queries that are scored; more are sampled.
+        seed: Seed of the sample.
+        visits: Visits of the items: photos of one are never each other's mates, candidates or context.
+        refinement: What the pipeline refines with; None where it refines nothing.
+        same_pictures: Tells which items at pairs of positions are almost the same picture.
+        forms: Forms of the group score to choose from; the pipeline's own when None.
+        device: Where the products of all pairs are made, see `service.search.block_products`.
+
+    Raises:
+        RequestError: The pipeline groups items, and none has a label or a value of its key.
+    """
+
+    def __init__(
+        self,
+        snapshot: Snapshot,
+        pipeline: Pipeline,
+        *,
+        max_queries: int = 2000,
+        seed: int = 0,
+        refinement: OpenedRefiner | None = None,
+        visits: Visits | None = None,
+        same_pictures: SamePictures | None = None,
+        forms: Sequence[Group] | None = None,
+        device: str = "cpu",
+    ) -> None:
+        self.snapshot = snapshot
+        self.scorer = Scorer(snapshot, pipeline, refinement)
+        self.max_queries = max_queries
+        self.seed = seed
+        self.visits = visits
+        self.same_pictures = same_pictures
+        self.device = device
+        own = [] if pipeline.group is None else [pipeline.group]
+        self.forms = tuple(forms or own)
+        self._labels = snapshot.labels
+
+    @classmethod
+    def of_version(
+        cls,
+        gallery: Gallery,
+        snapshot: Snapshot,
+        pipeline: Pipeline,
+        refinement: OpenedRefiner | None = None,
+        *,
+        by: str = "none",
+        max_queries: int = 2000,
+        seed: int = 0,
+        forms: Sequence[Group] | None = None,
+    ) -> Calibrator:
+        """A calibrator of a gallery's version, which also looks for near duplicates.
+
+        Args:
+            gallery: The gallery.
+            snapshot: Its version.
+            pipeline: The pipeline to calibrate.
+            refinement: What the pipeline refines with; None where it refines nothing.
+            by: What tells which photos were taken together: `auto`, `none` or a metadata column.
+            max_queries: Most queries that are scored; more are sampled.
+            seed: Seed of the sample.
+            forms: Forms of the group score to choose from; the pipeline's own when None.
+
+        Raises:
+            CalibrationError: No item has a value in that column.
+        """
+        return cls(
+            snapshot,
+            pipeline,
+            max_queries=max_queries,
+            seed=seed,
+            refinement=refinement,
+            visits=find_visits(by, gallery, snapshot),
+            same_pictures=same_pictures_of(gallery, snapshot),
+            forms=forms,
+            device=gallery.index_device,
+        )
+
+    def leave_one_out(self) -> LabelledQueries:
+        """Every labelled item of the version as a query."""
+        return LabelledQueries.leave_one_out(self.snapshot, self.visits)
+
+    def measure(
+        self,
+        queries: LabelledQueries,
+        target: Target,
+        *,
+        coarse_labels: Mapping[str, str] | None = None,
+        absent: float | None = None,
+        on_progress: OnProgress | None = None,
+    ) -> Calibration:
+        """Score the queries and choose the best threshold that holds the target.
+
+        Args:
+            queries: Leave-one-out queries, or labelled ones from outside.
+            target: What to hold.
+            coarse_labels: Coarse label of each label, to tell near from far queries without a mate.
+            absent: Expected share of searches without a mate, in [0, 1), which a precision is for; that of
+                the queries when None.
+            on_progress: Called with `score`, finished and all queries; with visits they are scored twice.
+
+        Raises:
+            CalibrationError: No labels, one label only, too few trials for the target or none that can
+                reach it, or a label without a coarse one.
+        """
+        require_labels(self._labels, queries.labels)
+        if self.scorer.pipeline.group is not None:
+            require_group_target(self.scorer.pipeline.group, target)
+        sampled = queries.sample(self.max_queries, self.seed)
+        progress = _Progress(on_progress, len(sampled.labels), passes=2 if self._keeps_apart else 1)
+        measured = self.score_items(sampled, progress)
+        together = self._scoring(sampled, None).measure(sampled, progress) if self._keeps_apart else None
+        tried: tuple[TriedForm, ...] = ()
+        if self.forms:
+            measured, tried = choose_form(measured, self.forms, target, seed=self.seed)
+            # Fitted anew, as it would have been.
+            form = measured.group.model_copy(update={"weights": ()})
+            together = together and measure_groups(together, form)
+        if absent is not None:
+            measured = replace(measured, trials=measured.trials.at_mix(absent))
+        return self.calibration(
+            sampled,
+            measured,
+            target,
+            coarse_labels=coarse_labels,
+            absent=absent,
+            together=together,
+            tried=tried,
+        )
+
+    def score(self, queries: LabelledQueries, on_progress: OnProgress) -> Measurement:
+        """Score all queries as a calibration does; nothing is chosen, groups are scored by the first form.
+
+        Args:
+            queries: Leave-one-out queries, or labelled ones from outside.
+            on_progress: Called with `score`, finished and all queries.
+        """
+        return self.decide(self.score_items(queries, on_progress))
+
+    def score_items(self, queries: LabelledQueries, on_progress: OnProgress) -> Measurement:
+        """Score all queries, item by item.
+
+        Args:
+            queries: As for `score`.
+            on_progress: The same.
+        """
+        return self._scoring(queries, self.visits).measure(queries, on_progress)
+
+    def decide(self, items: Measurement) -> Measurement:
+        """What the pipeline decides by: the items themselves, or groups of them by the first form.
+
+        Args:
+            items: Scores of the items; see `score_items`.
+        """
+        return measure_groups(items, self.forms[0]) if self.forms else items
+
+    def calibration(
+        self,
+        queries: LabelledQueries,
+        measured: Measurement,
+        target: Target,
+        *,
+        coarse_labels: Mapping[str, str] | None = None,
+        absent: float | None = None,
+        together: Measurement | None = None,
+        tried: tuple[TriedForm, ...] = (),
+    ) -> Calibration:
+        """Choose the best threshold that holds the target.
+
+        Args:
+            queries: What was scored.
+            measured: Its scores; see `score`.
+            target: What to hold.
+            coarse_labels: Coarse label of each label, to tell near from far queries without a mate.
+            absent: Share of searches without a mate that the trials are weighted for; as tried when None.
+            together: Their scores with the photos of all visits together, to say what that would promise.
+            tried: The forms of the group score that were compared.
+
+        Raises:
+            CalibrationError: As `measure`.
+        """
+        require_labels(self._labels, queries.labels)
+        if isinstance(measured, GroupMeasurement):
+            require_group_target(measured.group, target)
+        threshold = choose_threshold(measured.trials, target)
+        if isinstance(measured, GroupMeasurement):
+            require_reached(measured, target, threshold)
+        opis = measure_opis(measured)
+        visits = None if self.visits is None else visit_evidence(self.visits, measured, together, target)
+        leaves_one_out = queries.positions is not None
+        widens = leaves_one_out and visits is not None and not visits.are_told
+        evidence = gather_evidence(
+            measured,
+            target,
+            threshold,
+            gallery_labels=self._known_labels,
+            coarse_labels=coarse_labels,
+            opis=opis,
+            visits=visits,
+            leaves_one_out=leaves_one_out,
+            look_alikes=look_alikes(self.snapshot, self.visits) if widens else None,
+            near_duplicates=self._near_duplicates(measured, queries),
+            group_forms=tried,
+            absent=absent,
+        )
+        record = self._record(queries, measured, target, threshold=threshold, evidence=evidence)
+        curves = gather_curves(measured, threshold, snapshot=self.snapshot, queries=queries, opis=opis)
+        scores = StoredScores.of(measured.trials, measured.top_scores)
+        return Calibration(record, scores, curves, measured, opis)
+
+    @property
+    def _keeps_apart(self) -> bool:
+        return self.visits is not None and not self.visits.are_single
+
+    @property
+    def _known_labels(self) -> frozenset[str]:
+        return frozenset(label for label in self._labels if label is not None)
+
+    def _scoring(self, queries: LabelledQueries, visits: Visits | None) -> TrialScoring:
+        names = sorted(self._known_labels | set(queries.labels))
+        return TrialScoring(self.snapshot, self.scorer, names, visits=visits, device=self.device)
+
+    def _record(
+        self,
+        queries: LabelledQueries,
+        measured: Measurement,
+        target: Target,
+        *,
+        threshold: float,
+        evidence: Evidence,
+    ) -> CalibrationRecord:
+        """What is kept of a calibration for good."""
+        pipeline, trials = self.scorer.pipeline, measured.trials
+        if isinstance(measured, GroupMeasurement):
+            pipeline = pipeline.model_copy(update={"group": measured.group})
+        shares = {name: evidence.rates[name].rate if name in evidence.rates else None for name in ERROR_RATES}
+        manifest = self.snapshot.manifest
+        return CalibrationRecord(
+            format_version=2,
+            id=new_calibration_id(),
+            created_at=datetime.now(UTC),
+            source="queries" if queries.positions is None else "leave_one_out",
+            target=target,
+            threshold=threshold,
+            rates=Rates(**shares, hit_rate_1=measured.hit_rate_1),
+            evidence=evidence,
+            pipeline=pipeline,
+            bundle=manifest.bundle,
+            version=manifest.version,
+            n_items=manifest.n_items,
+            n_negative_pairs=trials.n_non_mates,
+            n_positive_pairs=len(trials.mate_scores),
+            n_with_mate=len(trials.best_mate_scores),
+            n_without_mate=len(trials.best_scores_without_mate),
+            n_labels=len(set(queries.labels)),
+            n_labels_without_mate=len(np.unique(measured.labels_without_mate)),
+            seed=self.seed,
+            warnings=tuple(self._warnings(queries, measured, evidence.near_duplicates)),
+        )
+
+    def _near_duplicates(self, measured: Measurement, queries: LabelledQueries) -> float | None:
+        """Share of the queries with a mate whose best mate is almost the same picture."""
+        has_mate = measured.mates.has_mate
+        if self.same_pictures is None or queries.positions is None or not has_mate.any():
+            return None
+        best = measured.mates.best_items[has_mate]
+        return float(self.same_pictures(queries.positions[has_mate], best).mean())
+
+    def _warnings(
+        self, queries: LabelledQueries, measured: Measurement, near_duplicates: float | None
+    ) -> Iterator[str]:
+        counts = Counter(label for label in self._labels if label is not None)
+        single = sum(count == 1 for count in counts.values())
+        unlabelled = len(self._labels) - sum(counts.values())
+        if queries.positions is not None and single:
+            yield f"labels with one item and no mate, counted only as negative: {single}"
+        rerank = self.scorer.pipeline.rerank
+        longest = N_NEIGHBORS - rerank.n_listed if rerank.method != "off" else len(self._labels)
+        large = sum(count > longest for count in counts.values())
+        if queries.positions is not None and large:
+            yield (
+                f"labels with more than {longest} items: {large}; with a whole label taken out, the stored "
+                f"lists of {N_NEIGHBORS} neighbors can run out, and FPIR be measured slightly too low"
+            )
+        if unlabelled:
+            yield f"items without a label, left out of all pairs: {unlabelled}"
+        if self.visits is not None and self.visits.largest > longest:
+            yield (
+                f"the largest visit has {self.visits.largest} items: with it taken out, the stored lists "
+                f"of {N_NEIGHBORS} neighbors can run out, and contextual similarities be measured too low"
+            )
+        if self.visits is None and (near_duplicates or 0.0) >= _MANY_DUPLICATES:
+            yield (
+                f"for {100 * (near_duplicates or 0.0):.0f} % of the queries the best mate is almost the same "
+                "picture, so that later queries will fare worse: name the visit or session of the photos "
+                "and calibrate with --visits-by"
+            )
+        with_mate = queries.labels[measured.mates.has_mate]
+        for what, labels in (("FNIR", with_mate), ("FPIR", measured.labels_without_mate)):
+            n_labels = len(set(labels.tolist()))
+            if n_labels < _FEW_LABELS:
+                yield f"few labels stand behind {what} ({n_labels}): other labels can behave differently"
+
+
+class _Progress:
+    """Progress over several passes over the same queries."""
+
+    def __init__(self, on_progress: OnProgress | None, n_queries: int, *, passes: int) -> None:
+        self._on_progress = on_progress
+        self._total = passes * n_queries
+        self._before = 0
+
+    def __call__(self, stage: str, done: int, n_queries: int) -> None:
+        if self._on_progress is not None:
+            self._on_progress(stage, self._before + done, self._total)
+        if done == n_queries:
+            self._before += n_queries
+
+
+def same_pictures_of(gallery: Gallery, snapshot: Snapshot) -> Callable[[Positions, Positions], Bools]:
+    """A function that tells which items at pairs of positions are almost the same picture.
+
+    The stored thumbnails of 16 x 16 pixels are read when it is called: 768 bytes an item.
+
+    Args:
+        gallery: The gallery.
+        snapshot: Its version.
+    """
+
+    def compare(first: Positions, second: Positions) -> Bools:
+        kept = gallery.table.columns(snapshot.manifest.revision, ["signature"])
+        signatures = as_matrix(kept["signature"])
+        return are_same_pictures(signatures[first], signatures[second])
+
+    return compare

@@ -1,0 +1,432 @@
+"""Comparison: variants of a gallery, tried on the same queries.
+
+Every variant is searched by the very code that serves, with its own bundle, pipeline and threshold: no
+threshold is ever tried on another variant. Each gets the calibration that it would get alone, kept with the
+comparison, so that the one that is chosen comes into force together with its threshold; what was calibrated
+for another version comes into force with that version and not before. Refined items and neighbor graphs are
+made once and shared. What cannot be measured is left out, and the reason said.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from vicinal.calibration import CalibrationError, Target, UnlabelledGalleryError, choose_threshold
+from vicinal.indexer.errors import SourceError
+from vicinal.indexer.gallery import Gallery
+from vicinal.indexer.sources import SourceOptions
+from vicinal.service.errors import ComparisonNotFoundError, RequestError
+from vicinal.service.galleries.bundles import ServedBundles
+from vicinal.service.measuring.calibrator import Calibration, Calibrator, same_pictures_of
+from vicinal.service.measuring.comparing.figures import (
+    Answers,
+    ComparedSearches,
+    Outcomes,
+    count_flips,
+    find_best,
+)
+from vicinal.service.measuring.comparing.queries import common_items, count_items, read_common
+from vicinal.service.measuring.comparing.record import (
+    ActivationConditions,
+    Comparison,
+    ComparisonRequest,
+    FigureName,
+    Flips,
+    ItemCounts,
+    PairedFigure,
+    Sample,
+    Variant,
+    asked_error,
+)
+from vicinal.service.measuring.comparing.store import ComparisonStore, keep_calibration
+from vicinal.service.measuring.comparing.variants import OpenedVariant, open_variants
+from vicinal.service.measuring.comparing.verdict import decide, recommend
+from vicinal.service.measuring.evidence import measure_opis
+from vicinal.service.measuring.queries import LabelledQueries, OnProgress, Refuse
+from vicinal.service.measuring.records.curves import CalibrationCurves
+from vicinal.service.measuring.records.record import CalibrationRecord, StoredScores
+from vicinal.service.measuring.records.store import CalibrationStore
+from vicinal.service.measuring.trials import Measurement
+from vicinal.service.measuring.visits import Visits, find_visits, visit_column
+from vicinal.service.search.item_spaces import SearchSpace
+from vicinal.service.search.scorer import Scorer
+from vicinal.service.words import number_of
+
+__all__ = ["ComparisonPlan", "compare"]
+
+# Below this many labels a percentile interval is too short.
+_FEW_LABELS = 30
+
+
+def _silent(_stage: str, _done: int, _total: int) -> None:
+    pass
+
+
+@dataclass(frozen=True)
+class ComparisonPlan:
+    """What to compare, and with what.
+
+    Attributes:
+        gallery: The gallery.
+        bundles: Bundles that are here.
+        request: Which variants are compared, and how.
+        conditions: What must hold for the last variant to be activated; None when a person decides.
+        queries: Labelled queries; without them every labelled item that all versions hold alike is left out.
+        pictures: Pictures to search for with every variant; None without any.
+        refuse: Says why a file must not be read, or None.
+        on_stage: Called with the name of a stage, finished units and all.
+        options: How the queries are read.
+    """
+
+    gallery: Gallery
+    bundles: ServedBundles
+    request: ComparisonRequest = field(default_factory=ComparisonRequest)
+    conditions: ActivationConditions | None = None
+    queries: Path | None = None
+    pictures: Path | None = None
+    refuse: Refuse | None = None
+    on_stage: OnProgress = _silent
+    options: SourceOptions | None = None
+
+
+def compare(plan: ComparisonPlan, name: str) -> Comparison:
+    """Try the variants, keep the comparison, and make the calibrations of other versions ready.
+
+    Args:
+        plan: What to compare, and with what.
+        name: Name of the comparison; one that is there already is given back.
+
+    Raises:
+        RequestError: There is nothing to compare with, or pipelines alone and no target.
+        CalibrationError: Pipelines alone are compared, and none can be calibrated for the target.
+        SourceError: Pipelines alone are compared, and the queries cannot be used.
+        VersionNotFoundError: There is no such version.
+        GalleryError: A version is damaged.
+        RefineError: A refinement was asked for that a bundle does not have.
+    """
+    store = ComparisonStore(plan.gallery)
+    try:
+        return store.find(name)
+    except ComparisonNotFoundError:
+        made = _Trial(plan, name).make()
+    store.add(made)
+    return made
+
+
+@dataclass
+class _Tried:
+    """One variant: what was found of it, and why something is missing."""
+
+    opened: OpenedVariant
+    record: CalibrationRecord | None
+    made: tuple[StoredScores, CalibrationCurves] | None = None
+    outcomes: Outcomes | None = None
+    figures: dict[FigureName, PairedFigure] = field(default_factory=dict)
+    flips: dict[Sample, Flips] = field(default_factory=dict)
+    left_out: dict[str, str] = field(default_factory=dict)
+    error: CalibrationError | None = None
+
+    def described(self) -> Variant:
+        opis = None if self.outcomes is None else self.outcomes.opis
+        # With what was fitted for it.
+        pipeline = self.opened.pipeline if self.record is None else self.record.pipeline
+        return Variant(
+            version=self.opened.version,
+            bundle=self.opened.snapshot.manifest.bundle,
+            pipeline=pipeline,
+            calibration=self.record,
+            figures=self.figures,
+            opis_floor=None if opis is None else opis.evidence.floor,
+            flips=self.flips,
+            left_out=self.left_out,
+            problem=self.opened.problem,
+        )
+
+
+class _Trial:
+    """A comparison under way."""
+
+    def __init__(self, plan: ComparisonPlan, name: str) -> None:
+        self.plan, self.request, self.name = plan, plan.request, name
+        opened, self.warnings = open_variants(plan.gallery, plan.bundles, plan.request)
+        # The first of each version has its own pipeline.
+        self.versions = {one.version: one for one in reversed(opened)}
+        self.versions = {one.version: self.versions[one.version] for one in opened}
+        self.in_force = opened[0].record_in_force()
+        self.target = self._target(opened)
+        self.tried = [
+            _Tried(one, one.known_record(self.target, is_present=one is opened[0])) for one in opened
+        ]
+        self.visits: dict[int, Visits | None] = {}
+        self.queries: dict[int, LabelledQueries] = {}
+        self.labels: npt.NDArray[np.object_] = np.empty(0, dtype=object)
+        self.spaces: dict[tuple[int, str], SearchSpace] = {}
+        # Scores of the items; those of pipelines that differ in the form of the group score alone are one.
+        self.scored: tuple[tuple[int, str], Measurement] | None = None
+
+    def make(self) -> Comparison:
+        self._find_queries()
+        for number, one in enumerate(self.tried):
+            self._try(one, number)
+        failed = self.tried[0].error
+        if not self.request.versions and failed and all(one.record is None for one in self.tried):
+            raise failed
+        compared = self._compare()
+        if self.plan.pictures is not None:
+            self._search_pictures(self.plan.pictures)
+        recommended, reason = recommend([one.described() for one in self.tried], asked_error(self.target))
+        # An attempt that was overtaken, or cancelled, is told so here and keeps nothing.
+        self.plan.on_stage("keep", 0, 1)
+        self._keep(recommended)
+        variants = tuple(one.described() for one in self.tried)
+        conditions, with_pictures = self.plan.conditions, self.plan.pictures is not None
+        return Comparison(
+            id=self.name,
+            created_at=datetime.now(UTC),
+            gallery=self.plan.gallery.name,
+            request=self.request,
+            target=self.target,
+            n_queries=len(self.labels),
+            n_with_mate=0 if compared is None else int(compared.mates.sum()),
+            n_labels=len(set(self.labels)),
+            items=self._count_items(),
+            variants=variants,
+            recommended=recommended,
+            reason=reason,
+            optimism=None if compared is None else compared.optimism(),
+            conditions=conditions,
+            decision=conditions and decide(conditions, variants, with_pictures=with_pictures),
+            warnings=(*self.warnings, *self._further_warnings()),
+        )
+
+    def _target(self, opened: Sequence[OpenedVariant]) -> Target | None:
+        """What was asked for, else what the threshold in force holds, else that of a version's own."""
+        if self.request.target is not None:
+            return Target.parse(self.request.target)
+        own = (one.record_in_force() for one in opened if one.version in self.request.versions)
+        known = (one.target for one in (self.in_force, *own) if one is not None)
+        target = next((one for one in known if one is not None), None)
+        if target is None and not self.request.versions:
+            raise RequestError(self._no_target())
+        return target
+
+    def _no_target(self) -> str:
+        by_hand = "the threshold in force was set by hand, for no target"
+        none = "there is no threshold in force to take the target from"
+        return f"{by_hand if self.in_force else none}: name a target, such as fpir=5%"
+
+    def _find_queries(self) -> None:
+        """Find queries that all versions can be searched with, and the visits of their items."""
+        evidence = None if self.in_force is None else self.in_force.evidence
+        visits = None if evidence is None else evidence.visits
+        by = self.request.visits_by or ("auto" if visits is None else visits.by)
+        if self.plan.queries is not None:
+            by = visit_column(by) or "none"
+        try:
+            for number, one in self.versions.items():
+                self.visits[number] = find_visits(by, one.gallery, one.snapshot)
+            if self.plan.queries is None:
+                found = common_items(list(self.versions.values()), list(self.visits.values()))
+            else:
+                found = self._read(self.plan.queries, visit_column(by), needs_labels=True)
+            if not len(found[0].labels):
+                raise UnlabelledGalleryError("no labelled item has the same picture in all versions")
+        except (CalibrationError, SourceError) as error:
+            if not self.request.versions:
+                raise
+            self.tried[0].left_out["queries"] = str(error)
+            return
+        options = self.request
+        sampled = [one.sample(options.max_queries, options.seed) for one in found]
+        self.queries = dict(zip(self.versions, sampled, strict=True))
+        self.labels = sampled[0].labels
+
+    def _read(self, source: Path, column: str | None, *, needs_labels: bool) -> list[LabelledQueries]:
+        found, refused = read_common(
+            source,
+            list(self.versions.values()),
+            visits_by=column,
+            needs_labels=needs_labels,
+            refuse=self.plan.refuse,
+            on_stage=self.plan.on_stage,
+            options=self.plan.options if needs_labels else None,
+        )
+        self.warnings += [refused] if refused else []
+        return found
+
+    def _try(self, one: _Tried, number: int) -> None:
+        """Score the queries with a variant, and calibrate it where it has no threshold that will do."""
+        opened, total = one.opened, len(self.tried)
+        if not opened.is_searchable:
+            one.left_out["queries"] = opened.problem or "it cannot be searched"
+            return
+        queries = self.queries.get(opened.version)
+        if queries is None and one.record is not None:
+            return
+        if queries is None:
+            # Nothing can be paired; another version can still be calibrated, by all of its own items.
+            every = LabelledQueries.leave_one_out(opened.snapshot, self.visits.get(opened.version))
+            queries = every.sample(self.request.max_queries, self.request.seed)
+        if not len(queries.labels):
+            one.left_out["calibration"] = f"the items of version {opened.version} have no labels"
+            return
+
+        def report(_stage: str, done: int, n: int) -> None:
+            self.plan.on_stage("score", number * n + done, total * n)
+
+        calibrator = self._calibrator(opened)
+        measured = calibrator.decide(self._scored(opened, calibrator, queries, report))
+        calibrate = partial(calibrator.calibration, queries, measured)
+        found = self._calibrated(one, calibrate) if one.record is None else None
+        if found is not None:
+            changes = {"id": f"{self.name}-{number}", "gallery": opened.gallery.name}
+            one.record = found.record.model_copy(update=changes)
+            one.made = found.scores, found.curves
+        if self.queries:
+            opis = measure_opis(measured) if found is None else found.opis
+            threshold = None if one.record is None else one.record.threshold
+            holds = _holding(measured, self.target)
+            one.outcomes = Outcomes.of(
+                opened.snapshot, measured, opis.get("final"), threshold=threshold, holds=holds
+            )
+
+    def _scored(
+        self, opened: OpenedVariant, calibrator: Calibrator, queries: LabelledQueries, report: OnProgress
+    ) -> Measurement:
+        key = opened.version, opened.pipeline.slot
+        if self.scored is None or self.scored[0] != key:
+            self.scored = key, calibrator.score_items(queries, report)
+        return self.scored[1]
+
+    def _calibrator(self, opened: OpenedVariant) -> Calibrator:
+        calibrator = Calibrator(
+            opened.snapshot,
+            opened.pipeline,
+            seed=self.request.seed,
+            refinement=opened.refinement,
+            visits=self.visits.get(opened.version),
+            same_pictures=same_pictures_of(opened.gallery, opened.snapshot),
+            device="cpu" if opened.served is None else opened.served.index_device,
+        )
+        # Items are the same for all that refine the same sides, and so are the graphs between them.
+        key = opened.version, opened.pipeline.refine.model_dump_json()
+        calibrator.scorer.space = self.spaces.setdefault(key, calibrator.scorer.space)
+        return calibrator
+
+    def _calibrated(self, one: _Tried, calibrate: Callable[[Target], Calibration]) -> Calibration | None:
+        """A calibration of its own; None, and the reason noted, without one."""
+        try:
+            if self.target is None:
+                raise CalibrationError(self._no_target())
+            if one.opened.problem is not None:
+                raise CalibrationError(one.opened.problem)
+            return calibrate(self.target)
+        except CalibrationError as error:
+            one.error, one.left_out["calibration"] = error, str(error)
+            return None
+
+    def _compare(self) -> ComparedSearches | None:
+        """Compare what was found for the common queries; None where there is nothing to compare."""
+        searched = [one for one in self.tried if one.outcomes is not None]
+        if not searched or searched[0] is not self.tried[0]:
+            return None
+        outcomes = [one.outcomes for one in searched if one.outcomes is not None]
+        try:
+            compared = ComparedSearches(outcomes, self.labels, self.target, self.request.seed)
+        except CalibrationError as error:
+            self.tried[0].left_out["queries"] = str(error)
+            return None
+        for one, figures in zip(searched, compared.figures(), strict=False):
+            one.figures = figures
+        if not compared.mates.any():
+            self.tried[0].left_out["queries"] = "no query has a mate in every variant"
+        answers = [None if one.outcomes is None else one.outcomes.answers for one in self.tried]
+        self._count_flips("queries", answers, self.labels)
+        return compared
+
+    def _search_pictures(self, source: Path) -> None:
+        try:
+            if any(not one.opened.is_searchable for one in self.tried):
+                raise SourceError("a variant cannot be searched")
+            found = dict(zip(self.versions, self._read(source, None, needs_labels=False), strict=True))
+        except (CalibrationError, SourceError) as error:
+            self.tried[0].left_out["pictures"] = str(error)
+            return
+        answers: list[Answers | None] = []
+        for number, one in enumerate(self.tried):
+            self.plan.on_stage("search pictures", number, len(self.tried))
+            if one.record is None:
+                # Without a threshold nothing can flip.
+                answers.append(None)
+                continue
+            scorer = Scorer(one.opened.snapshot, one.described().pipeline, one.opened.refinement)
+            pictures = found[one.opened.version]
+            answers.append(find_best(scorer, one.opened.snapshot, pictures.embeddings))
+        self._count_flips("pictures", answers, next(iter(found.values())).labels)
+
+    def _count_flips(
+        self, sample: Sample, answers: Sequence[Answers | None], labels: npt.NDArray[np.object_]
+    ) -> None:
+        """Count the queries that each variant decides otherwise, where both it and the present one decide."""
+        before, decided_by = answers[0], self.tried[0].record
+        for one, after in zip(self.tried[1:], answers[1:], strict=True):
+            if before is not None and after is not None and decided_by is not None and one.record is not None:
+                thresholds = decided_by.threshold, one.record.threshold
+                one.flips[sample] = count_flips(before, after, labels, thresholds)
+
+    def _keep(self, recommended: int) -> None:
+        """Keep the calibrations of the recommended variant, and of other versions, which get them ready."""
+        store = CalibrationStore(self.plan.gallery.calibrations_path)
+        for number, one in enumerate(self.tried):
+            opened = one.opened
+            is_own = opened.version in self.request.versions and opened is self.versions[opened.version]
+            if one.made is None or one.record is None or not (is_own or number == recommended):
+                continue
+            one.record = keep_calibration(store, one.record, *one.made)
+            if opened.version in self.request.versions:
+                store.prepare(one.record, opened.version)
+
+    def _count_items(self) -> dict[int, ItemCounts]:
+        present, *others = self.versions.values()
+        found = {one.version: count_items(present, one) for one in others}
+        for version, (counts, has_changes) in found.items():
+            if has_changes:
+                self.warnings.append(
+                    f"version {present.version} has live changes, which the figures leave out"
+                )
+            if counts.only_present or counts.only_other:
+                self.warnings.append(f"version {version} holds other items, so that its pairs differ too")
+        return {version: counts for version, (counts, _) in found.items()}
+
+    def _further_warnings(self) -> Iterator[str]:
+        for one in self.versions.values():
+            if one.problem is not None and one.is_searchable:
+                yield f"{one.problem}; its items are searched as stored, nothing is refined"
+        n_labels, n_compared = len(set(self.labels)), sum("error" in one.figures for one in self.tried)
+        if 0 < n_labels < _FEW_LABELS:
+            labels = number_of(n_labels, "label stands", "labels stand")
+            yield f"only {labels} behind the intervals, which are too short then"
+        if n_compared > 2:
+            yield (
+                f"the best of {n_compared} variants on the same queries looks better than it is: `optimism` "
+                "says by how much"
+            )
+        if self.target is not None and self.target.rate not in ("fpir", "fnir"):
+            yield "intervals take the thresholds as given, because they were not chosen on these searches"
+        if self.in_force is not None and self.in_force.source == "queries" and self.plan.queries is None:
+            yield "the threshold in force was found with labelled queries, those of others by leave-one-out"
+
+
+def _holding(measured: Measurement, target: Target | None) -> float | None:
+    """The threshold that holds the target on the queries; None where none does."""
+    try:
+        return None if target is None else choose_threshold(measured.trials, target)
+    except CalibrationError:
+        return None

@@ -1,0 +1,273 @@
+"""Figures of a comparison: what variants found for the same queries, and how they differ.
+
+A rate counts the queries that have a mate, or that have none, in every variant, so that a difference is one
+of the same queries.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import reduce
+
+import numpy as np
+import numpy.typing as npt
+
+from vicinal.calibration import CalibrationError, LabelCounts, Target
+from vicinal.calibration.label_codes import label_codes
+from vicinal.calibration.rates.paired_bootstrap import (
+    Figure,
+    LabelDraws,
+    Searches,
+    SelectionSplit,
+    mean_figure,
+    paired_interval,
+    variance_figure,
+)
+from vicinal.indexer.views.snapshot import Snapshot
+from vicinal.models.similarity import FloatArray
+from vicinal.service.measuring.comparing.record import (
+    FigureName,
+    Flips,
+    PairedFigure,
+    asked_error,
+)
+from vicinal.service.measuring.evidence import SpaceOpis, rate_evidence
+from vicinal.service.measuring.trials import Measurement
+from vicinal.service.search.item_groups import BuiltGroups, ItemGroups
+from vicinal.service.search.scorer import N_DECIDED_CANDIDATES, Scorer
+from vicinal.training.evaluation import average_precisions
+
+__all__ = ["Answers", "ComparedSearches", "Outcomes", "count_flips", "find_best"]
+
+Bools = npt.NDArray[np.bool_]
+Floats = npt.NDArray[np.float64]
+Numbers = npt.NDArray[np.int64]
+Objects = npt.NDArray[np.object_]
+
+_CHUNK = 64
+
+
+@dataclass(frozen=True)
+class Answers:
+    """The best item of each query.
+
+    Attributes:
+        ids: (Q,) its id; None without any.
+        labels: (Q,) its label.
+        scores: (Q,) its score, -inf without any.
+    """
+
+    ids: Objects
+    labels: Objects
+    scores: Floats
+
+    @classmethod
+    def of(cls, snapshot: Snapshot, positions: Numbers, scores: Floats) -> Answers:
+        """Answers by positions of the best items, -1 for none."""
+        found = positions >= 0
+        ids = np.asarray(snapshot.item_table["id"].to_numpy(zero_copy_only=False), dtype=object)[positions]
+        labels = snapshot.labels[positions]
+        ids[~found], labels[~found] = None, None
+        return cls(ids, labels, np.where(found, scores, -np.inf))
+
+
+@dataclass(frozen=True)
+class Outcomes:
+    """What a variant found for the queries.
+
+    Attributes:
+        answers: Their best items.
+        has_mate: (Q,) whether there is a mate.
+        mate_scores: (Q,) best score with one.
+        hits: (Q,) 1 where the best item is one, else 0.
+        precisions: (Q,) average precision over the first R items, R the number of mates.
+        has_none: (Q,) whether the query was searched for without a mate.
+        other_scores: (Q,) best score then.
+        opis: OPIS on final scores; None where no class has a utility.
+        threshold: What decides its searches; None without one.
+        holds: The threshold that holds the target on these queries; None where none does.
+    """
+
+    answers: Answers
+    has_mate: Bools
+    mate_scores: Floats
+    hits: Floats
+    precisions: Floats
+    has_none: Bools
+    other_scores: Floats
+    opis: SpaceOpis | None
+    threshold: float | None
+    holds: float | None
+
+    @classmethod
+    def of(
+        cls,
+        snapshot: Snapshot,
+        measured: Measurement,
+        opis: SpaceOpis | None,
+        *,
+        threshold: float | None,
+        holds: float | None,
+    ) -> Outcomes:
+        """Outcomes of scored queries."""
+        codes, trials = measured.query_codes.astype(np.int64), measured.trials
+        n, rows = len(codes), measured.impostors.queries
+        has_none, others = np.zeros(n, np.bool_), np.zeros(n)
+        has_none[rows], others[rows] = True, trials.best_scores_without_mate
+        is_mate = measured.ranked_labels == codes[:, None]
+        n_mates = np.bincount(measured.pairs.mate_queries, minlength=n)
+        return cls(
+            answers=Answers.of(snapshot, measured.best_items, measured.top_scores),
+            has_mate=measured.mates.has_mate,
+            mate_scores=measured.mates.best_scores,
+            hits=(measured.first_labels == codes).astype(np.float64),
+            precisions=average_precisions(is_mate, n_mates),
+            has_none=has_none,
+            other_scores=others,
+            opis=opis,
+            threshold=threshold,
+            holds=holds,
+        )
+
+
+class ComparedSearches:
+    """Outcomes of several variants on the same queries.
+
+    Args:
+        outcomes: The present variant's first.
+        labels: (Q,) label of each query.
+        target: What `error` is compared at; None for none.
+        seed: Seed of the draws.
+
+    Attributes:
+        mates: (Q,) whether a query has a mate in every variant.
+    """
+
+    def __init__(
+        self, outcomes: Sequence[Outcomes], labels: Objects, target: Target | None, seed: int
+    ) -> None:
+        self.target = target
+        names, self._codes = label_codes(map(str, labels))
+        self.mates = np.logical_and.reduce([one.has_mate for one in outcomes])
+        self._others = np.logical_and.reduce([one.has_none for one in outcomes])
+        utilities = [one.opis.utilities.labels for one in outcomes if one.opis]
+        # Labels that have a utility in every variant that decides item by item.
+        self._classes = reduce(np.intersect1d, utilities, names)
+        self._class_codes = np.searchsorted(names, self._classes)
+        self._figures = [self._figures_of(one) for one in outcomes] if self.mates.any() else []
+        self._draws = LabelDraws(self._codes[self.mates], self._codes[self._others], seed)
+
+    def figures(self) -> list[dict[FigureName, PairedFigure]]:
+        """All figures of each variant."""
+        found: list[dict[FigureName, PairedFigure]] = []
+        present: dict[FigureName, tuple[float, Floats]] = {}
+        for number, figures in enumerate(self._figures):
+            functions = list(figures.values())
+            measured, drawn = self._draws.measured(functions), self._draws.drawn(functions)
+            known = dict(zip(figures, zip(measured.tolist(), drawn, strict=True), strict=True))
+            present = present if number else known
+            found.append({name: self._paired(name, one, present.get(name)) for name, one in known.items()})
+        return found
+
+    def optimism(self) -> SelectionSplit | None:
+        """What choosing the lowest error promises too much; None with too few labels or variants."""
+        errors = [one["error"] for one in self._figures if "error" in one]
+        return self._draws.selection(errors) if len(errors) > 1 else None
+
+    def _paired(
+        self, name: FigureName, one: tuple[float, Floats], present: tuple[float, Floats] | None
+    ) -> PairedFigure:
+        if present is None:
+            return PairedFigure(value=one[0])
+        low, high = paired_interval(present[1], one[1])
+        # Labels drawn twice make a drawn variance too small in the mean; that is given back.
+        scale = len(self._classes) / (len(self._classes) - 1) if name == "opis" else 1.0
+        return PairedFigure(value=one[0], difference=one[0] - present[0], low=scale * low, high=scale * high)
+
+    def _figures_of(self, one: Outcomes) -> dict[FigureName, Figure]:
+        codes, others = self._codes[self.mates], self._codes[self._others]
+        searches = Searches(one.mate_scores[self.mates], codes, one.other_scores[self._others], others)
+        found: dict[FigureName, Figure] = {
+            "hit_rate": mean_figure(one.hits[self.mates], codes),
+            "map_at_r": mean_figure(one.precisions[self.mates], codes),
+        }
+        if one.threshold is not None:
+            found["fnir"] = searches.fnir(one.threshold)
+        if len(others):
+            found["auroc"] = searches.auroc
+            if one.threshold is not None:
+                found["fpir"] = searches.fpir(one.threshold)
+            if one.holds is not None:
+                found["error"] = self._error(searches, one.holds)
+        if one.opis is not None and len(self._classes) > 1:
+            rows = np.intersect1d(one.opis.utilities.labels, self._classes, return_indices=True)[1]
+            found["opis"] = variance_figure(one.opis.utilities.utilities[rows], self._class_codes)
+        return found
+
+    def _error(self, searches: Searches, holds: float) -> Figure:
+        target = self.target
+        if target is not None and (target.rate == "fpir" or target.rate == "fnir"):
+            return searches.error_when_held(target.rate, target.value)
+        return searches.fpir(holds) if asked_error(target) == "fpir" else searches.fnir(holds)
+
+
+def count_flips(before: Answers, after: Answers, labels: Objects, thresholds: tuple[float, float]) -> Flips:
+    """Count the queries that two variants decide otherwise.
+
+    Args:
+        before: What the present variant found.
+        after: What another found for the same queries.
+        labels: (Q,) label of each query; one without is alone.
+        thresholds: Threshold of the present variant, and of the other.
+
+    Raises:
+        CalibrationError: There are no queries.
+    """
+    was, is_match = before.scores >= thresholds[0], after.scores >= thresholds[1]
+    other = was & is_match & (before.ids != after.ids)
+    # Two photos of one thing are the same answer; without labels nobody can tell.
+    same_thing = (before.labels == after.labels) & np.array(
+        [label is not None for label in after.labels], dtype=bool
+    )
+    other_label = other & ~same_thing
+    flipped = (was != is_match) | other_label
+    names = [f"query {i}" if one is None else f"label {one}" for i, one in enumerate(labels)]
+    counts = LabelCounts.of(flipped, label_codes(names)[1].astype(np.uint32))
+    if counts is None:
+        raise CalibrationError("no query was searched for in both variants: give at least one")
+    return Flips(
+        n=len(labels),
+        to_match=int((~was & is_match).sum()),
+        to_no_match=int((was & ~is_match).sum()),
+        other_best=int(other.sum()),
+        other_label=int(other_label.sum()),
+        flipped=rate_evidence(counts),
+    )
+
+
+def find_best(scorer: Scorer, snapshot: Snapshot, embeddings: FloatArray) -> Answers:
+    """Search for pictures as a search does.
+
+    Args:
+        scorer: Scorer of the variant.
+        snapshot: Its version.
+        embeddings: (Q, d) float32 of the version's bundle, L2-normalized.
+
+    Raises:
+        RequestError: Its pipeline groups items, and none can be grouped.
+    """
+    group = scorer.pipeline.group
+    groups = None if group is None else ItemGroups(scorer.view, BuiltGroups.of(snapshot, group.by))
+    found = []
+    for start in range(0, len(embeddings), _CHUNK):
+        scored = scorer.score(embeddings[start : start + _CHUNK], N_DECIDED_CANDIDATES if groups else 1)
+        positions, scores = scored.positions[:, 0], scored.scores[:, 0]
+        if groups is not None and group is not None:
+            # The best photo stands for its group.
+            grouped = groups.score(scored, group)
+            best, scores = grouped.best[:, 0], grouped.scores[:, 0]
+            positions = np.where(best >= 0, scored.positions[np.arange(len(best)), best], -1)
+        found.append((positions, scores))
+    positions, scores = (np.concatenate(parts) for parts in zip(*found, strict=True))
+    return Answers.of(snapshot, positions, scores)

@@ -1,0 +1,136 @@
+"""Queries of a comparison: the same for every version, embedded by the bundle of each."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import reduce
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from vicinal.indexer.embedding_sources import holds_embeddings
+from vicinal.indexer.errors import SourceError
+from vicinal.indexer.gallery import Gallery
+from vicinal.indexer.sources import SourceOptions
+from vicinal.service.measuring.comparing.record import ItemCounts
+from vicinal.service.measuring.comparing.variants import OpenedVariant
+from vicinal.service.measuring.queries import LabelledQueries, OnProgress, QueryReading, Refuse, read_queries
+from vicinal.service.measuring.visits import Visits
+
+__all__ = ["common_items", "count_items", "read_common"]
+
+_SCHEMA = pa.schema([("id", pa.string()), ("content_sha256", pa.binary()), ("label", pa.string())])
+
+
+def common_items(versions: Sequence[OpenedVariant], visits: Sequence[Visits | None]) -> list[LabelledQueries]:
+    """Labelled items with the same picture and label in all versions, as queries of each that leave them out.
+
+    Args:
+        versions: The versions as they were built.
+        visits: Visits of the items of each.
+    """
+    tables = [_items(one.gallery, one.snapshot.manifest.revision) for one in versions]
+    alike = reduce(lambda left, right: left.join(right, keys=_SCHEMA.names, join_type="inner"), tables)
+    labelled = alike.filter(pc.is_valid(alike["label"])).sort_by("id")
+    found = []
+    for one, own in zip(versions, visits, strict=True):
+        known = one.snapshot.item_table["id"].combine_chunks()
+        positions = np.asarray(pc.index_in(labelled["id"].cast(known.type), known), dtype=np.int64)
+        queries = LabelledQueries.leave_one_out(one.snapshot, own)
+        found.append(queries.take(np.searchsorted(_positions(queries), positions)))
+    return found
+
+
+def read_common(
+    source: Path,
+    versions: Sequence[OpenedVariant],
+    *,
+    visits_by: str | None,
+    needs_labels: bool,
+    refuse: Refuse | None,
+    on_stage: OnProgress,
+    options: SourceOptions | None = None,
+) -> tuple[list[LabelledQueries], str | None]:
+    """Queries from outside that every bundle can embed, for each version, and how many cannot be used.
+
+    Args:
+        source: Folder, manifest or `.npz` file.
+        versions: The versions.
+        visits_by: Column of the manifest that names the visit of each.
+        needs_labels: Refuse queries without a label.
+        refuse: Says why a file must not be read, or None.
+        on_stage: Called with a stage, finished and all queries.
+        options: How the source is read.
+
+    Raises:
+        SourceError: The source is missing or of another kind, or a bundle is not here.
+        CalibrationError: A query has no label, or none can be used.
+        EmbeddingError: Ready embeddings have another length than those of a bundle.
+    """
+    readings: dict[str, QueryReading] = {}
+    for one in versions:
+        served = one.served
+        if served is None:
+            raise SourceError(one.problem or "its bundle is not here")
+        if served.bundle.fingerprint in readings:
+            continue
+        if readings and holds_embeddings(source, options):
+            raise SourceError(f"'{source.name}' holds embeddings of one bundle: give pictures for several")
+
+        readings[served.bundle.fingerprint] = read_queries(
+            source,
+            served.embedder,
+            visits_by=visits_by,
+            refuse=refuse,
+            on_progress=on_stage,
+            needs_labels=needs_labels,
+            options=options,
+        )
+    usable = set.intersection(*({item.id for item in one.items} for one in readings.values()))
+    found = []
+    for one in versions:
+        reading = readings[one.snapshot.manifest.bundle]
+        rows = np.flatnonzero([item.id in usable for item in reading.items])
+        found.append(reading.labelled().take(rows))
+    n_refused = reading.total - len(usable)
+    return (
+        found,
+        f"{n_refused} of {reading.total} queries in '{source.name}' cannot be used" if n_refused else None,
+    )
+
+
+def count_items(present: OpenedVariant, other: OpenedVariant) -> tuple[ItemCounts, bool]:
+    """What two versions share as they would be searched, and whether the present one has live changes."""
+    activation = present.gallery.activation
+    known = {} if activation is None else activation.known_revisions
+    built = [one.snapshot.manifest.revision for one in (present, other)]
+    revisions = [
+        known.get(one.version, revision) for one, revision in zip((present, other), built, strict=True)
+    ]
+    before, after = (_items(present.gallery, revision) for revision in revisions)
+    rows = before.join(after, keys="id", join_type="inner", right_suffix="_other")
+    counts = ItemCounts(
+        both=len(rows),
+        only_present=len(before) - len(rows),
+        only_other=len(after) - len(rows),
+        other_image=_n_different(rows, "content_sha256"),
+        other_label=_n_different(rows, "label"),
+    )
+    return counts, revisions[0] != built[0]
+
+
+def _items(gallery: Gallery, revision: int) -> pa.Table:
+    # Metadata of a schema says nothing about its rows, and joins want equal ones.
+    return gallery.columns(revision, _SCHEMA.names).replace_schema_metadata(None).cast(_SCHEMA)
+
+
+def _n_different(rows: pa.Table, column: str) -> int:
+    pairs = zip(rows[column].to_pylist(), rows[f"{column}_other"].to_pylist(), strict=True)
+    return sum(one != other for one, other in pairs)
+
+
+def _positions(queries: LabelledQueries) -> npt.NDArray[np.int64]:
+    return np.empty(0, np.int64) if queries.positions is None else queries.positions

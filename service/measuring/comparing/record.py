@@ -1,0 +1,340 @@
+"""Comparison record: several variants of a gallery on the same queries, and what follows from it.
+
+A *variant* is a version of the gallery, with the bundle that it was embedded with, searched with one
+pipeline. The first variant of a comparison is the *present* one: the active version with the pipeline that
+`auto` stands for. Every variant is told by its number in the list. A comparison is one file and is never
+changed; what follows from it, such as the line that a list of versions shows, is derived.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime
+from itertools import product
+from typing import Annotated, Literal, get_args
+
+from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictFloat, StrictInt, model_validator
+
+from vicinal.calibration import Target
+from vicinal.calibration.rates.paired_bootstrap import SelectionSplit
+from vicinal.indexer.graph.neighbor_graph import N_NEIGHBORS
+from vicinal.models.refiner_manifest import Sides
+from vicinal.service.measuring.evidence import RateEvidence
+from vicinal.service.measuring.options import TargetText
+from vicinal.service.measuring.records.record import CalibrationRecord
+from vicinal.service.search.pipeline import GroupScore, Pipeline, Rerank, RerankMethod
+from vicinal.service.words import percent
+
+__all__ = [
+    "ActivationConditions",
+    "Comparison",
+    "ComparisonOptions",
+    "ComparisonRequest",
+    "ConditionOutcome",
+    "Decision",
+    "FigureName",
+    "Flips",
+    "ItemCounts",
+    "PairedFigure",
+    "PipelineGrid",
+    "Sample",
+    "Variant",
+    "asked_error",
+]
+
+_MOST_VARIANTS = 64
+Neighbors = Annotated[StrictInt, Field(ge=2, le=N_NEIGHBORS)]
+Share = Annotated[StrictFloat, Field(ge=0.0, le=1.0)]
+Sample = Literal["queries", "pictures"]
+FigureName = Literal["error", "fnir", "fpir", "hit_rate", "map_at_r", "auroc", "opis"]
+
+
+class _Frozen(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class PipelineGrid(_Frozen):
+    """Which pipelines are tried besides a version's own: every combination."""
+
+    refine: tuple[Sides, ...] | None = Field(
+        None, description="What is refined; all that bundle and version can when null."
+    )
+    rerank: tuple[RerankMethod, ...] = Field(
+        ("off", "contextual", "k_reciprocal"), min_length=1, description="How variants re-rank."
+    )
+    k: tuple[Neighbors, ...] = Field((4, 8), description="Contextual: neighborhoods.")
+    beta: tuple[Share, ...] = Field((0.1, 0.3), description="Contextual: weights.")
+    k1: tuple[Neighbors, ...] = Field((8, 20), description="k-reciprocal: neighbors that can be reciprocal.")
+    k2: tuple[Annotated[StrictInt, Field(ge=1, le=N_NEIGHBORS + 1)], ...] = Field(
+        (3, 6), description="k-reciprocal: items that encodings are averaged over; at most k1."
+    )
+    lam: tuple[Share, ...] = Field((0.3,), description="k-reciprocal: weights of the similarity.")
+    group_by: str | None = Field(
+        None,
+        min_length=1,
+        max_length=256,
+        description="What is decided as one by every pipeline that is tried, `label` or a metadata key; "
+        "what the version's own decides when null. Its own is then tried with every `group_score`.",
+    )
+    group_score: tuple[GroupScore, ...] = Field(
+        get_args(GroupScore), min_length=1, description="With groups: how a group is scored from its items."
+    )
+
+    @model_validator(mode="after")
+    def _not_too_many(self) -> PipelineGrid:
+        n = len(self.refine or get_args(Sides)) * sum(1 for _ in self.reranks(Rerank()))
+        if not 1 <= n <= _MOST_VARIANTS:
+            raise ValueError(f"these are {n} pipelines, expected 1 to {_MOST_VARIANTS}")
+        return self
+
+    def reranks(self, own: Rerank) -> Iterator[Rerank]:
+        """Every way to re-rank; what is not varied is that of a version's own pipeline."""
+        if "off" in self.rerank:
+            yield own.model_copy(update={"method": "off"})
+        if "contextual" in self.rerank:
+            for k, beta in product(self.k, self.beta):
+                yield own.model_copy(update={"method": "contextual", "k": k, "beta": beta})
+        if "k_reciprocal" in self.rerank:
+            for k1, k2, lam in product(self.k1, self.k2, self.lam):
+                if k2 <= k1:
+                    yield own.model_copy(update={"method": "k_reciprocal", "k1": k1, "k2": k2, "lam": lam})
+
+
+class ComparisonOptions(_Frozen):
+    """How variants are compared."""
+
+    target: TargetText | None = Field(
+        None, description="What every variant is calibrated for; that of the threshold in force when null."
+    )
+    queries: str | None = Field(
+        None,
+        description="Labelled queries below `sources_dir`: folder of class folders, manifest or `.npz` file; "
+        "when null, every labelled item that all versions hold alike is left out once.",
+    )
+    pictures: str | None = Field(
+        None, description="Folder or manifest of any pictures below `sources_dir`: which decisions flip."
+    )
+    visits_by: str | None = Field(
+        None,
+        description="What tells which photos were taken together, which are never mates: `auto`, `none` or a "
+        "metadata column; as the calibration in force when null.",
+    )
+    max_queries: StrictInt = Field(1000, ge=1, le=100_000, description="Sample at most this many queries.")
+    seed: StrictInt = Field(0, ge=0, description="Seed of the sample and of the draws.")
+
+
+class ComparisonRequest(ComparisonOptions):
+    """Which variants are compared with the present one, and how."""
+
+    versions: tuple[StrictInt, ...] = Field(
+        (), max_length=8, description="Other versions of the gallery, each with its own bundle and pipeline."
+    )
+    pipelines: PipelineGrid | None = Field(
+        None,
+        description="Pipelines to try on each version; the usual ones when null and no version is named.",
+    )
+
+
+class ActivationConditions(_Frozen):
+    """What must hold for a version to be activated by itself; each is read at the bad end of its interval."""
+
+    hit_rate_drop_at_most: Share | None = Field(None, description="By how much the hit rate may fall.")
+    fnir_rise_at_most: Share | None = Field(
+        None, description="By how much FNIR may rise, each version at its own threshold."
+    )
+    flipped_at_most: Share | None = Field(
+        None, description="Share of the queries, and of the pictures, that may be decided otherwise."
+    )
+    needs_calibration: StrictBool = Field(False, description="Whether it must have a threshold of its own.")
+
+    @model_validator(mode="after")
+    def _at_least_one(self) -> ActivationConditions:
+        if not self.needs_calibration and set(self.model_dump(exclude_none=True)) == {"needs_calibration"}:
+            raise ValueError("name at least one condition, or activate = automatic")
+        return self
+
+
+class PairedFigure(_Frozen):
+    """A figure of one variant, and its difference to the present one's on the same queries.
+
+    Attributes:
+        value: As it was measured.
+        difference: value minus that of the present variant; None where that has no such figure.
+        low: Lower end of the difference's 95 % interval, by drawing labels.
+        high: Upper end.
+    """
+
+    value: float
+    difference: float | None = None
+    low: float | None = None
+    high: float | None = None
+
+
+class Flips(_Frozen):
+    """Queries that a variant decides otherwise than the present one, each at its own threshold.
+
+    Attributes:
+        n: Queries.
+        to_match: Without a match before, with one after.
+        to_no_match: With a match before, without one after.
+        other_best: With a match in both, the best of which is another item.
+        other_label: Of these, those whose best match has another label, or no label to tell.
+        flipped: Share that is decided otherwise: to a match, to none, or to a best match of another label.
+    """
+
+    n: int
+    to_match: int
+    to_no_match: int
+    other_best: int
+    other_label: int
+    flipped: RateEvidence
+
+
+class Variant(_Frozen):
+    """A version of the gallery, with its bundle, searched with one pipeline.
+
+    Attributes:
+        bundle: Fingerprint of the version's bundle.
+        calibration: What decides its searches: what is in force for it already, where that holds the target
+            or the variant is the present one, else what was found on the queries of the comparison.
+        figures: By name: `hit_rate` (R@1) and `map_at_r` of queries with a mate; `fnir` and `fpir` at its
+            own threshold; `error`, FNIR (or FPIR, where the target holds FNIR or FRR) at the threshold
+            that holds the target on these queries; `auroc` of best scores; `opis` on final scores.
+        opis_floor: What equal classes would show; None where it cannot be told.
+        flips: Of the `queries` and of the `pictures`, by name; none for the present variant.
+        left_out: Why something is missing: the `calibration`, or what `queries` or `pictures` would tell;
+            what the present variant lacks, no other is compared by.
+        problem: Why it cannot be put in force; None when it can.
+    """
+
+    version: int
+    bundle: str
+    pipeline: Pipeline
+    calibration: CalibrationRecord | None
+    figures: dict[FigureName, PairedFigure]
+    opis_floor: float | None
+    flips: dict[Sample, Flips]
+    left_out: dict[str, str]
+    problem: str | None
+
+
+class ItemCounts(_Frozen):
+    """Items of the present version and of another, with their live changes.
+
+    Attributes:
+        both: Ids in both.
+        only_present: Ids in the present version alone.
+        only_other: Ids in the other alone.
+        other_image: Ids in both, with another file behind them.
+        other_label: Ids in both, with another label.
+    """
+
+    both: int
+    only_present: int
+    only_other: int
+    other_image: int
+    other_label: int
+
+
+class ConditionOutcome(_Frozen):
+    """Whether one condition holds.
+
+    Attributes:
+        condition: Its name.
+        limit: What was asked for.
+        value: The bad end of the interval; None where nothing was measured.
+        holds: Whether it does.
+        reason: Why, in one sentence.
+    """
+
+    condition: str
+    limit: float | bool
+    value: float | bool | None
+    holds: bool
+    reason: str
+
+
+class Decision(_Frozen):
+    """Whether a version is to be activated by itself.
+
+    Attributes:
+        activate: Whether all conditions hold.
+        outcomes: Each of them.
+        reason: All in one sentence.
+    """
+
+    activate: bool
+    outcomes: tuple[ConditionOutcome, ...]
+    reason: str
+
+
+class Comparison(_Frozen):
+    """Several variants of a gallery on the same queries; never changed.
+
+    Attributes:
+        id: Its name, that of its job.
+        request: What was asked for.
+        target: What the variants were calibrated for; None where nothing says it.
+        n_queries: Queries.
+        n_with_mate: Those with a mate in every variant.
+        n_labels: Labels among them all.
+        items: What each other version shares with the present one.
+        variants: The present one first.
+        recommended: Number of the variant to use.
+        reason: Why.
+        optimism: How much more error the variant with the lowest one on half of the labels shows on the other
+            half; None with too few labels.
+        conditions: What must hold for the last variant to be activated; None when a person decides.
+        decision: Whether they hold.
+        warnings: What makes the comparison worth less.
+    """
+
+    format_version: Literal[1] = 1
+    id: str
+    created_at: datetime
+    gallery: str
+    request: ComparisonRequest
+    target: Target | None
+    n_queries: int
+    n_with_mate: int
+    n_labels: int
+    items: dict[int, ItemCounts]
+    variants: tuple[Variant, ...]
+    recommended: int
+    reason: str
+    optimism: SelectionSplit | None
+    conditions: ActivationConditions | None
+    decision: Decision | None
+    warnings: tuple[str, ...]
+
+    @property
+    def asked(self) -> Literal["fnir", "fpir"]:
+        """The error that `error` is: the one that the target does not hold."""
+        return asked_error(self.target)
+
+    @property
+    def summaries(self) -> dict[int, str]:
+        """What a person wants to know first of each other version, in one line."""
+        return {version: self._summary(version) for version in self.request.versions}
+
+    def _summary(self, version: int) -> str:
+        one = next(one for one in self.variants if one.version == version)
+        parts = [f"against {self.variants[0].version}"]
+        for title, name in _SUMMARIZED:
+            figure = one.figures.get(name)
+            if figure is not None and figure.difference is not None:
+                parts.append(f"{title} {percent(figure.value)} ({100 * figure.difference:+.1f})")
+        if "queries" in one.flips:
+            parts.append(f"{percent(one.flips['queries'].flipped.rate)} flipped")
+        parts.append("calibrated" if one.calibration else "not calibrated")
+        if self.decision is not None:
+            parts.append("conditions hold" if self.decision.activate else "conditions do not hold")
+        return ", ".join(parts)
+
+
+def asked_error(target: Target | None) -> Literal["fnir", "fpir"]:
+    """The error that is compared at a target: the one that it does not hold."""
+    return "fpir" if target is not None and target.rate in ("fnir", "frr") else "fnir"
+
+
+_SUMMARIZED: tuple[tuple[str, FigureName], ...] = (("R@1", "hit_rate"), ("FNIR", "fnir"))

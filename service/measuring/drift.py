@@ -1,0 +1,172 @@
+"""Drift: how far the searches have moved from those of the calibration in force, by their counts.
+
+    <gallery>/calibrations/drift/<calibration>.<replica>.json     counts that one process has written
+
+`service.galleries.search_counts` counts and writes; whoever asks gets the sum of all.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from vicinal.calibration import TopScoreCounts, measure_drift
+from vicinal.indexer.storage.files import read_sealed
+from vicinal.service.measuring.records.record import CalibrationRecord
+from vicinal.service.measuring.records.store import CalibrationStore
+
+__all__ = [
+    "DriftLevel",
+    "DriftState",
+    "SearchCounts",
+    "counts_file",
+    "drift_note",
+    "read_counts",
+    "read_drift",
+]
+
+logger = logging.getLogger(__name__)
+
+DriftLevel = Annotated[
+    Literal["unknown", "none", "moderate", "strong"],
+    Field(description="How far searches have drifted from the calibration's queries."),
+]
+
+
+class DriftState(BaseModel):
+    """How far the searches have drifted from those of a calibration.
+
+    Attributes:
+        since: When the calibration was put in force.
+        level: `unknown` where there is nothing to compare; see `calibration.Drift` for the others.
+        reason: Why it is unknown.
+        n_queries: Searches that were counted since, in all processes; those with a filter are not.
+        psi: Population stability index of the top scores.
+        chance_psi: What it reaches by chance in one of a hundred comparisons of so many searches.
+        no_match_then: Share of the calibration's queries without a match.
+        no_match_now: Share of the searches since without a match.
+        no_match_interval: 95 % interval of the difference, now minus then.
+        edges: Edges between the bins of top scores.
+        counts_then: The calibration's queries in each bin.
+        counts_now: Searches since in each bin.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    calibration: str
+    pipeline: str
+    since: datetime | None
+    level: DriftLevel
+    reason: str | None = None
+    n_queries: int = 0
+    psi: float | None = None
+    chance_psi: float | None = None
+    no_match_then: float | None = None
+    no_match_now: float | None = None
+    no_match_interval: tuple[float, float] | None = None
+    edges: tuple[float, ...] = ()
+    counts_then: tuple[int, ...] = ()
+    counts_now: tuple[int, ...] = ()
+
+
+class SearchCounts(BaseModel):
+    """Counts of one process since a calibration was put in force, as they are written."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    since: datetime | None
+    counts: TopScoreCounts
+
+
+def read_drift(
+    store: CalibrationStore,
+    record: CalibrationRecord,
+    *,
+    own: SearchCounts | None = None,
+    replica: str | None = None,
+) -> DriftState:
+    """Drift since a record was put in force, over what all processes have written.
+
+    Args:
+        store: Records of the gallery.
+        record: One of them.
+        own: Counts of this process, in place of what it has written.
+        replica: Number of this process.
+
+    Raises:
+        CalibrationRecordError: What is in force is damaged.
+    """
+    activation = store.activation(record.pipeline)
+    unknown = DriftState(calibration=record.id, pipeline=record.pipeline.key, since=None, level="unknown")
+    if record.evidence is None:
+        return unknown.model_copy(update={"reason": "the record has no scores to compare with"})
+    if activation is None or activation.calibration != record.id:
+        return unknown.model_copy(update={"reason": "it is not in force: searches are not counted"})
+    unknown = unknown.model_copy(update={"since": activation.at})
+    reference = record.evidence.top_scores
+    parts = [] if own is None else [own]
+    for path in sorted((store.path / "drift").glob(f"{record.id}.*.json")):
+        if own is None or path.name != f"{record.id}.{replica}.json":
+            parts += [kept for kept in [read_counts(path)] if kept is not None]
+    fitting = [
+        one.counts for one in parts if one.since == activation.at and one.counts.edges == reference.edges
+    ]
+    current = _summed(reference.emptied(), fitting)
+    if not current.n:
+        return unknown.model_copy(update={"reason": "no search was counted since"})
+    found = measure_drift(reference, current)
+    return unknown.model_copy(
+        update={
+            "level": found.level,
+            "n_queries": found.n_queries,
+            "psi": found.psi,
+            "chance_psi": found.chance_psi,
+            "no_match_then": reference.no_match_share,
+            "no_match_now": current.no_match_share,
+            "no_match_interval": found.no_match_interval,
+            "edges": reference.edges,
+            "counts_then": reference.counts,
+            "counts_now": current.counts,
+        }
+    )
+
+
+def drift_note(gallery: str, state: DriftState) -> str:
+    """What an answer says while searches have drifted strongly.
+
+    Args:
+        gallery: Name of the gallery.
+        state: How far they have.
+    """
+    return (
+        f"searches have drifted strongly from the queries of calibration {state.calibration}, so that its "
+        f"rates may no longer hold: see `vicinal calibration drift -g {gallery}`, and try what was promised "
+        f"with queries of today by `vicinal calibration check -g {gallery} --queries FOLDER`"
+    )
+
+
+def _summed(start: TopScoreCounts, parts: Sequence[TopScoreCounts]) -> TopScoreCounts:
+    columns = zip(start.counts, *(one.counts for one in parts), strict=True)
+    n_no_match = start.n_no_match + sum(one.n_no_match for one in parts)
+    return TopScoreCounts(start.edges, tuple(map(sum, columns)), n_no_match)
+
+
+def read_counts(path: Path) -> SearchCounts | None:
+    """Counts on the disk; None where there are none. Damaged ones are told, and counting begins anew."""
+    try:
+        return SearchCounts.model_validate_json(read_sealed(path))
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError) as error:
+        logger.warning("'%s' cannot be read, its counts are left out: %s", path, " ".join(str(error).split()))
+        return None
+
+
+def counts_file(store: CalibrationStore, record: CalibrationRecord, replica: str) -> Path:
+    """Where the process of a number writes its counts."""
+    return store.path / "drift" / f"{record.id}.{replica}.json"

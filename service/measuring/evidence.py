@@ -1,0 +1,628 @@
+"""Evidence of a calibration: what its rates rest on, what they let expect, how differently classes fare."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+from pydantic import BaseModel, ConfigDict, Field
+
+from vicinal.calibration import (
+    LabelCounts,
+    Margins,
+    OpisFloor,
+    Target,
+    TopScoreCounts,
+    UnreachableTargetError,
+    choose_threshold,
+    fit_gallery_growth,
+    independent_fpir,
+    label_counts,
+    near_far_counts,
+    prediction_interval,
+    rate_interval,
+    ratio_interval,
+)
+from vicinal.calibration.consistency.opis import ClassUtilities, NoUtilityError, class_utilities
+from vicinal.calibration.consistency.opis_floor import PairImages, pair_opis_floor
+from vicinal.calibration.rates.intervals import RateInterval
+from vicinal.calibration.rates.label_counts import RateName, impostor_label_effect
+from vicinal.service.measuring.group_trials import GroupMeasurement, TriedForm
+from vicinal.service.measuring.trials import Impostors, Measurement
+from vicinal.service.measuring.visits import Visits
+
+__all__ = [
+    "ERROR_RATES",
+    "AnotherDay",
+    "AnswerEvidence",
+    "ClassEvidence",
+    "Evidence",
+    "LargerGallery",
+    "OpisEvidence",
+    "Prediction",
+    "RateEvidence",
+    "SpaceOpis",
+    "StatedRate",
+    "VisitEvidence",
+    "gather_evidence",
+    "measure_opis",
+    "rate_evidence",
+    "visit_evidence",
+    "worst_classes",
+]
+
+Positions = npt.NDArray[np.int64]
+
+ERROR_RATES: tuple[RateName, ...] = ("far", "frr", "fpir", "fnir")
+_FURTHER_LABELS = (10, 30, 100)
+_GALLERY_RATIOS = (10, 100)
+_N_WORST = 10
+# Largest distance of a space: scores of embeddings are 1 - d / 2, final ones 1 - d.
+_DISTANCES = {"initial": 2.0, "refined": 2.0, "final": 1.0}
+
+
+class _Frozen(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class RateEvidence(_Frozen):
+    """One rate at the threshold, and how far it can be trusted.
+
+    Attributes:
+        rate: Share of the trials with the event.
+        low: Lower end of the 95 % interval for labels like these (`calibration.rate_interval`). It also holds
+            for the rate that the threshold was chosen by.
+        high: Upper end.
+        n_trials: Trials it was measured on.
+        n_labels: Labels behind them; a negative pair counts under two.
+        effective_labels: Labels of equal size that would weigh as evenly.
+        leave_one_label_out: Lowest and highest rate when the trials of one label are left out.
+    """
+
+    rate: float
+    low: float
+    high: float
+    n_trials: int
+    n_labels: int
+    effective_labels: float
+    leave_one_label_out: tuple[float, float]
+
+
+class Prediction(_Frozen):
+    """Where the target's rate will lie, at 95 %, when a number of further labels is measured.
+
+    Attributes:
+        n_labels: Further labels.
+        low: Lower end.
+        high: Upper end.
+    """
+
+    n_labels: int
+    low: float
+    high: float
+
+
+class LargerGallery(_Frozen):
+    """FPIR when the gallery grows by labels like its present ones, at the same threshold.
+
+    Attributes:
+        ratio: Labels of the larger gallery by those of the present one.
+        fitted: By the growth up to the present size; a lower end (`calibration.gallery_growth`).
+        independent: If every label tempts every query alike, `1 - (1 - FPIR)^ratio`; an upper end.
+        threshold: Lowest threshold at which the fitted FPIR stays within a target for FPIR; None without such
+            a target, or where no score that was measured holds it.
+        fnir: FNIR at that threshold in the present gallery.
+    """
+
+    ratio: int
+    fitted: float
+    independent: float
+    threshold: float | None = None
+    fnir: float | None = None
+
+
+class VisitEvidence(_Frozen):
+    """Which photos were taken together, and what it changes to keep them apart.
+
+    Attributes:
+        by: Metadata column that names the visit, or `auto` where visits were looked for.
+        n_visits: Visits of the gallery; an item alone is one of its own.
+        n_alone: Items that are a visit of their own.
+        joined: By the kind of evidence, items that it joins to another: `copies`, `times` and `series`.
+        are_told: Whether it is known which items were taken together, and not only of some.
+        threshold_together: The threshold that the target would have got with all photos together; None if
+            none holds it, or where that was not looked at.
+        promised: The rates that would have been promised for it. Also `hit_rate_1`.
+        shown: The rates that it shows with visits kept apart; the difference is the optimism of mixing them.
+    """
+
+    by: str
+    n_visits: int
+    n_alone: int
+    joined: dict[str, int] = Field(default_factory=dict)
+    are_told: bool
+    threshold_together: float | None = None
+    promised: dict[str, float] = Field(default_factory=dict)
+    shown: dict[str, float] = Field(default_factory=dict)
+
+
+class AnotherDay(_Frozen):
+    """What leaving items out says of a rate for photos of another day.
+
+    Leave-one-out differs from a search with a new photo in two ways.
+
+    A label has one photo less. Each query's miss is a product over its mates, so that by the inequality of
+    Cauchy and Schwarz F(m + 1) / F(m) >= F(m) / F(m - 1), with F(m) the FNIR at m mates. The right side is
+    measured: with a mate left out at random.
+
+    Where nothing tells which photos were taken together, a query also finds photos of its own visit, and its
+    strangers share light and shelf with it: it is missed too seldom and answered too often. A second reading
+    leaves out what could be of one visit: for FNIR mates that are far more alike than the label's typical
+    pair (`visits.look_alikes`), for FPIR the nearest label. The truth lies between, and neither end alone can
+    be promised.
+
+    Where groups are decided, both readings are made of group scores: the items that are left out are in no
+    group's score. The inequality above holds for the best photo alone; for other forms of group score the
+    lower end of the FNIR is taken down by its factor twice, which is wider and no more than a precaution.
+
+    Attributes:
+        apart: The rate of the second reading; None where visits are told apart.
+        low: Lower end of the lowest reading's 95 % interval for labels like these.
+        high: Upper end of the highest reading's.
+    """
+
+    apart: float | None
+    low: float
+    high: float
+
+
+class StatedRate(_Frozen):
+    """A rate with its 95 % interval.
+
+    Attributes:
+        rate: The rate.
+        low: Lower end.
+        high: Upper end.
+    """
+
+    rate: float
+    low: float
+    high: float
+
+
+class AnswerEvidence(_Frozen):
+    """What a threshold from answers about pairs of photos rests on (`calibration.rates.answered_pairs`).
+
+    Attributes:
+        n_pairs: Pairs that questions were drawn from: what searches for items of the gallery show.
+        n_asked: Pairs that were answered.
+        n_again: Further answers about the same pairs.
+        n_skipped: Questions that could not be told.
+        precision: Share of the accepted pairs that show the same thing.
+        far: Share of the different pairs that are accepted.
+        errors: How often the person errs.
+    """
+
+    n_pairs: int
+    n_asked: int
+    n_again: int
+    n_skipped: int
+    precision: StatedRate
+    far: StatedRate
+    errors: StatedRate
+
+
+class OpisEvidence(_Frozen):
+    """OPIS in one space, on the pairs of the calibration; comparable on identical pairs only.
+
+    Attributes:
+        opis: Mean over the calibration range of the variance of the utility across classes, in [0, 0.25].
+        epsilon_opis: Mean squared gap between the best and the worst 10 % of classes, in [0, 1].
+        floor: Mean OPIS of equal classes on the same pairs (see `pair_opis_floor`); None where it cannot be
+            told.
+        floor_spread: Standard deviation of that.
+        epsilon_floor: The same of epsilon-OPIS.
+        epsilon_floor_spread: Standard deviation of that.
+        distance_range: Distances that 1 % and 10 % of the negative pairs stay below: L2 distances of
+            embeddings, 1 - score of final scores.
+        n_classes: Classes with positive and negative pairs.
+        n_left_out: Classes without positive pairs, which have no utility.
+    """
+
+    opis: float
+    epsilon_opis: float
+    floor: float | None
+    floor_spread: float | None
+    epsilon_floor: float | None
+    epsilon_floor_spread: float | None
+    distance_range: tuple[float, float]
+    n_classes: int
+    n_left_out: int
+
+
+class ClassEvidence(_Frozen):
+    """Utility of one class over the calibration range.
+
+    Attributes:
+        label: Its label.
+        mean_utility: Mean over the range, in [0, 1].
+        lowest_utility: Lowest of the range.
+    """
+
+    label: str
+    mean_utility: float
+    lowest_utility: float
+
+
+@dataclass(frozen=True)
+class SpaceOpis:
+    """OPIS in one space, with the utilities behind it."""
+
+    utilities: ClassUtilities
+    evidence: OpisEvidence
+
+
+class Evidence(_Frozen):
+    """What a calibration's rates rest on.
+
+    Attributes:
+        rates: By name: `far`, `frr`, `fpir`, `fnir` and `precision`, as far as they were measured. A
+            precision is the share of mates in the matches of all queries, those without a mate included.
+        absent: Share of the searches without a mate that the precision is for; None where it is not known.
+        predictions: For the error rate that the threshold was chosen by.
+        larger_galleries: FPIR at ten and a hundred times the labels.
+        margins: m+ and m- of the threshold-consistent margin loss, from the cosine similarities of the
+            negative pairs; see `calibration.implied_margins`.
+        near_fpir: FPIR of queries whose coarse label another label of the gallery has; None without coarse
+            labels or such queries.
+        far_fpir: FPIR of the other queries without a mate.
+        opis: How differently the classes fare under one threshold, by space: `initial` embeddings, `refined`
+            ones where the pipeline refines, and `final` scores.
+        worst_classes: The ten classes with the lowest utility by final scores over the calibration range.
+        visits: Which photos were kept apart; None for queries from outside, and where visits play no part.
+        another_day: `fnir`, `fpir` and `precision` for photos of another day, where the queries are items;
+            else the intervals of `rates` speak of these.
+        near_duplicates: Share of the queries with a mate whose best mate is almost the same picture; None
+            where that was not looked at.
+        answers: What was answered about pairs; None where labels were counted.
+        top_scores: Histogram of the queries' best scores, which later ones are compared with
+            (`calibration.drift`).
+        group_forms: Where groups are decided and several forms of their score were tried: each of them.
+    """
+
+    rates: dict[str, RateEvidence]
+    absent: float | None = None
+    predictions: tuple[Prediction, ...] = ()
+    larger_galleries: tuple[LargerGallery, ...] = ()
+    margins: Margins | None = None
+    near_fpir: RateEvidence | None = None
+    far_fpir: RateEvidence | None = None
+    opis: dict[str, OpisEvidence] = Field(default_factory=dict)
+    worst_classes: tuple[ClassEvidence, ...] = ()
+    visits: VisitEvidence | None = None
+    another_day: dict[str, AnotherDay] = Field(default_factory=dict)
+    near_duplicates: float | None = None
+    answers: AnswerEvidence | None = None
+    top_scores: TopScoreCounts = Field(description="Counts only: no score can be read from them.")
+    group_forms: tuple[TriedForm, ...] = ()
+
+
+def gather_evidence(
+    measured: Measurement,
+    target: Target,
+    threshold: float,
+    *,
+    gallery_labels: frozenset[str] = frozenset(),
+    coarse_labels: Mapping[str, str] | None = None,
+    opis: Mapping[str, SpaceOpis] | None = None,
+    visits: VisitEvidence | None = None,
+    leaves_one_out: bool = False,
+    look_alikes: Positions | None = None,
+    near_duplicates: float | None = None,
+    group_forms: tuple[TriedForm, ...] = (),
+    absent: float | None = None,
+) -> Evidence:
+    """Evidence for the rates at a threshold.
+
+    Args:
+        measured: Scores of all trials.
+        target: What the threshold was chosen by.
+        threshold: Lowest accepted score.
+        gallery_labels: Labels of the gallery; used with coarse labels only.
+        coarse_labels: Coarse label of each label, to tell near from far queries.
+        opis: OPIS by space.
+        visits: What keeping visits apart changed; see `visit_evidence`.
+        leaves_one_out: Whether the queries are items of the gallery.
+        look_alikes: (n,) visit of each item by likeness (`visits.look_alikes`), where nothing tells their
+            visits apart.
+        near_duplicates: Share of the queries whose best mate is almost the same picture.
+        group_forms: Forms of the group score that were tried.
+        absent: Share of the searches without a mate that the trials are weighted for; as tried when None.
+
+    Raises:
+        CalibrationError: A label has no coarse label.
+    """
+    rates: tuple[RateName, ...] = (*ERROR_RATES, "precision")
+    counts = {rate: label_counts(measured.trials, rate, threshold) for rate in rates}
+    near = far = None
+    if coarse_labels is not None:
+        kinds = near_far_counts(
+            measured.trials, threshold, gallery_labels=gallery_labels, coarse_labels=coarse_labels
+        )
+        near, far = (one and rate_evidence(one) for one in kinds)
+    chosen = next((counts[rate] for rate in ERROR_RATES if rate == target.rate), None)
+    found = {rate: rate_evidence(one, is_ratio=rate == "precision") for rate, one in counts.items() if one}
+    return Evidence(
+        rates=found,
+        absent=measured.trials.absent if absent is None else absent,
+        predictions=_predictions(chosen) if chosen else (),
+        larger_galleries=_larger_galleries(measured, target, threshold),
+        margins=measured.margins,
+        near_fpir=near,
+        far_fpir=far,
+        opis={space: one.evidence for space, one in (opis or {}).items()},
+        worst_classes=worst_classes(opis["final"].utilities) if opis and "final" in opis else (),
+        visits=visits,
+        another_day=_another_day(measured, threshold, look_alikes, found) if leaves_one_out else {},
+        near_duplicates=near_duplicates,
+        top_scores=TopScoreCounts.of_calibration(measured.top_scores, threshold),
+        group_forms=group_forms,
+    )
+
+
+def visit_evidence(
+    visits: Visits, apart: Measurement, together: Measurement | None, target: Target
+) -> VisitEvidence:
+    """Compare a calibration with the one that the same queries would have given with all photos together.
+
+    Args:
+        visits: Visits of the items.
+        apart: What was measured with visits kept apart.
+        together: What was measured without, as far as it was.
+        target: What the threshold had to hold.
+    """
+    known = VisitEvidence(
+        by=visits.by,
+        n_visits=visits.n,
+        n_alone=sum(name is None for name in visits.names),
+        joined=dict(visits.joined),
+        are_told=visits.are_told,
+    )
+    if together is None:
+        return known
+    try:
+        threshold = choose_threshold(together.trials, target)
+    except UnreachableTargetError:
+        threshold = None
+    changed = {
+        "threshold_together": threshold,
+        "promised": _rates(together, threshold),
+        "shown": _rates(apart, threshold),
+    }
+    return known.model_copy(update=changed)
+
+
+def _rates(measured: Measurement, threshold: float | None) -> dict[str, float]:
+    found = {} if measured.hit_rate_1 is None else {"hit_rate_1": measured.hit_rate_1}
+    if threshold is None:
+        return found
+    counts = {name: label_counts(measured.trials, name, threshold) for name in ERROR_RATES}
+    return {**{name: one.rate for name, one in counts.items() if one}, **found}
+
+
+def _another_day(
+    measured: Measurement,
+    threshold: float,
+    look_alikes: Positions | None,
+    rates: Mapping[RateName, RateEvidence],
+) -> dict[str, AnotherDay]:
+    readings = {} if look_alikes is None else _apart(measured, threshold, look_alikes)
+    found: dict[str, AnotherDay] = {}
+    shrinks_by: dict[RateName, float] = {"fnir": _with_one_mate_more(measured, threshold), "fpir": 1.0}
+    for name, shrinks in shrinks_by.items():
+        as_is, counts = rates.get(name), readings.get(name)
+        if as_is is not None:
+            apart = as_is if counts is None else rate_interval(counts)
+            low, high = min(as_is.low, apart.low), max(as_is.high, apart.high)
+            if name == "fpir":
+                effect = _impostor_effect(measured, threshold)
+                both = RateInterval(as_is.rate, low, high, 0.95).widened(effect)
+                low, high = both.low, both.high
+            rate = None if counts is None else apart.rate
+            found[name] = AnotherDay(apart=rate, low=low * shrinks, high=high)
+    right = rates.get("precision")
+    if right is not None and "fnir" in found:
+        # At worst so many fewer of the right matches are found, and so many more of the wrong ones.
+        fewer = (1.0 - found["fnir"].high) / max(1.0 - rates["fnir"].rate, 1e-9)
+        more = found["fpir"].high / rates["fpir"].rate if rates.get("fpir") and rates["fpir"].rate else 1.0
+        odds = right.low * min(1.0, fewer), (1.0 - right.low) * max(1.0, more)
+        low = odds[0] / sum(odds) if any(odds) else 0.0
+        found["precision"] = AnotherDay(apart=None, low=low, high=right.high)
+    return found
+
+
+def _impostor_effect(measured: Measurement, threshold: float) -> float:
+    """How much more FPIR varies over labels that are queries and impostors both."""
+    found = measured.impostors
+    own = measured.query_codes[found.queries].astype(np.int64)
+    return impostor_label_effect(found.scores, found.groups, own, threshold)
+
+
+def _apart(
+    measured: Measurement, threshold: float, look_alikes: Positions
+) -> dict[RateName, LabelCounts | None]:
+    """Misses and wrong matches without what could be of the query's visit."""
+    pairs, impostors, codes = measured.pairs, measured.impostors, measured.query_codes
+    if isinstance(measured, GroupMeasurement):
+        own, others = measured.own_scores_apart(look_alikes), measured.best_without_nearest()
+        is_left = np.isfinite(own)
+        return {
+            "fnir": LabelCounts.of(own[is_left] < threshold, codes[is_left]),
+            "fpir": LabelCounts.of(others >= threshold, codes[impostors.queries]),
+        }
+    is_apart = look_alikes[measured.query_images[pairs.mate_queries]] != look_alikes[pairs.mate_items]
+    best = np.full(len(codes), -np.inf)
+    np.maximum.at(best, pairs.mate_queries[is_apart], pairs.mate_scores["final"][is_apart])
+    is_known = np.isfinite(best)
+    return {
+        "fnir": LabelCounts.of(best[is_known] < threshold, codes[is_known]),
+        "fpir": LabelCounts.of(impostors.n_reached(threshold) > 1, codes[impostors.queries]),
+    }
+
+
+def _with_one_mate_more(measured: Measurement, threshold: float) -> float:
+    """A lower end of how many times the FNIR is that of queries with one mate more, in [0, 1]."""
+    if isinstance(measured, GroupMeasurement):
+        return _with_one_of_group_more(measured, threshold)
+    pairs = measured.pairs
+    is_missed = pairs.mate_scores["final"] < threshold
+    n = np.bincount(pairs.mate_queries, minlength=len(measured.query_codes))
+    n_found = n - np.bincount(pairs.mate_queries, weights=is_missed, minlength=len(n))
+    several = n > 1
+    missed = n_found[several] == 0
+    # With one mate of several left out, a query that was found by it alone is missed as well.
+    also = (n_found[several] == 1) / n[several]
+    less = float((missed + also).sum())
+    return float(missed.sum()) / less if less > 0.0 else 1.0
+
+
+def _with_one_of_group_more(measured: GroupMeasurement, threshold: float) -> float:
+    less = measured.own_scores_with_one_less()
+    several = np.isfinite(less)
+    missed = float((measured.mates.best_scores[several] < threshold).sum())
+    also = float((less[several] < threshold).sum())
+    ratio = min(1.0, missed / also) if also else 1.0
+    return ratio if measured.group.score == "max" else ratio**2
+
+
+def rate_evidence(counts: LabelCounts, *, is_ratio: bool = False) -> RateEvidence:
+    """Evidence for one rate.
+
+    Args:
+        counts: Its trials by label.
+        is_ratio: Whether their number hangs on the threshold too, as that of a precision does.
+    """
+    found = ratio_interval(counts) if is_ratio else rate_interval(counts)
+    return RateEvidence(
+        rate=found.rate,
+        low=found.low,
+        high=found.high,
+        n_trials=counts.n_trials,
+        n_labels=counts.n_labels,
+        effective_labels=counts.effective_labels,
+        leave_one_label_out=counts.leave_one_label_out,
+    )
+
+
+def _predictions(counts: LabelCounts) -> tuple[Prediction, ...]:
+    found = ((n, prediction_interval(counts, n)) for n in _FURTHER_LABELS)
+    return tuple(Prediction(n_labels=n, low=one.low, high=one.high) for n, one in found)
+
+
+def _larger_galleries(measured: Measurement, target: Target, threshold: float) -> tuple[LargerGallery, ...]:
+    impostors = measured.impostors
+    # Scores that depend on other groups would change with those that a larger gallery has.
+    depends = isinstance(measured, GroupMeasurement) and measured.group.score in ("share", "learned")
+    if not len(impostors.scores) or depends:
+        return ()
+    growth = fit_gallery_growth(impostors.n_reached(threshold), impostors.n_groups)
+    found = []
+    for ratio in _GALLERY_RATIOS:
+        fitted = growth.fpir_at(ratio)
+        held: float | None = None
+        if target.rate == "fpir":
+            held = (
+                threshold if fitted <= target.value else _held_at(impostors, ratio, target.value, threshold)
+            )
+        counts = None if held is None else label_counts(measured.trials, "fnir", held)
+        found.append(
+            LargerGallery(
+                ratio=ratio,
+                fitted=fitted,
+                independent=independent_fpir(growth.fpir, ratio),
+                threshold=held,
+                fnir=None if counts is None else counts.rate,
+            )
+        )
+    return tuple(found)
+
+
+def _held_at(impostors: Impostors, ratio: int, fpir: float, lowest: float) -> float | None:
+    """The lowest threshold at which the fitted FPIR of a larger gallery stays within a rate."""
+    best = impostors.scores[:, 0]
+    tried = np.nextafter(np.unique(best[best >= lowest]), np.inf)
+    low, high = 0, len(tried)
+    # The higher the threshold, the fewer labels reach it, now and in a larger gallery.
+    while low < high:
+        middle = (low + high) // 2
+        growth = fit_gallery_growth(impostors.n_reached(float(tried[middle])), impostors.n_groups)
+        if growth.fpir_at(ratio) <= fpir:
+            high = middle
+        else:
+            low = middle + 1
+    return float(tried[low]) if low < len(tried) and tried[low] <= 1.0 else None
+
+
+def measure_opis(measured: Measurement) -> dict[str, SpaceOpis]:
+    """OPIS with its floor by space: `initial`, `refined` where the pipeline refines, and `final`.
+
+    Args:
+        measured: Scores of all pairs.
+
+    Returns:
+        Nothing where no class has both positive and negative pairs; where groups are decided, nothing of
+        final scores, to which no threshold is applied pair by pair.
+    """
+    spaces = [space for space in measured.pairs.mate_scores if space != "final"]
+    if not isinstance(measured, GroupMeasurement):
+        spaces.append("final")
+    if not len(measured.pairs.mate_queries) or not measured.trials_in(spaces[0]).n_non_mates:
+        return {}
+    try:
+        return {space: _measure_space(measured, space) for space in spaces}
+    except NoUtilityError:
+        return {}
+
+
+def worst_classes(utilities: ClassUtilities) -> tuple[ClassEvidence, ...]:
+    """The ten classes with the lowest mean utility, the worst first."""
+    return tuple(
+        ClassEvidence(
+            label=str(utilities.labels[row]),
+            mean_utility=float(utilities.utilities[row].mean()),
+            lowest_utility=float(utilities.utilities[row].min()),
+        )
+        for row in utilities.worst(_N_WORST)
+    )
+
+
+def _measure_space(measured: Measurement, space: str) -> SpaceOpis:
+    trials = measured.trials_in(space)
+    utilities = class_utilities(trials)
+    pairs = measured.pairs
+    images = PairImages(
+        mates=np.stack([measured.query_images[pairs.mate_queries], pairs.mate_items], axis=1),
+        non_mate_queries=pairs.non_mates[space].queries,
+        query_labels=measured.query_codes,
+        n_negatives=pairs.n_negatives,
+    )
+    floor: OpisFloor | None = None
+    low = trials.low_pairs
+    if low is None or utilities.thresholds[-1] >= low.ceiling:
+        floor = pair_opis_floor(utilities, trials, images)
+    loose, strict = utilities.threshold_range
+    largest = _DISTANCES[space]
+    evidence = OpisEvidence(
+        opis=utilities.opis,
+        epsilon_opis=utilities.epsilon_opis,
+        floor=floor and floor.opis,
+        floor_spread=floor and floor.opis_spread,
+        epsilon_floor=floor and floor.epsilon_opis,
+        epsilon_floor_spread=floor and floor.epsilon_opis_spread,
+        distance_range=(largest * (1.0 - strict), largest * (1.0 - loose)),
+        n_classes=len(utilities.labels),
+        n_left_out=len(utilities.left_out),
+    )
+    return SpaceOpis(utilities, evidence)

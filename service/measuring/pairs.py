@@ -1,0 +1,308 @@
+"""Pair scoring: the score of every query with every labelled item, block by block.
+
+Each (query, item) pair of two known labels counts, whether a search would fetch it or not, except those of
+a query with itself and with photos of its group. A pair that a search would fetch has the score that the
+search gives. Any other item lies outside of the query's neighborhood, where the contextual similarity is 0,
+so that its score follows from its similarity alone; that is computed in blocks of items, as one product a
+block (`service.search.block_products`), and rounded to float32 like the similarities of candidates. No more
+than one block of each space is held: mates are listed, and of the negative pairs the most similar
+(`calibration.trials`). A score rises with the similarity, so that it is computed of these alone; the pairs
+that a search would fetch, whose score does not, are held apart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+import numpy as np
+import numpy.typing as npt
+
+from vicinal.calibration.trials import ListedPairs, NegativePairs, listed_of
+from vicinal.models.similarity import FloatArray
+from vicinal.service.search.block_products import BlockProducts, exact_products
+from vicinal.service.search.item_spaces import SearchSpace
+from vicinal.service.search.scorer import ScoredCandidates, similarity_score
+
+__all__ = [
+    "GalleryLabels",
+    "PairScores",
+    "PairScoring",
+    "QueryMates",
+]
+
+Bools = npt.NDArray[np.bool_]
+Codes = npt.NDArray[np.unsignedinteger]
+Floats = npt.NDArray[np.float64]
+Positions = npt.NDArray[np.int64]
+
+Places = tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]
+
+# Pairs that are multiplied at a time, and those looked at at a time, which stay in the processor's cache.
+_BLOCK = 2**22
+_AT_ONCE = 2**18
+
+
+@dataclass(frozen=True)
+class GalleryLabels:
+    """Labels of the gallery's items as numbers.
+
+    Attributes:
+        groups: (n,) number of each item's label; an item without a label has a number of its own from
+            `n_labels` on.
+        n_labels: Labels of gallery and queries.
+    """
+
+    groups: Positions
+    n_labels: int
+
+    @property
+    def is_labelled(self) -> Bools:
+        """(n,) whether an item has a label."""
+        return self.groups < self.n_labels
+
+    @property
+    def code_type(self) -> np.dtype[np.unsignedinteger]:
+        """Smallest type that holds a label's number."""
+        return np.dtype(np.min_scalar_type(self.n_labels))
+
+
+@dataclass(frozen=True)
+class QueryMates:
+    """Mates of some queries.
+
+    Attributes:
+        has_mate: (B,) whether there is one.
+        best_scores: (B,) best score with one, -inf without.
+        best_items: (B,) position of that mate, -1 without.
+    """
+
+    has_mate: Bools
+    best_scores: Floats
+    best_items: Positions
+
+
+@dataclass(frozen=True)
+class PairScores:
+    """Scores of all pairs.
+
+    Attributes:
+        mate_queries: (M,) row of the query of each positive pair.
+        mate_items: (M,) position of its item.
+        mate_scores: By space, and `final`: (M,) score of each positive pair; in a space of embeddings
+            1 - d / 2 with the L2 distance d.
+        non_mates: By the same names: the negative pairs.
+        n_negatives: (Q,) negative pairs of each query.
+    """
+
+    mate_queries: Positions
+    mate_items: Positions
+    mate_scores: dict[str, Floats]
+    non_mates: dict[str, ListedPairs]
+    n_negatives: Positions
+
+
+@dataclass(frozen=True)
+class _Part:
+    """Some pairs of a block.
+
+    Attributes:
+        start: First query of the block.
+        few: Which of its rows.
+        columns: Which items.
+    """
+
+    start: int
+    few: slice
+    columns: slice
+
+    @property
+    def rows(self) -> slice:
+        """Which queries."""
+        return slice(self.start + self.few.start, self.start + self.few.stop)
+
+
+class PairScoring:
+    """Collects the pairs of queries with a gallery.
+
+    Args:
+        labels: Labels of the items.
+        codes: (Q,) label of each query.
+        spaces: Spaces of embeddings by name; final scores follow from the similarities in the last one.
+        context_weight: Weight of the contextual similarity in a final score.
+        both_ways: Whether every item with a label is a query, once, in spaces where nothing depends on which
+            of two items is the query.
+        multiply: What makes the products of queries with items.
+    """
+
+    def __init__(
+        self,
+        labels: GalleryLabels,
+        codes: Codes,
+        spaces: Mapping[str, SearchSpace],
+        *,
+        context_weight: float,
+        both_ways: bool = False,
+        multiply: BlockProducts = exact_products,
+    ) -> None:
+        self._labels = labels
+        self._is_labelled = labels.is_labelled
+        self._all_labelled = bool(self._is_labelled.all())
+        # Items without a label have a code that no query has.
+        self._item_codes = np.minimum(labels.groups, labels.n_labels).astype(labels.code_type)
+        # Positions by label, and where those of each begin.
+        self._by_label = np.argsort(self._item_codes, kind="stable")
+        labelled = np.arange(labels.n_labels + 1)
+        self._first_of = np.searchsorted(self._item_codes[self._by_label], labelled)
+        self._codes = codes
+        self._spaces = spaces
+        self._context_weight = context_weight
+        self._multiply = multiply
+        n_listed = listed_of(len(codes) * int(self._is_labelled.sum()), labels.n_labels)
+        form = partial(NegativePairs, codes, labels.n_labels, most_listed=n_listed, both_ways=both_ways)
+        # By similarity; in the last space without those that a search fetches, whose scores are kept here.
+        self._negatives = {name: form(lowest=-1) for name in spaces}
+        self._fetched: list[Floats] = []
+        self._mates: dict[str, list[Floats]] = {name: [] for name in (*spaces, "final")}
+        self._mate_places: list[tuple[Positions, Positions]] = []
+        self._n_negatives = np.zeros(len(codes), dtype=np.int64)
+
+    def add(
+        self,
+        rows: slice,
+        compared: Sequence[FloatArray],
+        scored: ScoredCandidates,
+        excluded: Sequence[Positions],
+    ) -> QueryMates:
+        """Score some queries with every item.
+
+        Args:
+            rows: Which queries.
+            compared: For each space (B, d) what stands for them there.
+            scored: Their candidates.
+            excluded: For each of them, items that form no pair with it.
+        """
+        n, n_rows = len(self._labels.groups), rows.stop - rows.start
+        best = QueryMates(np.zeros(n_rows, bool), np.full(n_rows, -np.inf), np.full(n_rows, -1))
+        width = max(1, _BLOCK // n_rows)
+        for start in range(0, n, width):
+            columns = slice(start, min(start + width, n))
+            spaces = zip(self._spaces.items(), compared, strict=True)
+            wide = {
+                name: space.similarities(given, excluded, columns, self._multiply)
+                for (name, space), given in spaces
+            }
+            height = max(1, _AT_ONCE // (columns.stop - start))
+            for first in range(0, n_rows, height):
+                part = slice(first, min(first + height, n_rows))
+                self._add_part(_Part(rows.start, part, columns), wide, scored, excluded[part], best)
+        return best
+
+    def collected(self) -> PairScores:
+        """All pairs so far."""
+        queries, items = (np.concatenate(parts) for parts in zip(*self._mate_places, strict=True))
+        similar = {name: pairs.collected() for name, pairs in self._negatives.items()}
+        *_, last = similar
+        fetched = ListedPairs(*self._negatives[last].apart(), None)
+        by_score = replace(fetched, scores=np.concatenate(self._fetched))
+        non_mates = {name: pairs.rescored(_closeness) for name, pairs in similar.items() if name != last}
+        whole = similar[last].with_more(fetched, self._codes)
+        non_mates[last] = whole.rescored(_closeness)
+        non_mates["final"] = similar[last].rescored(self._score).with_more(by_score, self._codes)
+        return PairScores(
+            mate_queries=queries,
+            mate_items=items,
+            mate_scores={name: np.concatenate(parts) for name, parts in self._mates.items()},
+            non_mates=non_mates,
+            n_negatives=self._n_negatives,
+        )
+
+    def _add_part(
+        self,
+        part: _Part,
+        wide: Mapping[str, Floats],
+        scored: ScoredCandidates,
+        excluded: Sequence[Positions],
+        best: QueryMates,
+    ) -> None:
+        mates, out = self._kinds(part, excluded)
+        places, scores = _fetched(scored, part)
+        queries, labels = np.arange(part.rows.start, part.rows.stop), self._item_codes[part.columns]
+        *_, last = wide
+        for name, similarities in wide.items():
+            few, pairs = similarities[part.few], self._negatives[name]
+            mate_similarities = few[mates]
+            self._mates[name].append(_closeness(mate_similarities))
+            few[mates] = few[out] = pairs.no_pair
+            if not self._all_labelled:
+                few[:, ~self._is_labelled[part.columns]] = pairs.no_pair
+            apart = None
+            if name == last:
+                is_pair = few[places] > pairs.no_pair
+                apart = places[0][is_pair], places[1][is_pair]
+                self._fetched.append(scores[is_pair])
+            pairs.add(few, queries, labels, apart=apart)
+        # The last space's block has served: the scores of mates meet those of candidates in it.
+        few[mates] = self._score(mate_similarities)
+        few[places] = scores
+        mate_scores = few[mates]
+        self._mates["final"].append(mate_scores)
+        self._mate_places.append((mates[0] + part.rows.start, mates[1] + part.columns.start))
+        _update(best, part, mates, mate_scores)
+
+    def _kinds(self, part: _Part, excluded: Sequence[Positions]) -> tuple[Places, Places]:
+        """Row and column of the positive pairs in a part, and of what else is no negative pair."""
+        columns, codes = part.columns, self._codes[part.rows].astype(np.int64)
+        out = np.repeat(np.arange(len(excluded)), [len(one) for one in excluded]), np.concatenate(excluded)
+        mates = self._items_of(codes)
+        n = len(self._labels.groups)
+        is_out = np.isin(mates[0] * n + mates[1], out[0] * n + out[1])
+        mates, out = (
+            (rows[here], items[here] - columns.start)
+            for rows, items, here in (
+                (*mates, ~is_out & (mates[1] >= columns.start) & (mates[1] < columns.stop)),
+                (*out, (out[1] >= columns.start) & (out[1] < columns.stop)),
+            )
+        )
+        is_labelled = self._is_labelled[columns]
+        n_none = np.bincount(np.concatenate([mates[0], out[0][is_labelled[out[1]]]]), minlength=len(codes))
+        self._n_negatives[part.rows] += np.count_nonzero(is_labelled) - n_none
+        return mates, out
+
+    def _items_of(self, codes: Positions) -> Places:
+        """Row and position of all items with the label of each row, ascending."""
+        first = self._first_of[codes]
+        sizes = self._first_of[codes + 1] - first
+        rows = np.repeat(np.arange(len(codes)), sizes)
+        within = np.arange(len(rows)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+        return rows, self._by_label[first[rows] + within]
+
+    def _score(self, similarities: Floats) -> Floats:
+        """Score of a pair that no search fetches."""
+        return similarity_score(similarities.astype(np.float32), self._context_weight)
+
+
+def _closeness(similarities: Floats) -> Floats:
+    """1 - d / 2 with the L2 distance d of embeddings."""
+    return 1.0 - np.sqrt(2.0 - 2.0 * similarities) / 2.0
+
+
+def _fetched(scored: ScoredCandidates, part: _Part) -> tuple[Places, Floats]:
+    """Row and column of the candidates in a part, and their scores."""
+    positions, columns = scored.positions[part.few], part.columns
+    rows, places = np.nonzero((positions >= columns.start) & (positions < columns.stop))
+    return (rows, positions[rows, places] - columns.start), scored.scores[part.few][rows, places]
+
+
+def _update(best: QueryMates, part: _Part, mates: Places, scores: Floats) -> None:
+    """Take over mates that score higher than those so far."""
+    # The highest of each row, the first of equals.
+    order = np.lexsort((mates[1], -scores, mates[0]))
+    rows, first = np.unique(mates[0][order], return_index=True)
+    highest, places = scores[order][first], mates[1][order][first]
+    rows = rows + part.few.start
+    better = highest > best.best_scores[rows]
+    best.best_scores[rows[better]] = highest[better]
+    best.best_items[rows[better]] = places[better] + part.columns.start
+    best.has_mate[rows[better]] = True

@@ -1,0 +1,292 @@
+"""Labelled queries: what a calibration searches for, with the right answers, and reading them.
+
+They come from the gallery itself (leave-one-out), from a folder or a manifest of images, or as embeddings.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from vicinal.calibration import CalibrationError, OneLabelError, UnlabelledGalleryError
+from vicinal.indexer.embedding_files import files_of
+from vicinal.indexer.embedding_sources import EmbeddingSource, holds_embeddings, may_hold_embeddings
+from vicinal.indexer.errors import SourceError
+from vicinal.indexer.jobs.embedding_run import Failure, failed_rows
+from vicinal.indexer.sources import ImageFile, SourceItem, SourceOptions, read_source
+from vicinal.indexer.views.snapshot import Snapshot
+from vicinal.models.embedder import Embedder
+from vicinal.models.errors import EmbeddingError, ImageError
+from vicinal.models.similarity import FloatArray
+from vicinal.service.measuring.visits import Visits
+from vicinal.service.search.item_groups import value_text
+
+__all__ = [
+    "LabelledQueries",
+    "OnProgress",
+    "QueryReading",
+    "read_queries",
+    "require_labels",
+]
+
+Positions = npt.NDArray[np.int64]
+Refuse = Callable[[ImageFile], str | None]
+# Takes a stage, what of it is done, and all there is.
+OnProgress = Callable[[str, int, int], None]
+# Ready embeddings that are read at once.
+_ROWS = 8192
+# Files of other machines that are read at a time.
+_READERS = 8
+
+
+@dataclass(frozen=True)
+class LabelledQueries:
+    """Queries whose right answer is known.
+
+    Attributes:
+        embeddings: (n, d) float32, L2-normalized.
+        labels: n labels; one that the gallery lacks makes a query without a mate.
+        positions: Position of each query in the gallery, or None when they come from outside.
+        ids: n ids, to name examples by; None where they have none.
+        visits: n names of the visits that the photos were taken on (see `Visits`), None for a query that is
+            a visit of its own; None where visits play no part.
+    """
+
+    embeddings: FloatArray
+    labels: npt.NDArray[np.object_]
+    positions: Positions | None = None
+    ids: npt.NDArray[np.object_] | None = None
+    visits: npt.NDArray[np.object_] | None = None
+
+    @classmethod
+    def leave_one_out(cls, snapshot: Snapshot, visits: Visits | None = None) -> LabelledQueries:
+        """Every labelled item of a gallery as a query.
+
+        Args:
+            snapshot: The gallery version.
+            visits: Visits of its items.
+        """
+        positions = np.flatnonzero(np.array([label is not None for label in snapshot.labels], dtype=bool))
+        ids = np.asarray(snapshot.item_table["id"].to_numpy(zero_copy_only=False), dtype=object)
+        return cls(
+            np.asarray(snapshot.embeddings[positions]),
+            snapshot.labels[positions],
+            positions,
+            ids[positions],
+            None if visits is None else visits.names[positions],
+        )
+
+    def sample(self, n: int, seed: int) -> LabelledQueries:
+        """At most n of the queries, drawn without replacement."""
+        if n >= len(self.labels):
+            return self
+        return self.take(np.sort(np.random.default_rng(seed).choice(len(self.labels), n, replace=False)))
+
+    def take(self, rows: Positions) -> LabelledQueries:
+        """Some of the queries, in the order of their rows."""
+        positions = None if self.positions is None else self.positions[rows]
+        ids, visits = (None if one is None else one[rows] for one in (self.ids, self.visits))
+        return LabelledQueries(self.embeddings[rows], self.labels[rows], positions, ids, visits)
+
+
+def require_labels(
+    gallery: Iterable[str | None], queries: Iterable[str] | None, *, name: str = "the gallery"
+) -> None:
+    """Refuse labels that make no negative pairs.
+
+    Args:
+        gallery: Label of each item.
+        queries: Label of each query; None where that is not known yet.
+        name: What the gallery is called.
+
+    Raises:
+        UnlabelledGalleryError: No item has one.
+        OneLabelError: All have the same.
+    """
+    known = set(gallery) - {None}
+    if not known:
+        raise UnlabelledGalleryError(
+            f"{name} has no labels: index it from class subfolders or a source with a label column, or "
+            "answer questions about its photos by `vicinal label -g NAME`"
+        )
+    if queries is not None and len(known | set(queries)) < 2:
+        raise OneLabelError(
+            f"all items of {name} carry one label, so that there are no negative pairs: add items of other "
+            "labels"
+        )
+
+
+@dataclass
+class QueryReading:
+    """Queries that were read.
+
+    Attributes:
+        total: All of them, those that cannot be used too.
+        failures: Those that cannot be used.
+        rows: (1, d) or (n, d) embeddings of those that can, L2-normalized.
+        items: Id, label and metadata of each.
+        visits_by: Metadata column that names the visit of each; None where visits play no part.
+    """
+
+    total: int
+    failures: list[Failure] = field(default_factory=list)
+    rows: list[FloatArray] = field(default_factory=list)
+    items: list[SourceItem] = field(default_factory=list)
+    visits_by: str | None = None
+
+    def fail(self, item: SourceItem, reason: str) -> None:
+        """Note one that cannot be used."""
+        self.failures.append(Failure.of(item, reason))
+
+    @property
+    def metadata(self) -> list[tuple[str, dict[str, Any]]]:
+        """Label and metadata of each."""
+        return [(item.label, item.metadata) for item in self.items if item.label is not None]
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """How many were left out, where some were."""
+        n = len(self.failures)
+        return (f"{n:,} of {self.total:,} queries were left out: they cannot be used",) if n else ()
+
+    def labelled(self) -> LabelledQueries:
+        """The queries.
+
+        Raises:
+            CalibrationError: None can be used.
+        """
+        if not self.rows:
+            first = f"; the first: {self.failures[0].reason}" if self.failures else ""
+            raise CalibrationError(f"none of {self.total} queries can be used{first}")
+        visits = [value_text(item.metadata.get(self.visits_by)) for item in self.items if self.visits_by]
+        return LabelledQueries(
+            np.concatenate(self.rows),
+            np.array([item.label for item in self.items], dtype=object),
+            ids=np.array([item.id for item in self.items], dtype=object),
+            visits=np.array(visits, dtype=object) if self.visits_by else None,
+        )
+
+
+def read_queries(
+    source: Path | str,
+    embedder: Embedder,
+    *,
+    visits_by: str | None = None,
+    refuse: Refuse | None = None,
+    on_progress: OnProgress | None = None,
+    failures: list[Failure] | None = None,
+    needs_labels: bool = True,
+    options: SourceOptions | None = None,
+) -> QueryReading:
+    """Read labelled queries; images that cannot be used are left out and listed.
+
+    Args:
+        source: What `Source.open` reads, with labels: a folder of class folders, a manifest, shards, a
+            dataset, or the address of a bucket or of a data set of the hub; or ready embeddings with labels
+            (`indexer.embedding_sources`), whose ids may be missing.
+        embedder: Embedder of the gallery's bundle.
+        visits_by: Column of the manifest that names the visit of each.
+        refuse: Says why a file must not be read, or None.
+        on_progress: Called with `embed`, finished and all queries after every batch.
+        failures: Where those that cannot be used are listed, as they are found.
+        needs_labels: Refuse queries without a label.
+        options: How the source is read.
+
+    Raises:
+        SourceError: The source is missing or of another kind.
+        EmbeddingError: The embeddings have another length than the bundle's.
+        CalibrationError: A query has no label.
+    """
+    options = options or SourceOptions()
+    is_space = bool(embedder.bundle.manifest.space)
+    if isinstance(source, Path) and (
+        (is_space and may_hold_embeddings(source)) or holds_embeddings(source, options)
+    ):
+        for file in files_of(source) if refuse else ():
+            if refuse and (reason := refuse(file)):
+                raise SourceError(f"'{file.name}': {reason}")
+        ready = EmbeddingSource.open(source, options, needs_ids=False)
+        reading = QueryReading(len(ready), [] if failures is None else failures, visits_by=visits_by)
+        _read_embeddings(ready, embedder.bundle.dim, reading)
+        if needs_labels:
+            _check_labels(source, reading.items, "give each row of the label column one")
+        if on_progress:
+            on_progress("embed", reading.total, reading.total)
+        return reading
+    items = read_source(source, options)
+    if needs_labels:
+        advice = "lay them in a folder a label, or say where labels are by --label-from or --label-column"
+        _check_labels(source, [one for one in items if one.problem is None], advice)
+    reading = QueryReading(len(items), [] if failures is None else failures, visits_by=visits_by)
+    # A GPU may take fewer at a time from some batch on.
+    size = embedder.batch_size
+    with ThreadPoolExecutor(_READERS, thread_name_prefix="queries") as pool:
+        for start in range(0, len(items), size):
+            batch = items[start : start + size]
+            usable = []
+            for item in batch:
+                if reason := item.problem or (refuse(item.path) if refuse else None):
+                    reading.fail(item, reason)
+                else:
+                    usable.append((item, pool.submit(_readable, item.path, embedder)))
+            _embed(list(_read(usable, reading)), embedder, reading)
+            if on_progress:
+                on_progress("embed", start + len(batch), len(items))
+    return reading
+
+
+def _read(
+    items: Iterable[tuple[SourceItem, Future[Path | bytes]]], reading: QueryReading
+) -> Iterator[tuple[SourceItem, Path | bytes]]:
+    for item, read in items:
+        try:
+            yield item, read.result()
+        except (ImageError, OSError) as error:
+            reading.fail(item, str(error))
+
+
+def _embed(
+    images: Sequence[tuple[SourceItem, Path | bytes]], embedder: Embedder, reading: QueryReading
+) -> None:
+    """Embed what can be used; one that cannot be takes no other with it."""
+    if not images:
+        return
+    try:
+        rows = embedder.embed([image for _, image in images], refuse_blank=True)
+    except (ImageError, EmbeddingError, OSError) as error:
+        if len(images) == 1:
+            reading.fail(images[0][0], str(error))
+            return
+        for one in images:
+            _embed([one], embedder, reading)
+        return
+    reading.rows += [rows[i : i + 1] for i in range(len(images))]
+    reading.items += [item for item, _ in images]
+
+
+def _readable(file: ImageFile, embedder: Embedder) -> Path | bytes:
+    return file if isinstance(file, Path) else file.read(embedder.limits)
+
+
+def _check_labels(source: Path | str, items: Sequence[SourceItem], advice: str) -> None:
+    unlabelled = sum(not item.label for item in items)
+    if unlabelled:
+        raise CalibrationError(f"{unlabelled} of {len(items)} queries in '{source}' have no label: {advice}")
+
+
+def _read_embeddings(source: EmbeddingSource, dim: int, reading: QueryReading) -> None:
+    if source.dim != dim:
+        raise EmbeddingError(f"expected {dim} numbers an embedding, got {source.dim} in '{source.path.name}'")
+    for rows in source.batches(_ROWS):
+        reading.rows.append(rows.embeddings)
+        columns = (rows.ids, rows.labels, rows.metadata)
+        for item_id, label, metadata in zip(*(one.to_pylist() for one in columns), strict=True):
+            reading.items.append(SourceItem(item_id, source.path, label, json.loads(metadata)))
+    reading.failures += failed_rows(source)

@@ -1,0 +1,1 @@
+"""Records of calibrations, and which one is in force."""

@@ -1,0 +1,229 @@
+"""Curves of a calibration: rates, histograms, utilities and examples, for whoever draws or reads them.
+
+Kept beside the record as `<id>.evidence.json.gz`, compressed JSON of this form (version 1):
+
+    {"format_version": 1,
+     "curves":     {"thresholds": [t, ...],                rising, up to 201; 0 to 1
+                    "far": [...], "frr": [...], "fpir": [...], "fnir": [...]},
+                                                           rate at each threshold; [] if not measured
+     "histograms": {"edges": [e, ...],                     51 edges of 50 even bins of [0, 1]
+                    "mates": [...], "non_mates": [...],    pairs in each bin, by their final score
+                    "best_mates": [...],                   queries with a mate, by their best score with one
+                    "best_without_mate": [...]},           queries without, by their best score
+     "utilities":  {"<space>": {                           `initial`, `refined` (if refined), `final`
+                        "distances": [d, ...],             100 rising distances of the calibration range
+                        "labels": ["...", ...],            classes, worst first by mean utility
+                        "values": [[u, ...], ...]}},       utility of each class at each distance, 4 digits
+     "false_accepts": [example, ...],                      up to 20, highest score first: a query without a
+                                                           mate and the item that it was matched with
+     "false_rejects": [example, ...]}                      up to 20, lowest score first: a query with a mate
+                                                           and the best of its mates, not reached
+
+    example: {"query": id or null, "item": id, "query_label": "...", "item_label": "..." or null, "score": s}
+
+In leave-one-out a query is an item of the gallery, and its id is that item's. Of two items that are false
+accepts of each other one example is kept. Curves reach from the lowest to the highest listed score.
+"""
+
+from __future__ import annotations
+
+import gzip
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import numpy.typing as npt
+from pydantic import BaseModel, ConfigDict
+
+from vicinal.calibration import Trials, operating_curve
+from vicinal.calibration.consistency.opis import ClassUtilities
+from vicinal.indexer.views.snapshot import Snapshot
+from vicinal.service.measuring.evidence import SpaceOpis
+from vicinal.service.measuring.queries import LabelledQueries
+from vicinal.service.measuring.trials import Measurement
+
+__all__ = ["CalibrationCurves", "Curves", "Example", "Histograms", "Utilities", "gather_curves"]
+
+Floats = npt.NDArray[np.float64]
+Numbers = npt.NDArray[np.int64]
+
+_N_BINS = 50
+_N_CURVE = 201
+_MOST_EXAMPLES = 20
+
+
+class _Frozen(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Curves(_Frozen):
+    """Rates over the threshold; see the module."""
+
+    thresholds: list[float]
+    far: list[float]
+    frr: list[float]
+    fpir: list[float]
+    fnir: list[float]
+
+
+class Histograms(_Frozen):
+    """Counts of final scores; see the module."""
+
+    edges: list[float]
+    mates: list[int]
+    non_mates: list[int]
+    best_mates: list[int]
+    best_without_mate: list[int]
+
+
+class Utilities(_Frozen):
+    """Utilities of all classes in one space; see the module."""
+
+    distances: list[float]
+    labels: list[str]
+    values: list[list[float]]
+
+
+class Example(_Frozen):
+    """A query and an item that were decided wrongly."""
+
+    query: str | None
+    item: str
+    query_label: str
+    item_label: str | None
+    score: float
+
+
+class CalibrationCurves(_Frozen):
+    """All of them; see the module."""
+
+    format_version: int = 1
+    curves: Curves
+    histograms: Histograms
+    utilities: dict[str, Utilities]
+    false_accepts: list[Example]
+    false_rejects: list[Example]
+
+    def to_bytes(self) -> bytes:
+        """As compressed JSON; equal ones give equal bytes."""
+        return gzip.compress(self.model_dump_json().encode(), mtime=0)
+
+    @classmethod
+    def from_bytes(cls, stored: bytes) -> CalibrationCurves:
+        """Read what `to_bytes` gave.
+
+        Raises:
+            OSError: It is not compressed.
+            pydantic.ValidationError: It has another form.
+        """
+        return cls.model_validate_json(gzip.decompress(stored))
+
+
+def gather_curves(
+    measured: Measurement,
+    threshold: float,
+    *,
+    snapshot: Snapshot,
+    queries: LabelledQueries,
+    opis: dict[str, SpaceOpis],
+) -> CalibrationCurves:
+    """Curves of what was measured.
+
+    Args:
+        measured: Scores of all trials.
+        threshold: Lowest accepted score.
+        snapshot: The gallery version.
+        queries: The queries that were scored.
+        opis: OPIS by space.
+    """
+    naming = _Naming(snapshot, queries)
+    return CalibrationCurves(
+        curves=_curves(measured.trials),
+        histograms=_histograms(measured.trials),
+        utilities={space: _utilities(space, one.utilities) for space, one in opis.items()},
+        false_accepts=list(_false_accepts(measured, threshold, naming)),
+        false_rejects=list(_false_rejects(measured, threshold, naming)),
+    )
+
+
+def _curves(trials: Trials) -> Curves:
+    shares = np.linspace(0.0, 1.0, _N_CURVE // 4 + 1)
+    scores = (
+        trials.mate_scores,
+        trials.rising_non_mates,
+        trials.best_mate_scores,
+        trials.best_scores_without_mate,
+    )
+    # Quantiles of each kind, so that every curve has points where it moves.
+    at = np.unique(np.concatenate([np.quantile(one, shares) for one in scores if len(one)]))
+    at = at[np.linspace(0, len(at) - 1, min(len(at), _N_CURVE)).astype(int)]
+    curve = operating_curve(trials, at)
+    rates = {name: _measured(getattr(curve, name)) for name in ("far", "frr", "fpir", "fnir")}
+    return Curves(thresholds=curve.thresholds.tolist(), **rates)
+
+
+def _measured(rates: Floats) -> list[float]:
+    return [] if np.isnan(rates).any() else np.round(rates, 6).tolist()
+
+
+def _histograms(trials: Trials) -> Histograms:
+    edges = np.linspace(0.0, 1.0, _N_BINS + 1)
+    non_mates = np.histogram(trials.rising_non_mates, edges)[0]
+    if trials.low_pairs is not None:
+        counts = trials.low_pairs.counts.sum(axis=0) // 2
+        middles = (trials.low_pairs.edges[1:] + trials.low_pairs.edges[:-1]) / 2.0
+        non_mates = non_mates + np.histogram(middles, edges, weights=counts)[0].astype(np.int64)
+    return Histograms(
+        edges=edges.tolist(),
+        mates=np.histogram(trials.mate_scores, edges)[0].tolist(),
+        non_mates=non_mates.tolist(),
+        best_mates=np.histogram(trials.best_mate_scores, edges)[0].tolist(),
+        best_without_mate=np.histogram(trials.best_scores_without_mate, edges)[0].tolist(),
+    )
+
+
+def _utilities(space: str, found: ClassUtilities) -> Utilities:
+    order = found.worst(len(found.labels))
+    largest = 1.0 if space == "final" else 2.0
+    return Utilities(
+        distances=np.round(largest * (1.0 - found.thresholds), 6).tolist(),
+        labels=[str(name) for name in found.labels[order]],
+        values=np.round(found.utilities[order], 4).tolist(),
+    )
+
+
+class _Naming:
+    """Ids and labels of queries and items."""
+
+    def __init__(self, snapshot: Snapshot, queries: LabelledQueries) -> None:
+        self._snapshot = snapshot
+        self._queries = queries
+
+    def examples(self, rows: Numbers, items: Numbers, scores: Floats) -> Iterator[Example]:
+        ids, labels = self._queries.ids, self._queries.labels
+        found: Sequence[dict[str, object]] = self._snapshot.items(items)
+        for row, item, score in zip(rows.tolist(), found, scores.tolist(), strict=True):
+            yield Example(
+                query=None if ids is None else str(ids[row]),
+                item=str(item["id"]),
+                query_label=str(labels[row]),
+                item_label=None if item["label"] is None else str(item["label"]),
+                score=score,
+            )
+
+
+def _false_accepts(measured: Measurement, threshold: float, naming: _Naming) -> Iterator[Example]:
+    found = measured.impostors
+    scores = found.scores[:, 0] if len(found.scores) else np.empty(0)
+    wrong = np.flatnonzero((scores >= threshold) & (found.best_items >= 0))
+    wrong = wrong[np.argsort(-scores[wrong], kind="stable")]
+    rows, items = found.queries[wrong], found.best_items[wrong]
+    ends = np.sort(np.stack([measured.query_images[rows], items], axis=1), axis=1)
+    first = np.sort(np.unique(ends, axis=0, return_index=True)[1])[:_MOST_EXAMPLES]
+    return naming.examples(rows[first], items[first], scores[wrong[first]])
+
+
+def _false_rejects(measured: Measurement, threshold: float, naming: _Naming) -> Iterator[Example]:
+    mates = measured.mates
+    wrong = np.flatnonzero(mates.has_mate & (mates.best_scores < threshold))
+    wrong = wrong[np.argsort(mates.best_scores[wrong], kind="stable")][:_MOST_EXAMPLES]
+    return naming.examples(wrong, mates.best_items[wrong], mates.best_scores[wrong])

@@ -1,0 +1,234 @@
+"""Promise check: new labelled queries at a calibration's threshold, beside what the calibration promised.
+
+Nothing is calibrated and nothing is changed. What is promised is the range of each rate in the record
+(`promised_range`). Two of the rates are what a user sees: photos of things that are there and are not found
+(FNIR), and photos of things that are not there and get an answer (FPIR). Both are tried where the queries
+allow it, and the error rate is shared out between them (`calibration.check_promise`).
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from vicinal.calibration import (
+    CalibrationError,
+    LabelCounts,
+    check_promise,
+    label_counts,
+)
+from vicinal.calibration.rates.promise import PromiseVerdict
+from vicinal.models.bundle import Noun
+from vicinal.service.measuring.calibrator import Calibrator
+from vicinal.service.measuring.queries import LabelledQueries, OnProgress
+from vicinal.service.measuring.records.record import CalibrationRecord, promised_range
+from vicinal.service.measuring.trials import Measurement
+
+__all__ = ["ERROR_RATE", "CheckedRate", "PromiseCheck", "check_calibration", "require_promise"]
+
+TriedRate = Literal["fnir", "fpir"]
+_RATES: tuple[TriedRate, ...] = ("fnir", "fpir")
+# A kept promise is called broken at most so often, both rates together.
+ERROR_RATE = 0.05
+
+_BEGINNINGS = {
+    "held": "What was promised holds so far",
+    "unclear": "Whether what was promised holds cannot be told yet",
+    "broken": "What was promised does NOT hold",
+}
+_THINGS = {"fnir": "things you have", "fpir": "things you do not have"}
+
+
+class _Frozen(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class CheckedRate(_Frozen):
+    """One promised rate, and what the queries showed."""
+
+    n_trials: int
+    n_events: int = Field(description="Queries that missed all their mates, or that got any match.")
+    n_labels: int = Field(description="Labels behind the queries: what the rate rests on.")
+    rate: float
+    low: float = Field(description="Lower end of what these labels leave possible, at `confidence`.")
+    high: float
+    confidence: float
+    promised_rate: float
+    promised_low: float = Field(description="Lower end of the promised range.")
+    promised_high: float
+    p_not_worse: float = Field(description="Probability that the rate is not above the promised one.")
+    verdict: PromiseVerdict = Field(
+        description="`broken`; `held`; `better`: held, and less than promised; `unclear`: too few labels."
+    )
+    more_labels: int | None = Field(
+        description="About how many labels more would tell; null where it can be told, or hardly ever."
+    )
+
+
+class PromiseCheck(_Frozen):
+    """Whether what a calibration promised holds for new queries."""
+
+    calibration: str
+    target: str | None
+    pipeline: str
+    threshold: float
+    version: int = Field(description="The built version that was searched.")
+    checked_at: datetime
+    verdict: Literal["held", "unclear", "broken"] = Field(
+        description="`broken` where one rate is; `held` where all that were tried are."
+    )
+    sentence: str = Field(description="The verdict in words, with the counts that it rests on.")
+    error_rate: float = Field(description="How often a kept promise is called broken at most.")
+    rates: dict[TriedRate, CheckedRate]
+    n_queries: int
+    n_labels: int
+    warnings: tuple[str, ...] = ()
+
+
+def check_calibration(
+    calibrator: Calibrator,
+    record: CalibrationRecord,
+    queries: LabelledQueries,
+    *,
+    warnings: tuple[str, ...] = (),
+    noun: Noun = "photo",
+    on_progress: OnProgress | None = None,
+) -> PromiseCheck:
+    """Search for new queries with a record's threshold, and compare with what it promised.
+
+    Args:
+        calibrator: Of the record's pipeline, on the version to search.
+        record: The calibration.
+        queries: New labelled queries; those whose label the version lacks have no mate.
+        warnings: What else is to be known.
+        noun: What the queries are.
+        on_progress: Called with `score`, finished and all queries.
+
+    Raises:
+        CalibrationError: The record promises nothing, or nothing that these queries could show.
+    """
+    require_promise(record)
+    measured = calibrator.score(queries, on_progress or _in_silence)
+    counted = {rate: _counts(measured, rate, record.threshold) for rate in _RATES}
+    tried = {rate: counts for rate, counts in counted.items() if counts and promised_range(record, rate)}
+    if not tried:
+        raise CalibrationError(
+            f"calibration {record.id} promised nothing that these {len(queries.labels):,} queries could "
+            f"show: add {noun}s of things that are in the gallery"
+        )
+    rates = {rate: _checked(record, rate, counts, ERROR_RATE / len(tried)) for rate, counts in tried.items()}
+    verdict = _verdict([one.verdict for one in rates.values()])
+    return PromiseCheck(
+        calibration=record.id,
+        target=str(record.target) if record.target else None,
+        pipeline=record.pipeline.key,
+        threshold=record.threshold,
+        version=calibrator.snapshot.manifest.version,
+        checked_at=datetime.now(UTC),
+        verdict=verdict,
+        sentence=_sentence(verdict, rates, noun),
+        error_rate=ERROR_RATE,
+        rates=rates,
+        n_queries=len(queries.labels),
+        n_labels=len(set(queries.labels)),
+        warnings=warnings,
+    )
+
+
+def require_promise(record: CalibrationRecord) -> None:
+    """Refuse a record that promised nothing.
+
+    Raises:
+        CalibrationError: It was set by hand, or holds no intervals.
+    """
+    if record.evidence is None:
+        how = "was set by hand" if record.source == "by_hand" else "was kept by an early release"
+        raise CalibrationError(
+            f"the threshold of calibration {record.id} {how}, and nothing was promised with it: make one "
+            "that promises rates by `vicinal calibrate -g NAME`"
+        )
+
+
+def _in_silence(stage: str, done: int, total: int) -> None:
+    """Report nothing."""
+
+
+def _counts(measured: Measurement, rate: TriedRate, threshold: float) -> LabelCounts | None:
+    # Where every query has a mate, the trials without one are searches with the label taken out: a
+    # calibration has to make do with these, but nobody has sent such a photo.
+    if rate == "fpir" and measured.mates.has_mate.all():
+        return None
+    return label_counts(measured.trials, rate, threshold)
+
+
+def _checked(
+    record: CalibrationRecord, rate: TriedRate, counts: LabelCounts, error_rate: float
+) -> CheckedRate:
+    promised = promised_range(record, rate)
+    if promised is None:
+        raise CalibrationError(f"calibration {record.id} promised no {rate}")
+    found = check_promise(counts, promised, error_rate=error_rate)
+    return CheckedRate(
+        n_trials=counts.n_trials,
+        n_events=counts.n_events,
+        n_labels=counts.n_labels,
+        rate=found.measured.rate,
+        low=found.measured.low,
+        high=found.measured.high,
+        confidence=found.measured.confidence,
+        promised_rate=promised.rate,
+        promised_low=promised.low,
+        promised_high=promised.high,
+        p_not_worse=found.p_not_worse,
+        verdict=found.verdict,
+        more_labels=found.more_labels,
+    )
+
+
+def _verdict(found: list[PromiseVerdict]) -> Literal["held", "unclear", "broken"]:
+    if "broken" in found:
+        return "broken"
+    return "unclear" if "unclear" in found else "held"
+
+
+def _sentence(verdict: str, rates: dict[TriedRate, CheckedRate], noun: Noun) -> str:
+    clauses = "; ".join(f"{_clause(rate, one, noun)}{_remark(one, rates)}" for rate, one in rates.items())
+    missing = [f"No {noun} of {_THINGS[rate]} was tried." for rate in _RATES if rate not in rates]
+    return " ".join([f"{_BEGINNINGS[verdict]}: {clauses}.", *missing])
+
+
+def _clause(rate: TriedRate, found: CheckedRate, noun: Noun) -> str:
+    low, high, n = found.promised_low, found.promised_high, found.n_events
+    if rate == "fnir":
+        low, high, n = 1.0 - high, 1.0 - low, found.n_trials - found.n_events
+        happened = f"{n:,} {'was' if n == 1 else 'were'} found"
+    else:
+        happened = f"{n:,} got an answer"
+    photos = f"{found.n_trials:,} {noun}" + ("s" if found.n_trials != 1 else "")
+    labels = f"{found.n_labels:,} label" + ("s" if found.n_labels != 1 else "")
+    promised = f"{_of_hundred(low)} to {_of_hundred(high)} of 100"
+    return f"of {photos} of {_THINGS[rate]} ({labels}), {happened}; promised were {promised}"
+
+
+def _remark(found: CheckedRate, rates: dict[TriedRate, CheckedRate]) -> str:
+    if found.verdict == "better":
+        return ", so that this is better than promised"
+    if found.verdict == "unclear":
+        more = "many more" if found.more_labels is None else f"about {_roughly(found.more_labels)} more"
+        seems = "which is worse but may be chance: " if found.rate > found.promised_high else ""
+        return f" ({seems}it takes {more} labels to tell)"
+    if found.verdict == "broken" and any(one.verdict != "broken" for one in rates.values()):
+        return ", and this is worse"
+    return ""
+
+
+def _of_hundred(share: float) -> str:
+    return f"{100.0 * share:.0f}" if share >= 0.095 or share == 0.0 else f"{100.0 * share:.1g}"
+
+
+def _roughly(n: int) -> str:
+    """A count of which the first two digits matter at most."""
+    size = 1 if n <= 20 else 5 if n <= 100 else 50 if n <= 1000 else 500
+    return f"{-(-n // size) * size:,}"

@@ -1,0 +1,394 @@
+"""What is kept of a calibration: its record, and the scores that it was made from, to try others on.
+
+A record is one threshold, what it was measured on, and what it holds for. Of the scores every one of a search
+is kept. Of pairs, which grow with the gallery, and of candidates at most a million each: those next to the
+decision. Counts at thresholds beyond the last kept one are not exact, and not given.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import secrets
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from datetime import UTC, datetime
+from tokenize import TokenError
+from typing import Any, ClassVar, Literal, Self, get_args
+from zipfile import BadZipFile
+
+import numpy as np
+import numpy.typing as npt
+from pydantic import BaseModel, ConfigDict
+
+from vicinal.calibration import (
+    CalibrationError,
+    LabelCounts,
+    OperatingCurve,
+    RateInterval,
+    Target,
+    TrialLabels,
+    Trials,
+    choose_threshold,
+)
+from vicinal.calibration.rates.label_counts import RateName
+from vicinal.calibration.trials import Codes, rate_at_or_above
+from vicinal.service.errors import CalibrationRecordError
+from vicinal.service.measuring.evidence import Evidence
+from vicinal.service.search.pipeline import Pipeline
+
+__all__ = [
+    "CalibrationRecord",
+    "KeptTrials",
+    "Rates",
+    "StoredArrays",
+    "StoredScores",
+    "new_calibration_id",
+    "promised_range",
+]
+
+
+class Rates(BaseModel):
+    """Error rates at the threshold; None where there was nothing to measure it on.
+
+    Attributes:
+        far: Share of negative pairs accepted.
+        frr: Share of positive pairs rejected.
+        fpir: Share of queries without a mate that get any match.
+        fnir: Share of queries with a mate that get none of their mates.
+        hit_rate_1: Share of queries with a mate whose best candidate is one; no threshold involved.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    far: float | None
+    frr: float | None
+    fpir: float | None
+    fnir: float | None
+    hit_rate_1: float | None
+
+
+class CalibrationRecord(BaseModel):
+    """One threshold, what it was measured on, and what it holds for.
+
+    Attributes:
+        source: `leave_one_out` over the gallery, labelled `queries`, `answers` about pairs of photos, or set
+            `by_hand`.
+        target: The rate that was asked for; None when set by hand.
+        threshold: Lowest accepted final score, in full precision.
+        pipeline: The pipeline whose scores were measured; the threshold means nothing for another.
+        bundle: Fingerprint of the bundle.
+        version: Gallery version that was searched.
+        n_items: Its size; FPIR grows with the gallery.
+        n_negative_pairs: Pairs of different labels that were scored.
+        n_positive_pairs: Pairs of one label.
+        n_with_mate: Queries with a mate.
+        n_without_mate: Queries without; in leave-one-out each query again, with its label taken out.
+        n_labels: Labels among the queries.
+        n_labels_without_mate: Labels among the queries without a mate: what FPIR really rests on.
+        warnings: What could make the rates too good.
+        evidence: Intervals and predictions; None when set by hand, and in records of format 1.
+        gallery: Name that the gallery had.
+        gallery_id: Its identity, which it keeps under another name; None before the record is kept.
+        scores_sha256: Checksum of the stored scores; None where there are none.
+        curves_sha256: Checksum of the stored curves and examples; None where there are none.
+        format_version: 1 for records that know no evidence, which can still be read; 2 for those of today.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    format_version: Literal[1, 2] = 1
+    id: str
+    created_at: datetime
+    source: Literal["leave_one_out", "queries", "answers", "by_hand"]
+    target: Target | None
+    threshold: float
+    rates: Rates | None
+    pipeline: Pipeline
+    bundle: str
+    version: int
+    n_items: int
+    n_negative_pairs: int = 0
+    n_positive_pairs: int = 0
+    n_with_mate: int = 0
+    n_without_mate: int = 0
+    n_labels: int = 0
+    n_labels_without_mate: int = 0
+    seed: int = 0
+    warnings: tuple[str, ...] = ()
+    evidence: Evidence | None = None
+    gallery: str | None = None
+    gallery_id: str | None = None
+    scores_sha256: str | None = None
+    curves_sha256: str | None = None
+
+
+def promised_range(record: CalibrationRecord, rate: RateName) -> RateInterval | None:
+    """What a calibration promises of a rate: the range that photos of another day will show.
+
+    Args:
+        record: The calibration.
+        rate: Name of the rate.
+
+    Returns:
+        The rate as measured, with its 95 % range; None where it was not measured.
+    """
+    found = None if record.evidence is None else record.evidence.rates.get(rate)
+    if found is None or record.evidence is None:
+        return None
+    wider = record.evidence.another_day.get(rate, found)
+    return RateInterval(found.rate, wider.low, wider.high, 0.95)
+
+
+def new_calibration_id() -> str:
+    """An id that sorts by time and cannot collide by accident."""
+    return f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{secrets.token_hex(3)}"
+
+
+Counts = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+Flags = npt.NDArray[np.bool_]
+
+_RATES: tuple[RateName, ...] = get_args(RateName)
+# Rates whose event is a score below the threshold: of these the lowest scores are kept.
+_REJECTIONS = ("frr", "fnir")
+_MOST_KEPT = 1_000_000
+# What numpy raises when it reads a damaged archive.
+_DAMAGE = (
+    BadZipFile,
+    EOFError,
+    KeyError,
+    NotImplementedError,
+    OSError,
+    RuntimeError,
+    TokenError,
+    ValueError,
+    zlib.error,
+)
+
+
+@dataclass(frozen=True)
+class KeptTrials:
+    """Trials of one rate.
+
+    Attributes:
+        scores: (n,) kept scores.
+        codes: (1 or 2, n) number of the label, or of both labels, of each.
+        totals: (L,) all trials by label, those that were not kept too.
+        is_mate: (n,) whether each is a mate; for a precision only, else empty.
+        weights: (n,) how much each counts beside the others; empty where all count alike.
+    """
+
+    scores: Floats
+    codes: Codes
+    totals: Counts
+    is_mate: Flags
+    weights: Floats
+
+    @property
+    def n(self) -> int:
+        """All trials."""
+        return int(self.totals.sum()) // len(self.codes)
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether every trial was kept."""
+        return len(self.scores) == self.n
+
+    @classmethod
+    def of(
+        cls,
+        scores: Floats,
+        *codes: Codes,
+        lowest: bool = False,
+        is_mate: Flags | None = None,
+        weights: Floats | None = None,
+        n_labels: int,
+    ) -> Self:
+        """Keep the highest scores, or the lowest, of the trials with these labels."""
+        totals = sum(np.bincount(one, minlength=n_labels) for one in codes)
+        kept = np.arange(len(scores))
+        if len(scores) > _MOST_KEPT:
+            kept = np.sort(np.argpartition(scores if lowest else -scores, _MOST_KEPT)[:_MOST_KEPT])
+        flags = np.empty(0, np.bool_) if is_mate is None else is_mate[kept]
+        weighed = np.empty(0) if weights is None or not len(weights) else weights[kept]
+        return cls(scores[kept], np.stack([one[kept] for one in codes]), np.asarray(totals), flags, weighed)
+
+
+@dataclass(frozen=True)
+class StoredArrays:
+    """Numbers and texts that are kept as a compressed `.npz` archive; `what` they are stands in errors."""
+
+    what: ClassVar[str]
+
+    def to_bytes(self) -> bytes:
+        """The archive."""
+        stream = io.BytesIO()
+        np.savez_compressed(stream, **self._arrays())
+        return stream.getvalue()
+
+    @classmethod
+    def from_bytes(cls, stored: bytes) -> Self:
+        """Read what `to_bytes` gave.
+
+        Raises:
+            CalibrationRecordError: It is no such archive.
+        """
+        try:
+            with np.load(io.BytesIO(stored), allow_pickle=False) as arrays:
+                return cls._of_arrays(arrays)
+        except _DAMAGE as error:
+            raise CalibrationRecordError(f"these are no {cls.what}: {error}") from error
+
+    def _arrays(self) -> dict[str, Any]:
+        return {one.name: getattr(self, one.name) for one in fields(self)}
+
+    @classmethod
+    def _of_arrays(cls, arrays: Mapping[str, npt.NDArray[Any]]) -> Self:
+        found = {one.name: arrays[one.name] for one in fields(cls)}
+        return cls(**{name: value if value.ndim else value.item() for name, value in found.items()})
+
+
+@dataclass(frozen=True)
+class StoredScores(StoredArrays):
+    """Scores of one calibration; see `calibration.Trials`.
+
+    Attributes:
+        names: (L,) labels.
+        top_scores: (Q,) best score of each query, its own label in the gallery where it has one.
+        trials: By rate: negative pairs (`far`), positive ones (`frr`), queries without a mate (`fpir`) and
+            with one (`fnir`), and candidates (`precision`).
+    """
+
+    what: ClassVar[str] = "stored scores"
+    names: npt.NDArray[np.object_]
+    top_scores: Floats
+    trials: dict[RateName, KeptTrials]
+
+    @classmethod
+    def of(cls, trials: Trials, top_scores: Floats) -> Self:
+        """Keep what a calibration was made from.
+
+        Raises:
+            CalibrationError: The trials carry no labels.
+        """
+        labels = trials.labels
+        if labels is None:
+            raise CalibrationError("scores are stored with labels, these trials carry none")
+        n = len(labels.names)
+        kept: dict[RateName, KeptTrials] = {
+            "far": KeptTrials.of(
+                trials.non_mate_scores, labels.non_mate_queries, labels.non_mate_items, n_labels=n
+            ),
+            "frr": KeptTrials.of(trials.mate_scores, labels.mates, lowest=True, n_labels=n),
+            "fpir": KeptTrials.of(trials.best_scores_without_mate, labels.without_mate, n_labels=n),
+            "fnir": KeptTrials.of(trials.best_mate_scores, labels.best_mates, lowest=True, n_labels=n),
+            "precision": KeptTrials.of(
+                trials.answer_scores,
+                labels.answers,
+                is_mate=trials.answer_is_mate,
+                weights=trials.answer_weights,
+                n_labels=n,
+            ),
+        }
+        if trials.low_pairs is not None:
+            far = kept["far"]
+            kept["far"] = replace(far, totals=far.totals + trials.low_pairs.by_label)
+        return cls(labels.names, np.asarray(top_scores, np.float64), kept)
+
+    def covers(self, rate: RateName, threshold: float) -> bool:
+        """Whether the kept scores count a rate exactly at a threshold."""
+        kept = self.trials[rate]
+        if kept.is_whole:
+            return True
+        if rate in _REJECTIONS:
+            return threshold <= float(kept.scores.max())
+        return threshold > float(kept.scores.min())
+
+    def counts(self, rate: RateName, threshold: float) -> LabelCounts | None:
+        """What a rate at a threshold rests on; None without trials, or where too few scores were kept."""
+        kept = self.trials[rate]
+        if not self.covers(rate, threshold):
+            return None
+        if rate == "precision":
+            returned = kept.scores >= threshold
+            weights = kept.weights[returned] if len(kept.weights) else None
+            return LabelCounts.of(kept.is_mate[returned], kept.codes[0][returned], weights=weights)
+        is_event = kept.scores < threshold if rate in _REJECTIONS else kept.scores >= threshold
+        n = len(kept.totals)
+        events = np.stack([np.bincount(one[is_event], minlength=n) for one in kept.codes]).sum(axis=0)
+        present = kept.totals > 0
+        if not present.any():
+            return None
+        return LabelCounts(events[present], kept.totals[present], 2 if len(kept.codes) == 2 else 1)
+
+    def choose_threshold(self, target: Target) -> float:
+        """The threshold that a calibration for another target would have chosen on these scores.
+
+        Raises:
+            CalibrationError: It cannot be reached, has too few trials, or needs scores that were not kept.
+        """
+        needed: tuple[RateName, ...] = ("far", "frr") if target.rate == "utility" else (target.rate,)
+        for rate in needed:
+            kept = self.trials[rate]
+            if not kept.is_whole:
+                raise CalibrationError(
+                    f"{target} needs all {kept.n:,} scores, the record keeps {len(kept.scores):,} of them: "
+                    "calibrate for it without activating it"
+                )
+        return choose_threshold(self._as_trials(), target)
+
+    def curve(self, thresholds: Floats) -> OperatingCurve:
+        """Rates over thresholds; NaN without trials, or where too few scores were kept.
+
+        Args:
+            thresholds: (n,) rising.
+        """
+        rates = {rate: self._rates(rate, thresholds) for rate in _RATES if rate != "precision"}
+        return OperatingCurve(thresholds=thresholds, **rates)
+
+    def _arrays(self) -> dict[str, Any]:
+        kept = {
+            f"{rate}_{name}": value for rate, one in self.trials.items() for name, value in vars(one).items()
+        }
+        # Text of numpy gives each name the room of the longest.
+        names = np.frombuffer(json.dumps(self.names.tolist()).encode(), np.uint8)
+        return {"names": names, "top_scores": self.top_scores, **kept}
+
+    @classmethod
+    def _of_arrays(cls, arrays: Mapping[str, npt.NDArray[Any]]) -> Self:
+        names = [one.name for one in fields(KeptTrials)]
+        kept = {rate: KeptTrials(*(arrays[f"{rate}_{name}"] for name in names)) for rate in _RATES}
+        labels = np.array(json.loads(arrays["names"].tobytes()), dtype=object)
+        return cls(labels, arrays["top_scores"], kept)
+
+    def _rates(self, rate: RateName, thresholds: Floats) -> Floats:
+        kept = self.trials[rate]
+        reached = rate_at_or_above(kept.scores, thresholds) * len(kept.scores)
+        n_events = len(kept.scores) - reached if rate in _REJECTIONS else reached
+        if not kept.n:
+            return np.full(len(thresholds), np.nan)
+        is_exact = np.array([self.covers(rate, float(one)) for one in thresholds], dtype=bool)
+        return np.where(is_exact, n_events / kept.n, np.nan)
+
+    def _as_trials(self) -> Trials:
+        codes = {rate: kept.codes for rate, kept in self.trials.items()}
+        return Trials(
+            mate_scores=self.trials["frr"].scores,
+            non_mate_scores=self.trials["far"].scores,
+            best_mate_scores=self.trials["fnir"].scores,
+            best_scores_without_mate=self.trials["fpir"].scores,
+            answer_scores=self.trials["precision"].scores,
+            answer_is_mate=self.trials["precision"].is_mate,
+            answer_weights=self.trials["precision"].weights,
+            labels=TrialLabels(
+                names=self.names,
+                mates=codes["frr"][0],
+                non_mate_queries=codes["far"][0],
+                non_mate_items=codes["far"][1],
+                best_mates=codes["fnir"][0],
+                without_mate=codes["fpir"][0],
+                answers=codes["precision"][0],
+            ),
+        )

@@ -1,1 +1,0 @@
-"""Scoring: what a pipeline is, and the scores of candidates and groups."""

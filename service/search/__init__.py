@@ -1,0 +1,1 @@
+"""Search: from a query to scored, decided candidates."""

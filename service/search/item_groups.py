@@ -1,0 +1,256 @@
+"""Item groups: which items of a gallery's state are decided as one, by label or by a metadata key.
+
+An item without a label, or without a value of the key, is a group of its own.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from vicinal.indexer.views.selection import Selection
+from vicinal.indexer.views.snapshot import Snapshot
+from vicinal.indexer.views.view import GalleryView
+from vicinal.models.configs.value_texts import value_as_text
+from vicinal.service.errors import RequestError
+from vicinal.service.search.group_scores import Floats, GroupedCandidates, group_scores
+from vicinal.service.search.pipeline import Group
+from vicinal.service.search.scorer import N_DECIDED_CANDIDATES, ScoredCandidates, stack_rows
+
+__all__ = ["BuiltGroups", "GroupTable", "ItemGroups", "value_text"]
+
+Numbers = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class GroupTable:
+    """Candidates of some queries as their groups are scored from them, best first.
+
+    Attributes:
+        positions: (B, n) position of each item, -1 for padding.
+        scores: (B, n) its final score, -inf for padding.
+        codes: (B, n) number of its group, -1 for padding.
+        sizes: (B, n) items of that group that the search sees.
+    """
+
+    positions: Numbers
+    scores: Floats
+    codes: Numbers
+    sizes: Numbers
+
+    @classmethod
+    def joined(cls, parts: Sequence[GroupTable]) -> Self:
+        """The queries of all parts, in order."""
+        return cls(
+            stack_rows([one.positions for one in parts], np.int64(-1)),
+            stack_rows([one.scores for one in parts], np.float64(-np.inf)),
+            stack_rows([one.codes for one in parts], np.int64(-1)),
+            stack_rows([one.sizes for one in parts], np.int64(1)),
+        )
+
+    def take(self, rows: Numbers) -> GroupTable:
+        """Some of the queries."""
+        return GroupTable(*(values[rows] for values in vars(self).values()))
+
+    def without(self, is_out: npt.NDArray[np.bool_], sizes: Numbers) -> GroupTable:
+        """The same queries without some of their candidates.
+
+        Args:
+            is_out: (B, n) which.
+            sizes: (B, n) items of each candidate's group that are left.
+        """
+        codes, scores = np.where(is_out, -1, self.codes), np.where(is_out, -np.inf, self.scores)
+        return GroupTable(np.where(is_out, -1, self.positions), scores, codes, np.maximum(sizes, 1))
+
+    def scored(self, group: Group, weights: Floats | None = None) -> GroupedCandidates:
+        """Score the groups.
+
+        Args:
+            group: The form of the score.
+            weights: (B, F + 1) `learned`: weights for each query, in place of those of the group.
+        """
+        return group_scores(self.scores, self.codes, self.sizes, group, weights=weights)
+
+
+@dataclass(frozen=True)
+class BuiltGroups:
+    """Groups of a built version, which every state of it starts from.
+
+    Attributes:
+        by: `label` or the metadata key.
+        codes: (n,) number of each item's group, -1 for an item alone.
+        names: Name of each group.
+    """
+
+    by: str
+    codes: Numbers
+    names: tuple[str, ...]
+
+    @classmethod
+    def of(cls, snapshot: Snapshot, by: str) -> Self:
+        """Groups of a version's items.
+
+        Args:
+            snapshot: The version.
+            by: `label` or a metadata key.
+        """
+        encoded = _texts(snapshot.item_table, by).dictionary_encode()
+        codes = encoded.indices.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int64)
+        return cls(by, codes, tuple(encoded.dictionary.to_pylist()))
+
+    @cached_property
+    def numbers(self) -> dict[str, int]:
+        """Number of each name."""
+        return {name: number for number, name in enumerate(self.names)}
+
+
+class ItemGroups:
+    """Groups of the items of one state of a gallery.
+
+    Args:
+        view: The state.
+        built: Groups of the version under it.
+
+    Attributes:
+        by: `label` or the metadata key.
+        names: Name of each group with one; numbers from there on are those of items alone.
+        codes: (n_positions,) number of each item's group.
+
+    Raises:
+        RequestError: No item has a label, or a value of the key.
+    """
+
+    def __init__(self, view: GalleryView, built: BuiltGroups) -> None:
+        self.view = view
+        self.by = built.by
+        codes, names = built.codes, list(built.names)
+        if view.n_changes:
+            codes = np.concatenate([codes, np.full(view.n_added, -1, dtype=np.int64)])
+            added = np.arange(len(view.snapshot), view.n_positions)
+            known: dict[str, int] = {}
+            for positions, items in (
+                (added, view.segment.items),
+                (view.patches.positions, view.patches.items),
+            ):
+                found = _texts(items, built.by).to_pylist()
+                for position, name in zip(positions.tolist(), found, strict=True):
+                    codes[position] = -1 if name is None else _number(name, built.numbers, known, names)
+        if not names and len(view):
+            raise RequestError(_nothing_to_group(view, built.by))
+        self.names = names
+        # An item alone has the number of its place beyond those of the names.
+        self.codes = np.where(codes >= 0, codes, len(names) + np.arange(len(codes)))
+
+    @cached_property
+    def sizes(self) -> Numbers:
+        """(n_names,) live items of each group with a name."""
+        is_live = np.ones(len(self.codes), dtype=bool)
+        is_live[self.view.dead] = False
+        return self._counted(self.codes[is_live])
+
+    def name(self, code: int) -> str | None:
+        """Name of a group; None for an item alone."""
+        return self.names[code] if code < len(self.names) else None
+
+    def of_items(self, positions: Numbers) -> Numbers:
+        """(...) number of the group of each item, -1 at -1."""
+        return np.where(positions >= 0, self.codes[positions], -1) if len(self.codes) else positions
+
+    def score(
+        self,
+        scored: ScoredCandidates,
+        group: Group,
+        *,
+        excluded: Sequence[Numbers] | None = None,
+        selection: Selection | None = None,
+    ) -> GroupedCandidates:
+        """Score the groups of each query's candidates.
+
+        What a search is restricted to, it sees: with a filter the items of a group are those that fulfil it.
+
+        Args:
+            scored: At least as many candidates as a search decides among.
+            group: The form of the score.
+            excluded: For each query, positions that count as not in the gallery.
+            selection: The items that may be candidates; all when None.
+        """
+        return self.table(scored, excluded=excluded, selection=selection).scored(group)
+
+    def table(
+        self,
+        scored: ScoredCandidates,
+        *,
+        excluded: Sequence[Numbers] | None = None,
+        selection: Selection | None = None,
+    ) -> GroupTable:
+        """The candidates that a search decides among.
+
+        Args:
+            scored: As for `score`.
+            excluded: The same.
+            selection: The same.
+        """
+        positions = scored.positions[:, :N_DECIDED_CANDIDATES]
+        codes = self.of_items(positions)
+        counts = self.sizes if selection is None else self._counted(self.codes[selection.positions])
+        is_named = (codes >= 0) & (codes < len(counts))
+        sizes = np.where(is_named, counts[np.where(is_named, codes, 0)], 1) if len(counts) else codes * 0 + 1
+        for row, gone in enumerate([] if excluded is None else excluded):
+            seen = gone if selection is None else gone[selection.holds(gone)]
+            if len(seen):
+                out = np.sort(self.codes[seen])
+                left, right = (np.searchsorted(out, codes[row], side) for side in ("left", "right"))
+                sizes[row] -= np.where(is_named[row], right - left, 0)
+        return GroupTable(positions, scored.scores[:, :N_DECIDED_CANDIDATES], codes, sizes)
+
+    def _counted(self, codes: Numbers) -> Numbers:
+        n = len(self.names)
+        return np.bincount(codes[codes < n], minlength=n).astype(np.int64)
+
+
+def _number(name: str, built: dict[str, int], known: dict[str, int], names: list[str]) -> int:
+    """Number of a name; a new one gets the next."""
+    number = built.get(name, known.get(name))
+    if number is None:
+        number = known[name] = len(names)
+        names.append(name)
+    return number
+
+
+def _texts(items: pa.Table, by: str) -> pa.Array:
+    """Name of each item's group, null for an item alone."""
+    if by == "label":
+        return items["label"].cast(pa.string()).combine_chunks()
+    rows = (json.loads(text or "{}") for text in items["metadata"].to_pylist())
+    return pa.array([value_text(row.get(by)) for row in rows], pa.string())
+
+
+def _nothing_to_group(view: GalleryView, by: str) -> str:
+    if by == "label":
+        return "no item has a label to group by: name a metadata key, or label the items"
+    texts = view.snapshot.item_table["metadata"].to_pylist() + view.segment.items["metadata"].to_pylist()
+    known = sorted({key for text in texts for key in json.loads(text or "{}")})
+    return (
+        f"no item has a value of the metadata key '{by}' to group by; there are: "
+        f"{', '.join(['label', *known])}"
+    )
+
+
+def value_text(value: Any) -> str | None:
+    """One text for equal values of a metadata column, whether written `3` or `3.0`; None for a missing one.
+
+    Args:
+        value: A JSON value; empty text and NaN count as missing.
+    """
+    try:
+        return value_as_text(value)
+    except ValueError:
+        # Lists, objects and vast floats may name a group, though no item.
+        return json.dumps(value, sort_keys=True)

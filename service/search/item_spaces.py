@@ -1,0 +1,253 @@
+"""Search space: the vectors that queries are compared with, the items as they are or refined.
+
+Every method takes the positions that count as not in the gallery for each query: among refined items, others
+have another vector without them.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+from cachetools import LRUCache
+
+from vicinal.indexer.views.refined_view import RefinedView
+from vicinal.indexer.views.selection import Selection
+from vicinal.indexer.views.view import GalleryView
+from vicinal.models.similarity import FloatArray
+from vicinal.refine.k_reciprocal import ReciprocalGraph
+from vicinal.refine.reranking import kth_similarities
+from vicinal.service.search.block_products import BlockProducts, exact_products
+
+__all__ = ["InitialSpace", "RefinedItemSpace", "SearchSpace", "is_excluded"]
+
+Floats = npt.NDArray[np.float64]
+Positions = npt.NDArray[np.int64]
+
+# Bytes of galleries without some items that are remembered: the search and the pairs of a calibration's chunk
+# ask for those of all its queries again and again.
+_MOST_REMEMBERED = 128 * 2**20
+# Of one, beside its arrays.
+_VIEW_BYTES = 2**14
+# So many are compared with all positions one after the other.
+_FEW_EXCLUDED = 16
+
+
+class SearchSpace(Protocol):
+    """What a scorer needs to know of the items."""
+
+    @property
+    def device(self) -> str:
+        """Where their index is searched, such as `cpu` or `cuda:0`."""
+
+    def nearest(
+        self, queries: FloatArray, n: int, excluded: Sequence[Positions], selection: Selection | None
+    ) -> Positions:
+        """(B, w) positions, at least the n nearest of each query, -1 for padding."""
+
+    def vectors(self, positions: Positions, excluded: Sequence[Positions]) -> FloatArray:
+        """(B, n, d) embeddings at (B, n) positions; any values at -1."""
+
+    def products(
+        self, queries: FloatArray, positions: Positions, excluded: Sequence[Positions]
+    ) -> FloatArray:
+        """(B, n) inner products with the items at (B, n) positions, summed in float32; any values at -1."""
+
+    def kth_similarities(self, positions: Positions, excluded: Sequence[Positions], k: int) -> FloatArray:
+        """(B, n, 2) similarity of items to their (k-1)-th and k-th neighbor, themselves the first."""
+
+    def reciprocal_graphs(self, k1: int, excluded: Sequence[Positions]) -> list[ReciprocalGraph]:
+        """The gallery of each query, as k-reciprocal re-ranking sees it."""
+
+    def similarities(
+        self,
+        queries: FloatArray,
+        excluded: Sequence[Positions],
+        columns: slice,
+        multiply: BlockProducts = exact_products,
+    ) -> Floats:
+        """(B, w) float64 cosine similarity to the items at some positions."""
+
+
+def is_excluded(positions: Positions, excluded: Sequence[Positions]) -> npt.NDArray[np.bool_]:
+    """(B, ...) whether positions are among those that are excluded for their query.
+
+    Args:
+        positions: (B, ...) positions.
+        excluded: For each of the B queries.
+    """
+    most = max(map(len, excluded), default=0)
+    if most > _FEW_EXCLUDED:
+        return np.stack([np.isin(row, out) for row, out in zip(positions, excluded, strict=True)])
+    found = np.zeros(positions.shape, dtype=bool)
+    for place in range(most):
+        # -2 is no position.
+        column = np.array([out[place] if place < len(out) else -2 for out in excluded])
+        found |= positions == column.reshape(-1, *(1,) * (positions.ndim - 1))
+    return found
+
+
+class InitialSpace:
+    """The items as they were embedded.
+
+    Args:
+        view: The state of the gallery.
+    """
+
+    def __init__(self, view: GalleryView) -> None:
+        self.view = view
+        self._graphs: dict[int, ReciprocalGraph] = {}
+
+    @property
+    def device(self) -> str:
+        """See `SearchSpace`."""
+        return self.view.snapshot.index.device
+
+    def nearest(
+        self, queries: FloatArray, n: int, excluded: Sequence[Positions], selection: Selection | None
+    ) -> Positions:
+        """See `SearchSpace`; the excluded ones are among them."""
+        n_excluded = max(len(out) for out in excluded)
+        return self.view.nearest(queries, max(1, min(len(self.view), n + n_excluded)), selection)
+
+    def vectors(self, positions: Positions, excluded: Sequence[Positions]) -> FloatArray:
+        """See `SearchSpace`."""
+        del excluded
+        return self.view.vectors(positions)
+
+    def products(
+        self, queries: FloatArray, positions: Positions, excluded: Sequence[Positions]
+    ) -> FloatArray:
+        """See `SearchSpace`."""
+        del excluded
+        return self.view.products(queries, positions)
+
+    def kth_similarities(self, positions: Positions, excluded: Sequence[Positions], k: int) -> FloatArray:
+        """See `SearchSpace`."""
+        lists = self.view.neighbor_similarities(positions)
+        removed = None
+        # Lists of added items can name items that were gone before this view was opened.
+        if self.view.n_changes or any(len(out) for out in excluded):
+            ids = self.view.neighbor_positions(positions)
+            removed = is_excluded(ids, excluded) | (ids < 0)
+        return kth_similarities(lists, k, removed)
+
+    def reciprocal_graphs(self, k1: int, excluded: Sequence[Positions]) -> list[ReciprocalGraph]:
+        """See `SearchSpace`."""
+        if k1 not in self._graphs:
+            self._graphs[k1] = self._graph(k1)
+        return [self._graphs[k1].without(out) for out in excluded]
+
+    def similarities(
+        self,
+        queries: FloatArray,
+        excluded: Sequence[Positions],
+        columns: slice,
+        multiply: BlockProducts = exact_products,
+    ) -> Floats:
+        """See `SearchSpace`."""
+        del excluded
+        return multiply(queries, self.view.vectors(np.arange(columns.start, columns.stop)))
+
+    def _graph(self, k1: int) -> ReciprocalGraph:
+        view, snapshot = self.view, self.view.snapshot
+        # Items that were removed live on in the stored encodings of their neighbors.
+        fits = snapshot.manifest.encodings_k1 == k1 and view.n_kept == len(snapshot)
+        has_gone = len(view.dead) > 0 or len(view.segment) > 0
+        encodings = snapshot.encodings if fits else None
+        return ReciprocalGraph(view, view.n_positions, k1, encodings, has_gone=has_gone)
+
+
+class RefinedItemSpace:
+    """The items as they were refined.
+
+    Args:
+        view: The state of the gallery.
+    """
+
+    def __init__(self, view: RefinedView) -> None:
+        self.view = view
+        self._remembered: LRUCache[bytes, RefinedView] = LRUCache(_MOST_REMEMBERED, getsizeof=_size)
+        # Threads score parts of one batch.
+        self._lock = threading.Lock()
+
+    @property
+    def device(self) -> str:
+        """See `SearchSpace`."""
+        return self.view.built.stored.index.device
+
+    def nearest(
+        self, queries: FloatArray, n: int, excluded: Sequence[Positions], selection: Selection | None
+    ) -> Positions:
+        """See `SearchSpace`; the excluded ones are not among them."""
+        n_wanted = max(1, min(len(self.view), n))
+        if not any(len(out) for out in excluded):
+            return self.view.nearest(queries, n_wanted, selection)
+        rows = [
+            self._without(out).nearest(query[None], n_wanted, selection)[0]
+            for query, out in zip(queries, excluded, strict=True)
+        ]
+        width = max((len(row) for row in rows), default=0)
+        return np.stack([np.pad(row, (0, width - len(row)), constant_values=-1) for row in rows])
+
+    def vectors(self, positions: Positions, excluded: Sequence[Positions]) -> FloatArray:
+        """See `SearchSpace`."""
+        pairs = zip(positions, excluded, strict=True)
+        return np.stack([self._without(out).vectors(row) for row, out in pairs])
+
+    def products(
+        self, queries: FloatArray, positions: Positions, excluded: Sequence[Positions]
+    ) -> FloatArray:
+        """See `SearchSpace`."""
+        rows = zip(queries, positions, excluded, strict=True)
+        return np.stack([self._without(out).vectors(near) @ query for query, near, out in rows])
+
+    def kth_similarities(self, positions: Positions, excluded: Sequence[Positions], k: int) -> FloatArray:
+        """See `SearchSpace`."""
+        pairs = zip(positions, excluded, strict=True)
+        return kth_similarities(
+            np.stack([self._without(out).neighbor_similarities(row) for row, out in pairs]), k
+        )
+
+    def reciprocal_graphs(self, k1: int, excluded: Sequence[Positions]) -> list[ReciprocalGraph]:
+        """See `SearchSpace`; encodings of refined items are not stored but made for the candidates."""
+        n = self.view.view.n_positions
+        views = [self._without(out) for out in excluded]
+        return [ReciprocalGraph(view, n, k1, has_gone=view.has_unknown) for view in views]
+
+    def similarities(
+        self,
+        queries: FloatArray,
+        excluded: Sequence[Positions],
+        columns: slice,
+        multiply: BlockProducts = exact_products,
+    ) -> Floats:
+        """See `SearchSpace`."""
+        similarities = multiply(queries, self.view.vectors(np.arange(columns.start, columns.stop)))
+        for row, out in enumerate(excluded):
+            view = self._without(out)
+            here = (view.changed >= columns.start) & (view.changed < columns.stop)
+            changed = exact_products(queries[row : row + 1], view.changed_vectors[here])
+            similarities[row, view.changed[here] - columns.start] = changed[0]
+        return similarities
+
+    def _without(self, positions: Positions) -> RefinedView:
+        if not len(positions):
+            return self.view
+        key = positions.tobytes()
+        with self._lock:
+            view = self._remembered.get(key)
+        if view is None:
+            view = self.view.without(positions)
+            with self._lock:
+                self._remembered[key] = view
+        return view
+
+
+def _size(view: RefinedView) -> int:
+    """Bytes that a view holds on its own; never more than all that is remembered."""
+    own = view.changed.nbytes + view.changed_vectors.nbytes + view.view.dead.nbytes
+    return min(_VIEW_BYTES + own, _MOST_REMEMBERED)

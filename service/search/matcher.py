@@ -1,0 +1,499 @@
+"""Matcher: from images, embeddings or items to the matches above the one threshold, or none."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from numbers import Integral, Real
+from operator import attrgetter
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+from cachetools import LRUCache, cachedmethod
+
+from vicinal.indexer.errors import BundleMismatchError, ItemNotFoundError
+from vicinal.indexer.filters import Filter
+from vicinal.indexer.gallery import Gallery
+from vicinal.indexer.reader import GalleryReader
+from vicinal.indexer.views.selection import Selection
+from vicinal.indexer.views.snapshot import Snapshot
+from vicinal.indexer.views.view import GalleryView
+from vicinal.models.decoding import ImageSource
+from vicinal.models.embedder import Embedder
+from vicinal.models.similarity import FloatArray, as_embeddings
+from vicinal.refine.context_refiner import ContextRefiner
+from vicinal.service.choices import RefineChoice, RerankChoice
+from vicinal.service.errors import RequestError
+from vicinal.service.measuring.decision import GalleryThresholds, Threshold, require_score
+from vicinal.service.measuring.records.store import CalibrationStore
+from vicinal.service.search.answers import Answer, Candidate, FoundGroup
+from vicinal.service.search.explanation import (
+    ExplainedRefinement,
+    Explainer,
+    Explanation,
+    stage_devices,
+)
+from vicinal.service.search.group_scores import GroupedCandidates
+from vicinal.service.search.item_groups import BuiltGroups, ItemGroups
+from vicinal.service.search.opened_refiner import OpenedRefiner, open_refiner
+from vicinal.service.search.pipeline import (
+    ActivePipeline,
+    ActivePipelineFile,
+    Pipeline,
+    choose_pipeline,
+    service_pipeline,
+)
+from vicinal.service.search.scorer import N_DECIDED_CANDIDATES, ScoredCandidates, Scorer
+
+__all__ = ["EmbeddedImages", "Matcher"]
+
+Positions = npt.NDArray[np.int64]
+
+# Filters whose selections are kept, and keys that items are grouped by.
+_MOST_SELECTIONS = 8
+_MOST_KEYS = 8
+# Photos of a group in an answer.
+_MOST_PHOTOS = 4
+
+
+@dataclass(frozen=True)
+class EmbeddedImages:
+    """What an embedder made of the images of a call.
+
+    Attributes:
+        rows: (n, d) float32, L2-normalized.
+        milliseconds: Time that it took, by stage.
+    """
+
+    rows: FloatArray
+    milliseconds: dict[str, float]
+
+
+@dataclass(frozen=True)
+class _Call:
+    """What all answers of one call have in common."""
+
+    pipeline: Pipeline
+    threshold: Threshold
+    limit: int
+    n_searched: int
+    include_candidates: bool
+    milliseconds: dict[str, float]
+    pipeline_source: Literal["request", "comparison", "settings"]
+    groups: ItemGroups | None = None
+
+
+class Matcher:
+    """Searches one state of a gallery.
+
+    Args:
+        gallery: The gallery.
+        embedder: Embedder of the service's bundle.
+        pipeline: What `auto` stands for where no other was put in force for the gallery; by default what the
+            bundle's validation decided.
+        view: The state to search; the present one when None.
+        refiner: Refiner of the bundle, where it is open already.
+
+    Raises:
+        BundleMismatchError: The gallery was embedded with another bundle.
+    """
+
+    def __init__(
+        self,
+        gallery: Gallery,
+        embedder: Embedder,
+        pipeline: Pipeline | None = None,
+        *,
+        view: GalleryView | None = None,
+        refiner: ContextRefiner | None = None,
+    ) -> None:
+        self.gallery = gallery
+        self.embedder = embedder
+        self._default = pipeline or service_pipeline(Pipeline(), embedder.bundle)
+        self.pipeline_file = ActivePipelineFile(gallery.calibrations_path)
+        self._refiner = refiner
+        self._refinements: dict[tuple[bool, int], OpenedRefiner | None] = {}
+        self.view = GalleryReader(gallery).view() if view is None else view
+        self.thresholds = GalleryThresholds(gallery, self.view, embedder.bundle)
+        self._selections: LRUCache[Any, Selection] = LRUCache(_MOST_SELECTIONS)
+        self._groups: LRUCache[Any, ItemGroups] = LRUCache(_MOST_KEYS)
+        # What a built version's items are grouped by; shared by all of its states.
+        self._built_groups: dict[str, BuiltGroups] = {}
+        self._lock = threading.Lock()
+        expected, actual = embedder.bundle.fingerprint, self.snapshot.manifest.bundle
+        if expected != actual:
+            raise BundleMismatchError(gallery.name, expected, actual)
+
+    @property
+    def snapshot(self) -> Snapshot:
+        """The version under the view, as it was built."""
+        return self.view.snapshot
+
+    @property
+    def calibrations(self) -> CalibrationStore:
+        """Calibrations of the gallery."""
+        return self.thresholds.records
+
+    @property
+    def active_pipeline(self) -> ActivePipeline:
+        """What `auto` stands for, and why.
+
+        Raises:
+            CalibrationRecordError: The file that names it is damaged.
+        """
+        return self.pipeline_file.resolve(self._default, self.embedder.bundle)
+
+    @property
+    def pipeline(self) -> Pipeline:
+        """What `auto` stands for."""
+        return self.active_pipeline.pipeline
+
+    def at(self, view: GalleryView) -> Matcher:
+        """A matcher for another state of the gallery, which keeps what the built version is known for."""
+        matcher = Matcher(self.gallery, self.embedder, self._default, view=view, refiner=self._refiner)
+        matcher.pipeline_file = self.pipeline_file
+        matcher.thresholds = self.thresholds.at(view)
+        if view.snapshot is self.snapshot:
+            matcher._refinements = self._refinements
+            matcher._built_groups = self._built_groups
+        return matcher
+
+    @property
+    def refiner(self) -> ContextRefiner | None:
+        """Refiner of the bundle, opened when it is first needed; None where it has none."""
+        if self._refiner is None and self.embedder.bundle.manifest.refiner is not None:
+            self._refiner = ContextRefiner(self.embedder.bundle)
+        return self._refiner
+
+    def refinement(self, pipeline: Pipeline) -> OpenedRefiner | None:
+        """What a pipeline refines with on this version, None when it refines nothing.
+
+        Raises:
+            GalleryNotRefinedError: The version's items were never refined so.
+        """
+        refine = pipeline.refine
+        if refine.sides == "off":
+            return None
+        key = refine.of_gallery, refine.steps
+        if key not in self._refinements:
+            opened = open_refiner(pipeline, self.refiner, self.gallery.name, self.snapshot)
+            self._refinements[key] = opened
+        return self._refinements[key]
+
+    def prepare(self) -> None:
+        """Refine the items that were added since the version was built, so that no search has to.
+
+        Raises:
+            GalleryNotRefinedError: The service's pipeline needs refined items, and there are none.
+        """
+        refinement = self.refinement(self.pipeline)
+        if refinement is not None and refinement.space is not None:
+            refinement.space.view(self.view)
+
+    def search(
+        self,
+        *,
+        images: Sequence[ImageSource] | None = None,
+        embeddings: npt.ArrayLike | None = None,
+        item_ids: Sequence[str] | None = None,
+        embedded: EmbeddedImages | None = None,
+        limit: int = 10,
+        threshold: float | None = None,
+        refine: RefineChoice = "auto",
+        steps: int | None = None,
+        rerank: RerankChoice = "auto",
+        group_by: str = "auto",
+        filter: str | None = None,
+        include_candidates: bool = False,
+        explain: bool = False,
+    ) -> list[Answer]:
+        """Answer each query.
+
+        Args:
+            images: Paths, encoded bytes or PIL images.
+            embeddings: (d,) or (n, d) numbers, normalized or not.
+            item_ids: Items of the gallery; each is searched for as if it were not in it.
+            embedded: Images that were embedded before, by the matcher's embedder.
+            limit: Most matches, and most candidates, an answer holds; with groups, most groups of each.
+            threshold: Score to decide by, in [0, 1], in place of the calibrated one.
+            refine: What is refined: `auto` for the service's pipeline, `off`, `gallery`, `query` or `both`.
+            steps: Steps of the refiner; by default those of the service's pipeline, or all.
+            rerank: `auto` for the service's pipeline, `off`, `contextual` or `k_reciprocal`.
+            group_by: What is decided as one: `auto` for the service's pipeline, `off`, `label` or a metadata
+                key. The threshold is then that of groups, and so is the form of their score.
+            filter: What every match has to fulfil, such as `label = 'shoe' AND metadata.price < 50`, see
+                docs/serving.md. Scores are those of a search without it; a group is scored by its items that
+                fulfil the filter.
+            include_candidates: Also list the best candidates below the threshold.
+            explain: Also say what each stage ran on, and what the refiner does with each query, whether the
+                search uses it or not.
+
+        Returns:
+            One answer a query, in order.
+
+        Raises:
+            RequestError: Not exactly one kind of query, an option is out of range, or no item can be grouped.
+            ImageError: An image cannot be used.
+            EmbeddingError: An embedding has the wrong length or holds no numbers.
+            ItemNotFoundError: There is no such item.
+            FilterError: The filter cannot be used.
+            RefinerNotFoundError: Refinement was asked for, and the bundle has no refiner.
+            RefinementError: The refiner has fewer steps.
+            GalleryNotRefinedError: The gallery's items were never refined so.
+        """
+        kinds = [images, embeddings, item_ids, embedded]
+        _check_options(limit, threshold, kinds, filter=filter, group_by=group_by)
+        condition = None if filter is None else Filter.of(filter)
+        milliseconds: dict[str, float] = {} if embedded is None else embedded.milliseconds
+        bundle = self.embedder.bundle
+        default = self.active_pipeline
+        pipeline = choose_pipeline(
+            default.pipeline, rerank, refine=refine, steps=steps, group_by=group_by, bundle=bundle
+        )
+        named_by = default.source if pipeline == default.pipeline else "request"
+        scorer = Scorer(self.view, pipeline, self.refinement(pipeline))
+        groups = None if pipeline.group is None else self.groups(pipeline.group.by)
+        if embedded is not None:
+            queries, items = embedded.rows, None
+        else:
+            queries, items = self._queries(images, embeddings, item_ids, milliseconds)
+        excluded = None if items is None else [items[i : i + 1] for i in range(len(items))]
+        selection = self._timed_selection(condition, milliseconds)
+        scored = scorer.score(
+            queries, max(limit, N_DECIDED_CANDIDATES), excluded=excluded, selection=selection, items=items
+        )
+        milliseconds.update({stage: 1e3 * spent for stage, spent in scored.seconds.items()})
+        started = time.perf_counter()
+        pipeline, decided_by = self._decided(pipeline, threshold, selection)
+        n_searched = len(self.view if selection is None else selection)
+        call = _Call(
+            pipeline, decided_by, limit, n_searched, include_candidates, milliseconds, named_by, groups
+        )
+        if groups is None or pipeline.group is None:
+            answers = [self._answer(scored, row, call) for row in range(len(queries))]
+        else:
+            grouped = groups.score(scored, pipeline.group, excluded=excluded, selection=selection)
+            answers = [self._grouped_answer(scored, grouped, row, call) for row in range(len(queries))]
+        milliseconds["answer"] = 1e3 * (time.perf_counter() - started)
+        if not explain:
+            return answers
+        # GPUs cannot select.
+        searched_on = scorer.space.device if selection is None else "cpu"
+        devices = stage_devices(searched_on, self.embedder.runs_on)
+        devices = {stage: devices.get(stage, "cpu") for stage in milliseconds}
+        started = time.perf_counter()
+        refinements = self._explained(scorer, queries, scored.positions, items)
+        milliseconds["explain"] = 1e3 * (time.perf_counter() - started)
+        pairs = zip(answers, refinements, strict=True)
+        return [replace(one, explanation=Explanation(devices, refined)) for one, refined in pairs]
+
+    # While the view lasts, a key groups the same items.
+    @cachedmethod(attrgetter("_groups"), lock=attrgetter("_lock"))
+    def groups(self, by: str) -> ItemGroups:
+        """Groups of the items of the view.
+
+        Args:
+            by: `label` or a metadata key.
+
+        Raises:
+            RequestError: No item has a label, or a value of the key.
+        """
+        built = self._built_groups.get(by) or BuiltGroups.of(self.snapshot, by)
+        groups = ItemGroups(self.view, built)
+        # Only what groups something, so that there are no more than the items have keys.
+        self._built_groups[by] = built
+        return groups
+
+    def _decided(
+        self, pipeline: Pipeline, threshold: float | None, selection: Selection | None
+    ) -> tuple[Pipeline, Threshold]:
+        """Threshold of a request, or the one in force, and the pipeline with the form of score it is of."""
+        if threshold is None:
+            in_force = self.thresholds.in_force(pipeline, selection)
+            return self.thresholds.with_form(pipeline, in_force), in_force
+        given = Threshold(
+            threshold, "request", state="by_hand", reason="the threshold was given with the request"
+        )
+        return self.thresholds.with_form(pipeline), given
+
+    def _explained(
+        self, scorer: Scorer, queries: FloatArray, found: Positions, items: Positions | None
+    ) -> Sequence[ExplainedRefinement | None]:
+        """What the refiner does with each query; None where the bundle has no refiner."""
+        refiner, refine = self.refiner, scorer.pipeline.refine
+        if refiner is None:
+            return [None] * len(queries)
+        n_steps = refine.steps or refiner.n_steps
+        explainer = Explainer(self.view, scorer.space, refiner, n_steps=n_steps, is_used=refine.of_query)
+        return explainer.explain_all(queries, found, items)
+
+    def _queries(
+        self,
+        images: Sequence[ImageSource] | None,
+        embeddings: npt.ArrayLike | None,
+        item_ids: Sequence[str] | None,
+        milliseconds: dict[str, float],
+    ) -> tuple[FloatArray, Positions | None]:
+        """(B, d) initial embeddings, and (B,) positions of those that are items."""
+        if item_ids is not None:
+            positions = np.array([self._position(item_id) for item_id in item_ids], dtype=np.int64)
+            return self.view.vectors(positions), positions
+        if embeddings is not None:
+            return as_embeddings(embeddings, self.snapshot.manifest.dim), None
+        return self.embedder.embed_queries(images or (), milliseconds), None
+
+    def _position(self, item_id: str) -> int:
+        try:
+            return self.view.position(item_id)
+        except KeyError as error:
+            raise ItemNotFoundError(self.gallery.name, item_id) from error
+
+    def _timed_selection(self, filter: Filter | None, milliseconds: dict[str, float]) -> Selection | None:
+        if filter is None:
+            return None
+        started = time.perf_counter()
+        selection = self._selection(filter)
+        milliseconds["filter"] = 1e3 * (time.perf_counter() - started)
+        return selection
+
+    # While the view lasts, a filter selects the same items.
+    @cachedmethod(attrgetter("_selections"), lock=attrgetter("_lock"))
+    def _selection(self, filter: Filter) -> Selection:
+        return self.view.select(self.gallery.table.matching(self.view.revision, filter))
+
+    def threshold(self, pipeline: Pipeline | None = None) -> Threshold:
+        """What a search without further options is decided by.
+
+        Args:
+            pipeline: The pipeline of the search; the service's when None.
+
+        Raises:
+            CalibrationRecordError: The calibration in force is missing or damaged.
+        """
+        return self.thresholds.in_force(pipeline or self.pipeline)
+
+    def _answer(self, scored: ScoredCandidates, row: int, call: _Call) -> Answer:
+        threshold = call.threshold.value
+        n_valid = int(np.isfinite(scored.scores[row]).sum())
+        n_matches = 0
+        if threshold is not None:
+            # The one place where a threshold is applied: on the final score, in full precision.
+            n_matches = int((scored.scores[row, :n_valid] >= threshold).sum())
+        shown, rest = _shown(n_valid, n_matches, call)
+        found = self._candidates(scored, row, [*shown, *rest], call)
+        top_score = float(scored.scores[row, 0]) if n_valid else None
+        return self._said(n_matches, top_score, found[: len(shown)], found[len(shown) :], call)
+
+    def _grouped_answer(
+        self, scored: ScoredCandidates, grouped: GroupedCandidates, row: int, call: _Call
+    ) -> Answer:
+        threshold, scores = call.threshold.value, grouped.scores[row]
+        n_valid = int(np.isfinite(scores).sum())
+        # The same, on the final score of a group.
+        n_matches = 0 if threshold is None else int((scores[:n_valid] >= threshold).sum())
+        shown, rest = _shown(n_valid, n_matches, call)
+        found = self._found_groups(scored, grouped, row, [*shown, *rest], call)
+        matched, others = found[: len(shown)], found[len(shown) :]
+        matches, candidates = ([item for one in part for item in one.items] for part in (matched, others))
+        answer = self._said(n_matches, float(scores[0]) if n_valid else None, matches, candidates, call)
+        return replace(answer, groups=matched, candidate_groups=others)
+
+    def _found_groups(
+        self,
+        scored: ScoredCandidates,
+        grouped: GroupedCandidates,
+        row: int,
+        places: list[int],
+        call: _Call,
+    ) -> list[FoundGroup]:
+        if call.groups is None:
+            return []
+        codes = call.groups.of_items(scored.positions[row, :N_DECIDED_CANDIDATES])
+        columns = [np.flatnonzero(codes == grouped.codes[row, one])[:_MOST_PHOTOS].tolist() for one in places]
+        items = iter(self._candidates(scored, row, [column for part in columns for column in part], call))
+        found = []
+        for place, part in zip(places, columns, strict=True):
+            photos, score = [next(items) for _ in part], float(grouped.scores[row, place])
+            found.append(
+                FoundGroup(
+                    group=call.groups.name(int(grouped.codes[row, place])),
+                    label=photos[0].label,
+                    rank=place + 1,
+                    score=score,
+                    margin=None if call.threshold.value is None else score - call.threshold.value,
+                    n_items=int(grouped.sizes[row, place]),
+                    items=photos,
+                )
+            )
+        return found
+
+    def _said(
+        self,
+        n_matches: int,
+        top_score: float | None,
+        matches: list[Candidate],
+        candidates: list[Candidate],
+        call: _Call,
+    ) -> Answer:
+        manifest = self.snapshot.manifest
+        return Answer(
+            no_match=None if call.threshold.value is None else n_matches == 0,
+            top_score=top_score,
+            matches=matches,
+            candidates=candidates,
+            threshold=call.threshold,
+            gallery=self.gallery.name,
+            version=manifest.version,
+            revision=self.view.revision,
+            n_searched=call.n_searched,
+            bundle=manifest.bundle,
+            pipeline=call.pipeline.key,
+            milliseconds=call.milliseconds,
+            pipeline_source=call.pipeline_source,
+        )
+
+    def _candidates(
+        self, scored: ScoredCandidates, row: int, columns: list[int], call: _Call
+    ) -> list[Candidate]:
+        items = self.view.items(scored.positions[row, columns])
+        # The threshold of groups says nothing of one item.
+        threshold = call.threshold.value if call.groups is None else None
+        is_contextual = call.pipeline.rerank.method != "off"
+        return [
+            Candidate(
+                **item,
+                rank=column + 1,
+                score=float(scored.scores[row, column]),
+                similarity=float(scored.similarities[row, column]),
+                initial_similarity=float(scored.initial_similarities[row, column]),
+                contextual_similarity=float(scored.contextual[row, column]) if is_contextual else None,
+                margin=None if threshold is None else float(scored.scores[row, column]) - threshold,
+            )
+            for column, item in zip(columns, items, strict=True)
+        ]
+
+
+def _shown(n_valid: int, n_matches: int, call: _Call) -> tuple[range, range]:
+    """Ranks of the matches and of the others that an answer holds."""
+    wants_rest = call.include_candidates or call.threshold.value is None
+    n_rest = min(n_valid - n_matches, call.limit) if wants_rest else 0
+    return range(min(n_matches, call.limit)), range(n_matches, n_matches + n_rest)
+
+
+def _check_options(limit: object, threshold: object, kinds: Sequence[object], **texts: object) -> None:
+    if sum(kind is not None for kind in kinds) != 1:
+        raise RequestError("give exactly one of image, embedding and item_id")
+    if not isinstance(limit, Integral):
+        raise RequestError(f"limit is {limit!r}, expected a whole number")
+    if limit < 1:
+        raise RequestError(f"limit is {limit}, expected at least 1")
+    if threshold is not None:
+        if not isinstance(threshold, Real):
+            raise RequestError(f"threshold is {threshold!r}, expected a score between 0 and 1")
+        require_score(float(threshold))
+    for name, text in texts.items():
+        if not isinstance(text, str | None):
+            raise RequestError(f"{name} is {text!r}, expected a text")

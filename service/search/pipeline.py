@@ -1,0 +1,441 @@
+"""Pipeline: the settings that decide how a score is made, and so what a threshold means.
+
+Searches that ask for nothing else use the service's pipeline, from its settings, until a comparison is put in
+force for the gallery:
+
+    <gallery>/calibrations/pipeline.json     the chosen pipeline and its comparison; replaced in one step
+
+Its threshold is put in force before it, so that there is no moment in which searches use the one without the
+other. A choice holds for the bundle and the refiner that it was made with.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Literal, get_args
+from urllib.parse import quote
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from vicinal.indexer.graph.neighbor_graph import N_NEIGHBORS
+from vicinal.indexer.storage.files import SealedFile, write_sealed
+from vicinal.models.bundle import ModelBundle
+from vicinal.models.configs.sealed_json import BrokenSealError
+from vicinal.models.refiner_manifest import Sides
+from vicinal.refine.errors import RefinementError, RefinerNotFoundError
+from vicinal.refine.k_reciprocal import DEFAULT_K1
+from vicinal.service.errors import CalibrationRecordError, RequestError
+
+__all__ = [
+    "ActivePipeline",
+    "ActivePipelineFile",
+    "ChosenPipeline",
+    "Group",
+    "GroupScore",
+    "Pipeline",
+    "Refine",
+    "Rerank",
+    "RerankMethod",
+    "choose_pipeline",
+    "service_pipeline",
+]
+
+RerankMethod = Literal["off", "contextual", "k_reciprocal"]
+
+GroupScore = Literal["max", "mean", "lme", "vote", "share", "learned"]
+_LONGEST_KEY = 256
+
+
+class Refine(BaseModel):
+    """Refinement of embeddings by the bundle's refiner, in front of the search.
+
+    Attributes:
+        sides: `gallery`: the query as it is, among the refined items; `query`: the refined query, among the
+            items as they are; `both`; `off`.
+        steps: Steps of the refiner; 0 when off.
+        refiner: Fingerprint of the refiner; empty when off.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    sides: Sides = "off"
+    steps: int = Field(0, ge=0)
+    refiner: str = ""
+
+    @model_validator(mode="after")
+    def _names_a_refiner(self) -> Refine:
+        is_off = self.sides == "off"
+        if is_off != (self.steps == 0) or is_off != (self.refiner == ""):
+            raise ValueError(f"refine {self.sides} with {self.steps} steps of refiner '{self.refiner}'")
+        return self
+
+    @property
+    def of_gallery(self) -> bool:
+        """Whether the items are refined."""
+        return self.sides in ("gallery", "both")
+
+    @property
+    def of_query(self) -> bool:
+        """Whether the query is refined."""
+        return self.sides in ("query", "both")
+
+
+class Rerank(BaseModel):
+    """Re-ranking of the candidates.
+
+    The defaults of `contextual` are chosen by `benchmarks/quality/rerank_settings.py`, those of
+    `k_reciprocal` are the paper's; `benchmarks/quality/k_reciprocal_settings.py` says what others do.
+
+    Attributes:
+        method: `contextual` (CSO, appendix I.5), `k_reciprocal` (Zhong et al., CVPR 2017, see
+            `refine.k_reciprocal`), or `off`: the score is then `exp(2 s - 2)`.
+        k: Contextual: neighborhood size, the query itself counted; at most about the usual number of images a
+            class.
+        beta: Contextual: weight of the contextual similarity, in [0, 1].
+        eps: Contextual: slack of the neighborhood on the squared distance.
+        k1: k-reciprocal: neighbors that can be reciprocal; smaller where classes are small. Galleries store
+            the encodings of the default; those of another k1 are computed with every query.
+        k2: k-reciprocal: items, the query itself counted, over which encodings are averaged; 1 does not
+            average.
+        lam: k-reciprocal: weight of the similarity, in [0, 1].
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    method: RerankMethod = "contextual"
+    k: int = Field(8, ge=2, le=N_NEIGHBORS)
+    beta: float = Field(0.1, ge=0.0, le=1.0)
+    eps: float = Field(0.05, ge=0.0, le=4.0)
+    k1: int = Field(DEFAULT_K1, ge=2, le=N_NEIGHBORS)
+    k2: int = Field(6, ge=1, le=N_NEIGHBORS + 1)
+    lam: float = Field(0.3, ge=0.0, le=1.0)
+
+    @property
+    def n_listed(self) -> int:
+        """Neighbors of an item that its list has to hold; 0 when off."""
+        return {"off": 0, "contextual": self.k - 1, "k_reciprocal": max(self.k1, self.k2 - 1)}[self.method]
+
+    @property
+    def reach(self) -> int:
+        """Nearest items of a query that decide its scores; all that are tied with the last count too."""
+        return {"off": 0, "contextual": self.k - 1, "k_reciprocal": max(self.k1 + 1, self.k2 - 1)}[
+            self.method
+        ]
+
+    @property
+    def slack(self) -> float:
+        """Squared distance by which those may lie beyond the last of them."""
+        return self.eps if self.method == "contextual" else 0.0
+
+    @property
+    def context_weight(self) -> float:
+        """Weight of what is no similarity of the pair itself, in [0, 1]."""
+        return {"off": 0.0, "contextual": self.beta, "k_reciprocal": 1.0 - self.lam}[self.method]
+
+
+class Group(BaseModel):
+    """One decision a group of items: a product, a person, a place.
+
+    `service.search.group_scores` says how each score is made. Which of them searches use comes with the
+    calibration in force for `by`.
+
+    Attributes:
+        by: `label`, or the metadata key whose equal values make a group.
+        score: How the scores of its items become one.
+        m: `mean`: best items that are averaged.
+        temperature: `lme`, `vote` and `share`: how much further items count, in (0, 1]; towards 0 the best
+            one alone does.
+        k: `vote`, `share` and `learned`: nearest items of the query that have a vote.
+        weights: `learned`: weight of each feature, and the intercept last; empty until a calibration fits it.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    by: str = Field(min_length=1, max_length=_LONGEST_KEY)
+    score: GroupScore = "max"
+    m: int = Field(3, ge=1, le=100)
+    temperature: float = Field(0.05, ge=1e-3, le=1.0)
+    k: int = Field(20, ge=1, le=100)
+    weights: tuple[float, ...] = ()
+
+    @model_validator(mode="after")
+    def _weights_are_learned(self) -> Group:
+        if self.weights and self.score != "learned":
+            raise ValueError(f"a group score '{self.score}' has no weights")
+        return self
+
+    @property
+    def form(self) -> str:
+        """The score with the parameters that it depends on."""
+        named = {
+            "m": self.score in ("mean", "learned"),
+            "temperature": self.score in ("lme", "vote", "share", "learned"),
+            "k": self.score in ("vote", "share", "learned"),
+        }
+        return " ".join([self.score, *(f"{name}={getattr(self, name)!r}" for name in named if named[name])])
+
+    @property
+    def key(self) -> str:
+        """Text that is equal for groups that score alike, and only for those."""
+        weights = f" weights={hashlib.sha256(repr(self.weights).encode()).hexdigest()[:12]}"
+        return f"group={self.form}{weights if self.weights else ''}"
+
+
+class Pipeline(BaseModel):
+    """All that happens between an embedding and what the threshold is applied to.
+
+    Attributes:
+        refine: What is refined.
+        rerank: How candidates are re-ranked.
+        group: What is decided as one; every item by itself when None.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    refine: Refine = Refine()
+    rerank: Rerank = Rerank()
+    group: Group | None = None
+
+    @property
+    def key(self) -> str:
+        """Text that is equal for pipelines that score alike, and only for those."""
+        return self.slot if self.group is None else f"{self.slot} {self.group.key}"
+
+    @property
+    def slot(self) -> str:
+        """The key without the form of the group score: what one calibration at a time is in force for."""
+        by = "" if self.group is None else f" group_by={quote(self.group.by, safe='')}"
+        return f"{self._item_key}{by}"
+
+    @property
+    def _item_key(self) -> str:
+        refine = self.refine
+        if refine.sides == "off":
+            return self._rerank_key
+        return f"refine={refine.sides} steps={refine.steps} refiner={refine.refiner} {self._rerank_key}"
+
+    @property
+    def _rerank_key(self) -> str:
+        rerank = self.rerank
+        if rerank.method == "off":
+            return "rerank=off"
+        if rerank.method == "k_reciprocal":
+            return f"rerank=k_reciprocal k1={rerank.k1} k2={rerank.k2} lam={rerank.lam!r}"
+        return f"rerank={rerank.method} k={rerank.k} beta={rerank.beta!r} eps={rerank.eps!r}"
+
+    def is_of_other_refiner(self, other: Pipeline) -> bool:
+        """Whether nothing but the refiner is different."""
+        refiner = {"refiner": other.refine.refiner}
+        alike = self.model_copy(update={"refine": self.refine.model_copy(update=refiner)})
+        return self.slot != other.slot and alike.slot == other.slot
+
+
+def service_pipeline(
+    given: Pipeline, bundle: ModelBundle, *, refine: str = "auto", steps: int | None = None
+) -> Pipeline:
+    """The pipeline of a service, which `auto` stands for in its calls.
+
+    Args:
+        given: Settings of the re-ranking. Where they name none, a bundle that is refined as its validation
+            decided is also re-ranked as that decided.
+        bundle: The service's bundle.
+        refine: Sides; `auto` follows the bundle's validation, and is off without a refiner.
+        steps: Steps of the refiner; None for all.
+
+    Raises:
+        RefinerNotFoundError: The bundle has no refiner, and refinement was asked for.
+        RefinementError: The refiner has fewer steps.
+    """
+    manifest = bundle.manifest.refiner
+    decided: Sides = manifest.sides if manifest else "off"
+    sides = decided if refine == "auto" else refine
+    chosen = _refine(bundle, sides, None if sides == "off" else steps)
+    rerank = given.rerank
+    if manifest and chosen.sides == decided and "rerank" not in given.model_fields_set:
+        rerank = Rerank.model_validate({**rerank.model_dump(), "method": manifest.rerank})
+    return Pipeline(refine=chosen, rerank=rerank, group=given.group)
+
+
+def choose_pipeline(
+    default: Pipeline,
+    rerank: str,
+    *,
+    refine: str = "auto",
+    steps: int | None = None,
+    group_by: str = "auto",
+    bundle: ModelBundle | None = None,
+) -> Pipeline:
+    """The pipeline of one call.
+
+    Args:
+        default: The service's pipeline, which `auto` stands for.
+        rerank: `auto`, `off`, `contextual` or `k_reciprocal`.
+        refine: `auto`, `off`, `gallery`, `query` or `both`.
+        steps: Steps of the refiner; None for those of the default, or all.
+        group_by: `auto`, `off`, `label` or a metadata key.
+        bundle: The service's bundle; without one nothing but the default can be refined.
+
+    Raises:
+        RequestError: There is no such method, or no such sides.
+        RefinerNotFoundError: The bundle has no refiner, and refinement was asked for.
+        RefinementError: The refiner has fewer steps.
+    """
+    chosen = default.refine
+    if steps is not None or refine not in ("auto", chosen.sides):
+        sides = chosen.sides if refine == "auto" else refine
+        if steps is None and sides != "off":
+            steps = chosen.steps or None
+        chosen = _refine(bundle, sides, steps)
+    group = _group(default.group, group_by)
+    if rerank in ("auto", default.rerank.method):
+        return Pipeline(refine=chosen, rerank=default.rerank, group=group)
+    if rerank in get_args(RerankMethod):
+        method = Rerank.model_validate({**default.rerank.model_dump(), "method": rerank})
+        return Pipeline(refine=chosen, rerank=method, group=group)
+    raise RequestError(f"rerank is '{rerank}', expected auto, off, contextual or k_reciprocal")
+
+
+def _group(default: Group | None, by: str) -> Group | None:
+    if by == "auto" or (default is not None and by == default.by):
+        return default
+    if by == "off":
+        return None
+    if not 0 < len(by) <= _LONGEST_KEY:
+        raise RequestError(
+            f"group_by has {len(by):,} characters: name `label` or a metadata key of 1 to {_LONGEST_KEY}"
+        )
+    return Group(by=by)
+
+
+def _refine(bundle: ModelBundle | None, sides: str, steps: int | None) -> Refine:
+    if sides not in get_args(Sides):
+        raise RequestError(f"refine is '{sides}', expected auto, off, gallery, query or both")
+    if sides == "off":
+        if steps is not None:
+            raise RequestError(f"steps is {steps}, but nothing is refined: name the sides with refine")
+        return Refine()
+    if bundle is None or bundle.manifest.refiner is None:
+        raise RefinerNotFoundError(bundle.name if bundle else "none")
+    manifest = bundle.manifest.refiner
+    n_steps = manifest.architecture.n_steps
+    if steps is not None and not 1 <= steps <= n_steps:
+        raise RefinementError(
+            f"the refiner of bundle '{bundle.name}' has {n_steps} steps, got {steps}: use 1 to {n_steps}"
+        )
+    chosen = {"sides": sides, "steps": steps or n_steps, "refiner": manifest.fingerprint}
+    return Refine.model_validate(chosen)
+
+
+logger = logging.getLogger(__name__)
+
+
+class ChosenPipeline(BaseModel):
+    """A pipeline that was put in force for a gallery.
+
+    Attributes:
+        bundle: Fingerprint of the bundle that it was compared with.
+        comparison: Id of the comparison.
+        calibration: Id of the calibration that was put in force with it.
+        at: When.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    pipeline: Pipeline
+    bundle: str
+    comparison: str
+    calibration: str
+    at: datetime
+
+
+@dataclass(frozen=True)
+class ActivePipeline:
+    """What `auto` stands for.
+
+    Attributes:
+        pipeline: The pipeline.
+        source: The `settings` of the service, or a `comparison`.
+        chosen: The choice that is in force; None where there is none.
+        reason: Why a choice that was made does not hold; None otherwise.
+    """
+
+    pipeline: Pipeline
+    source: Literal["settings", "comparison"] = "settings"
+    chosen: ChosenPipeline | None = None
+    reason: str | None = None
+
+
+class ActivePipelineFile:
+    """The chosen pipeline of one gallery, on the disk.
+
+    Args:
+        path: The gallery's folder of calibrations.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path / "pipeline.json"
+        self._file = SealedFile(self.path, ChosenPipeline.model_validate_json)
+        self._told: str | None = None
+
+    def chosen(self) -> ChosenPipeline | None:
+        """What was put in force; None where the settings decide.
+
+        Raises:
+            CalibrationRecordError: The file is damaged.
+        """
+        try:
+            return self._file.read()
+        except FileNotFoundError:
+            return None
+        except (OSError, BrokenSealError) as error:
+            name = self.path.parent.parent.name
+            raise CalibrationRecordError(
+                f"'{self.path}' is damaged, so that nobody knows which pipeline is in force: let the "
+                f"settings choose by `vicinal use -g {name} --reset`, then use a comparison again"
+            ) from error
+
+    def resolve(self, default: Pipeline, bundle: ModelBundle) -> ActivePipeline:
+        """What `auto` stands for.
+
+        Args:
+            default: The service's pipeline.
+            bundle: The bundle that the gallery is searched with.
+
+        Raises:
+            CalibrationRecordError: The file is damaged.
+        """
+        chosen = self.chosen()
+        if chosen is None:
+            return ActivePipeline(default)
+        reason = _mismatch(chosen, bundle)
+        if reason is None:
+            return ActivePipeline(chosen.pipeline, "comparison", chosen)
+        if reason != self._told:
+            self._told = reason
+            logger.warning("%s", reason)
+        return ActivePipeline(default, reason=reason)
+
+    def put_in_force(self, chosen: ChosenPipeline) -> None:
+        """Let searches that ask for nothing else use a pipeline from their next request on."""
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        write_sealed(self.path, chosen.model_dump_json(indent=2))
+
+    def clear(self) -> None:
+        """Let the settings decide again."""
+        self.path.unlink(missing_ok=True)
+
+
+def _mismatch(chosen: ChosenPipeline, bundle: ModelBundle) -> str | None:
+    """Why a choice does not hold for a bundle."""
+    begin = f"the pipeline of comparison {chosen.comparison} is not used: it was chosen with"
+    if chosen.bundle != bundle.fingerprint:
+        return f"{begin} bundle {chosen.bundle}, this is {bundle.fingerprint}: compare again"
+    manifest = bundle.manifest.refiner
+    refiner = "none" if manifest is None else manifest.fingerprint
+    if chosen.pipeline.refine.sides != "off" and chosen.pipeline.refine.refiner != refiner:
+        return f"{begin} refiner {chosen.pipeline.refine.refiner}, this is {refiner}: compare again"
+    return None

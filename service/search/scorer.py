@@ -1,0 +1,442 @@
+"""Scorer: from embeddings to the scored candidates of one state of a gallery.
+
+The matcher and the calibrator run this very code; a threshold is only worth something if both do.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from typing import TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from vicinal.indexer.graph.vector_index import n_threads, shared_out
+from vicinal.indexer.views.contexts import context_radii, query_contexts
+from vicinal.indexer.views.selection import Selection
+from vicinal.indexer.views.snapshot import Snapshot
+from vicinal.indexer.views.view import GalleryView
+from vicinal.models.similarity import FloatArray, exact_similarities, most_similar
+from vicinal.refine.errors import RefinementError
+from vicinal.refine.k_reciprocal import k_reciprocal_scores
+from vicinal.refine.reranking import contextual_scores, neighborhood, neighborhood_radius
+from vicinal.service.search.item_spaces import InitialSpace, RefinedItemSpace, SearchSpace, is_excluded
+from vicinal.service.search.opened_refiner import OpenedRefiner
+from vicinal.service.search.pipeline import Pipeline
+
+__all__ = ["N_DECIDED_CANDIDATES", "ScoredCandidates", "Scorer", "similarity_score", "stack_rows"]
+
+Floats = npt.NDArray[np.float64]
+Positions = npt.NDArray[np.int64]
+Element = TypeVar("Element", bound=np.generic)
+
+# A search decides among this many candidates, however few are asked for: no match depends on the limit.
+N_DECIDED_CANDIDATES = 100
+# Largest neighborhood that is compared pair by pair: a cluster of more exact duplicates is cut here.
+_MOST_NEIGHBORS = 1024
+# Queries that a thread scores at a time: as many as leave each thread some chunks, because every chunk costs
+# calls for which threads wait for each other. The most are those whose candidates take 32 MiB.
+_FEWEST_TOGETHER, _MOST_TOGETHER, _CHUNKS_A_THREAD, _MOST_VALUES = 16, 128, 4, 2**23
+_NOBODY: Positions = np.empty(0, np.int64)
+
+
+@dataclass(frozen=True)
+class ScoredCandidates:
+    """Candidates of a batch of queries, best first, ties by similarity and then by position.
+
+    Attributes:
+        positions: (B, n) positions in the gallery, -1 for padding.
+        scores: (B, n) final scores in [0, 1], -inf for padding.
+        similarities: (B, n) exact cosine similarities of the embeddings that were matched, -inf for padding.
+        contextual: (B, n) contextual similarities in [0, 1], or with k-reciprocal re-ranking Jaccard
+            similarities of the encodings; zeros when re-ranking is off.
+        initial_similarities: (B, n) the same of the embeddings before refinement.
+        queries: (B, d) the embeddings that were searched for: refined where the pipeline says so.
+        seconds: Time by stage: refine, search, rescore, rerank.
+    """
+
+    positions: Positions
+    scores: Floats
+    similarities: FloatArray
+    contextual: Floats
+    initial_similarities: FloatArray
+    queries: FloatArray
+    seconds: dict[str, float] = field(default_factory=dict)
+
+    def row(self, i: int) -> ScoredCandidates:
+        """Those of one query, which took no time of its own."""
+        arrays = (value[i : i + 1] for name, value in vars(self).items() if name != "seconds")
+        return ScoredCandidates(*arrays)
+
+    def without(self, is_gone: npt.NDArray[np.bool_], n: int) -> ScoredCandidates:
+        """The first n that are left where some are gone, with the same scores.
+
+        Args:
+            is_gone: (B, n') which candidates are no longer any.
+            n: Number that is wanted.
+        """
+        order = np.argsort(is_gone, axis=1, kind="stable")[:, :n]
+        at = np.arange(len(order))[:, None], order
+        no_more = is_gone[at]
+        return replace(
+            self,
+            positions=np.where(no_more, -1, self.positions[at]),
+            scores=np.where(no_more, -np.inf, self.scores[at]),
+            similarities=np.where(no_more, np.float32(-np.inf), self.similarities[at]),
+            contextual=np.where(no_more, 0.0, self.contextual[at]),
+            initial_similarities=np.where(no_more, np.float32(-np.inf), self.initial_similarities[at]),
+        )
+
+
+@dataclass(frozen=True)
+class _Nearest:
+    """Items of a batch of queries, re-scored exactly, most similar first.
+
+    Attributes:
+        queries: (B, d).
+        positions: (B, n), -1 for padding.
+        similarities: (B, n), -inf for padding.
+        vectors: (B, w, d) embeddings, in no order.
+        places: (B, n) where those of the items stand among them.
+    """
+
+    queries: FloatArray
+    positions: Positions
+    similarities: FloatArray
+    vectors: FloatArray
+    places: Positions
+
+    def embeddings(self, m: int) -> FloatArray:
+        """(B, m, d) embeddings of the first m items, any values for padding."""
+        # Whole rows at a time: take_along_axis would gather every number on its own.
+        return self.vectors[np.arange(len(self.places))[:, None], self.places[:, :m]]
+
+
+@dataclass(frozen=True)
+class _Limits:
+    """What a search is restricted to.
+
+    Attributes:
+        n_candidates: Candidates returned a query.
+        selection: The items that may be candidates; all when None.
+    """
+
+    n_candidates: int
+    selection: Selection | None
+
+
+class Scorer:
+    """Scores queries against one state of a gallery.
+
+    Args:
+        gallery: The gallery's view, or a version as it was built.
+        pipeline: How scores are made.
+        refinement: What the pipeline refines with; None where it refines nothing.
+
+    Attributes:
+        space: What queries are compared with.
+
+    Raises:
+        RefinementError: The pipeline refines, and the refinement is none or not for these sides.
+    """
+
+    def __init__(
+        self, gallery: GalleryView | Snapshot, pipeline: Pipeline, refinement: OpenedRefiner | None = None
+    ) -> None:
+        self.view = gallery if isinstance(gallery, GalleryView) else GalleryView.of(gallery)
+        self.pipeline = pipeline
+        self.refinement = refinement
+        self.space = self._space_of_items()
+
+    def score(
+        self,
+        queries: FloatArray,
+        n_candidates: int,
+        *,
+        excluded: Sequence[Positions] | None = None,
+        selection: Selection | None = None,
+        items: Positions | None = None,
+    ) -> ScoredCandidates:
+        """Refine each query, and fetch, re-score and re-rank its candidates.
+
+        A query scores the same alone and in any batch, and an item the same with any selection.
+
+        Args:
+            queries: (B, d) float32, L2-normalized.
+            n_candidates: Candidates returned a query; fewer where the gallery is smaller.
+            excluded: For each query, positions that count as not in the gallery: neither candidates nor
+                neighbors of candidates. For a query that is an item of the gallery, its own position.
+            selection: The items that may be candidates. The others stay in the gallery: neighborhoods are
+                those of all items, so that a score keeps its meaning. So are the contexts of the queries.
+            items: (B,) positions of queries that are items of the gallery, which are to be excluded then.
+                They are refined with the neighbors in their lists, as they were for the gallery.
+        """
+        everyone = [_NOBODY] * len(queries) if excluded is None else list(excluded)
+        limits = _Limits(n_candidates, selection)
+        started = time.perf_counter()
+        matched = self._matched(queries, everyone, items)
+        spent = time.perf_counter() - started
+        parts = [
+            slice(*bounds) for bounds in pairwise(_even_bounds(len(queries), queries.shape[1], n_threads()))
+        ]
+        started = time.perf_counter()
+        chunks = shared_out(lambda part: self._score_chunk(matched[part], everyone[part], limits), parts)
+        scored = _concatenate(chunks, n_candidates, took=time.perf_counter() - started)
+        if self.pipeline.refine.sides == "off":
+            return scored
+        return replace(
+            scored,
+            initial_similarities=self._initial_similarities(queries, scored.positions),
+            seconds={"refine": spent, **scored.seconds} if self.pipeline.refine.of_query else scored.seconds,
+        )
+
+    def _space_of_items(self) -> SearchSpace:
+        refine, given = self.pipeline.refine, self.refinement
+        if refine.sides != "off" and (given is None or (refine.of_gallery and given.space is None)):
+            raise RefinementError(f"pipeline '{self.pipeline.key}' refines, and no refiner was opened for it")
+        if given is not None and given.space is not None and refine.of_gallery:
+            return RefinedItemSpace(given.space.view(self.view))
+        return InitialSpace(self.view)
+
+    def _matched(self, queries: FloatArray, excluded: list[Positions], items: Positions | None) -> FloatArray:
+        """(B, d) the embeddings to search for."""
+        if self.refinement is None or not self.pipeline.refine.of_query or not len(queries):
+            return queries
+        refiner = self.refinement.refiner
+        contexts = query_contexts(self.view, queries, refiner.n_neighbors, excluded, items)
+        radii = context_radii(self.view, contexts, excluded) if refiner.has_level else None
+        refined = refiner.attend(
+            queries,
+            self.view.vectors(contexts),
+            contexts >= 0,
+            radii=radii,
+            n_steps=self.pipeline.refine.steps,
+        )
+        return np.ascontiguousarray(refined.queries)
+
+    def _initial_similarities(self, queries: FloatArray, positions: Positions) -> FloatArray:
+        similarities = np.full(positions.shape, -np.inf, np.float32)
+        for start in range(0, len(queries), _FEWEST_TOGETHER):
+            part = slice(start, start + _FEWEST_TOGETHER)
+            similarities[part] = exact_similarities(queries[part], self.view.vectors(positions[part]))
+        similarities[positions < 0] = -np.inf
+        return similarities
+
+    def _score_chunk(
+        self, queries: FloatArray, excluded: list[Positions], limits: _Limits
+    ) -> ScoredCandidates:
+        clock = _Clock()
+        n_wanted = max(limits.n_candidates, N_DECIDED_CANDIDATES)
+        nearest = self._nearest(queries, n_wanted, excluded, clock)
+        crowded = self._crowded(nearest.similarities)
+        scored = self._score_nearest(queries, nearest, excluded, limits, clock)
+        if not crowded.any():
+            return scored
+        # Many items at the same distance: these queries need more candidates to be scored exactly.
+        rows = [
+            self._score_crowded(queries[i], 2 * n_wanted, excluded[i], limits)
+            if crowded[i]
+            else scored.row(i)
+            for i in range(len(queries))
+        ]
+        return _concatenate(rows, limits.n_candidates, scored.seconds)
+
+    def _score_crowded(
+        self, query: FloatArray, n_wanted: int, excluded: Positions, limits: _Limits
+    ) -> ScoredCandidates:
+        clock = _Clock()
+        while True:
+            nearest = self._nearest(query[None], n_wanted, [excluded], clock)
+            if n_wanted >= _MOST_NEIGHBORS or not self._crowded(nearest.similarities).any():
+                return self._score_nearest(query[None], nearest, [excluded], limits, clock)
+            n_wanted *= 2
+
+    def _score_nearest(
+        self,
+        queries: FloatArray,
+        nearest: _Nearest,
+        excluded: list[Positions],
+        limits: _Limits,
+        clock: _Clock,
+    ) -> ScoredCandidates:
+        if limits.selection is not None:
+            n_wanted = max(limits.n_candidates, N_DECIDED_CANDIDATES)
+            nearest = _united(nearest, self._nearest(queries, n_wanted, excluded, clock, limits.selection))
+        return self._rerank(nearest, excluded, limits, clock)
+
+    def _nearest(
+        self,
+        queries: FloatArray,
+        n_wanted: int,
+        excluded: list[Positions],
+        clock: _Clock,
+        selection: Selection | None = None,
+    ) -> _Nearest:
+        """The n_wanted most similar items of each query, re-scored exactly, most similar first."""
+        found = self.space.nearest(queries, n_wanted, excluded, selection)
+        clock.lap("search")
+        out = (found < 0) | is_excluded(found, excluded)
+        if found.shape[1] > n_wanted:
+            # Most of what an approximate index gives is not among the nearest, and is not copied.
+            products = self.space.products(queries, found, excluded)
+            products[out] = -np.inf
+            kept = np.arange(len(found))[:, None], most_similar(products, n_wanted, queries.shape[1])
+            found, out = found[kept], out[kept]
+        vectors = self.space.vectors(found, excluded)
+        similarities = exact_similarities(queries, vectors)
+        similarities[out] = -np.inf
+        places = np.broadcast_to(np.arange(found.shape[1]), found.shape)
+        nearest = _in_order(_Nearest(queries, found, similarities, vectors, places), n_wanted)
+        clock.lap("rescore")
+        return nearest
+
+    def _crowded(self, similarities: FloatArray) -> npt.NDArray[np.bool_]:
+        """Whether the last candidate still lies in the query's neighborhood, so that it may be cut short."""
+        rerank, width = self.pipeline.rerank, similarities.shape[1]
+        if rerank.method == "off" or width >= len(self.view) or width <= rerank.reach:
+            return np.zeros(len(similarities), dtype=bool)
+        radius = neighborhood_radius(similarities, rerank.reach + 1, rerank.slack)
+        return np.isfinite(similarities[:, -1]) & (similarities[:, -1] >= radius)
+
+    def _rerank(
+        self, nearest: _Nearest, excluded: list[Positions], limits: _Limits, clock: _Clock
+    ) -> ScoredCandidates:
+        positions, similarities = nearest.positions, nearest.similarities
+        scores, contextual = self._scores(nearest, excluded)
+        if limits.selection is not None:
+            # Items outside were there to make the neighborhoods, and are no candidates.
+            outside = ~limits.selection.holds(positions)
+            scores = np.where(outside, -np.inf, scores)
+            positions = np.where(outside, -1, positions)
+            similarities = np.where(outside, np.float32(-np.inf), similarities)
+            contextual = np.where(outside, 0.0, contextual)
+        order = np.lexsort((positions, -similarities, -scores), axis=1)[:, : limits.n_candidates]
+        # Not by take_along_axis, which takes longer than all else here.
+        at = np.arange(len(order))[:, None], order
+        ranked = ScoredCandidates(
+            positions=positions[at],
+            scores=scores[at],
+            similarities=similarities[at],
+            contextual=contextual[at],
+            initial_similarities=similarities[at],
+            queries=nearest.queries,
+            seconds=clock.seconds,
+        )
+        clock.lap("rerank")
+        return ranked
+
+    def _scores(self, nearest: _Nearest, excluded: list[Positions]) -> tuple[Floats, Floats]:
+        """(B, n) scores, -inf for padding, and (B, n) contextual similarities."""
+        rerank, positions, similarities = self.pipeline.rerank, nearest.positions, nearest.similarities
+        if rerank.method == "off":
+            scores = similarity_score(similarities)
+            return scores, np.zeros_like(scores)
+        if rerank.method == "k_reciprocal":
+            graphs = self.space.reciprocal_graphs(rerank.k1, excluded)
+            return k_reciprocal_scores(
+                nearest.queries, positions, similarities, graphs, k2=rerank.k2, lam=rerank.lam
+            )
+        width = int(neighborhood(similarities, rerank.k, rerank.eps).sum(axis=1).max(initial=0))
+        kth = self.space.kth_similarities(positions[:, :width], excluded, rerank.k)
+        return contextual_scores(
+            similarities, nearest.embeddings(width), kth, k=rerank.k, beta=rerank.beta, eps=rerank.eps
+        )
+
+
+def similarity_score(similarities: npt.ArrayLike, beta: float = 0.0) -> Floats:
+    """Score of a pair without contextual similarity: `(1 - beta) exp(2 s - 2)`; 0 stands at -inf."""
+    s = np.asarray(similarities, dtype=np.float64)
+    return np.where(np.isfinite(s), (1.0 - beta) * np.exp(2.0 * s - 2.0), -np.inf)
+
+
+class _Clock:
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {"search": 0.0, "rescore": 0.0, "rerank": 0.0}
+        self._last = time.perf_counter()
+
+    def lap(self, stage: str) -> None:
+        now = time.perf_counter()
+        self.seconds[stage] += now - self._last
+        self._last = now
+
+
+def _in_order(nearest: _Nearest, n: int) -> _Nearest:
+    """The n most similar items of each query, ties by position."""
+    order = np.lexsort((nearest.positions, -nearest.similarities), axis=1)[:, :n]
+    at = np.arange(len(order))[:, None], order
+    similarities, positions, places = nearest.similarities[at], nearest.positions[at], nearest.places[at]
+    kept = np.where(np.isfinite(similarities), positions, -1)
+    return _Nearest(nearest.queries, kept, similarities, nearest.vectors, places)
+
+
+def _united(first: _Nearest, second: _Nearest) -> _Nearest:
+    """The items of both, each once."""
+    again = np.stack([np.isin(b, a) for a, b in zip(first.positions, second.positions, strict=True)])
+    similarities = np.where(again, np.float32(-np.inf), second.similarities)
+    both = _Nearest(
+        first.queries,
+        np.concatenate([first.positions, second.positions], axis=1),
+        np.concatenate([first.similarities, similarities], axis=1),
+        np.concatenate([first.vectors, second.vectors], axis=1),
+        np.concatenate([first.places, second.places + first.vectors.shape[1]], axis=1),
+    )
+    return _in_order(both, both.positions.shape[1])
+
+
+def _even_bounds(n: int, dim: int, threads: int) -> list[int]:
+    """Bounds of chunks of n queries, all of about one size, to be shared out to threads."""
+    most = min(_MOST_TOGETHER, max(_FEWEST_TOGETHER, _MOST_VALUES // (N_DECIDED_CANDIDATES * dim)))
+    n_chunks = min(-(-n // _FEWEST_TOGETHER), max(_CHUNKS_A_THREAD * threads, -(-n // most)))
+    return [n * i // n_chunks for i in range(n_chunks + 1)] if n else []
+
+
+def _concatenate(
+    parts: Sequence[ScoredCandidates],
+    width: int,
+    seconds: dict[str, float] | None = None,
+    *,
+    took: float = np.inf,
+) -> ScoredCandidates:
+    """All of some parts, whose stages took this long together at most: threads work on several at once."""
+    total = dict(seconds or {"search": 0.0, "rescore": 0.0, "rerank": 0.0})
+    for part in parts:
+        for stage, spent in part.seconds.items():
+            total[stage] += spent
+    together = sum(total.values())
+    if together > took:
+        total = {stage: spent * took / together for stage, spent in total.items()}
+    if len(parts) == 1:
+        return replace(parts[0], seconds=total)
+    width = max((part.positions.shape[1] for part in parts), default=width)
+    none = np.float32(-np.inf)
+    return ScoredCandidates(
+        positions=stack_rows([part.positions for part in parts], np.int64(-1), width),
+        scores=stack_rows([part.scores for part in parts], np.float64(-np.inf), width),
+        similarities=stack_rows([part.similarities for part in parts], none, width),
+        contextual=stack_rows([part.contextual for part in parts], np.float64(0.0), width),
+        initial_similarities=stack_rows([part.initial_similarities for part in parts], none, width),
+        queries=np.concatenate([part.queries for part in parts]) if parts else np.empty((0, 0), np.float32),
+        seconds=total,
+    )
+
+
+def stack_rows(
+    blocks: Sequence[npt.NDArray[Element]], filling: Element, width: int = 0
+) -> npt.NDArray[Element]:
+    """(sum of rows, w) the blocks one below the other, as wide as the widest of them.
+
+    Args:
+        blocks: (b, w') arrays.
+        filling: What stands beside the narrower ones.
+        width: Width w where there are no blocks.
+    """
+    width = max((block.shape[1] for block in blocks), default=width)
+    stacked = np.full((sum(map(len, blocks)), width), filling)
+    row = 0
+    for block in blocks:
+        stacked[row : row + len(block), : block.shape[1]] = block
+        row += len(block)
+    return stacked

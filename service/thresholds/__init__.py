@@ -1,1 +1,0 @@
-"""Thresholds: records that are kept and put in force, and whether one is stale."""

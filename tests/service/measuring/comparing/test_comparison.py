@@ -1,0 +1,465 @@
+"""Comparison of versions: each with its own bundle and threshold, and honest about what is missing."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from tests.service.types import Calibrate, MakeSettings
+from vicinal.calibration import Target
+from vicinal.indexer.errors import GalleryError
+from vicinal.indexer.gallery import Gallery
+from vicinal.indexer.jobs.changes import remove_items
+from vicinal.indexer.jobs.index_job import index_items
+from vicinal.indexer.reader import GalleryReader
+from vicinal.indexer.sources import SourceItem, read_source, source_name
+from vicinal.models.bundle import ModelBundle
+from vicinal.models.embedder import Embedder
+from vicinal.service.errors import RequestError
+from vicinal.service.galleries.bundles import ServedBundles
+from vicinal.service.measuring.calibrator import Calibrator
+from vicinal.service.measuring.comparing.comparison import ComparisonPlan, compare
+from vicinal.service.measuring.comparing.record import (
+    ActivationConditions,
+    Comparison,
+    ComparisonRequest,
+    PipelineGrid,
+)
+from vicinal.service.measuring.comparing.store import put_in_force
+from vicinal.service.measuring.group_trials import group_forms
+from vicinal.service.measuring.records.store import CalibrationStore
+from vicinal.service.search.matcher import Matcher
+from vicinal.service.search.pipeline import ActivePipelineFile, ChosenPipeline, Group, Pipeline, Rerank
+
+pytestmark = pytest.mark.slow
+
+OFF = Pipeline(rerank=Rerank(method="off"))
+
+
+@pytest.fixture
+def calibrated(gallery: Gallery, calibrate: Calibrate) -> str:
+    """Id of the gallery's calibration."""
+    return calibrate(gallery)
+
+
+@pytest.fixture
+def other(tmp_path: Path, write_bundle: Callable[..., ModelBundle]) -> Embedder:
+    return Embedder(write_bundle(tmp_path / "bundles" / "other", seed=1), device="cpu", threads=1)
+
+
+@pytest.fixture
+def make_version(gallery: Gallery, catalog: Path) -> Callable[..., int]:
+    """Makes a version of some items alone that waits; the active one stays active."""
+
+    def make(embedder: Embedder, items: list[SourceItem] | None = None) -> int:
+        before = gallery.active_version
+        listed, name = items or read_source(catalog), source_name(catalog)
+        if not index_items(gallery, listed, embedder, source=name, delete=True, workers=1).is_new:
+            index_items(gallery, None, embedder)
+        made = gallery.active_version
+        gallery.pointer.activate(before)
+        return made
+
+    return make
+
+
+@pytest.fixture
+def plan(
+    gallery: Gallery, data_dir: Path, make_settings: MakeSettings, embedder: Embedder, tmp_path: Path
+) -> ComparisonPlan:
+    settings = make_settings(data_dir, bundles_dir=tmp_path / "bundles")
+    return ComparisonPlan(gallery, ServedBundles(settings, embedder=embedder))
+
+
+def compared(plan: ComparisonPlan, version: int, name: str = "one", **options: object) -> Comparison:
+    request = ComparisonRequest.model_validate({"versions": (version,), **options})
+    return compare(replace(plan, request=request), name)
+
+
+def test_the_same_items_with_the_same_bundle_differ_in_nothing(
+    plan: ComparisonPlan, calibrated: str, make_version: Callable[..., int], embedder: Embedder
+) -> None:
+    present, new = (found := compared(plan, make_version(embedder))).variants
+    assert set(new.figures) == {"error", "fnir", "fpir", "hit_rate", "map_at_r", "auroc", "opis"}
+    for figure in new.figures.values():
+        assert (figure.difference, figure.low, figure.high) == pytest.approx((0.0, 0.0, 0.0), abs=1e-12)
+    assert (new.flips["queries"].flipped.rate, new.flips["queries"].other_best) == (0.0, 0)
+    assert new.calibration.threshold == present.calibration.threshold
+    assert (present.calibration.id, new.calibration.id) == (calibrated, "one-1")
+    assert present.opis_floor == new.opis_floor
+    assert (found.n_queries, found.n_with_mate, found.n_labels) == (60, 60, 10)
+
+
+def test_every_version_is_searched_with_its_own_bundle(
+    plan: ComparisonPlan,
+    gallery: Gallery,
+    calibrated: str,
+    make_version: Callable[..., int],
+    other: Embedder,
+    catalog: Path,
+) -> None:
+    """What is counted is what searches of the version would answer."""
+    version = make_version(other)
+    new = compared(replace(plan, pictures=catalog), version).variants[1]
+    gallery.pointer.activate(version, calibrated_as=version)
+    matcher = Matcher(gallery, other)
+    ids = matcher.snapshot.item_table["id"].to_pylist()
+    labels = dict(zip(ids, matcher.snapshot.labels, strict=True))
+    answers = matcher.search(item_ids=ids, include_candidates=True)
+    best = [(answer.matches + answer.candidates)[0] for answer in answers]
+    hits = [labels[one.id] == labels[item] for one, item in zip(best, ids, strict=True)]
+    assert new.figures["hit_rate"].value == pytest.approx(sum(hits) / len(hits))
+    assert new.bundle == other.bundle.fingerprint
+    # Each picture is an item of both versions, and so is its own best match.
+    assert (new.flips["pictures"].n, new.flips["pictures"].flipped.rate) == (60, 0.0)
+
+
+def test_items_are_counted_by_what_became_of_them(
+    plan: ComparisonPlan,
+    calibrated: str,
+    make_version: Callable[..., int],
+    embedder: Embedder,
+    catalog: Path,
+) -> None:
+    items = read_source(catalog)
+    changed = [
+        replace(items[0], path=items[7].path),
+        replace(items[1], label="renamed"),
+        *items[2:50],
+        replace(items[50], id="new"),
+    ]
+    version = make_version(embedder, changed)
+    found = compared(plan, version)
+    counts = found.items[version]
+    assert (counts.both, counts.only_present, counts.only_other) == (50, 10, 1)
+    assert (counts.other_image, counts.other_label) == (1, 1)
+    # Of the common ones, that with another picture and that with another label are no queries.
+    assert found.n_queries == 48
+    assert any("holds other items" in warning for warning in found.warnings)
+
+
+def test_queries_are_sampled_by_the_seed(
+    plan: ComparisonPlan, calibrated: str, make_version: Callable[..., int], other: Embedder
+) -> None:
+    version = make_version(other)
+    figures = []
+    for name, seed in (("a", 1), ("b", 1), ("c", 2)):
+        found = compared(plan, version, name, max_queries=30, seed=seed)
+        assert (found.n_queries, found.request.seed) == (30, seed)
+        figures.append([found.variants[1].figures[one] for one in ("map_at_r", "opis")])
+    assert figures[0] == figures[1] != figures[2]
+
+
+def test_without_labels_nothing_is_compared_and_the_reason_said(
+    plan: ComparisonPlan,
+    matcher: Matcher,
+    make_version: Callable[..., int],
+    embedder: Embedder,
+    catalog: Path,
+) -> None:
+    matcher.thresholds.set_by_hand(matcher.pipeline, 0.5)
+    bare = [replace(item, label=None) for item in read_source(catalog)]
+    found = compared(plan, make_version(embedder, bare), target="fpir=5%")
+    present, new = found.variants
+    assert (new.figures, new.flips, new.calibration, found.recommended) == ({}, {}, None, 0)
+    assert "have no labels" in new.left_out["calibration"]
+    assert "no labelled item" in present.left_out["queries"]
+
+
+def test_another_version_is_calibrated_also_where_no_item_is_the_same(
+    plan: ComparisonPlan,
+    calibrated: str,
+    make_version: Callable[..., int],
+    other: Embedder,
+    catalog: Path,
+) -> None:
+    renamed = [replace(item, id=f"new {item.id}") for item in read_source(catalog)]
+    found = compared(plan, make_version(other, renamed))
+    assert (found.n_queries, found.variants[1].figures) == (0, {})
+    assert (found.variants[1].calibration.id, found.variants[1].calibration.n_labels) == ("one-1", 10)
+
+
+@pytest.mark.parametrize(
+    ("by_hand", "said"), [(False, "no threshold in force to take the target from"), (True, "set by hand")]
+)
+def test_a_target_is_never_guessed(
+    plan: ComparisonPlan,
+    gallery: Gallery,
+    matcher: Matcher,
+    make_version: Callable[..., int],
+    embedder: Embedder,
+    by_hand: bool,
+    said: str,
+) -> None:
+    if by_hand:
+        matcher.thresholds.set_by_hand(matcher.pipeline, 0.5)
+    conditions, version = ActivationConditions(needs_calibration=True), make_version(embedder)
+    found = compared(replace(plan, conditions=conditions), version)
+    new = found.variants[1]
+    assert said in new.left_out["calibration"]
+    assert {"error", "fnir"} & set(new.figures) == set()
+    assert ("hit_rate" in new.figures, new.flips, found.decision.activate) == (True, {}, False)
+    assert not CalibrationStore(gallery.calibrations_path).has_own(version)
+
+
+def test_pipelines_alone_are_not_compared_without_a_target(plan: ComparisonPlan) -> None:
+    with pytest.raises(RequestError, match="name a target"):
+        compare(plan, "one")
+
+
+def test_a_threshold_of_another_bundle_is_never_used(
+    plan: ComparisonPlan,
+    gallery: Gallery,
+    calibrated: str,
+    make_version: Callable[..., int],
+    other: Embedder,
+) -> None:
+    """The new one is active without a calibration; the one of the other bundle says nothing about it."""
+    old, new = gallery.active_version, make_version(other)
+    gallery.pointer.activate(new)
+    found = compared(plan, old)
+    present, before = found.variants
+    assert present.calibration.id == "one-0"
+    assert before.calibration.id == calibrated
+    assert str(found.target) == "FPIR 5 %"
+
+
+def test_the_gallery_s_own_pipeline_is_compared_as_far_as_it_holds(
+    plan: ComparisonPlan, gallery: Gallery, make_version: Callable[..., int], other: Embedder
+) -> None:
+    """A pipeline that was chosen with the old bundle says nothing of another."""
+    ActivePipelineFile(gallery.calibrations_path).put_in_force(
+        ChosenPipeline(
+            pipeline=OFF,
+            bundle=gallery.snapshot().manifest.bundle,
+            comparison="chosen",
+            calibration="chosen",
+            at=datetime.now(UTC),
+        )
+    )
+    found = compared(plan, make_version(other))
+    assert [one.pipeline.key for one in found.variants] == ["rerank=off", Pipeline().key]
+
+
+def test_without_the_old_bundle_pictures_are_left_out_and_said_so(
+    plan: ComparisonPlan,
+    data_dir: Path,
+    make_settings: MakeSettings,
+    calibrated: str,
+    make_version: Callable[..., int],
+    other: Embedder,
+    catalog: Path,
+) -> None:
+    version = make_version(other)
+    settings = make_settings(data_dir, bundle=other.bundle.path)
+    lonely = replace(plan, bundles=ServedBundles(settings, embedder=other), pictures=catalog)
+    found = compared(lonely, version)
+    present, new = found.variants
+    assert "is not here" in present.problem
+    assert (new.problem, "pictures" in new.flips) == (None, False)
+    assert "is not here" in present.left_out["pictures"]
+    assert any("searched as stored" in warning for warning in found.warnings)
+    assert (found.n_with_mate, new.calibration.id) == (60, "one-1")
+
+
+def test_without_its_bundle_a_version_is_neither_calibrated_nor_activated(
+    plan: ComparisonPlan,
+    calibrated: str,
+    make_version: Callable[..., int],
+    other: Embedder,
+    tmp_path: Path,
+) -> None:
+    version = make_version(other)
+    shutil.rmtree(tmp_path / "bundles")
+    conditions = ActivationConditions(hit_rate_drop_at_most=1.0)
+    found = compared(replace(plan, conditions=conditions), version)
+    assert "is not here" in found.variants[1].left_out["calibration"]
+    assert (found.recommended, found.decision.activate) == (0, False)
+    with pytest.raises(RequestError, match="is not here"):
+        put_in_force(plan.gallery, plan.bundles, found, 1)
+
+
+def test_pictures_that_cannot_be_used_are_told(
+    plan: ComparisonPlan,
+    calibrated: str,
+    make_version: Callable[..., int],
+    other: Embedder,
+    catalog: Path,
+    tmp_path: Path,
+) -> None:
+    shutil.copytree(catalog / "plain", tmp_path / "photos")
+    (tmp_path / "photos" / "broken.png").write_bytes(b"no image")
+    found = compared(replace(plan, pictures=tmp_path / "photos"), make_version(other))
+    assert found.variants[1].flips["pictures"].n == 6
+    assert "1 of 7 queries in 'photos' cannot be used" in found.warnings
+
+
+def test_labelled_queries_take_the_place_of_leave_one_out(
+    plan: ComparisonPlan,
+    calibrated: str,
+    make_version: Callable[..., int],
+    other: Embedder,
+    catalog: Path,
+    tmp_path: Path,
+) -> None:
+    """The bundles embed the same pictures each in its own way, and the calibration is of these."""
+    shutil.copytree(catalog, tmp_path / "queries")
+    found = compared(replace(plan, queries=tmp_path / "queries"), make_version(other), target="fpir=20%")
+    present, new = found.variants
+    assert (found.n_queries, found.n_with_mate) == (60, 60)
+    assert (new.calibration.source, str(new.calibration.target)) == ("queries", "FPIR 20 %")
+    # Each query is an item itself.
+    assert present.figures["hit_rate"].value == new.figures["hit_rate"].value == 1.0
+
+
+def test_embeddings_of_one_bundle_are_not_tried_on_another(
+    plan: ComparisonPlan, calibrated: str, make_version: Callable[..., int], other: Embedder, tmp_path: Path
+) -> None:
+    found = compared(replace(plan, queries=tmp_path / "queries.npz"), make_version(other))
+    assert "no source" in found.variants[0].left_out["queries"]
+    import numpy as np
+
+    dim = other.bundle.dim
+    np.savez(tmp_path / "queries.npz", embeddings=np.eye(2, dim), labels=np.array(["plain", "x_y"]))
+    again = compared(replace(plan, queries=tmp_path / "queries.npz"), found.request.versions[0], "two")
+    assert "embeddings of one bundle" in again.variants[0].left_out["queries"]
+
+
+def test_live_changes_of_the_present_version_are_told(
+    plan: ComparisonPlan,
+    gallery: Gallery,
+    calibrated: str,
+    make_version: Callable[..., int],
+    other: Embedder,
+) -> None:
+    version = make_version(other)
+    remove_items(GalleryReader(gallery), ["plain/view 0.png"])
+    found = compared(plan, version)
+    assert (found.items[version].both, found.items[version].only_other) == (59, 1)
+    assert any("live changes" in warning for warning in found.warnings)
+
+
+def test_an_attempt_after_a_death_uses_the_calibration_of_the_one_before(
+    plan: ComparisonPlan,
+    gallery: Gallery,
+    calibrated: str,
+    make_version: Callable[..., int],
+    other: Embedder,
+) -> None:
+    version = make_version(other)
+    made = compared(plan, version)
+    (gallery.path / "comparisons" / "one.json").unlink()
+    again = compared(plan, version)
+    assert again.variants[1].calibration == made.variants[1].calibration
+    assert again.model_copy(update={"created_at": made.created_at}) == made
+
+
+def test_a_version_with_a_calibration_for_the_target_keeps_it(
+    plan: ComparisonPlan, gallery: Gallery, calibrated: str, make_version: Callable[..., int], other: Embedder
+) -> None:
+    """A roll back has to find what held there."""
+    version = make_version(other)
+    first = compared(plan, version)
+    assert compared(plan, version, "two").variants[1].calibration == first.variants[1].calibration
+    assert compared(plan, version, "three", target="fpir=20%").variants[1].calibration.id == "three-1"
+
+
+def test_versions_and_pipelines_are_tried_together_and_a_variant_comes_into_force_as_a_whole(
+    plan: ComparisonPlan,
+    gallery: Gallery,
+    calibrated: str,
+    make_version: Callable[..., int],
+    other: Embedder,
+) -> None:
+    first, version = gallery.active_version, make_version(other)
+    found = compared(plan, version, pipelines=PipelineGrid(rerank=("off",)))
+    assert [(one.version, one.pipeline.key) for one in found.variants] == [
+        (first, Pipeline().key),
+        (first, "rerank=off"),
+        (version, Pipeline().key),
+        (version, "rerank=off"),
+    ]
+    put_in_force(gallery, plan.bundles, found, 3)
+    matcher = Matcher(gallery, other)
+    threshold = found.variants[3].calibration.threshold
+    assert (gallery.active_version, matcher.pipeline.key) == (version, "rerank=off")
+    assert matcher.threshold().value == threshold
+    # With the version its own pipeline was calibrated too.
+    assert matcher.threshold(Pipeline()).value == found.variants[2].calibration.threshold
+    gallery.pointer.activate(first)
+    assert matcher.pipeline_file.chosen().comparison == "one"
+
+
+def test_the_active_version_and_unknown_ones_are_refused(plan: ComparisonPlan, gallery: Gallery) -> None:
+    with pytest.raises(RequestError, match="is the active one"):
+        compared(plan, gallery.active_version)
+    with pytest.raises(GalleryError, match="999"):
+        compared(plan, 999)
+
+
+def test_forms_of_group_score_are_variants_and_come_into_force_with_their_threshold(
+    plan: ComparisonPlan, gallery: Gallery, calibrated: str, catalog: Path
+) -> None:
+    grid = {
+        "group_by": "label",
+        "refine": ("off",),
+        "rerank": ("off",),
+        "group_score": ("max", "lme", "learned"),
+    }
+    request = ComparisonRequest.model_validate({"pipelines": grid, "target": "fpir=5%"})
+    found = compare(replace(plan, request=request, pictures=catalog), "one")
+    present, *others = found.variants
+    assert present.pipeline.group is None
+    forms = [one.pipeline.group.score for one in others if one.pipeline.rerank == present.pipeline.rerank]
+    assert sorted(set(forms)) == ["learned", "lme", "max"]
+    assert {one.pipeline.rerank.method for one in others} >= {"off"}
+    for one in others:
+        assert one.calibration.pipeline == one.pipeline
+        assert {"error", "fnir", "fpir", "hit_rate"} <= set(one.figures)
+        assert set(one.flips) == {"queries", "pictures"}
+        assert "opis" not in one.figures
+    assert "opis" in present.figures
+    learned = next(
+        n for n, one in enumerate(found.variants) if one.pipeline.group and one.pipeline.group.weights
+    )
+    put_in_force(gallery, plan.bundles, found, learned)
+    matcher = plan.bundles.matcher(gallery)
+    answer = matcher.search(images=[catalog / "plain" / "view 0.png"])[0]
+    assert answer.pipeline == found.variants[learned].pipeline.key
+    assert answer.threshold.value == found.variants[learned].calibration.threshold
+    assert answer.groups[0].group == "plain"
+    # Photo by photo the threshold is still that of before.
+    assert (
+        matcher.search(images=[catalog / "plain" / "view 0.png"], group_by="off")[0].threshold.calibration
+        == calibrated
+    )
+
+
+def test_the_present_variant_has_the_form_that_is_in_force(plan: ComparisonPlan, gallery: Gallery) -> None:
+    """And no other form is decided by its threshold."""
+    settings = plan.bundles.settings.model_copy(
+        update={"pipeline": Pipeline(group=Group(by="label"), rerank=Rerank(method="off"))}
+    )
+    grouped = replace(plan, bundles=ServedBundles(settings))
+    pipeline = Pipeline(group=Group(by="label"), rerank=Rerank(method="off"))
+    calibrator = Calibrator(gallery.snapshot(), pipeline, forms=group_forms("label", "mean"))
+    made = calibrator.measure(calibrator.leave_one_out(), Target.parse("fpir=5%"))
+    CalibrationStore(gallery.calibrations_path).add(made.record, made.scores)
+    grid = {"refine": ("off",), "rerank": ("off",), "group_score": ("max", "mean")}
+    request = ComparisonRequest.model_validate({"pipelines": grid})
+    present, *others = compare(replace(grouped, request=request), "one").variants
+    assert present.pipeline == made.record.pipeline
+    assert present.calibration.id == made.record.id
+    assert {one.pipeline.group.form for one in others} == {"max", "mean m=2", "mean m=5"}
+    assert all(one.calibration.id != made.record.id for one in others)
+
+
+def test_a_key_that_no_item_has_is_not_compared(plan: ComparisonPlan) -> None:
+    request = ComparisonRequest.model_validate({"pipelines": {"group_by": "sku"}, "target": "fpir=5%"})
+    with pytest.raises(RequestError, match="metadata key 'sku'"):
+        compare(replace(plan, request=request), "one")

@@ -1,0 +1,142 @@
+"""Comparison store: files that never change, and the newest comparison of each version in one line."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from vicinal.indexer.gallery import Gallery
+from vicinal.indexer.storage.files import identity_of, write_sealed
+from vicinal.models.embedder import Embedder
+from vicinal.service.errors import (
+    CalibrationMismatchError,
+    CalibrationRecordError,
+    ComparisonNotFoundError,
+    ComparisonRecordError,
+    RequestError,
+)
+from vicinal.service.galleries.bundles import ServedBundles
+from vicinal.service.measuring.comparing.comparison import ComparisonPlan, compare
+from vicinal.service.measuring.comparing.record import Comparison, ComparisonRequest, PipelineGrid
+from vicinal.service.measuring.comparing.store import ComparisonStore, put_in_force
+from vicinal.service.measuring.records.store import CalibrationStore
+from vicinal.service.search.matcher import Matcher
+from vicinal.service.search.pipeline import ActivePipelineFile, Pipeline, Rerank
+from vicinal.service.settings import Settings
+
+OFF = Pipeline(rerank=Rerank(method="off"))
+
+
+@pytest.fixture(scope="module")
+def settings(tmp_path_factory: pytest.TempPathFactory, base_dir: Path, embedder: Embedder) -> Settings:
+    root = tmp_path_factory.mktemp("kept") / "data"
+    shutil.copytree(base_dir, root)
+    return Settings(data_dir=root, bundle=embedder.bundle.path, device="cpu", threads=1)
+
+
+@pytest.fixture(scope="module")
+def made(settings: Settings, embedder: Embedder) -> Comparison:
+    """The present pipeline and none, kept in a gallery of its own."""
+    gallery = Gallery.open(settings.galleries_path / "shoes")
+    request = ComparisonRequest(target="fpir=20%", pipelines=PipelineGrid(rerank=("off",)))
+    return compare(ComparisonPlan(gallery, ServedBundles(settings, embedder=embedder), request), "first")
+
+
+@pytest.fixture
+def gallery(gallery: Gallery, settings: Settings) -> Gallery:
+    """The same gallery as the one that the comparison was made in, by its identity."""
+    identity = identity_of(settings.galleries_path / "shoes")
+    write_sealed(gallery.path / "identity.json", json.dumps({"identity": identity}))
+    return gallery
+
+
+@pytest.fixture
+def bundles(settings: Settings, embedder: Embedder) -> ServedBundles:
+    return ServedBundles(settings, embedder=embedder)
+
+
+def test_a_comparison_is_given_back_and_never_changed(
+    settings: Settings, made: Comparison, bundles: ServedBundles
+) -> None:
+    gallery = Gallery.open(settings.galleries_path / "shoes")
+    store = ComparisonStore(gallery)
+    assert store.find("first") == made == compare(ComparisonPlan(gallery, bundles), "first")
+    with pytest.raises(ComparisonRecordError, match="never changed"):
+        store.add(made)
+
+
+def test_the_recommended_variant_is_kept_with_all_scores_and_others_with_the_comparison(
+    settings: Settings, made: Comparison
+) -> None:
+    calibrations = CalibrationStore(Gallery.open(settings.galleries_path / "shoes").calibrations_path)
+    recommended = made.variants[made.recommended].calibration
+    assert [one.id for one in calibrations.history()] == [recommended.id]
+    assert calibrations.scores(recommended) is not None
+    assert calibrations.in_force() == set()
+
+
+def test_a_damaged_comparison_is_an_error_and_passed_over_in_lists(
+    gallery: Gallery, made: Comparison
+) -> None:
+    store = ComparisonStore(gallery)
+    store.add(made)
+    store.add(made.model_copy(update={"id": "second"}))
+    (store.path / "second.json").write_text("{}", encoding="utf-8")
+    with pytest.raises(ComparisonRecordError, match="compare again"):
+        store.find("second")
+    assert [one.id for one in store.history()] == ["first"]
+
+
+@pytest.mark.parametrize("name", ["none", "../calibrations/active", ".", ""])
+def test_an_unknown_name_is_not_found(gallery: Gallery, name: str) -> None:
+    with pytest.raises(ComparisonNotFoundError, match="has no comparison"):
+        ComparisonStore(gallery).find(name)
+
+
+def test_the_newest_of_a_version_is_told(gallery: Gallery, made: Comparison) -> None:
+    store = ComparisonStore(gallery)
+    version = made.variants[0].version
+    request = made.request.model_copy(update={"versions": (version,)})
+    store.add(made.model_copy(update={"request": request, "id": "a"}))
+    later = made.created_at.replace(year=made.created_at.year + 1)
+    bare = tuple(one.model_copy(update={"calibration": None}) for one in made.variants)
+    store.add(made.model_copy(update={"request": request, "id": "b", "created_at": later, "variants": bare}))
+    assert store.summaries()[version].endswith("not calibrated")
+
+
+def test_a_choice_does_not_hold_for_another_bundle(
+    gallery: Gallery, embedder: Embedder, made: Comparison, bundles: ServedBundles
+) -> None:
+    put_in_force(gallery, bundles, made, 1)
+    matcher = Matcher(gallery, embedder)
+    assert (matcher.pipeline, matcher.active_pipeline.source) == (OFF, "comparison")
+    assert matcher.threshold().value == made.variants[1].calibration.threshold
+    file = ActivePipelineFile(gallery.calibrations_path)
+    file.put_in_force(file.chosen().model_copy(update={"bundle": "0" * 16}))
+    assert (matcher.pipeline, matcher.active_pipeline.source) == (Pipeline(), "settings")
+    assert "compare again" in matcher.active_pipeline.reason
+    file.path.write_text("{}", encoding="utf-8")
+    with pytest.raises(CalibrationRecordError, match="damaged"):
+        matcher.search(item_ids=["plain/view 0.png"])
+
+
+def test_the_present_variant_stays_what_the_settings_choose(
+    gallery: Gallery, embedder: Embedder, made: Comparison, bundles: ServedBundles
+) -> None:
+    put_in_force(gallery, bundles, made, 0)
+    matcher = Matcher(gallery, embedder)
+    assert (matcher.active_pipeline.source, matcher.threshold().calibration) == ("settings", "first-0")
+
+
+def test_what_was_not_compared_or_is_of_another_gallery_is_not_put_in_force(
+    gallery: Gallery, made: Comparison, bundles: ServedBundles
+) -> None:
+    with pytest.raises(RequestError, match="no variant 7"):
+        put_in_force(gallery, bundles, made, 7)
+    record = made.variants[1].calibration.model_copy(update={"gallery": "hats", "gallery_id": "0" * 16})
+    foreign = made.variants[1].model_copy(update={"calibration": record})
+    with pytest.raises(CalibrationMismatchError, match="hats"):
+        put_in_force(gallery, bundles, made.model_copy(update={"variants": (foreign,)}), 0)

@@ -1,0 +1,220 @@
+"""Pipelines that are tried on one version: figures of single searches, every side, and shared items."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from pydantic import ValidationError
+
+from tests.service.types import MakeSettings
+from vicinal.calibration import NotEnoughTrialsError, Target
+from vicinal.indexer.errors import GalleryNotRefinedError
+from vicinal.indexer.gallery import Gallery
+from vicinal.indexer.jobs.index_job import index_items
+from vicinal.indexer.sources import read_source
+from vicinal.models.bundle import ModelBundle
+from vicinal.models.embedder import Embedder
+from vicinal.refine.errors import RefinerNotFoundError
+from vicinal.service.errors import RequestError
+from vicinal.service.galleries.bundles import ServedBundles
+from vicinal.service.measuring.calibrator import Calibrator
+from vicinal.service.measuring.comparing.comparison import ComparisonPlan, compare
+from vicinal.service.measuring.comparing.record import Comparison, ComparisonRequest, PipelineGrid, Variant
+from vicinal.service.measuring.comparing.store import put_in_force
+from vicinal.service.measuring.comparing.variants import open_variants
+from vicinal.service.measuring.queries import LabelledQueries
+from vicinal.service.search.matcher import Matcher
+from vicinal.service.search.opened_refiner import refinement_plan
+from vicinal.service.search.pipeline import Pipeline, Rerank
+from vicinal.service.search.scorer import Scorer
+from vicinal.service.settings import Settings
+from vicinal.training.evaluation import auroc
+
+pytestmark = pytest.mark.slow
+
+OFF, FOUR = Pipeline(rerank=Rerank(method="off")), Pipeline(rerank=Rerank(k=4, beta=0.3))
+REFINED = {"rerank": ["off", "k_reciprocal"], "k1": [4], "k2": [2]}
+
+
+def request(target: str | None = "fpir=20%", max_queries: int = 1000, **grid: object) -> ComparisonRequest:
+    fields = {"target": target, "pipelines": grid, "max_queries": max_queries}
+    return ComparisonRequest.model_validate(fields)
+
+
+@pytest.fixture(scope="module")
+def plan(tmp_path_factory: pytest.TempPathFactory, base_dir: Path, embedder: Embedder) -> ComparisonPlan:
+    root = tmp_path_factory.mktemp("compared") / "data"
+    shutil.copytree(base_dir, root)
+    settings = Settings(data_dir=root, bundle=embedder.bundle.path, device="cpu", threads=1)
+    gallery = Gallery.open(settings.galleries_path / "shoes")
+    return ComparisonPlan(
+        gallery,
+        ServedBundles(settings, embedder=embedder),
+        request(rerank=["off", "contextual"], k=[4], beta=[0.3]),
+    )
+
+
+@pytest.fixture(scope="module")
+def found(plan: ComparisonPlan) -> Comparison:
+    return compare(plan, "first")
+
+
+def variant_of(found: Comparison, pipeline: Pipeline) -> Variant:
+    return next(one for one in found.variants if one.pipeline == pipeline)
+
+
+def slow_figures(plan: ComparisonPlan, pipeline: Pipeline) -> tuple[float, float, list[float]]:
+    """R@1, MAP@R and the best score with a mate of each item, one search at a time."""
+    snapshot = plan.gallery.snapshot()
+    scorer = Scorer(snapshot, pipeline)
+    hits, precisions, best = [], [], []
+    for query, label in enumerate(snapshot.labels):
+        scored = scorer.score(snapshot.embeddings[query][None], 100, excluded=[np.array([query])])
+        is_mate = [snapshot.labels[i] == label for i in scored.positions[0]]
+        n_mates = sum(other == label for other in snapshot.labels) - 1
+        found, total = 0, 0.0
+        for rank, mate in enumerate(is_mate[:n_mates], start=1):
+            found += mate
+            total += mate * found / rank
+        hits.append(is_mate[0])
+        precisions.append(total / n_mates)
+        best.append(max(s for s, mate in zip(scored.scores[0], is_mate, strict=True) if mate))
+    return float(np.mean(hits)), float(np.mean(precisions)), best
+
+
+@pytest.mark.parametrize("pipeline", [OFF, FOUR])
+def test_figures_are_those_of_single_searches(
+    plan: ComparisonPlan, found: Comparison, pipeline: Pipeline
+) -> None:
+    one = variant_of(found, pipeline)
+    hit_rate, map_at_r, best = slow_figures(plan, pipeline)
+    assert one.figures["hit_rate"].value == pytest.approx(hit_rate)
+    assert one.figures["map_at_r"].value == pytest.approx(map_at_r)
+    missed = float(np.mean([score < one.calibration.threshold for score in best]))
+    assert one.figures["error"].value == one.figures["fnir"].value == pytest.approx(missed)
+
+
+def test_every_variant_gets_the_calibration_that_it_would_get_alone(
+    plan: ComparisonPlan, found: Comparison
+) -> None:
+    snapshot = plan.gallery.snapshot()
+    for one in found.variants:
+        calibrator = Calibrator(snapshot, one.pipeline)
+        alone = calibrator.measure(LabelledQueries.leave_one_out(snapshot), Target.parse("fpir=20%"))
+        assert (one.calibration.threshold, one.calibration.rates) == (
+            alone.record.threshold,
+            alone.record.rates,
+        )
+        trials = alone.measured.trials
+        expected = auroc(trials.best_mate_scores, trials.best_scores_without_mate)
+        assert one.figures["auroc"].value == pytest.approx(expected)
+        opis = alone.record.evidence.opis["final"]
+        assert (one.figures["opis"].value, one.opis_floor) == (pytest.approx(opis.opis), opis.floor)
+
+
+def test_differences_are_to_the_present_variant(found: Comparison) -> None:
+    present, *others = found.variants
+    assert present.pipeline == Pipeline()
+    for one in others:
+        assert set(one.figures) == {"error", "fnir", "fpir", "auroc", "hit_rate", "map_at_r", "opis"}
+        for name, figure in one.figures.items():
+            assert figure.difference == pytest.approx(figure.value - present.figures[name].value)
+            assert figure.low <= figure.high
+
+
+def test_choosing_among_many_is_called_optimistic(found: Comparison) -> None:
+    assert any("looks better than it is" in warning for warning in found.warnings)
+    assert found.optimism.promised <= found.optimism.shown + 1e-9
+
+
+def test_variants_begin_with_the_present_one_and_come_once(plan: ComparisonPlan) -> None:
+    asked = request(k=[8, 8, 4], beta=[0.1], k1=[4], k2=[2, 6])
+    opened, left_out = open_variants(plan.gallery, plan.bundles, asked)
+    keys = [one.pipeline.key for one in opened]
+    assert keys[0] == Pipeline().key
+    assert len(keys) == len(set(keys)) == 4
+    assert left_out == []
+
+
+@pytest.mark.parametrize("fields", [{"k": [1]}, {"k": range(2, 30)}, {"rerank": []}, {"k3": [1]}])
+def test_what_cannot_be_tried_is_refused(fields: dict[str, Any]) -> None:
+    with pytest.raises(ValidationError):
+        PipelineGrid.model_validate(fields)
+
+
+def test_nothing_to_compare_with_is_said(plan: ComparisonPlan) -> None:
+    with pytest.raises(RequestError, match="name a version, or more pipelines"):
+        open_variants(plan.gallery, plan.bundles, request(rerank=["contextual"], k=[8], beta=[0.1]))
+
+
+def test_a_refinement_that_the_bundle_lacks_is_refused(plan: ComparisonPlan) -> None:
+    with pytest.raises(RefinerNotFoundError):
+        open_variants(plan.gallery, plan.bundles, request(refine=["query"]))
+
+
+@pytest.fixture(scope="module")
+def refined(
+    tmp_path_factory: pytest.TempPathFactory, catalog: Path, refiner_bundle: ModelBundle
+) -> ComparisonPlan:
+    """Of a gallery that is refined as the bundle's validation decided."""
+    settings = Settings(data_dir=tmp_path_factory.mktemp("refined"), bundle=refiner_bundle.path)
+    made_with = refinement_plan(settings.pipeline_for(refiner_bundle), refiner_bundle)
+    embedder = Embedder(refiner_bundle, device="cpu", threads=1)
+    gallery = Gallery(settings.galleries_path / "shoes", refinement=made_with)
+    index_items(gallery, read_source(catalog), embedder, workers=1)
+    return ComparisonPlan(gallery, ServedBundles(settings, embedder=embedder))
+
+
+def test_every_side_is_tried_and_sharing_changes_no_threshold(refined: ComparisonPlan) -> None:
+    found = compare(replace(refined, request=request(max_queries=40, **REFINED)), "sides")
+    assert {one.pipeline.refine.sides for one in found.variants} == {"off", "gallery", "query", "both"}
+    served = refined.bundles.own
+    matcher = Matcher(refined.gallery, served.embedder, served.pipeline)
+    snapshot = matcher.snapshot
+    queries = LabelledQueries.leave_one_out(snapshot)
+    order = np.argsort(queries.ids.astype(str), kind="stable")
+    for one in found.variants[-2:]:
+        calibrator = Calibrator(
+            snapshot, one.pipeline, max_queries=40, refinement=matcher.refinement(one.pipeline)
+        )
+        alone = calibrator.measure(queries.take(order), Target.parse("fpir=20%")).record
+        assert one.calibration.threshold == alone.threshold
+    present = found.variants[0].pipeline.refine
+    number = next(i for i, one in enumerate(found.variants) if one.pipeline.refine != present)
+    put_in_force(refined.gallery, refined.bundles, found, number)
+    (answer,) = matcher.search(item_ids=["plain/view 0.png"])
+    chosen = found.variants[number]
+    assert (answer.pipeline, answer.threshold.value) == (chosen.pipeline.key, chosen.calibration.threshold)
+    matcher.pipeline_file.clear()
+
+
+def test_items_that_were_never_refined_leave_their_sides_out(
+    base_dir: Path, tmp_path: Path, refiner_bundle: ModelBundle, make_settings: MakeSettings
+) -> None:
+    shutil.copytree(base_dir, tmp_path / "data")
+    settings = make_settings(tmp_path / "data", bundle=refiner_bundle.path, refine="off")
+    bundles = ServedBundles(settings)
+    gallery = Gallery.open(settings.galleries_path / "shoes")
+    opened, left_out = open_variants(gallery, bundles, request(**REFINED))
+    assert {one.pipeline.refine.sides for one in opened} == {"off", "query"}
+    assert sum("was not tried" in warning for warning in left_out) == 2
+    with pytest.raises(GalleryNotRefinedError):
+        open_variants(gallery, bundles, request(refine=["both"], **REFINED))
+
+
+def test_a_target_on_fnir_compares_fpir(refined: ComparisonPlan) -> None:
+    found = compare(replace(refined, request=request("fnir=20%", 40, **REFINED)), "fnir")
+    assert found.asked == "fpir"
+    for one in found.variants:
+        assert one.figures["error"].value == pytest.approx(one.calibration.rates.fpir)
+        assert one.calibration.rates.fnir <= 0.2
+
+
+def test_a_target_that_no_pipeline_can_show_is_an_error(refined: ComparisonPlan) -> None:
+    with pytest.raises(NotEnoughTrialsError):
+        compare(replace(refined, request=request("fpir=1%", 40, **REFINED)), "none")

@@ -1,0 +1,151 @@
+"""Details of a calibration: curves, histograms, utilities and examples are those of the searches."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.service.types import WriteGallery
+from vicinal.calibration import Target
+from vicinal.indexer.views.snapshot import Snapshot
+from vicinal.models.similarity import normalize
+from vicinal.service.errors import CalibrationRecordError
+from vicinal.service.measuring.calibrator import Calibration, Calibrator
+from vicinal.service.measuring.queries import LabelledQueries
+from vicinal.service.measuring.records.curves import CalibrationCurves
+from vicinal.service.measuring.records.store import CalibrationStore
+from vicinal.service.search.pipeline import Pipeline
+from vicinal.service.search.scorer import Scorer
+
+N_LABELS, PER_LABEL = 24, 5
+N = N_LABELS * PER_LABEL
+FPIR = Target(rate="fpir", value=0.1)
+
+
+@pytest.fixture(scope="module")
+def snapshot(write_gallery: WriteGallery) -> Snapshot:
+    """Overlapping labels, so that all kinds of errors happen."""
+    rng = np.random.default_rng(7)
+    centers = np.repeat(rng.normal(size=(N_LABELS, 8)), PER_LABEL, axis=0)
+    labels = [f"label {i // PER_LABEL}" for i in range(N)]
+    return write_gallery(normalize(centers + 0.35 * rng.normal(size=centers.shape)), labels)
+
+
+@pytest.fixture(scope="module")
+def found(snapshot: Snapshot) -> Calibration:
+    return Calibrator(snapshot, Pipeline()).measure(LabelledQueries.leave_one_out(snapshot), FPIR)
+
+
+def slow_best(snapshot: Snapshot, *, own_label: bool) -> list[tuple[float, int, int]]:
+    """Best score of each query with an item of its own label, or of the others, with both positions."""
+    best = []
+    for query in range(N):
+        is_own = snapshot.labels == snapshot.labels[query]
+        out = np.array([query]) if own_label else np.flatnonzero(is_own)
+        scored = Scorer(snapshot, Pipeline()).score(snapshot.embeddings[query][None], N, excluded=[out])
+        ranked = zip(scored.scores[0].tolist(), scored.positions[0].tolist(), strict=True)
+        best.append(max((s, query, i) for s, i in ranked if i >= 0 and is_own[i] == own_label))
+    return best
+
+
+def test_false_accepts_are_the_highest_answers_to_queries_without_a_mate(
+    snapshot: Snapshot, found: Calibration
+) -> None:
+    slow = [one for one in slow_best(snapshot, own_label=False) if one[0] >= found.record.threshold]
+    by_pair = {frozenset(pair): score for score, *pair in sorted(slow)}
+    expected = sorted(by_pair.values(), reverse=True)[:20]
+    assert [one.score for one in found.curves.false_accepts] == pytest.approx(expected)
+    assert {frozenset((int(one.query), int(one.item))) for one in found.curves.false_accepts} <= set(by_pair)
+    assert all(one.query_label != one.item_label for one in found.curves.false_accepts)
+
+
+def test_false_rejects_are_the_lowest_best_mates(snapshot: Snapshot, found: Calibration) -> None:
+    slow = sorted(one for one in slow_best(snapshot, own_label=True) if one[0] < found.record.threshold)
+    shown = found.curves.false_rejects
+    assert len(shown) == min(20, len(slow)) > 0
+    assert [one.score for one in shown] == pytest.approx([score for score, *_ in slow[:20]])
+    assert [(int(one.query), int(one.item)) for one in shown] == [tuple(pair) for _, *pair in slow[:20]]
+    assert all(one.query_label == one.item_label for one in shown)
+
+
+def test_curves_pass_through_the_rates_of_the_record(found: Calibration) -> None:
+    curves, rates = found.curves.curves, found.record.rates
+    assert curves.thresholds == sorted(curves.thresholds)
+    assert len(curves.thresholds) <= 201
+    place = int(np.searchsorted(curves.thresholds, found.record.threshold))
+    for name, falling in (("far", True), ("fpir", True), ("frr", False), ("fnir", False)):
+        curve = getattr(curves, name)
+        assert len(curve) == len(curves.thresholds)
+        around = sorted([curve[place - 1], curve[place]])
+        assert around[0] - 1e-6 <= getattr(rates, name) <= around[1] + 1e-6
+        assert (curve[0] >= curve[-1]) == falling
+
+
+def test_histograms_count_every_trial(found: Calibration) -> None:
+    histograms, record = found.curves.histograms, found.record
+    counted = [sum(getattr(histograms, name)) for name in ("mates", "non_mates", "best_mates")]
+    assert counted == [record.n_positive_pairs, record.n_negative_pairs, record.n_with_mate]
+    assert sum(histograms.best_without_mate) == record.n_without_mate
+    assert len(histograms.edges) == len(histograms.mates) + 1
+
+
+def test_utilities_name_the_worst_classes_first(found: Calibration) -> None:
+    for space in ("initial", "final"):
+        utilities = found.curves.utilities[space]
+        means = np.mean(utilities.values, axis=1)
+        assert len(utilities.labels) == N_LABELS
+        assert utilities.distances == sorted(utilities.distances)
+        assert (np.diff(means) > -1e-4).all()
+    worst = found.record.evidence.worst_classes
+    assert [one.label for one in worst] == found.curves.utilities["final"].labels[:10]
+    assert worst[0].mean_utility == pytest.approx(
+        np.mean(found.curves.utilities["final"].values[0]), abs=1e-4
+    )
+
+
+def test_opis_of_the_record_is_that_of_its_utilities(found: Calibration) -> None:
+    for space, evidence in found.record.evidence.opis.items():
+        utilities = found.curves.utilities[space]
+        assert evidence.opis == pytest.approx(np.var(utilities.values, axis=0).mean(), rel=2e-2)
+        assert 0.0 < evidence.floor < 0.25
+        assert evidence.distance_range[0] < evidence.distance_range[1]
+        assert utilities.distances[-1] == pytest.approx(evidence.distance_range[1], abs=1e-6)
+
+
+def test_curves_come_back_as_they_were_kept(found: Calibration, tmp_path: Path) -> None:
+    store = CalibrationStore(tmp_path)
+    record = store.add(found.record, found.scores, found.curves)
+    assert store.curves(record) == found.curves
+    assert [one.id for one in store.history()] == [record.id]
+
+
+def test_damaged_curves_are_named(found: Calibration, tmp_path: Path) -> None:
+    store = CalibrationStore(tmp_path)
+    record = store.add(found.record, None, found.curves)
+    (path,) = tmp_path.glob("*.evidence.json.gz")
+    path.write_bytes(path.read_bytes()[:-20])
+    with pytest.raises(CalibrationRecordError, match="curves of calibration"):
+        store.curves(record)
+
+
+def test_a_record_without_curves_has_none(found: Calibration, tmp_path: Path) -> None:
+    store = CalibrationStore(tmp_path)
+    assert store.curves(store.add(found.record)) is None
+
+
+def test_queries_without_mates_leave_out_what_needs_them(snapshot: Snapshot) -> None:
+    rng = np.random.default_rng(1)
+    labels = np.array([f"absent {i}" for i in range(60)], dtype=object)
+    queries = LabelledQueries(normalize(rng.normal(size=(60, 8))), labels)
+    found = Calibrator(snapshot, Pipeline()).measure(queries, FPIR)
+    assert (found.curves.utilities, found.curves.false_rejects) == ({}, [])
+    assert (found.curves.curves.fnir, found.curves.curves.frr) == ([], [])
+    assert (found.record.evidence.opis, found.record.evidence.worst_classes) == ({}, ())
+    assert {one.query for one in found.curves.false_accepts} == {None}
+
+
+def test_curves_are_read_by_their_form_only() -> None:
+    with pytest.raises(ValueError, match="curves"):
+        CalibrationCurves.model_validate_json('{"format_version": 1}')

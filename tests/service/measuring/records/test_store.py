@@ -1,0 +1,214 @@
+"""Calibration store: immutable records, and which one is in force for which pipeline."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import numpy as np
+import pytest
+from pydantic import ValidationError
+
+from vicinal.calibration import Target, TrialLabels, Trials
+from vicinal.indexer.storage.files import identity_of, read_sealed, write_sealed
+from vicinal.service.errors import CalibrationNotFoundError, CalibrationRecordError
+from vicinal.service.measuring.records.record import (
+    CalibrationRecord,
+    Rates,
+    StoredScores,
+    new_calibration_id,
+)
+from vicinal.service.measuring.records.store import CalibrationStore
+from vicinal.service.search.pipeline import Pipeline, Rerank
+
+OFF = Pipeline(rerank=Rerank(method="off"))
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> CalibrationStore:
+    return CalibrationStore(tmp_path / "calibrations")
+
+
+def make_record(record_id: str = "first", **changes: object) -> CalibrationRecord:
+    fields = {
+        "id": record_id,
+        "created_at": datetime(2030, 1, 1, tzinfo=UTC),
+        "source": "leave_one_out",
+        "target": Target(rate="far", value=0.01),
+        # A third has no short decimal form.
+        "threshold": 1.0 / 3.0,
+        "rates": Rates(far=0.01, frr=0.1, fpir=None, fnir=0.2, hit_rate_1=0.9),
+        "pipeline": Pipeline(),
+        "bundle": "b" * 16,
+        "version": 2,
+        "n_items": 100,
+        "warnings": ("one",),
+    }
+    return CalibrationRecord.model_validate({**fields, **changes})
+
+
+def test_a_record_comes_back_as_it_was_kept(store: CalibrationStore) -> None:
+    kept = store.add(make_record(gallery="shoes"))
+    assert store.get("first") == kept
+    assert kept == make_record(gallery="shoes", gallery_id=kept.gallery_id)
+
+
+def test_a_record_is_bound_to_the_gallery_that_keeps_it(store: CalibrationStore) -> None:
+    kept = store.add(make_record())
+    assert (kept.gallery, kept.gallery_id) == (store.path.parent.name, identity_of(store.path.parent))
+
+
+def test_the_threshold_is_kept_in_full_precision(store: CalibrationStore) -> None:
+    store.add(make_record())
+    assert store.get("first").threshold.hex() == (1.0 / 3.0).hex()
+
+
+def test_an_empty_store_has_no_active_record(store: CalibrationStore) -> None:
+    assert store.active(Pipeline()) is None
+    assert store.history() == []
+
+
+def test_a_record_is_in_force_for_its_own_pipeline_only(store: CalibrationStore) -> None:
+    assert store.add(make_record()) == store.active(Pipeline())
+    assert store.active(OFF) is None
+    assert store.active(Pipeline(rerank=Rerank(k=9))) is None
+
+
+def test_the_newest_record_of_a_pipeline_takes_over(store: CalibrationStore) -> None:
+    store.add(make_record("first"))
+    store.add(make_record("off", pipeline=OFF))
+    store.add(make_record("second"))
+    assert [store.active(one).id for one in (Pipeline(), OFF)] == ["second", "off"]
+
+
+def test_a_record_can_be_kept_without_being_put_in_force(store: CalibrationStore) -> None:
+    store.add(make_record("first"))
+    store.add(make_record("second"), activate=False)
+    assert store.active(Pipeline()).id == "first"
+
+
+def test_an_earlier_record_can_be_put_in_force_again(store: CalibrationStore) -> None:
+    for record_id in ("first", "second"):
+        store.add(make_record(record_id))
+    store.activate(store.get("first"))
+    assert store.active(Pipeline()).id == "first"
+
+
+def test_the_history_is_newest_first(store: CalibrationStore) -> None:
+    start = datetime(2030, 1, 1, tzinfo=UTC)
+    for minutes, record_id in enumerate(["b", "c", "a"]):
+        store.add(make_record(record_id, created_at=start + timedelta(minutes=minutes)))
+    assert [record.id for record in store.history()] == ["a", "c", "b"]
+
+
+def test_ids_do_not_collide() -> None:
+    assert len({new_calibration_id() for _ in range(100)}) == 100
+
+
+@pytest.mark.parametrize("text", ["", "{", '{"id": "first"}', "null"])
+def test_a_damaged_record_is_an_error_that_names_it(store: CalibrationStore, text: str) -> None:
+    store.add(make_record())
+    (store.path / "first.json").write_text(text, encoding="utf-8")
+    with pytest.raises(CalibrationRecordError, match="'first' is missing or damaged"):
+        store.active(Pipeline())
+
+
+def test_a_record_of_the_first_format_can_still_be_read(store: CalibrationStore) -> None:
+    """Records written before there was evidence name neither it nor a format."""
+    store.add(make_record())
+    fields = json.loads(read_sealed(store.path / "first.json"))
+    for name in ("format_version", "evidence", "gallery", "gallery_id", "scores_sha256", "curves_sha256"):
+        del fields[name]
+    write_sealed(store.path / "first.json", json.dumps(fields))
+    assert (store.get("first").format_version, store.get("first").evidence) == (1, None)
+    assert store.get("first") == make_record()
+
+
+def test_a_record_with_an_unknown_field_is_refused(store: CalibrationStore) -> None:
+    store.add(make_record())
+    fields = json.loads(read_sealed(store.path / "first.json"))
+    write_sealed(store.path / "first.json", json.dumps({**fields, "treshold": 0.1}))
+    with pytest.raises(CalibrationRecordError):
+        store.get("first")
+
+
+def test_the_record_of_another_id_is_refused(store: CalibrationStore) -> None:
+    for record_id in ("first", "second"):
+        store.add(make_record(record_id))
+    shutil.copy(store.path / "second.json", store.path / "first.json")
+    with pytest.raises(CalibrationRecordError, match="'first' is missing or damaged"):
+        store.get("first")
+
+
+def test_a_missing_record_is_an_error(store: CalibrationStore) -> None:
+    with pytest.raises(CalibrationRecordError):
+        store.get("nowhere")
+
+
+@pytest.mark.parametrize("text", ["", "{", "5", "[1]", "null"])
+def test_a_damaged_list_of_active_records_is_an_error(store: CalibrationStore, text: str) -> None:
+    store.add(make_record())
+    (store.path / "active.json").write_text(text, encoding="utf-8")
+    with pytest.raises(CalibrationRecordError, match=r"active\.json"):
+        store.active(Pipeline())
+
+
+def test_an_id_cannot_reach_outside_of_the_store(store: CalibrationStore, tmp_path: Path) -> None:
+    (tmp_path / "secret.json").write_text(make_record().model_dump_json(), encoding="utf-8")
+    with pytest.raises(CalibrationRecordError):
+        store.get("../secret")
+
+
+def test_an_id_is_never_used_again(store: CalibrationStore) -> None:
+    store.add(make_record())
+    with pytest.raises(CalibrationRecordError, match="never changed"):
+        store.add(make_record(threshold=0.9))
+    assert store.get("first").threshold == 1.0 / 3.0
+
+
+@pytest.mark.parametrize("name", ["nowhere", "active", "activations", "../secret", "a/b", "", "x" * 300])
+def test_what_is_no_record_is_not_found(store: CalibrationStore, name: str) -> None:
+    for record_id in ("first", "second"):
+        store.add(make_record(record_id))
+    (store.path.parent / "secret.json").write_text(make_record().model_dump_json(), encoding="utf-8")
+    with pytest.raises(CalibrationNotFoundError, match="has no calibration"):
+        store.find(name)
+
+
+@pytest.fixture
+def scores() -> StoredScores:
+    """Of one query of one label."""
+    one = np.array([0.5])
+    codes = np.zeros(1, np.uint8)
+    labels = TrialLabels(np.array(["a", "b"], dtype=object), codes, codes, codes + 1, codes, codes, codes)
+    return StoredScores.of(Trials(one, one, one, one, one, np.array([True]), labels), one)
+
+
+def test_scores_come_back_with_their_record(store: CalibrationStore, scores: StoredScores) -> None:
+    kept = store.add(make_record(), scores)
+    assert store.scores(store.get("first")).to_bytes() == scores.to_bytes()
+    assert store.history() == [kept]
+
+
+def test_a_record_without_scores_has_none(store: CalibrationStore) -> None:
+    assert store.scores(store.add(make_record())) is None
+
+
+def test_damaged_and_missing_scores_are_an_error_that_names_them(
+    store: CalibrationStore, scores: StoredScores
+) -> None:
+    record = store.add(make_record(), scores)
+    file = store.path / "first.scores.npz"
+    file.write_bytes(file.read_bytes()[:-1] + b"?")
+    with pytest.raises(CalibrationRecordError, match="scores of calibration 'first' are damaged"):
+        store.scores(record)
+    file.unlink()
+    with pytest.raises(CalibrationRecordError, match="scores of calibration 'first' are missing"):
+        store.scores(record)
+
+
+def test_records_cannot_be_changed() -> None:
+    with pytest.raises(ValidationError):
+        make_record().threshold = 0.1

@@ -1,0 +1,310 @@
+"""Calibrator: its rates are those that the matcher shows, query by query."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.service.types import WriteGallery
+from vicinal.calibration import CalibrationError, NotEnoughTrialsError, Target
+from vicinal.indexer.gallery import Gallery
+from vicinal.indexer.jobs.index_job import index_items
+from vicinal.indexer.sources import read_source
+from vicinal.indexer.views.snapshot import Snapshot
+from vicinal.models.embedder import Embedder
+from vicinal.models.similarity import FloatArray, normalize
+from vicinal.service.measuring.calibrator import Calibrator
+from vicinal.service.measuring.queries import LabelledQueries
+from vicinal.service.measuring.records.record import CalibrationRecord
+from vicinal.service.search.matcher import Matcher
+from vicinal.service.search.pipeline import Pipeline, Rerank
+from vicinal.service.search.scorer import Scorer
+
+FPIR = Target(rate="fpir", value=0.1)
+OFF = Pipeline(rerank=Rerank(method="off"))
+RECIPROCAL = Pipeline(rerank=Rerank(method="k_reciprocal", k1=6, k2=3))
+PIPELINES = [Pipeline(), Pipeline(rerank=Rerank(k=4, beta=0.6, eps=0.05)), RECIPROCAL, OFF]
+
+
+def labelled_gallery(
+    n_labels: int = 24, per_label: int = 5, spread: float = 0.35
+) -> tuple[FloatArray, list[str]]:
+    """Overlapping classes, so that both kinds of errors happen."""
+    rng = np.random.default_rng(7)
+    centers = np.repeat(rng.normal(size=(n_labels, 8)), per_label, axis=0)
+    labels = [f"label {i // per_label}" for i in range(n_labels * per_label)]
+    return normalize(centers + spread * rng.normal(size=centers.shape)), labels
+
+
+def outside_queries(labels: list[str], seed: int = 1) -> LabelledQueries:
+    """New views of the gallery's labels and of labels that it lacks, in turn."""
+    rng = np.random.default_rng(seed)
+    vectors = normalize(rng.normal(size=(len(labels), 8)))
+    return LabelledQueries(vectors, np.array(labels, dtype=object))
+
+
+def calibrate(snapshot: Snapshot, pipeline: Pipeline | None = None, **options: object) -> CalibrationRecord:
+    calibrator = Calibrator(snapshot, pipeline or Pipeline(), **options)
+    return calibrator.measure(LabelledQueries.leave_one_out(snapshot), FPIR).record
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("pipeline", PIPELINES, ids=lambda one: one.key)
+def test_leave_one_out_rates_are_those_of_searching_for_every_item(
+    gallery: Gallery, embedder: Embedder, pipeline: Pipeline
+) -> None:
+    """FAR, FRR, FNIR and R@1, counted slowly over the answers of `Matcher.search` to every item."""
+    matcher = Matcher(gallery, embedder, pipeline)
+    record = calibrate(matcher.snapshot, pipeline)
+    matcher.calibrations.add(record)
+    false_accepts, false_rejects, found, hits = 0, 0, [], []
+    for item in matcher.snapshot.items(range(60)):
+        answer = matcher.search(item_ids=[item["id"]], limit=100, include_candidates=True)[0]
+        matches = [one.label == item["label"] for one in answer.matches]
+        rejected = [one.label == item["label"] for one in answer.candidates]
+        assert len(matches) + len(rejected) == 59
+        false_accepts += matches.count(False)
+        false_rejects += rejected.count(True)
+        found.append(any(matches))
+        hits.append([*matches, *rejected][0])
+    assert record.rates.far == pytest.approx(false_accepts / (60 * 54), abs=1e-12)
+    assert record.rates.frr == pytest.approx(false_rejects / (60 * 5), abs=1e-12)
+    assert record.rates.fnir == pytest.approx(1.0 - np.mean(found), abs=1e-12)
+    assert record.rates.hit_rate_1 == pytest.approx(np.mean(hits), abs=1e-12)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("pipeline", PIPELINES, ids=lambda one: one.key)
+def test_fpir_is_that_of_galleries_without_the_label_of_the_query(
+    write_gallery: WriteGallery, pipeline: Pipeline
+) -> None:
+    """Each label's gallery is really written without it and searched."""
+    embeddings, labels = labelled_gallery(n_labels=12)
+    record = calibrate(write_gallery(embeddings, labels), pipeline)
+    best = []
+    for label in dict.fromkeys(labels):
+        is_own = np.array([one == label for one in labels])
+        without = write_gallery(embeddings[~is_own], [one for one in labels if one != label])
+        best += Scorer(without, pipeline).score(embeddings[is_own], 1).scores[:, 0].tolist()
+    assert record.rates.fpir == pytest.approx(np.mean(np.array(best) >= record.threshold), abs=1e-6)
+    assert record.n_without_mate == len(best) == 60
+
+
+def test_the_scores_behind_fpir_are_those_of_smaller_galleries(write_gallery: WriteGallery) -> None:
+    """Score by score, not only their share above the threshold."""
+    embeddings, labels = labelled_gallery(n_labels=12)
+    snapshot = write_gallery(embeddings, labels)
+    own = [np.flatnonzero([one == label for one in labels]) for label in labels]
+    fast = Scorer(snapshot, Pipeline()).score(embeddings, 1, excluded=own).scores[:, 0]
+    for row in range(0, 60, 7):
+        without = write_gallery(np.delete(embeddings, own[row], axis=0))
+        slow = Scorer(without, Pipeline()).score(embeddings[row : row + 1], 1).scores[0, 0]
+        assert fast[row] == pytest.approx(slow, abs=1e-6)
+
+
+def slow_far(snapshot: Snapshot, labels: list[str], threshold: float) -> float:
+    """FAR over the scores of all pairs."""
+    n = len(snapshot)
+    own = [np.array([i]) for i in range(n)]
+    scored = Scorer(snapshot, Pipeline()).score(snapshot.embeddings, n - 1, excluded=own)
+    names = np.array(labels)
+    is_negative = (scored.positions >= 0) & (names[scored.positions] != names[:, None])
+    return float(np.mean(scored.scores[is_negative] >= threshold))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("allowed", [0.01, 0.5])
+def test_pairs_beyond_the_candidates_count_too(write_gallery: WriteGallery, allowed: float) -> None:
+    """With 240 items most pairs are no candidates; half of all pairs reaches far into those."""
+    embeddings, labels = labelled_gallery(n_labels=48)
+    snapshot = write_gallery(embeddings, labels)
+    queries = LabelledQueries.leave_one_out(snapshot)
+    record = Calibrator(snapshot, Pipeline()).measure(queries, Target(rate="far", value=allowed)).record
+    assert record.n_negative_pairs == 240 * 235
+    # Pairs beyond the candidates are scored in float32, so that a few at the threshold may tip over.
+    assert record.rates.far == pytest.approx(slow_far(snapshot, labels, record.threshold), abs=1e-4)
+    assert record.rates.far == pytest.approx(allowed, abs=1e-4)
+
+
+def many_copies() -> tuple[FloatArray, list[str]]:
+    """150 copies of one picture under two labels, which are false accepts of each other, and 100 others."""
+    embeddings, labels = labelled_gallery(n_labels=20)
+    copies = np.repeat(embeddings[:1], 150, axis=0)
+    return np.concatenate([embeddings, copies]), [*labels, *(f"copy {i % 2}" for i in range(150))]
+
+
+@pytest.mark.slow
+def test_more_duplicates_than_candidates_count_as_they_score(write_gallery: WriteGallery) -> None:
+    embeddings, labels = many_copies()
+    snapshot = write_gallery(embeddings, labels)
+    queries = LabelledQueries.leave_one_out(snapshot)
+    record = Calibrator(snapshot, Pipeline()).measure(queries, Target(rate="far", value=0.2)).record
+    assert record.rates.far == pytest.approx(slow_far(snapshot, labels, record.threshold), abs=1e-9)
+
+
+@pytest.mark.slow
+def test_with_the_first_candidates_only_duplicates_would_count_too_low(
+    write_gallery: WriteGallery, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Negative control of the test above."""
+    monkeypatch.setattr("vicinal.service.measuring.trials._MOST_CANDIDATES", 100)
+    embeddings, labels = many_copies()
+    snapshot = write_gallery(embeddings, labels)
+    queries = LabelledQueries.leave_one_out(snapshot)
+    record = Calibrator(snapshot, Pipeline()).measure(queries, Target(rate="far", value=0.2)).record
+    assert record.rates.far < slow_far(snapshot, labels, record.threshold) - 0.01
+
+
+def test_a_lower_threshold_would_break_the_target(write_gallery: WriteGallery) -> None:
+    record = calibrate(write_gallery(*labelled_gallery()))
+    assert record.rates.fpir <= 0.1 + 1e-12
+    # 120 queries: a threshold just below lets at least one more through.
+    assert record.rates.fpir + 1 / 120 > 0.1
+
+
+def test_the_record_says_what_it_was_measured_on(matcher: Matcher) -> None:
+    record = calibrate(matcher.snapshot)
+    manifest = matcher.snapshot.manifest
+    assert (record.source, record.target, record.pipeline) == ("leave_one_out", FPIR, Pipeline())
+    assert (record.bundle, record.version, record.n_items) == (manifest.bundle, manifest.version, 60)
+    assert (record.n_negative_pairs, record.n_positive_pairs) == (60 * 54, 60 * 5)
+    assert (record.n_with_mate, record.n_without_mate, record.n_labels) == (60, 60, 10)
+
+
+def test_queries_from_outside_with_and_without_mates(write_gallery: WriteGallery) -> None:
+    embeddings, labels = labelled_gallery()
+    snapshot = write_gallery(embeddings, labels)
+    queries = outside_queries([f"label {i}" for i in range(20)] + [f"absent {i}" for i in range(40)])
+    record = Calibrator(snapshot, Pipeline()).measure(queries, FPIR).record
+    scored = Scorer(snapshot, Pipeline()).score(queries.embeddings, 120)
+    absent_best = scored.scores[20:, 0]
+    assert (record.source, record.n_with_mate, record.n_without_mate) == ("queries", 20, 40)
+    assert record.rates.fpir == pytest.approx(np.mean(absent_best >= record.threshold))
+    assert record.n_positive_pairs == 20 * 5
+    assert record.n_negative_pairs == 60 * 120 - 20 * 5
+
+
+@pytest.mark.slow
+def test_queries_that_all_have_mates_measure_fpir_with_their_label_taken_out(
+    write_gallery: WriteGallery,
+) -> None:
+    embeddings, labels = labelled_gallery()
+    queries = outside_queries([f"label {i % 24}" for i in range(48)])
+    record = Calibrator(write_gallery(embeddings, labels), Pipeline()).measure(queries, FPIR).record
+    best = []
+    for query, label in zip(queries.embeddings, queries.labels, strict=True):
+        without = write_gallery(embeddings[[one != label for one in labels]])
+        best.append(Scorer(without, Pipeline()).score(query[None], 1).scores[0, 0])
+    assert record.n_without_mate == 48
+    assert record.rates.fpir == pytest.approx(np.mean(np.array(best) >= record.threshold))
+
+
+def test_queries_without_any_mate_leave_the_positive_rates_unmeasured(write_gallery: WriteGallery) -> None:
+    queries = outside_queries([f"absent {i}" for i in range(40)])
+    rates = Calibrator(write_gallery(*labelled_gallery()), Pipeline()).measure(queries, FPIR).record.rates
+    assert (rates.frr, rates.fnir, rates.hit_rate_1) == (None, None, None)
+    assert rates.far is not None
+
+
+@pytest.mark.parametrize("target", [Target(rate="far", value=1e-6), Target(rate="fpir", value=0.01)], ids=str)
+def test_a_rate_that_so_few_trials_cannot_show_is_refused(
+    write_gallery: WriteGallery, target: Target
+) -> None:
+    snapshot = write_gallery(*labelled_gallery())
+    with pytest.raises(NotEnoughTrialsError, match="needs at least"):
+        Calibrator(snapshot, Pipeline()).measure(LabelledQueries.leave_one_out(snapshot), target)
+
+
+def test_a_gallery_without_labels_is_refused(write_gallery: WriteGallery) -> None:
+    embeddings, _ = labelled_gallery()
+    with pytest.raises(CalibrationError, match="has no labels"):
+        calibrate(write_gallery(embeddings))
+
+
+def test_a_gallery_of_one_label_is_refused(write_gallery: WriteGallery) -> None:
+    embeddings, labels = labelled_gallery(n_labels=1)
+    with pytest.raises(CalibrationError, match="one label"):
+        calibrate(write_gallery(embeddings, labels))
+
+
+def test_unlabelled_items_are_in_no_pair_and_the_record_says_so(write_gallery: WriteGallery) -> None:
+    embeddings, labels = labelled_gallery()
+    record = calibrate(write_gallery(embeddings, [*labels[:100], *[None] * 20]))
+    assert record.n_negative_pairs + record.n_positive_pairs == 100 * 99
+    assert record.n_with_mate == 100
+    assert "items without a label, left out of all pairs: 20" in record.warnings
+
+
+def test_fpir_names_the_labels_without_a_mate_that_it_rests_on(write_gallery: WriteGallery) -> None:
+    """60 queries of 4 absent labels are 4 labels' worth of evidence."""
+    snapshot = write_gallery(*labelled_gallery())
+    queries = outside_queries([f"label {i}" for i in range(20)] + [f"absent {i % 4}" for i in range(60)])
+    record = Calibrator(snapshot, Pipeline()).measure(queries, FPIR).record
+    assert (record.n_labels, record.n_labels_without_mate) == (24, 4)
+    assert "few labels stand behind FPIR (4): other labels can behave differently" in record.warnings
+    assert "few labels stand behind FNIR (20): other labels can behave differently" in record.warnings
+
+
+def test_large_labels_are_warned_of_only_where_a_whole_label_is_taken_out(
+    write_gallery: WriteGallery,
+) -> None:
+    """Queries from outside have no label in the gallery to begin with."""
+    embeddings, labels = labelled_gallery()
+    snapshot = write_gallery(embeddings, ["one"] * 60 + labels[60:])
+    queries = outside_queries([f"label {i}" for i in range(20)] + [f"absent {i}" for i in range(60)])
+    outside = Calibrator(snapshot, Pipeline()).measure(queries, FPIR).record
+    left_out = Calibrator(snapshot, Pipeline()).measure(LabelledQueries.leave_one_out(snapshot), FPIR).record
+    said = [any("with a whole label taken out" in one for one in r.warnings) for r in (outside, left_out)]
+    assert said == [False, True]
+
+
+def test_labels_with_one_image_and_few_labels_are_warned_of(write_gallery: WriteGallery) -> None:
+    embeddings, labels = labelled_gallery(n_labels=8)
+    record = calibrate(write_gallery(embeddings, [*labels[:-1], "alone"]))
+    assert any(warning.startswith("labels with one item and no mate") for warning in record.warnings)
+    assert any("labels stand behind" in warning and "(9)" in warning for warning in record.warnings)
+
+
+def test_a_sample_of_queries_is_the_same_for_the_same_seed(write_gallery: WriteGallery) -> None:
+    snapshot = write_gallery(*labelled_gallery())
+    first, second, other = (calibrate(snapshot, max_queries=40, seed=seed) for seed in (3, 3, 4))
+    unlike = {"id", "created_at"}
+    assert first.model_dump(exclude=unlike) == second.model_dump(exclude=unlike)
+    assert first.n_with_mate == 40
+    assert other.threshold != first.threshold
+
+
+def test_a_sample_keeps_each_querys_label_and_position(write_gallery: WriteGallery) -> None:
+    snapshot = write_gallery(*labelled_gallery())
+    sample = LabelledQueries.leave_one_out(snapshot).sample(30, seed=1)
+    assert len(set(sample.positions.tolist())) == 30
+    np.testing.assert_array_equal(sample.embeddings, snapshot.embeddings[sample.positions])
+    np.testing.assert_array_equal(sample.labels, snapshot.labels[sample.positions])
+
+
+def test_progress_ends_with_all_queries(write_gallery: WriteGallery) -> None:
+    snapshot = write_gallery(*labelled_gallery())
+    seen: list[tuple[str, int, int]] = []
+    queries = LabelledQueries.leave_one_out(snapshot)
+    Calibrator(snapshot, Pipeline()).measure(queries, FPIR, on_progress=lambda *at: seen.append(at))
+    assert seen[-1] == ("score", 120, 120)
+
+
+@pytest.mark.slow
+def test_the_threshold_keeps_its_rate_on_the_matcher(
+    matcher: Matcher, catalog: Path, embedder: Embedder, tmp_path: Path
+) -> None:
+    """End to end: a gallery without each label answers "no match" as often as the record says."""
+    record = calibrate(matcher.snapshot)
+    items = read_source(catalog)
+    answered = 0
+    for label in sorted({item.label for item in items}):
+        gallery = Gallery(tmp_path / "galleries" / "without")
+        others = [item for item in items if item.label != label]
+        index_items(gallery, others, embedder, source="catalog", delete=True, workers=1)
+        absent = [item.path for item in items if item.label == label]
+        answers = Matcher(gallery, embedder).search(images=absent, threshold=record.threshold)
+        answered += sum(not answer.no_match for answer in answers)
+    assert record.rates.fpir == pytest.approx(answered / 60)

@@ -1,0 +1,59 @@
+"""Coarse labels by a metadata column, of the gallery's items and of queries from outside."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests.service.types import WriteGallery
+from vicinal.calibration import CalibrationError, Target
+from vicinal.indexer.views.snapshot import Snapshot
+from vicinal.models.similarity import normalize
+from vicinal.service.measuring.calibrator import Calibrator
+from vicinal.service.measuring.coarse_labels import coarse_labels_by_column
+from vicinal.service.measuring.queries import LabelledQueries
+from vicinal.service.search.pipeline import Pipeline
+
+N_LABELS, PER_LABEL = 12, 5
+
+
+def make_gallery(write_gallery: WriteGallery, kinds: list[object]) -> Snapshot:
+    rng = np.random.default_rng(7)
+    centers = np.repeat(rng.normal(size=(N_LABELS, 8)), PER_LABEL, axis=0)
+    labels = [f"label {i // PER_LABEL}" for i in range(len(centers))]
+    metadata = [{} if kind is None else {"kind": kind} for kind in np.repeat(kinds, PER_LABEL)]
+    return write_gallery(normalize(centers + 0.3 * rng.normal(size=centers.shape)), labels, metadata=metadata)
+
+
+def test_the_record_counts_near_and_far_labels_by_the_column(write_gallery: WriteGallery) -> None:
+    """Labels 0 to 5 are of one kind; each of the others is a kind of its own."""
+    kinds = ["many" if i < 6 else f"kind {i}" for i in range(N_LABELS)]
+    snapshot = make_gallery(write_gallery, kinds)
+    coarse = coarse_labels_by_column(snapshot, "kind")
+    target = Target(rate="fpir", value=0.2)
+    queries = LabelledQueries.leave_one_out(snapshot)
+    evidence = Calibrator(snapshot, Pipeline()).measure(queries, target, coarse_labels=coarse).record.evidence
+    assert coarse["label 3"] == "many"
+    for found in (evidence.near_fpir, evidence.far_fpir):
+        assert (found.n_labels, found.n_trials) == (6, 30)
+        assert found.low <= found.leave_one_label_out[0] <= found.rate <= found.high
+
+
+def test_queries_from_outside_bring_their_own(write_gallery: WriteGallery) -> None:
+    snapshot = make_gallery(write_gallery, ["a"] * N_LABELS)
+    found = coarse_labels_by_column(snapshot, "kind", [("absent", {"kind": 3.0}), ("label 0", {"kind": "a"})])
+    assert (found["absent"], found["label 0"]) == ("3", "a")
+
+
+def test_a_label_of_two_kinds_is_refused(write_gallery: WriteGallery) -> None:
+    snapshot = make_gallery(write_gallery, ["a"] * N_LABELS)
+    with pytest.raises(
+        CalibrationError, match="'label 1' have the coarse labels 'a' and 'b' in column 'kind'"
+    ):
+        coarse_labels_by_column(snapshot, "kind", [("label 1", {"kind": "b"})])
+
+
+def test_a_column_without_values_is_refused(write_gallery: WriteGallery) -> None:
+    snapshot = make_gallery(write_gallery, ["a"] * N_LABELS)
+    with pytest.raises(CalibrationError, match="no image has a value in the metadata column 'sort'"):
+        coarse_labels_by_column(snapshot, "sort")

@@ -1,0 +1,123 @@
+"""Evidence of a calibration: it says what the record says, and what that rests on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.service.types import WriteGallery
+from vicinal.calibration import CalibrationError, Target
+from vicinal.indexer.views.snapshot import Snapshot
+from vicinal.models.similarity import normalize
+from vicinal.service.measuring.calibrator import Calibrator
+from vicinal.service.measuring.queries import LabelledQueries
+from vicinal.service.measuring.records.record import CalibrationRecord
+from vicinal.service.measuring.records.store import CalibrationStore
+from vicinal.service.search.pipeline import Pipeline
+
+N_LABELS, PER_LABEL = 24, 5
+FPIR = Target(rate="fpir", value=0.1)
+
+
+@pytest.fixture
+def snapshot(write_gallery: WriteGallery) -> Snapshot:
+    """Overlapping labels, so that all kinds of errors happen."""
+    rng = np.random.default_rng(7)
+    centers = np.repeat(rng.normal(size=(N_LABELS, 8)), PER_LABEL, axis=0)
+    labels = [f"label {i // PER_LABEL}" for i in range(N_LABELS * PER_LABEL)]
+    return write_gallery(normalize(centers + 0.35 * rng.normal(size=centers.shape)), labels)
+
+
+def calibrate(snapshot: Snapshot, target: Target = FPIR, **options: object) -> CalibrationRecord:
+    queries = LabelledQueries.leave_one_out(snapshot)
+    return Calibrator(snapshot, Pipeline()).measure(queries, target, **options).record
+
+
+def test_rates_in_the_evidence_are_those_of_the_record(snapshot: Snapshot) -> None:
+    record = calibrate(snapshot)
+    for name in ("far", "frr", "fpir", "fnir"):
+        found = record.evidence.rates[name]
+        assert found.rate == pytest.approx(getattr(record.rates, name))
+        assert 0.0 <= found.low <= found.rate <= found.high <= 1.0
+        assert found.leave_one_label_out[0] <= found.rate <= found.leave_one_label_out[1]
+
+
+def test_every_rate_names_its_trials_and_labels(snapshot: Snapshot) -> None:
+    record = calibrate(snapshot)
+    rates = record.evidence.rates
+    counted = {"far": record.n_negative_pairs, "frr": record.n_positive_pairs, "fpir": 120, "fnir": 120}
+    assert {name: rates[name].n_trials for name in counted} == counted
+    assert {rates[name].n_labels for name in counted} == {N_LABELS}
+    assert {round(rates[name].effective_labels, 9) for name in counted} == {N_LABELS}
+
+
+def test_predictions_for_few_labels_are_wider(snapshot: Snapshot) -> None:
+    predictions = calibrate(snapshot).evidence.predictions
+    widths = [one.high - one.low for one in predictions]
+    assert [one.n_labels for one in predictions] == [10, 30, 100]
+    assert widths == sorted(widths, reverse=True)
+
+
+def test_larger_galleries_have_a_higher_fpir(snapshot: Snapshot) -> None:
+    record = calibrate(snapshot)
+    ten, hundred = record.evidence.larger_galleries
+    assert (ten.ratio, hundred.ratio) == (10, 100)
+    assert record.rates.fpir < ten.fitted <= ten.independent + 1e-9
+    assert ten.independent == pytest.approx(1.0 - (1.0 - record.rates.fpir) ** 10)
+    assert ten.fitted < hundred.fitted <= hundred.independent + 1e-9
+
+
+def test_near_and_far_labels_are_told_apart_by_their_coarse_labels(snapshot: Snapshot) -> None:
+    """Labels 0 to 11 are of one kind; each of the others is a kind of its own."""
+    coarse = {f"label {i}": "many" if i < 12 else f"kind {i}" for i in range(N_LABELS)}
+    record = calibrate(snapshot, coarse_labels=coarse)
+    near, far = record.evidence.near_fpir, record.evidence.far_fpir
+    assert (near.n_trials, near.n_labels, far.n_trials, far.n_labels) == (60, 12, 60, 12)
+    assert (near.rate + far.rate) / 2 == pytest.approx(record.rates.fpir)
+
+
+def test_without_coarse_labels_there_are_no_near_and_far_ones(snapshot: Snapshot) -> None:
+    evidence = calibrate(snapshot).evidence
+    assert (evidence.near_fpir, evidence.far_fpir) == (None, None)
+
+
+def test_missing_coarse_labels_are_named(snapshot: Snapshot) -> None:
+    with pytest.raises(CalibrationError, match="23 labels have no coarse label"):
+        calibrate(snapshot, coarse_labels={"label 0": "shoe"})
+
+
+def test_top_scores_are_kept_as_counts(snapshot: Snapshot) -> None:
+    found = calibrate(snapshot).evidence.top_scores
+    assert (found.n, len(found.counts)) == (120, 10)
+    assert 0 <= found.n_no_match <= 120
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("text", ["far=5%", "frr=30%", "fpir=10%", "fnir=30%", "precision=70%"])
+def test_every_target_is_held_on_its_trials(snapshot: Snapshot, text: str) -> None:
+    target = Target.parse(text)
+    found = calibrate(snapshot, target).evidence.rates[target.rate]
+    assert found.rate >= target.value if target.rate == "precision" else found.rate <= target.value
+
+
+def test_a_utility_is_sought_in_the_calibration_range(snapshot: Snapshot) -> None:
+    assert 0.005 <= calibrate(snapshot, Target.parse("utility=worst")).rates.far <= 0.11
+
+
+@pytest.mark.parametrize("text", ["utility=worst", "precision=70%"])
+def test_what_is_no_error_rate_is_not_predicted(snapshot: Snapshot, text: str) -> None:
+    assert calibrate(snapshot, Target.parse(text)).evidence.predictions == ()
+
+
+def test_a_record_with_evidence_comes_back_as_it_was_kept(snapshot: Snapshot, tmp_path: Path) -> None:
+    store = CalibrationStore(tmp_path)
+    record = store.add(calibrate(snapshot))
+    assert store.get(record.id) == record
+    assert record.format_version == 2
+
+
+def test_evidence_cannot_be_changed(snapshot: Snapshot) -> None:
+    with pytest.raises(ValueError, match="frozen"):
+        calibrate(snapshot).evidence.rates["far"].low = 0.0

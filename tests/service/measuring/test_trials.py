@@ -1,0 +1,186 @@
+"""Trial scoring: each score stands under the right labels, and answers are those of a search."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests.service.types import WriteGallery
+from vicinal.calibration import label_counts
+from vicinal.indexer.views.snapshot import Snapshot
+from vicinal.indexer.views.view import GalleryView
+from vicinal.models.similarity import normalize
+from vicinal.service.measuring import pairs
+from vicinal.service.measuring.queries import LabelledQueries
+from vicinal.service.measuring.trials import Impostors, Measurement, TrialScoring
+from vicinal.service.search.pipeline import Pipeline, Rerank
+from vicinal.service.search.scorer import Scorer
+
+THRESHOLD = 0.75
+SIZES = (3, 5, 1, 7, 4, 5)
+
+
+@pytest.fixture
+def snapshot(write_gallery: WriteGallery) -> Snapshot:
+    """Six overlapping labels of uneven sizes, and three items without a label."""
+    rng = np.random.default_rng(5)
+    labels = [f"label {i}" for i, size in enumerate(SIZES) for _ in range(size)]
+    centers = np.repeat(rng.normal(size=(len(SIZES), 6)), SIZES, axis=0)
+    embeddings = np.concatenate([centers + 0.5 * rng.normal(size=centers.shape), rng.normal(size=(3, 6))])
+    return write_gallery(normalize(embeddings), [*labels, None, None, None])
+
+
+def measure(snapshot: Snapshot, queries: LabelledQueries | None = None) -> Measurement:
+    given = queries or LabelledQueries.leave_one_out(snapshot)
+    names = sorted({*given.labels, *(label for label in snapshot.labels if label is not None)})
+    scorer = Scorer(GalleryView.of(snapshot), Pipeline())
+    return TrialScoring(snapshot, scorer, names).measure(given, lambda *_progress: None)
+
+
+def search(snapshot: Snapshot, embedding, excluded) -> list[tuple[int, float]]:
+    """Positions and scores that one search returns, best first."""
+    scored = Scorer(GalleryView.of(snapshot), Pipeline()).score(embedding[None], 100, excluded=[excluded])
+    found = zip(scored.positions[0].tolist(), scored.scores[0].tolist(), strict=True)
+    return [(position, score) for position, score in found if position >= 0]
+
+
+def of_label(snapshot: Snapshot, label: str):
+    return np.flatnonzero([one == label for one in snapshot.labels])
+
+
+def outside(labels: list[str]) -> LabelledQueries:
+    vectors = normalize(np.random.default_rng(1).normal(size=(len(labels), 6)))
+    return LabelledQueries(vectors, np.array(labels, dtype=object))
+
+
+def test_pairs_stand_under_the_labels_of_their_members(snapshot: Snapshot) -> None:
+    trials = measure(snapshot).trials
+    far, frr = (label_counts(trials, rate, THRESHOLD) for rate in ("far", "frr"))
+    n = sum(SIZES)
+    # Each label is the query's or the item's: twice its images times those of the others.
+    assert far.trials.tolist() == [2 * size * (n - size) for size in SIZES]
+    assert frr.trials.tolist() == [size * (size - 1) for size in SIZES if size > 1]
+
+
+def test_scores_of_pairs_are_those_of_their_labels(snapshot: Snapshot) -> None:
+    """Accepted negative pairs of each label, counted over searches."""
+    slow = np.zeros(len(SIZES), dtype=int)
+    for i in range(sum(SIZES)):
+        for position, score in search(snapshot, snapshot.embeddings[i], np.array([i])):
+            other = snapshot.labels[position]
+            if other is not None and other != snapshot.labels[i] and score >= THRESHOLD:
+                slow[int(snapshot.labels[i][-1])] += 1
+                slow[int(other[-1])] += 1
+    assert slow.any()
+    assert label_counts(measure(snapshot).trials, "far", THRESHOLD).events.tolist() == slow.tolist()
+
+
+def test_a_precision_is_that_of_searching_with_and_without_each_label(snapshot: Snapshot) -> None:
+    mates = returned = 0
+    for i in range(sum(SIZES)):
+        label = snapshot.labels[i]
+        for excluded in (np.array([i]), of_label(snapshot, label)):
+            for position, score in search(snapshot, snapshot.embeddings[i], excluded):
+                if score >= THRESHOLD and snapshot.labels[position] is not None:
+                    returned += 1
+                    mates += snapshot.labels[position] == label
+    found = label_counts(measure(snapshot).trials, "precision", THRESHOLD)
+    assert (found.n_events, found.n_trials) == (mates, returned)
+
+
+def test_labels_that_reach_the_threshold_are_counted_once(snapshot: Snapshot) -> None:
+    """An item without a label counts as a label of its own."""
+    slow = []
+    for i in range(sum(SIZES)):
+        found = search(snapshot, snapshot.embeddings[i], of_label(snapshot, snapshot.labels[i]))
+        reached = {snapshot.labels[p] or f"no label {p}" for p, score in found if score >= THRESHOLD}
+        slow.append(len(reached))
+    impostors = measure(snapshot).impostors
+    assert impostors.n_reached(THRESHOLD).tolist() == slow
+    assert impostors.n_groups == len(SIZES) - 1 + 3
+
+
+def test_queries_of_absent_labels_have_their_own_impostors(snapshot: Snapshot) -> None:
+    measured = measure(snapshot, outside(["label 0", "absent", "label 1", "absent"]))
+    assert (len(measured.impostors.scores), measured.impostors.n_groups) == (2, len(SIZES) + 3)
+    np.testing.assert_array_equal(
+        measured.impostors.scores.max(axis=1), measured.trials.best_scores_without_mate
+    )
+    without = measured.trials.labels.names[measured.trials.labels.without_mate]
+    assert without.tolist() == ["absent", "absent"]
+
+
+def test_top_scores_are_those_of_all_queries_as_a_search_sees_them(snapshot: Snapshot) -> None:
+    queries = outside(["label 0", "absent", "label 1"])
+    slow = [search(snapshot, one, np.empty(0, np.int64))[0][1] for one in queries.embeddings]
+    np.testing.assert_allclose(measure(snapshot, queries).top_scores, slow)
+
+
+def test_margins_are_the_cosines_at_quantiles_of_the_negative_distances(snapshot: Snapshot) -> None:
+    similarities = snapshot.embeddings @ snapshot.embeddings.T
+    negative = [
+        similarities[i, j]
+        for i in range(sum(SIZES))
+        for j in range(sum(SIZES))
+        if snapshot.labels[i] != snapshot.labels[j]
+    ]
+    distances = np.quantile(np.sqrt(2.0 - 2.0 * np.array(negative, np.float64)), [0.01, 0.1])
+    margins = measure(snapshot).margins
+    np.testing.assert_allclose((margins.positive, margins.negative), 1.0 - distances**2 / 2.0, atol=1e-6)
+
+
+def test_a_label_with_several_candidates_is_one_label() -> None:
+    scores = np.array([[0.9, 0.8, 0.7], [0.9, 0.2, -np.inf]])
+    groups = np.array([[4, 4, 1], [0, 4, -1]])
+    impostors = Impostors(scores, groups, 5, np.array([7, 8]), np.arange(2))
+    assert impostors.n_reached(0.6).tolist() == [2, 1]
+    assert impostors.n_reached(0.95).tolist() == [0, 0]
+
+
+def test_one_search_without_re_ranking_finds_what_two_would(
+    snapshot: Snapshot, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pipeline = Pipeline(rerank=Rerank(method="off"))
+    names = sorted({label for label in snapshot.labels if label is not None})
+    queries = LabelledQueries.leave_one_out(snapshot)
+
+    def impostors(n_decided: int) -> Impostors:
+        monkeypatch.setattr("vicinal.service.measuring.trials.N_DECIDED_CANDIDATES", n_decided)
+        scoring = TrialScoring(snapshot, Scorer(GalleryView.of(snapshot), pipeline), names)
+        return scoring.measure(queries, lambda *_progress: None).impostors
+
+    # With fewer candidates than the largest label has items, its queries are searched for twice.
+    once, twice = impostors(max(SIZES)), impostors(max(SIZES) - 1)
+    width = twice.scores.shape[1]
+    np.testing.assert_array_equal(once.scores[:, :width], twice.scores)
+    np.testing.assert_array_equal(once.groups[:, :width], twice.groups)
+    np.testing.assert_array_equal(once.best_items, twice.best_items)
+
+
+@pytest.mark.parametrize("most_listed", [500, 20_000])
+def test_pairs_that_are_only_counted_are_those_that_would_be_listed(
+    write_gallery: WriteGallery, monkeypatch: pytest.MonkeyPatch, most_listed: int
+) -> None:
+    """Items without a label among them, and more items than a search fetches."""
+    rng = np.random.default_rng(7)
+    centers = np.repeat(rng.normal(size=(30, 8)), 10, axis=0)
+    labels = [None if i % 7 == 3 else f"label {i // 10:02}" for i in range(300)]
+    snapshot = write_gallery(normalize(centers + rng.normal(size=centers.shape)), labels)
+    whole = measure(snapshot)
+    monkeypatch.setattr(pairs, "listed_of", lambda *_numbers: most_listed)
+    short = measure(snapshot)
+    for space in ("initial", "final"):
+        found, exact = short.trials_in(space), whole.trials_in(space)
+        assert exact.low_pairs is None
+        assert found.low_pairs is not None
+        assert len(found.non_mate_scores) < len(exact.non_mate_scores) == found.n_non_mates
+        low = found.low_pairs
+        at = np.append(low.ceiling, np.quantile(exact.non_mate_scores, [0.1, 0.5, 0.9, 0.99]))
+        for threshold in at:
+            counts, expected = (label_counts(one, "far", threshold) for one in (found, exact))
+            assert counts.trials.tolist() == expected.trials.tolist()
+            if threshold >= low.ceiling:
+                assert counts.events.tolist() == expected.events.tolist()
+            edge = low.edges[np.searchsorted(low.edges, threshold, side="right") - 1]
+            assert (counts.events >= expected.events).all()
+            assert (counts.events <= label_counts(exact, "far", edge).events).all()

@@ -1,0 +1,221 @@
+"""Group scores: every form against a slow loop, in [0, 1], and as its definition says when an item rises."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from vicinal.service.errors import RequestError
+from vicinal.service.search.group_scores import FEATURES, group_features, group_scores
+from vicinal.service.search.pipeline import Group
+
+MONOTONE = ("max", "mean", "lme", "vote")
+WEIGHTS = (2.0, 1.0, 0.5, -1.0, 0.7, 3.0, 1.5, -2.0)
+
+scores_of_items = st.lists(st.floats(0.0, 1.0), min_size=1, max_size=12)
+
+
+def form(score: str, **changes: object) -> Group:
+    weights = WEIGHTS if score == "learned" else ()
+    return Group.model_validate({"by": "label", "score": score, "k": 5, "weights": weights, **changes})
+
+
+def arrange(items: list[tuple[float, int]], sizes: dict[int, int] | None = None) -> tuple:
+    """(1, n) scores, groups and sizes, best first as a scorer gives them."""
+    ordered = sorted(items, key=lambda one: -one[0])
+    codes = np.array([[code for _, code in ordered]])
+    seen = {code: [one for _, one in items].count(code) for code in codes[0].tolist()}
+    n = np.array([[{**seen, **(sizes or {})}[code] for code in codes[0].tolist()]])
+    return np.array([[score for score, _ in ordered]]), codes, n
+
+
+def score_of(items: list[tuple[float, int]], group: Group, code: int = 0, **sizes: object) -> float:
+    found = group_scores(*arrange(items, **sizes), group)
+    return float(found.scores[0, found.codes[0].tolist().index(code)])
+
+
+def slow(items: list[tuple[float, int]], group: Group, code: int, size: int) -> float:
+    """The formulas, one item after the other."""
+    ordered = sorted(items, key=lambda one: -one[0])
+    own = [score for score, of in ordered if of == code]
+    near = [(score, of) for score, of in ordered][: group.k]
+    t = group.temperature
+    if group.score == "max":
+        return own[0]
+    if group.score == "mean":
+        return sum(own[: group.m]) / min(group.m, size)
+    if group.score == "lme":
+        # An item that is no candidate scores 0.
+        padded = own + [0.0] * (size - len(own))
+        return t * math.log(sum(math.exp(score / t) for score in padded) / size)
+    if group.score == "vote":
+        votes = sum(math.exp((score - 1.0) / t) for score, of in near if of == code)
+        return min(1.0, max(own[0], 1.0 + t * math.log(votes) if votes else 0.0))
+    votes = sum(math.exp((score - 1.0) / t) for score, of in near if of == code)
+    return votes / sum(math.exp((score - 1.0) / t) for score, _ in near)
+
+
+@pytest.mark.parametrize("score", ["max", "mean", "lme", "vote", "share"])
+@given(
+    drawn=st.lists(st.tuples(st.floats(0.0, 1.0), st.integers(0, 3)), min_size=1, max_size=15),
+    more=st.integers(0, 4),
+)
+def test_a_score_is_what_its_formula_says(score: str, drawn: list[tuple[float, int]], more: int) -> None:
+    group, code = form(score, temperature=0.1), drawn[0][1]
+    size = sum(of == code for _, of in drawn) + more
+    # Of items that tie at the k-th place either may be among the nearest.
+    ties = {one for one, _ in drawn}
+    if len(ties) < len(drawn) and score in ("vote", "share"):
+        return
+    found = score_of(drawn, group, code, sizes={code: size})
+    assert found == pytest.approx(max(0.0, slow(drawn, group, code, size)), abs=1e-9)
+
+
+@pytest.mark.parametrize("score", ["max", "mean", "lme", "vote", "share", "learned"])
+@given(items=st.lists(st.tuples(st.floats(0.0, 1.0), st.integers(0, 4)), min_size=1, max_size=15))
+def test_scores_lie_in_0_to_1_and_groups_are_ranked(score: str, items: list[tuple[float, int]]) -> None:
+    found = group_scores(*arrange(items), form(score))
+    assert ((found.scores >= 0.0) & (found.scores <= 1.0)).all()
+    assert (np.diff(found.scores[0]) <= 0.0).all()
+    assert sorted(found.codes[0].tolist()) == sorted({code for _, code in items})
+
+
+@pytest.mark.parametrize("score", MONOTONE)
+@given(score_of_item=st.floats(0.0, 1.0), others=st.lists(st.floats(0.0, 1.0), max_size=12))
+def test_a_group_of_one_item_scores_as_the_item(
+    score: str, score_of_item: float, others: list[float]
+) -> None:
+    items = [(score_of_item, 0), *((one, 1) for one in others)]
+    assert score_of(items, form(score)) == score_of_item
+
+
+def test_a_share_of_a_group_of_one_item_is_not_the_items_score() -> None:
+    """Negative control: the two forms that speak of all candidates."""
+    items = [(0.8, 0), (0.79, 1), (0.3, 1)]
+    assert score_of(items, form("share")) != 0.8
+    assert score_of(items, form("learned")) != 0.8
+
+
+@pytest.mark.parametrize("score", MONOTONE)
+@given(own=scores_of_items, others=scores_of_items, rises=st.floats(0.0, 1.0), place=st.integers(0, 11))
+def test_a_score_never_falls_when_an_item_of_the_group_rises(
+    score: str, own: list[float], others: list[float], rises: float, place: int
+) -> None:
+    place %= len(own)
+    risen = [max(one, rises) if i == place else one for i, one in enumerate(own)]
+    rivals = [(one, 1) for one in others]
+    before, after = (score_of([*((one, 0) for one in items), *rivals], form(score)) for items in (own, risen))
+    assert after >= before - 1e-12
+
+
+def test_a_share_falls_when_another_group_rises_and_the_others_do_not() -> None:
+    low, high = ([(0.8, 0), (0.7, 0), (other, 1)] for other in (0.5, 0.9))
+    assert score_of(high, form("share")) < score_of(low, form("share")) - 0.1
+    for score in MONOTONE:
+        assert score_of(high, form(score)) == score_of(low, form(score))
+
+
+@pytest.mark.parametrize("score", ["max", "mean", "lme", "vote", "share", "learned"])
+@given(
+    items=st.lists(
+        st.tuples(st.floats(0.0, 1.0), st.integers(0, 3)),
+        min_size=2,
+        max_size=12,
+        unique_by=lambda one: one[0],
+    ),
+    seed=st.integers(0, 10),
+)
+def test_the_order_of_the_items_plays_no_part(score: str, items: list[tuple[float, int]], seed: int) -> None:
+    shuffled = [items[place] for place in np.random.default_rng(seed).permutation(len(items))]
+    code = items[0][1]
+    assert score_of(shuffled, form(score), code) == pytest.approx(
+        score_of(items, form(score), code), abs=1e-12
+    )
+
+
+@pytest.mark.parametrize("score", ["max", "mean", "lme", "vote", "share", "learned"])
+@given(data=st.data())
+def test_a_query_scores_the_same_alone_and_in_a_batch(score: str, data: st.DataObject) -> None:
+    item = st.tuples(st.floats(0.0, 1.0), st.integers(0, 3))
+    queries = data.draw(st.lists(st.lists(item, min_size=1, max_size=8), min_size=2, max_size=4))
+    rows = [arrange(one) for one in queries]
+    width = max(one[0].shape[1] for one in rows)
+    fillings = (-np.inf, -1, 1)
+    batch = [
+        np.concatenate(
+            [np.pad(row[i], ((0, 0), (0, width - row[i].shape[1])), constant_values=filling) for row in rows]
+        )
+        for i, filling in enumerate(fillings)
+    ]
+    together = group_scores(*batch, form(score))
+    for i, row in enumerate(rows):
+        alone = group_scores(*row, form(score))
+        n = alone.codes.shape[1]
+        for name in ("codes", "scores", "sizes", "best"):
+            assert getattr(together, name)[i, :n].tolist() == getattr(alone, name)[0].tolist()
+
+
+def test_temperatures_reach_from_the_best_item_to_the_mean() -> None:
+    items = [(0.9, 0), (0.5, 0), (0.1, 0)]
+    assert score_of(items, form("lme", temperature=0.001)) == pytest.approx(0.9, abs=0.01)
+    assert score_of(items, form("lme", temperature=1.0)) == pytest.approx(0.5, abs=0.06)
+
+
+def test_items_beyond_the_candidates_count_with_0() -> None:
+    items = [(0.9, 0), (0.8, 0)]
+    assert score_of(items, form("mean", m=4), sizes={0: 10}) == pytest.approx(1.7 / 4)
+    assert score_of(items, form("lme"), sizes={0: 10}) < score_of(items, form("lme"))
+    assert score_of(items, form("max"), sizes={0: 10}) == 0.9
+
+
+def test_features_are_what_their_names_say() -> None:
+    items = [(0.9, 0), (0.8, 1), (0.7, 0), (0.2, 2)]
+    rows, codes, features = group_features(*arrange(items, {0: 4}), form("learned", m=2))
+    named = dict(zip(FEATURES, features[codes.tolist().index(0)].tolist(), strict=True))
+    assert rows.tolist() == [0, 0, 0]
+    assert named["max"] == 0.9
+    assert named["mean"] == pytest.approx(0.8)
+    assert named["gap"] == pytest.approx(0.1)
+    assert named["density"] == pytest.approx(np.mean([0.9, 0.8, 0.7, 0.2]))
+    second = dict(zip(FEATURES, features[codes.tolist().index(1)].tolist(), strict=True))
+    assert second["gap"] == pytest.approx(-0.1)
+
+
+def test_a_learned_score_is_the_logistic_function_of_its_features() -> None:
+    items = [(0.9, 0), (0.8, 1), (0.7, 0)]
+    _, codes, features = group_features(*arrange(items), form("learned"))
+    expected = 1.0 / (1.0 + np.exp(-(features @ np.array(WEIGHTS[:-1]) + WEIGHTS[-1])))
+    found = [score_of(items, form("learned"), code) for code in codes.tolist()]
+    assert found == pytest.approx(expected.tolist())
+
+
+def test_a_learned_score_chooses_among_the_three_groups_with_the_best_items() -> None:
+    items = [(0.9, 0), (0.8, 1), (0.7, 2), (0.69, 3), (0.68, 3)]
+    assert [score_of(items, form("learned"), code) > 0.0 for code in range(4)] == [True, True, True, False]
+    rows, codes, _ = group_features(*arrange(items), form("learned"))
+    assert (rows.tolist(), sorted(codes.tolist())) == ([0, 0, 0], [0, 1, 2])
+
+
+def test_a_learned_score_that_was_never_fitted_is_refused() -> None:
+    with pytest.raises(RequestError, match="--group-score learned"):
+        group_scores(*arrange([(0.9, 0)]), Group(by="label", score="learned"))
+
+
+def test_a_query_without_candidates_has_no_groups() -> None:
+    found = group_scores(np.full((1, 3), -np.inf), np.full((1, 3), -1), np.ones((1, 3), int), form("lme"))
+    assert found.codes.tolist() == [[-1]]
+    assert found.scores.tolist() == [[-np.inf]]
+
+
+def test_items_that_are_left_out_leave_their_place_to_the_next() -> None:
+    """The k nearest are counted among what is left."""
+    scores, codes, sizes = arrange([(0.9, 0), (0.8, 1), (0.7, 2)])
+    codes[0, 0], scores[0, 0] = -1, -np.inf
+    left = group_scores(scores, codes, sizes, form("share", k=2))
+    whole = group_scores(*arrange([(0.8, 1), (0.7, 2)]), form("share", k=2))
+    assert left.scores[0].tolist() == whole.scores[0].tolist()
+    assert left.best[0].tolist() == [1, 2]

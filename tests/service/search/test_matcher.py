@@ -1,0 +1,292 @@
+"""Matcher: one threshold on the final score, and whose calibration it comes from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tests.service.types import Calibrate, View
+from vicinal.indexer.errors import BundleMismatchError, ItemNotFoundError
+from vicinal.indexer.gallery import Gallery
+from vicinal.indexer.jobs.index_job import index_items
+from vicinal.indexer.sources import read_source, source_name
+from vicinal.models.bundle import ModelBundle
+from vicinal.models.embedder import Embedder
+from vicinal.models.errors import EmbeddingError
+from vicinal.service.errors import RequestError
+from vicinal.service.measuring.records.record import CalibrationRecord, new_calibration_id
+from vicinal.service.measuring.records.store import CalibrationStore
+from vicinal.service.search.matcher import Answer, Matcher
+from vicinal.service.search.pipeline import Pipeline, Rerank
+
+OFF = Pipeline(rerank=Rerank(method="off"))
+ITEM = "plain/view 0.png"
+
+
+def search_item(matcher: Matcher, **options: object) -> Answer:
+    return matcher.search(item_ids=[ITEM], **options)[0]
+
+
+def by_hand(matcher: Matcher, threshold: float, pipeline: Pipeline | None = None, **changes: object) -> None:
+    """Put a threshold that was set by hand in force."""
+    manifest = matcher.snapshot.manifest
+    record = CalibrationRecord(
+        id=new_calibration_id(),
+        created_at=datetime.now(UTC),
+        source="by_hand",
+        target=None,
+        threshold=threshold,
+        rates=None,
+        pipeline=pipeline or Pipeline(),
+        bundle=manifest.bundle,
+        version=manifest.version,
+        n_items=manifest.n_items,
+    )
+    matcher.calibrations.add(record.model_copy(update=changes))
+
+
+@settings(deadline=None, max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(rank=st.integers(0, 30))
+def test_a_score_exactly_at_the_threshold_is_a_match_and_one_bit_below_is_not(
+    matcher: Matcher, rank: int
+) -> None:
+    scored = search_item(matcher, limit=100).candidates
+    score = scored[rank].score
+    at = search_item(matcher, threshold=score, limit=100)
+    above = search_item(matcher, threshold=float(np.nextafter(score, 2.0)), limit=100)
+    assert [one.id for one in at.matches] == [one.id for one in scored if one.score >= score]
+    assert [one.id for one in above.matches] == [one.id for one in scored if one.score > score]
+
+
+def test_the_threshold_is_in_full_precision_in_the_stored_calibration(matcher: Matcher) -> None:
+    second = search_item(matcher).candidates[1].score
+    by_hand(matcher, second)
+    assert [one.rank for one in search_item(matcher).matches] == [1, 2]
+
+
+def test_margins_are_scores_minus_the_threshold(matcher: Matcher) -> None:
+    answer = search_item(matcher, threshold=0.5, include_candidates=True)
+    for one in [*answer.matches, *answer.candidates]:
+        assert one.margin == one.score - 0.5
+
+
+def test_without_a_calibration_nothing_is_decided(matcher: Matcher) -> None:
+    answer = search_item(matcher, limit=3)
+    assert answer.no_match is None
+    assert answer.matches == []
+    assert [one.rank for one in answer.candidates] == [1, 2, 3]
+    assert "has no calibration" in str(answer.threshold.reason)
+
+
+def test_a_calibrated_gallery_decides_and_says_by_what(
+    matcher: Matcher, calibrate: Calibrate, view: View
+) -> None:
+    record_id = calibrate(matcher.gallery)
+    answer = matcher.search(images=[view(3, 7)])[0]
+    assert answer.no_match is False
+    assert {one.label for one in answer.matches} == {"o'brien"}
+    threshold = answer.threshold
+    assert (threshold.state, threshold.source, threshold.calibration) == ("current", "calibration", record_id)
+    assert threshold.target == "FPIR 5 %"
+
+
+def test_a_picture_of_nothing_in_the_gallery_has_no_match(
+    matcher: Matcher, calibrate: Calibrate, view: View
+) -> None:
+    calibrate(matcher.gallery)
+    answer = matcher.search(images=[view(99, 0)])[0]
+    assert (answer.no_match, answer.matches, answer.candidates) == (True, [], [])
+
+
+def test_the_calibration_of_another_pipeline_is_never_used(matcher: Matcher, calibrate: Calibrate) -> None:
+    calibrate(matcher.gallery)
+    answer = search_item(matcher, rerank="off")
+    assert answer.threshold.value is None
+    assert "'rerank=off'" in str(answer.threshold.reason)
+
+
+def test_each_pipeline_uses_its_own_calibration(matcher: Matcher, calibrate: Calibrate) -> None:
+    contextual, off = calibrate(matcher.gallery), calibrate(matcher.gallery, OFF)
+    used = [search_item(matcher, rerank=rerank).threshold.calibration for rerank in ("auto", "off")]
+    assert used == [contextual, off]
+
+
+def test_a_service_with_other_settings_does_not_use_the_calibration(
+    gallery: Gallery, embedder: Embedder, calibrate: Calibrate
+) -> None:
+    calibrate(gallery)
+    other = Matcher(gallery, embedder, Pipeline(rerank=Rerank(k=9)))
+    assert search_item(other).no_match is None
+
+
+def test_a_calibration_made_with_another_bundle_is_not_used(matcher: Matcher) -> None:
+    by_hand(matcher, 0.5, bundle="0123456789abcdef")
+    answer = search_item(matcher)
+    assert answer.no_match is None
+    assert "0123456789abcdef" in str(answer.threshold.reason)
+
+
+@pytest.mark.parametrize(("n_changed", "state"), [(0, "current"), (12, "current"), (13, "stale")])
+def test_a_calibration_is_stale_when_more_than_a_fifth_of_the_items_changed(
+    matcher: Matcher,
+    calibrate: Calibrate,
+    catalog: Path,
+    view: View,
+    tmp_path: Path,
+    n_changed: int,
+    state: str,
+) -> None:
+    calibrate(matcher.gallery)
+    items = read_source(catalog)
+    for number in range(n_changed):
+        path = tmp_path / f"{number}.png"
+        view(50 + number, 0).save(path)
+        items[number] = items[number].__class__(items[number].id, path, items[number].label)
+    index_items(matcher.gallery, items, matcher.embedder, source=source_name(catalog), workers=1)
+    threshold = search_item(Matcher(matcher.gallery, matcher.embedder)).threshold
+    assert threshold.state == state
+    assert (threshold.reason is None) == (state == "current")
+
+
+def test_a_stale_threshold_still_decides(matcher: Matcher, calibrate: Calibrate) -> None:
+    record = CalibrationStore(matcher.gallery.calibrations_path).get(calibrate(matcher.gallery))
+    matcher.calibrations.add(record.model_copy(update={"id": "old", "version": 999}))
+    answer = search_item(matcher)
+    assert answer.threshold.state == "stale"
+    assert answer.no_match is False
+
+
+def test_a_threshold_set_by_hand_decides_and_is_not_called_calibrated(matcher: Matcher) -> None:
+    by_hand(matcher, 0.4)
+    threshold = search_item(matcher).threshold
+    assert (threshold.value, threshold.source, threshold.state) == (0.4, "by_hand", "by_hand")
+    assert threshold.target is None
+
+
+def test_a_threshold_of_the_request_replaces_the_calibrated_one(
+    matcher: Matcher, calibrate: Calibrate
+) -> None:
+    calibrate(matcher.gallery)
+    answer = search_item(matcher, threshold=1.0)
+    assert (answer.no_match, answer.threshold.source, answer.threshold.state) == (True, "request", "by_hand")
+
+
+def test_an_item_leaves_itself_out_of_its_own_search(matcher: Matcher) -> None:
+    answer = search_item(matcher, limit=100)
+    assert len(answer.candidates) == 59
+    assert ITEM not in {one.id for one in answer.candidates}
+
+
+def test_the_same_picture_sent_as_an_image_finds_the_item(matcher: Matcher, view: View) -> None:
+    """Negative control of the test above: only a query by id is left out."""
+    best = matcher.search(images=[view(6, 0)])[0].candidates[0]
+    assert (best.id, best.similarity) == (ITEM, pytest.approx(1.0))
+
+
+@settings(deadline=None, max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(limit=st.integers(1, 150), threshold=st.floats(0.2, 1.0))
+def test_the_limit_cuts_the_matches_and_changes_none(matcher: Matcher, limit: int, threshold: float) -> None:
+    everything = search_item(matcher, threshold=threshold, limit=200)
+    answer = search_item(matcher, threshold=threshold, limit=limit)
+    assert answer.matches == everything.matches[:limit]
+    assert answer.no_match == everything.no_match
+
+
+def test_candidates_come_only_on_request(matcher: Matcher) -> None:
+    without = search_item(matcher, threshold=0.9)
+    with_them = search_item(matcher, threshold=0.9, include_candidates=True, limit=4)
+    assert without.candidates == []
+    assert len(with_them.candidates) == 4
+
+
+def test_matches_and_candidates_share_one_ranking(matcher: Matcher) -> None:
+    answer = search_item(matcher, threshold=0.6, include_candidates=True, limit=100)
+    ranked = [*answer.matches, *answer.candidates]
+    assert [one.rank for one in ranked] == list(range(1, 60))
+    assert all(one.score < 0.6 for one in answer.candidates)
+
+
+def test_scores_without_reranking_have_no_contextual_similarity(matcher: Matcher) -> None:
+    best = search_item(matcher, rerank="off").candidates[0]
+    assert best.contextual_similarity is None
+    assert best.score == np.exp(2.0 * best.similarity - 2.0)
+
+
+def test_k_reciprocal_scores_weigh_the_similarity_of_the_encodings(matcher: Matcher) -> None:
+    answer = search_item(matcher, rerank="k_reciprocal")
+    best = answer.candidates[0]
+    assert answer.pipeline == "rerank=k_reciprocal k1=20 k2=6 lam=0.3"
+    closeness = np.exp(2.0 * best.similarity - 2.0)
+    assert best.score == pytest.approx(0.7 * best.contextual_similarity + 0.3 * closeness)
+
+
+@pytest.mark.parametrize(
+    "query",
+    [{}, {"item_ids": [ITEM], "embeddings": [[1.0] * 24]}, {"images": [b"x"], "item_ids": [ITEM]}],
+)
+def test_not_exactly_one_kind_of_query_is_refused(matcher: Matcher, query: dict[str, object]) -> None:
+    with pytest.raises(RequestError, match="exactly one"):
+        matcher.search(**query)
+
+
+@pytest.mark.parametrize(
+    "option", [{"limit": 0}, {"threshold": -0.1}, {"threshold": 1.1}, {"threshold": float("nan")}]
+)
+def test_options_out_of_range_are_refused(matcher: Matcher, option: dict[str, float]) -> None:
+    with pytest.raises(RequestError, match="expected"):
+        search_item(matcher, **option)
+
+
+def test_an_unknown_item_is_named(matcher: Matcher) -> None:
+    with pytest.raises(ItemNotFoundError, match="'shoes' has no item 'gone'"):
+        matcher.search(item_ids=["gone"])
+
+
+@pytest.mark.parametrize("embedding", [[1.0] * 23, [0.0] * 24, [float("nan")] * 24])
+def test_an_embedding_that_is_none_is_refused(matcher: Matcher, embedding: list[float]) -> None:
+    with pytest.raises(EmbeddingError):
+        matcher.search(embeddings=embedding)
+
+
+@pytest.mark.parametrize("query", [{"images": []}, {"item_ids": []}, {"embeddings": np.empty((0, 24))}])
+def test_no_queries_have_no_answers(matcher: Matcher, query: dict[str, object]) -> None:
+    assert matcher.search(**query) == []
+
+
+def test_a_batch_is_answered_as_its_queries_alone(matcher: Matcher, view: View) -> None:
+    images = [view(label, 8) for label in (1, 4, 60, 7)]
+    batch = matcher.search(images=images, threshold=0.6, include_candidates=True)
+    for image, answer in zip(images, batch, strict=True):
+        alone = matcher.search(images=[image], threshold=0.6, include_candidates=True)[0]
+        assert (answer.matches, answer.candidates) == (alone.matches, alone.candidates)
+
+
+def test_an_embedding_of_any_length_is_the_same_direction(matcher: Matcher) -> None:
+    direction = np.arange(1.0, 25.0)
+    short, long = matcher.search(embeddings=[direction, 1000.0 * direction])
+    assert short.candidates == long.candidates
+
+
+def test_a_gallery_of_another_bundle_is_refused_with_both_fingerprints(
+    gallery: Gallery, tmp_path: Path, tiny_bundle: ModelBundle, write_bundle: Callable[..., ModelBundle]
+) -> None:
+    other = write_bundle(tmp_path / "other", seed=1)
+    with pytest.raises(BundleMismatchError) as caught:
+        Matcher(gallery, Embedder(other, device="cpu", threads=1))
+    assert tiny_bundle.fingerprint in str(caught.value)
+    assert other.fingerprint in str(caught.value)
+
+
+def test_a_gallery_of_one_item_answers(embedder: Embedder, view: View, tmp_path: Path) -> None:
+    view(1, 1).save(tmp_path / "one.png")
+    gallery = Gallery(tmp_path / "galleries" / "single")
+    index_items(gallery, read_source(tmp_path)[:1], embedder, workers=1)
+    matcher = Matcher(gallery, embedder)
+    assert len(matcher.search(images=[view(1, 2)])[0].candidates) == 1
+    assert matcher.search(item_ids=["one.png"], threshold=0.5)[0].no_match is True

@@ -1,0 +1,155 @@
+"""Pipeline: what a threshold means, and which pipeline a call uses."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from vicinal.models.bundle import ModelBundle
+from vicinal.service.errors import RequestError
+from vicinal.service.search.pipeline import Pipeline, Refine, Rerank, choose_pipeline, service_pipeline
+
+RERANKS = st.builds(
+    Rerank,
+    method=st.sampled_from(["off", "contextual", "k_reciprocal"]),
+    k=st.integers(2, 32),
+    beta=st.floats(0.0, 1.0),
+    eps=st.floats(0.0, 4.0),
+    k1=st.integers(2, 32),
+    k2=st.integers(1, 33),
+    lam=st.floats(0.0, 1.0),
+)
+SETTINGS = {"off": (), "contextual": ("k", "beta", "eps"), "k_reciprocal": ("k1", "k2", "lam")}
+
+
+def decisive(rerank: Rerank) -> tuple[object, ...]:
+    """The settings that change a score."""
+    return rerank.method, *(repr(getattr(rerank, name)) for name in SETTINGS[rerank.method])
+
+
+@given(RERANKS, RERANKS)
+def test_pipelines_share_a_key_only_when_they_score_alike(first: Rerank, second: Rerank) -> None:
+    same_key = Pipeline(rerank=first).key == Pipeline(rerank=second).key
+    assert same_key == (decisive(first) == decisive(second))
+
+
+@given(RERANKS, RERANKS, st.sampled_from(["contextual", "k_reciprocal"]))
+def test_pipelines_of_one_method_share_a_key_only_when_they_score_alike(
+    first: Rerank, second: Rerank, method: str
+) -> None:
+    first, second = (one.model_copy(update={"method": method}) for one in (first, second))
+    same_key = Pipeline(rerank=first).key == Pipeline(rerank=second).key
+    assert same_key == (decisive(first) == decisive(second))
+
+
+@pytest.mark.parametrize("changed", [{"k": 9}, {"beta": float(np.nextafter(0.3, 1.0))}, {"eps": 1e-9}])
+def test_the_smallest_change_of_a_setting_is_another_pipeline(changed: dict[str, float]) -> None:
+    rerank = Rerank(k=8, beta=0.3, eps=0.0)
+    assert Pipeline(rerank=rerank.model_copy(update=changed)).key != Pipeline(rerank=rerank).key
+
+
+@pytest.mark.parametrize("changed", [{"k1": 21}, {"k2": 5}, {"lam": float(np.nextafter(0.3, 1.0))}])
+def test_the_smallest_change_of_a_k_reciprocal_setting_is_another_pipeline(changed: dict[str, float]) -> None:
+    rerank = Rerank(method="k_reciprocal")
+    assert Pipeline(rerank=rerank.model_copy(update=changed)).key != Pipeline(rerank=rerank).key
+
+
+@given(RERANKS)
+def test_a_pipeline_without_reranking_ignores_the_unused_settings(rerank: Rerank) -> None:
+    """They do not change its scores, so that its calibration holds for any of them."""
+    off = rerank.model_copy(update={"method": "off"})
+    assert Pipeline(rerank=off).key == "rerank=off"
+
+
+def test_auto_is_the_default_of_the_service() -> None:
+    default = Pipeline(rerank=Rerank(k=5, beta=0.7))
+    assert choose_pipeline(default, "auto") == default
+
+
+def test_the_method_of_the_default_keeps_its_settings() -> None:
+    default = Pipeline(rerank=Rerank(k=5, beta=0.7))
+    assert choose_pipeline(default, "contextual") == default
+
+
+def test_off_is_never_the_contextual_pipeline() -> None:
+    assert choose_pipeline(Pipeline(), "off").key != Pipeline().key
+
+
+def test_contextual_can_be_asked_for_where_the_default_is_off() -> None:
+    default = Pipeline(rerank=Rerank(method="off"))
+    assert choose_pipeline(default, "contextual") == Pipeline()
+
+
+@pytest.mark.parametrize("method", ["off", "contextual", "k_reciprocal"])
+def test_a_chosen_method_keeps_the_settings_of_the_service(method: str) -> None:
+    default = Pipeline(rerank=Rerank(k=5, beta=0.7, k1=9, lam=0.5))
+    chosen = choose_pipeline(default, method).rerank
+    assert chosen == default.rerank.model_copy(update={"method": method})
+
+
+def test_an_unknown_method_is_refused_by_name() -> None:
+    with pytest.raises(RequestError, match="'k_means', expected auto, off, contextual or k_reciprocal"):
+        choose_pipeline(Pipeline(), "k_means")
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"k": 1},
+        {"k": 33},
+        {"beta": -0.1},
+        {"beta": 1.1},
+        {"eps": -1.0},
+        {"kk": 8},
+        {"k1": 1},
+        {"k1": 33},
+        {"k2": 0},
+        {"k2": 34},
+        {"lam": -0.1},
+        {"lam": 1.1},
+    ],
+)
+def test_settings_out_of_range_and_unknown_ones_are_refused(fields: dict[str, float]) -> None:
+    with pytest.raises(ValidationError):
+        Rerank.model_validate(fields)
+
+
+@pytest.mark.parametrize("refine", ["off", "gallery", "query", "both"])
+def test_a_call_chooses_what_is_refined(refiner_bundle: ModelBundle, refine: str) -> None:
+    default = service_pipeline(Pipeline(), refiner_bundle)
+    chosen = choose_pipeline(default, "auto", refine=refine, bundle=refiner_bundle)
+    assert (chosen.refine.sides, chosen.rerank) == (refine, default.rerank)
+    assert choose_pipeline(chosen, "auto", refine="both", bundle=refiner_bundle) == default
+
+
+def test_steps_alone_keep_the_sides_of_the_service(refiner_bundle: ModelBundle) -> None:
+    default = service_pipeline(Pipeline(), refiner_bundle, refine="query")
+    chosen = choose_pipeline(default, "auto", steps=2, bundle=refiner_bundle)
+    assert chosen.refine == default.refine.model_copy(update={"steps": 2})
+
+
+def test_sides_steps_and_refiner_are_part_of_the_key(refiner_bundle: ModelBundle) -> None:
+    refine = service_pipeline(Pipeline(), refiner_bundle).refine
+    others: list[dict[str, object]] = [{"sides": "query"}, {"steps": 1}, {"refiner": "0123456789abcdef"}]
+    keys = {Pipeline(refine=refine.model_copy(update=one)).key for one in [{}, *others]}
+    assert len(keys | {Pipeline().key}) == 5
+
+
+def test_another_refiner_is_told_from_another_pipeline(refiner_bundle: ModelBundle) -> None:
+    ours = service_pipeline(Pipeline(), refiner_bundle)
+    other = ours.refine.model_copy(update={"refiner": "0123456789abcdef"})
+    assert Pipeline(refine=other, rerank=ours.rerank).is_of_other_refiner(ours)
+    assert not Pipeline(refine=other).is_of_other_refiner(ours)
+    assert not ours.is_of_other_refiner(ours)
+    assert not Pipeline(rerank=ours.rerank).is_of_other_refiner(ours)
+
+
+@pytest.mark.parametrize(
+    "fields", [{"sides": "query"}, {"steps": 2}, {"sides": "both", "steps": 2}, {"sides": "off", "steps": -1}]
+)
+def test_refinement_without_refiner_or_steps_is_no_pipeline(fields: dict[str, object]) -> None:
+    with pytest.raises(ValidationError):
+        Refine.model_validate(fields)

@@ -1,0 +1,162 @@
+"""The cache of query embeddings: exact, bounded, shared through Redis, and never in the way."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from prometheus_client import CollectorRegistry
+
+from tests.service.redis_server import RedisServer
+from tests.service.types import Encode, MakeSettings, View
+from vicinal.models.bundle import ModelBundle
+from vicinal.models.embedder import Embedder
+from vicinal.models.errors import NotAnImageError
+from vicinal.models.similarity import normalize
+from vicinal.service.redis_link import RedisLink
+from vicinal.service.search.query_embedder import CachingEmbedder, QueryCache, lookup_counter
+
+DIM = 24
+
+
+@pytest.fixture
+def vectors() -> np.ndarray:
+    return normalize(np.random.default_rng(0).normal(size=(6, DIM)))
+
+
+@pytest.fixture
+def link(redis_server: RedisServer) -> RedisLink:
+    return RedisLink(redis_server.url, timeout_seconds=0.2, retry_seconds=0.05)
+
+
+@pytest.fixture
+def caching(tmp_path: Path, make_settings: MakeSettings, tiny_bundle: ModelBundle) -> CachingEmbedder:
+    return CachingEmbedder(tiny_bundle, make_settings(tmp_path))
+
+
+@pytest.fixture
+def pictures(view: View, encode: Encode) -> list[bytes]:
+    return [encode(view(label, 7)) for label in range(4)]
+
+
+def test_an_embedding_comes_back_bit_for_bit(vectors: np.ndarray) -> None:
+    cache = QueryCache("bundle", DIM, n_entries=4)
+    cache.put({"a": vectors[0]})
+    np.testing.assert_array_equal(cache.get(["a", "b"])["a"], vectors[0])
+    assert list(cache.get(["b"])) == []
+
+
+def test_the_one_used_longest_ago_is_dropped(vectors: np.ndarray) -> None:
+    cache = QueryCache("bundle", DIM, n_entries=2)
+    cache.put({"a": vectors[0], "b": vectors[1]})
+    cache.get(["a"])
+    cache.put({"c": vectors[2]})
+    assert set(cache.get(["a", "b", "c"])) == {"a", "c"}
+
+
+def test_no_entries_turn_the_cache_off(vectors: np.ndarray, link: RedisLink) -> None:
+    cache = QueryCache("bundle", DIM, n_entries=0, link=link)
+    cache.put({"a": vectors[0]})
+    assert (cache.get(["a"]), link.ask(lambda redis: redis.dbsize())) == ({}, 0)
+
+
+def test_what_was_kept_cannot_be_changed_from_outside(vectors: np.ndarray) -> None:
+    cache = QueryCache("bundle", DIM, n_entries=2)
+    given = vectors[0].copy()
+    cache.put({"a": given})
+    given[:] = 0.0
+    found = cache.get(["a"])["a"]
+    with pytest.raises(ValueError, match="read-only"):
+        found[0] = 1.0
+    np.testing.assert_array_equal(found, vectors[0])
+
+
+def test_replicas_share_embeddings_of_one_bundle_only(vectors: np.ndarray, link: RedisLink) -> None:
+    QueryCache("bundle", DIM, n_entries=4, link=link).put({"a": vectors[0]})
+    same, other = (QueryCache(name, DIM, n_entries=4, link=link) for name in ("bundle", "another"))
+    np.testing.assert_array_equal(same.get(["a"])["a"], vectors[0])
+    assert other.get(["a"]) == {}
+
+
+def test_redis_forgets_after_the_time_that_was_set(vectors: np.ndarray, link: RedisLink) -> None:
+    QueryCache("bundle", DIM, n_entries=4, seconds=60, link=link).put({"a": vectors[0]})
+    (key,) = link.ask(lambda redis: redis.keys("*"))
+    assert 0 < link.ask(lambda redis: redis.ttl(key)) <= 60
+
+
+@pytest.mark.parametrize(
+    "stored",
+    [b"", b"short", b"\0" * 4 * DIM, np.full(DIM, np.nan, "<f4").tobytes(), b"\x7f" * 4 * DIM],
+    ids=["empty", "short", "zero", "nan", "huge"],
+)
+def test_what_is_no_embedding_in_redis_is_not_taken_for_one(link: RedisLink, stored: bytes) -> None:
+    link.ask(lambda redis: redis.set("vicinal:embedding:bundle:a", stored))
+    assert QueryCache("bundle", DIM, n_entries=4, link=link).get(["a"]) == {}
+
+
+@pytest.mark.parametrize("way", ["stop", "freeze"])
+def test_without_redis_the_process_remembers_alone(
+    vectors: np.ndarray, link: RedisLink, redis_server: RedisServer, way: str
+) -> None:
+    cache = QueryCache("bundle", DIM, n_entries=4, link=link)
+    getattr(redis_server, way)()
+    cache.put({"a": vectors[0]})
+    assert set(cache.get(["a", "b"])) == {"a"}
+
+
+def test_lookups_are_counted_by_source(vectors: np.ndarray, link: RedisLink) -> None:
+    lookups, registry = lookup_counter(), CollectorRegistry()
+    registry.register(lookups)
+    QueryCache("bundle", DIM, n_entries=4, link=link).put({"a": vectors[0]})
+    cache = QueryCache("bundle", DIM, n_entries=4, link=link, lookups=lookups)
+    for keys in (["a"], ["a", "b"]):
+        cache.get(keys)
+    counted = {
+        source: registry.get_sample_value("vicinal_query_cache_total", {"source": source})
+        for source in ("process", "redis", "none")
+    }
+    assert counted == {"process": 1.0, "redis": 1.0, "none": 1.0}
+
+
+def test_a_known_picture_is_not_embedded_again(
+    caching: CachingEmbedder, pictures: list[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = caching.embed_queries(pictures, {})
+    monkeypatch.setattr(caching, "decode", None)
+    np.testing.assert_array_equal(caching.embed_queries(pictures[::-1], {}), first[::-1])
+
+
+def test_known_and_unknown_pictures_are_answered_in_order(
+    caching: CachingEmbedder, embedder: Embedder, pictures: list[bytes]
+) -> None:
+    caching.embed_queries(pictures[1:3], {})
+    mixed = caching.embed_queries([*pictures, pictures[0]], {})
+    np.testing.assert_allclose(mixed, embedder.embed([*pictures, pictures[0]]), rtol=0, atol=1e-6)
+
+
+def test_a_file_and_its_bytes_are_one_picture(
+    caching: CachingEmbedder, pictures: list[bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "query.png"
+    path.write_bytes(pictures[0])
+    first = caching.embed_queries([path], {})
+    monkeypatch.setattr(caching, "decode", None)
+    np.testing.assert_array_equal(caching.embed_queries([pictures[0]], {}), first)
+
+
+def test_pictures_in_memory_are_embedded_without_the_cache(
+    caching: CachingEmbedder, embedder: Embedder, view: View
+) -> None:
+    images = [view(0, 7), view(1, 7)]
+    np.testing.assert_array_equal(caching.embed_queries(images, {}), embedder.embed_queries(images, {}))
+
+
+def test_a_damaged_picture_is_refused_every_time(caching: CachingEmbedder) -> None:
+    for _ in range(2):
+        with pytest.raises(NotAnImageError):
+            caching.embed_queries([b"no picture at all"], {})
+
+
+def test_no_pictures_give_no_embeddings(caching: CachingEmbedder, tiny_bundle: ModelBundle) -> None:
+    assert caching.embed_queries([], {}).shape == (0, tiny_bundle.dim)

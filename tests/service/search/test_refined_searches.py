@@ -1,0 +1,297 @@
+"""Refinement as users meet it: settings, answers, calibrations, errors, galleries that were never refined."""
+
+from __future__ import annotations
+
+import gc
+import json
+import shutil
+import weakref
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from fastapi.testclient import TestClient
+from PIL import Image
+
+from tests.conftest import add_refiner
+from tests.service.types import Encode, Fail, MakeSettings, Run, View
+from vicinal.calibration import Target
+from vicinal.indexer.gallery import Gallery
+from vicinal.indexer.jobs.index_job import index_items
+from vicinal.indexer.sources import read_source
+from vicinal.indexer.views.refined_snapshot import refinements
+from vicinal.indexer.views.refined_view import BuiltItems
+from vicinal.models.bundle import ModelBundle
+from vicinal.models.embedder import Embedder
+from vicinal.models.similarity import exact_similarities
+from vicinal.refine.errors import RefinerNotFoundError
+from vicinal.service.galleries.bundles import ServedBundles
+from vicinal.service.galleries.open_galleries import OpenGalleries
+from vicinal.service.galleries.versions import check_version
+from vicinal.service.http.app import create_app
+from vicinal.service.measuring.calibrator import Calibrator
+from vicinal.service.measuring.queries import LabelledQueries
+from vicinal.service.measuring.records.store import CalibrationStore
+from vicinal.service.search.matcher import Matcher
+from vicinal.service.search.opened_refiner import refinement_plan
+from vicinal.service.settings import Settings
+
+GALLERY, ITEM = "shoes", "plain/view 0.png"
+
+
+@pytest.fixture(scope="module")
+def refined_base(
+    tmp_path_factory: pytest.TempPathFactory, catalog: Path, refiner_bundle: ModelBundle
+) -> Path:
+    """Data folder with the gallery `shoes`, refined as the bundle's validation decided."""
+    root = tmp_path_factory.mktemp("refined")
+    settings = Settings(data_dir=root, bundle=refiner_bundle.path)
+    index_items(open_of(settings, new=True), read_source(catalog), embedder_of(settings), workers=1)
+    return root
+
+
+@pytest.fixture
+def refined_dir(tmp_path: Path, refined_base: Path) -> Path:
+    shutil.copytree(refined_base, tmp_path / "data")
+    return tmp_path / "data"
+
+
+@pytest.fixture
+def settings(refined_dir: Path, refiner_bundle: ModelBundle) -> Settings:
+    return Settings(data_dir=refined_dir, bundle=refiner_bundle.path, device="cpu", threads=1)
+
+
+def embedder_of(settings: Settings) -> Embedder:
+    return Embedder(ModelBundle.open(settings.bundle), device="cpu", threads=1)
+
+
+def open_of(settings: Settings, *, new: bool = False) -> Gallery:
+    bundle = ModelBundle.open(settings.bundle)
+    plan = refinement_plan(settings.pipeline_for(bundle), bundle)
+    path = settings.galleries_path / GALLERY
+    return Gallery(path, refinement=plan) if new else Gallery.open(path, refinement=plan)
+
+
+def matcher_of(settings: Settings) -> Matcher:
+    embedder = embedder_of(settings)
+    return Matcher(open_of(settings), embedder, settings.pipeline_for(embedder.bundle))
+
+
+@pytest.fixture
+def matcher(settings: Settings) -> Matcher:
+    return matcher_of(settings)
+
+
+def calibrate(matcher: Matcher) -> str:
+    pipeline = matcher.pipeline
+    calibrator = Calibrator(matcher.snapshot, pipeline, refinement=matcher.refinement(pipeline))
+    target = Target(rate="fpir", value=0.05)
+    record = calibrator.measure(LabelledQueries.leave_one_out(matcher.snapshot), target).record
+    CalibrationStore(matcher.gallery.calibrations_path).add(record)
+    return record.id
+
+
+def test_auto_is_what_the_bundles_validation_decided(matcher: Matcher) -> None:
+    answer = matcher.search(item_ids=[ITEM])[0]
+    assert answer.pipeline.startswith("refine=both steps=3 ")
+    assert answer.pipeline.endswith(" rerank=off")
+
+
+def test_an_answer_has_the_refined_and_the_initial_cosine(matcher: Matcher, view: View) -> None:
+    query = matcher.embedder.embed([view(3, 9)])
+    best = matcher.search(embeddings=query)[0].candidates[0]
+    item = matcher.view.vectors(matcher.view.positions([best.id]))
+    assert best.initial_similarity == pytest.approx(float(exact_similarities(query, item[:, None])[0, 0]))
+    assert best.similarity != best.initial_similarity
+    assert best.score == pytest.approx(np.exp(2.0 * best.similarity - 2.0))
+
+
+def test_a_version_that_is_no_longer_searched_is_let_go_at_once(settings: Settings, catalog: Path) -> None:
+    """Its files are open as long, and the collector of cycles comes seldom to a server."""
+    galleries = OpenGalleries(ServedBundles(settings))
+    galleries.matcher(GALLERY).search(item_ids=[ITEM])
+    galleries.wait()
+    before = weakref.ref(galleries.matcher(GALLERY).view.snapshot)
+    held = galleries.matcher(GALLERY)
+    gc.disable()
+    try:
+        # The same pictures once more, under other ids: a new version.
+        index_items(open_of(settings), read_source(catalog / "plain"), embedder_of(settings), workers=1)
+        galleries.matcher(GALLERY).search(item_ids=[ITEM])
+        galleries.wait()
+        # Negative control: whoever searches keeps it.
+        assert before() is held.view.snapshot
+        del held
+        assert before() is None
+    finally:
+        gc.enable()
+
+
+def test_an_answer_says_how_long_refining_took(matcher: Matcher) -> None:
+    refined, plain = (matcher.search(item_ids=[ITEM], refine=one)[0] for one in ("both", "off"))
+    assert refined.milliseconds["refine"] > 0.0
+    assert "refine" not in plain.milliseconds
+
+
+@pytest.mark.parametrize("sides", ["off", "gallery", "query", "both"])
+def test_each_choice_of_sides_is_a_pipeline_of_its_own(matcher: Matcher, sides: str) -> None:
+    record = calibrate(matcher)
+    threshold = matcher.search(item_ids=[ITEM], refine=sides)[0].threshold
+    assert threshold.calibration == (record if sides == "both" else None)
+
+
+def test_the_calibration_of_another_refiner_is_stale_and_not_used(
+    matcher: Matcher, settings: Settings, with_refiner: Callable[..., ModelBundle], view: View
+) -> None:
+    record = calibrate(matcher)
+    other = settings.model_copy(update={"bundle": with_refiner(seed=1).path})
+    gallery = open_of(other)
+    gallery.refinement.apply(gallery.snapshot())
+    threshold = matcher_of(other).search(images=[view(3, 9)])[0].threshold
+    assert (threshold.value, threshold.state, threshold.calibration) == (None, "stale", record)
+    assert "was made with refiner" in str(threshold.reason)
+
+
+def test_a_gallery_that_was_never_refined_says_what_to_run(
+    data_dir: Path, refiner_bundle: ModelBundle, run: Run, fail: Fail
+) -> None:
+    """It can be refined afterwards, without indexing it again."""
+    options = ["--data-dir", data_dir, "--bundle", refiner_bundle.path]
+    picture = data_dir / "query.png"
+    Image.linear_gradient("L").save(picture)
+    line = fail("search", picture, "--gallery", GALLERY, *options)
+    assert "holds no items refined by" in line
+    assert f"run `vicinal gallery refine {GALLERY}`" in line
+    run("gallery", "refine", GALLERY, *options)
+    answer = json.loads(run("search", picture, "--gallery", GALLERY, "--json", *options).output)
+    assert "refine=both" in answer["pipeline"]
+
+
+def test_a_server_says_why_a_gallery_is_not_ready_and_sees_that_it_was_refined(
+    data_dir: Path, refiner_bundle: ModelBundle
+) -> None:
+    settings = Settings(data_dir=data_dir, bundle=refiner_bundle.path, device="cpu", threads=1)
+    client = TestClient(create_app(settings))
+    ready = client.get("/readyz")
+    assert (ready.status_code, ready.json()["refiner"]) == (503, refiner_bundle.manifest.refiner.fingerprint)
+    assert f"run `vicinal gallery refine {GALLERY}`" in ready.json()["reasons"][0]
+    refused = client.post(f"/v1/galleries/{GALLERY}/search", json={"item_id": ITEM})
+    assert (refused.status_code, refused.json()["type"]) == (409, "urn:vicinal:problem:gallery-not-refined")
+    gallery = open_of(settings)
+    gallery.refinement.apply(gallery.snapshot())
+    assert client.get("/readyz").status_code == 200
+    assert client.post(f"/v1/galleries/{GALLERY}/search", json={"item_id": ITEM}).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("options", "status", "kind"),
+    [
+        ({"refine": "query", "steps": 1}, 200, None),
+        ({"refine": "both", "steps": 1}, 409, "gallery-not-refined"),
+        ({"refine": "both", "steps": 4}, 422, "invalid-refinement"),
+        ({"refine": "off", "steps": 1}, 422, "invalid-request"),
+        ({"refine": "sideways"}, 422, "invalid-request"),
+    ],
+)
+def test_http_takes_sides_and_steps(
+    settings: Settings, options: dict[str, Any], status: int, kind: str | None
+) -> None:
+    client = TestClient(create_app(settings))
+    answer = client.post(f"/v1/galleries/{GALLERY}/search", json={"item_id": ITEM, **options})
+    assert answer.status_code == status
+    assert kind is None or answer.json()["type"] == f"urn:vicinal:problem:{kind}"
+
+
+def test_a_batch_is_answered_as_each_query_alone(settings: Settings) -> None:
+    client = TestClient(create_app(settings))
+    items = [{"item_id": f"plain/view {i}.png"} for i in range(3)]
+    batch = client.post(f"/v1/galleries/{GALLERY}/search/batch", json={"queries": items}).json()["answers"]
+    for query, answer in zip(items, batch, strict=True):
+        alone = client.post(f"/v1/galleries/{GALLERY}/search", json=query).json()
+        assert answer["candidates"] == alone["candidates"]
+
+
+def test_a_bundle_without_a_refiner_cannot_refine(client: TestClient) -> None:
+    answer = client.post(f"/v1/galleries/{GALLERY}/search", json={"item_id": ITEM, "refine": "query"})
+    assert (answer.status_code, answer.json()["type"]) == (422, "urn:vicinal:problem:refiner-not-found")
+    assert "vicinal train-refiner" in answer.json()["detail"]
+
+
+def test_a_service_that_is_set_to_refine_does_not_start_without_a_refiner(
+    make_settings: MakeSettings, data_dir: Path
+) -> None:
+    with pytest.raises(RefinerNotFoundError, match="has no refiner"):
+        create_app(make_settings(data_dir, refine="gallery"))
+
+
+def test_settings_win_over_the_bundles_validation(settings: Settings) -> None:
+    bundle = ModelBundle.open(settings.bundle)
+    chosen = settings.model_copy(update={"refine": "query", "refine_steps": 2}).pipeline_for(bundle)
+    assert (chosen.refine.sides, chosen.refine.steps, chosen.rerank.method) == ("query", 2, "contextual")
+
+
+def test_reranking_is_what_the_validation_decided_unless_it_is_set(
+    settings: Settings, with_refiner: Callable[..., ModelBundle]
+) -> None:
+    on_top = with_refiner(rerank="contextual")
+    explicit = Settings.model_validate({"pipeline": {"rerank": {"method": "k_reciprocal"}}})
+    assert settings.pipeline_for(on_top).rerank.method == "contextual"
+    assert explicit.pipeline_for(on_top).rerank.method == "k_reciprocal"
+
+
+def test_a_bundle_whose_validation_decided_against_it_refines_nothing(
+    settings: Settings, with_refiner: Callable[..., ModelBundle], catalog: Path, tmp_path: Path
+) -> None:
+    changes = {"bundle": with_refiner(sides="off").path, "data_dir": tmp_path / "idle"}
+    idle = settings.model_copy(update=changes)
+    made = index_items(open_of(idle, new=True), read_source(catalog), embedder_of(idle), workers=1)
+    assert refinements(open_of(idle).snapshot_path(made.version)) == []
+    assert matcher_of(idle).search(item_ids=[ITEM])[0].pipeline == "rerank=off"
+
+
+def test_damaged_refined_files_are_made_again(settings: Settings) -> None:
+    gallery = open_of(settings)
+    before = matcher_of(settings).search(item_ids=[ITEM])[0].candidates
+    (folder,) = gallery.snapshot_path(gallery.active_version).glob("refined-*")
+    content = bytearray((folder / "refined.npy").read_bytes())
+    content[-1] ^= 0x10
+    (folder / "refined.npy").write_bytes(content)
+    assert "refined.npy' is missing or damaged" in str(check_version(gallery, gallery.active_version))
+    assert check_version(gallery, gallery.active_version) is None
+    assert matcher_of(settings).search(item_ids=[ITEM])[0].candidates == before
+
+
+def test_refined_files_outlive_the_repair_of_the_others(settings: Settings) -> None:
+    """They follow from the same rows, and whoever repairs may have no refiner."""
+    gallery = Gallery.open(open_of(settings).path)
+    path = gallery.snapshot_path(gallery.active_version)
+    (path / "neighbor_ids.npy").unlink()
+    gallery.snapshot()
+    assert len(refinements(path)) == 1
+    assert matcher_of(settings).search(item_ids=[ITEM])[0].candidates
+
+
+def test_an_uploaded_item_is_refined_before_it_is_answered_for(
+    settings: Settings, view: View, encode: Encode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So that no search waits for it."""
+    client = TestClient(create_app(settings))
+    upload = {"files": {"image": ("new.png", encode(view(3, 9)), "image/png")}, "data": {"id": "new.png"}}
+    assert client.post(f"/v1/galleries/{GALLERY}/items", **upload).status_code in (200, 201)
+    monkeypatch.setattr(BuiltItems, "refined", lambda *_: pytest.fail("a search refines an item"))
+    query = {"files": {"image": encode(view(3, 8))}}
+    found = client.post(f"/v1/galleries/{GALLERY}/search", **query).json()["candidates"]
+    assert "new.png" in [one["id"] for one in found]
+
+
+def test_a_refiner_bundle_is_named_in_the_metrics(settings: Settings, refiner_bundle: ModelBundle) -> None:
+    exposition = TestClient(create_app(settings)).get("/metrics").text
+    assert f'refiner="{refiner_bundle.manifest.refiner.fingerprint}"' in exposition
+
+
+def test_the_refiner_is_no_part_of_what_embeds(tiny_bundle: ModelBundle, tmp_path: Path) -> None:
+    """A refiner that is trained later leaves galleries valid."""
+    copied = ModelBundle.open(shutil.copytree(tiny_bundle.path, tmp_path / "copied"))
+    assert add_refiner(copied).fingerprint == tiny_bundle.fingerprint

@@ -1,0 +1,362 @@
+"""Scorer: every score equals the dense formula on the gallery and the query, on all ways through it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.service.types import WriteGallery
+from vicinal.indexer.graph.neighbor_graph import build_neighbor_graph
+from vicinal.indexer.views.selection import Selection
+from vicinal.indexer.views.snapshot import ITEM_COLUMNS, Snapshot
+from vicinal.indexer.views.view import GalleryView, Segment, SegmentBuilder
+from vicinal.models.similarity import FloatArray, exact_similarities, normalize
+from vicinal.refine.k_reciprocal import ItemLists, ReciprocalGraph, k_reciprocal_scores
+from vicinal.refine.reranking import dense_contextual_scores
+from vicinal.service.search.pipeline import Pipeline, Rerank
+from vicinal.service.search.scorer import ScoredCandidates, Scorer, similarity_score
+
+OFF = Pipeline(rerank=Rerank(method="off"))
+K5 = Pipeline(rerank=Rerank(k=5, beta=0.4))
+RECIPROCAL = Pipeline(rerank=Rerank(method="k_reciprocal", k1=8, k2=3))
+STORED = Rerank(method="k_reciprocal")
+SLACK = Pipeline(rerank=Rerank(k=6, beta=0.3, eps=0.1))
+
+
+def random_unit(n: int, dim: int = 8, seed: int = 0) -> FloatArray:
+    return normalize(np.random.default_rng(seed).normal(size=(n, dim)))
+
+
+def clustered(n: int, n_centers: int, seed: int = 0, spread: float = 0.3) -> FloatArray:
+    rng = np.random.default_rng(seed)
+    centers = rng.normal(size=(n_centers, 8))
+    return normalize(centers[rng.integers(0, n_centers, n)] + spread * rng.normal(size=(n, 8)))
+
+
+def crowd(n_duplicates: int, seed: int = 0) -> tuple[FloatArray, FloatArray]:
+    """A gallery of 3 items, many copies of one further away and random ones, and queries near the 3."""
+    rng = np.random.default_rng(seed)
+    center = rng.normal(size=8)
+    few = normalize(center + 0.02 * rng.normal(size=(3, 8)))
+    copies = np.repeat(normalize(center[None] + 0.2 * rng.normal(size=(1, 8))), n_duplicates, axis=0)
+    gallery = np.concatenate([few, copies, random_unit(60, seed=seed + 1)])
+    queries = np.concatenate([few[:1], copies[:1], near(few[:2])])
+    return gallery[rng.permutation(len(gallery))], queries
+
+
+def near(vector: FloatArray, seed: int = 9) -> FloatArray:
+    return normalize(vector + 0.05 * np.random.default_rng(seed).normal(size=vector.shape))
+
+
+def dense_scores(query: FloatArray, gallery: FloatArray, pipeline: Pipeline) -> npt.NDArray[np.float64]:
+    """Scores of all items of a gallery: the plain formula on S = G + {query}."""
+    members = np.concatenate([gallery, query[None]])
+    matrix = exact_similarities(members, np.broadcast_to(members, (len(members), *members.shape)))
+    np.fill_diagonal(matrix, 1.0)
+    rerank = pipeline.rerank
+    return dense_contextual_scores(matrix, rerank.k, rerank.beta, rerank.eps)[-1, :-1]
+
+
+def by_position(scored: ScoredCandidates, row: int = 0) -> dict[int, float]:
+    found = scored.positions[row] >= 0
+    return dict(zip(scored.positions[row][found].tolist(), scored.scores[row][found].tolist(), strict=True))
+
+
+def assert_dense(
+    scored: ScoredCandidates, queries: FloatArray, gallery: FloatArray, pipeline: Pipeline
+) -> None:
+    for row, query in enumerate(queries):
+        expected = dense_scores(query, gallery, pipeline)
+        for position, score in by_position(scored, row).items():
+            assert score == pytest.approx(expected[position], abs=1e-6)
+
+
+@settings(max_examples=25, deadline=None)
+@given(n=st.integers(1, 90), seed=st.integers(0, 10**6), pipeline=st.sampled_from([Pipeline(), K5, SLACK]))
+def test_every_score_is_the_dense_score(
+    write_gallery: WriteGallery, n: int, seed: int, pipeline: Pipeline
+) -> None:
+    """Galleries smaller than k and of one item among them."""
+    gallery = clustered(n, 1 + seed % 9, seed)
+    queries = clustered(3, 5, seed + 1)
+    scored = Scorer(write_gallery(gallery), pipeline).score(queries, n)
+    assert (scored.positions >= 0).all()
+    assert_dense(scored, queries, gallery, pipeline)
+
+
+def test_the_best_of_a_larger_gallery_have_the_dense_score(write_gallery: WriteGallery) -> None:
+    """More items than candidates: what is not fetched must not matter."""
+    gallery, queries = clustered(400, 30), clustered(4, 30, seed=5)
+    scored = Scorer(write_gallery(gallery), Pipeline()).score(queries, 20)
+    best = np.stack([np.sort(dense_scores(query, gallery, Pipeline()))[::-1][:20] for query in queries])
+    np.testing.assert_allclose(scored.scores, best, atol=1e-6)
+
+
+@pytest.mark.parametrize("pipeline", [Pipeline(), K5, SLACK], ids=lambda one: one.key)
+@pytest.mark.parametrize("n_duplicates", [130, 450])
+def test_more_exact_duplicates_than_candidates_score_as_the_dense_formula(
+    write_gallery: WriteGallery, pipeline: Pipeline, n_duplicates: int
+) -> None:
+    gallery, queries = crowd(n_duplicates)
+    scored = Scorer(write_gallery(gallery), pipeline).score(queries, 100)
+    assert_dense(scored, queries, gallery, pipeline)
+
+
+def test_without_the_crowded_path_duplicates_would_score_wrongly(
+    write_gallery: WriteGallery, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Negative control of the test above."""
+    monkeypatch.setattr(Scorer, "_crowded", lambda _self, found: np.zeros(len(found), dtype=bool))
+    gallery, queries = crowd(130)
+    scored = Scorer(write_gallery(gallery), K5).score(queries, 100)
+    with pytest.raises(AssertionError):
+        assert_dense(scored, queries, gallery, K5)
+
+
+def test_a_neighborhood_that_slack_widens_beyond_the_candidates_is_scored_whole(
+    write_gallery: WriteGallery,
+) -> None:
+    wide = Pipeline(rerank=Rerank(k=4, beta=0.5, eps=0.8))
+    gallery, queries = clustered(300, 2, spread=0.15), clustered(2, 2, seed=0, spread=0.1)
+    scored = Scorer(write_gallery(gallery), wide).score(queries, 30)
+    assert_dense(scored, queries, gallery, wide)
+
+
+@settings(max_examples=20, deadline=None)
+@given(n=st.integers(2, 80), seed=st.integers(0, 10**6), n_excluded=st.integers(1, 10))
+def test_excluded_items_count_as_not_in_the_gallery(
+    write_gallery: WriteGallery, n: int, seed: int, n_excluded: int
+) -> None:
+    rng = np.random.default_rng(seed)
+    gallery, query = clustered(n, 4, seed), clustered(1, 4, seed + 1)
+    excluded = rng.choice(n, min(n_excluded, n - 1), replace=False)
+    kept = np.setdiff1d(np.arange(n), excluded)
+    scored = by_position(Scorer(write_gallery(gallery), K5).score(query, n, excluded=[excluded]))
+    expected = dense_scores(query[0], gallery[kept], K5)
+    assert scored == pytest.approx(dict(zip(kept.tolist(), expected.tolist(), strict=True)), abs=1e-6)
+
+
+def test_an_item_as_its_own_query_scores_as_if_it_were_not_in_the_gallery(
+    write_gallery: WriteGallery,
+) -> None:
+    gallery = clustered(70, 8)
+    scorer = Scorer(write_gallery(gallery), Pipeline())
+    scored = scorer.score(gallery, 69, excluded=[np.array([i]) for i in range(70)])
+    for own in range(70):
+        expected = dense_scores(gallery[own], np.delete(gallery, own, axis=0), Pipeline())
+        found = by_position(scored, own)
+        assert [found[i] for i in range(70) if i != own] == pytest.approx(expected.tolist(), abs=1e-6)
+
+
+def test_excluding_every_item_leaves_no_candidate(write_gallery: WriteGallery) -> None:
+    gallery = random_unit(3)
+    scored = Scorer(write_gallery(gallery), Pipeline()).score(gallery[:1], 5, excluded=[np.arange(3)])
+    assert by_position(scored) == {}
+
+
+@settings(max_examples=10, deadline=None)
+@given(seed=st.integers(0, 10**6), pipeline=st.sampled_from([Pipeline(), SLACK, OFF, RECIPROCAL]))
+def test_a_query_scores_the_same_alone_and_in_a_batch(
+    write_gallery: WriteGallery, seed: int, pipeline: Pipeline
+) -> None:
+    """To the last bit, also past the smallest chunks and beside crowded queries."""
+    crowded, among_them = crowd(120, seed)
+    gallery = np.concatenate([crowded, clustered(60, 4, seed)])
+    queries = np.concatenate([among_them, clustered(36, 4, seed + 1)])
+    scorer = Scorer(write_gallery(gallery), pipeline)
+    batch = scorer.score(queries, 50)
+    for row in range(0, 40, 3):
+        alone = scorer.score(queries[row : row + 1], 50)
+        assert alone.positions.tobytes() == batch.positions[row : row + 1].tobytes()
+        assert alone.scores.tobytes() == batch.scores[row : row + 1].tobytes()
+
+
+@pytest.mark.parametrize("pipeline", [Pipeline(), SLACK, OFF, RECIPROCAL])
+def test_scores_do_not_depend_on_how_many_are_scored_together(
+    write_gallery: WriteGallery, pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queries, widths = clustered(150, 4, 1), []
+    scored = {}
+    for values in (0, 2**23):
+        monkeypatch.setattr("vicinal.service.search.scorer._MOST_VALUES", values)
+        monkeypatch.setattr("vicinal.service.search.scorer._CHUNKS_A_THREAD", 1)
+        scorer = Scorer(write_gallery(clustered(180, 4)), pipeline)
+        nearest = scorer.space.nearest
+        monkeypatch.setattr(
+            scorer.space, "nearest", lambda few, *rest, n=nearest: widths.append(len(few)) or n(few, *rest)
+        )
+        scored[values] = scorer.score(queries, 50)
+    assert (min(widths), max(widths)) == (15, 75)
+    few, many = scored.values()
+    assert (few.positions == many.positions).all()
+    assert few.scores.tobytes() == many.scores.tobytes()
+
+
+def test_the_check_for_equal_bits_notices_one_wrong_bit(write_gallery: WriteGallery) -> None:
+    """Negative control of the test above."""
+    scored = Scorer(write_gallery(random_unit(20)), Pipeline()).score(random_unit(1, seed=3), 20)
+    assert np.nextafter(scored.scores, 1.0).tobytes() != scored.scores.tobytes()
+
+
+@settings(max_examples=10, deadline=None)
+@given(seed=st.integers(0, 10**6))
+def test_the_order_of_the_gallery_does_not_change_a_score(write_gallery: WriteGallery, seed: int) -> None:
+    gallery, query = clustered(60, 5, seed), clustered(1, 5, seed + 1)
+    order = np.random.default_rng(seed).permutation(60)
+    straight = by_position(Scorer(write_gallery(gallery), K5).score(query, 60))
+    permuted = by_position(Scorer(write_gallery(gallery[order]), K5).score(query, 60))
+    assert {int(order[i]): score for i, score in permuted.items()} == straight
+
+
+def test_without_reranking_the_score_is_the_exponential_of_the_similarity(
+    write_gallery: WriteGallery,
+) -> None:
+    scored = Scorer(write_gallery(random_unit(40)), OFF).score(random_unit(2, seed=1), 40)
+    np.testing.assert_array_equal(scored.scores, np.exp(2.0 * scored.similarities.astype(np.float64) - 2.0))
+    assert not scored.contextual.any()
+
+
+def test_candidates_come_best_first_and_ties_by_position(write_gallery: WriteGallery) -> None:
+    gallery = np.repeat(random_unit(5), 3, axis=0)
+    scored = Scorer(write_gallery(gallery), K5).score(random_unit(1, seed=2), 15)
+    keys = list(zip(-scored.scores[0], -scored.similarities[0], scored.positions[0], strict=True))
+    assert keys == sorted(keys)
+
+
+def test_a_gallery_smaller_than_asked_gives_what_it_has(write_gallery: WriteGallery) -> None:
+    scored = Scorer(write_gallery(random_unit(4)), Pipeline()).score(random_unit(2, seed=1), 50)
+    assert [len(by_position(scored, row)) for row in range(2)] == [4, 4]
+
+
+def test_fewer_candidates_are_the_first_of_more(write_gallery: WriteGallery) -> None:
+    scorer = Scorer(write_gallery(clustered(300, 20)), Pipeline())
+    queries = clustered(3, 20, seed=2)
+    few, many = scorer.score(queries, 5), scorer.score(queries, 100)
+    np.testing.assert_array_equal(few.scores, many.scores[:, :5])
+
+
+def test_no_queries_give_no_candidates(write_gallery: WriteGallery) -> None:
+    scored = Scorer(write_gallery(random_unit(4)), Pipeline()).score(np.empty((0, 8), np.float32), 3)
+    assert scored.positions.shape[0] == 0
+
+
+def test_an_approximate_index_scores_its_candidates_exactly(write_gallery: WriteGallery) -> None:
+    """Where it finds the whole neighborhood, the scores are those of the flat index."""
+    gallery, queries = clustered(400, 8), clustered(3, 8, seed=6)
+    exact = Scorer(write_gallery(gallery), Pipeline()).score(queries, 10)
+    approximate = Scorer(write_gallery(gallery, index="SQ8"), Pipeline()).score(queries, 10)
+    np.testing.assert_array_equal(approximate.scores, exact.scores)
+
+
+def test_padding_scores_minus_infinity() -> None:
+    scores = similarity_score([1.0, -np.inf], beta=0.25)
+    np.testing.assert_array_equal(scores, [0.75, -np.inf])
+
+
+def k_reciprocal_of_all(
+    queries: FloatArray, gallery: FloatArray, pipeline: Pipeline
+) -> list[dict[int, float]]:
+    """Scores of all items by position for each query, with every item a candidate and nothing stored."""
+    graph, rerank = build_neighbor_graph(gallery), pipeline.rerank
+    lists = ItemLists(gallery, graph.ids, graph.similarities)
+    similarities = exact_similarities(queries, np.broadcast_to(gallery, (len(queries), *gallery.shape)))
+    order = np.argsort(-similarities, axis=1, kind="stable")
+    ranked = np.take_along_axis(similarities, order, axis=1)
+    whole = ReciprocalGraph(lists, len(gallery), rerank.k1)
+    scores, _ = k_reciprocal_scores(queries, order, ranked, whole, k2=rerank.k2, lam=rerank.lam)
+    return [dict(zip(*row, strict=True)) for row in zip(order.tolist(), scores.tolist(), strict=True)]
+
+
+def assert_among(found: dict[int, float], expected: dict[int, float]) -> None:
+    assert found == pytest.approx({position: expected[position] for position in found}, abs=1e-6)
+
+
+@pytest.mark.parametrize("rerank", [RECIPROCAL.rerank, STORED], ids=["computed", "stored"])
+@pytest.mark.parametrize("n", [1, 15, 400])
+def test_k_reciprocal_scores_are_those_with_every_item_a_candidate(
+    write_gallery: WriteGallery, rerank: Rerank, n: int
+) -> None:
+    """Smaller than k1, and more items than candidates, with stored encodings and with others."""
+    gallery, queries, pipeline = clustered(n, 12), clustered(3, 12, seed=1), Pipeline(rerank=rerank)
+    scored = Scorer(write_gallery(gallery), pipeline).score(queries, 50)
+    for row, expected in enumerate(k_reciprocal_of_all(queries, gallery, pipeline)):
+        assert len(by_position(scored, row)) == min(n, 50)
+        assert_among(by_position(scored, row), expected)
+
+
+def test_k_reciprocal_scores_among_more_duplicates_than_candidates(write_gallery: WriteGallery) -> None:
+    gallery, queries = crowd(130)
+    scored = Scorer(write_gallery(gallery), RECIPROCAL).score(queries, 100)
+    for row, expected in enumerate(k_reciprocal_of_all(queries, gallery, RECIPROCAL)):
+        assert_among(by_position(scored, row), expected)
+
+
+@settings(max_examples=10, deadline=None)
+@given(n=st.integers(2, 80), seed=st.integers(0, 10**6), n_excluded=st.integers(1, 8))
+def test_excluded_items_count_as_not_in_the_gallery_of_k_reciprocal_scores(
+    write_gallery: WriteGallery, n: int, seed: int, n_excluded: int
+) -> None:
+    rng = np.random.default_rng(seed)
+    gallery, query = clustered(n, 4, seed), clustered(1, 4, seed + 1)
+    excluded = rng.choice(n, min(n_excluded, n - 1), replace=False)
+    kept = np.setdiff1d(np.arange(n), excluded)
+    scored = by_position(Scorer(write_gallery(gallery), RECIPROCAL).score(query, n, excluded=[excluded]))
+    smaller = k_reciprocal_of_all(query, gallery[kept], RECIPROCAL)[0]
+    assert scored == pytest.approx({int(kept[i]): score for i, score in smaller.items()}, abs=1e-6)
+
+
+def test_removed_items_count_as_not_in_the_gallery_of_k_reciprocal_scores(
+    write_gallery: WriteGallery,
+) -> None:
+    """Removed while it is searched; the stored encodings still know them."""
+    gallery, query, pipeline = (
+        clustered(80, 4),
+        clustered(1, 4, seed=1),
+        Pipeline(rerank=Rerank(method="k_reciprocal")),
+    )
+    view = replace(GalleryView.of(write_gallery(gallery)), dead=np.array([2, 40, 41]))
+    kept = np.setdiff1d(np.arange(80), view.dead)
+    scored = by_position(Scorer(view, pipeline).score(query, 80))
+    smaller = k_reciprocal_of_all(query, gallery[kept], pipeline)[0]
+    assert scored == pytest.approx({int(kept[i]): score for i, score in smaller.items()}, abs=1e-6)
+
+
+def with_added(snapshot: Snapshot, added: FloatArray, lists: ItemLists) -> GalleryView:
+    """A view in which some items were added, with lists of their own."""
+    builder = SegmentBuilder(added.shape[1])
+    positions = np.arange(len(snapshot), len(snapshot) + len(added))
+    names = pa.table({name: [f"{i}" for i in positions] for name in ITEM_COLUMNS})
+    builder.extend(Segment(positions, added, lists.ids[positions], lists.similarities[positions], names))
+    return replace(GalleryView.of(snapshot), segment=builder.segment())
+
+
+def test_added_items_take_part_in_k_reciprocal_scores_beside_the_stored_encodings(
+    write_gallery: WriteGallery,
+) -> None:
+    """One of them names a neighbor that was removed before; nothing that is stored knows any of it."""
+    everyone, query, pipeline = clustered(70, 4), clustered(1, 4, seed=1), Pipeline(rerank=STORED)
+    built, graph = build_neighbor_graph(everyone[:60]), build_neighbor_graph(everyone)
+    ids = np.concatenate([built.ids, graph.ids[60:]])
+    ids[65, 1] = -1
+    lists = ItemLists(everyone, ids, np.concatenate([built.similarities, graph.similarities[60:]]))
+    view = with_added(write_gallery(everyone[:60]), everyone[60:], lists)
+    scored = by_position(Scorer(view, pipeline).score(query, 70))
+    similarities = exact_similarities(query, everyone[None])
+    order = np.argsort(-similarities, axis=1, kind="stable")
+    ranked = np.take_along_axis(similarities, order, axis=1)
+    slow, _ = k_reciprocal_scores(query, order, ranked, ReciprocalGraph(lists, 70, has_gone=True))
+    assert scored == pytest.approx(dict(zip(order[0].tolist(), slow[0].tolist(), strict=True)), abs=1e-12)
+
+
+def test_a_selection_leaves_k_reciprocal_scores_as_they_are(write_gallery: WriteGallery) -> None:
+    scorer, query = Scorer(write_gallery(clustered(300, 9)), RECIPROCAL), clustered(1, 9, seed=1)
+    chosen = Selection(np.arange(0, 300, 3))
+    everyone = by_position(scorer.score(query, 300))
+    selected = by_position(scorer.score(query, 300, selection=chosen))
+    assert selected == {position: everyone[position] for position in range(0, 300, 3)}

@@ -1,0 +1,99 @@
+"""A bundle on a data set: from image files to figures."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from vicinal.models.embedder import Embedder
+from vicinal.models.errors import DatasetError
+from vicinal.training.datasets.layouts.folder import FolderConfig
+from vicinal.training.datasets.layouts.manifest import ManifestConfig
+from vicinal.training.datasets.layouts.revisited import RevisitedConfig
+from vicinal.training.evaluation import EvaluationSettings
+from vicinal.training.evaluation.config import RetrievalTest
+from vicinal.training.evaluation.measurement import measure_test
+
+Write = Callable[[Path, dict[str, tuple[int, int]]], None]
+QUICK = EvaluationSettings(n_repetitions=2)
+
+
+@pytest.fixture
+def manifest(tmp_path: Path, write_pictures: Write) -> RetrievalTest:
+    """Four labels in gallery and queries, one absent."""
+    rows = [(label, view, "gallery" if view < 3 else "query") for label in range(4) for view in range(5)]
+    rows += [(9, view, "absent") for view in range(3)]
+    write_pictures(tmp_path, {f"{label}-{view}.png": (label, view) for label, view, _ in rows})
+    lines = ["path,label,role", *(f"{label}-{view}.png,{label},{role}" for label, view, role in rows)]
+    (tmp_path / "manifest.csv").write_text("\n".join(lines), encoding="utf-8")
+    return RetrievalTest(name="pictures", dataset=ManifestConfig(kind="manifest", root=tmp_path))
+
+
+def test_pictures_that_look_alike_are_found(embedder: Embedder, manifest: RetrievalTest) -> None:
+    figures = measure_test(embedder, manifest, QUICK).figures
+    assert figures["hit_rate_1"] == 1.0
+    assert figures["auroc"] == 1.0
+    assert (figures["n_gallery"], figures["n_queries"], figures["n_absent"]) == (12, 8, 3)
+
+
+def test_the_ranks_of_the_test_are_preferred(embedder: Embedder, manifest: RetrievalTest) -> None:
+    test = manifest.model_copy(update={"ks": (1, 3)})
+    figures = measure_test(embedder, test, QUICK).figures
+    assert [name for name in figures if name.startswith("hit_rate")] == ["hit_rate_1", "hit_rate_3"]
+
+
+def test_progress_names_the_stages_in_order(embedder: Embedder, manifest: RetrievalTest) -> None:
+    seen: list[tuple[str, int, int]] = []
+    measure_test(embedder, manifest, QUICK, on_progress=lambda *step: seen.append(step))
+    assert seen[0] == ("embed", 23, 23)
+    assert seen[-1] == ("measure", 4, 4)
+
+
+def test_class_folders_are_searched_among_themselves(
+    tmp_path: Path, embedder: Embedder, write_pictures: Write
+) -> None:
+    write_pictures(
+        tmp_path, {f"{label}/{view}.png": (label, view) for label in range(3) for view in range(4)}
+    )
+    test = RetrievalTest(name="folders", dataset=FolderConfig(kind="folder", root=tmp_path))
+    figures = measure_test(embedder, test, QUICK).figures
+    assert (figures["map_at_r"], figures["nmi"]) == pytest.approx((1.0, 1.0))
+    assert (figures["n_gallery"], figures["n_classes"]) == (12, 3)
+
+
+@pytest.fixture
+def landmarks(tmp_path: Path, write_pictures: Write) -> RetrievalTest:
+    """Two queries; the first has an easy and a hard image, and a copy of itself as junk."""
+    gallery = {"a1": (1, 1), "a2": (1, 2), "b1": (2, 1), "b2": (2, 2), "copy": (1, 0), "other": (3, 0)}
+    queries = {"qa": (1, 0), "qb": (2, 0)}
+    write_pictures(tmp_path, {f"jpg/{name}.jpg": seed for name, seed in {**gallery, **queries}.items()})
+    box = [0.0, 0.0, 40.0, 40.0]
+    content = {
+        "imlist": list(gallery),
+        "qimlist": list(queries),
+        "gnd": [
+            {"bbx": box, "easy": [0], "hard": [1], "junk": [4]},
+            {"bbx": box, "easy": [2], "hard": [], "junk": [3]},
+        ],
+    }
+    (tmp_path / "gnd_roxford5k.pkl").write_bytes(pickle.dumps(content))
+    return RetrievalTest(name="landmarks", dataset=RevisitedConfig(kind="roxford5k", root=tmp_path))
+
+
+def test_landmarks_are_measured_by_difficulty(embedder: Embedder, landmarks: RetrievalTest) -> None:
+    """Were junk not passed over, the copy would stand before every relevant image of the first query."""
+    evaluation = measure_test(embedder, landmarks)
+    figures = evaluation.figures
+    assert figures["easy_mean_average_precision"] == 1.0
+    assert figures["hard_precision_1"] == 1.0
+    assert (figures["n_gallery"], figures["n_queries"]) == (6, 2)
+    assert evaluation.notes == ("hard: 1 of 2 queries have no relevant image",)
+
+
+def test_a_missing_image_is_named(embedder: Embedder, manifest: RetrievalTest) -> None:
+    (manifest.dataset.root / "2-1.png").unlink()
+    with pytest.raises(DatasetError, match=r"2-1\.png"):
+        measure_test(embedder, manifest)

@@ -1,0 +1,149 @@
+"""Compiled passes: the same gradients and checkpoints, and one line where there is no compiler."""
+
+from __future__ import annotations
+
+import copy
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("timm")
+pytest.importorskip("pytorch_metric_learning")
+
+from torch import nn  # noqa: E402
+from torch._inductor import config as inductor_config  # noqa: E402
+
+from tests.programs import absence  # noqa: E402
+from vicinal.models.errors import ConfigError, TrainingStoppedError  # noqa: E402
+from vicinal.training import trainer  # noqa: E402
+from vicinal.training.backbones.backbone import build_network  # noqa: E402
+from vicinal.training.config import TrainingConfig  # noqa: E402
+from vicinal.training.execution import compilation  # noqa: E402
+from vicinal.training.execution.compilation import compiled, require_compiler  # noqa: E402
+from vicinal.training.loss_config import LossConfig  # noqa: E402
+from vicinal.training.losses import build_loss  # noqa: E402
+from vicinal.training.multistage import multistage_backward  # noqa: E402
+from vicinal.training.observer import StepProgress, TrainingObserver  # noqa: E402
+from vicinal.training.trainer import Trainer  # noqa: E402
+
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("without_picture")]
+
+MakeConfig = Callable[..., TrainingConfig]
+CPU = torch.device("cpu")
+NEEDS_COMPILER = pytest.mark.skipif(shutil.which("g++") is None, reason=absence("g++"))
+
+
+@pytest.fixture
+def traced(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Compiles by running what was traced as it is, which needs no compiler; names of what was compiled."""
+    names: list[str] = []
+
+    def run(graph: torch.fx.GraphModule, _inputs: Any) -> Any:
+        names.append(type(graph).__name__)
+        return graph.forward
+
+    torch._dynamo.reset()
+    monkeypatch.setattr(compilation, "_BACKEND", run)
+    monkeypatch.setattr(compilation, "_OPTIONS", None)
+    monkeypatch.setattr(trainer, "require_compiler", lambda _: None)
+    return names
+
+
+class StopsAtTwo(TrainingObserver):
+    def __init__(self) -> None:
+        self.step = 0
+
+    def on_step(self, progress: StepProgress) -> None:
+        self.step = progress.step
+
+    def should_stop(self) -> bool:
+        return self.step == 2
+
+
+def _weights(folder: Path) -> dict[str, Any]:
+    weights: dict[str, Any] = torch.load(folder / "checkpoint.pt")["state"]["network"]
+    return weights
+
+
+def test_a_compiled_run_trains_the_same_weights_under_the_same_names(
+    make_training_config: MakeConfig, traced: list[str], tmp_path: Path
+) -> None:
+    config = make_training_config(optimizer={"steps": 3})
+    expected = Trainer(config).run().network.state_dict()
+    assert traced == []
+    result = Trainer(config.model_copy(update={"compile": True}), folder=tmp_path).run()
+    assert traced
+    actual = result.network.state_dict()
+    assert list(actual) == list(_weights(tmp_path)) == list(expected)
+    for name, value in expected.items():
+        torch.testing.assert_close(actual[name], value, rtol=1e-5, atol=1e-5)
+    build_network(config.backbone).load_state_dict(actual)
+
+
+def test_names_of_a_compiled_network_would_be_noticed(
+    make_training_config: MakeConfig, traced: list[str]
+) -> None:
+    """Negative control: what `torch.compile` gives back has other names, which no network loads."""
+    network = build_network(make_training_config().backbone)
+    names = list(compiled(network).state_dict())
+    assert names == [f"_orig_mod.{name}" for name in network.state_dict()]
+
+
+@pytest.mark.parametrize("begins_compiled", [True, False])
+def test_a_run_goes_on_compiled_or_not(
+    make_training_config: MakeConfig, traced: list[str], tmp_path: Path, begins_compiled: bool
+) -> None:
+    config = make_training_config(optimizer={"steps": 4})
+    expected = Trainer(config).run().network.state_dict()
+    first, second = (config.model_copy(update={"compile": one == begins_compiled}) for one in (True, False))
+    with pytest.raises(TrainingStoppedError):
+        Trainer(first, folder=tmp_path, observer=StopsAtTwo()).run()
+    actual = Trainer(second, folder=tmp_path).run(resume=True).network.state_dict()
+    assert traced
+    for name, value in expected.items():
+        torch.testing.assert_close(actual[name], value, rtol=1e-5, atol=1e-5)
+
+
+def _gradients(network: nn.Module, trained: nn.Module) -> torch.Tensor:
+    """Of a batch of twelve in chunks of four, with dropout from a seed."""
+    generator = torch.Generator().manual_seed(1)
+    images, labels = torch.randn(12, 3, 8, 8, generator=generator), torch.arange(3).repeat_interleave(4)
+    torch.manual_seed(7)
+    loss = build_loss(LossConfig(name="multi_similarity"))
+    multistage_backward(trained, images, labels, loss, chunk_size=4)
+    return torch.cat([parameter.grad.flatten() for parameter in network.parameters()])
+
+
+@NEEDS_COMPILER
+def test_compiled_passes_give_the_gradients_of_the_network_with_dropout_on() -> None:
+    """In both passes over a chunk the same items are dropped, as without compilation."""
+    torch.manual_seed(0)
+    network = nn.Sequential(nn.Flatten(), nn.Linear(192, 16), nn.Dropout(0.4), nn.ReLU(), nn.Linear(16, 8))
+    plain = copy.deepcopy(network)
+    torch._dynamo.reset()
+    expected, actual = _gradients(plain, plain), _gradients(network, compiled(network))
+    assert expected.abs().max() > 1e-3
+    torch.testing.assert_close(actual, expected, rtol=1e-4, atol=1e-6)
+
+
+@NEEDS_COMPILER
+def test_a_compiler_that_is_there_is_accepted() -> None:
+    require_compiler(CPU)
+
+
+def test_a_missing_compiler_is_told_before_any_image_is_read(
+    make_training_config: MakeConfig, tmp_path: Path
+) -> None:
+    torch._dynamo.reset()
+    config = make_training_config(compile=True, datasets=[{"kind": "folder", "root": tmp_path / "gone"}])
+    with (
+        # Not by monkeypatch, which would take the setting away in the end.
+        inductor_config.patch({"cpp.cxx": (str(tmp_path / "g++"),)}),
+        pytest.raises(ConfigError, match=r"needs a C\+\+ compiler \(g\+\+\): .*set compile to false") as told,
+    ):
+        Trainer(config, device="cpu").run()
+    assert "\n" not in str(told.value)

@@ -1,0 +1,161 @@
+"""Precision: which floats are chosen, and that float16 trains with a scaled loss."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from vicinal.models.errors import ConfigError  # noqa: E402
+from vicinal.training.config import TrainingConfig  # noqa: E402
+from vicinal.training.execution import precision  # noqa: E402
+from vicinal.training.execution.precision import MixedPrecision, choose_device  # noqa: E402
+from vicinal.training.optimization import OptimizerConfig  # noqa: E402
+from vicinal.training.trainer import Trainer  # noqa: E402
+
+CPU, GPU = torch.device("cpu"), torch.device("cuda")
+
+
+@pytest.mark.parametrize(
+    ("device", "in_hardware", "expected"),
+    [
+        (CPU, True, torch.bfloat16),
+        (CPU, False, torch.float32),
+        (GPU, True, torch.bfloat16),
+        (GPU, False, torch.float16),
+    ],
+)
+def test_auto_takes_what_runs_in_hardware(
+    monkeypatch: pytest.MonkeyPatch, device: torch.device, in_hardware: bool, expected: torch.dtype
+) -> None:
+    monkeypatch.setattr(precision, "supports_bfloat16", lambda _: in_hardware)
+    assert precision._choose_dtype("auto", device) == expected
+
+
+@pytest.mark.parametrize("wanted", ["float32", "bfloat16", "float16"])
+def test_named_precision_is_taken_and_only_float16_is_scaled(wanted: str) -> None:
+    mixed = MixedPrecision(wanted, CPU)
+    product = torch.ones(2, 2)
+    with mixed.autocast():
+        assert (product @ product).dtype == getattr(torch, wanted)
+    assert mixed.scaler.is_enabled() == (wanted == "float16")
+
+
+def _change_of_one_step(config: TrainingConfig) -> torch.Tensor:
+    """How one step of plain gradient descent moves all weights, against a step of next to nothing."""
+    optimizer = {"name": "sgd", "arguments": {"momentum": 0.0}, "steps": 1, "weight_decay": 0, "clip_norm": 0}
+    ends = []
+    for rate in (0.1, 1e-20):
+        one_step = OptimizerConfig.model_validate({**optimizer, "learning_rate": rate})
+        trainer = Trainer(config.model_copy(update={"optimizer": one_step}))
+        # From the usual 65,536 the first steps overflow until the scale has come down.
+        trainer.precision.scaler = torch.amp.GradScaler(
+            "cpu", init_scale=256.0, enabled=trainer.precision.scaler.is_enabled()
+        )
+        ends.append(list(trainer.run().network.parameters()))
+    return torch.cat([(moved - start).detach().flatten() for moved, start in zip(*ends, strict=True)])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("wanted", ["bfloat16", "float16"])
+@pytest.mark.parametrize("chunk_size", [None, 8])
+def test_shorter_floats_give_about_the_gradient_of_float32(
+    make_training_config: Callable[..., TrainingConfig], wanted: str, chunk_size: int | None
+) -> None:
+    """A scale that was not taken off again would make it 256 times as long."""
+    sampler = {"batch_size": 16, "per_class": 4, "chunk_size": chunk_size}
+    short, full = (
+        _change_of_one_step(make_training_config(precision=one, sampler=sampler, loss="proxy_anchor"))
+        for one in (wanted, "float32")
+    )
+    assert (short - full).norm() < 0.25 * full.norm()
+
+
+@pytest.mark.slow
+def test_a_float16_step_that_overflows_is_skipped_with_its_schedule(
+    make_training_config: Callable[..., TrainingConfig], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A scale that overflows at once: weights stay, and are finite."""
+    config = make_training_config(precision="float16", optimizer={"steps": 2})
+    trainer = Trainer(config)
+    trainer.precision.scaler = torch.amp.GradScaler("cpu", init_scale=2.0**120)
+    before = Trainer(make_training_config(optimizer={"steps": 1, "learning_rate": 1e-12})).run().network
+    after = trainer.run().network
+    torch.testing.assert_close(after.head.weight, before.head.weight, rtol=0, atol=1e-6)
+
+
+@pytest.fixture
+def halving() -> torch.nn.Module:
+    """Halves 16 pixels to 1 in four convolutions, and has one more."""
+    layers = [torch.nn.Conv2d(3, 4, 3, 2, 1), *(torch.nn.Conv2d(4, 4, 3, 2, 1) for _ in range(4))]
+    return torch.nn.Sequential(*layers)
+
+
+def test_auto_leaves_bfloat16_where_torch_computes_wrong_gradients(
+    halving: torch.nn.Module, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(precision, "supports_bfloat16", lambda _: True)
+    mixed = MixedPrecision("auto", CPU)
+    assert "'4', whose input is one pixel: training in float32" in mixed.fit(halving, halving, 16)
+    assert mixed.dtype == torch.float32
+
+
+@pytest.mark.parametrize(
+    "layer", [torch.nn.Conv2d(4, 4, 3, padding=1, groups=4), torch.nn.Linear(4, 4)], ids=["depthwise", "head"]
+)
+def test_auto_takes_float32_where_bfloat16_is_slower(
+    layer: torch.nn.Module, halving: torch.nn.Module, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(precision, "supports_bfloat16", lambda _: True)
+    mixed = MixedPrecision("auto", CPU)
+    assert mixed.fit(layer, halving, 32) == ""
+    assert mixed.dtype == torch.float32
+
+
+def test_bfloat16_by_name_is_refused_there(halving: torch.nn.Module) -> None:
+    with pytest.raises(ConfigError, match=r"raise preprocessing.input_size, or set precision to 'float32'"):
+        MixedPrecision("bfloat16", CPU).fit(halving, halving, 16)
+
+
+@pytest.mark.parametrize(("wanted", "side"), [("bfloat16", 32), ("float32", 16), ("float16", 16)])
+def test_precision_stays_elsewhere(halving: torch.nn.Module, wanted: str, side: int) -> None:
+    mixed = MixedPrecision(wanted, CPU)
+    assert mixed.fit(halving, halving, side) == ""
+    assert mixed.dtype == getattr(torch, wanted)
+
+
+def test_device_can_be_named() -> None:
+    assert choose_device("cpu").type == "cpu"
+    assert choose_device("auto").type in ("cpu", "cuda")
+
+
+def test_each_process_of_several_takes_the_gpu_of_its_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
+    assert [choose_device(name, 1) for name in ("auto", "cuda", "cpu")] == [
+        torch.device("cuda:1"),
+        torch.device("cuda:1"),
+        CPU,
+    ]
+    with pytest.raises(
+        ConfigError, match=r"'cuda:2' was asked for, but torch sees 2 GPUs: .*fewer processes"
+    ):
+        choose_device("auto", 2)
+    with pytest.raises(ConfigError, match="'cuda:0' is one GPU, but each process takes its own"):
+        choose_device("cuda:0", 1)
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("tpu", "unknown device 'tpu': use auto, cpu, cuda"),
+        ("", "unknown device"),
+        ("mps", "cannot be trained on"),
+        ("cuda:99", r"device 'cuda:99' was asked for, but torch sees \d+ GPUs"),
+    ],
+)
+def test_device_that_is_not_there_is_refused(name: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        choose_device(name)

@@ -1,0 +1,92 @@
+"""Sample: the images of any folder, labelled where its subfolders are labels, or drawn ones."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from vicinal.models.bundle import ModelBundle
+from vicinal.models.embedder import Embedder
+from vicinal.models.errors import DatasetError
+from vicinal.models.similarity import FloatArray
+from vicinal.training.export import sample as sample_module
+from vicinal.training.export.sample import drawn_sample, folder_sample
+
+
+def _write(root: Path, *names: str) -> Path:
+    for number, name in enumerate(names):
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        Image.new("RGB", (20, 16), (number * 20, 90, 200)).save(root / name)
+    return root
+
+
+@pytest.mark.parametrize(
+    ("names", "is_labelled"),
+    [
+        (["a/1.png", "a/2.png", "b/1.png"], True),
+        (["x/a/1.png", "x/a/2.png", "x/b/1.png"], True),
+        (["1.png", "2.png"], False),
+        (["a/1.png", "a/2.png", "3.png"], False),
+        (["a/1.png", "b/1.png"], False),
+        (["a/1.png", "a/2.png"], False),
+    ],
+    ids=["labels", "deep labels", "no folders", "one outside", "one a label", "one label"],
+)
+def test_subfolders_are_labels_where_searches_can_be_judged(
+    tmp_path: Path, names: list[str], is_labelled: bool
+) -> None:
+    found = folder_sample(_write(tmp_path, *names, "a/._1.png", ".Trash-1000/1.png", "b/@eaDir/1.png"))
+    assert (len(found.listing), found.is_labelled) == (len(names), is_labelled)
+
+
+def test_a_large_folder_is_thinned_evenly(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _write(tmp_path, *(f"{label}/{n}.png" for label in "abc" for n in range(4)))
+    monkeypatch.setattr(sample_module, "_MOST", 6)
+    labels = [file.label for file in folder_sample(tmp_path).listing.files]
+    assert labels == ["a", "a", "b", "b", "c", "c"]
+
+
+def test_drawn_images_are_a_hundred_without_labels(tiny_bundle: ModelBundle) -> None:
+    found = drawn_sample()
+    prepared = found.prepared(tiny_bundle.manifest.preprocessing, 3)
+    assert (len(found.listing), found.is_labelled, found.is_drawn) == (100, False, True)
+    assert [one.shape for one in prepared] == [(3, 32, 32)] * 3
+    assert not np.array_equal(prepared[0], prepared[1])
+
+
+def test_features_are_what_the_embedder_normalizes(tmp_path: Path, tiny_bundle: ModelBundle) -> None:
+    found = folder_sample(_write(tmp_path, "1.png", "2.png", "3.png"))
+    embedder = Embedder(tiny_bundle, device="cpu", threads=1, batch_size=2)
+    features = found.features(embedder)
+    assert np.allclose(embedder.finish(features), found.embed(embedder), atol=1e-6)
+    assert not np.allclose(features, found.embed(embedder))
+
+
+def test_an_image_that_cannot_be_used_is_named(tmp_path: Path, tiny_bundle: ModelBundle) -> None:
+    (_write(tmp_path, "a/1.png") / "a" / "broken.jpg").write_bytes(b"no image")
+    with pytest.raises(DatasetError, match=r"image 'a/broken.jpg' cannot be used"):
+        folder_sample(tmp_path).prepared(tiny_bundle.manifest.preprocessing)
+
+
+@pytest.mark.parametrize("name", ["gone", "."])
+def test_a_folder_without_images_is_one_line(tmp_path: Path, name: str) -> None:
+    with pytest.raises(DatasetError, match=f"'{tmp_path / name}'"):
+        folder_sample(tmp_path / name)
+
+
+def test_no_image_is_left_out_where_a_gpu_takes_fewer_from_some_batch_on(
+    tmp_path: Path, tiny_bundle: ModelBundle
+) -> None:
+    class Shrinking(Embedder):
+        def infer(self, tensors: Sequence[FloatArray], *, alone: bool = True) -> FloatArray:
+            self.batch_size = 1
+            return super().infer(tensors, alone=alone)
+
+    found = folder_sample(_write(tmp_path, *(f"{n}.png" for n in range(6))))
+    expected = found.features(Embedder(tiny_bundle, device="cpu", threads=1, batch_size=3))
+    shrinking = Shrinking(tiny_bundle, device="cpu", threads=1, batch_size=3)
+    assert np.allclose(found.features(shrinking), expected, atol=1e-6)

@@ -1,0 +1,280 @@
+"""Balanced contrastive loss: reference vectors, and batches that estimate the full loss without bias."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+torch = pytest.importorskip("torch")
+
+from vicinal.models.errors import ConfigError  # noqa: E402
+from vicinal.training.losses import BalancedContrastiveLoss, GroupBatch, RandomPairs  # noqa: E402
+
+Evaluate = Callable[..., tuple[float, NDArray[np.float64]]]
+Vectors = dict[str, NDArray[Any]]
+TOLERANCES = {"float64": {"rel": 1e-9, "abs": 1e-12}, "float32": {"rel": 1e-4, "abs": 2e-6}}
+# The last class is too small for any pair.
+SIZES = (2, 3, 4, 1)
+LABELS = np.repeat(np.arange(4), SIZES)
+EMBEDDINGS = np.random.default_rng(0).normal(size=(10, 3)) + np.eye(4, 3)[LABELS]
+
+
+def _slow_full_loss(
+    embeddings: NDArray[np.float64],
+    labels: NDArray[np.int64],
+    *,
+    margin: float,
+    balance: float,
+    flaw: str = "",
+) -> float:
+    """Mean over all ordered pairs of the data set, one at a time."""
+    sizes = np.bincount(labels)
+    total = 0.0
+    for i, j in itertools.permutations(range(len(labels)), 2):
+        distance = math.dist(embeddings[i], embeddings[j])
+        if labels[i] == labels[j]:
+            total += distance**2
+            continue
+        size_j = sizes[labels[i if flaw == "eta of one class" else j]]
+        eta = balance / (len(sizes) - 1) * (sizes[labels[i]] - 1) / size_j
+        total += (1.0 if flaw == "no eta" else eta) * max(0.0, margin - distance) ** 2
+    return total / (len(labels) * (len(labels) - 1))
+
+
+def _groups(m: int, n: int) -> Iterator[tuple[float, list[int]]]:
+    """Every (m, n)-group batch, and its probability."""
+    members = [np.flatnonzero(label == LABELS) for label in range(4)]
+    large = [images for images in members if len(images) >= m]
+    for classes in itertools.combinations(large, n):
+        choices = [list(itertools.combinations(images.tolist(), m)) for images in classes]
+        share = 1 / math.comb(len(large), n) / math.prod(map(len, choices))
+        for chosen in itertools.product(*choices):
+            yield share, [image for images in chosen for image in images]
+
+
+def _pairs(p: float) -> Iterator[tuple[float, list[int]]]:
+    """Every pair of images of classes of two and more, and its probability."""
+    for i, j in itertools.permutations(range(9), 2):
+        size_i, size_j = SIZES[LABELS[i]], SIZES[LABELS[j]]
+        positive = LABELS[i] == LABELS[j]
+        yield p / (3 * size_i * (size_i - 1)) if positive else (1 - p) / (6 * size_i * size_j), [i, j]
+
+
+def _expectation(
+    value_and_gradient: Evaluate,
+    loss: BalancedContrastiveLoss,
+    batches: Iterator[tuple[float, list[int]]],
+) -> tuple[float, NDArray[np.float64]]:
+    value, gradient = 0.0, np.zeros_like(EMBEDDINGS)
+    for share, batch in batches:
+        one_value, one_gradient = value_and_gradient(loss, EMBEDDINGS[batch], LABELS[batch])
+        value += share * one_value
+        gradient[batch] += share * one_gradient
+    return value, gradient
+
+
+def _full(
+    m: int, *, margin: float = 3.0, balance: float = 5.0, flaw: str = ""
+) -> tuple[float, NDArray[np.float64]]:
+    """The full loss over classes of at least `m`, and its gradient by differences."""
+    large = np.array(SIZES)[LABELS] >= m
+    labels = np.unique(LABELS[large], return_inverse=True)[1]
+
+    def value(embeddings: NDArray[np.float64]) -> float:
+        return _slow_full_loss(embeddings[large], labels, margin=margin, balance=balance, flaw=flaw)
+
+    gradient = np.zeros_like(EMBEDDINGS)
+    for place in np.ndindex(EMBEDDINGS.shape):
+        step = np.zeros_like(EMBEDDINGS)
+        step[place] = 1e-6
+        gradient[place] = (value(EMBEDDINGS + step) - value(EMBEDDINGS - step)) / 2e-6
+    return value(EMBEDDINGS), gradient
+
+
+@pytest.fixture(scope="module")
+def vectors(load_vectors: Callable[[str], Vectors]) -> Vectors:
+    return load_vectors("balanced_contrastive")
+
+
+def _loss_of(vectors: Vectors, design: GroupBatch | RandomPairs) -> BalancedContrastiveLoss:
+    sizes = np.bincount(vectors["labels"])
+    return BalancedContrastiveLoss(sizes, design, float(vectors["alpha"]), float(vectors["lam"]))
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+def test_group_batch_equals_the_reference_vectors(
+    vectors: Vectors, value_and_gradient: Evaluate, dtype: str
+) -> None:
+    batch = vectors["group_m2_n3_batch_idx"]
+    loss = _loss_of(vectors, GroupBatch(2, 3))
+    value, gradient = value_and_gradient(loss, vectors["E"][batch], vectors["labels"][batch], dtype)
+    assert value == pytest.approx(float(vectors["group_m2_n3_batch_loss_balanced"]), **TOLERANCES[dtype])
+    expected = vectors["group_m2_n3_batch_grad_balanced"][batch]
+    assert gradient == pytest.approx(expected, **TOLERANCES[dtype])
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+def test_random_pairs_equal_the_reference_vectors(
+    vectors: Vectors, value_and_gradient: Evaluate, dtype: str
+) -> None:
+    batch = vectors["random_p10_pairs"].ravel()
+    loss = _loss_of(vectors, RandomPairs(0.1))
+    value, _ = value_and_gradient(loss, vectors["E"][batch], vectors["labels"][batch], dtype)
+    assert value == pytest.approx(float(vectors["random_p10_batch_loss_balanced"]), **TOLERANCES[dtype])
+
+
+@pytest.mark.parametrize("design", ["group_m2_n3", "random_p10"])
+def test_importance_weights_equal_the_reference_vectors(vectors: Vectors, design: str) -> None:
+    sizes = np.bincount(vectors["labels"])[vectors["labels"]]
+    drawn = GroupBatch(2, 3) if design == "group_m2_n3" else RandomPairs(0.1)
+    positive, negative = drawn.factors(len(sizes), 4)
+    same = vectors["labels"][:, None] == vectors["labels"]
+    weights = np.where(same, positive * sizes * (sizes - 1), negative * sizes[:, None] * sizes)
+    off_diagonal = ~np.eye(len(sizes), dtype=bool)
+    assert weights[off_diagonal] == pytest.approx(vectors[f"{design}_W"][off_diagonal], rel=1e-9)
+
+
+def test_slow_full_loss_equals_the_reference_vectors(vectors: Vectors) -> None:
+    actual = _slow_full_loss(
+        vectors["E"], vectors["labels"], margin=float(vectors["alpha"]), balance=float(vectors["lam"])
+    )
+    assert actual == pytest.approx(float(vectors["full_balanced_mean"]), rel=1e-9)
+
+
+@pytest.mark.parametrize(("m", "n"), [(2, 2), (2, 3), (3, 2)])
+def test_group_batches_estimate_the_full_loss_without_bias(
+    value_and_gradient: Evaluate, m: int, n: int
+) -> None:
+    """Over all batches by their probability; classes smaller than m are out of both."""
+    loss = BalancedContrastiveLoss(SIZES, GroupBatch(m, n), 3.0, 5.0)
+    value, gradient = _expectation(value_and_gradient, loss, _groups(m, n))
+    expected, expected_gradient = _full(m)
+    assert value == pytest.approx(expected, rel=1e-9)
+    assert gradient == pytest.approx(expected_gradient, abs=1e-7)
+
+
+@pytest.mark.parametrize("p", [0.1, 0.5])
+def test_random_pairs_estimate_the_full_loss_without_bias(value_and_gradient: Evaluate, p: float) -> None:
+    loss = BalancedContrastiveLoss(SIZES, RandomPairs(p), 3.0, 5.0)
+    value, gradient = _expectation(value_and_gradient, loss, _pairs(p))
+    expected, expected_gradient = _full(2)
+    assert value == pytest.approx(expected, rel=1e-9)
+    assert gradient == pytest.approx(expected_gradient, abs=1e-7)
+
+
+@pytest.mark.parametrize("flaw", ["eta of one class", "no eta"])
+def test_flawed_balance_fails_the_comparison(value_and_gradient: Evaluate, flaw: str) -> None:
+    """Negative control: eta counts, and so do both its classes."""
+    loss = BalancedContrastiveLoss(SIZES, GroupBatch(2, 2), 3.0, 5.0)
+    value, _ = _expectation(value_and_gradient, loss, _groups(2, 2))
+    assert value != pytest.approx(_full(2, flaw=flaw)[0], rel=1e-3)
+
+
+def test_negative_pair_weighs_by_the_class_of_its_first_image(value_and_gradient: Evaluate) -> None:
+    """Eta is not symmetric: the smaller class comes first in one pair and second in the other."""
+    loss = BalancedContrastiveLoss(SIZES, RandomPairs(0.3), 5.0)
+    small_first, _ = value_and_gradient(loss, EMBEDDINGS[[0, 8]], LABELS[[0, 8]])
+    large_first, _ = value_and_gradient(loss, EMBEDDINGS[[8, 0]], LABELS[[8, 0]])
+    assert large_first / small_first == pytest.approx((3 / 2) / (1 / 4), rel=1e-9)
+
+
+def test_weights_of_another_design_are_biased(value_and_gradient: Evaluate) -> None:
+    """Negative control: pairs drawn with p = 0.1 and weighted for p = 0.2."""
+    loss = BalancedContrastiveLoss(SIZES, RandomPairs(0.2), 3.0, 5.0)
+    value, _ = _expectation(value_and_gradient, loss, _pairs(0.1))
+    assert value != pytest.approx(_full(2)[0], rel=1e-3)
+
+
+def test_without_importance_every_pair_of_a_batch_weighs_alike(value_and_gradient: Evaluate) -> None:
+    batch = [0, 1, 5, 6]
+    loss = BalancedContrastiveLoss(SIZES, GroupBatch(2, 2), 3.0, 5.0, importance=False)
+    value, _ = value_and_gradient(loss, EMBEDDINGS[batch], LABELS[batch])
+    # Three classes are large enough; eta as over the data set, of which the batch is a part.
+    total = 0.0
+    for i, j in itertools.permutations(batch, 2):
+        distance, size_i, size_j = math.dist(EMBEDDINGS[i], EMBEDDINGS[j]), SIZES[LABELS[i]], SIZES[LABELS[j]]
+        eta = 5.0 / 2 * (size_i - 1) / size_j
+        total += distance**2 if LABELS[i] == LABELS[j] else eta * max(0.0, 3.0 - distance) ** 2
+    assert value == pytest.approx(total / 12, rel=1e-5)
+
+
+def test_without_importance_the_estimate_is_biased(value_and_gradient: Evaluate) -> None:
+    loss = BalancedContrastiveLoss(SIZES, GroupBatch(2, 2), 3.0, 5.0, importance=False)
+    value, _ = _expectation(value_and_gradient, loss, _groups(2, 2))
+    assert value != pytest.approx(_full(2)[0], rel=1e-3)
+
+
+@pytest.mark.parametrize("design", [GroupBatch(2, 2), RandomPairs(0.3)])
+@pytest.mark.parametrize("normalize", [False, True])
+def test_lengths_count_unless_embeddings_are_normalized(
+    value_and_gradient: Evaluate, design: GroupBatch | RandomPairs, normalize: bool
+) -> None:
+    loss = BalancedContrastiveLoss(SIZES, design, 1.5, normalize=normalize)
+    batch, lengths = [0, 1, 2, 3], np.array([[0.5], [2.0], [3.0], [0.1]])
+    value, _ = value_and_gradient(loss, EMBEDDINGS[batch], LABELS[batch])
+    scaled, _ = value_and_gradient(loss, lengths * EMBEDDINGS[batch], LABELS[batch])
+    assert (scaled == pytest.approx(value, rel=1e-9)) is normalize
+
+
+@pytest.mark.parametrize("design", [GroupBatch(2, 2), RandomPairs(0.3)])
+@pytest.mark.parametrize("normalize", [False, True])
+def test_gradient_equals_finite_differences(design: GroupBatch | RandomPairs, normalize: bool) -> None:
+    loss = BalancedContrastiveLoss(SIZES, design, 1.5, normalize=normalize)
+    labels = torch.tensor([0, 0, 1, 1])
+    embeddings = torch.from_numpy(EMBEDDINGS[:4].copy()).requires_grad_()
+    assert torch.autograd.gradcheck(lambda rows: loss(rows, labels), embeddings)
+
+
+@pytest.mark.parametrize("design", [GroupBatch(2, 2), RandomPairs(0.3)])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_duplicates_have_a_finite_gradient(
+    value_and_gradient: Evaluate, design: GroupBatch | RandomPairs, dtype: str
+) -> None:
+    loss = BalancedContrastiveLoss(SIZES, design, 4.0)
+    value, gradient = value_and_gradient(loss, np.ones((4, 3)), np.array([0, 1, 1, 0]), dtype)
+    assert np.isfinite(value)
+    assert np.isfinite(gradient).all()
+
+
+def test_small_classes_are_left_out_and_named() -> None:
+    loss = BalancedContrastiveLoss(SIZES, GroupBatch(3, 2), 4.0)
+    assert (loss.left_out, loss.n_classes, loss.n_images) == ([0, 3], 2, 7)
+
+
+@pytest.mark.parametrize("labels", [[0, 0, 3, 3], [0, 0, 9, 9], [-1, -1, 1, 1]])
+def test_batch_with_a_class_that_is_left_out_is_refused(labels: list[int]) -> None:
+    loss = BalancedContrastiveLoss(SIZES, GroupBatch(2, 2), 4.0)
+    with pytest.raises(ConfigError, match="not among the 3 classes of class_sizes with at least 2 images"):
+        loss(torch.ones(4, 3), torch.tensor(labels))
+
+
+@pytest.mark.parametrize("labels", [[0, 0, 1], [0, 0, 1, 2], [0, 0, 1, 1, 2, 2], [1, 1, 1, 1]])
+def test_batch_of_another_composition_is_refused(labels: list[int]) -> None:
+    loss = BalancedContrastiveLoss(SIZES, GroupBatch(2, 2), 4.0)
+    with pytest.raises(ConfigError, match=r"the batch is not one of GroupBatch\(m=2, n=2\): sample by it"):
+        loss(torch.ones(len(labels), 3), torch.tensor(labels))
+
+
+def test_odd_number_of_rows_is_no_batch_of_pairs() -> None:
+    with pytest.raises(ConfigError, match="even number of rows, got 3"):
+        BalancedContrastiveLoss(SIZES, RandomPairs(0.5), 4.0)(torch.ones(3, 2), torch.tensor([0, 0, 1]))
+
+
+def test_too_few_classes_for_the_design_are_refused() -> None:
+    with pytest.raises(ConfigError, match="needs 3 classes of at least 3 images, the data has 2"):
+        BalancedContrastiveLoss(SIZES, GroupBatch(3, 3), 4.0)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [lambda: GroupBatch(1, 4), lambda: GroupBatch(4, 1), lambda: RandomPairs(0.0), lambda: RandomPairs(1)],
+)
+def test_design_that_never_draws_a_kind_of_pair_is_refused(make: Callable[[], object]) -> None:
+    with pytest.raises(ConfigError, match=r"pairs of both kinds|one kind of pair"):
+        make()

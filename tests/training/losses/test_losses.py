@@ -1,0 +1,134 @@
+"""Multi-similarity loss against the reference vectors and against a slow, obvious loop."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("pytorch_metric_learning")
+
+from vicinal.models import losses  # noqa: E402
+from vicinal.training.loss_config import LossConfig  # noqa: E402
+from vicinal.training.losses import MultiSimilarityLoss, build_loss  # noqa: E402
+
+
+def _cosines(embeddings: NDArray[np.float64]) -> NDArray[np.float64]:
+    rows = embeddings / np.linalg.norm(embeddings, axis=1, keepdims=True)
+    return rows @ rows.T
+
+
+def _slow_multi_similarity(
+    embeddings: NDArray[np.float64],
+    labels: NDArray[np.int64],
+    *,
+    alpha: float = 2.0,
+    beta: float = 50.0,
+    base: float = 0.5,
+    mining_margin: float | None = None,
+) -> float:
+    """Eq. 5 and 6 of Wang et al., one anchor and one pair at a time."""
+    cosines, n_items, total = _cosines(embeddings), len(labels), 0.0
+    for anchor in range(n_items):
+        others = [other for other in range(n_items) if other != anchor]
+        positives = [cosines[anchor, other] for other in others if labels[other] == labels[anchor]]
+        negatives = [cosines[anchor, other] for other in others if labels[other] != labels[anchor]]
+        if mining_margin is not None:
+            hardest_positive, hardest_negative = min(positives), max(negatives)
+            positives = [s for s in positives if s - mining_margin < hardest_negative]
+            negatives = [s for s in negatives if s + mining_margin > hardest_positive]
+        total += math.log(1 + sum(math.exp(-alpha * (s - base)) for s in positives)) / alpha
+        total += math.log(1 + sum(math.exp(beta * (s - base)) for s in negatives)) / beta
+    return total / n_items
+
+
+def _sample(seed: int) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    rng = np.random.default_rng(seed)
+    labels = np.repeat(np.arange(5), 3)
+    return rng.normal(size=(15, 6)) + 1.5 * rng.normal(size=(5, 6))[labels], labels
+
+
+def _value(loss: MultiSimilarityLoss, embeddings: NDArray[np.float64], labels: NDArray[np.int64]) -> float:
+    return float(loss(torch.from_numpy(embeddings), torch.from_numpy(labels)))
+
+
+@pytest.fixture(scope="module")
+def reference(vectors_dir: Path) -> dict[str, NDArray[np.float64]]:
+    with np.load(vectors_dir / "multi_similarity.npz") as stored:
+        return dict(stored)
+
+
+def test_public_names_are_sorted_and_exist() -> None:
+    assert losses.__all__ == sorted(losses.__all__)
+    assert all(hasattr(losses, name) for name in losses.__all__)
+
+
+@pytest.mark.parametrize("setting", ["default", "alt"])
+def test_multi_similarity_equals_the_reference_vectors(
+    reference: dict[str, NDArray[np.float64]], setting: str
+) -> None:
+    """Loss, and its gradient through the normalization, over every pair."""
+    alpha, beta, base = reference[f"{setting}_params"].tolist()
+    embeddings = torch.from_numpy(reference["X"]).requires_grad_()
+    loss = MultiSimilarityLoss(alpha, beta, base, mining_margin=None)(
+        embeddings, torch.from_numpy(reference["labels"])
+    )
+    loss.backward()
+    assert loss.item() == pytest.approx(float(reference[f"{setting}_loss"]), rel=1e-9)
+    assert embeddings.grad.numpy() == pytest.approx(reference[f"{setting}_dX"], rel=1e-9, abs=1e-12)
+
+
+def test_multi_similarity_in_float32_stays_near_the_reference(
+    reference: dict[str, NDArray[np.float64]],
+) -> None:
+    embeddings = torch.from_numpy(reference["X"]).float().requires_grad_()
+    loss = MultiSimilarityLoss(mining_margin=None)(embeddings, torch.from_numpy(reference["labels"]))
+    loss.backward()
+    assert loss.item() == pytest.approx(float(reference["default_loss"]), rel=1e-4)
+    assert embeddings.grad.numpy() == pytest.approx(reference["default_dX"], rel=1e-4, abs=2e-6)
+
+
+@pytest.mark.parametrize("mining_margin", [None, 0.0, 0.1, 0.4])
+@pytest.mark.parametrize("seed", range(4))
+def test_multi_similarity_equals_the_slow_loop(mining_margin: float | None, seed: int) -> None:
+    embeddings, labels = _sample(seed)
+    actual = _value(MultiSimilarityLoss(mining_margin=mining_margin), embeddings, labels)
+    expected = _slow_multi_similarity(embeddings, labels, mining_margin=mining_margin)
+    assert actual == pytest.approx(expected, rel=1e-9)
+
+
+@pytest.mark.parametrize("change", [{"alpha": 3.0}, {"beta": 30.0}, {"base": 0.4}, {"mining_margin": 0.1}])
+def test_other_settings_fail_the_slow_comparison(change: dict[str, float]) -> None:
+    """Negative control: each argument shows in the value."""
+    embeddings, labels = _sample(0)
+    wrong = _value(MultiSimilarityLoss(**{"mining_margin": None, **change}), embeddings, labels)
+    assert wrong != pytest.approx(_slow_multi_similarity(embeddings, labels), rel=1e-6)
+
+
+def test_mining_is_on_by_default() -> None:
+    embeddings, labels = _sample(0)
+    expected = _slow_multi_similarity(embeddings, labels, mining_margin=0.1)
+    assert _value(build_loss(LossConfig()), embeddings, labels) == pytest.approx(expected, rel=1e-9)
+
+
+def test_order_and_length_of_the_rows_do_not_matter() -> None:
+    embeddings, labels = _sample(1)
+    rng = np.random.default_rng(1)
+    order, lengths = rng.permutation(15), rng.uniform(0.2, 5.0, (15, 1))
+    loss = MultiSimilarityLoss()
+    changed = _value(loss, (embeddings * lengths)[order], labels[order])
+    assert changed == pytest.approx(_value(loss, embeddings, labels), rel=1e-9)
+
+
+def test_batch_without_informative_pairs_gives_zero_and_can_be_differentiated() -> None:
+    """Mining leaves no pair of well separated classes; training goes on all the same."""
+    labels = torch.arange(4).repeat_interleave(2)
+    embeddings = torch.eye(4)[labels].requires_grad_()
+    loss = MultiSimilarityLoss()(embeddings, labels)
+    loss.backward()
+    assert loss.item() == 0.0
+    assert not embeddings.grad.any()

@@ -1,0 +1,96 @@
+"""Smooth average precision against a loop."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+torch = pytest.importorskip("torch")
+
+from vicinal.models.errors import ConfigError  # noqa: E402
+from vicinal.training.losses import SmoothAPLoss  # noqa: E402
+
+Evaluate = Callable[..., tuple[float, NDArray[np.float64]]]
+
+
+def _slow_loss(
+    embeddings: NDArray[np.float64],
+    labels: NDArray[np.int64],
+    *,
+    temperature: float = 0.01,
+    flaw: str = "",
+) -> float:
+    """Every query, positive and other item in turn."""
+    rows = embeddings / np.linalg.norm(embeddings, axis=1, keepdims=True)
+    cosines = rows @ rows.T
+    losses = []
+    for q in range(len(labels)):
+        database = [z for z in range(len(labels)) if z != q or flaw == "query in its own ranks"]
+        positives = [x for x in range(len(labels)) if x != q and labels[x] == labels[q]]
+
+        def rank(x: int, among: list[int], q: int = q) -> float:
+            before = [math.exp(-(cosines[q, z] - cosines[q, x]) / temperature) for z in among if z != x]
+            return 1 + sum(1 / (1 + far) for far in before)
+
+        if positives:
+            precisions = [rank(x, positives) / rank(x, database) for x in positives]
+            losses.append(1 - sum(precisions) / len(positives))
+    return sum(losses) / len(losses) if losses else 0.0
+
+
+@pytest.mark.parametrize("sizes", [(4, 4, 4, 4), (1, 2, 3, 6), (6,), (1, 1, 1)])
+@pytest.mark.parametrize("temperature", [0.01, 0.2])
+def test_loss_equals_the_slow_loop(
+    make_batch: Callable[..., Any], value_and_gradient: Evaluate, sizes: tuple[int, ...], temperature: float
+) -> None:
+    embeddings, labels = make_batch(sizes)
+    value, _ = value_and_gradient(SmoothAPLoss(temperature), embeddings, labels)
+    assert value == pytest.approx(
+        _slow_loss(embeddings, labels, temperature=temperature), rel=1e-9, abs=1e-12
+    )
+
+
+def test_query_in_its_own_ranks_fails_the_slow_comparison(
+    make_batch: Callable[..., Any], value_and_gradient: Evaluate
+) -> None:
+    """Negative control: the query would come before each of its positives."""
+    embeddings, labels = make_batch()
+    value, _ = value_and_gradient(SmoothAPLoss(), embeddings, labels)
+    wrong = _slow_loss(embeddings, labels, flaw="query in its own ranks")
+    assert value != pytest.approx(wrong, rel=1e-3)
+
+
+@pytest.mark.parametrize("sizes", [(4, 4, 4), (1, 2, 5)])
+def test_gradient_equals_finite_differences(make_batch: Callable[..., Any], sizes: tuple[int, ...]) -> None:
+    embeddings, labels = map(torch.from_numpy, make_batch(sizes))
+    loss = SmoothAPLoss(0.2)
+    assert torch.autograd.gradcheck(lambda rows: loss(rows, labels), embeddings.requires_grad_())
+
+
+def test_perfect_ranking_costs_nothing(value_and_gradient: Evaluate) -> None:
+    labels = np.repeat(np.arange(4), 3)
+    value, _ = value_and_gradient(SmoothAPLoss(), np.eye(4)[labels], labels)
+    assert value == pytest.approx(0.0, abs=1e-12)
+
+
+def test_float32_stays_near_float64(make_batch: Callable[..., Any], value_and_gradient: Evaluate) -> None:
+    wide = value_and_gradient(SmoothAPLoss(), *make_batch())
+    narrow = value_and_gradient(SmoothAPLoss(), *make_batch(), "float32")
+    assert narrow[0] == pytest.approx(wide[0], rel=1e-4)
+    assert narrow[1] == pytest.approx(wide[1], rel=1e-4, abs=2e-5)
+
+
+def test_batch_with_a_larger_class_than_announced_is_refused(make_batch: Callable[..., Any]) -> None:
+    embeddings, labels = map(torch.from_numpy, make_batch((3, 5)))
+    with pytest.raises(ConfigError, match="more than max_per_class=4 items"):
+        SmoothAPLoss(max_per_class=4)(embeddings, labels)
+
+
+def test_temperature_must_be_positive() -> None:
+    with pytest.raises(ConfigError, match="temperature 0"):
+        SmoothAPLoss(0)

@@ -1,0 +1,160 @@
+"""Refiner recipe: what it refuses, and where it says so."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from vicinal.models.errors import ConfigError
+from vicinal.training.refiner.config import RefinerConfig, RefinerRecipe
+
+RECIPE = """
+seed = 3
+loss = "contrastive"
+
+[[datasets]]
+kind = "folder"
+root = "photos"
+
+[refiner]
+n_steps = 4
+init = "softmax_qe"
+temperature = 0.1
+"""
+
+GATED = {"form": "gated", "init": "softmax_qe", "temperature": 0.1}
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    (tmp_path / "recipe.toml").write_text(RECIPE, encoding="utf-8")
+    return tmp_path / "recipe.toml"
+
+
+def test_a_recipe_is_read_with_what_is_set_anew(path: Path) -> None:
+    recipe = RefinerRecipe.load(path, data_root=Path("/data"), settings=["refiner.n_heads=2", "seed=5"])
+    assert (recipe.seed, recipe.loss.name) == (5, "contrastive")
+    assert (recipe.refiner.n_steps, recipe.refiner.n_heads) == (4, 2)
+    assert recipe.datasets[0].root == Path("/data/photos")
+
+
+def test_keys_that_are_left_out_are_those_of_the_paper() -> None:
+    refiner = RefinerRecipe().refiner
+    assert (refiner.n_steps, refiner.n_neighbors, refiner.form) == (8, 8, "attention_mlp")
+
+
+@pytest.mark.parametrize(
+    ("setting", "named"),
+    [
+        ("refiner.n_step=3", r"recipe\.toml': refiner\.n_step: unknown key, did you mean 'n_steps'"),
+        ("absent.share=2", r"absent\.share: .*less than or equal to 1"),
+        ("batches.per_class=3", "per_class 3 does not divide batch_size 128"),
+        ("validation.share=0", r"validation\.share"),
+        ("objective='rank'", r"objective: .*'batch' or 'search'"),
+        ("search.gallery_share=[0.6, 0.4]", r"gallery_share is 0\.6 to 0\.4, expected two ascending shares"),
+        ("search.most_per_class=[4, 2]", r"most_per_class is 4 to 2, expected two ascending numbers"),
+        ("search.gallery_share=[0.5, 1.0]", r"gallery_share is 0\.5 to 1\.0, expected two ascending shares"),
+        ("search.absent_share=1.0", r"search\.absent_share: .*less than 1"),
+        ("search.n_queries=2", r"search\.n_queries"),
+        ("search.hardest=0", r"search\.hardest"),
+        ("optimizer.network_rate_factor=0", r"optimizer\.network_rate_factor"),
+    ],
+)
+def test_a_wrong_key_or_value_is_named(path: Path, setting: str, named: str) -> None:
+    with pytest.raises(ConfigError, match=named):
+        RefinerRecipe.load(path, settings=[setting])
+
+
+def test_a_loss_that_contradicts_the_batches_is_refused(path: Path) -> None:
+    with pytest.raises(ConfigError, match="contextual loss has k 4, the sampler draws 8"):
+        RefinerRecipe.load(path, settings=["loss=contextual", "batches.per_class=8"])
+
+
+def test_a_missing_recipe_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"absent\.toml"):
+        RefinerRecipe.load(tmp_path / "absent.toml")
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"init": "softmax_qe"},
+        {"shared_temperature": True},
+        {"expansion_weight": 0.5},
+        {"n_neighbors": 33},
+        {"temperature": 0.0},
+        {"width": 3},
+        {"form": "gated"},
+        {"form": "gated", "temperature": 0.1},
+        {"form": "gated", "init": "softmax_qe"},
+        {**GATED, "neighbors": "none"},
+        {**GATED, "n_heads": 8},
+        {**GATED, "dropout": 0.1},
+        {**GATED, "zero_init_output": True},
+        {"level": True, "neighbors": "none"},
+    ],
+)
+def test_options_that_cannot_work_are_refused(options: dict[str, Any]) -> None:
+    with pytest.raises(ValidationError):
+        RefinerConfig(**options)
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ({"form": "gated"}, "form 'gated' needs init 'softmax_qe', a temperature and neighbors 'context'"),
+        ({**GATED, "dropout": 0.1}, "form 'gated' has no heads, dropout and output layer: leave them out"),
+        (
+            {"level": True, "neighbors": "none"},
+            "a level says how .* among its neighbors: set neighbors 'context'",
+        ),
+    ],
+)
+def test_a_refusal_says_what_to_do(options: dict[str, Any], reason: str) -> None:
+    with pytest.raises(ValidationError, match=reason):
+        RefinerConfig(**options)
+
+
+def test_a_gated_refiner_has_one_head_for_every_length_of_embeddings() -> None:
+    architecture = RefinerConfig(level=True, **GATED).architecture(23)
+    assert (architecture.form, architecture.n_heads, architecture.expansion) == ("gated", 1, True)
+    assert architecture.level
+
+
+def test_a_recipe_minimizes_a_loss_on_batches_unless_it_says_otherwise() -> None:
+    recipe = RefinerRecipe()
+    assert (recipe.objective, recipe.refiner.level) == ("batch", False)
+
+
+def test_without_a_recipe_a_gated_refiner_with_a_level_is_cross_fitted() -> None:
+    recipe = RefinerRecipe.load(None)
+    assert recipe.validation.folds == 5
+    assert (recipe.objective, recipe.refiner.form, recipe.refiner.level) == ("search", "gated", True)
+
+
+def test_the_recipes_of_the_documentation_can_be_read(tmp_path: Path) -> None:
+    page = (Path(__file__).resolve().parents[3] / "docs" / "refiner.md").read_text(encoding="utf-8")
+    recipes = []
+    for block in page.split("```toml\n")[1:]:
+        (tmp_path / "refiner.toml").write_text(block.split("```")[0], encoding="utf-8")
+        recipes.append(RefinerRecipe.load(tmp_path / "refiner.toml"))
+    paper, gated = recipes
+    assert (paper.refiner.init, paper.objective, paper.absent.share) == ("softmax_qe", "batch", 0.3)
+    assert (gated.refiner.form, gated.refiner.level, gated.objective) == ("gated", True, "search")
+
+
+def test_the_recipe_of_the_refiner_that_ships_can_be_read() -> None:
+    recipe = RefinerRecipe.load(Path(__file__).parents[3] / "recipes" / "vicinal-photos-refiner.toml")
+    trained, measured = (
+        {one.root.name for one in sets} for sets in (recipe.datasets, recipe.validation_datasets)
+    )
+    assert "dogfacenet" not in trained
+    assert "dogfacenet" in measured
+
+
+def test_one_fold_is_refused() -> None:
+    with pytest.raises(ConfigError, match="folds is 1, expected 0 or at least 2"):
+        RefinerRecipe.load(None, settings=["validation.folds=1"])

@@ -1,0 +1,241 @@
+"""Export of a refiner: ONNX Runtime and numpy agree with torch, and the bundle stays what it was."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+onnx = pytest.importorskip("onnx")
+ort = pytest.importorskip("onnxruntime")
+pytest.importorskip("onnxscript")
+
+from tests.stand_in_gpus import SmallGpu  # noqa: E402
+from vicinal.models.bundle import ModelBundle  # noqa: E402
+from vicinal.models.errors import BundleError  # noqa: E402
+from vicinal.models.refiner_manifest import REFINER_FILE, REFINER_WEIGHTS_FILE  # noqa: E402
+from vicinal.models.runtime import open_session  # noqa: E402
+from vicinal.models.similarity import normalize  # noqa: E402
+from vicinal.refine import gpu_refiner  # noqa: E402
+from vicinal.refine.context_refiner import ContextRefiner  # noqa: E402
+from vicinal.refine.errors import RefinementError  # noqa: E402
+from vicinal.training.refiner import export as refiner_export  # noqa: E402
+from vicinal.training.refiner.config import RefinerConfig  # noqa: E402
+from vicinal.training.refiner.export import PARITY_TOLERANCE, export_refiner  # noqa: E402
+
+# Every test of a graph waits for torch to export it.
+pytestmark = pytest.mark.slow
+
+FIELDS = {"sides": "query", "rerank": "contextual", "validation": {"query": {"fnir": 0.2}}}
+
+
+@pytest.fixture(scope="module")
+def exported(
+    tiny_bundle: ModelBundle, make_network: Callable[..., Any], tmp_path_factory: pytest.TempPathFactory
+) -> Callable[..., ModelBundle]:
+    """A copy of the tiny bundle into which the refiner of a configuration was exported."""
+
+    @cache
+    def make(config: RefinerConfig) -> ModelBundle:
+        path = Path(shutil.copytree(tiny_bundle.path, tmp_path_factory.mktemp("refined") / "refined"))
+        fields = {"sides": "both", "rerank": "off", "validation": {"both": {"map_at_r": 0.5}}}
+        return export_refiner(make_network(config), ModelBundle.open(path), fields)
+
+    return make
+
+
+@pytest.fixture(scope="module")
+def exported_bundle(exported: Callable[..., ModelBundle], small: RefinerConfig) -> ModelBundle:
+    return exported(small)
+
+
+@pytest.fixture
+def copied(tiny_bundle: ModelBundle, tmp_path: Path) -> ModelBundle:
+    return ModelBundle.open(shutil.copytree(tiny_bundle.path, tmp_path / "copied"))
+
+
+@pytest.mark.parametrize(("n", "k"), [(1, 1), (1, 5), (9, 2), (9, 5), (3, 8)])
+def test_onnx_gives_what_torch_gives(
+    every_form: Any, exported: Any, make_network: Any, make_contexts: Any, n: int, k: int
+) -> None:
+    """For every batch size and number of neighbors, though the exporter saw one only."""
+    path = exported(every_form).path / REFINER_FILE
+    query, context, mask = make_contexts(n, k=k)
+    with torch.inference_mode():
+        expected = make_network(every_form)(*(torch.from_numpy(one) for one in (query, context, mask)))
+    session = ort.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    actual = session.run(["steps", "attention"], {"query": query, "context": context, "mask": mask})
+    for one, other in zip(actual, expected, strict=True):
+        np.testing.assert_allclose(one, other, rtol=0, atol=PARITY_TOLERANCE)
+
+
+@pytest.mark.parametrize(("n", "k"), [(1, 1), (9, 8)])
+def test_onnx_gives_the_lengths_that_torch_gives(
+    every_level: Any, exported: Any, make_network: Any, make_contexts: Any, make_radii: Any, n: int, k: int
+) -> None:
+    path = exported(every_level).path / REFINER_FILE
+    inputs = dict(zip(("query", "context", "mask"), make_contexts(n, k=k), strict=True))
+    inputs["radii"] = make_radii(n, k=k)
+    with torch.inference_mode():
+        expected = make_network(every_level)(*(torch.from_numpy(one) for one in inputs.values()))
+    session = ort.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    actual = session.run(["steps", "attention", "lengths"], inputs)
+    for one, other in zip(actual, expected, strict=True):
+        np.testing.assert_allclose(one, other, rtol=0, atol=PARITY_TOLERANCE)
+
+
+def _refines_a_gallery_alike(bundle: ModelBundle, n_steps: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(0)
+    items = normalize(rng.normal(size=(40, bundle.dim)))
+    ids = rng.integers(0, 40, size=(40, 5))
+    ids[::3, 2:], ids[-1] = -1, -1
+    refiner = ContextRefiner(bundle)
+    expected = refiner.refine_gallery(items, ids, n_steps=n_steps)
+
+    def on_processor(*arguments: Any, device: str, rounds: bool) -> SmallGpu:
+        assert (device, rounds) == ("cuda", False)
+        return SmallGpu(open_session(*arguments, device="cpu"), 40)
+
+    monkeypatch.setattr(gpu_refiner, "open_session", on_processor)
+    monkeypatch.setattr(gpu_refiner, "_FEWEST", 40)
+    refined = refiner.refine_gallery(items, ids, n_steps=n_steps, device="cuda")
+    np.testing.assert_allclose(refined, expected, rtol=0, atol=PARITY_TOLERANCE)
+    assert not np.array_equal(refined, expected)
+
+
+@pytest.mark.parametrize("n_steps", [1, 2])
+def test_the_graph_refines_a_gallery_as_numpy_does(
+    every_form: Any, exported: Any, monkeypatch: pytest.MonkeyPatch, n_steps: int
+) -> None:
+    _refines_a_gallery_alike(exported(every_form), n_steps, monkeypatch)
+
+
+def test_the_graph_of_a_refiner_with_a_level_refines_a_gallery_as_numpy_does(
+    every_level: Any, exported: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _refines_a_gallery_alike(exported(every_level), 2, monkeypatch)
+
+
+def test_inputs_and_outputs_have_the_names_of_the_documentation(
+    exported: Any, gated: Any, exported_bundle: ModelBundle
+) -> None:
+    def names(bundle: ModelBundle) -> tuple[dict[str, Any], dict[str, Any]]:
+        graph = onnx.load(bundle.path / REFINER_FILE, load_external_data=False).graph
+        inputs, outputs = (
+            {one.name: len(one.type.tensor_type.shape.dim) for one in part}
+            for part in (graph.input, graph.output)
+        )
+        return inputs, outputs
+
+    plain = {"query": 2, "context": 3, "mask": 2}, {"steps": 3, "attention": 3}
+    assert names(exported_bundle) == plain
+    assert names(exported(gated)) == (plain[0] | {"radii": 3}, plain[1] | {"lengths": 2})
+
+
+def test_a_level_that_differs_fails_the_parity_check(make_network: Any, exported: Any, gated: Any) -> None:
+    """Though the refined embeddings are equal."""
+    other, bundle = make_network(gated), exported(gated)
+    with torch.no_grad():
+        other.steps[1].level_bias += 0.1
+    with pytest.raises(RefinementError, match=r"differ by .* at most 1e-05"):
+        refiner_export._check_parity(other, bundle)
+
+
+def test_the_large_arrays_are_stored_once(exported_bundle: ModelBundle) -> None:
+    model = onnx.load(exported_bundle.path / REFINER_FILE, load_external_data=False)
+    inside = [one for one in model.graph.initializer if one.data_location != onnx.TensorProto.EXTERNAL]
+    assert max(np.prod(one.dims, dtype=int) for one in inside) <= 8
+    assert {
+        entry.value
+        for one in model.graph.initializer
+        for entry in one.external_data
+        if entry.key == "location"
+    } == {REFINER_WEIGHTS_FILE}
+
+
+def test_exported_graph_is_valid_and_names_no_path_of_this_machine(exported_bundle: ModelBundle) -> None:
+    onnx.checker.check_model(str(exported_bundle.path / REFINER_FILE))
+    assert b".py" not in (exported_bundle.path / REFINER_FILE).read_bytes()
+
+
+def test_a_refiner_leaves_the_fingerprint_of_embeddings(
+    tiny_bundle: ModelBundle, exported_bundle: ModelBundle
+) -> None:
+    assert exported_bundle.fingerprint == tiny_bundle.fingerprint
+    assert exported_bundle.manifest.refiner.backbone_fingerprint == tiny_bundle.fingerprint
+
+
+def test_section_says_what_was_exported(exported_bundle: ModelBundle, make_network: Any, small: Any) -> None:
+    section = exported_bundle.manifest.refiner
+    assert section.architecture == make_network(small).architecture
+    assert (section.sides, section.rerank) == ("both", "off")
+    assert section.validation == {"both": {"map_at_r": 0.5}}
+    assert set(section.files) == {REFINER_FILE, REFINER_WEIGHTS_FILE}
+
+
+def test_a_second_refiner_replaces_the_first(
+    make_network: Any, small: Any, exported_bundle: ModelBundle, tmp_path: Path
+) -> None:
+    copied = ModelBundle.open(shutil.copytree(exported_bundle.path, tmp_path / "copied"))
+    second = export_refiner(make_network(small, seed=1), copied, FIELDS).manifest.refiner
+    assert second.fingerprint != exported_bundle.manifest.refiner.fingerprint
+    assert ModelBundle.open(copied.path).manifest.refiner == second
+
+
+def test_fingerprint_of_a_refiner_ignores_words_about_it(exported_bundle: ModelBundle) -> None:
+    section = exported_bundle.manifest.refiner
+    words = {"sides": "off", "rerank": "contextual", "training": {"seed": 1}, "validation": {}}
+    assert section.model_copy(update=words).fingerprint == section.fingerprint
+    assert section.model_copy(update={"backbone_fingerprint": "0"}).fingerprint != section.fingerprint
+
+
+@pytest.mark.parametrize("name", [REFINER_FILE, REFINER_WEIGHTS_FILE])
+def test_a_changed_file_of_the_refiner_does_not_open(
+    exported_bundle: ModelBundle, tmp_path: Path, name: str
+) -> None:
+    copied = Path(shutil.copytree(exported_bundle.path, tmp_path / "copied"))
+    content = bytearray((copied / name).read_bytes())
+    content[len(content) // 2] ^= 4
+    (copied / name).write_bytes(content)
+    with pytest.raises(BundleError, match="damaged or was changed"):
+        ModelBundle.open(copied)
+
+
+def test_a_bundle_that_is_written_anew_has_no_refiner(exported_bundle: ModelBundle, tmp_path: Path) -> None:
+    """Its embeddings may be others, and the old refiner's file is none of the bundle's own."""
+    copied = ModelBundle.open(shutil.copytree(exported_bundle.path, tmp_path / "copied"))
+    fields = copied.manifest.model_dump(exclude={"files", "refiner"})
+    written = ModelBundle.write(copied.path, fields)
+    assert written.manifest.refiner is None
+    assert written.fingerprint == exported_bundle.fingerprint
+
+
+def test_a_bundle_without_the_files_cannot_name_a_refiner(copied: ModelBundle) -> None:
+    with pytest.raises(BundleError, match=r"has no refiner\.onnx: run `vicinal train-refiner`"):
+        copied.with_refiner({**FIELDS, "architecture": {}})
+
+
+def test_a_network_that_differs_fails_the_parity_check(
+    make_network: Any, small: Any, copied: ModelBundle, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And leaves the bundle without a refiner."""
+    network, other = (make_network(small, seed=seed) for seed in (0, 1))
+    write = refiner_export._write_files
+    monkeypatch.setattr(refiner_export, "_write_files", lambda _network, folder: write(other, folder))
+    with pytest.raises(RefinementError, match=r"differ by .* at most 1e-05"):
+        export_refiner(network, copied, FIELDS)
+    assert ModelBundle.open(copied.path).manifest.refiner is None
+
+
+def test_a_refiner_for_other_embeddings_is_refused(
+    make_network: Any, small: Any, copied: ModelBundle
+) -> None:
+    network = make_network(small, dim=16)
+    with pytest.raises(RefinementError, match="takes 16-d embeddings, bundle 'tiny' makes 24-d ones"):
+        export_refiner(network, copied, FIELDS)

@@ -1,0 +1,425 @@
+"""The objective `search`: galleries that are drawn, losses against loops, and that a refiner learns by it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("pytorch_metric_learning")
+
+from vicinal.refine.errors import RefinerTrainingError  # noqa: E402
+from vicinal.training.refiner.config import RefinerRecipe, SearchConfig  # noqa: E402
+from vicinal.training.refiner.embedding_set import EmbeddingSet  # noqa: E402
+from vicinal.training.refiner.network import ContextRefinerNetwork  # noqa: E402
+from vicinal.training.refiner.search_batches import Neighborhood, SearchBatch, SearchBatches  # noqa: E402
+from vicinal.training.refiner.search_loss import mate_loss, rank_loss, search_loss  # noqa: E402
+from vicinal.training.refiner.trainer import RefinerTrainer, _build_optimizer, search_objective  # noqa: E402
+
+CPU = torch.device("cpu")
+SHARP = 1e6
+
+
+def recipe(**changes: Any) -> RefinerRecipe:
+    fields: dict[str, Any] = {
+        "objective": "search",
+        "refiner": {
+            "form": "gated",
+            "level": True,
+            "n_steps": 1,
+            "n_neighbors": 4,
+            "init": "softmax_qe",
+            "temperature": 0.1,
+        },
+        "search": {"n_queries": 40, "n_candidates": 12},
+        "optimizer": {"steps": 4, "warmup_steps": 1},
+        "validation": {"share": 0.3, "every": 50},
+    }
+    return RefinerRecipe.model_validate({**fields, **changes})
+
+
+def blobs(n_classes: int = 24, size: int = 6, noise: float = 0.8, seed: int = 0) -> EmbeddingSet:
+    rng = np.random.default_rng(seed)
+    labels = np.repeat(np.arange(n_classes), size)
+    centers = rng.normal(size=(n_classes, 16))
+    return EmbeddingSet.of(centers[labels] + noise * rng.normal(size=(len(labels), 16)), labels)
+
+
+@pytest.fixture(scope="module")
+def items() -> EmbeddingSet:
+    return blobs()
+
+
+class Drawn:
+    """A batch, in positions of the training set."""
+
+    def __init__(self, batches: SearchBatches, items: EmbeddingSet) -> None:
+        galleries: list[tuple[Any, Any]] = []
+        draw = batches._draw_gallery
+
+        def watched() -> tuple[Any, Any]:
+            galleries.append(draw())
+            return galleries[-1]
+
+        batches._draw_gallery = watched  # type: ignore[method-assign]
+        self.batch = batches._draw()
+        self.in_gallery, self.is_absent_class = (one.numpy() for one in galleries[0])
+        places = {row.tobytes(): n for n, row in enumerate(items.embeddings)}
+
+        def positions(rows: Any) -> np.ndarray:
+            flat = [places[row.tobytes()] for row in rows.reshape(-1, rows.shape[-1]).numpy()]
+            return np.array(flat).reshape(rows.shape[:-1])
+
+        batch = self.batch
+        self.queries, self.items = positions(batch.queries.rows), positions(batch.items.rows)
+        self.contexts = positions(batch.queries.context), positions(batch.items.context)
+        self.masks = batch.queries.mask.numpy(), batch.items.mask.numpy()
+        self.radii = batch.queries.radii.numpy(), batch.items.radii.numpy()
+        there = (batch.is_mate | batch.is_other).numpy()
+        self.candidates = np.where(there, self.items[batch.candidates.numpy()], -1)
+
+
+def nearest_by_loop(items: EmbeddingSet, row: int, gallery: np.ndarray, k: int) -> list[int]:
+    """Of the gallery items in the same space, other than the item itself."""
+    others = [n for n in np.flatnonzero(gallery) if n != row and items.spaces[n] == items.spaces[row]]
+    return sorted(others, key=lambda n: -float(items.embeddings[n] @ items.embeddings[row]))[:k]
+
+
+@pytest.fixture(scope="module")
+def drawn(items: EmbeddingSet) -> Drawn:
+    return Drawn(SearchBatches(items, recipe(), CPU), items)
+
+
+def test_queries_are_not_in_the_gallery_and_half_are_of_classes_left_out(
+    drawn: Drawn, items: EmbeddingSet
+) -> None:
+    assert not drawn.in_gallery[drawn.queries].any()
+    absent = drawn.is_absent_class[items.class_ids[drawn.queries]]
+    np.testing.assert_array_equal(drawn.batch.absent.numpy(), absent)
+    assert absent.sum() == 20
+    assert len(set(drawn.queries.tolist())) == len(drawn.queries)
+
+
+def test_galleries_hold_as_few_items_of_a_class_as_was_drawn(items: EmbeddingSet) -> None:
+    search = {"n_queries": 40, "gallery_share": [0.98, 0.99], "most_per_class": [1, 3]}
+    batches = SearchBatches(items, recipe(search=search), CPU)
+    most = set()
+    for _ in range(20):
+        drawn = Drawn(batches, items)
+        counts = np.bincount(items.class_ids[drawn.in_gallery], minlength=24)
+        present = counts[~drawn.is_absent_class]
+        most.add(int(present.max()))
+        assert present.min() >= present.max() - 1
+    assert most == {1, 2, 3}
+
+
+def test_nothing_of_a_class_that_was_left_out_stands_anywhere(drawn: Drawn, items: EmbeddingSet) -> None:
+    seen = [drawn.items, *(one[mask] for one, mask in zip(drawn.contexts, drawn.masks, strict=True))]
+    for positions in seen:
+        assert drawn.in_gallery[positions].all()
+        assert not drawn.is_absent_class[items.class_ids[positions]].any()
+
+
+def test_candidates_and_contexts_are_the_nearest_of_the_gallery(drawn: Drawn, items: EmbeddingSet) -> None:
+    context, item_context = drawn.contexts
+    for n, query in enumerate(drawn.queries):
+        nearest = nearest_by_loop(items, query, drawn.in_gallery, 12)
+        assert drawn.candidates[n].tolist() == nearest
+        assert context[n].tolist() == nearest[:4]
+    for n, item in enumerate(drawn.items):
+        assert item_context[n].tolist() == nearest_by_loop(items, item, drawn.in_gallery, 4)
+
+
+def test_mates_are_the_candidates_of_the_class(drawn: Drawn, items: EmbeddingSet) -> None:
+    classes = items.class_ids
+    same = classes[drawn.candidates] == classes[drawn.queries][:, None]
+    np.testing.assert_array_equal(drawn.batch.is_mate.numpy(), same)
+    np.testing.assert_array_equal(drawn.batch.is_other.numpy(), ~same)
+    assert not drawn.batch.is_mate[drawn.batch.absent].any()
+
+
+def test_radii_are_those_of_the_drawn_gallery(drawn: Drawn, items: EmbeddingSet) -> None:
+    for context, radii in zip(drawn.contexts, drawn.radii, strict=True):
+        for item, actual in zip(context.ravel(), radii.reshape(-1, 3), strict=True):
+            nearest = nearest_by_loop(items, item, drawn.in_gallery, 8)
+            expected = [
+                float(items.embeddings[nearest[rank - 1]] @ items.embeddings[item]) for rank in (1, 4, 8)
+            ]
+            np.testing.assert_allclose(actual, expected, rtol=0, atol=1e-6)
+
+
+def test_a_gallery_with_few_items_has_masked_places_and_the_last_known_radii() -> None:
+    """Three items or fewer: no fourth neighbor, and no eighth."""
+    few = blobs(n_classes=3, size=4)
+    one = Drawn(SearchBatches(few, recipe(search={"n_queries": 8, "gallery_share": [0.5, 0.5]}), CPU), few)
+    n_gallery = int(one.in_gallery.sum())
+    assert 1 < n_gallery < 8
+    assert (one.masks[0].sum(axis=1) == min(4, n_gallery)).all()
+    assert ((one.candidates >= 0).sum(axis=1) == n_gallery).all()
+    for item, radii in zip(one.contexts[0][one.masks[0]], one.radii[0][one.masks[0]], strict=True):
+        nearest = nearest_by_loop(few, item, one.in_gallery, 8)
+        similarities = [float(few.embeddings[n] @ few.embeddings[item]) for n in nearest]
+        expected = [similarities[min(rank, len(nearest)) - 1] for rank in (1, 4, 8)]
+        np.testing.assert_allclose(radii, expected, rtol=0, atol=1e-6)
+
+
+def test_spaces_are_searched_apart() -> None:
+    """A label that two backbones know is two classes, and no list crosses."""
+    joined = EmbeddingSet.join([blobs(seed=seed) for seed in (0, 1)])
+    one = Drawn(SearchBatches(joined, recipe(), CPU), joined)
+    spaces = joined.spaces
+    assert set(spaces[one.queries]) == {0, 1}
+    np.testing.assert_array_equal(spaces[one.candidates], np.repeat(spaces[one.queries][:, None], 12, 1))
+    np.testing.assert_array_equal(spaces[one.contexts[1]], np.repeat(spaces[one.items][:, None], 4, 1))
+
+
+def test_the_same_seed_draws_the_same_searches_and_another_seed_others(items: EmbeddingSet) -> None:
+    first, again, other = (
+        [batch.queries.rows for batch in SearchBatches(items, recipe(seed=seed), CPU)] for seed in (0, 0, 1)
+    )
+    assert len(first) == 4
+    assert all(torch.equal(one, same) for one, same in zip(first, again, strict=True))
+    assert not torch.equal(first[0], first[1])
+    assert not torch.equal(first[0], other[0])
+
+
+def test_classes_without_pairs_are_refused() -> None:
+    alone = EmbeddingSet.of(np.random.default_rng(0).normal(size=(9, 24)), np.arange(9))
+    with pytest.raises(RefinerTrainingError, match="none of the 9 training classes has two items"):
+        SearchBatches(alone, recipe(), CPU)
+
+
+def random_search(n: int = 9, n_candidates: int = 10, seed: int = 0) -> tuple[Any, SearchBatch]:
+    """Similarities of queries to candidates, and who is a mate; the last four queries have none.
+
+    The first of these is no query of a class that was left out: it lacks a mate by chance.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    similarities = torch.rand(n, n_candidates, generator=generator) * 0.8 + 0.1
+    kind = torch.rand(n, n_candidates, generator=generator)
+    is_mate, is_other = kind < 0.3, (kind >= 0.3) & (kind < 0.9)
+    is_mate[-4:] = False
+    is_mate[:-4, 0], is_other[:-4, 0] = True, False
+    empty = Neighborhood(*(torch.empty(0) for _ in range(4)))
+    absent = torch.arange(n) >= n - 3
+    candidates = torch.zeros(n, n_candidates, dtype=torch.int64)
+    return similarities, SearchBatch(empty, empty, candidates, is_mate, is_other, absent)
+
+
+def average_precision_lost_by_loop(similarities: Any, batch: SearchBatch) -> float:
+    """One minus the precision at each mate, mean over all mates."""
+    lost = []
+    for row, mates, others in zip(similarities, batch.is_mate, batch.is_other, strict=True):
+        for j in torch.nonzero(mates)[:, 0]:
+            n_mates = sum(bool(mates[i]) and float(row[i]) >= float(row[j]) for i in range(len(row)))
+            n_others = sum(bool(others[i]) and float(row[i]) > float(row[j]) for i in range(len(row)))
+            lost.append(1.0 - n_mates / (n_mates + n_others))
+    return sum(lost) / len(lost)
+
+
+def mate_loss_by_loop(scores: Any, batch: SearchBatch, config: SearchConfig) -> float:
+    with_mate, without = [], []
+    for n, row in enumerate(scores):
+        mates = [float(s) for s, is_mate in zip(row, batch.is_mate[n], strict=True) if is_mate]
+        others = [float(s) for s, is_other in zip(row, batch.is_other[n], strict=True) if is_other]
+        with_mate += [max(mates)] if mates else []
+        without += [max(others)] if batch.absent[n] and others else []
+    hardest = sorted(without, reverse=True)[: max(1, round(config.hardest * len(without)))]
+    sharpness = config.level_sharpness
+    terms = [np.logaddexp(0.0, sharpness * (a - m)) / sharpness for a in hardest for m in with_mate]
+    return 10.0 * sum(terms) / len(terms)
+
+
+def test_rank_loss_is_one_minus_the_average_precision_when_comparisons_are_hard() -> None:
+    similarities, batch = random_search()
+    loss = float(rank_loss(similarities.double(), batch.is_mate, batch.is_other, SHARP))
+    expected = average_precision_lost_by_loop(similarities, batch)
+    assert 0.2 < expected < 0.9
+    assert loss == pytest.approx(expected, abs=1e-6)
+
+
+def test_rank_loss_equals_the_smooth_formula() -> None:
+    similarities, batch = random_search()
+    lost = []
+    for row, mates, others in zip(similarities.numpy(), batch.is_mate, batch.is_other, strict=True):
+        for j in np.flatnonzero(mates):
+            before = 1.0 / (1.0 + np.exp(-20.0 * (row - row[j])))
+            p = sum(before[i] for i in np.flatnonzero(mates) if i != j)
+            r = sum(before[i] for i in np.flatnonzero(others))
+            lost.append(1.0 - (1.0 + p) / (1.0 + p + r))
+    loss = float(rank_loss(similarities, batch.is_mate, batch.is_other, 20.0))
+    assert loss == pytest.approx(np.mean(lost), abs=1e-6)
+
+
+def test_rank_loss_is_zero_when_mates_come_first() -> None:
+    _, batch = random_search()
+    assert float(rank_loss(batch.is_mate.float(), batch.is_mate, batch.is_other, SHARP)) == 0.0
+
+
+@pytest.mark.parametrize(("hardest", "sharpness"), [(0.2, 10.0), (0.7, 10.0), (1.0, 200.0)])
+def test_mate_loss_equals_the_loop(hardest: float, sharpness: float) -> None:
+    scores, batch = random_search()
+    config = SearchConfig(hardest=hardest, level_sharpness=sharpness)
+    assert float(mate_loss(scores.log(), batch, config)) == pytest.approx(
+        mate_loss_by_loop(scores.log(), batch, config), rel=1e-5
+    )
+
+
+def test_mate_loss_is_how_far_strangers_lie_above_mates_when_comparisons_are_hard() -> None:
+    scores, batch = random_search()
+    config = SearchConfig(hardest=1.0, level_sharpness=SHARP)
+    mates = scores[:5].masked_fill(~batch.is_mate[:5], -1.0).amax(1).log()
+    strangers = scores[-3:].masked_fill(~batch.is_other[-3:], -1.0).amax(1).log()
+    expected = 10.0 * float((strangers[:, None] - mates).clamp(min=0.0).mean())
+    assert float(mate_loss(scores.log(), batch, config)) == pytest.approx(expected, abs=1e-4)
+
+
+def test_a_query_that_lacks_a_mate_by_chance_is_not_compared() -> None:
+    """Its mates may be in the gallery, just not among its candidates."""
+    scores, batch = random_search()
+    other = scores.clone()
+    other[-4] = 0.99
+    assert float(mate_loss(other.log(), batch, SearchConfig())) == float(
+        mate_loss(scores.log(), batch, SearchConfig())
+    )
+
+
+@pytest.mark.parametrize("missing", ["is_mate", "absent", "is_other"])
+def test_losses_are_zero_with_a_graph_where_nothing_is_to_compare(missing: str) -> None:
+    scores, batch = random_search()
+    batch = replace(batch, **{missing: torch.zeros_like(getattr(batch, missing))})
+    scores.requires_grad_()
+    loss = mate_loss(scores.log(), batch, SearchConfig())
+    if missing == "is_mate":
+        loss = loss + rank_loss(scores, batch.is_mate, batch.is_other, 10.0)
+    loss.backward()
+    assert loss.item() == 0.0
+    np.testing.assert_array_equal(scores.grad, np.zeros_like(scores.detach()))
+
+
+@pytest.fixture
+def one_batch(items: EmbeddingSet) -> SearchBatch:
+    return next(iter(SearchBatches(items, recipe(), CPU)))
+
+
+@pytest.fixture
+def learned(make_network: Callable[..., Any]) -> ContextRefinerNetwork:
+    network: ContextRefinerNetwork = make_network(recipe().refiner, dim=16)
+    return network.train()
+
+
+def gradients(network: ContextRefinerNetwork, loss: Any) -> dict[str, Any]:
+    network.zero_grad()
+    loss.backward()
+    return {name: one.grad for name, one in network.named_parameters() if one.grad is not None}
+
+
+def test_search_loss_is_the_sum_of_both_losses(
+    learned: ContextRefinerNetwork, one_batch: SearchBatch
+) -> None:
+    """Query by query: refined items, inner products, and the logarithm of the length."""
+    config, queries, items = SearchConfig(), one_batch.queries, one_batch.items
+    with torch.no_grad():
+        steps, _, lengths = learned(queries.rows, queries.context, queries.mask, queries.radii)
+        refined = learned(items.rows, items.context, items.mask)[0][:, -1]
+        rows = zip(one_batch.candidates, steps[:, -1], strict=True)
+        similarities = torch.stack([refined[some] @ query for some, query in rows])
+        scores = similarities.clamp(min=0.02).log() + lengths[:, -1:].log()
+        expected = mate_loss(scores, one_batch, config) + rank_loss(
+            similarities, one_batch.is_mate, one_batch.is_other, config.rank_sharpness
+        )
+    assert search_loss(learned, one_batch, config).item() == pytest.approx(expected.item(), rel=1e-5)
+
+
+def test_no_gradient_goes_from_the_level_to_the_direction(
+    learned: ContextRefinerNetwork, one_batch: SearchBatch
+) -> None:
+    """The direction learns from ranks alone: its gradient does not know how sharp the level is."""
+    soft, sharp = (
+        gradients(learned, search_loss(learned, one_batch, SearchConfig(level_sharpness=one)))
+        for one in (1.0, 100.0)
+    )
+    of_level = {name for name in soft if name.startswith("steps.0.level_")}
+    assert of_level
+    assert set(soft) > of_level
+    assert all(torch.equal(soft[name], sharp[name]) for name in set(soft) - of_level)
+    assert not any(torch.equal(soft[name], sharp[name]) for name in of_level)
+
+
+def test_without_a_level_the_direction_learns_who_has_a_mate(
+    make_network: Callable[..., Any], one_batch: SearchBatch
+) -> None:
+    """Negative control: here the gradient does know."""
+    network = make_network(recipe().refiner.model_copy(update={"level": False}), dim=16)
+    soft, sharp = (
+        gradients(network, search_loss(network, one_batch, SearchConfig(level_sharpness=one)))
+        for one in (1.0, 100.0)
+    )
+    assert not torch.equal(soft["steps.0.expansion_weight"], sharp["steps.0.expansion_weight"])
+
+
+SCALARS = {"log_temperature", "steps.0.expansion_weight", "steps.0.level_scale", "steps.0.level_bias"}
+
+
+def rates(changes: dict[str, Any], factor: float, items: EmbeddingSet) -> dict[str, float]:
+    """Learning rate of each parameter, as a share of the recipe's."""
+    settings = recipe(optimizer={"network_rate_factor": factor, "warmup_steps": 0}, refiner=changes)
+    network = ContextRefinerNetwork(16, settings.refiner)
+    objective = search_objective(network, SearchBatches(items, settings, CPU))
+    optimizer, _ = _build_optimizer(network, objective, settings.optimizer)
+    names = {id(one): name for name, one in network.named_parameters()}
+    return {
+        names[id(one)]: group["lr"] / settings.optimizer.learning_rate
+        for group in optimizer.param_groups
+        for one in group["params"]
+    }
+
+
+def test_the_rate_factor_reaches_the_small_networks_and_nothing_else(items: EmbeddingSet) -> None:
+    found = rates(recipe().refiner.model_dump(exclude={"n_heads"}), 0.25, items)
+    names = {name for name, _ in ContextRefinerNetwork(16, recipe().refiner).named_parameters()}
+    assert set(found) == names
+    assert {name for name, rate in found.items() if rate == pytest.approx(1.0)} == SCALARS
+    assert {name for name, rate in found.items() if rate == pytest.approx(0.25)} == names - SCALARS
+
+
+def test_of_other_forms_the_rate_factor_reaches_the_level_alone(items: EmbeddingSet) -> None:
+    found = rates({"n_steps": 1, "n_heads": 4, "form": "attention", "level": True}, 0.25, items)
+    reached = {name for name, rate in found.items() if rate == pytest.approx(0.25)}
+    assert reached == {name for name in found if name.startswith("steps.0.level_")} - SCALARS
+    assert found["steps.0.query"] == pytest.approx(1.0)
+
+
+def uneven(seed: int, n_regions: int = 10) -> EmbeddingSet:
+    """Regions of eight classes, some so dense that strangers are more alike there than mates elsewhere."""
+    rng = np.random.default_rng(seed)
+    labels = np.repeat(np.arange(8 * n_regions), 6)
+    regions, spread = rng.normal(size=(n_regions, 16)), rng.uniform(0.1, 1.2, size=n_regions)[:, None]
+    classes = np.repeat(regions, 8, 0) + np.repeat(spread, 8, 0) * rng.normal(size=(8 * n_regions, 16))
+    noise = 0.5 * spread[labels // 8] * rng.normal(size=(len(labels), 16))
+    return EmbeddingSet.of(classes[labels] + noise, labels)
+
+
+def test_a_refiner_learns_to_search_classes_that_it_never_saw() -> None:
+    """Fewer mates are missed than without refining, and than by the untrained expansion that it starts as."""
+    settings = recipe(
+        search={"n_queries": 96, "n_candidates": 16},
+        optimizer={"steps": 75, "warmup_steps": 5, "learning_rate": 0.01},
+        validation={"every": 75, "fpir": 0.1},
+    )
+    result = RefinerTrainer(settings).run(uneven(2), uneven(3))
+    start, end = result.records[0].figures, result.best.figures
+    assert result.best.step == 75
+    assert result.n_classes == 80
+    assert end["both"].fnir < 0.5 * start["both"].fnir
+    assert end["both"].fnir < 0.5 * end["off"].fnir
+    assert result.verdict.sides in ("query", "both")
+
+
+def test_the_same_recipe_gives_the_same_weights(items: EmbeddingSet) -> None:
+    first, again = (RefinerTrainer(recipe()).run(items, blobs(seed=1)).network.state_dict() for _ in range(2))
+    assert all(torch.equal(first[name], again[name]) for name in first)

@@ -1,0 +1,202 @@
+"""Training of a refiner: batches, the loss of absent queries, determinism, and that it learns."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("pytorch_metric_learning")
+
+from vicinal.models.errors import ConfigError  # noqa: E402
+from vicinal.refine.errors import RefinerTrainingError  # noqa: E402
+from vicinal.training.refiner.batches import ClassBatch, ClassBatches  # noqa: E402
+from vicinal.training.refiner.config import RefinerRecipe  # noqa: E402
+from vicinal.training.refiner.embedding_set import EmbeddingSet  # noqa: E402
+from vicinal.training.refiner.trainer import RefinerTrainer, absent_loss  # noqa: E402
+
+CPU = torch.device("cpu")
+
+
+def recipe(**changes: Any) -> RefinerRecipe:
+    fields: dict[str, Any] = {
+        "refiner": {"n_steps": 2, "n_heads": 2, "n_neighbors": 4, "zero_init_output": True},
+        "batches": {"batch_size": 32},
+        "optimizer": {"steps": 6, "warmup_steps": 1, "learning_rate": 3e-3},
+        "validation": {"share": 0.3, "every": 3},
+    }
+    return RefinerRecipe.model_validate({**fields, **changes})
+
+
+def confusing(n_classes: int = 60, size: int = 6, seed: int = 0) -> EmbeddingSet:
+    """Classes that lie in a few dimensions, under noise in all others, which a refiner can learn to drop."""
+    rng = np.random.default_rng(seed)
+    labels = np.repeat(np.arange(n_classes), size)
+    centers = np.pad(rng.normal(size=(n_classes, 8)), ((0, 0), (0, 16)))
+    noise = rng.normal(size=(len(labels), 24)) * np.repeat([0.3, 0.8], [8, 16])
+    return EmbeddingSet.of(centers[labels] + noise, labels)
+
+
+@pytest.fixture(scope="module")
+def items() -> EmbeddingSet:
+    return confusing()
+
+
+def test_batches_are_class_balanced_and_see_their_neighbors(items: EmbeddingSet) -> None:
+    batches = list(ClassBatches(items, recipe(), CPU))
+    assert len(batches) == 6
+    for batch in batches:
+        assert torch.unique(batch.labels, return_counts=True)[1].tolist() == [4] * 8
+        similarities = batch.context @ batch.query[..., None]
+        assert (similarities[:, :-1] >= similarities[:, 1:] - 1e-6).all()
+        assert batch.mask.all()
+        assert not batch.absent.any()
+
+
+def test_batches_stay_within_a_space() -> None:
+    spaces = EmbeddingSet.join([confusing(30, seed=seed) for seed in range(3)])
+    drawn = [
+        set(batch.labels.tolist()) for batch in ClassBatches(spaces, recipe(optimizer={"steps": 30}), CPU)
+    ]
+    spaces_of = [{label // 30 for label in labels} for labels in drawn]
+    assert all(len(one) == 1 for one in spaces_of)
+    assert set.union(*spaces_of) == {0, 1, 2}
+
+
+def test_a_class_with_one_item_is_a_neighbor_but_never_drawn(items: EmbeddingSet) -> None:
+    twin = items.embeddings[0] + 1e-3
+    joined = EmbeddingSet.of(np.vstack([items.embeddings, twin]), [*items.labels, "alone"])
+    batches = ClassBatches(joined, recipe(optimizer={"steps": 40}), CPU)
+    assert batches.class_sizes == [6] * 60
+    assert max(int(batch.labels.max()) for batch in batches) == 59
+    assert int(batches._nearest[0, 0]) == len(items)
+
+
+def test_absent_queries_have_no_mate_in_their_context(items: EmbeddingSet) -> None:
+    by_embedding = {one.tobytes(): label for one, label in zip(items.embeddings, items.labels, strict=True)}
+    absent = 0
+    for batch in ClassBatches(items, recipe(absent={"share": 0.5}), CPU):
+        for query, context, is_absent in zip(batch.query, batch.context, batch.absent, strict=True):
+            labels = {by_embedding[one.numpy().tobytes()] for one in context}
+            absent += int(is_absent)
+            assert not is_absent or by_embedding[query.numpy().tobytes()] not in labels
+    assert absent == pytest.approx(96, abs=30)
+
+
+def test_noise_has_the_length_that_was_asked_for(items: EmbeddingSet) -> None:
+    noisy = recipe(batches={"batch_size": 32, "noise": 0.3})
+    for plain, batch in zip(ClassBatches(items, recipe(), CPU), ClassBatches(items, noisy, CPU), strict=True):
+        for clean, changed in ((plain.query, batch.query), (plain.context, batch.context)):
+            assert torch.linalg.norm(changed, dim=-1).numpy() == pytest.approx(1.0, abs=1e-5)
+            # To first order normalizing takes away what points along the embedding.
+            assert float((changed - clean).norm(dim=-1).mean()) == pytest.approx(0.3, abs=0.04)
+
+
+def absent_by_loop(refined: Any, batch: ClassBatch, margin: float) -> float:
+    rises = []
+    for e, start, context, mask, is_absent in zip(
+        refined, batch.query, batch.context, batch.mask, batch.absent, strict=True
+    ):
+        if is_absent:
+            neighbors = [c for c, there in zip(context, mask, strict=True) if there]
+            before, after = (max(float(c @ one) for c in neighbors) for one in (start, e))
+            rises.append(max(0.0, after - before - margin))
+    return sum(rises) / len(rises)
+
+
+@pytest.mark.parametrize("margin", [0.0, 0.1])
+def test_absent_loss_equals_the_loop(make_contexts: Any, margin: float) -> None:
+    query, context, mask = (torch.from_numpy(one[:-1]) for one in make_contexts(12))
+    absent = torch.arange(11) % 3 != 0
+    batch = ClassBatch(query, context, mask, torch.zeros(11), absent)
+    refined = torch.nn.functional.normalize(query + 0.8 * context[:, 0], dim=-1)
+    expected = absent_by_loop(refined, batch, margin)
+    assert expected > 0
+    assert float(absent_loss(refined, batch, margin)) == pytest.approx(expected, abs=1e-6)
+
+
+def test_absent_loss_without_absent_queries_is_zero_with_a_graph(make_contexts: Any) -> None:
+    query, context, mask = (torch.from_numpy(one) for one in make_contexts(4))
+    batch = ClassBatch(query, context, mask, torch.zeros(4), torch.zeros(4, dtype=torch.bool))
+    refined = query.clone().requires_grad_()
+    loss = absent_loss(refined, batch, 0.0)
+    loss.backward()
+    assert float(loss.detach()) == 0.0
+    assert not refined.grad.any()
+
+
+def test_training_refines_better_than_nothing(items: EmbeddingSet) -> None:
+    """On classes that it never saw."""
+    learned = recipe(
+        optimizer={"steps": 60, "warmup_steps": 5, "learning_rate": 3e-3},
+        validation={"share": 0.4, "every": 20},
+    )
+    result = RefinerTrainer(learned).run(items)
+    off, both = result.best.figures["off"], result.best.figures["both"]
+    assert result.best.step > 0
+    assert result.verdict.sides != "off"
+    assert both.map_at_r > off.map_at_r + 0.03
+    assert both.fnir < off.fnir
+
+
+def test_the_same_recipe_gives_the_same_weights_and_another_seed_others(items: EmbeddingSet) -> None:
+    options = {"absent": {"share": 0.3}, "batches": {"batch_size": 32, "noise": 0.1}}
+    first, again, other = (
+        RefinerTrainer(recipe(seed=seed, **options)).run(items).network.state_dict() for seed in (0, 0, 1)
+    )
+    assert all(torch.equal(first[name], again[name]) for name in first)
+    assert not all(torch.equal(first[name], other[name]) for name in first)
+
+
+def test_the_network_of_the_best_validation_is_kept(items: EmbeddingSet) -> None:
+    """A learning rate that destroys everything leaves the network as it started."""
+    wild = recipe(optimizer={"steps": 6, "warmup_steps": 0, "learning_rate": 3.0, "clip_norm": 0.0})
+    result = RefinerTrainer(wild).run(items)
+    assert result.best.step == 0
+    assert not any(step.output.any() for step in result.network.steps)
+    assert [record.step for record in result.records] == [0, 3, 6]
+
+
+def test_given_validation_classes_leave_all_others_to_training(items: EmbeddingSet) -> None:
+    result = RefinerTrainer(recipe()).run(items, confusing(40, seed=1))
+    assert result.n_classes == 60
+    assert RefinerTrainer(recipe()).run(items).n_classes == 42
+
+
+@pytest.mark.parametrize("loss", ["contrastive", "proxy_anchor", "recall_at_k", "smooth_ap"])
+def test_losses_of_the_registry_can_be_trained_with(items: EmbeddingSet, loss: str) -> None:
+    short = recipe(loss=loss, optimizer={"steps": 1, "warmup_steps": 0})
+    assert np.isfinite(RefinerTrainer(short).run(items).records[-1].loss)
+
+
+def test_progress_is_reported(items: EmbeddingSet) -> None:
+    steps, records = [], []
+    trainer = RefinerTrainer(recipe(), on_step=lambda *done: steps.append(done), on_record=records.append)
+    assert trainer.run(items).records == records
+    assert steps == [(step, 6) for step in range(1, 7)]
+
+
+def test_classes_without_pairs_are_refused() -> None:
+    alone = EmbeddingSet.of(np.random.default_rng(0).normal(size=(9, 24)), np.arange(9))
+    with pytest.raises(RefinerTrainingError, match="none of the 9 training classes has two items"):
+        RefinerTrainer(recipe()).run(alone, confusing())
+
+
+def test_too_few_classes_for_a_batch_are_refused(items: EmbeddingSet) -> None:
+    with pytest.raises(ConfigError, match="needs 8 classes, the data has 5"):
+        RefinerTrainer(recipe()).run(confusing(5), items)
+
+
+def test_a_loss_that_is_no_number_stops_the_training(
+    items: EmbeddingSet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("vicinal.training.refiner.trainer.build_loss", lambda *_, **__: _NotANumber())
+    with pytest.raises(RefinerTrainingError, match=r"the loss is nan at step 3: lower"):
+        RefinerTrainer(recipe()).run(items)
+
+
+class _NotANumber(torch.nn.Module):
+    def forward(self, embeddings: Any, _labels: Any) -> Any:
+        return embeddings.sum() * torch.nan

@@ -1,0 +1,107 @@
+"""Batches of two super-labels."""
+
+from __future__ import annotations
+
+from collections import Counter
+from itertools import combinations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from vicinal.models.errors import ConfigError
+from vicinal.training import samplers
+from vicinal.training.samplers import Batches, HierarchicalConfig
+
+SUPER_LABELS = np.repeat([10, 20, 30, 40, 50], 24)
+# Six classes of four in each super-label.
+LABELS = np.repeat(np.arange(30), 4)
+
+
+def _batches(batch_size: int = 16, seed: int = 0) -> Batches:
+    sampler = HierarchicalConfig(batch_size=batch_size, per_class=2)
+    return sampler.batches(LABELS, SUPER_LABELS, n_batches=20, seed=seed)
+
+
+def _meetings(batches: Batches, super_labels: NDArray[np.int64]) -> list[tuple[int, ...]]:
+    return [tuple(np.unique(super_labels[batch]).tolist()) for batch in batches]
+
+
+def test_public_names_are_sorted_and_exist() -> None:
+    assert samplers.__all__ == sorted(samplers.__all__)
+    assert all(hasattr(samplers, name) for name in samplers.__all__)
+
+
+def test_half_of_each_batch_comes_from_each_of_two_super_labels() -> None:
+    for batch in _batches():
+        assert sorted(Counter(SUPER_LABELS[batch].tolist()).values()) == [8, 8]
+
+
+def test_each_batch_holds_the_same_number_of_images_of_each_class() -> None:
+    for batch in _batches():
+        assert set(Counter(LABELS[batch].tolist()).values()) == {2}
+        assert len(set(batch)) == 16
+
+
+@given(n_super=st.integers(2, 7), seed=st.integers(0, 1000))
+@settings(max_examples=30, deadline=None)
+def test_every_pair_of_super_labels_meets_once_before_any_meets_again(n_super: int, seed: int) -> None:
+    super_labels = np.repeat(np.arange(n_super), 4)
+    labels = np.repeat(np.arange(2 * n_super), 2)
+    pairs = list(combinations(range(n_super), 2))
+    sampler = HierarchicalConfig(batch_size=8, per_class=2).batches(
+        labels, super_labels, n_batches=2 * len(pairs), seed=seed
+    )
+    meetings = _meetings(sampler, super_labels)
+    assert sorted(meetings[: len(pairs)]) == sorted(meetings[len(pairs) :]) == pairs
+
+
+@given(n_super=st.integers(2, 7), seed=st.integers(0, 1000))
+@settings(max_examples=30, deadline=None)
+def test_no_super_label_meets_twice_in_a_round(n_super: int, seed: int) -> None:
+    super_labels = np.repeat(np.arange(n_super), 4)
+    labels = np.repeat(np.arange(2 * n_super), 2)
+    sampler = HierarchicalConfig(batch_size=8, per_class=2).batches(
+        labels, super_labels, n_batches=n_super // 2, seed=seed
+    )
+    met = [one for meeting in _meetings(sampler, super_labels) for one in meeting]
+    assert len(met) == len(set(met))
+
+
+def test_classes_take_turns_within_their_super_label() -> None:
+    """Four meetings of three classes draw each of six classes twice."""
+    sampler = HierarchicalConfig(batch_size=12, per_class=2).batches(
+        LABELS[:48], SUPER_LABELS[:48], n_batches=4
+    )
+    drawn = Counter(LABELS[image] for batch in sampler for image in batch)
+    assert set(drawn.values()) == {4}
+
+
+def test_same_seed_gives_the_same_batches_in_every_pass() -> None:
+    sampler = _batches(seed=4)
+    assert list(sampler) == list(sampler) == list(_batches(seed=4)) != list(_batches(seed=5))
+
+
+def test_length_is_the_number_of_batches() -> None:
+    assert len(_batches()) == len(list(_batches())) == 20
+
+
+def test_a_super_label_with_too_few_classes_is_refused() -> None:
+    with pytest.raises(ConfigError, match="needs 8 classes, super-label 10 has 6: use batch_size 24 or less"):
+        _batches(batch_size=32)
+
+
+@pytest.mark.parametrize(
+    ("labels", "super_labels", "message"),
+    [
+        ([0, 0, 1, 1], [5, 5, 5, 5], "two super-labels or more, the data sets have 1"),
+        ([0, 0, 1, 1], [5, 6, 6, 6], "class 0 has images of super-labels 5 and 6"),
+        ([0, 0, 1], [5, 5, 6], "1 classes have one image"),
+        ([0, 0, 1, 1], [5, 5], "4 labels, 2 super-labels"),
+    ],
+)
+def test_labels_that_do_not_fit_are_refused(labels: list[int], super_labels: list[int], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        HierarchicalConfig(batch_size=4, per_class=2).batches(labels, super_labels, n_batches=1)

@@ -1,0 +1,96 @@
+"""Augmentation: what is drawn follows from seed, step and place alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("torchvision")
+
+from vicinal.models.preprocessing import Preprocessing  # noqa: E402
+from vicinal.training.augmentation import AugmentedImages, training_batches  # noqa: E402
+from vicinal.training.config import AugmentationConfig, TrainingConfig  # noqa: E402
+from vicinal.training.datasets import LabelledImages  # noqa: E402
+
+PREPROCESSING = Preprocessing(input_size=24)
+NOTHING = AugmentationConfig(smallest_crop=1.0, degrees=0, jitter=0, hue=0, erase=0)
+
+
+def _images(n_images: int = 24) -> LabelledImages:
+    pixels = np.random.default_rng(0).integers(0, 256, (n_images, 28, 28, 3)).astype(np.uint8)
+    labels = np.array([f"set:{position // 4}" for position in range(n_images)])
+    return LabelledImages(pixels, labels, np.full(n_images, "train"))
+
+
+def _augmented(seed: int = 0, config: AugmentationConfig | None = None) -> AugmentedImages:
+    return AugmentedImages(_images(), PREPROCESSING, config or AugmentationConfig(), seed=seed)
+
+
+def test_the_same_draw_gives_the_same_pixels() -> None:
+    torch.manual_seed(1)
+    first = _augmented()[3, 5, 7][0]
+    torch.manual_seed(2)
+    assert torch.equal(first, _augmented()[3, 5, 7][0])
+
+
+@pytest.mark.parametrize("draw", [(4, 5, 7), (3, 6, 7), (5, 3, 7)])
+def test_another_step_or_place_changes_the_image_otherwise(draw: tuple[int, int, int]) -> None:
+    assert not torch.equal(_augmented()[3, 5, 7][0], _augmented()[draw][0])
+
+
+def test_another_seed_changes_the_image_otherwise() -> None:
+    assert not torch.equal(_augmented(0)[3, 5, 7][0], _augmented(1)[3, 5, 7][0])
+
+
+def test_draws_of_other_modules_are_left_alone() -> None:
+    torch.manual_seed(1)
+    before = torch.rand(3)
+    torch.manual_seed(1)
+    _augmented()[0, 0, 0]
+    assert torch.equal(torch.rand(3), before)
+
+
+def test_pixels_are_standardized_and_of_the_input_size() -> None:
+    pixels, label = _augmented(config=NOTHING)[0, 0, 9]
+    assert (tuple(pixels.shape), pixels.dtype, label) == ((3, 24, 24), torch.float32, 2)
+    mean, std = np.array(PREPROCESSING.mean), np.array(PREPROCESSING.std)
+    assert pixels.amin().item() >= ((0 - mean) / std).min() - 1e-5
+    assert pixels.amax().item() <= ((1 - mean) / std).max() + 1e-5
+
+
+def test_flip_mirrors_half_of_the_draws() -> None:
+    plain = _augmented(config=NOTHING)[0, 0, 0][0]
+    flipped = _augmented(config=NOTHING.model_copy(update={"flip": True}))
+    drawn = [flipped[step, 0, 0][0] for step in range(60)]
+    # Cropping differs a little from draw to draw, mirroring a lot.
+    n_mirrored = sum(
+        ((one - plain.flip(-1)).abs().mean() < (one - plain).abs().mean()).item() for one in drawn
+    )
+    assert 15 < n_mirrored < 45
+
+
+@pytest.fixture
+def config(make_training_config: Callable[..., TrainingConfig]) -> TrainingConfig:
+    return make_training_config(
+        preprocessing=PREPROCESSING, sampler={"batch_size": 8, "per_class": 2}, optimizer={"steps": 5}
+    )
+
+
+def test_batches_from_a_step_on_are_those_of_the_whole_run(config: TrainingConfig) -> None:
+    whole = list(training_batches(_images(), config))
+    rest = list(training_batches(_images(), config, first_step=3))
+    assert (len(whole), len(rest)) == (5, 2)
+    for (pixels, labels), (expected, expected_labels) in zip(rest, whole[3:], strict=True):
+        assert torch.equal(pixels, expected)
+        assert torch.equal(labels, expected_labels)
+
+
+def test_batches_draw_nothing_from_the_generator_of_dropout(config: TrainingConfig) -> None:
+    torch.manual_seed(1)
+    expected = torch.rand(3)
+    torch.manual_seed(1)
+    assert len(list(training_batches(_images(), config))) == 5
+    assert torch.equal(torch.rand(3), expected)

@@ -1,0 +1,212 @@
+"""Optimizers, groups of parameters, and learning rates over the steps."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("timm")
+
+from torch import nn  # noqa: E402
+
+from vicinal.models.errors import ConfigError  # noqa: E402
+from vicinal.training.backbones.backbone import (  # noqa: E402  # noqa: E402
+    BackboneConfig,
+    ProjectorConfig,
+    build_network,
+    build_projector,
+)
+from vicinal.training.optimization import (  # noqa: E402
+    OptimizerConfig,
+    build_optimizer,
+    build_schedule,
+    clip_gradients,
+    parameter_groups,
+)
+
+
+class Proxies(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.proxies = nn.Parameter(torch.ones(3, 8))
+
+
+def _config(**fields: Any) -> OptimizerConfig:
+    return OptimizerConfig.model_validate({"learning_rate": 2.0, "steps": 20, "warmup_steps": 4, **fields})
+
+
+def _rates(config: OptimizerConfig) -> list[float]:
+    """Learning rate of each step, as a share of the highest."""
+    weight = nn.Parameter(torch.zeros(1))
+    optimizer = build_optimizer([{"params": [weight], "lr": config.learning_rate}], config)
+    schedule = build_schedule(optimizer, config)
+    rates = []
+    for _ in range(config.steps):
+        rates.append(optimizer.param_groups[0]["lr"] / config.learning_rate)
+        optimizer.step()
+        schedule.step()
+    return rates
+
+
+def _cosine(step: int) -> float:
+    return 0.5 * (1 + math.cos(math.pi * step / 16))
+
+
+AFTER_WARMUP: dict[str, tuple[Any, Callable[[int], float]]] = {
+    "cosine": ("cosine", lambda step: _cosine(step - 4)),
+    "constant": ("constant", lambda _: 1.0),
+    "step": ({"kind": "step", "every": 5, "factor": 0.5}, lambda step: 0.5 ** ((step - 4) // 5)),
+    "multistep": (
+        {"kind": "multistep", "milestones": [8, 15], "factor": 0.1},
+        lambda step: 0.1 ** ((step >= 8) + (step >= 15)),
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", AFTER_WARMUP)
+def test_rate_rises_in_the_warm_up_and_then_follows_its_formula(kind: str) -> None:
+    schedule, formula = AFTER_WARMUP[kind]
+    expected = [(step + 1) / 5 for step in range(4)] + [formula(step) for step in range(4, 20)]
+    assert _rates(_config(schedule=schedule)) == pytest.approx(expected)
+
+
+def test_rate_without_a_warm_up_starts_at_its_highest() -> None:
+    assert _rates(_config(warmup_steps=0, schedule="constant")) == [1.0] * 20
+
+
+def test_one_cycle_rises_to_the_highest_rate_and_falls_to_nearly_nothing() -> None:
+    rates = _rates(_config(warmup_steps=0, schedule={"kind": "one_cycle", "rise": 0.25}))
+    highest = rates.index(max(rates))
+    assert max(rates) == pytest.approx(1.0, abs=0.05)
+    assert highest in (4, 5)
+    assert rates[: highest + 1] == sorted(rates[: highest + 1])
+    assert rates[highest:] == sorted(rates[highest:], reverse=True)
+    assert rates[-1] < 0.02
+
+
+@pytest.mark.parametrize(
+    ("fields", "n_warmup"),
+    [
+        ({"steps": 5000}, 100),
+        ({"steps": 200}, 20),
+        ({"steps": 5}, 0),
+        ({"steps": 200, "warmup_steps": 7}, 7),
+        ({"steps": 200, "schedule": "one_cycle"}, 0),
+    ],
+)
+def test_warm_up_is_a_tenth_of_the_steps_unless_it_is_given(fields: dict[str, Any], n_warmup: int) -> None:
+    assert OptimizerConfig.model_validate(fields).n_warmup == n_warmup
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"schedule": "one_cycle"}, "one_cycle schedule has a rise of its own: leave warmup_steps out"),
+        ({"schedule": {"kind": "multistep", "milestones": [3, 9]}}, "milestone 3 lies in the warm-up of 4"),
+        ({"schedule": {"kind": "multistep", "milestones": [9, 9]}}, "must rise"),
+        ({"schedule": "plateau"}, "does not match any of the expected tags"),
+        ({"name": "lion"}, "'adamw', 'adam', 'sgd' or 'rmsprop'"),
+        ({"learning_rate": float("nan")}, "greater than 0|finite"),
+    ],
+)
+def test_rates_that_cannot_be_are_refused(fields: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValidationError, match=message):
+        _config(**fields)
+
+
+def _groups(backbone: BackboneConfig, **fields: Any) -> list[dict[str, Any]]:
+    network = build_network(backbone)
+    projector = build_projector(network.dim, backbone.projector)
+    return parameter_groups(network, projector, Proxies(), _config(**fields))
+
+
+def test_every_parameter_is_in_one_group_with_its_rate_and_decay(tiny_backbone: BackboneConfig) -> None:
+    network = build_network(tiny_backbone)
+    proxies, projector = Proxies(), nn.Linear(8, 8)
+    factors = {"head_learning_rate_factor": 3.0, "loss_learning_rate_factor": 10.0}
+    groups = parameter_groups(network, projector, proxies, _config(weight_decay=0.1, **factors))
+    found = {
+        id(parameter): (group["lr"], group["weight_decay"])
+        for group in groups
+        for parameter in group["params"]
+    }
+    modules = (network, projector, proxies)
+    assert sum(len(group["params"]) for group in groups) == len(found)
+    assert found.keys() == {id(p) for module in modules for p in module.parameters()}
+    expected = {
+        network.trunk.conv1.weight: (2.0, 0.1),
+        network.trunk.bn1.weight: (2.0, 0.0),
+        network.head.weight: (6.0, 0.1),
+        network.pooling.power: (6.0, 0.0),
+        projector.bias: (6.0, 0.0),
+        proxies.proxies: (20.0, 0.0),
+    }
+    assert {name: found[id(name)] for name in expected} == expected
+
+
+def test_frozen_batch_norm_is_not_optimized(tiny_backbone: BackboneConfig) -> None:
+    frozen = tiny_backbone.model_copy(update={"freeze_batch_norm": True})
+    counts = [sum(len(group["params"]) for group in _groups(one)) for one in (tiny_backbone, frozen)]
+    n_layers = sum(isinstance(layer, nn.BatchNorm2d) for layer in build_network(frozen).modules())
+    assert counts[0] - counts[1] == 2 * n_layers > 0
+
+
+def test_a_frozen_trunk_must_leave_something_to_train(tiny_backbone: BackboneConfig) -> None:
+    headless = {"dim": None, "layer_norm": False, "pooling": "native", "stem_pool": True}
+    network = build_network(tiny_backbone.model_copy(update=headless))
+    with pytest.raises(ConfigError, match=r"leave nothing to train: set backbone.dim"):
+        parameter_groups(network, nn.Identity(), nn.Identity(), _config(frozen_trunk_steps=2))
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("adamw", torch.optim.AdamW),
+        ("adam", torch.optim.Adam),
+        ("sgd", torch.optim.SGD),
+        ("rmsprop", torch.optim.RMSprop),
+    ],
+)
+def test_name_chooses_the_optimizer(name: str, expected: type) -> None:
+    weight = nn.Parameter(torch.zeros(1))
+    optimizer = build_optimizer([{"params": [weight], "lr": 0.1}], _config(name=name))
+    assert type(optimizer) is expected
+
+
+@pytest.mark.parametrize(
+    ("arguments", "momentum"), [({}, 0.9), ({"momentum": 0.5}, 0.5), ({"momentum": 0}, 0)]
+)
+def test_momentum_of_sgd_can_be_given(arguments: dict[str, float], momentum: float) -> None:
+    weight = nn.Parameter(torch.zeros(1))
+    optimizer = build_optimizer([{"params": [weight]}], _config(name="sgd", arguments=arguments))
+    assert optimizer.param_groups[0]["momentum"] == momentum
+
+
+@pytest.mark.parametrize("arguments", [{"momentum": 0.5}, {"betas": [2, 3]}])
+def test_arguments_that_torch_refuses_are_named(arguments: dict[str, Any]) -> None:
+    weight = nn.Parameter(torch.zeros(1))
+    with pytest.raises(ConfigError, match=r"optimizer 'adamw': .*change optimizer.arguments"):
+        build_optimizer([{"params": [weight]}], _config(arguments=arguments))
+
+
+@pytest.mark.parametrize(("longest", "length"), [(1.0, 1.0), (10.0, 5.0), (0.0, 5.0)])
+def test_gradients_are_clipped_over_all_groups(longest: float, length: float) -> None:
+    weights = [nn.Parameter(torch.zeros(1)) for _ in range(2)]
+    for weight, gradient in zip(weights, (3.0, 4.0), strict=True):
+        weight.grad = torch.tensor([gradient])
+    clip_gradients([{"params": [weight]} for weight in weights], longest)
+    actual = torch.stack([weight.grad for weight in weights]).norm().item()
+    assert actual == pytest.approx(length)
+
+
+def test_projector_has_the_asked_layers() -> None:
+    projector = build_projector(16, ProjectorConfig(dim=8, layers=3))
+    shapes = [tuple(layer.weight.shape) for layer in projector if isinstance(layer, nn.Linear)]
+    assert shapes == [(16, 16), (16, 16), (8, 16)]
+    assert isinstance(projector[-1], nn.Linear)
+    assert (projector(torch.randn(50, 16)) < 0).any()

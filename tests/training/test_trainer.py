@@ -1,0 +1,431 @@
+"""Training: a very small run learns, is logged, is reproducible, and keeps its classes apart."""
+
+from __future__ import annotations
+
+import copy
+import csv
+import math
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("timm")
+pytest.importorskip("pytorch_metric_learning")
+
+from vicinal.models.errors import ConfigError, DatasetError  # noqa: E402
+from vicinal.models.preprocessing import Preprocessing  # noqa: E402
+from vicinal.training import validation  # noqa: E402
+from vicinal.training.backbones.backbone import EmbeddingNetwork  # noqa: E402
+from vicinal.training.config import TrainingConfig  # noqa: E402
+from vicinal.training.datasets import load_datasets  # noqa: E402
+from vicinal.training.evaluation import retrieval_metrics  # noqa: E402
+from vicinal.training.observer import (  # noqa: E402
+    StepProgress,
+    StepRecord,
+    TrainingObserver,
+)
+from vicinal.training.trainer import Trainer, TrainingResult  # noqa: E402
+from vicinal.training.validation import embed_images  # noqa: E402
+
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("without_picture")]
+
+MakeConfig = Callable[..., TrainingConfig]
+SQUASHED = Preprocessing(input_size=32, fit="squash")
+
+
+class Noting(TrainingObserver):
+    """Notes all that it is told."""
+
+    def __init__(self) -> None:
+        self.records: list[StepRecord] = []
+        self.steps: list[StepProgress] = []
+        self.notices: list[str] = []
+
+    def on_record(self, record: StepRecord) -> None:
+        self.records.append(record)
+
+    def on_step(self, progress: StepProgress) -> None:
+        self.steps.append(progress)
+
+    def on_notice(self, text: str) -> None:
+        self.notices.append(text)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("run")
+
+
+@pytest.fixture(scope="module")
+def noted() -> Noting:
+    return Noting()
+
+
+@pytest.fixture(scope="module")
+def trained(make_training_config: MakeConfig, folder: Path, noted: Noting) -> TrainingResult:
+    """40 steps, enough to learn to tell colors apart."""
+    config = make_training_config(
+        optimizer={"steps": 40, "warmup_steps": 5, "learning_rate": 0.005}, validate_every=10
+    )
+    return Trainer(config, folder=folder, observer=noted).run()
+
+
+def _weights(result: TrainingResult) -> dict[str, torch.Tensor]:
+    return result.network.state_dict()
+
+
+def _same(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> bool:
+    return all(torch.equal(value, other[name]) for name, value in one.items())
+
+
+def test_loss_falls(trained: TrainingResult) -> None:
+    losses = [record.loss for record in trained.records]
+    assert all(map(math.isfinite, losses))
+    assert losses[-1] < 0.79 * losses[0]
+
+
+def test_loss_does_not_fall_without_learning(make_training_config: MakeConfig) -> None:
+    """Negative control: at a learning rate of next to nothing the same measure stays where it is."""
+    optimizer = {"steps": 10, "warmup_steps": 0, "learning_rate": 1e-12}
+    config = make_training_config(optimizer=optimizer, validate_every=5)
+    losses = [record.loss for record in Trainer(config).run().records]
+    assert losses[-1] > 0.79 * losses[0]
+
+
+def test_trained_network_ranks_held_out_classes(trained: TrainingResult) -> None:
+    """Three held-out classes of five: chance is a hit rate of 0.29."""
+    assert trained.best.hit_rate_1 > 0.6
+
+
+def test_validation_comes_every_so_many_steps_and_at_the_end(make_training_config: MakeConfig) -> None:
+    config = make_training_config(optimizer={"steps": 5, "warmup_steps": 1}, validate_every=2)
+    assert [record.step for record in Trainer(config).run().records] == [2, 4, 5]
+
+
+def test_best_validation_is_kept(trained: TrainingResult) -> None:
+    """The returned weights are those of the best record, not of the last step."""
+    assert trained.best.map_at_r == max(record.map_at_r for record in trained.records)
+    assert trained.best in trained.records
+
+
+@pytest.mark.parametrize(
+    ("scores", "best"), [((0.9, 0.5, 0.1), 0), ((0.1, 0.9, 0.5), 1), ((0.5, 0.5, 0.9), 2)]
+)
+def test_weights_are_those_of_the_best_validation(
+    make_training_config: MakeConfig, monkeypatch: pytest.MonkeyPatch, scores: tuple[float, ...], best: int
+) -> None:
+    """Scores are dictated, and the weights at each validation are noted."""
+    noted, upcoming = [], iter(scores)
+
+    def dictated(*_: object, **__: object) -> SimpleNamespace:
+        return SimpleNamespace(hit_rate={1: 0.0}, map_at_r=next(upcoming))
+
+    def noting(network: EmbeddingNetwork, *_: object) -> None:
+        noted.append(copy.deepcopy(network.state_dict()))
+
+    monkeypatch.setattr(validation, "retrieval_metrics", dictated)
+    monkeypatch.setattr(validation, "embed_images", noting)
+    result = Trainer(make_training_config(optimizer={"steps": 3, "warmup_steps": 0}, validate_every=1)).run()
+    assert result.best.step == best + 1
+    assert [_same(_weights(result), weights) for weights in noted] == [index == best for index in range(3)]
+
+
+def test_kept_weights_repeat_the_best_validation(
+    trained: TrainingResult, make_training_config: MakeConfig
+) -> None:
+    config = make_training_config()
+    images = load_datasets(config.datasets, SQUASHED.model_copy(update={"input_size": 37}).resize)
+    _, held = images.split_classes(config.validation_share, config.seed)
+    embeddings = embed_images(trained.network, held.pixels, config.preprocessing)
+    again = retrieval_metrics(embeddings, held.class_ids)
+    assert again.map_at_r == pytest.approx(trained.best.map_at_r)
+
+
+def test_every_record_is_one_line_of_the_log(trained: TrainingResult, folder: Path) -> None:
+    with (folder / "training.csv").open(newline="", encoding="utf-8") as stream:
+        lines = list(csv.DictReader(stream))
+    assert list(lines[0]) == ["step", "loss", "hit_rate_1", "map_at_r", "seconds"]
+    assert [int(line["step"]) for line in lines] == [10, 20, 30, 40]
+    assert [float(line["loss"]) for line in lines] == [record.loss for record in trained.records]
+
+
+def test_observer_learns_of_every_record(trained: TrainingResult, noted: Noting) -> None:
+    assert noted.records == trained.records
+
+
+def test_observer_learns_of_every_step(trained: TrainingResult, noted: Noting) -> None:
+    assert [(one.step, one.n_steps) for one in noted.steps] == [(step, 40) for step in range(1, 41)]
+    assert [one.latest for one in noted.steps[:10]] == [None] * 9 + trained.records[:1]
+    assert all(math.isfinite(float(one.step_loss)) for one in noted.steps)
+
+
+def test_held_out_classes_are_not_trained_on(
+    trained: TrainingResult, make_training_config: MakeConfig
+) -> None:
+    config = make_training_config()
+    images = load_datasets(config.datasets, SQUASHED.resize)
+    _, held = images.split_classes(config.validation_share, config.seed)
+    assert len(set(held.labels)) == 3
+    assert not set(trained.training.labels) & set(held.labels)
+    assert set(trained.training.labels) | set(held.labels) == set(images.labels)
+
+
+def test_same_seed_gives_the_same_weights(make_training_config: MakeConfig) -> None:
+    torch.manual_seed(123)
+    first = _weights(Trainer(make_training_config(seed=3)).run())
+    torch.manual_seed(456)
+    assert _same(first, _weights(Trainer(make_training_config(seed=3)).run()))
+    assert not _same(first, _weights(Trainer(make_training_config(seed=4)).run()))
+
+
+def test_run_without_validation_keeps_the_last_weights(make_training_config: MakeConfig) -> None:
+    result = Trainer(make_training_config(validation_share=0.0)).run()
+    assert len(set(result.training.labels)) == 12
+    assert all(math.isnan(record.map_at_r) for record in result.records)
+    assert result.best is result.records[-1]
+
+
+def test_demo_catalog_can_be_trained_on(make_training_config: MakeConfig) -> None:
+    catalog = {"kind": "demo_catalog", "seeds": [5], "products": 6, "views": 3}
+    optimizer = {"steps": 2, "warmup_steps": 0}
+    config = make_training_config(datasets=[catalog], optimizer=optimizer, validation_share=0.0)
+    result = Trainer(config).run()
+    assert len(set(result.training.labels)) == 6
+    assert math.isfinite(result.best.loss)
+
+
+def test_bfloat16_trains_to_finite_weights(make_training_config: MakeConfig) -> None:
+    config = make_training_config(precision="bfloat16", optimizer={"steps": 2, "warmup_steps": 0})
+    weights = _weights(Trainer(config).run())
+    assert all(value.isfinite().all() for value in weights.values())
+
+
+def test_batch_of_more_classes_than_there_are_is_refused(make_training_config: MakeConfig) -> None:
+    config = make_training_config(sampler={"batch_size": 64, "per_class": 4})
+    with pytest.raises(ConfigError, match="needs 16 classes, the data has 9"):
+        Trainer(config).run()
+
+
+def test_missing_data_set_is_refused(make_training_config: MakeConfig, tmp_path: Path) -> None:
+    config = make_training_config(datasets=[{"kind": "folder", "root": tmp_path / "gone"}])
+    with pytest.raises(DatasetError, match="gone"):
+        Trainer(config).run()
+
+
+def test_a_run_starts_from_the_weights_of_an_earlier_one(
+    trained: TrainingResult, make_training_config: MakeConfig, tmp_path: Path
+) -> None:
+    """A single step at a learning rate of almost nothing leaves the weights where they were."""
+    torch.save(trained.network.state_dict(), tmp_path / "weights.pt")
+    config = make_training_config(
+        start_from=tmp_path / "weights.pt",
+        optimizer={"steps": 1, "warmup_steps": 0, "learning_rate": 1e-12},
+    )
+    head = Trainer(config).run().network.head.weight
+    torch.testing.assert_close(head, trained.network.head.weight, rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("content", [None, b"", b"no weights"])
+def test_weights_that_cannot_be_started_from_are_refused(
+    make_training_config: MakeConfig, tmp_path: Path, content: bytes | None
+) -> None:
+    if content is not None:
+        (tmp_path / "weights.pt").write_bytes(content)
+    with pytest.raises(ConfigError, match="start_from names"):
+        Trainer(make_training_config(start_from=tmp_path / "weights.pt")).run()
+
+
+GROUP = {"kind": "group", "m": 4, "n": 4}
+PAIRS = {"kind": "random_pairs", "n_pairs": 8}
+BALANCED = {"name": "balanced_contrastive", "arguments": {"margin": 4.0}}
+
+
+@pytest.mark.parametrize("chunk_size", [None, 5])
+@pytest.mark.parametrize(
+    ("sampler", "loss"),
+    [
+        ({"batch_size": 16, "classes_per_source": {"colors": 4}}, "contextual"),
+        (GROUP, "contextual"),
+        (GROUP, "recall_at_k"),
+        (GROUP, BALANCED),
+        (PAIRS, "smooth_ap"),
+        (PAIRS, BALANCED),
+    ],
+)
+def test_every_sampler_can_be_trained_with(
+    make_training_config: MakeConfig, sampler: dict[str, Any], loss: Any, chunk_size: int | None
+) -> None:
+    config = make_training_config(
+        sampler={**sampler, "chunk_size": chunk_size},
+        loss=loss,
+        optimizer={"steps": 2, "warmup_steps": 0},
+    )
+    assert math.isfinite(Trainer(config).run().records[-1].loss)
+
+
+def test_classes_too_small_for_the_sampler_are_left_out_and_named(
+    make_training_config: MakeConfig, make_class_folders: Callable[..., Path], tmp_path: Path
+) -> None:
+    make_class_folders(tmp_path / "set", n_classes=5, per_class=3)
+    for view in (1, 2):
+        (tmp_path / "set" / "class01" / f"{view}.png").unlink()
+    config = make_training_config(
+        datasets=[{"kind": "folder", "root": tmp_path / "set"}],
+        sampler={"batch_size": 8, "per_class": 2},
+        optimizer={"steps": 1, "warmup_steps": 0},
+        validation_share=0.0,
+    )
+    noted = Noting()
+    result = Trainer(config, observer=noted).run()
+    assert noted.notices == ["1 classes have fewer than 2 images and are left out: set:class01"]
+    assert len(set(result.training.labels)) == 4
+
+
+def test_left_out_classes_are_told_with_the_first_names(
+    make_training_config: MakeConfig, make_class_folders: Callable[..., Path], tmp_path: Path
+) -> None:
+    make_class_folders(tmp_path / "set", n_classes=10, per_class=2)
+    for label in range(7):
+        (tmp_path / "set" / f"class{label:02d}" / "1.png").unlink()
+    noted = Noting()
+    config = make_training_config(
+        datasets=[{"kind": "folder", "root": tmp_path / "set"}],
+        sampler={"batch_size": 4, "per_class": 2},
+        optimizer={"steps": 1},
+        validation_share=0.0,
+    )
+    Trainer(config, observer=noted).run()
+    assert noted.notices[0].startswith("7 classes have fewer than 2 images and are left out: set:class00, ")
+    assert noted.notices[0].endswith("set:class04 and 2 more")
+
+
+def test_set_without_a_pair_is_refused(
+    make_training_config: MakeConfig, make_class_folders: Callable[..., Path], tmp_path: Path
+) -> None:
+    root = make_class_folders(tmp_path / "set", n_classes=6, per_class=1)
+    config = make_training_config(datasets=[{"kind": "folder", "root": root}], validation_share=0.0)
+    with pytest.raises(ConfigError, match="none of the 6 training classes has 2 images"):
+        Trainer(config).run()
+
+
+def _dictate_scores(monkeypatch: pytest.MonkeyPatch, *scores: float) -> None:
+    upcoming = iter(scores)
+    monkeypatch.setattr("vicinal.training.trainer.validate", lambda *_: (0.0, next(upcoming)))
+
+
+def test_training_stops_when_the_held_out_classes_stop_improving(
+    make_training_config: MakeConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The best score is the second; two later ones are no better."""
+    _dictate_scores(monkeypatch, 0.1, 0.5, 0.4, 0.5)
+    noted = Noting()
+    config = make_training_config(optimizer={"steps": 20}, validate_every=1, patience=2)
+    result = Trainer(config, observer=noted).run()
+    assert [record.step for record in result.records] == [1, 2, 3, 4]
+    assert result.best.step == 2
+    assert noted.notices == ["stopped early at step 4: MAP@R was best at step 2"]
+
+
+def test_patience_starts_anew_with_each_improvement(
+    make_training_config: MakeConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _dictate_scores(monkeypatch, 0.1, 0.0, 0.2, 0.0, 0.3, 0.4)
+    config = make_training_config(optimizer={"steps": 6}, validate_every=1, patience=2)
+    assert Trainer(config).run().records[-1].step == 6
+
+
+def test_a_run_that_stopped_early_stays_so_when_it_is_resumed(
+    make_training_config: MakeConfig, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    _dictate_scores(monkeypatch, 0.5, 0.4)
+    config = make_training_config(optimizer={"steps": 20}, validate_every=1, patience=1)
+    Trainer(config, folder=tmp_path).run()
+    assert Trainer(config, folder=tmp_path).run(resume=True).records[-1].step == 2
+
+
+def test_the_trunk_stays_for_its_first_steps(make_training_config: MakeConfig) -> None:
+    fields = {"steps": 2, "learning_rate": 0.1}
+    start, frozen, thawed = (
+        Trainer(make_training_config(optimizer=optimizer, validation_share=0.0)).run().network
+        for optimizer in (
+            {"steps": 1, "learning_rate": 1e-20},
+            {**fields, "frozen_trunk_steps": 2},
+            {**fields, "frozen_trunk_steps": 1},
+        )
+    )
+    assert torch.equal(frozen.trunk.conv1.weight, start.trunk.conv1.weight)
+    assert not torch.equal(frozen.head.weight, start.head.weight)
+    assert not torch.equal(thawed.trunk.conv1.weight, start.trunk.conv1.weight)
+
+
+@pytest.mark.parametrize("chunk_size", [None, 6])
+def test_convolutions_run_channels_last(
+    make_training_config: MakeConfig, monkeypatch: pytest.MonkeyPatch, chunk_size: int | None
+) -> None:
+    """Weights and images, in every step; the other layout trains the same weights."""
+    sampler = {"batch_size": 16, "per_class": 4, "chunk_size": chunk_size}
+    config = make_training_config(sampler=sampler, optimizer={"steps": 3, "name": "sgd"})
+    own, layouts = EmbeddingNetwork.forward, []
+
+    def noting(network: EmbeddingNetwork, images: torch.Tensor) -> torch.Tensor:
+        both = (network.trunk.conv1.weight, images)
+        layouts.append({one.is_contiguous(memory_format=torch.channels_last) for one in both})
+        return own(network, images)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(EmbeddingNetwork, "forward", noting)
+        last = Trainer(config).run().network.state_dict()
+    # The first input is the one that is tried.
+    assert all(layout == {True} for layout in layouts[1:])
+    monkeypatch.setattr("torch.channels_last", torch.contiguous_format)
+    first = Trainer(config).run().network
+    assert first.trunk.conv1.weight.is_contiguous()
+    for name, value in first.state_dict().items():
+        torch.testing.assert_close(last[name], value, rtol=1e-4, atol=1e-5)
+
+
+def test_the_projector_is_trained_and_dropped(make_training_config: MakeConfig) -> None:
+    """Weights of the exported network are those of one without a projector, by name and shape."""
+    config = make_training_config()
+    backbone = config.backbone.model_dump() | {"projector": {"dim": 16}}
+    result = Trainer(make_training_config(backbone=backbone, loss="proxy_anchor")).run()
+    expected = {name: value.shape for name, value in Trainer(config).run().network.state_dict().items()}
+    assert {name: value.shape for name, value in result.network.state_dict().items()} == expected
+    assert result.network.dim == 8
+
+
+def test_a_loss_that_is_no_number_ends_the_run(
+    make_training_config: MakeConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        "vicinal.training.losses.published.PublishedLoss.compute", lambda _, rows, __: rows.sum() / 0
+    )
+    with pytest.raises(ConfigError, match=r"the loss is .* by step 3: lower optimizer.learning_rate"):
+        Trainer(make_training_config()).run()
+
+
+@pytest.mark.parametrize(
+    ("loss", "message"),
+    [
+        ("hinge", "unknown loss 'hinge'"),
+        ({"name": "tcm", "arguments": {"pos_margin": 2.0}}, r"margins are cosines in \[-1, 1\], got 2.0"),
+        ({"name": "triplet", "arguments": {"sharpness": 1}}, "loss 'triplet': .*sharpness"),
+    ],
+)
+def test_a_wrong_loss_is_told_before_any_image_is_read(
+    make_training_config: MakeConfig, tmp_path: Path, loss: Any, message: str
+) -> None:
+    config = make_training_config(loss=loss, datasets=[{"kind": "folder", "root": tmp_path / "gone"}])
+    with pytest.raises(ConfigError, match=message):
+        Trainer(config).run()
+
+
+def test_input_that_the_backbone_cannot_take_is_refused(make_training_config: MakeConfig) -> None:
+    """A transformer has positions for one size of image."""
+    backbone = {"name": "vit_tiny_patch16_224", "pooling": "native", "arguments": {"depth": 1}}
+    with pytest.raises(ConfigError, match=r"'vit_tiny_patch16_224' cannot take images of 32 px .*input_size"):
+        Trainer(make_training_config(backbone=backbone)).run()

@@ -1,0 +1,160 @@
+"""Augmentation: random changes of training images that follow from seed, step and place alone (torch)."""
+
+from __future__ import annotations
+
+import signal
+import warnings
+from collections.abc import Callable, Iterator
+from threading import Lock
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor, nn
+from torch.utils.data import DataLoader, Dataset
+from torchvision.transforms import v2
+
+from vicinal.models.preprocessing import Preprocessing
+from vicinal.training.config import AugmentationConfig, TrainingConfig
+from vicinal.training.datasets import LabelledImages
+from vicinal.training.execution.processes import ALONE, Processes
+from vicinal.training.samplers import Batches
+
+__all__ = ["AugmentedImages", "Draw", "augmentation", "changed", "seed_of", "stored_size", "training_batches"]
+
+# Step, place in the batch, position of the image.
+Draw = tuple[int, int, int]
+_STORED_PER_INPUT = 1.15
+# The transforms know the global generator only.
+_GENERATOR_IN_USE = Lock()
+
+
+def training_batches(
+    images: LabelledImages,
+    config: TrainingConfig,
+    *,
+    drawn: Dataset[tuple[Tensor, int]] | None = None,
+    first_step: int = 0,
+    pin_memory: bool = False,
+    processes: Processes = ALONE,
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """Augmented batches of a run, the same for any number of workers and processes, from whichever step on.
+
+    Args:
+        images: The training images.
+        config: Sampler, augmentation, seed, workers and number of steps.
+        drawn: What a drawn image (step, place in the batch, position) becomes; by default its augmented
+            pixels.
+        first_step: Steps that were done before; their batches are drawn, but not loaded.
+        pin_memory: Load into page-locked memory, for a GPU.
+        processes: Those that train together, each of which loads its part of a batch.
+
+    Yields:
+        (b, 3, S, S) float32 standardized pixels, or whatever `drawn` gives, and (b,) int64 labels.
+
+    Raises:
+        ConfigError: The images cannot fill the sampler's batches.
+    """
+    groups = images.super_labels if config.sampler.kind == "hierarchical" else images.sources
+    batches = config.sampler.batches(
+        images.labels, groups, n_batches=config.optimizer.steps, seed=config.seed
+    )
+    loader: DataLoader[tuple[Tensor, int]] = DataLoader(
+        drawn or AugmentedImages(images, config.preprocessing, config.augmentation, seed=config.seed),
+        batch_sampler=_StepSampler(batches, first_step, processes),
+        num_workers=config.workers,
+        pin_memory=pin_memory,
+        worker_init_fn=_ignore_interrupt,
+        # Without one of its own the loader would draw from the generator of dropout.
+        generator=torch.Generator(),
+    )
+    with warnings.catch_warnings():
+        # Workers are forked, so that they share the pixels; they open no gallery.
+        warnings.filterwarnings("ignore", message="lance is not fork-safe")
+        loaded = iter(loader)
+    yield from loaded
+
+
+class AugmentedImages(Dataset[tuple[Tensor, int]]):
+    """Training images, changed at random whenever they are drawn.
+
+    Args:
+        images: The images, larger than the input.
+        preprocessing: Input size, mean and standard deviation.
+        config: What is changed, and how much.
+        seed: With the step and the place in the batch it decides on the changes of an image.
+    """
+
+    def __init__(
+        self, images: LabelledImages, preprocessing: Preprocessing, config: AugmentationConfig, *, seed: int
+    ) -> None:
+        self.pixels = images.pixels
+        self.class_ids = images.class_ids
+        self.seed = seed
+        self.transform = augmentation(preprocessing, config)
+
+    def __getitem__(self, draw: Draw) -> tuple[Tensor, int]:
+        """(3, S, S) float32 pixels and label of one drawn image."""
+        step, place, position = draw
+        image = torch.from_numpy(self.pixels[position]).permute(2, 0, 1)
+        pixels = changed(image, self.transform, seed_of(self.seed, step, place))
+        return pixels, int(self.class_ids[position])
+
+
+def changed(image: Tensor, transform: nn.Module, seed: int) -> Tensor:
+    """A (3, H, W) uint8 image after a random transform that follows from the seed alone."""
+    # The network's dropout must not notice.
+    with _GENERATOR_IN_USE, torch.random.fork_rng([]):
+        torch.default_generator.manual_seed(seed)
+        augmented: Tensor = transform(image)
+        return augmented
+
+
+def stored_size(preprocessing: Preprocessing) -> Callable[[Image.Image], Image.Image]:
+    """What fits an image before it is augmented: larger than the input, so that a crop has pixels left."""
+    side = round(preprocessing.input_size * _STORED_PER_INPUT)
+    return preprocessing.model_copy(update={"input_size": side}).resize
+
+
+def augmentation(preprocessing: Preprocessing, config: AugmentationConfig) -> nn.Module:
+    """Random changes of a (3, H, W) uint8 image, then standardization to (3, S, S) float32."""
+    side = preprocessing.input_size
+    steps: list[nn.Module] = [
+        v2.RandomAffine(config.degrees, fill=255),
+        v2.RandomResizedCrop(side, scale=(config.smallest_crop, 1.0), ratio=(0.8, 1.25), antialias=True),
+        v2.ColorJitter(config.jitter, config.jitter, config.jitter, config.hue),
+        v2.ToDtype(torch.float32, scale=True),
+        v2.Normalize(list(preprocessing.mean), list(preprocessing.std)),
+        v2.RandomErasing(config.erase, scale=(0.02, 0.15)),
+    ]
+    if config.flip:
+        steps.insert(0, v2.RandomHorizontalFlip())
+    return v2.Compose(steps)
+
+
+class _StepSampler:
+    """A process's part of the batches with the step and the place of each image, from a step on."""
+
+    def __init__(self, batches: Batches, first_step: int, processes: Processes) -> None:
+        self.batches = batches
+        self.first_step = first_step
+        self.processes = processes
+
+    def __len__(self) -> int:
+        return len(self.batches) - self.first_step
+
+    def __iter__(self) -> Iterator[list[Draw]]:
+        for step, batch in enumerate(self.batches):
+            if step >= self.first_step:
+                draws = [(step, place, position) for place, position in enumerate(batch)]
+                yield draws[self.processes.part(len(batch))]
+
+
+def seed_of(*parts: int) -> int:
+    """A seed that follows from numbers of 0 or more."""
+    return int(np.random.SeedSequence(parts).generate_state(1, np.uint64)[0] >> np.uint64(1))
+
+
+def _ignore_interrupt(_worker: int) -> None:
+    # Ctrl-C reaches every process of a terminal; the training process ends its workers in good order.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)

@@ -1,0 +1,295 @@
+"""Maps of a frozen front: each view of each training image goes through it once, before training (torch).
+
+A file beside the checkpoint holds them in float16, mapped into memory: rows of the training images, `views`
+for each, then one row for each held-out image. A second file says how many images are done and for which run,
+so that one that was killed goes on.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+import tempfile
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from PIL import Image
+from torch import Tensor
+from torch.utils.data import Dataset
+
+from vicinal.models.errors import ConfigError, TrainingStoppedError
+from vicinal.models.runtime import open_session, usable_processors
+from vicinal.training.augmentation import Draw, augmentation, changed, seed_of, stored_size
+from vicinal.training.backbones.frozen_front import CutNetwork
+from vicinal.training.config import TrainingConfig
+from vicinal.training.datasets import LabelledImages, opened_images
+from vicinal.training.export.network import write_onnx
+from vicinal.training.observer import TrainingObserver
+
+__all__ = ["MAPS_FILE", "PROGRESS_FILE", "FrontMaps", "discard_maps", "make_maps"]
+
+MAPS_FILE = "front-maps.npy"
+PROGRESS_FILE = "front-maps.json"
+Maps = npt.NDArray[np.float16]
+RunFront = Callable[[npt.NDArray[np.float32]], npt.NDArray[np.floating]]
+
+# Images between two notes of the progress.
+_NOTED = 64
+# The fewest pixels that index and query decode a photo to; see `models.embedder`.
+_DECODED_SIDE = 512
+# The file system needs some room for everything else.
+_SPARE_BYTES = 2**28
+
+
+@dataclass(frozen=True)
+class FrontMaps:
+    """What the front gave.
+
+    Attributes:
+        rows: (n * views + m, ...) float16, of n training images with all views, then of m held-out ones.
+        n_training: Training images n.
+        views: Views of each, the first unchanged.
+    """
+
+    rows: Maps
+    n_training: int
+    views: int
+
+    @property
+    def training(self) -> Maps:
+        """(n, ...) of the unchanged training images."""
+        return self.rows[: self.n_training * self.views : self.views]
+
+    @property
+    def held_out(self) -> Maps:
+        """(m, ...) of the held-out images."""
+        return self.rows[self.n_training * self.views :]
+
+    def draws(self, class_ids: npt.NDArray[np.int64], seed: int) -> Dataset[tuple[Tensor, int]]:
+        """What a drawn training image becomes: one of its views.
+
+        Args:
+            class_ids: (n,) of the training images.
+            seed: With step and place in the batch it decides on the view.
+        """
+        return _DrawnMaps(self, class_ids, seed)
+
+
+class _DrawnMaps(Dataset[tuple[Tensor, int]]):
+    def __init__(self, maps: FrontMaps, class_ids: npt.NDArray[np.int64], seed: int) -> None:
+        self.maps = maps
+        self.class_ids = class_ids
+        self.seed = seed
+
+    def __getitem__(self, draw: Draw) -> tuple[Tensor, int]:
+        step, place, position = draw
+        view = seed_of(self.seed, step, place) % self.maps.views
+        row = self.maps.rows[position * self.maps.views + view]
+        return torch.from_numpy(row.astype(np.float32)), int(self.class_ids[position])
+
+
+def make_maps(
+    folder: Path,
+    cut: CutNetwork,
+    training: LabelledImages,
+    held_out: LabelledImages,
+    config: TrainingConfig,
+    *,
+    identity: Mapping[str, Any],
+    observer: TrainingObserver,
+) -> FrontMaps:
+    """Run every view of every image through the front, or go on where an earlier run of the same was.
+
+    On a CPU the front runs in ONNX Runtime, which is several times faster than torch there.
+
+    Args:
+        folder: Where the files are.
+        cut: The cut network.
+        training: Images to draw views of; they need no pixels.
+        held_out: Images of which only the unchanged view is needed.
+        config: Data sets, preprocessing, augmentation and seed.
+        identity: From `checkpoint.identity_of`: maps of another run are made anew.
+        observer: Learns of the progress, and may stop the run.
+
+    Raises:
+        BundleError: The front cannot be exported.
+        ConfigError: There is no room for the maps.
+        DatasetError: An image cannot be used.
+        TrainingStoppedError: The observer asked to stop.
+    """
+    views = config.augmentation.views
+    positions = np.concatenate([training.positions, held_out.positions]).tolist()
+    n_rows = len(training.labels) * views + len(held_out.labels)
+    run = _front_runner(cut, config.preprocessing.input_size)
+    progress = _Progress.of(folder, cut, training, held_out, config, identity)
+    rows = _open_rows(folder, cut, n_rows, config.preprocessing.input_size, is_new=not progress.done)
+    maps = FrontMaps(rows, len(training.labels), views)
+    draw = _Views(config)
+    counts = [views] * len(training.labels) + [1] * len(held_out.labels)
+    starts = np.concatenate([[0], np.cumsum(counts)]).tolist()
+    observer.on_views(progress.done, len(positions))
+    side = max(config.preprocessing.decode_side, _DECODED_SIDE)
+    datasets = (*config.datasets, *config.validation_datasets)
+    with opened_images(datasets, target_side=side) as read, ThreadPoolExecutor(usable_processors()) as pool:
+
+        def tensors(place: int) -> npt.NDArray[np.float32]:
+            return draw(read(positions[place]), positions[place], counts[place])
+
+        left = range(progress.done, len(positions))
+        for place, images in zip(left, _ahead(pool, tensors, left), strict=True):
+            rows[starts[place] : starts[place + 1]] = run(images)
+            observer.on_views(place + 1, len(positions))
+            stops = observer.should_stop()
+            if (place + 1) % _NOTED == 0 or place + 1 == len(positions) or stops:
+                rows.flush()
+                progress.note(place + 1)
+            if stops:
+                raise TrainingStoppedError(0, config.optimizer.steps)
+    return maps
+
+
+def discard_maps(folder: Path) -> None:
+    """Delete the maps of a finished run."""
+    for name in (MAPS_FILE, PROGRESS_FILE):
+        (folder / name).unlink(missing_ok=True)
+
+
+class _Views:
+    """Makes the views of an image: the first as serving would see it, the others changed at random."""
+
+    def __init__(self, config: TrainingConfig) -> None:
+        self.preprocessing = config.preprocessing
+        self.seed = config.seed
+        self.transform = augmentation(config.preprocessing, config.augmentation)
+        self.stored = stored_size(config.preprocessing)
+
+    def __call__(self, image: Image.Image, position: int, n_views: int) -> npt.NDArray[np.float32]:
+        """(v, 3, S, S) of the image at a place among all."""
+        views = [self.preprocessing.to_tensor(image)]
+        if n_views > 1:
+            pixels = torch.from_numpy(np.array(self.stored(image))).permute(2, 0, 1)
+            views += [
+                changed(pixels, self.transform, seed_of(self.seed, position, view)).numpy()
+                for view in range(1, n_views)
+            ]
+        return np.stack(views)
+
+
+@dataclass
+class _Progress:
+    """How many images are done, on disk.
+
+    Attributes:
+        path: The file.
+        key: Which run the maps belong to.
+        done: Images whose rows are written.
+    """
+
+    path: Path
+    key: str
+    done: int = 0
+
+    @classmethod
+    def of(
+        cls,
+        folder: Path,
+        cut: CutNetwork,
+        training: LabelledImages,
+        held_out: LabelledImages,
+        config: TrainingConfig,
+        identity: Mapping[str, Any],
+    ) -> _Progress:
+        found = hashlib.sha256(identity["labels_sha256"].encode())
+        # What the maps depend on; losses and steps may change between two runs.
+        for part in (
+            config.preprocessing,
+            config.augmentation,
+            *config.datasets,
+            *config.validation_datasets,
+        ):
+            found.update(part.model_dump_json().encode())
+        found.update(np.concatenate([training.positions, [-1, config.seed], held_out.positions]).tobytes())
+        for name, value in cut.front.state_dict().items():
+            found.update(name.encode() + value.cpu().numpy().tobytes())
+        path, key = folder / PROGRESS_FILE, found.hexdigest()
+        try:
+            noted = json.loads(path.read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            noted = {}
+        is_same = noted.get("key") == key and (folder / MAPS_FILE).is_file()
+        return cls(path, key, noted["done"] if is_same else 0)
+
+    def note(self, done: int) -> None:
+        self.done = done
+        partial = self.path.with_suffix(".json.partial")
+        partial.write_text(json.dumps({"key": self.key, "done": done}), encoding="utf-8")
+        partial.replace(self.path)
+
+
+def _open_rows(
+    folder: Path, cut: CutNetwork, n_rows: int, side: int, *, is_new: bool
+) -> np.memmap[Any, np.dtype[np.float16]]:
+    path = folder / MAPS_FILE
+    if not is_new:
+        return np.lib.format.open_memmap(path, mode="r+")
+    discard_maps(folder)
+    device = next(cut.network.parameters()).device
+    with torch.inference_mode():
+        shape = (n_rows, *cut.front.eval()(torch.zeros(1, 3, side, side, device=device)).shape[1:])
+    needed, free = 2 * int(np.prod(shape)), shutil.disk_usage(folder).free
+    if needed + _SPARE_BYTES > free:
+        raise ConfigError(
+            f"the maps of the frozen part need {needed / 1e9:.1f} GB in '{folder}', "
+            f"{free / 1e9:.1f} GB are free: lower augmentation.views, or raise backbone.frozen_stages"
+        )
+    return np.lib.format.open_memmap(path, mode="w+", dtype=np.float16, shape=shape)
+
+
+def _front_runner(cut: CutNetwork, side: int) -> RunFront:
+    device = next(cut.network.parameters()).device
+    front = cut.front.eval()
+    if device.type != "cpu":
+
+        def on_device(images: npt.NDArray[np.float32]) -> npt.NDArray[np.floating]:
+            with torch.inference_mode():
+                found: npt.NDArray[np.floating] = front(torch.from_numpy(images).to(device)).cpu().numpy()
+            return found
+
+        return on_device
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "front.onnx"
+        write_onnx(
+            front.to(memory_format=torch.contiguous_format),
+            {"images": torch.zeros(2, 3, side, side)},
+            path,
+            outputs=["maps"],
+            free_axes={"images": {0: "batch"}},
+        )
+        digest = hashlib.sha256(path.read_bytes()).hexdigest()
+        session = open_session(path, digest, device="cpu")
+    return lambda images: np.asarray(session.run(None, {"images": images})[0])
+
+
+def _ahead(
+    pool: ThreadPoolExecutor, task: Callable[[int], npt.NDArray[np.float32]], places: Iterable[int]
+) -> Iterator[npt.NDArray[np.float32]]:
+    """Results in order, a few of them made before they are asked for."""
+    waiting: deque[Future[npt.NDArray[np.float32]]] = deque()
+    try:
+        for place in places:
+            waiting.append(pool.submit(task, place))
+            if len(waiting) > 2 * usable_processors():
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
+    finally:
+        for one in waiting:
+            one.cancel()

@@ -1,0 +1,127 @@
+"""Checkpoint: all that a run needs to go on exactly where it was (torch)."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import pickle
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from vicinal.models.errors import ConfigError
+from vicinal.training.config import TrainingConfig
+from vicinal.training.datasets import LabelledImages
+from vicinal.training.state import TrainingState
+
+__all__ = ["CHECKPOINT_FILE", "check_checkpoint", "identity_of", "load_checkpoint", "save_checkpoint"]
+
+CHECKPOINT_FILE = "checkpoint.pt"
+_FORMAT = 1
+# What has no say in the weights may change between a run and its continuation.
+# Compiled passes round otherwise, and no more.
+_WITHOUT_EFFECT = {"compile", "licence", "name", "tests", "workers"}
+
+
+def identity_of(config: TrainingConfig, images: LabelledImages) -> dict[str, Any]:
+    """What a checkpoint and the run that resumes it have in common.
+
+    Args:
+        config: The run's configuration; what has no say in the weights is left out.
+        images: All images, held-out ones too; they are told apart by their labels in order.
+    """
+    labels = "\n".join(images.labels.tolist())
+    return {
+        "recipe": config.model_dump(mode="json", exclude=_WITHOUT_EFFECT),
+        "n_images": len(images.labels),
+        "labels_sha256": hashlib.sha256(labels.encode()).hexdigest(),
+    }
+
+
+def save_checkpoint(path: Path, state: TrainingState, identity: Mapping[str, Any]) -> None:
+    """Write the state of a run in one step: a kill leaves the old checkpoint or the new one.
+
+    Args:
+        path: File to write.
+        state: Network, optimizer, records and random states.
+        identity: From `identity_of`.
+    """
+    partial = path.with_suffix(".pt.partial")
+    with partial.open("wb") as stream:
+        torch.save({"format": _FORMAT, "identity": dict(identity), "state": state.state_dict()}, stream)
+        stream.flush()
+        os.fsync(stream.fileno())
+    partial.replace(path)
+
+
+def load_checkpoint(path: Path, state: TrainingState, identity: Mapping[str, Any]) -> None:
+    """Bring a run to the state of a checkpoint.
+
+    Args:
+        path: The file.
+        state: State of a new run of the same configuration.
+        identity: From `identity_of`.
+
+    Raises:
+        ConfigError: There is no checkpoint, it is damaged, or it belongs to another configuration or images.
+    """
+    content = check_checkpoint(path, identity)
+    try:
+        state.load_state_dict(content["state"])
+    except (RuntimeError, KeyError, ValueError) as error:
+        reason = str(error).strip().splitlines()[0]
+        raise ConfigError(f"checkpoint '{path}' does not fit this version's network: {reason}") from error
+
+
+def check_checkpoint(path: Path, identity: Mapping[str, Any]) -> dict[str, Any]:
+    """Read a checkpoint and see that it belongs to a run, before work is done for it.
+
+    Raises:
+        ConfigError: As `load_checkpoint` does, but for the network.
+    """
+    content = _read(path)
+    stored = content["identity"]
+    _check_recipe(path, stored["recipe"], identity["recipe"])
+    if stored != identity:
+        raise ConfigError(
+            f"checkpoint '{path}' was trained on other images: {stored['n_images']:,} then, "
+            f"{identity['n_images']:,} now: bring them back, or start anew with --overwrite"
+        )
+    return content
+
+
+def _read(path: Path) -> dict[str, Any]:
+    if not path.is_file():
+        raise ConfigError(f"there is no checkpoint '{path}' to resume from: leave --resume out")
+    try:
+        content = torch.load(path, map_location="cpu", weights_only=True)
+    except (RuntimeError, pickle.UnpicklingError, EOFError, ValueError) as error:
+        raise ConfigError(f"checkpoint '{path}' is damaged: start anew with --overwrite") from error
+    if not isinstance(content, dict) or content.get("format") != _FORMAT:
+        raise ConfigError(
+            f"'{path}' is no checkpoint of format {_FORMAT}: it was written by another version; "
+            "start anew with --overwrite"
+        )
+    return content
+
+
+def _check_recipe(path: Path, stored: Mapping[str, Any], current: Mapping[str, Any]) -> None:
+    before, now = _flat(stored), _flat(current)
+    for key in [*before, *(key for key in now if key not in before)]:
+        if before.get(key) != now.get(key):
+            raise ConfigError(
+                f"checkpoint '{path}' belongs to another recipe: {key} was {before.get(key)}, "
+                f"is {now.get(key)}: set it back, or start anew with --overwrite"
+            )
+
+
+def _flat(fields: Any, prefix: str = "") -> dict[str, Any]:
+    items = fields.items() if isinstance(fields, Mapping) else enumerate(fields)
+    found: dict[str, Any] = {}
+    for key, value in items:
+        place = f"{prefix}.{key}" if prefix else str(key)
+        nested = isinstance(value, Mapping | list) and value
+        found.update(_flat(value, place) if nested else {place: value})
+    return found

@@ -1,0 +1,137 @@
+"""Training configuration: a TOML file, checked before anything is loaded."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+
+from vicinal.models.bundle import Precision
+from vicinal.models.configs.file import checked, override, read_toml
+from vicinal.models.preprocessing import Preprocessing
+from vicinal.training.backbones.backbone import BackboneConfig
+from vicinal.training.datasets.layouts import DatasetConfig
+from vicinal.training.evaluation.config import RetrievalTest
+from vicinal.training.loss_config import LossConfig, check_loss_fits_sampler, named_loss
+from vicinal.training.optimization import OptimizerConfig
+from vicinal.training.samplers import ClassBalancedConfig, SamplerConfig
+
+__all__ = ["AugmentationConfig", "TrainingConfig"]
+
+
+class _Frozen(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class AugmentationConfig(_Frozen):
+    """Random changes of a training image; 0 switches one off.
+
+    Attributes:
+        smallest_crop: Smallest share of the area that a random crop keeps.
+        degrees: Largest rotation in degrees.
+        jitter: Largest relative change of brightness, contrast and saturation.
+        hue: Largest shift of the hue, in turns.
+        erase: Probability that a random rectangle is blanked.
+        flip: Mirror at random; wrong for text and characters.
+        views: Changed pictures of each image that are made before training, the first unchanged; only with
+            `backbone.frozen_stages`. Without, every draw is changed anew.
+    """
+
+    smallest_crop: float = Field(0.6, gt=0.0, le=1.0)
+    degrees: float = Field(12.0, ge=0.0, le=180.0)
+    jitter: float = Field(0.3, ge=0.0, lt=1.0)
+    hue: float = Field(0.02, ge=0.0, le=0.5)
+    erase: float = Field(0.2, ge=0.0, le=1.0)
+    flip: bool = False
+    views: int = Field(8, ge=1)
+
+
+class TrainingConfig(_Frozen):
+    """All of one training run.
+
+    Attributes:
+        name: Name of the bundle that comes out.
+        licence: Licence of the weights, as the bundle states it.
+        backbone: The network.
+        preprocessing: How an image becomes the network's input, in training and in serving.
+        datasets: Where the labelled images come from; a batch mixes all of them.
+        loss: What is minimized.
+        sampler: How batches are drawn.
+        optimizer: How weights are learned.
+        validation_datasets: Held-out classes to choose the weights by, given as data sets of their own; left
+            out, a share of the classes is held out.
+        validation_share: Share of the classes held out to choose the weights, per data set.
+        validate_every: Steps between two validations, each of which leaves a checkpoint.
+        patience: Validations without a better MAP@R on the held-out classes after which training stops; None
+            trains all steps.
+        interpolate: Of the points between the first weights and the trained ones, keep the one with the best
+            MAP@R of held-out classes: of the later half of each among the earlier halves and the trained
+            classes, and the other way round. A number keeps the point at this share of the way: what lies
+            nearer to general weights stays more general.
+        form: Form of the exported network, measured beside float32 on the images of the first data set,
+            on which int8 is calibrated, too; `auto` takes the fastest that loses little.
+        source: Where the first weights come from; the bundle's `NOTICE` names it.
+        augmentation: Random changes of training images.
+        precision: `auto` takes bfloat16 where it is multiplied in hardware, else float16 on a GPU and float32
+            on a processor. On a processor a network of depthwise convolutions, and a head alone, train in
+            float32, which is faster there. float16 scales the loss so that small gradients survive.
+        compile: Compile the network's passes with `torch.compile`: the first steps take a minute or more, the
+            others less than before. Needs a C++ compiler, on a GPU Triton.
+        workers: Processes that augment for each one that trains; 0 does it in the training process. The
+            result is the same.
+        seed: Seed of weights, held-out classes, batches and augmentation.
+        start_from: `weights.pt` of an earlier run of the same network; None starts as `backbone` says.
+        tests: What the finished bundle is measured on; reported in it, never used to choose anything.
+    """
+
+    name: str = Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,63}$")
+    licence: str = "unknown"
+    backbone: BackboneConfig
+    preprocessing: Preprocessing
+    datasets: tuple[DatasetConfig, ...] = Field(min_length=1)
+    validation_datasets: tuple[DatasetConfig, ...] = ()
+    loss: Annotated[LossConfig, BeforeValidator(named_loss)] = LossConfig()
+    sampler: SamplerConfig = ClassBalancedConfig()
+    optimizer: OptimizerConfig = OptimizerConfig()
+    validation_share: float = Field(0.1, ge=0.0, lt=1.0)
+    validate_every: int = Field(250, ge=1)
+    patience: int | None = Field(None, ge=1)
+    interpolate: bool | Annotated[float, Field(gt=0.0, lt=1.0)] = False
+    form: Precision | Literal["auto"] = "float32"
+    source: str = ""
+    augmentation: AugmentationConfig = AugmentationConfig()
+    precision: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
+    compile: bool = False
+    workers: int = Field(0, ge=0)
+    seed: int = Field(0, ge=0)
+    start_from: Path | None = None
+    tests: tuple[RetrievalTest, ...] = ()
+
+    @model_validator(mode="after")
+    def _parts_fit(self) -> TrainingConfig:
+        check_loss_fits_sampler(self.loss, self.sampler)
+        for name, wanted in (("patience", self.patience), ("interpolate", self.interpolate is True)):
+            if wanted and not (self.validation_share or self.validation_datasets):
+                raise ValueError(
+                    f"{name} {str(wanted).lower()} needs held-out classes: set validation_share above 0, "
+                    f"or leave {name} out"
+                )
+        return self
+
+    @classmethod
+    def load(
+        cls, path: Path, *, data_root: Path | None = None, settings: Sequence[str] = ()
+    ) -> TrainingConfig:
+        """Read a TOML file.
+
+        Args:
+            path: The file.
+            data_root: Folder that relative data set paths start from; the working directory when None.
+            settings: `key=value` of fields to set anew; see `models.configs.file.override`.
+
+        Raises:
+            ConfigError: The file is missing or not TOML, a key is unknown, or a value cannot work.
+        """
+        return checked(cls, override(read_toml(path), settings), f"'{path}'", data_root=data_root)

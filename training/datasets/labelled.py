@@ -1,0 +1,199 @@
+"""Labelled images held in memory at training size."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+from PIL import Image
+
+from vicinal.models.decoding import decode_image
+from vicinal.models.errors import DatasetError, ImageError
+from vicinal.training.datasets.files import LabelledFile, ReadImage
+from vicinal.training.datasets.layouts import DatasetConfig
+from vicinal.training.datasets.listing import ImageListing, list_images
+
+__all__ = ["LabelledImages", "load_datasets", "load_labels", "opened_images"]
+
+Fit = Callable[[Image.Image], Image.Image]
+
+
+@dataclass(frozen=True)
+class LabelledImages:
+    """Images and labels.
+
+    Attributes:
+        pixels: (n, S, S, 3) uint8 RGB; (n, 0, 0, 3) where they are not held in memory.
+        labels: (n,) class names, each with its data set's name before a colon.
+        roles: (n,) roles; see `training.datasets.files.LabelledFile`.
+        super_labels: (n,) groups of classes, named like labels. The classes of a data set without any are
+            one group with the data set's name; left out, that holds for all.
+        positions: (n,) place of each image among all of the data sets, which a subset keeps.
+    """
+
+    pixels: npt.NDArray[np.uint8]
+    labels: npt.NDArray[np.str_]
+    roles: npt.NDArray[np.str_]
+    super_labels: npt.NDArray[np.str_] = field(default_factory=lambda: np.empty(0, np.str_))
+    positions: npt.NDArray[np.intp] = field(default_factory=lambda: np.empty(0, np.intp))
+
+    def __post_init__(self) -> None:
+        if not len(self.super_labels):
+            object.__setattr__(self, "super_labels", self.sources)
+        if not len(self.positions):
+            object.__setattr__(self, "positions", np.arange(len(self.labels)))
+
+    @property
+    def class_ids(self) -> npt.NDArray[np.int64]:
+        """(n,) labels as integers, in the order of the sorted names."""
+        return np.unique(self.labels, return_inverse=True)[1].astype(np.int64)
+
+    @property
+    def sources(self) -> npt.NDArray[np.str_]:
+        """(n,) name of the data set of each image."""
+        return np.array([label.partition(":")[0] for label in self.labels])
+
+    @property
+    def labels_sha256(self) -> str:
+        """SHA-256 of the sorted class names, one a line."""
+        return hashlib.sha256("\n".join(np.unique(self.labels).tolist()).encode()).hexdigest()
+
+    def subset(self, mask: npt.NDArray[np.bool_]) -> LabelledImages:
+        """The images where `mask` (n,) is true."""
+        return LabelledImages(
+            self.pixels[mask],
+            self.labels[mask],
+            self.roles[mask],
+            self.super_labels[mask],
+            self.positions[mask],
+        )
+
+    def split_classes(self, share: float, seed: int) -> tuple[LabelledImages, LabelledImages]:
+        """Split by class, the same share of each data set.
+
+        Args:
+            share: Share of the classes that go to the second part, in [0, 1).
+            seed: Seed of the draw.
+
+        Returns:
+            The larger part and the held-out part, which share no class.
+        """
+        rng = np.random.default_rng(seed)
+        names = np.unique(self.labels)
+        sources = np.array([name.partition(":")[0] for name in names])
+        held: set[str] = set()
+        for source in np.unique(sources):
+            own = names[sources == source]
+            held.update(rng.permutation(own)[: round(share * len(own))].tolist())
+        mask = np.isin(self.labels, sorted(held))
+        return self.subset(~mask), self.subset(mask)
+
+
+def load_datasets(configs: Sequence[DatasetConfig], fit: Fit) -> LabelledImages:
+    """Load and fit every image of the data sets.
+
+    Args:
+        configs: Where the images are; parts of one folder may stand beside each other.
+        fit: Brings an RGB image to the training size, the same for all.
+
+    Raises:
+        DatasetError: A data set is missing, has no images, or one that cannot be decoded; one is named
+            twice, or two different ones have the same name.
+        MissingPackageError: The layout of a data set needs a package that is not installed.
+    """
+    listings = _list_all(configs)
+    return _labelled(_decode_all(listings, fit), listings)
+
+
+def load_labels(configs: Sequence[DatasetConfig]) -> LabelledImages:
+    """What `load_datasets` gives, with no image decoded and no pixel in it.
+
+    Raises:
+        DatasetError: A data set is missing or has no images; one is named twice, or two different ones have
+            the same name.
+        MissingPackageError: The layout of a data set needs a package that is not installed.
+    """
+    listings = _list_all(configs)
+    return _labelled(np.empty((sum(map(len, listings)), 0, 0, 3), np.uint8), listings)
+
+
+@contextmanager
+def opened_images(
+    configs: Sequence[DatasetConfig], *, target_side: int | None = None
+) -> Iterator[Callable[[int], Image.Image]]:
+    """Open data sets for decoding image by image.
+
+    Args:
+        configs: As for `load_labels`.
+        target_side: The caller will scale down to about this many pixels; see `decode_image`.
+
+    Yields:
+        A function from a place among all images to the image, for any number of threads. It raises a
+        DatasetError where the image cannot be used.
+    """
+    listings = _list_all(configs)
+    with ExitStack() as stack:
+        rows = []
+        for listing in listings:
+            read = stack.enter_context(listing.open())
+            rows += [(listing, read, file) for file in listing.files]
+        yield lambda position: _decoded(*rows[position], target_side)
+
+
+def _list_all(configs: Sequence[DatasetConfig]) -> list[ImageListing]:
+    _check_names(configs)
+    return [list_images(config) for config in configs]
+
+
+def _labelled(pixels: npt.NDArray[np.uint8], listings: Sequence[ImageListing]) -> LabelledImages:
+    return LabelledImages(
+        pixels,
+        np.concatenate([listing.labels for listing in listings]),
+        np.concatenate([listing.roles for listing in listings]),
+        np.concatenate([listing.super_labels for listing in listings]),
+    )
+
+
+def _check_names(configs: Sequence[DatasetConfig]) -> None:
+    places: dict[str, object] = {}
+    for position, config in enumerate(configs):
+        name, place = config.name, (config.kind, getattr(config, "root", None))
+        if config in configs[:position]:
+            raise DatasetError(f"data set '{name}' is named twice: its images would count double")
+        if places.setdefault(name, place) != place:
+            raise DatasetError(
+                f"two data sets have a folder named '{name}': rename one, "
+                "or their classes would be taken for the same"
+            )
+
+
+def _decode_all(listings: Sequence[ImageListing], fit: Fit) -> npt.NDArray[np.uint8]:
+    """(n, S, S, 3) pixels; filled image by image, because two copies of a large set need not fit."""
+    images = (fit(image) for listing in listings for image in _all_decoded(listing))
+    first = np.asarray(next(images), dtype=np.uint8)
+    pixels = np.empty((sum(map(len, listings)), *first.shape), np.uint8)
+    pixels[0] = first
+    for position, image in enumerate(images, start=1):
+        pixels[position] = image
+    return pixels
+
+
+def _all_decoded(listing: ImageListing) -> Iterator[Image.Image]:
+    with listing.open() as read:
+        for file in listing.files:
+            yield _decoded(listing, read, file)
+
+
+def _decoded(
+    listing: ImageListing, read: ReadImage, file: LabelledFile, target_side: int | None = None
+) -> Image.Image:
+    try:
+        return decode_image(read(file), target_side=target_side)
+    except ImageError as error:
+        raise DatasetError(
+            f"data set '{listing.name}': image '{file.path}' cannot be used: {error.reason}"
+        ) from error

@@ -1,0 +1,143 @@
+"""Revisited Oxford and Paris: landmark retrieval with ground truth by query.
+
+Radenović et al., "Revisiting Oxford and Paris: Large-Scale Image Retrieval Benchmarking", CVPR 2018.
+`gnd_<name>.pkl` is a pickled dictionary: `imlist` and `qimlist` name images in `jpg/`, and `gnd` has one
+entry a query with `easy`, `hard` and `junk`, positions in `imlist`, and `bbx`, the part of the query that
+counts.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from vicinal.models.errors import DatasetError
+from vicinal.training.datasets.files import Box, ImageFolder, LabelledFile
+
+__all__ = ["GroundTruth", "JudgedImages", "RevisitedConfig"]
+
+Positions = npt.NDArray[np.intp]
+
+# What a pickle of containers, numbers, strings and arrays refers to; numpy moved its module in version 2.
+_ADMITTED = {
+    ("_codecs", "encode"),
+    ("numpy", "dtype"),
+    ("numpy", "ndarray"),
+    *(
+        (f"numpy.{core}.multiarray", name)
+        for core in ("core", "_core")
+        for name in ("_reconstruct", "scalar")
+    ),
+}
+
+
+@dataclass(frozen=True)
+class GroundTruth:
+    """Which gallery images show the landmark of one query; each is an array of positions in the gallery.
+
+    Attributes:
+        easy: Shows it clearly.
+        hard: Shows it from another side, small or partly hidden.
+        junk: Cannot be told; such an image is taken out of the ranking.
+    """
+
+    easy: Positions
+    hard: Positions
+    junk: Positions
+
+    def judged(self, difficulty: Literal["easy", "medium", "hard"]) -> tuple[Positions, Positions]:
+        """Relevant images and those to take out of the ranking, by the authors' protocols (section 3)."""
+        match difficulty:
+            case "easy":
+                return self.easy, np.concatenate([self.junk, self.hard])
+            case "medium":
+                return np.concatenate([self.easy, self.hard]), self.junk
+            case "hard":
+                return self.hard, np.concatenate([self.junk, self.easy])
+
+
+@dataclass(frozen=True)
+class JudgedImages:
+    """Queries and gallery with ground truth by query.
+
+    Attributes:
+        files: One row an image, the queries first, each with its box; labels are names of their own, for
+            there are no classes.
+        ground_truth: One a query.
+    """
+
+    files: tuple[LabelledFile, ...]
+    ground_truth: tuple[GroundTruth, ...]
+
+
+class RevisitedConfig(ImageFolder):
+    """Revisited Oxford or Paris: the folder with `gnd_<kind>.pkl` and `jpg`.
+
+    Its ground truth belongs to single queries, not to classes: it can be measured on, not trained on.
+    """
+
+    origin: ClassVar[str] = "Revisited Oxford and Paris from http://cmp.felk.cvut.cz/revisitop/"
+    kind: Literal["roxford5k", "rparis6k"]
+
+    def judged(self) -> JudgedImages:
+        """Read the ground truth; a pickle that refers to more than numbers, strings and arrays is not loaded.
+
+        Raises:
+            DatasetError: The file is missing, refers to code, or has another structure.
+        """
+        path = self.find(f"gnd_{self.kind}.pkl")
+        content = _unpickle(path)
+        try:
+            gallery = [_row(name, "gallery") for name in content["imlist"]]
+            entries = list(zip(content["qimlist"], content["gnd"], strict=True))
+            queries = [_row(name, "query", _box(entry["bbx"])) for name, entry in entries]
+            truth = tuple(_ground_truth(entry, len(gallery)) for _, entry in entries)
+        except (KeyError, TypeError, ValueError) as error:
+            raise DatasetError(f"'{path}' is no ground truth of {self.kind}: {error!r}") from error
+        return JudgedImages((*queries, *gallery), truth)
+
+
+class _PlainUnpickler(pickle.Unpickler):
+    """A pickle is a program: this one may build containers, numbers, strings and arrays, no more."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        if (module, name) not in _ADMITTED:
+            raise pickle.UnpicklingError(f"it refers to {module}.{name}, which a ground truth does not need")
+        return super().find_class(module, name)
+
+
+def _unpickle(path: Path) -> Mapping[str, Any]:
+    try:
+        with path.open("rb") as stream:
+            # The files were written by Python 2: its text must become text, and its arrays keep their bytes.
+            return _PlainUnpickler(stream, encoding="latin1").load()
+    except Exception as error:  # a damaged pickle may raise anything
+        raise DatasetError(f"'{path}' was not loaded: {error}") from error
+
+
+def _row(name: str, role: str, box: Box | None = None) -> LabelledFile:
+    if not isinstance(name, str):
+        raise TypeError(f"{name!r} is no name of an image")
+    return LabelledFile(f"jpg/{name}.jpg", name, role, box=box)
+
+
+def _box(corners: Iterable[float]) -> Box:
+    left, top, right, bottom = (float(corner) for corner in corners)
+    return left, top, right, bottom
+
+
+def _ground_truth(entry: Mapping[str, Any], n_gallery: int) -> GroundTruth:
+    return GroundTruth(*(_positions(entry[name], n_gallery) for name in ("easy", "hard", "junk")))
+
+
+def _positions(values: Any, n_gallery: int) -> Positions:
+    positions = np.asarray(values, dtype=np.float64).ravel()
+    if ((positions < 0) | (positions >= n_gallery) | (positions % 1 != 0)).any():
+        raise ValueError(f"a position is not among the {n_gallery} gallery images")
+    return positions.astype(np.intp)

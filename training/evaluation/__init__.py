@@ -1,0 +1,32 @@
+"""Evaluation: retrieval metrics, clustering, and judged landmark sets, all without torch."""
+
+from vicinal.training.evaluation.clustering import clustering_nmi, nmi
+from vicinal.training.evaluation.metrics import RetrievalMetrics, auroc, average_precisions, retrieval_metrics
+from vicinal.training.evaluation.open_set import (
+    OpenSetRoles,
+    deal_roles,
+    fnir_at_fpir,
+    map_at_r_by_halves,
+    threshold_at_fpir,
+)
+from vicinal.training.evaluation.report import Evaluation, EvaluationSettings, evaluate
+from vicinal.training.evaluation.revisited import JudgedMetrics, judged_metrics
+
+__all__ = [
+    "Evaluation",
+    "EvaluationSettings",
+    "JudgedMetrics",
+    "OpenSetRoles",
+    "RetrievalMetrics",
+    "auroc",
+    "average_precisions",
+    "clustering_nmi",
+    "deal_roles",
+    "evaluate",
+    "fnir_at_fpir",
+    "judged_metrics",
+    "map_at_r_by_halves",
+    "nmi",
+    "retrieval_metrics",
+    "threshold_at_fpir",
+]

@@ -1,0 +1,98 @@
+"""Measurement: a bundle's embeddings on a test's data set, from the images to the figures."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Literal
+
+import numpy as np
+
+from vicinal.models.embedder import Embedder
+from vicinal.models.progress import OnProgress
+from vicinal.training.datasets import list_images
+from vicinal.training.datasets.layouts.revisited import RevisitedConfig
+from vicinal.training.evaluation.config import RetrievalTest
+from vicinal.training.evaluation.embedding import embed_files
+from vicinal.training.evaluation.report import Evaluation, EvaluationSettings, evaluate
+from vicinal.training.evaluation.revisited import judged_metrics
+
+__all__ = ["manifest_metrics", "measure_test"]
+
+_DIFFICULTIES: tuple[Literal["easy", "medium", "hard"], ...] = ("easy", "medium", "hard")
+# What a bundle states: clustering takes longest and says least about search.
+_STATED = EvaluationSettings(ks=(1,), nmi=False)
+_NOT_STATED = ("recall_", "n_without_mate", "n_classes")
+_DIGITS = 5
+
+
+def measure_test(
+    embedder: Embedder,
+    test: RetrievalTest,
+    settings: EvaluationSettings | None = None,
+    *,
+    on_progress: OnProgress | None = None,
+) -> Evaluation:
+    """Embed the images of a test and measure.
+
+    Args:
+        embedder: The bundle's embedder.
+        test: What to measure on.
+        settings: What to measure; the test's own ranks are preferred.
+        on_progress: Called in the stages `embed` and `measure`.
+
+    Returns:
+        The figures of `evaluate`; of a landmark set `mean_average_precision` and `precision_<k>`, each with
+        its difficulty before it, `n_gallery` and `n_queries`.
+
+    Raises:
+        DatasetError: The data set is incomplete, or an image cannot be used.
+        EvaluationError: No query has a mate.
+        MissingPackageError: The layout or a figure needs a package that is not installed.
+    """
+    if isinstance(test.dataset, RevisitedConfig):
+        return _measure_landmarks(embedder, test.dataset, on_progress)
+    chosen = settings or EvaluationSettings()
+    listing = list_images(test.dataset)
+    with listing.open() as read:
+        embeddings = embed_files(embedder, listing.files, read, on_progress=on_progress)
+    return evaluate(
+        embeddings,
+        listing.labels,
+        listing.roles,
+        settings=chosen if test.ks is None else replace(chosen, ks=test.ks),
+        on_progress=on_progress,
+    )
+
+
+def manifest_metrics(embedder: Embedder, test: RetrievalTest) -> dict[str, float]:
+    """Figures on a test, as a bundle states them: R@1 and precision, OPIS, AUROC and counts, rounded.
+
+    Raises:
+        DatasetError: The data set is incomplete, or an image cannot be used.
+        EvaluationError: No query has a mate.
+    """
+    figures = measure_test(embedder, test, _STATED).figures
+    return {
+        name: round(value, _DIGITS) for name, value in figures.items() if not name.startswith(_NOT_STATED)
+    }
+
+
+def _measure_landmarks(
+    embedder: Embedder, config: RevisitedConfig, on_progress: OnProgress | None
+) -> Evaluation:
+    judged = config.judged()
+    with config.open() as read:
+        embeddings = embed_files(embedder, judged.files, read, on_progress=on_progress)
+    queries, gallery = np.split(embeddings, [len(judged.ground_truth)])
+    figures, notes = {"n_gallery": float(len(gallery)), "n_queries": float(len(queries))}, []
+    for done, difficulty in enumerate(_DIFFICULTIES, start=1):
+        truth = [one.judged(difficulty) for one in judged.ground_truth]
+        metrics = judged_metrics(queries, gallery, judged=truth)
+        figures[f"{difficulty}_mean_average_precision"] = metrics.mean_average_precision
+        figures |= {f"{difficulty}_precision_{k}": value for k, value in metrics.precision.items()}
+        if metrics.n_without_relevant:
+            missing = f"{metrics.n_without_relevant} of {len(queries)} queries have no relevant image"
+            notes.append(f"{difficulty}: {missing}")
+        if on_progress is not None:
+            on_progress("measure", done, len(_DIFFICULTIES))
+    return Evaluation(figures, tuple(notes))

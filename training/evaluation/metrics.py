@@ -1,0 +1,184 @@
+"""Retrieval metrics in numpy, from the ranks of each query's mates."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from vicinal.models.errors import EvaluationError, MissingPackageError
+from vicinal.models.similarity import normalize
+from vicinal.training.evaluation.ranking import Positions, item_ranks, mate_positions
+
+__all__ = ["RetrievalMetrics", "auroc", "average_precisions", "retrieval_metrics", "scikit_metrics"]
+
+Floats = npt.NDArray[np.float64]
+
+_CUTOFF = 1000
+_MEANS = ("r_precision", "map_at_r", "mean_average_precision", "map_at_1000")
+
+
+@dataclass(frozen=True)
+class RetrievalMetrics:
+    """Means over the queries that have a mate.
+
+    Attributes:
+        hit_rate: By k, share of queries with a mate among the first k; what most papers call R@k.
+        recall: By k, mean share of a query's mates among the first k.
+        r_precision: Share of mates among the first R, where R is the query's number of mates.
+        map_at_r: Mean average precision over the first R (Musgrave et al., "A Metric Learning Reality
+            Check", ECCV 2020, eq. 2).
+        mean_average_precision: Mean average precision over the whole ranking.
+        map_at_1000: Mean average precision over the first 1000: the sum of the precisions at the mates
+            found there, divided by min(R, 1000), so that a perfect ranking scores 1 (the convention
+            of Weyand et al., "Google Landmarks Dataset v2", CVPR 2020, eq. 1, there with 100). Others
+            divide by R, or by the number of mates found; those figures are not comparable.
+        n_queries: Queries that count.
+        n_without_mates: Queries left out because the gallery has no mate for them.
+    """
+
+    hit_rate: dict[int, float]
+    recall: dict[int, float]
+    r_precision: float
+    map_at_r: float
+    mean_average_precision: float
+    map_at_1000: float
+    n_queries: int
+    n_without_mates: int
+
+    @property
+    def figures(self) -> dict[str, float]:
+        """All means by name, flat."""
+        figures = {f"hit_rate_{k}": rate for k, rate in self.hit_rate.items()}
+        figures |= {f"recall_{k}": rate for k, rate in self.recall.items()}
+        return figures | {name: getattr(self, name) for name in _MEANS}
+
+
+def retrieval_metrics(
+    embeddings: npt.ArrayLike,
+    labels: npt.ArrayLike,
+    *,
+    gallery_embeddings: npt.ArrayLike | None = None,
+    gallery_labels: npt.ArrayLike | None = None,
+    ks: Sequence[int] = (1, 2, 4, 8),
+) -> RetrievalMetrics:
+    """Rank a gallery for each query and average; ties are broken by gallery position.
+
+    Args:
+        embeddings: (n, d) query embeddings, normalized or not.
+        labels: (n,) their labels.
+        gallery_embeddings: (m, d) gallery; None searches the queries among themselves, each without itself.
+        gallery_labels: (m,) labels of the gallery.
+        ks: Ranks of `hit_rate` and `recall`.
+
+    Raises:
+        EvaluationError: No query has a mate, only one of the two gallery arguments is given, or the numbers
+            of embeddings and labels differ.
+        EmbeddingError: An embedding is zero or not finite.
+    """
+    if (gallery_embeddings is None) != (gallery_labels is None):
+        raise EvaluationError("gallery_embeddings and gallery_labels go together")
+    queries, query_labels = normalize(embeddings), np.asarray(labels)
+    items, item_labels = queries, query_labels
+    if gallery_embeddings is not None:
+        items, item_labels = normalize(gallery_embeddings), np.asarray(gallery_labels)
+    _check_lengths(("query", queries, query_labels), ("gallery", items, item_labels))
+    mates = mate_positions(query_labels.tolist(), item_labels.tolist())
+    itself = list(np.arange(len(queries))[:, None]) if gallery_embeddings is None else None
+    ranks = item_ranks(queries, items, mates, itself)
+    return _average([_of_query(one, ks) for one in ranks], ks)
+
+
+def _check_lengths(*sets: tuple[str, Floats | npt.NDArray[np.float32], npt.NDArray[np.generic]]) -> None:
+    for name, embeddings, labels in sets:
+        if len(embeddings) != len(labels):
+            raise EvaluationError(f"{len(embeddings)} {name} embeddings, but {len(labels)} labels")
+
+
+def _of_query(ranks: Positions, ks: Sequence[int]) -> list[float] | None:
+    """R-precision, MAP@R, mAP, mAP@1000, hit rates and recalls; None without a mate.
+
+    Args:
+        ranks: (R,) ranks of the mates, rising, from 0.
+        ks: Ranks of the hit rates and recalls.
+    """
+    n_mates = len(ranks)
+    if not n_mates:
+        return None
+    precision = np.arange(1, n_mates + 1) / (ranks + 1)
+    # The precisions at the mates on ranks below any cutoff are the first of these.
+    found = [int(n) for n in np.searchsorted(ranks, [n_mates, _CUTOFF, *ks])]
+    within_r, within_cutoff, within_k = found[0], found[1], found[2:]
+    return [
+        within_r / n_mates,
+        precision[:within_r].sum() / n_mates,
+        precision.sum() / n_mates,
+        precision[:within_cutoff].sum() / min(n_mates, _CUTOFF),
+        *(float(n > 0) for n in within_k),
+        *(n / n_mates for n in within_k),
+    ]
+
+
+def _average(per_query: Sequence[list[float] | None], ks: Sequence[int]) -> RetrievalMetrics:
+    counted = [row for row in per_query if row is not None]
+    if not counted:
+        raise EvaluationError("no query has a mate in the gallery: there is nothing to measure")
+    r_precision, map_at_r, mean_average_precision, map_at_1000, *rates = np.mean(counted, axis=0).tolist()
+    return RetrievalMetrics(
+        hit_rate=dict(zip(ks, rates[: len(ks)], strict=True)),
+        recall=dict(zip(ks, rates[len(ks) :], strict=True)),
+        r_precision=r_precision,
+        map_at_r=map_at_r,
+        mean_average_precision=mean_average_precision,
+        map_at_1000=map_at_1000,
+        n_queries=len(counted),
+        n_without_mates=len(per_query) - len(counted),
+    )
+
+
+def average_precisions(is_mate: npt.NDArray[np.bool_], n_mates: Positions) -> Floats:
+    """(Q,) average precision over the first R ranks (Musgrave et al., ECCV 2020, eq. 2).
+
+    Args:
+        is_mate: (Q, w) whether each item is a mate, best first.
+        n_mates: (Q,) mates R of each query; more than w count as w.
+    """
+    width = is_mate.shape[1]
+    cut = np.minimum(n_mates, width)
+    ranks = np.arange(1, width + 1)
+    counted = is_mate & (ranks <= cut[:, None])
+    return np.asarray((is_mate.cumsum(axis=1) / ranks * counted).sum(axis=1) / np.maximum(cut, 1))
+
+
+def auroc(with_mate: npt.ArrayLike, without_mate: npt.ArrayLike) -> float:
+    """Area under the ROC curve: how often a query with a mate outscores one without, ties half.
+
+    Args:
+        with_mate: (n,) top scores of queries with a mate.
+        without_mate: (m,) top scores of queries without.
+
+    Raises:
+        EvaluationError: One of the two is empty.
+        MissingPackageError: scikit-learn is not installed.
+    """
+    positive, negative = np.asarray(with_mate), np.asarray(without_mate)
+    if not len(positive) or not len(negative):
+        raise EvaluationError("AUROC needs queries with and without a mate")
+    truth = np.repeat([1, 0], [len(positive), len(negative)])
+    return float(scikit_metrics().roc_auc_score(truth, np.concatenate([positive, negative])))
+
+
+def scikit_metrics() -> Any:
+    """`sklearn.metrics`, which only those who measure need.
+
+    Raises:
+        MissingPackageError: scikit-learn is not installed.
+    """
+    try:
+        from sklearn import metrics
+    except ImportError as error:
+        raise MissingPackageError("scikit-learn", "train", "measuring embeddings") from error
+    return metrics

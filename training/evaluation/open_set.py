@@ -1,0 +1,157 @@
+"""Open-set search: some queries have a mate in the gallery, others have none, and a threshold parts them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from vicinal.models.errors import EvaluationError
+from vicinal.models.similarity import FloatArray, normalize
+from vicinal.training.evaluation.metrics import average_precisions
+
+__all__ = ["OpenSetRoles", "deal_roles", "fnir_at_fpir", "map_at_r_by_halves"]
+
+Ints = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class OpenSetRoles:
+    """One gallery and its queries, as positions.
+
+    Attributes:
+        gallery: (m,) half of the items of each known class.
+        known: (n,) the other halves: queries with a mate.
+        absent: (k,) items of classes that the gallery does not hold: queries without one.
+    """
+
+    gallery: Ints
+    known: Ints
+    absent: Ints
+
+
+def deal_roles(
+    positions: npt.ArrayLike,
+    labels: npt.ArrayLike,
+    *,
+    draws: int,
+    rng: np.random.Generator,
+    ordered: bool = False,
+) -> list[OpenSetRoles]:
+    """Deal items into galleries and queries: each draw knows one half of the classes, the next the other.
+
+    Photos of one visit are alike: with some of them in the gallery nearly anything finds the others, and
+    strangers from the same shelf pass for mates. Where items come in the order in which they were taken, a
+    class cut in the middle keeps visits apart.
+
+    Args:
+        positions: (n,) positions in `labels` that take part.
+        labels: Labels of all items.
+        draws: Most galleries.
+        rng: What classes are dealt with, and halves where they are drawn.
+        ordered: Whether a gallery holds the earlier halves of its classes, and the next one the later halves;
+            all queries are of the other halves. Otherwise halves are drawn, and absent classes are all asked.
+
+    Returns:
+        One for each draw whose gallery is not empty; items alone with their label are always absent.
+    """
+    own, all_labels = np.asarray(positions, np.int64), np.asarray(labels)
+    names, sizes = np.unique(all_labels[own], return_counts=True)
+    single = own[np.isin(all_labels[own], names[sizes == 1])]
+    dealt = []
+    for pair in range((draws + 1) // 2):
+        parts = np.array_split(rng.permutation(names[sizes > 1]), 2)
+        for turn, classes in enumerate((parts, parts[::-1])):
+            known, absent = (own[np.isin(all_labels[own], some)] for some in classes)
+            gallery, queries = _halves(known if ordered else rng.permutation(known), all_labels)
+            if ordered:
+                earlier, absent = _halves(absent, all_labels)
+                if (pair + turn) % 2:
+                    gallery, queries, absent = queries, gallery, earlier
+            dealt.append(OpenSetRoles(gallery, queries, np.concatenate([absent, single])))
+    return [roles for roles in dealt[:draws] if len(roles.gallery)]
+
+
+def threshold_at_fpir(best_absent_scores: npt.ArrayLike, fpir: float) -> float:
+    """Lowest accepted score that holds a false positive identification rate.
+
+    Args:
+        best_absent_scores: (m,) best score of each query without a mate.
+        fpir: Highest share of these that may be answered, in (0, 1).
+
+    Raises:
+        EvaluationError: There are none.
+    """
+    absent = np.asarray(best_absent_scores, dtype=np.float64)
+    if not len(absent):
+        raise EvaluationError("a threshold for an FPIR needs queries without a mate")
+    # A score is accepted above the best one that has to be turned down.
+    turned_down = np.sort(absent)[::-1][int(np.floor(fpir * len(absent) + 1e-9))]
+    return float(np.nextafter(turned_down, np.inf))
+
+
+def fnir_at_fpir(best_mate_scores: npt.ArrayLike, best_absent_scores: npt.ArrayLike, fpir: float) -> float:
+    """False negative identification rate at a false positive one (ISO/IEC 19795-1).
+
+    The threshold is `threshold_at_fpir`; a query with a mate counts when no mate passes it.
+
+    Args:
+        best_mate_scores: (n,) best score of each query with one of its mates, -inf where none was found.
+        best_absent_scores: (m,) best score of each query without a mate.
+        fpir: Highest share of the queries without a mate that may be answered, in (0, 1).
+
+    Raises:
+        EvaluationError: One of the two is empty.
+    """
+    mates, absent = (np.asarray(one, dtype=np.float64) for one in (best_mate_scores, best_absent_scores))
+    if not len(mates) or not len(absent):
+        raise EvaluationError("FNIR at an FPIR needs queries with and without a mate")
+    return float((mates < threshold_at_fpir(absent, fpir)).mean())
+
+
+def map_at_r_by_halves(
+    embeddings: npt.ArrayLike, labels: npt.ArrayLike, beside: npt.ArrayLike | None = None
+) -> float:
+    """MAP@R of the later half of each class among the earlier halves, and the other way round.
+
+    Args:
+        embeddings: (n, d), normalized or not; of photos, in the order in which they were taken.
+        labels: (n,) labels.
+        beside: (m, d) embeddings of other classes, which stand in both galleries.
+
+    Raises:
+        EvaluationError: No class has a pair.
+    """
+    unit, names = normalize(np.asarray(embeddings, np.float32)), np.asarray(labels)
+    others = unit[:0] if beside is None else normalize(np.asarray(beside, np.float32))
+    halves = _halves(np.arange(len(names)), names)
+    precisions = [
+        _precisions(unit, names, gallery, queries, others) for gallery, queries in (halves, halves[::-1])
+    ]
+    if not sum(map(len, precisions)):
+        raise EvaluationError("a search by halves needs a class of two images")
+    return float(np.concatenate(precisions).mean())
+
+
+def _precisions(
+    unit: FloatArray, labels: npt.NDArray[np.generic], gallery: Ints, queries: Ints, others: FloatArray
+) -> npt.NDArray[np.float64]:
+    """Average precision of each query with a mate in the gallery."""
+    are_mates = labels[queries, None] == labels[gallery]
+    n_mates = are_mates.sum(axis=1)
+    asked, most = n_mates > 0, int(n_mates.max(initial=0))
+    scores = unit[queries[asked]] @ np.concatenate([unit[gallery], others]).T
+    best = np.argsort(-scores, axis=1, kind="stable")[:, :most]
+    # What stands beside is no mate.
+    are_mates = np.pad(are_mates[asked], ((0, 0), (0, len(others))))
+    return average_precisions(np.take_along_axis(are_mates, best, axis=1), n_mates[asked])
+
+
+def _halves(positions: Ints, labels: npt.NDArray[np.generic]) -> tuple[Ints, Ints]:
+    """The first half of each class's items, rounded up, and the others."""
+    ordered = positions[np.argsort(labels[positions], kind="stable")]
+    _, starts, sizes = np.unique(labels[ordered], return_index=True, return_counts=True)
+    ranks = np.arange(len(ordered)) - np.repeat(starts, sizes)
+    first = ranks < np.repeat((sizes + 1) // 2, sizes)
+    return ordered[first], ordered[~first]

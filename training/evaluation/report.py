@@ -1,0 +1,185 @@
+"""Evaluation of a labelled set: every figure that its roles allow, by the same code for all test sets."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from vicinal.calibration import CalibrationError, opis_floor
+from vicinal.models.errors import EvaluationError
+from vicinal.models.progress import OnProgress
+from vicinal.models.similarity import FloatArray, normalize
+from vicinal.training.evaluation.clustering import clustering_nmi
+from vicinal.training.evaluation.metrics import auroc, retrieval_metrics
+from vicinal.training.evaluation.ranking import top_similarities
+
+__all__ = ["Evaluation", "EvaluationSettings", "evaluate"]
+
+Mask = npt.NDArray[np.bool_]
+
+_AMONG_THEMSELVES = ("train", "test")
+_ROLES = (*_AMONG_THEMSELVES, "gallery", "query", "absent", "unused")
+
+
+@dataclass(frozen=True)
+class EvaluationSettings:
+    """What to measure.
+
+    Attributes:
+        ks: Ranks of the hit rates and recalls.
+        nmi: Cluster, which takes long with thousands of classes.
+        opis: Measure OPIS over all pairs, and its sampling floor.
+        n_repetitions: Simulated worlds behind the sampling floor of OPIS.
+        seed: Seed of the clustering and of the simulation.
+    """
+
+    ks: tuple[int, ...] = (1, 2, 4, 8)
+    nmi: bool = True
+    opis: bool = True
+    n_repetitions: int = 50
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """Figures of one set.
+
+    Attributes:
+        figures: Value by name; what was not asked for or cannot be measured is missing.
+        notes: Why a figure is missing.
+    """
+
+    figures: dict[str, float]
+    notes: tuple[str, ...] = ()
+
+
+def evaluate(
+    embeddings: npt.ArrayLike,
+    labels: npt.ArrayLike,
+    roles: npt.ArrayLike | None = None,
+    *,
+    settings: EvaluationSettings | None = None,
+    on_progress: OnProgress | None = None,
+) -> Evaluation:
+    """Measure a labelled set.
+
+    Args:
+        embeddings: (n, d), normalized or not.
+        labels: (n,) class labels.
+        roles: (n,) roles as in `training.datasets.LabelledFile`. Where there is a `gallery`, each `query` and
+            `absent` image searches it, and other images play no part. Where there is none, all `train` and
+            `test` images are searched among themselves, and `absent` ones search them. None takes all
+            for `test`.
+        settings: What to measure; the defaults of `EvaluationSettings` when None.
+        on_progress: Called after each step of the one stage, `measure`.
+
+    Returns:
+        Retrieval metrics of the queries that have a mate; `auroc` of the top similarity between those and
+        queries without one, where there are both; `nmi`, OPIS and its sampling floor of all searched and
+        searching images, absent ones aside; and the counts `n_gallery`, `n_queries` (absent ones aside),
+        `n_absent`, `n_without_mate` (absent ones too) and `n_classes`.
+
+    Raises:
+        EvaluationError: Lengths differ, a role is unknown or contradicts the labels, or no query has a mate.
+        EmbeddingError: An embedding is zero or not finite.
+        MissingPackageError: scikit-learn or Faiss is needed and not installed.
+    """
+    settings = settings or EvaluationSettings()
+    report = on_progress or (lambda _stage, _done, _total: None)
+    n_steps = 2 + settings.nmi + settings.opis
+    search = _Search(normalize(embeddings), np.asarray(labels), roles)
+    report("measure", 0, n_steps)
+    notes: tuple[str, ...] = ()
+    figures = search.retrieval(settings.ks)
+    report("measure", 1, n_steps)
+    area, n_without_mate = search.auroc()
+    report("measure", 2, n_steps)
+    known = search.queries | search.gallery
+    unit, names = search.unit[known], search.labels[known]
+    if settings.nmi:
+        figures["nmi"] = clustering_nmi(unit, names, seed=settings.seed)
+        report("measure", 3, n_steps)
+    if area is not None:
+        figures["auroc"] = area
+    if settings.opis:
+        found, notes = _opis(unit, names, settings)
+        figures |= found
+        report("measure", n_steps, n_steps)
+    counts = {
+        "n_gallery": search.gallery.sum(),
+        "n_queries": search.queries.sum(),
+        "n_absent": search.absent.sum(),
+        "n_without_mate": n_without_mate,
+        "n_classes": len(np.unique(names)),
+    }
+    return Evaluation(figures | {name: float(count) for name, count in counts.items()}, notes)
+
+
+class _Search:
+    """A labelled set, and who of it searches whom; `queries`, `gallery` and `absent` are masks."""
+
+    def __init__(
+        self, unit: FloatArray, labels: npt.NDArray[np.generic], roles: npt.ArrayLike | None
+    ) -> None:
+        given = np.full(len(unit), "test") if roles is None else np.asarray(roles).astype(str)
+        if not len(unit) == len(labels) == len(given):
+            raise EvaluationError(f"{len(unit)} embeddings, but {len(labels)} labels and {len(given)} roles")
+        unknown = sorted(set(given.tolist()) - set(_ROLES))
+        if unknown:
+            raise EvaluationError(f"role '{unknown[0]}', expected one of {', '.join(_ROLES)}")
+        self.unit, self.labels = unit, labels
+        self.queries, self.gallery, self.absent = given == "query", given == "gallery", given == "absent"
+        if self.queries.any() and not self.gallery.any():
+            raise EvaluationError("there are images with the role 'query', but none with the role 'gallery'")
+        self.among_themselves = not self.gallery.any()
+        if self.among_themselves:
+            self.queries = self.gallery = np.isin(given, _AMONG_THEMSELVES)
+        present = np.flatnonzero(self.absent & np.isin(labels, labels[self.gallery]))
+        if len(present):
+            raise EvaluationError(
+                f"image {present[0]} has the role 'absent', but its label '{labels[present[0]]}' "
+                "is in the gallery"
+            )
+
+    def retrieval(self, ks: tuple[int, ...]) -> dict[str, float]:
+        """Retrieval metrics of the queries."""
+        queries, labels = self.unit[self.queries], self.labels[self.queries]
+        if self.among_themselves:
+            return retrieval_metrics(queries, labels, ks=ks).figures
+        items, item_labels = self.unit[self.gallery], self.labels[self.gallery]
+        return retrieval_metrics(
+            queries, labels, gallery_embeddings=items, gallery_labels=item_labels, ks=ks
+        ).figures
+
+    def auroc(self) -> tuple[float | None, int]:
+        """AUROC of the top similarity with against without a mate, and the number of queries without one."""
+        searching = np.concatenate([np.flatnonzero(self.queries), np.flatnonzero(self.absent)])
+        names, counts = np.unique(self.labels[self.gallery], return_counts=True)
+        itself = int(self.among_themselves)
+        has_mate = np.isin(self.labels[searching], names[counts > itself])
+        if has_mate.all():
+            return None, 0
+        # The gallery is in the order of the queries where they are the same images.
+        own = itself * int(self.queries.sum())
+        exclude = [[row] if row < own else [] for row in range(len(searching))]
+        tops = top_similarities(self.unit[searching], self.unit[self.gallery], exclude)
+        return auroc(tops[has_mate], tops[~has_mate]), int((~has_mate).sum())
+
+
+def _opis(
+    unit: FloatArray, labels: npt.NDArray[np.generic], settings: EvaluationSettings
+) -> tuple[dict[str, float], tuple[str, ...]]:
+    try:
+        floor = opis_floor(unit, labels, n_repetitions=settings.n_repetitions, seed=settings.seed)
+    except CalibrationError as error:
+        return {}, (f"OPIS is not measured: {error}",)
+    return {
+        "opis": floor.measured.opis,
+        "opis_floor": floor.opis,
+        "opis_floor_spread": floor.opis_spread,
+        "epsilon_opis": floor.measured.epsilon_opis,
+        "epsilon_opis_floor": floor.epsilon_opis,
+        "epsilon_opis_floor_spread": floor.epsilon_opis_spread,
+    }, ()

@@ -1,0 +1,124 @@
+"""Sample: images that a head is learnt on, that int8 is calibrated on, and on which forms are compared."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+import numpy as np
+from PIL import Image
+
+from vicinal.models.decoding import accepted_formats, decode_image, image_suffixes
+from vicinal.models.embedder import Embedder
+from vicinal.models.errors import DatasetError, ImageError
+from vicinal.models.images.hidden_files import hidden_part
+from vicinal.models.preprocessing import Preprocessing
+from vicinal.models.progress import OnProgress
+from vicinal.models.similarity import FloatArray
+from vicinal.training.datasets.files import ImageFolder, LabelledFile, ReadImage
+from vicinal.training.datasets.layouts.demo_catalog import DemoCatalogConfig
+from vicinal.training.datasets.listing import ImageListing
+from vicinal.training.evaluation.embedding import embed_files
+
+__all__ = ["Sample", "drawn_sample", "folder_sample"]
+
+Item = TypeVar("Item")
+
+# More change a projection or a rate by less than one folder differs from another.
+_MOST = 2000
+# A catalog that neither the demo nor a recipe draws.
+_DRAWN = DemoCatalogConfig(kind="demo_catalog", seeds=(7001,), products=50, views=2)
+
+
+@dataclass(frozen=True)
+class Sample:
+    """Images to try a network on.
+
+    Attributes:
+        listing: The images.
+        is_labelled: They lie in one folder a label, so that searches among them can be judged.
+        is_drawn: They are synthetic, for want of photos.
+    """
+
+    listing: ImageListing
+    is_labelled: bool = False
+    is_drawn: bool = False
+
+    def prepared(self, preprocessing: Preprocessing, most: int = 100) -> list[FloatArray]:
+        """At most so many of the images, evenly over all of them, as arrays (3, S, S).
+
+        Raises:
+            DatasetError: An image cannot be used.
+        """
+        with self.listing.open() as read:
+            images = (_decoded(read, file) for file in _evenly(self.listing.files, most))
+            return [preprocessing.to_tensor(image) for image in images]
+
+    def features(self, embedder: Embedder) -> FloatArray:
+        """What the network gives for all images: (n, d) float32, not normalized.
+
+        Raises:
+            DatasetError: An image cannot be used.
+        """
+        # A GPU may take fewer at a time from some batch on.
+        parts, size = [], embedder.batch_size
+        with self.listing.open() as read:
+            for start in range(0, len(self.listing), size):
+                batch = self.listing.files[start : start + size]
+                parts.append(embedder.infer([embedder.prepare(_decoded(read, file)) for file in batch]))
+        return np.concatenate(parts)
+
+    def embed(self, embedder: Embedder, on_progress: OnProgress | None = None) -> FloatArray:
+        """Embed all images to (n, d) float32, L2-normalized.
+
+        Raises:
+            DatasetError: An image cannot be used.
+        """
+        with self.listing.open() as read:
+            return embed_files(embedder, self.listing.files, read, on_progress=on_progress)
+
+
+def folder_sample(folder: Path) -> Sample:
+    """The images of a folder and of the folders in it, at most 2,000, evenly by path.
+
+    They count as labelled where each lies in a subfolder and some subfolder has two or more.
+
+    Raises:
+        DatasetError: There is no such folder, or no image in it.
+    """
+    if not folder.is_dir():
+        raise DatasetError(f"there is no folder '{folder}'")
+    found = sorted(
+        one.relative_to(folder) for one in folder.rglob("*") if one.suffix.lower() in image_suffixes()
+    )
+    paths = [one for one in found if not hidden_part(one.as_posix())]
+    if not paths:
+        raise DatasetError(f"'{folder}' holds no images ({', '.join(accepted_formats())})")
+    files = tuple(
+        LabelledFile(path.as_posix(), path.parent.as_posix() if path.parent.parts else "")
+        for path in _evenly(paths, _MOST)
+    )
+    labels = {file.label for file in files}
+    is_labelled = "" not in labels and 1 < len(labels) < len(files)
+    return Sample(ImageListing(folder.name, files, ImageFolder(root=folder).open), is_labelled)
+
+
+def drawn_sample() -> Sample:
+    """100 pictures of products that the demo catalog draws, for want of photos."""
+    return Sample(ImageListing(_DRAWN.name, tuple(_DRAWN.rows()), _DRAWN.open), is_drawn=True)
+
+
+def _decoded(read: ReadImage, file: LabelledFile) -> Image.Image:
+    try:
+        return decode_image(read(file))
+    except ImageError as error:
+        raise DatasetError(f"image '{file.path}' cannot be used: {error.reason}") from error
+
+
+def _evenly(items: Sequence[Item], most: int) -> Sequence[Item]:
+    """At most so many of the items, in their order."""
+    if len(items) <= most:
+        return items
+    return [items[round(position)] for position in np.linspace(0, len(items) - 1, most)]

@@ -1,0 +1,75 @@
+"""Training log: one record a validation, as CSV, for TensorBoard, and as curves (torch)."""
+
+from __future__ import annotations
+
+import csv
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, fields
+from pathlib import Path
+
+from matplotlib.figure import Figure
+from torch.utils.tensorboard import SummaryWriter
+
+from vicinal.training.observer import StepRecord
+
+__all__ = ["CSV_FILE", "CURVES_FILE", "TENSORBOARD_FOLDER", "TrainingLog"]
+
+CSV_FILE = "training.csv"
+CURVES_FILE = "training.png"
+TENSORBOARD_FOLDER = "tensorboard"
+_CURVES = {
+    "loss": "training loss",
+    "hit_rate_1": "R@1 on held-out classes",
+    "map_at_r": "MAP@R on held-out classes",
+}
+
+
+class TrainingLog:
+    """Writes the records of a run into its folder.
+
+    training.csv   one line a record
+    tensorboard/   the same for TensorBoard
+    training.png   curves, drawn at the end, with the kept weights marked
+
+    Args:
+        folder: Folder of the run.
+        first_step: Steps done before, by the run that is resumed; TensorBoard forgets what came after.
+    """
+
+    def __init__(self, folder: Path, *, first_step: int = 0) -> None:
+        self.folder = folder
+        purged = first_step + 1 if first_step else None
+        self._board = SummaryWriter(folder / TENSORBOARD_FOLDER, purge_step=purged)
+
+    def write(self, records: Sequence[StepRecord]) -> None:
+        """Bring the files to these records, of which the last is new."""
+        _write_csv(self.folder / CSV_FILE, records)
+        for name in _CURVES:
+            self._board.add_scalar(name, getattr(records[-1], name), records[-1].step)
+        self._board.flush()
+
+    def finish(self, records: Sequence[StepRecord], best: StepRecord) -> None:
+        """Draw the curves, `best` being the validation whose weights were kept, and close what is open."""
+        self._board.close()
+        figure = Figure(figsize=(12, 3.6), layout="constrained")
+        steps = [record.step for record in records]
+        for axes, (name, title) in zip(figure.subplots(1, len(_CURVES)), _CURVES.items(), strict=True):
+            kept = getattr(best, name)
+            axes.plot(steps, [getattr(record, name) for record in records], "o-", markersize=3)
+            axes.axvline(best.step, color="tab:red", linestyle="--", linewidth=1)
+            axes.set_title(title, loc="left", fontsize=10)
+            note = "no held-out classes" if math.isnan(kept) else f"kept: {kept:.3f} at {best.step:,}"
+            axes.set_title(note, loc="right", fontsize=9, color="tab:red")
+            axes.set_xlabel("steps")
+        figure.savefig(self.folder / CURVES_FILE, dpi=120)
+
+
+def _write_csv(path: Path, records: Sequence[StepRecord]) -> None:
+    # Written anew each time, so that a resumed run continues exactly where its checkpoint was.
+    partial = path.with_suffix(".csv.partial")
+    with partial.open("w", newline="", encoding="utf-8") as stream:
+        writer = csv.DictWriter(stream, [field.name for field in fields(StepRecord)])
+        writer.writeheader()
+        writer.writerows(asdict(record) for record in records)
+    partial.replace(path)

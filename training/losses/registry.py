@@ -1,0 +1,139 @@
+"""Registry of losses by name."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from pydantic import ValidationError
+from torch import Tensor
+
+from vicinal.models.errors import ConfigError
+from vicinal.training.loss_config import LossConfig
+from vicinal.training.losses import published
+from vicinal.training.losses.balanced_contrastive import BalancedContrastiveLoss, GroupBatch, RandomPairs
+from vicinal.training.losses.base import MetricLoss
+from vicinal.training.losses.contextual import ContextualLoss
+from vicinal.training.losses.cross_batch_memory import CrossBatchMemory, WeightedSum
+from vicinal.training.losses.recall_at_k import RecallAtKLoss
+from vicinal.training.losses.smooth_ap import SmoothAPLoss
+from vicinal.training.losses.threshold_consistent_margin import ThresholdConsistentMargin
+
+__all__ = ["Loss", "available_losses", "build_loss", "loss_arguments"]
+
+Loss = Callable[[Tensor, Tensor], Tensor]
+
+
+def _balanced_contrastive(
+    class_sizes: Sequence[int],
+    batch_design: Mapping[str, Any],
+    margin: float,
+    negatives_per_positive: float = 256,
+    normalize: bool = False,
+    importance: bool = True,
+) -> MetricLoss:
+    fields = {key: value for key, value in batch_design.items() if key != "kind"}
+    design = GroupBatch(**fields) if batch_design["kind"] == "group" else RandomPairs(**fields)
+    return BalancedContrastiveLoss(
+        class_sizes, design, margin, negatives_per_positive, normalize, importance=importance
+    )
+
+
+def _cross_batch_memory(dim: int, loss: str | Mapping[str, Any], memory_size: int = 1024) -> MetricLoss:
+    try:
+        config = LossConfig.model_validate({"name": loss} if isinstance(loss, str) else loss)
+    except ValidationError as error:
+        raise ConfigError(f"the loss of cross_batch_memory: {error.errors()[0]['msg']}") from error
+    inner = _build(config.name, config.arguments, {"dim": dim})
+    if config.add or not isinstance(inner, published.PublishedLoss):
+        raise ConfigError(
+            "the loss of cross_batch_memory is contrastive, multi_similarity or triplet, "
+            f"without 'add' (put that beside cross_batch_memory), got '{config.name}'"
+        )
+    return CrossBatchMemory(inner, dim, memory_size)
+
+
+_REGISTRY: dict[str, Callable[..., MetricLoss]] = {
+    "arcface": published.arcface,
+    "balanced_contrastive": _balanced_contrastive,
+    "contextual": ContextualLoss,
+    "contrastive": published.contrastive,
+    "cross_batch_memory": _cross_batch_memory,
+    "multi_similarity": published.MultiSimilarityLoss,
+    "proxy_anchor": published.proxy_anchor,
+    "proxy_nca": published.proxy_nca,
+    "recall_at_k": RecallAtKLoss,
+    "smooth_ap": SmoothAPLoss,
+    "threshold_consistent_margin": ThresholdConsistentMargin,
+    "triplet": published.triplet,
+}
+
+
+# What a run knows by itself.
+_FACTS = ("n_classes", "dim", "class_sizes", "max_per_class", "batch_design")
+_ALIASES = {"tcm": "threshold_consistent_margin"}
+
+
+def available_losses() -> list[str]:
+    """Names that `build_loss` knows, sorted; `tcm` stands for `threshold_consistent_margin`."""
+    return sorted(_REGISTRY)
+
+
+def loss_arguments(name: str) -> dict[str, Any]:
+    """Arguments that a configuration may give a loss, with their defaults; what the data decides is left out.
+
+    Args:
+        name: Registry name.
+
+    Returns:
+        Default by argument; `inspect.Parameter.empty` where there is none.
+    """
+    parameters = inspect.signature(_REGISTRY[name]).parameters.values()
+    return {one.name: one.default for one in parameters if one.name not in _FACTS}
+
+
+def build_loss(
+    config: LossConfig,
+    *,
+    n_classes: int | None = None,
+    dim: int | None = None,
+    class_sizes: Sequence[int] | None = None,
+    max_per_class: int | None = None,
+    batch_design: Mapping[str, Any] | None = None,
+) -> MetricLoss:
+    """Create a loss, with what is added to it, by name.
+
+    What a loss needs to know of the data and the network comes from the keywords; an argument of that
+    name in the configuration goes before.
+
+    Args:
+        config: Names, arguments and weights.
+        n_classes: Number of classes; labels are 0 to n_classes - 1. By default the length of `class_sizes`.
+        dim: Length of the embeddings.
+        class_sizes: Images of each class in the training data.
+        max_per_class: Largest number of items of one class in a batch.
+        batch_design: How the batches are drawn: `{kind = "group", m, n}` or `{kind = "random_pairs", p}`.
+
+    Raises:
+        ConfigError: The name or an argument is unknown, or one is missing or cannot work.
+    """
+    if n_classes is None and class_sizes is not None:
+        n_classes = len(class_sizes)
+    known = zip(_FACTS, (n_classes, dim, class_sizes, max_per_class, batch_design), strict=True)
+    facts = {name: value for name, value in known if value is not None}
+    base = _build(config.name, config.arguments, facts)
+    if not config.add:
+        return base
+    return WeightedSum(base, [(one.weight, _build(one.name, one.arguments, facts)) for one in config.add])
+
+
+def _build(name: str, arguments: Mapping[str, Any], facts: Mapping[str, Any]) -> MetricLoss:
+    create = _REGISTRY.get(_ALIASES.get(name, name))
+    if create is None:
+        raise ConfigError(f"unknown loss '{name}': choose one of {', '.join(available_losses())}")
+    usable = {key: value for key, value in facts.items() if key in inspect.signature(create).parameters}
+    try:
+        return create(**{**usable, **arguments})
+    except TypeError as error:
+        raise ConfigError(f"loss '{name}': {error}") from error

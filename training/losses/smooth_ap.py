@@ -1,0 +1,57 @@
+"""Smooth average precision."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from vicinal.models.errors import ConfigError
+from vicinal.training.losses.base import MetricLoss
+from vicinal.training.losses.pairs import cosine_similarities, mean_where
+from vicinal.training.losses.soft_ranks import classmates, largest_class, soft_ranks, within_limit
+
+__all__ = ["SmoothAPLoss"]
+
+
+# The one of pytorch-metric-learning 2.9 takes two classes for one, unless the batch is sorted and has as many
+# classes as images a class.
+class SmoothAPLoss(MetricLoss):
+    """1 - average precision with smooth ranks, averaged over the queries that have positives.
+
+    Brown et al., "Smooth-AP: Smoothing the Path Towards Large-Scale Image Retrieval", ECCV 2020.
+    Every item of the batch is a query and is not in the database of its own ranks. Classes may differ in size
+    and stand in any order; the cost is n^2 times the positives a query.
+
+    Args:
+        temperature: Width of the sigmoids, in units of similarity.
+        max_per_class: Largest number of items of one class in a batch. Without it the labels are counted on
+            the host, which waits for them when they are on an accelerator.
+
+    Raises:
+        ConfigError: The temperature is not positive; or, of a batch, a class has more than `max_per_class`
+            items.
+    """
+
+    def __init__(self, temperature: float = 0.01, *, max_per_class: int | None = None) -> None:
+        super().__init__()
+        if temperature <= 0:
+            raise ConfigError(f"temperature {temperature} must be positive")
+        self.temperature = temperature
+        self.max_per_class = max_per_class
+
+    def compute(self, embeddings: Tensor, labels: Tensor) -> Tensor:
+        """Mean over the queries that have a positive."""
+        most = largest_class(labels, self.max_per_class)
+        mates = classmates(labels, most)
+        similarities = cosine_similarities(embeddings)
+        among_all = 1.0 + soft_ranks(similarities, mates, self.temperature)
+        among_positives = 1.0 + self._ranks_among(similarities.gather(1, mates.indices), mates.exist)
+        precisions = torch.where(mates.exist, among_positives / among_all, 0.0)
+        n_positives = mates.exist.sum(dim=1)
+        average_precision = precisions.sum(dim=1) / n_positives.clamp_min(1)
+        return within_limit(mean_where(1.0 - average_precision, n_positives > 0), mates, most)
+
+    def _ranks_among(self, positives: Tensor, exist: Tensor) -> Tensor:
+        others = exist[:, None, :] & ~torch.eye(positives.shape[1], dtype=torch.bool, device=exist.device)
+        before = torch.sigmoid((positives[:, None, :] - positives[:, :, None]) / self.temperature)
+        return torch.where(others, before, 0.0).sum(dim=2)

@@ -1,0 +1,105 @@
+"""Multistage back-propagation: batches of thousands with the memory of one chunk (torch).
+
+Patel et al., "Recall@k Surrogate Loss with Large Batches and Similarity Mixup" (RSK, CVPR 2022), section
+4.2. A metric-learning loss needs the embeddings of the whole batch, but not the activations: pass 1 embeds
+chunk by chunk without a graph, the loss gives a gradient for every embedding, and pass 2 embeds each
+chunk again with a graph and sends that gradient through it. Processes that train together have a part of the
+batch each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+
+import torch
+from torch import Tensor, nn
+
+from vicinal.training.execution.processes import ALONE, Processes
+from vicinal.training.execution.random_states import random_states, set_random_states
+
+__all__ = ["multistage_backward"]
+
+Context = Callable[[], AbstractContextManager[object]]
+
+
+def multistage_backward(
+    network: nn.Module,
+    images: Tensor,
+    labels: Tensor,
+    loss_function: Callable[[Tensor, Tensor], Tensor],
+    *,
+    chunk_size: int,
+    autocast: Context = nullcontext,
+    processes: Processes = ALONE,
+) -> Tensor:
+    """Accumulate the gradients of a batch's loss in the network's and the loss's parameters.
+
+    A batch of one chunk is embedded once, with its graph. A larger one gives the same gradients as
+    embedding its chunks with their graphs, concatenating, and back-propagating once: dropout and other
+    random layers draw the same in both passes, and batch-norm statistics are updated once.
+
+    With several processes, the network's gradients are those of the process's own part; their sum over the
+    processes is that of the batch. The loss's own parameters get the gradient of the batch in all of them.
+
+    Args:
+        network: Maps (b, 3, S, S) to (b, d); in training mode if it shall train.
+        images: (m, 3, S, S) on any device, the process's part of the batch: all of it if it is alone. Chunks
+            are moved to the network's device, channels last.
+        labels: (n,) class ids of the whole batch, on the network's device.
+        loss_function: `loss(embeddings (n, d) float32, labels) -> scalar`.
+        chunk_size: Images that are embedded at a time, at least 1.
+        autocast: Makes a context for the forward passes, such as `torch.autocast`.
+        processes: Those that train together.
+
+    Returns:
+        The loss, detached.
+
+    Raises:
+        ValueError: `chunk_size` is below 1.
+        LostProcessError: Another process has ended.
+    """
+    if chunk_size < 1:
+        raise ValueError(f"chunk_size is {chunk_size}, expected at least 1")
+    device = next(network.parameters()).device
+    chunks = images.split(chunk_size)
+    is_staged = len(chunks) > 1
+    buffers = [buffer.clone() for buffer in network.buffers()] if is_staged else []
+
+    def embed(chunk: Tensor) -> Tensor:
+        with autocast():
+            embedded: Tensor = network(_moved(chunk, device))
+        return embedded.float()
+
+    states, parts = [], []
+    with processes.own_draws(device), torch.set_grad_enabled(not is_staged):
+        for chunk in chunks:
+            states.append(random_states(device))
+            parts.append(embed(chunk))
+    own = torch.cat(parts) if is_staged else parts[0]
+    embeddings = processes.gather(own, len(labels)).requires_grad_()
+    loss = loss_function(embeddings, labels)
+    loss.backward()
+    learns = any(parameter.requires_grad for parameter in network.parameters())
+    if embeddings.grad is None or not learns:
+        return loss.detach()
+    gradient = embeddings.grad[processes.part(len(labels))]
+    if not is_staged:
+        own.backward(gradient)
+        return loss.detach()
+    with torch.no_grad():
+        for buffer, before in zip(network.buffers(), buffers, strict=True):
+            buffer.copy_(before)
+    # Afterwards the next batch draws as pass 1 and the loss left it.
+    with torch.random.fork_rng([device] if device.type == "cuda" else []):
+        for chunk, state, part in zip(chunks, states, gradient.split(chunk_size), strict=True):
+            set_random_states(state, device)
+            embed(chunk).backward(part)
+    return loss.detach()
+
+
+def _moved(chunk: Tensor, device: torch.device) -> Tensor:
+    """A chunk where the network is; images channels last, as its convolutions are."""
+    moved = chunk.to(device, non_blocking=True)
+    # Features that a frozen trunk pooled have no height and width.
+    return moved.contiguous(memory_format=torch.channels_last) if moved.ndim == 4 else moved

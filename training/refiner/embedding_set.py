@@ -1,0 +1,236 @@
+"""Labelled embeddings that a refiner is trained or validated on, of one backbone or of several."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from vicinal.calibration.label_codes import label_codes
+from vicinal.models.errors import ModelsError
+from vicinal.models.similarity import FloatArray, normalize
+from vicinal.refine.errors import RefinerTrainingError
+from vicinal.refine.nearest import nearest_items
+from vicinal.training.evaluation.embedding import read_embeddings
+
+__all__ = ["EmbeddingSet", "read_embedding_sets"]
+
+Ints = npt.NDArray[np.int64]
+Mask = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class EmbeddingSet:
+    """Embeddings, their labels, and whose embeddings they are.
+
+    Cross-fitting: a backbone pulls the classes that it was trained on together more than any others, and a
+    refiner trained on these learns to trust neighbors that it will not have. So the classes are divided into
+    folds, and each fold is embedded by a backbone that was trained on the other folds. Each such backbone
+    makes a space of its own: embeddings of different spaces cannot be compared.
+
+    Attributes:
+        embeddings: (n, d) float32, L2-normalized.
+        labels: (n,) class names; the same name in two spaces is two classes.
+        spaces: (n,) number of the space of each embedding.
+    """
+
+    embeddings: FloatArray
+    labels: npt.NDArray[np.object_]
+    spaces: Ints
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    @classmethod
+    def of(
+        cls, embeddings: npt.ArrayLike, labels: npt.ArrayLike, folds: npt.ArrayLike | None = None
+    ) -> EmbeddingSet:
+        """Check embeddings and labels, and normalize.
+
+        Args:
+            embeddings: (n, d) finite numbers.
+            labels: (n,) labels.
+            folds: (n,) integers, the backbone of each embedding; None where there is one backbone.
+
+        Raises:
+            RefinerTrainingError: The lengths differ, or an embedding points nowhere.
+        """
+        # Text of numpy gives each label the room of the longest.
+        named = np.array([str(one) for one in np.asarray(labels, dtype=object)], dtype=object)
+        spaces = np.zeros(len(named), np.int64) if folds is None else np.asarray(folds)
+        shape = np.shape(embeddings)
+        if len(shape) != 2 or not shape[0] == len(named) == len(spaces):
+            raise RefinerTrainingError(
+                f"expected embeddings (n, d) for {len(named)} labels and {len(spaces)} folds, got {shape}"
+            )
+        try:
+            return cls(
+                normalize(embeddings), named, np.unique(spaces, return_inverse=True)[1].astype(np.int64)
+            )
+        except ModelsError as error:
+            raise RefinerTrainingError(str(error)) from error
+
+    @classmethod
+    def join(cls, sets: Sequence[EmbeddingSet]) -> EmbeddingSet:
+        """Sets of different backbones as one, each with spaces of its own.
+
+        Raises:
+            RefinerTrainingError: Their embeddings have different lengths.
+        """
+        dims = sorted({one.embeddings.shape[1] for one in sets})
+        if len(dims) > 1:
+            raise RefinerTrainingError(f"embeddings of {dims[0]} and {dims[1]} dimensions cannot be joined")
+        offsets = np.cumsum([0, *(int(one.spaces.max(initial=-1)) + 1 for one in sets)])
+        return cls(
+            np.concatenate([one.embeddings for one in sets]),
+            np.concatenate([one.labels for one in sets]),
+            np.concatenate([one.spaces + offset for one, offset in zip(sets, offsets[:-1], strict=True)]),
+        )
+
+    def beside(self, others: EmbeddingSet) -> EmbeddingSet:
+        """These and others of the same spaces, these first."""
+        return EmbeddingSet(
+            *(np.concatenate([getattr(one, field.name) for one in (self, others)]) for field in fields(self))
+        )
+
+    @property
+    def dim(self) -> int:
+        """Length of the embeddings."""
+        return int(self.embeddings.shape[1])
+
+    @property
+    def class_ids(self) -> Ints:
+        """(n,) classes as integers, different ones in different spaces."""
+        _, names = label_codes(self.labels)
+        return np.unique(self.spaces * (len(names) + 1) + names, return_inverse=True)[1].astype(np.int64)
+
+    def subset(self, mask: Mask) -> EmbeddingSet:
+        """The embeddings where `mask` (n,) is true; spaces keep their numbers."""
+        return EmbeddingSet(self.embeddings[mask], self.labels[mask], self.spaces[mask])
+
+    def positions_by_space(self) -> list[Ints]:
+        """Positions of each space that has any."""
+        return [np.flatnonzero(self.spaces == space) for space in np.unique(self.spaces)]
+
+    def nearest(self, k: int, groups: Ints) -> tuple[Ints, FloatArray]:
+        """The k nearest items of each item within its space, without those of its own group.
+
+        Args:
+            k: Neighbors an item.
+            groups: (n,) its own position to leave out the item itself, its class to leave out all of that.
+
+        Returns:
+            (n, k) positions, nearest first, -1 where there are fewer; and (n, k) similarities, -inf there.
+        """
+        found = np.full((len(self), k), -1, np.int64)
+        similarities = np.full((len(self), k), -np.inf, np.float32)
+        for positions in self.positions_by_space():
+            unit, own = self.embeddings[positions], groups[positions]
+            nearest, similarities[positions] = nearest_items(unit, unit, k, query_groups=own, item_groups=own)
+            found[positions] = np.where(nearest >= 0, positions[nearest], -1)
+        return found, similarities
+
+    def split_classes(self, share: float, seed: int) -> tuple[EmbeddingSet, EmbeddingSet]:
+        """Split by class, the same share of each space.
+
+        Args:
+            share: Share of the classes that go to the second part, in (0, 1).
+            seed: Seed of the draw.
+
+        Returns:
+            The larger part and the held-out part, which share no class.
+        """
+        rng = np.random.default_rng(seed)
+        class_ids = self.class_ids
+        held: list[int] = []
+        for positions in self.positions_by_space():
+            own = np.unique(class_ids[positions])
+            held += rng.permutation(own)[: round(share * len(own))].tolist()
+        mask = np.isin(class_ids, held)
+        return self.subset(~mask), self.subset(mask)
+
+    def deal_classes(self, n_folds: int, seed: int) -> Ints:
+        """(n,) fold of each embedding: a class is in one fold, and each fold has about as many of a space.
+
+        Args:
+            n_folds: Number of folds.
+            seed: Seed of the draw.
+        """
+        rng = np.random.default_rng(seed)
+        class_ids, sizes = self.class_ids, np.bincount(self.class_ids)
+        dealt = np.zeros(len(sizes), np.int64)
+        for positions in self.positions_by_space():
+            own = rng.permutation(np.unique(class_ids[positions]))
+            # Those with a single item last, so that each fold has its share of the others.
+            ordered = own[np.argsort(sizes[own] == 1, kind="stable")]
+            dealt[ordered] = np.arange(len(ordered)) % n_folds
+        return dealt[class_ids]
+
+    @property
+    def n_paired_classes(self) -> int:
+        """Classes with two items or more."""
+        return int((np.bincount(self.class_ids) > 1).sum())
+
+
+def read_embedding_sets(paths: Sequence[Path]) -> EmbeddingSet:
+    """Read one or several files; each file has spaces of its own.
+
+    An `.npz` file has the arrays `embeddings` (n, d), `labels` (n,) and optionally `folds` (n,); a `.parquet`
+    file the columns `embedding` (lists of d numbers), `label` and optionally `fold`; rows without a label are
+    left out.
+
+    Raises:
+        RefinerTrainingError: A file cannot be read, lacks an array or a column, or has no labels.
+    """
+    return EmbeddingSet.join([_read(path) for path in paths])
+
+
+def _read(path: Path) -> EmbeddingSet:
+    if path.suffix.lower() not in (".npz", ".parquet"):
+        raise RefinerTrainingError(
+            f"'{path}' is neither .npz nor .parquet: write embeddings and labels to one"
+        )
+    try:
+        return _labelled(_read_parquet(path) if path.suffix.lower() == ".parquet" else _read_npz(path))
+    except FileNotFoundError as error:
+        raise RefinerTrainingError(f"there is no file '{path}'") from error
+    except (ModelsError, RefinerTrainingError) as error:
+        text = str(error)
+        raise RefinerTrainingError(text if str(path) in text else f"'{path}': {text}") from error
+    except (OSError, ValueError, pa.ArrowException) as error:
+        raise RefinerTrainingError(f"'{path}' cannot be read: {error}") from error
+
+
+def _read_npz(path: Path) -> EmbeddingSet:
+    stored = read_embeddings(path)
+    with np.load(path, allow_pickle=False) as arrays:
+        folds = arrays.get("folds")
+    return EmbeddingSet.of(stored.embeddings, stored.labels, folds)
+
+
+def _read_parquet(path: Path) -> EmbeddingSet:
+    table = pq.read_table(path)
+    missing = [name for name in ("embedding", "label") if name not in table.column_names]
+    if missing:
+        raise RefinerTrainingError(f"'{path}' has no column '{missing[0]}'")
+    lists = table["embedding"].combine_chunks()
+    lengths = np.unique(lists.value_lengths().to_numpy(zero_copy_only=False))
+    if len(lengths) != 1:
+        raise RefinerTrainingError(f"'{path}' has embeddings of different lengths, or none")
+    flat = lists.flatten().to_numpy(zero_copy_only=False)
+    folds = table["fold"].to_numpy() if "fold" in table.column_names else None
+    labels = ["" if label is None else str(label) for label in table["label"].to_pylist()]
+    return EmbeddingSet.of(flat.reshape(len(table), -1), labels, folds)
+
+
+def _labelled(found: EmbeddingSet) -> EmbeddingSet:
+    """The rows that have a label: the others are of many classes, and not of one without a name."""
+    named = found.labels != ""
+    if not named.any():
+        raise RefinerTrainingError("no row has a label, so that there is nothing to learn from")
+    return found.subset(named)

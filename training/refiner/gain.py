@@ -1,0 +1,85 @@
+"""Gain: how much more one way of searching finds than another, and how far that can be trusted (numpy)."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+
+import numpy as np
+
+from vicinal.calibration.rates.paired_bootstrap import LabelDraws, Searches, mean_figure, paired_interval
+from vicinal.training.refiner.validation import Outcomes
+
+__all__ = ["Gain", "PairedDifference", "measure_gain"]
+
+
+@dataclass(frozen=True)
+class PairedDifference:
+    """One figure before and after, on the same queries.
+
+    Attributes:
+        before: The figure before.
+        after: The figure after.
+        low: Lower end of the 95 % interval of after - before, over classes.
+        high: Its upper end.
+    """
+
+    before: float
+    after: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class Gain:
+    """What changes between two ways of searching.
+
+    Attributes:
+        fnir: False negative identification rate at the rate of false positive ones that is compared at, with
+            a threshold of its own on either side.
+        map_at_r: MAP@R.
+        hit_rate_1: Hit rate R@1.
+    """
+
+    fnir: PairedDifference
+    map_at_r: PairedDifference
+    hit_rate_1: PairedDifference
+
+    def flat(self) -> dict[str, float]:
+        """All numbers by name, such as `fnir_before`."""
+        return {f"{name}_{key}": value for name, one in asdict(self).items() for key, value in one.items()}
+
+
+def measure_gain(before: Outcomes, after: Outcomes, fpir: float, *, seed: int) -> Gain:
+    """Compare what the same queries got.
+
+    Intervals come from a paired bootstrap over classes, see `calibration.rates.paired_bootstrap`; thresholds
+    are found anew in each draw.
+
+    Args:
+        before: What they got before.
+        after: What they got after.
+        fpir: False positive identification rate to compare at.
+        seed: Seed of the draws.
+    """
+    classes = np.concatenate([before.mate_classes, before.other_classes])
+    codes = np.unique(classes, return_inverse=True)[1].astype(np.int64)
+    known, absent = np.split(codes, [len(before.mate_classes)])
+    figures = [
+        figure
+        for one in (before, after)
+        for figure in (
+            Searches(one.mates, known, one.others, absent).error_when_held("fpir", fpir),
+            mean_figure(one.precisions, known),
+            mean_figure(one.hits, known),
+        )
+    ]
+    draws = LabelDraws(known, absent, seed)
+    measured, drawn = draws.measured(figures).reshape(2, 3), draws.drawn(figures).reshape(2, 3, -1)
+    return Gain(
+        *(
+            PairedDifference(
+                float(measured[0, i]), float(measured[1, i]), *paired_interval(drawn[0, i], drawn[1, i])
+            )
+            for i in range(3)
+        )
+    )

@@ -1,0 +1,212 @@
+"""Refiner recipe: embed what it names, train a refiner on it, and put that into a bundle (torch)."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import shutil
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from vicinal.models.bundle import ModelBundle, read_fingerprint
+from vicinal.models.embedder import Embedder
+from vicinal.models.progress import OnProgress
+from vicinal.refine.context_refiner import ContextRefiner
+from vicinal.refine.errors import RefinerTrainingError
+from vicinal.training.card import write_card
+from vicinal.training.datasets import list_images
+from vicinal.training.datasets.layouts import DatasetConfig
+from vicinal.training.evaluation.embedding import embed_files
+from vicinal.training.refiner.config import RefinerRecipe
+from vicinal.training.refiner.cross_fitting import PresentLine, cross_fit
+from vicinal.training.refiner.embedding_set import EmbeddingSet
+from vicinal.training.refiner.export import export_refiner
+from vicinal.training.refiner.trainer import RefinerTrainer, TrainingResult
+from vicinal.training.refiner.validation import Line
+
+__all__ = ["TrainedRefiner", "embed_datasets", "train_refiner"]
+
+
+@dataclass(frozen=True)
+class TrainedRefiner:
+    """A bundle with its new refiner.
+
+    Attributes:
+        bundle: The bundle, opened again.
+        result: Validations and verdict.
+        notes: What to know of the figures, one line each.
+    """
+
+    bundle: ModelBundle
+    result: TrainingResult
+    notes: tuple[str, ...]
+
+
+def embed_datasets(
+    embedder: Embedder,
+    datasets: Sequence[DatasetConfig],
+    *,
+    on_progress: OnProgress | None = None,
+) -> EmbeddingSet:
+    """Embed every image of the data sets.
+
+    Args:
+        embedder: The bundle's embedder.
+        datasets: Where the images are, at least one.
+        on_progress: Called after each batch with the data set's name, the images done and all its images.
+
+    Raises:
+        DatasetError: A data set is incomplete, or an image cannot be used.
+    """
+    sets = []
+    for config in datasets:
+        listing = list_images(config)
+        report = None if on_progress is None else _named(listing.name, on_progress)
+        with listing.open() as read:
+            embeddings = embed_files(embedder, listing.files, read, on_progress=report)
+        sets.append(EmbeddingSet.of(embeddings, listing.labels))
+    joined = EmbeddingSet.join(sets)
+    # One backbone makes one space, however many data sets it is shown.
+    return EmbeddingSet.of(joined.embeddings, joined.labels)
+
+
+def train_refiner(
+    bundle: ModelBundle,
+    recipe: RefinerRecipe,
+    items: EmbeddingSet,
+    held_out: EmbeddingSet | None = None,
+    *,
+    output: Path | None = None,
+    trainer: RefinerTrainer | None = None,
+) -> TrainedRefiner:
+    """Train a refiner and put it into a bundle, in place of the one that it may have.
+
+    Args:
+        bundle: The bundle whose embeddings these are, or their space, which need not be on the disk.
+        recipe: The checked recipe.
+        items: Embeddings to train on.
+        held_out: Embeddings of other classes to validate on; None deals the classes into folds, or holds out
+            a share of them, as the recipe says.
+        output: Where to put a copy of the bundle with the refiner, so that the original stays as it is; a
+            bundle that is there is replaced.
+        trainer: Trains by this recipe and reports the progress; None does it silently.
+
+    Raises:
+        RefineError: The recipe does not fit the embeddings, or they are too few; nothing was changed then.
+        ConfigError: The loss cannot be built, or a batch cannot be filled.
+        FileExistsError: There is something else than a bundle at `output`.
+    """
+    for one in (items, held_out):
+        if one is not None and one.dim != bundle.dim:
+            advice = (
+                "give those of this space" if bundle.manifest.space else "embed the images with this bundle"
+            )
+            raise RefinerTrainingError(
+                f"the embeddings have {one.dim} dimensions, bundle '{bundle.name}' makes {bundle.dim}: "
+                f"{advice}"
+            )
+    if recipe.datasets and held_out is not None:
+        _check_apart(items, held_out)
+    trainer = trainer or RefinerTrainer(recipe)
+    if held_out is None and recipe.validation.folds:
+        judged_on = "its own classes, each held out once"
+        result = cross_fit(trainer, items, _present_line(bundle))
+    else:
+        judged_on = "a part of its classes, held out" if held_out is None else "other classes"
+        result = trainer.run(items, held_out)
+    gains = {f"gain_over_{name}": gain.flat() for name, gain in result.gains.items()}
+    fields = {
+        "sides": result.verdict.sides,
+        "rerank": result.verdict.rerank,
+        "validation": _rounded({**result.verdict.figures, **gains}),
+        "training": {**_training_fields(recipe, result), "judged_on": judged_on},
+    }
+    target = bundle if output is None else _copied(bundle, output)
+    finished = export_refiner(result.network, target, fields)
+    write_card(finished)
+    return TrainedRefiner(finished, result, tuple(_notes(bundle, items, held_out)))
+
+
+def _present_line(bundle: ModelBundle) -> PresentLine:
+    """What a search with the bundle does where nobody asks for anything else."""
+    section = bundle.manifest.refiner
+    if section is None:
+        return PresentLine(Line("off", "contextual"))
+    return PresentLine(Line(section.sides, section.rerank), ContextRefiner(bundle))
+
+
+def _copied(bundle: ModelBundle, output: Path) -> ModelBundle:
+    there = read_fingerprint(output)
+    if there == bundle.fingerprint:
+        # A service may be reading it: the refiner alone is replaced.
+        return ModelBundle.open(output)
+    if there is not None:
+        shutil.rmtree(output)
+    if bundle.manifest.space:
+        output.mkdir(parents=True, exist_ok=True)
+        return ModelBundle.write(output, bundle.manifest.model_dump())
+    return ModelBundle.open(shutil.copytree(bundle.path, output))
+
+
+def _check_apart(items: EmbeddingSet, held_out: EmbeddingSet) -> None:
+    # Labels of data sets name the set as well, so that equal ones are the same class.
+    shared = np.intersect1d(items.labels, held_out.labels)
+    if len(shared):
+        raise RefinerTrainingError(
+            f"{len(shared)} classes are trained and validated on, the first is '{shared[0]}': "
+            "give other classes as validation_datasets"
+        )
+
+
+def _training_fields(recipe: RefinerRecipe, result: TrainingResult) -> dict[str, Any]:
+    settings = recipe.model_dump(mode="json", exclude={"datasets", "validation_datasets"})
+    return {
+        "datasets": [one.name for one in recipe.datasets],
+        "validation_datasets": [one.name for one in recipe.validation_datasets],
+        "items": result.n_items,
+        "classes": result.n_classes,
+        "best_step": result.best.step,
+        "curve": [
+            {
+                "step": one.step,
+                "loss": None if math.isnan(one.loss) else round(one.loss, 6),
+                **_curve(one.figures),
+            }
+            for one in result.records
+        ],
+        "recipe": settings,
+    }
+
+
+def _curve(figures: Any) -> dict[str, float]:
+    return {
+        f"{name}_{sides}": round(value, 6)
+        for sides, one in figures.items()
+        for name, value in asdict(one).items()
+    }
+
+
+def _rounded(figures: dict[str, dict[str, float]]) -> dict[str, dict[str, float]]:
+    return {sides: {name: round(value, 6) for name, value in one.items()} for sides, one in figures.items()}
+
+
+def _notes(bundle: ModelBundle, items: EmbeddingSet, held_out: EmbeddingSet | None) -> list[str]:
+    names = sorted({*items.labels})
+    known = hashlib.sha256("\n".join(names).encode()).hexdigest() == bundle.manifest.labels_sha256
+    if not known:
+        return []
+    notes = [
+        "the backbone was trained on these classes, whose items lie closer together than those of new ones: "
+        "embeddings of classes that it never saw train a better refiner"
+    ]
+    if held_out is None:
+        notes.append("it was validated on such classes as well: give others to get a verdict that holds")
+    return notes
+
+
+def _named(name: str, report: OnProgress) -> OnProgress:
+    return lambda _stage, done, total: report(name, done, total)

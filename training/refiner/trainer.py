@@ -1,0 +1,336 @@
+"""Training of a context refiner on stored embeddings (torch).
+
+"Attend to Context for Refining Embeddings in Deep Metric Learning" (ACR), algorithm 1: the backbone is
+frozen, the training set is embedded once, neighbors are stored once, and a metric-learning loss on e^T is
+minimized over class-balanced batches.
+"""
+
+from __future__ import annotations
+
+import copy
+import itertools
+import math
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+from torch.optim.lr_scheduler import LambdaLR
+
+from vicinal.models.refiner_manifest import Sides
+from vicinal.models.similarity import FloatArray
+from vicinal.refine.context_refiner import Neighbors
+from vicinal.refine.errors import RefinerTrainingError
+from vicinal.training.losses import build_loss
+from vicinal.training.refiner.batches import ClassBatch, ClassBatches
+from vicinal.training.refiner.config import OptimizerConfig, RefinerRecipe
+from vicinal.training.refiner.embedding_set import EmbeddingSet
+from vicinal.training.refiner.gain import Gain
+from vicinal.training.refiner.network import ContextRefinerNetwork
+from vicinal.training.refiner.search_batches import SearchBatches
+from vicinal.training.refiner.search_loss import search_loss
+from vicinal.training.refiner.validation import Refine, SideFigures, Validation, Verdict
+
+__all__ = ["RefinerTrainer", "Training", "TrainingRecord", "TrainingResult", "absent_loss", "refine_with"]
+
+_VALIDATION_BATCH = 1024
+
+
+@dataclass(frozen=True)
+class TrainingRecord:
+    """One validation during training.
+
+    Attributes:
+        step: Steps done; 0 is the network as it started.
+        loss: Mean training loss since the record before; NaN at step 0.
+        figures: Figures by what is refined.
+    """
+
+    step: int
+    loss: float
+    figures: dict[Sides, SideFigures]
+
+    @property
+    def order(self) -> tuple[float, float]:
+        """What a lower value of is better: the best figures of those that refine anything."""
+        return min(one.order for sides, one in self.figures.items() if sides != "off")
+
+
+@dataclass(frozen=True)
+class TrainingResult:
+    """A trained network at its best validation.
+
+    Attributes:
+        records: All validations, in order.
+        best: The record whose weights were kept.
+        verdict: What to do by default.
+        n_items: Embeddings trained on, those that only stand in contexts included.
+        n_classes: Classes trained on.
+        gains: What it gains, where it was cross-fitted; by what it is compared with.
+    """
+
+    network: ContextRefinerNetwork
+    records: list[TrainingRecord]
+    best: TrainingRecord
+    verdict: Verdict
+    n_items: int
+    n_classes: int
+    gains: Mapping[str, Gain] = field(default_factory=dict)
+
+
+class RefinerTrainer:
+    """Trains one refiner as a recipe says; on a CPU the same recipe and embeddings give the same weights.
+
+    Args:
+        recipe: The checked recipe.
+        on_step: Called after each step with the steps done and all steps.
+        on_record: Called after each validation.
+    """
+
+    def __init__(
+        self,
+        recipe: RefinerRecipe,
+        *,
+        on_step: Callable[[int, int], None] | None = None,
+        on_record: Callable[[TrainingRecord], None] | None = None,
+    ) -> None:
+        self.recipe = recipe
+        self.on_step = on_step
+        self.on_record = on_record
+        self.device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+
+    def run(self, items: EmbeddingSet, held_out: EmbeddingSet | None = None) -> TrainingResult:
+        """Train, and return the network with the best validation.
+
+        Args:
+            items: Embeddings to train on.
+            held_out: Embeddings of other classes to validate on; None holds out a share of the classes.
+
+        Raises:
+            RefinerTrainingError: There are too few classes, or the loss is no number.
+            ConfigError: The network does not fit the embeddings, the loss cannot be built, or a batch cannot
+                be filled.
+        """
+        recipe = self.recipe
+        if held_out is None:
+            items, held_out = items.split_classes(recipe.validation.share, recipe.seed)
+        validation = Validation(held_out, recipe.refiner.n_neighbors, recipe.validation, seed=recipe.seed)
+        validation.require_queries()
+        training = self.begin(items)
+        records: list[TrainingRecord] = []
+        for step, loss in training.checkpoints(self.on_step):
+            records.append(TrainingRecord(step, loss, validation.measure(refine_with(training.network))))
+            if self.on_record:
+                self.on_record(records[-1])
+            best = min(records, key=lambda one: one.order)
+            if best is records[-1]:
+                weights = copy.deepcopy(training.network.state_dict())
+        training.network.load_state_dict(weights)
+        verdict = validation.decide(refine_with(training.network), best.figures)
+        return TrainingResult(
+            training.network.eval(), records, best, verdict, len(items), training.objective.n_classes
+        )
+
+    def begin(self, items: EmbeddingSet) -> Training:
+        """A training that has not done a step yet.
+
+        Args:
+            items: Embeddings to train on, all of them.
+
+        Raises:
+            RefinerTrainingError: No class has two items.
+            ConfigError: As in `run`.
+        """
+        torch.manual_seed(self.recipe.seed)
+        network = ContextRefinerNetwork(items.dim, self.recipe.refiner).to(self.device)
+        if self.recipe.objective == "search":
+            objective = search_objective(network, SearchBatches(items, self.recipe, self.device))
+        else:
+            objective = batch_objective(network, ClassBatches(items, self.recipe, self.device))
+        return Training(self.recipe, network, objective)
+
+
+@dataclass(frozen=True)
+class Training:
+    """One training under way.
+
+    Attributes:
+        recipe: The checked recipe.
+        network: The network, which the steps change.
+        objective: What is minimized.
+    """
+
+    recipe: RefinerRecipe
+    network: ContextRefinerNetwork
+    objective: Objective
+
+    def checkpoints(
+        self, on_step: Callable[[int, int], None] | None = None, *, until: int | None = None
+    ) -> Iterator[tuple[int, float]]:
+        """Train, and stop for a look at the network as often as the recipe validates, and at the end.
+
+        Args:
+            on_step: Called after each step with the steps done and all steps.
+            until: The last step; that of the recipe when None, whose learning rates it has either way.
+
+        Yields:
+            Steps done, at first 0, and the mean loss since the look before; NaN at step 0.
+
+        Raises:
+            RefinerTrainingError: The loss is no number.
+        """
+        config, every = self.recipe.optimizer, self.recipe.validation.every
+        last = config.steps if until is None else until
+        optimizer, schedule = _build_optimizer(self.network, self.objective, config)
+        losses: list[Tensor] = []
+        yield 0, math.nan
+        for step, loss in enumerate(itertools.islice(self.objective.losses, last), start=1):
+            optimizer.zero_grad(set_to_none=True)
+            loss.backward()
+            losses.append(loss.detach())
+            if config.clip_norm:
+                nn.utils.clip_grad_norm_(_parameters_of(optimizer), config.clip_norm)
+            optimizer.step()
+            schedule.step()
+            if on_step:
+                on_step(step, last)
+            if step % every == 0 or step == last:
+                yield step, _mean_loss(losses, step)
+                losses.clear()
+
+
+def absent_loss(refined: Tensor, batch: ClassBatch, margin: float) -> Tensor:
+    """How much further queries without a mate were drawn to a wrong item.
+
+    Mean over the absent queries of `max(0, max_j <e^T, c_j> - max_j <e^0, c_j> - margin)`, the c_j being
+    their neighbors, all of which are wrong.
+
+    Args:
+        refined: (B, d) embeddings e^T.
+        batch: The batch.
+        margin: Rise of the similarity that costs nothing.
+
+    Returns:
+        A scalar, 0 with a graph where no query is absent.
+    """
+
+    def best(embeddings: Tensor) -> Tensor:
+        similarities = torch.matmul(batch.context, embeddings[..., None])[..., 0]
+        return similarities.masked_fill(~batch.mask, -1.0).amax(dim=1)
+
+    rise = functional.relu(best(refined) - best(batch.query) - margin)
+    return (rise * batch.absent).sum() / batch.absent.sum().clamp(min=1)
+
+
+@dataclass(frozen=True)
+class Objective:
+    """What is minimized.
+
+    Attributes:
+        losses: The loss of each batch, when its turn comes.
+        learned: What is learned beside the refiner.
+        n_classes: Classes trained on.
+    """
+
+    losses: Iterator[Tensor]
+    learned: nn.Module
+    n_classes: int
+
+
+def batch_objective(network: ContextRefinerNetwork, batches: ClassBatches) -> Objective:
+    """A metric-learning loss on class-balanced batches.
+
+    Raises:
+        ConfigError: The loss cannot be built.
+    """
+    recipe = batches.recipe
+    loss_function: nn.Module = build_loss(
+        recipe.loss,
+        dim=network.architecture.dim,
+        class_sizes=batches.class_sizes,
+        max_per_class=recipe.batches.per_class,
+    ).to(next(network.parameters()).device)
+
+    def loss_of(batch: ClassBatch) -> Tensor:
+        steps, *_ = network.train()(batch.query, batch.context, batch.mask)
+        loss: Tensor = loss_function(steps[:, -1], batch.labels)
+        if recipe.absent.share:
+            loss = loss + recipe.absent.weight * absent_loss(steps[:, -1], batch, recipe.absent.margin)
+        return loss
+
+    return Objective(map(loss_of, batches), loss_function, len(batches.class_sizes))
+
+
+def search_objective(network: ContextRefinerNetwork, batches: SearchBatches) -> Objective:
+    """Searches of galleries."""
+    losses = (search_loss(network.train(), batch, batches.recipe.search) for batch in batches)
+    return Objective(losses, nn.Identity(), len(batches.class_sizes))
+
+
+def refine_with(network: ContextRefinerNetwork) -> Refine:
+    """A network as a validation asks it; it is set to evaluation with every call."""
+    device = next(network.parameters()).device
+
+    def refine(rows: FloatArray, neighborhood: Neighbors, *, as_queries: bool) -> FloatArray:
+        network.eval()
+        parts = []
+        given = (rows, neighborhood.contexts, neighborhood.mask, neighborhood.radii)
+        arrays = [one for one in given if one is not None]
+        with torch.inference_mode():
+            for start in range(0, len(rows), _VALIDATION_BATCH):
+                part = slice(start, start + _VALIDATION_BATCH)
+                inputs = (torch.from_numpy(one[part]).to(device) for one in arrays)
+                steps, _, *lengths = network(*inputs)
+                long = lengths[0][:, -1:] if as_queries and lengths else 1.0
+                parts.append((steps[:, -1] * long).cpu())
+        refined: FloatArray = torch.cat(parts).numpy()
+        return refined
+
+    return refine
+
+
+def _build_optimizer(
+    network: ContextRefinerNetwork, objective: Objective, config: OptimizerConfig
+) -> tuple[torch.optim.Optimizer, LambdaLR]:
+    named = [*network.named_parameters(), *objective.learned.named_parameters(prefix="loss")]
+    learned = [(name, one) for name, one in named if one.requires_grad]
+    rest = [one for name, one in learned if not _is_of_small_network(name)]
+    # Biases, temperatures and weights of the expansion are not decayed: they set scales, not directions.
+    groups = [
+        {"params": [p for p in rest if p.ndim > 1], "weight_decay": config.weight_decay},
+        {"params": [p for p in rest if p.ndim <= 1], "weight_decay": 0.0},
+        {
+            "params": [one for name, one in learned if _is_of_small_network(name)],
+            "weight_decay": config.weight_decay,
+            "lr": config.learning_rate * config.network_rate_factor,
+        },
+    ]
+    optimizer = torch.optim.AdamW(groups, lr=config.learning_rate)
+
+    def rate_at(step: int) -> float:
+        if step < config.warmup_steps:
+            return (step + 1) / (config.warmup_steps + 1)
+        after = (step - config.warmup_steps) / max(1, config.steps - config.warmup_steps)
+        return 0.5 * (1.0 + math.cos(math.pi * min(1.0, after)))
+
+    return optimizer, LambdaLR(optimizer, rate_at)
+
+
+def _parameters_of(optimizer: torch.optim.Optimizer) -> list[Tensor]:
+    return [one for group in optimizer.param_groups for one in group["params"]]
+
+
+def _is_of_small_network(name: str) -> bool:
+    """Whether a parameter belongs to the gates or the level, and is none of their scalars."""
+    array = name.rpartition(".")[2]
+    return array.startswith(("gate_", "level_")) and array not in ("level_scale", "level_bias")
+
+
+def _mean_loss(losses: list[Tensor], step: int) -> float:
+    mean = float(torch.stack(losses).mean())
+    if not math.isfinite(mean):
+        raise RefinerTrainingError(
+            f"the loss is {mean} at step {step}: lower optimizer.learning_rate, or use another loss"
+        )
+    return mean

@@ -1,0 +1,415 @@
+"""Validation of a refiner: searches among held-out classes, and the verdict they give (numpy).
+
+Known classes have half of their items in a gallery and half as queries; absent classes have none in it. A
+refined gallery item attends to its neighbors in the gallery, a refined query to its own in the initial space.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
+from functools import cached_property
+from typing import NamedTuple, Protocol, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from vicinal.models.refiner_manifest import RerankVerdict, Sides
+from vicinal.models.similarity import FloatArray
+from vicinal.refine.context_refiner import Neighbors
+from vicinal.refine.errors import RefinerTrainingError
+from vicinal.refine.nearest import nearest_items
+from vicinal.refine.neighbor_features import neighborhood_radii
+from vicinal.refine.reranking import contextual_scores, kth_similarities
+from vicinal.training.evaluation import average_precisions, deal_roles, fnir_at_fpir, threshold_at_fpir
+from vicinal.training.refiner.config import MOST_NEIGHBORS, RerankConfig, ValidationConfig
+from vicinal.training.refiner.embedding_set import EmbeddingSet
+
+__all__ = [
+    "SIDES",
+    "Line",
+    "Outcomes",
+    "Refine",
+    "SideFigures",
+    "Validation",
+    "Verdict",
+    "choose_sides",
+    "verdict_of",
+]
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+
+SIDES: tuple[Sides, ...] = ("off", "gallery", "query", "both")
+# Candidates that are re-ranked; the service scores no fewer.
+_CANDIDATES = 100
+_CHUNK = 64
+# Queries whose similarities to a whole gallery are held at a time.
+_ROWS = 512
+
+
+@dataclass(frozen=True)
+class SideFigures:
+    """Figures of one choice of what is refined.
+
+    Attributes:
+        fnir: False negative identification rate at the stated false positive one: share of the queries with a
+            mate none of whose mates passes the threshold.
+        map_at_r: MAP@R of the queries with a mate.
+        hit_rate_1: Hit rate R@1 of the queries with a mate.
+        threshold: Lowest final score that holds the false positive rate.
+    """
+
+    fnir: float
+    map_at_r: float
+    hit_rate_1: float
+    threshold: float
+
+    @property
+    def order(self) -> tuple[float, float]:
+        """What a lower value of is better: FNIR, and where that is equal, MAP@R."""
+        return self.fnir, -self.map_at_r
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What the validation says to do by default.
+
+    Attributes:
+        sides: What to refine.
+        rerank: Whether to re-rank what was refined.
+        figures: By what is refined, the figures of `SideFigures`; `rerank` has FNIR and threshold of the
+            chosen sides with re-ranking.
+    """
+
+    sides: Sides
+    rerank: RerankVerdict
+    figures: dict[str, dict[str, float]]
+
+
+class Line(NamedTuple):
+    """What is done with searches: which sides are refined, and whether results are re-ranked."""
+
+    sides: Sides
+    rerank: RerankVerdict = "off"
+
+
+@dataclass(frozen=True)
+class Outcomes:
+    """What the queries of some searches got.
+
+    Attributes:
+        mates: (n,) best final score with a mate of each query that has one, -inf or 0 where none was found.
+        mate_classes: (n,) its class.
+        precisions: (n,) its average precision over the first R items, R the number of its mates.
+        hits: (n,) 1 where its best item is a mate, else 0.
+        others: (m,) best final score of each query without a mate.
+        other_classes: (m,) its class.
+    """
+
+    mates: Floats
+    mate_classes: Ints
+    precisions: Floats
+    hits: Floats
+    others: Floats
+    other_classes: Ints
+
+    @classmethod
+    def join(cls, parts: Sequence[Self]) -> Self:
+        """Those of several searches, in their order."""
+        return cls(*(np.concatenate([getattr(one, field.name) for one in parts]) for field in fields(cls)))
+
+    def figures(self, fpir: float) -> SideFigures:
+        """Figures of all the queries.
+
+        Args:
+            fpir: False positive identification rate of the threshold.
+
+        Raises:
+            EvaluationError: None has a mate, or all have one.
+        """
+        fnir = fnir_at_fpir(self.mates, self.others, fpir)
+        threshold = threshold_at_fpir(self.others, fpir)
+        return SideFigures(fnir, float(self.precisions.mean()), float(self.hits.mean()), threshold)
+
+
+class Refine(Protocol):
+    """A refiner, as a validation asks it."""
+
+    def __call__(self, rows: FloatArray, neighborhood: Neighbors, *, as_queries: bool) -> FloatArray:
+        """(n, d) refined embeddings of (n, d) rows; queries may have a length below 1."""
+
+
+@dataclass(frozen=True)
+class _Search:
+    """One gallery and its queries, as positions in the set.
+
+    Attributes:
+        gallery: (m,) items.
+        queries: (n,) queries with a mate, then those without.
+        n_known: Queries with a mate.
+        contexts: (m + n, 32) neighbors of gallery and queries, as positions in the gallery, -1 for none.
+        radii: (m, 3) similarity of each gallery item to its nearest others in it; see
+            `refine.neighbor_features`.
+    """
+
+    gallery: Ints
+    queries: Ints
+    n_known: int
+    contexts: Ints
+    radii: FloatArray
+
+
+class Validation:
+    """Searches among classes that the refiner was not trained on.
+
+    Args:
+        held_out: Embeddings of these classes; each space is searched by itself, and all are counted together.
+        n_neighbors: Neighbors k of a context.
+        config: Draws, and the rate to compare at.
+        seed: Seed of the draws.
+        beside: Embeddings of other classes, which stand in every gallery of their space and are no queries.
+    """
+
+    def __init__(
+        self,
+        held_out: EmbeddingSet,
+        n_neighbors: int,
+        config: ValidationConfig,
+        *,
+        seed: int,
+        beside: EmbeddingSet | None = None,
+    ) -> None:
+        self.config = config
+        self.n_neighbors = n_neighbors
+        items = held_out if beside is None else held_out.beside(beside)
+        self._unit = items.embeddings
+        self._classes = items.class_ids
+        rng = np.random.default_rng(seed)
+        others = np.arange(len(held_out), len(items))
+        self._searches = [
+            self._prepare(
+                np.concatenate([roles.gallery, others[items.spaces[others] == space]]),
+                roles.known,
+                roles.absent,
+            )
+            for space in np.unique(held_out.spaces)
+            for roles in deal_roles(
+                np.flatnonzero(held_out.spaces == space),
+                self._classes,
+                draws=config.draws,
+                rng=rng,
+                ordered=config.ordered,
+            )
+        ]
+
+    @property
+    def n_known(self) -> int:
+        """Queries with a mate."""
+        return sum(search.n_known for search in self._searches)
+
+    @property
+    def n_absent(self) -> int:
+        """Queries without a mate."""
+        return sum(len(search.queries) - search.n_known for search in self._searches)
+
+    def require_queries(self) -> None:
+        """Refuse classes that say nothing at the rate to compare at.
+
+        Raises:
+            RefinerTrainingError: There are too few queries without a mate for the rate, or none with one.
+        """
+        needed = int(np.ceil(1.0 / self.config.fpir))
+        if not self.n_known or self.n_absent < needed:
+            raise RefinerTrainingError(
+                f"the validation classes give {self.n_known} queries with a mate and {self.n_absent} "
+                f"without; FPIR {100 * self.config.fpir:g} % needs some and at least {needed}: hold out a "
+                "larger share of the classes, or give more classes to validate on"
+            )
+
+    def outcomes(
+        self, refine: Refine | None, lines: Sequence[Line], *, n_neighbors: int | None = None
+    ) -> dict[Line, Outcomes]:
+        """What the queries get, by what is done with the searches.
+
+        Args:
+            refine: The refiner; None without one, for lines that refine nothing.
+            lines: What to try.
+            n_neighbors: Neighbors that it is given; k by default.
+        """
+        parts: dict[Line, list[Outcomes]] = {line: [] for line in lines}
+        for search in self._searches:
+            refined = self._refine(search, refine, n_neighbors or self.n_neighbors)
+            for line, found in parts.items():
+                found.append(self._outcomes(search, line, *_pick(refined, line.sides)))
+        return {line: Outcomes.join(found) for line, found in parts.items()}
+
+    def outcomes_by_side(self, refine: Refine) -> dict[Sides, Outcomes]:
+        """What the queries get without re-ranking, by what is refined."""
+        found = self.outcomes(refine, [Line(sides) for sides in SIDES if sides != "off"])
+        return {"off": self._unrefined, **{line.sides: one for line, one in found.items()}}
+
+    def measure(self, refine: Refine) -> dict[Sides, SideFigures]:
+        """Figures by what is refined."""
+        return {sides: one.figures(self.config.fpir) for sides, one in self.outcomes_by_side(refine).items()}
+
+    def decide(self, refine: Refine, figures: Mapping[Sides, SideFigures]) -> Verdict:
+        """Choose what to refine by the lowest FNIR, then MAP@R, then least work, and whether to re-rank.
+
+        Args:
+            refine: The refiner.
+            figures: What `measure` gave for it.
+        """
+        line = Line(choose_sides(figures), "contextual")
+        return verdict_of(figures, self.outcomes(refine, [line])[line], self.config.fpir)
+
+    @cached_property
+    def _unrefined(self) -> Outcomes:
+        # The same at every step of a training.
+        line = Line("off")
+        return self.outcomes(None, [line])[line]
+
+    def _prepare(self, gallery: Ints, known: Ints, absent: Ints) -> _Search:
+        queries = np.concatenate([known, absent])
+        rows = np.concatenate([gallery, queries])
+        # Nothing but a gallery item itself is left out of a context.
+        contexts, similarities = nearest_items(
+            self._unit[rows],
+            self._unit[gallery],
+            MOST_NEIGHBORS,
+            query_groups=rows,
+            item_groups=gallery,
+        )
+        radii = neighborhood_radii(similarities[: len(gallery)])
+        return _Search(gallery, queries, len(known), contexts, radii)
+
+    def _refine(
+        self, search: _Search, refine: Refine | None, k: int
+    ) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
+        """Gallery and queries, as they are and refined."""
+        gallery = self._unit[search.gallery]
+        queries = self._unit[search.queries]
+        if refine is None:
+            return gallery, queries, gallery, queries
+        contexts, n = search.contexts[:, :k], len(gallery)
+
+        def of(part: slice) -> Neighbors:
+            places = np.maximum(contexts[part], 0)
+            return Neighbors(gallery[places], contexts[part] >= 0, search.radii[places])
+
+        return (
+            gallery,
+            queries,
+            refine(gallery, of(slice(n)), as_queries=False),
+            refine(queries, of(slice(n, None)), as_queries=True),
+        )
+
+    def _outcomes(self, search: _Search, line: Line, gallery: FloatArray, queries: FloatArray) -> Outcomes:
+        classes = self._classes[search.queries]
+        scored = self._scored if line.rerank == "off" else self._reranked
+        best_mates, best, precisions, hits = scored(search, gallery, queries)
+        n = search.n_known
+        return Outcomes(best_mates, classes[:n], precisions, hits, best[n:], classes[n:])
+
+    def _scored(self, search: _Search, gallery: FloatArray, queries: FloatArray) -> _Found:
+        parts = [
+            self._found(search, start, queries[start : start + _ROWS] @ gallery.T)
+            for start in range(0, len(queries), _ROWS)
+        ]
+        best_mates, best, precisions, hits = map(np.concatenate, zip(*parts, strict=True))
+        # The final score of a search that does not re-rank (CSO, appendix I.5, without context).
+        return _Found(np.exp(2.0 * best_mates - 2.0), np.exp(2.0 * best - 2.0), precisions, hits)
+
+    def _reranked(self, search: _Search, gallery: FloatArray, queries: FloatArray) -> _Found:
+        rerank = self.config.rerank
+        own = np.arange(len(gallery))
+        _, nearest = nearest_items(gallery, gallery, rerank.k, query_groups=own, item_groups=own)
+        kth = kth_similarities(nearest, rerank.k)
+        parts = [
+            self._found(search, start, _contextual(queries[start : start + _CHUNK], gallery, kth, rerank))
+            for start in range(0, len(queries), _CHUNK)
+        ]
+        return _Found(*map(np.concatenate, zip(*parts, strict=True)))
+
+    def _found(self, search: _Search, start: int, scores: npt.NDArray[np.floating]) -> _Found:
+        """What the scores of some queries, (q, m), say of them."""
+        best = scores.max(axis=1, initial=-np.inf).astype(np.float64)
+        n = min(len(scores), max(0, search.n_known - start))
+        own = self._classes[search.queries[start : start + n]]
+        known, mates = scores[:n], own[:, None] == self._classes[search.gallery]
+        best_mates = np.where(mates, known, -np.inf).max(axis=1, initial=-np.inf).astype(np.float64)
+        ranked = _ranked_mates(known, mates)
+        n_mates = mates.sum(axis=1)
+        hits = ranked[:, 0].astype(np.float64) if n else np.empty(0)
+        return _Found(best_mates, best, average_precisions(ranked, n_mates), hits)
+
+
+class _Found(NamedTuple):
+    """Of each query with a mate: best score with one, average precision, hit; of each query: best score."""
+
+    best_mates: Floats
+    best: Floats
+    precisions: Floats
+    hits: Floats
+
+
+def verdict_of(figures: Mapping[Sides, SideFigures], reranked: Outcomes, fpir: float) -> Verdict:
+    """What to do by default.
+
+    Args:
+        figures: By what is refined.
+        reranked: What the queries got with the sides that `choose_sides` takes, re-ranked.
+        fpir: The rate to compare at.
+    """
+    sides, found = choose_sides(figures), reranked.figures(fpir)
+    named: dict[str, dict[str, float]] = {name: asdict(one) for name, one in figures.items()}
+    counts = {"n_known": float(len(reranked.mates)), "n_absent": float(len(reranked.others))}
+    rerank: RerankVerdict = "contextual" if found.fnir < figures[sides].fnir else "off"
+    reranking = {"fnir": found.fnir, "threshold": found.threshold}
+    return Verdict(sides, rerank, {**named, "rerank": reranking, "queries": counts})
+
+
+def choose_sides(figures: Mapping[Sides, SideFigures]) -> Sides:
+    """The sides with the lowest FNIR; of equal ones those with the highest MAP@R, then with less work."""
+    return min(SIDES, key=lambda sides: (*figures[sides].order, SIDES.index(sides)))
+
+
+def _ranked_mates(scores: npt.NDArray[np.floating], is_mate: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
+    """(n, w) whether the items on the first w ranks are mates, w the most mates of any query and at least 1.
+
+    Args:
+        scores: (n, m), -inf for what was not found.
+        is_mate: (n, m).
+    """
+    width = min(scores.shape[1], max(1, int(is_mate.sum(axis=1).max(initial=0))))
+    # Sorting whole rows would take longer than all the rest.
+    first = np.argpartition(-scores, width - 1, axis=1)[:, :width]
+    order = np.argsort(-np.take_along_axis(scores, first, axis=1), axis=1, kind="stable")
+    places = np.take_along_axis(first, order, axis=1)
+    found = np.take_along_axis(is_mate, places, axis=1)
+    return found & np.isfinite(np.take_along_axis(scores, places, axis=1))
+
+
+def _pick(one: tuple[FloatArray, ...], sides: Sides) -> tuple[FloatArray, FloatArray]:
+    gallery, queries, refined_gallery, refined_queries = one
+    return (
+        refined_gallery if sides in ("gallery", "both") else gallery,
+        refined_queries if sides in ("query", "both") else queries,
+    )
+
+
+def _contextual(queries: FloatArray, gallery: FloatArray, kth: FloatArray, config: RerankConfig) -> Floats:
+    """(n, m) contextual scores of the candidates, -inf for items that are none."""
+    found, similarities = nearest_items(
+        queries,
+        gallery,
+        min(_CANDIDATES, len(gallery)),
+        query_groups=np.full(len(queries), -1),
+        item_groups=np.arange(len(gallery)),
+    )
+    scores, _ = contextual_scores(
+        similarities, gallery[found], kth[found], k=config.k, beta=config.beta, eps=config.eps
+    )
+    full = np.full((len(queries), len(gallery)), -np.inf)
+    np.put_along_axis(full, found, scores, axis=1)
+    return full

@@ -1,0 +1,461 @@
+"""Training of an embedding network (torch)."""
+
+from __future__ import annotations
+
+import math
+import pickle
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor, nn
+from torch.utils.data import Dataset
+
+from vicinal.models.errors import ConfigError, TrainingStoppedError
+from vicinal.training.augmentation import Draw, stored_size, training_batches
+from vicinal.training.backbones.backbone import BATCH_NORMS, EmbeddingNetwork, build_network, build_projector
+from vicinal.training.backbones.front_maps import FrontMaps, make_maps
+from vicinal.training.backbones.frozen_front import CutNetwork
+from vicinal.training.checkpoint import (
+    CHECKPOINT_FILE,
+    check_checkpoint,
+    identity_of,
+    load_checkpoint,
+    save_checkpoint,
+)
+from vicinal.training.config import TrainingConfig
+from vicinal.training.datasets import LabelledImages, list_images, load_datasets, load_labels
+from vicinal.training.evaluation import map_at_r_by_halves
+from vicinal.training.execution.compilation import compiled, require_compiler
+from vicinal.training.execution.precision import MixedPrecision, choose_device
+from vicinal.training.execution.processes import ALONE, Processes
+from vicinal.training.log import TrainingLog
+from vicinal.training.losses import build_loss
+from vicinal.training.losses.base import MetricLoss
+from vicinal.training.multistage import multistage_backward
+from vicinal.training.observer import StepProgress, StepRecord, TrainingObserver
+from vicinal.training.optimization import build_optimizer, build_schedule, parameter_groups
+from vicinal.training.samplers import leave_out_small_classes
+from vicinal.training.state import TrainingState, copied
+from vicinal.training.validation import best_between, between, embed_held_out, validate
+
+__all__ = ["Trainer", "TrainingResult"]
+
+# Images that the mean feature is taken of.
+_CENTERED_ON = 1024
+# Training images that stand beside the held-out ones in a gallery.
+_MOST_BESIDE = 2000
+# A list of thousands of classes would hide the line's end.
+_NAMED_CLASSES = 5
+
+
+@dataclass(frozen=True)
+class TrainingResult:
+    """A trained network at its best validation.
+
+    Attributes:
+        network: In evaluation mode.
+        records: All validations, in order.
+        best: The record whose weights were kept.
+        training: The images trained on.
+        share: How far from the first weights to the best ones the kept weights lie, in [0, 1].
+    """
+
+    network: EmbeddingNetwork
+    records: list[StepRecord]
+    best: StepRecord
+    training: LabelledImages
+    share: float = 1.0
+
+
+@dataclass(frozen=True)
+class _Images:
+    """What is trained on, and what of the network it goes through: all, or the back of a cut one."""
+
+    training: LabelledImages
+    validation: LabelledImages
+    identity: dict[str, Any]
+    network: nn.Module
+    maps: FrontMaps | None = None
+
+    @property
+    def held_out_maps(self) -> npt.NDArray[np.float16] | None:
+        return None if self.maps is None else self.maps.held_out
+
+
+class Trainer:
+    """Trains one network as a configuration says.
+
+    Args:
+        config: The checked configuration.
+        folder: Folder that gets log, curves and checkpoint; None writes nothing.
+        device: `auto`, `cpu`, `cuda` or `cuda:<number>`.
+        observer: Learns of steps and validations, and may stop the run.
+        processes: Those that train together; the first one alone writes into the folder.
+
+    Raises:
+        ConfigError: There is no such device, or no such loss, or a batch has fewer images than there are
+            processes.
+    """
+
+    def __init__(
+        self,
+        config: TrainingConfig,
+        *,
+        folder: Path | None = None,
+        device: str = "auto",
+        observer: TrainingObserver | None = None,
+        processes: Processes = ALONE,
+    ) -> None:
+        self.config = config
+        self.folder = folder
+        self.processes = processes
+        self.device = choose_device(device, processes.local_rank)
+        self.observer = observer or TrainingObserver()
+        self.precision = MixedPrecision(config.precision, self.device)
+        n_images = config.sampler.batch_size
+        if n_images < processes.count:
+            raise ConfigError(
+                f"a batch of {n_images} images is too small for {processes.count} processes: "
+                "raise the sampler's batch_size, or start fewer processes"
+            )
+        # A wrong name or argument is told before images are decoded for an hour.
+        _build_loss(config, 8, [config.sampler.smallest_class] * config.sampler.batch_size)
+
+    def run(self, *, resume: bool = False) -> TrainingResult:
+        """Load the images, train, and return the network with the best validation.
+
+        Args:
+            resume: Go on from the folder's checkpoint. On a CPU the result is the same, bit for bit, as that
+                of a run that was never stopped.
+
+        Raises:
+            ConfigError: Backbone, loss, optimizer or sampler cannot be built as configured, the checkpoint is
+                missing or belongs to another run, or the loss is no number any more.
+            BundleError: The first weights cannot be had.
+            DatasetError: A data set is missing or empty.
+            TrainingStoppedError: The observer of a process asked to stop.
+            LostProcessError: A process that trains with this one has ended.
+        """
+        config = self.config
+        if config.compile:
+            require_compiler(self.device)
+        torch.manual_seed(config.seed)
+        network = _load_start(build_network(config.backbone), config.start_from)
+        network = network.to(self.device).to(memory_format=torch.channels_last)
+        _try_input(network, config)
+        with ExitStack() as stack:
+            images = self._load_images(network)
+            # A run that was killed while its images went through the front has no checkpoint yet.
+            goes_on = self.processes.from_first(
+                lambda: resume and (config.backbone.frozen_stages == 0 or self._checkpoint.is_file())
+            )
+            if goes_on and self.processes.is_first:
+                check_checkpoint(self._checkpoint, images.identity)
+            with self.processes.in_turn():
+                images = self._cut(network, images, stack)
+            notice = self.precision.fit(images.network, network, config.preprocessing.input_size)
+            if notice:
+                self.observer.on_notice(notice)
+            state = self._new_state(network, images)
+            if goes_on and self.processes.is_first:
+                load_checkpoint(self._checkpoint, state, images.identity)
+            if self.processes.count > 1:
+                state.load_state_dict(self.processes.from_first(state.state_dict))
+            self._optimize(state, images)
+            share = self._keep_best(state, images)
+        return TrainingResult(network.eval(), state.records, state.best, images.training, share)
+
+    @property
+    def _checkpoint(self) -> Path:
+        if self.folder is None:
+            raise ConfigError("a run without a folder has no checkpoint to resume from")
+        return self.folder / CHECKPOINT_FILE
+
+    def _load_images(self, network: EmbeddingNetwork) -> _Images:
+        config, smallest = self.config, self.config.sampler.smallest_class
+        datasets = (*config.datasets, *config.validation_datasets)
+        images = (
+            load_labels(datasets)
+            if config.backbone.frozen_stages
+            else load_datasets(datasets, stored_size(config.preprocessing))
+        )
+        if config.validation_datasets:
+            is_held = np.arange(len(images.labels)) >= sum(len(list_images(one)) for one in config.datasets)
+            larger, validation = images.subset(~is_held), images.subset(is_held)
+        else:
+            larger, validation = images.split_classes(config.validation_share, config.seed)
+        training, left_out = leave_out_small_classes(larger, smallest)
+        if left_out:
+            named = ", ".join(left_out[:_NAMED_CLASSES])
+            more = f" and {len(left_out) - _NAMED_CLASSES} more" if len(left_out) > _NAMED_CLASSES else ""
+            self.observer.on_notice(
+                f"{len(left_out)} classes have fewer than {smallest} images and are left out: {named}{more}"
+            )
+        identity = identity_of(config, images)
+        if self.processes.any(self.processes.from_first(lambda: identity) != identity):
+            raise ConfigError(
+                "the processes do not have the same recipe and images, "
+                f"{identity['n_images']:,} in process {self.processes.rank}: give all of them the same"
+            )
+        return _Images(training, validation, identity, network)
+
+    def _cut(self, network: EmbeddingNetwork, images: _Images, stack: ExitStack) -> _Images:
+        """The images as maps of the network's frozen front, where it has one."""
+        config = self.config
+        if not config.backbone.frozen_stages:
+            return images
+        cut = CutNetwork(network, config.backbone.frozen_stages, config.preprocessing.input_size)
+        # A batch that cannot be drawn is told before every image goes through the front.
+        next(iter(training_batches(images.training, config, drawn=_Labels(images.training))))
+        folder = self.folder or Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        maps = make_maps(
+            folder,
+            cut,
+            images.training,
+            images.validation,
+            config,
+            identity=images.identity,
+            observer=self.observer,
+        )
+        return replace(images, network=cut, maps=maps)
+
+    def _new_state(self, network: EmbeddingNetwork, images: _Images) -> TrainingState:
+        config, training = self.config, images.training
+        if config.backbone.head == "classifier" and config.start_from is None:
+            network.center_head(_mean_feature(network, images, config))
+        network.to(memory_format=torch.channels_last)
+        projector = build_projector(network.dim, config.backbone.projector).to(self.device)
+        seen = config.backbone.projector.dim if config.backbone.projector else network.dim
+        loss = _build_loss(config, seen, np.bincount(training.class_ids).tolist()).to(self.device)
+        groups = parameter_groups(network, projector, loss, config.optimizer)
+        optimizer = build_optimizer(groups, config.optimizer)
+        return TrainingState(
+            network=network,
+            projector=projector,
+            loss=loss,
+            optimizer=optimizer,
+            schedule=build_schedule(optimizer, config.optimizer),
+            scaler=self.precision.scaler,
+            start_weights=copied(network.state_dict()) if config.interpolate else {},
+        )
+
+    def _optimize(self, state: TrainingState, images: _Images) -> None:
+        steps = self.config.optimizer.steps
+        network = compiled(images.network) if self.config.compile else images.network
+        writes = self.folder if self.processes.is_first else None
+        log = TrainingLog(writes, first_step=state.step) if writes else None
+        self.observer.on_start()
+        started = time.monotonic() - state.seconds
+        for inputs, labels in self._batches(state, images):
+            state.losses.append(self._step(state, network, inputs, labels))
+            state.step += 1
+            state.seconds = time.monotonic() - started
+            step_loss = state.losses[-1]
+            if state.step % self.config.validate_every == 0 or state.step == steps:
+                self._validate(state, images)
+                if log:
+                    log.write(state.records)
+                self._save(state, images)
+                self.observer.on_record(state.records[-1])
+            latest = state.records[-1] if state.records else None
+            self.observer.on_step(StepProgress(state.step, steps, latest, step_loss))
+            if self._has_stopped_improving(state):
+                self.observer.on_notice(
+                    f"stopped early at step {state.step:,}: MAP@R was best at step {state.best.step:,}"
+                )
+                break
+            if state.step < steps and self.processes.any(self.observer.should_stop()):
+                self._save(state, images)
+                raise TrainingStoppedError(state.step, steps)
+        self.observer.on_finish()
+        if log:
+            log.finish(state.records, state.best)
+
+    def _batches(self, state: TrainingState, images: _Images) -> Iterator[tuple[Tensor, Tensor]]:
+        """The batches that are left; none if the run that is resumed was at its end."""
+        if state.step < self.config.optimizer.steps and not self._has_stopped_improving(state):
+            on_gpu = self.device.type == "cuda"
+            training, maps = images.training, images.maps
+            drawn = maps.draws(training.class_ids, self.config.seed) if maps else None
+            yield from training_batches(
+                training,
+                self.config,
+                drawn=drawn,
+                first_step=state.step,
+                pin_memory=on_gpu,
+                processes=self.processes,
+            )
+
+    def _step(self, state: TrainingState, network: nn.Module, inputs: Tensor, labels: Tensor) -> Tensor:
+        trained = nn.Sequential(network, state.projector).train()
+        if self.config.optimizer.frozen_trunk_steps:
+            state.freeze_trunk(state.step < self.config.optimizer.frozen_trunk_steps)
+        state.optimizer.zero_grad(set_to_none=True)
+        losses: list[Tensor] = []
+
+        def scaled_loss(embeddings: Tensor, labels: Tensor) -> Tensor:
+            loss: Tensor = state.loss(embeddings, labels)
+            losses.append(loss.detach())
+            return state.scaler.scale(loss)
+
+        multistage_backward(
+            trained,
+            inputs,
+            self.processes.gather(labels, self.config.sampler.batch_size).to(self.device),
+            scaled_loss,
+            chunk_size=self.config.sampler.chunk_size or len(inputs),
+            autocast=self.precision.autocast,
+            processes=self.processes,
+        )
+        self._unite(trained, state.loss)
+        state.apply_gradients(self.config.optimizer.clip_norm)
+        return losses[0]
+
+    def _unite(self, trained: nn.Module, loss: nn.Module) -> None:
+        """Give all processes the gradient of the batch, and the same running statistics."""
+        own = [one.grad for one in loss.parameters() if one.grad is not None]
+        if not self.processes.is_first:
+            # Each process has the whole of them; the first one's count.
+            for gradient in own:
+                gradient.zero_()
+        self.processes.add_up([*own, *(one.grad for one in trained.parameters() if one.grad is not None)])
+        self.processes.average(_running_statistics(trained))
+
+    def _validate(self, state: TrainingState, images: _Images) -> None:
+        loss = float(torch.stack(state.losses).mean())
+        if not math.isfinite(loss):
+            raise ConfigError(
+                f"the loss is {loss} by step {state.step}: lower optimizer.learning_rate, "
+                "or set precision to 'float32'"
+            )
+        hit_rate, map_at_r = self.processes.from_first(
+            lambda: validate(
+                images.network, images.validation, self.config.preprocessing, images.held_out_maps
+            )
+        )
+        state.add(StepRecord(state.step, loss, hit_rate, map_at_r, state.seconds))
+
+    def _keep_best(self, state: TrainingState, images: _Images) -> float:
+        """Give the network the best weights, and say how far from the first ones they lie."""
+        share, weights, wanted = 1.0, state.best_weights, self.config.interpolate
+        if wanted:
+            share = (
+                self.processes.from_first(
+                    lambda: best_between(
+                        state.start_weights, weights, lambda tried: self._map_at_r(state, images, tried)
+                    )
+                )
+                if wanted is True
+                else wanted
+            )
+            weights = between(state.start_weights, weights, share)
+            self.observer.on_notice(
+                f"kept the weights {share:.0%} of the way from the first to the best ones"
+            )
+        state.network.load_state_dict(weights)
+        return share
+
+    def _map_at_r(self, state: TrainingState, images: _Images, weights: dict[str, Tensor]) -> float:
+        """MAP@R of the held-out classes beside the trained ones, which are what they are mistaken for."""
+        state.network.load_state_dict(weights)
+        held_out = embed_held_out(
+            images.network, images.validation, self.config.preprocessing, images.held_out_maps
+        )
+        n = len(images.training.labels)
+        is_beside = np.arange(n) % -(-n // _MOST_BESIDE) == 0
+        beside = embed_held_out(
+            images.network,
+            images.training.subset(is_beside),
+            self.config.preprocessing,
+            images.maps.training[is_beside] if images.maps else None,
+        )
+        return map_at_r_by_halves(held_out, images.validation.labels, beside)
+
+    def _save(self, state: TrainingState, images: _Images) -> None:
+        if self.folder is not None and self.processes.is_first:
+            save_checkpoint(self._checkpoint, state, images.identity)
+
+    def _has_stopped_improving(self, state: TrainingState) -> bool:
+        patience = self.config.patience
+        if patience is None or not state.records:
+            return False
+        return sum(record.step > state.best.step for record in state.records) >= patience
+
+
+def _build_loss(config: TrainingConfig, dim: int, class_sizes: list[int]) -> MetricLoss:
+    sampler = config.sampler
+    return build_loss(
+        config.loss,
+        dim=dim,
+        class_sizes=class_sizes,
+        max_per_class=sampler.max_per_class,
+        batch_design=sampler.batch_design,
+    )
+
+
+class _Labels(Dataset[tuple[Tensor, int]]):
+    """Drawn images of which only the labels are wanted."""
+
+    def __init__(self, images: LabelledImages) -> None:
+        self.class_ids = images.class_ids
+
+    def __getitem__(self, draw: Draw) -> tuple[Tensor, int]:
+        return torch.empty(0), int(self.class_ids[draw[2]])
+
+
+def _running_statistics(network: nn.Module) -> list[Tensor]:
+    """Running means and variances of the batch-norm layers that learn them."""
+    learning = [one for one in network.modules() if isinstance(one, BATCH_NORMS) and one.training]
+    return [buffer for layer in learning for buffer in layer.buffers() if buffer.is_floating_point()]
+
+
+def _mean_feature(network: EmbeddingNetwork, images: _Images, config: TrainingConfig) -> Tensor:
+    """(width,) what the head sees, averaged over some training images, all data sets counting alike."""
+    training = images.training
+    some = np.unique(np.linspace(0, len(training.labels) - 1, _CENTERED_ON).astype(np.intp))
+    mask = np.isin(np.arange(len(training.labels)), some)
+    head, network.head = network.head, nn.Identity()
+    try:
+        maps = None if images.maps is None else images.maps.training[some]
+        features = embed_held_out(images.network, training.subset(mask), config.preprocessing, maps)
+    finally:
+        network.head = head
+    sources = training.sources[some]
+    return torch.from_numpy(
+        np.mean([features[sources == one].mean(axis=0) for one in np.unique(sources)], axis=0)
+    )
+
+
+def _try_input(network: EmbeddingNetwork, config: TrainingConfig) -> None:
+    side = config.preprocessing.input_size
+    device = next(network.parameters()).device
+    try:
+        with torch.inference_mode():
+            network.eval()(torch.zeros(1, 3, side, side, device=device))
+    except (AssertionError, RuntimeError, ValueError) as error:
+        raise ConfigError(
+            f"backbone '{config.backbone.name}' cannot take images of {side} px "
+            f"({' '.join(str(error).split())[:200]}): change preprocessing.input_size or backbone.arguments"
+        ) from error
+
+
+def _load_start(network: EmbeddingNetwork, path: Path | None) -> EmbeddingNetwork:
+    if path is None:
+        return network
+    if not path.is_file():
+        raise ConfigError(
+            f"start_from names '{path}', which does not exist: run the recipe that makes it first"
+        )
+    try:
+        network.load_state_dict(torch.load(path, map_location="cpu", weights_only=True))
+    except (RuntimeError, pickle.UnpicklingError, EOFError) as error:
+        raise ConfigError(f"start_from names '{path}', which holds no weights of this network") from error
+    return network

@@ -1,0 +1,140 @@
+"""Validation: how well a network in training ranks held-out classes (torch)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from PIL import Image
+from torch import Tensor, nn
+
+from vicinal.models.preprocessing import Preprocessing
+from vicinal.training.datasets import LabelledImages
+from vicinal.training.evaluation import retrieval_metrics
+
+__all__ = ["SHARES", "best_between", "between", "embed_held_out", "embed_images", "embed_maps", "validate"]
+
+# Points between first and trained weights that are tried.
+SHARES = (0.0, 0.25, 0.5, 0.75, 1.0)
+
+
+def validate(
+    network: nn.Module,
+    images: LabelledImages,
+    preprocessing: Preprocessing,
+    maps: npt.NDArray[np.float16] | None = None,
+) -> tuple[float, float]:
+    """Hit rate at rank 1 and MAP@R of held-out images among themselves; NaN where no two are of a class.
+
+    Args:
+        network: The network, or a cut one.
+        images: The held-out images.
+        preprocessing: Fit and standardization.
+        maps: (n, ...) what the front of a cut network gave for them.
+    """
+    if len(np.unique(images.labels)) == len(images.labels):
+        return math.nan, math.nan
+    metrics = retrieval_metrics(
+        embed_held_out(network, images, preprocessing, maps), images.class_ids, ks=(1,)
+    )
+    return metrics.hit_rate[1], metrics.map_at_r
+
+
+def best_between(
+    start: Mapping[str, Tensor],
+    end: Mapping[str, Tensor],
+    measure: Callable[[dict[str, Tensor]], float],
+) -> float:
+    """The best point on the straight line from first weights to trained ones.
+
+    Wortsman et al., "Robust fine-tuning of zero-shot models", CVPR 2022: such a point keeps much of what the
+    first weights knew of other images.
+
+    Args:
+        start: Weights before training.
+        end: Weights after it.
+        measure: MAP@R of weights on held-out classes.
+
+    Returns:
+        Share of the way, of `SHARES`; of equal ones the largest.
+    """
+    return max(SHARES, key=lambda share: (measure(between(start, end, share)), share))
+
+
+def between(start: Mapping[str, Tensor], end: Mapping[str, Tensor], share: float) -> dict[str, Tensor]:
+    """Weights that lie a share of the way from `start` to `end`; counts are those of the end."""
+    return {
+        name: torch.lerp(start[name], value.to(start[name].device), share)
+        if value.is_floating_point()
+        else value
+        for name, value in end.items()
+    }
+
+
+def embed_held_out(
+    network: nn.Module,
+    images: LabelledImages,
+    preprocessing: Preprocessing,
+    maps: npt.NDArray[np.float16] | None = None,
+) -> npt.NDArray[np.float32]:
+    """Embed unchanged images by their pixels, or by the maps that a front gave for them.
+
+    Args:
+        network: The network, or a cut one.
+        images: n images.
+        preprocessing: Fit and standardization.
+        maps: (n, ...) for a cut network.
+
+    Returns:
+        (n, d) float32, not normalized.
+    """
+    return embed_images(network, images.pixels, preprocessing) if maps is None else embed_maps(network, maps)
+
+
+def embed_maps(
+    network: nn.Module, maps: npt.NDArray[np.float16], *, batch_size: int = 64
+) -> npt.NDArray[np.float32]:
+    """Embed what the front of a cut network gave, (n, ...) to (n, d) float32, not normalized."""
+    network.eval()
+    device = next(network.parameters()).device
+    with torch.inference_mode():
+        parts = [
+            network(torch.from_numpy(maps[start : start + batch_size].astype(np.float32)).to(device))
+            for start in range(0, len(maps), batch_size)
+        ]
+    return torch.cat(parts).float().cpu().numpy()
+
+
+def embed_images(
+    network: nn.Module,
+    pixels: npt.NDArray[np.uint8],
+    preprocessing: Preprocessing,
+    *,
+    batch_size: int = 256,
+) -> npt.NDArray[np.float32]:
+    """Embed stored images as serving would: fitted, standardized, without augmentation.
+
+    Args:
+        network: The network; it is set to evaluation mode.
+        pixels: (n, H, W, 3) uint8 RGB.
+        preprocessing: Fit and standardization.
+        batch_size: Images a forward pass.
+
+    Returns:
+        (n, d) float32, not normalized.
+    """
+    network.eval()
+    device = next(network.parameters()).device
+    parts = []
+    with torch.inference_mode():
+        for start in range(0, len(pixels), batch_size):
+            tensors = [
+                preprocessing.to_tensor(Image.fromarray(image))
+                for image in pixels[start : start + batch_size]
+            ]
+            batch = torch.from_numpy(np.stack(tensors)).to(device, memory_format=torch.channels_last)
+            parts.append(network(batch).float().cpu().numpy())
+    return np.concatenate(parts)
