@@ -21,8 +21,6 @@ import numpy.typing as npt
 
 from vicinal.calibration.errors import CalibrationError
 
-__all__ = ["Drift", "TopScoreCounts", "measure_drift", "population_stability_index", "share_change"]
-
 Floats = npt.NDArray[np.float64]
 Counts = npt.NDArray[np.int64]
 Level = Literal["none", "moderate", "strong"]

@@ -9,14 +9,6 @@ CalibrationError (ValueError)
 
 from __future__ import annotations
 
-__all__ = [
-    "CalibrationError",
-    "NotEnoughTrialsError",
-    "OneLabelError",
-    "UnlabelledGalleryError",
-    "UnreachableTargetError",
-]
-
 
 class CalibrationError(ValueError):
     """A calibration cannot be made of these scores, or a target cannot be reached."""

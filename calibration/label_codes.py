@@ -10,8 +10,6 @@ from collections.abc import Iterable
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["label_codes"]
-
 
 def label_codes(labels: Iterable[str]) -> tuple[npt.NDArray[np.object_], npt.NDArray[np.int64]]:
     """Distinct labels, and the number of each label among them, as `numpy.unique` gives both.

@@ -15,8 +15,6 @@ from vicinal.calibration.rates.label_counts import RateName, impostor_label_effe
 from vicinal.calibration.targets import Target, choose_threshold
 from vicinal.calibration.trials import TrialLabels, Trials
 
-__all__ = ["CalibratedThreshold", "calibrate_threshold"]
-
 Bools = npt.NDArray[np.bool_]
 Codes = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]

@@ -17,16 +17,6 @@ from vicinal.calibration.consistency.opis import class_utilities
 from vicinal.calibration.errors import CalibrationError, NotEnoughTrialsError, UnreachableTargetError
 from vicinal.calibration.trials import LowPairs, Trials
 
-__all__ = [
-    "Target",
-    "best_precision",
-    "choose_threshold",
-    "highest_threshold",
-    "lowest_precise_threshold",
-    "lowest_threshold",
-    "n_allowed",
-]
-
 Floats = npt.NDArray[np.float64]
 _TARGET = re.compile(r"^(?P<rate>[a-z]+)\s*=\s*(?P<value>[0-9.eE+-]+|mean|worst)\s*(?P<percent>%?)$")
 _SHARES = {"mean": 1.0, "worst": 0.1}

@@ -19,18 +19,6 @@ import numpy.typing as npt
 
 from vicinal.calibration.errors import CalibrationError
 
-__all__ = [
-    "ListedPairs",
-    "LowPairs",
-    "NegativePairs",
-    "OperatingCurve",
-    "TrialLabels",
-    "Trials",
-    "listed_of",
-    "operating_curve",
-    "rate_at_or_above",
-]
-
 Floats = npt.NDArray[np.float64]
 # Label numbers in the smallest unsigned type that holds them: there can be ten million pairs.
 Codes = npt.NDArray[np.unsignedinteger]

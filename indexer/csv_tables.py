@@ -24,8 +24,6 @@ import pyarrow as pa
 
 from vicinal.indexer.errors import SourceError
 
-__all__ = ["CsvTable", "read_csv", "require_single"]
-
 _DELIMITERS = ",;\t|"
 # Excel's first line where the sign between columns is not the one of the country.
 _SEPARATOR = re.compile(r'"?sep=(.)"?[;,\t|]*', re.IGNORECASE)
@@ -75,12 +73,6 @@ def read_csv(path: Path, wanted: Collection[str], texts: Collection[str] = ()) -
 
     Args:
         path: The file, in UTF-8, or in UTF-16 or UTF-32 with a mark.
-        wanted: Columns that are looked for, by which the sign between columns is told.
-        texts: Columns that are text whatever they hold.
-
-    Raises:
-        SourceError: It is no such table, or none of its rows can be read.
-        OSError: It cannot be read.
     """
     lines = list(io.StringIO(_decoded(path), newline=""))
     delimiters = _DELIMITERS
@@ -108,11 +100,7 @@ def read_csv(path: Path, wanted: Collection[str], texts: Collection[str] = ()) -
 
 
 def _decoded(path: Path) -> str:
-    """The text; bytes of single lines that are not UTF-8 come as halves of characters.
-
-    Raises:
-        SourceError: It is in another encoding, or too large.
-    """
+    """The text; bytes of single lines that are not UTF-8 come as halves of characters."""
     if (size := path.stat().st_size) > _MOST_BYTES:
         raise SourceError(
             f"'{path}' cannot be read: it has {size:,} bytes, and tables of text are read up to "
@@ -138,11 +126,7 @@ def _decoded(path: Path) -> str:
 def _header(
     path: Path, lines: Sequence[str], delimiters: str, wanted: Collection[str]
 ) -> tuple[list[str], int, dict[str, Any]]:
-    """Names of the columns, where the rows begin, and how they are written.
-
-    Raises:
-        SourceError: There are none, or one is there twice.
-    """
+    """Names of the columns, where the rows begin, and how they are written."""
     filled = [*islice((i for i, line in enumerate(lines) if line.strip()), _LOOKED_AT)]
     if not filled:
         raise SourceError(f"'{path}' cannot be read: it is empty")
@@ -164,11 +148,7 @@ def _header(
 
 
 def require_single(names: Sequence[str], path: Path) -> None:
-    """Refuse a table that has a column twice.
-
-    Raises:
-        SourceError: It has.
-    """
+    """Refuse a table that has a column twice."""
     if twins := [name for name, n in Counter(filter(None, names)).items() if n > 1]:
         raise SourceError(f"'{path}' has the column '{twins[0]}' twice: rename one, or leave it out")
 

@@ -25,8 +25,6 @@ from vicinal.indexer.sources.datasets import STATE, SavedDataset, is_saved
 from vicinal.indexer.sources.parquet_datasets import check_growth, open_parquet
 from vicinal.indexer.sources.values import Features
 
-__all__ = ["EmbeddingRows", "array_rows", "files_of", "kind_of", "open_rows", "read_array", "reading"]
-
 # Bytes that are read of a column at a time.
 _PIECE = 2**20
 _ROWS_OF_A_COLUMN = 65_536
@@ -87,15 +85,7 @@ def files_of(path: Path) -> list[Path]:
 
 
 def open_rows(path: Path, columns: Mapping[str, str]) -> EmbeddingRows:
-    """Open what `kind_of` knows.
-
-    Args:
-        path: The file or folder.
-        columns: Names of its `id`, `label`, `path` and `embedding`.
-
-    Raises:
-        SourceError: It holds no embeddings.
-    """
+    """Open what `kind_of` knows."""
     kind = kind_of(path)
     if kind == ".npz":
         return _read_npz(path, columns["embedding"])
@@ -108,26 +98,13 @@ def array_rows(path: Path, array: npt.NDArray[Any], table: pa.Table) -> Embeddin
     """Rows of an array, beside a table of what else is known of them.
 
     Args:
-        path: Where they are from, for messages.
         array: (n, d) numbers.
-        table: n rows of other columns.
-
-    Raises:
-        SourceError: It is no array of such numbers.
     """
     return _ArrayRows(path, array, table)
 
 
 def read_array(stream: BufferedIOBase, n_bytes: int) -> npt.NDArray[Any]:
-    """Read a `.npy` file, whose header is compared with its size before anything is made of it.
-
-    Args:
-        stream: The file, which is in memory, or unpacked as it is read.
-        n_bytes: Its size.
-
-    Raises:
-        ValueError: It is none, its size is not what its header says, or it holds objects.
-    """
+    """Read a `.npy` file, whose header is compared with its size before anything is made of it."""
     head = io.BytesIO(stream.read(_MOST_HEADER))
     shape, order, kind = _header(head, n_bytes)
     array = np.empty(math.prod(shape), kind)
@@ -353,12 +330,7 @@ def _read_npz(path: Path, embedding_array: str) -> _ArrayRows:
 
 
 def _member(path: Path, archive: ZipFile, member: ZipInfo) -> npt.NDArray[Any]:
-    """One array of an `.npz` file, mapped where it is stored as it is.
-
-    Raises:
-        BadZipFile: It is damaged.
-        SourceError: It is no array that is read.
-    """
+    """One array of an `.npz` file, mapped where it is stored as it is."""
     try:
         return _mapped(path, archive, member)
     except ValueError as error:

@@ -43,8 +43,6 @@ from vicinal.indexer.sources.values import column_texts, metadata_rows, values_a
 from vicinal.models.errors import NoDirectionError
 from vicinal.models.similarity import FloatArray, normalize
 
-__all__ = ["EmbeddingSource", "ReadyRows", "holds_embeddings", "may_hold_embeddings", "open_source"]
-
 _ROWS_A_DIGEST = 65_536
 _KINDS = (
     ".parquet file, .lance folder or saved dataset of Hugging Face with a column of lists, .npz file, or "
@@ -416,12 +414,7 @@ class EmbeddingSource:
 
 
 def holds_embeddings(path: Path, options: SourceOptions | None = None) -> bool:
-    """Whether a source can only be one of ready embeddings: it has some, and names no images.
-
-    Args:
-        path: Any source.
-        options: Which columns hold what; with a column of embeddings it is one of them.
-    """
+    """Whether a source can only be one of ready embeddings: it has some, and names no images."""
     options = options or SourceOptions()
     if options.embedding_column:
         return True
@@ -434,16 +427,7 @@ def holds_embeddings(path: Path, options: SourceOptions | None = None) -> bool:
 
 
 def open_source(path: Path | str, options: SourceOptions, *, is_ready: bool) -> EmbeddingSource | Source:
-    """Open a source of images or of ready embeddings.
-
-    Args:
-        path: Any source; an address is one of images.
-        options: How it is read.
-        is_ready: A file that can be either is one of embeddings.
-
-    Raises:
-        SourceError: It is neither.
-    """
+    """Open a source of images or of ready embeddings."""
     if isinstance(path, str):
         return Source.open(path, options)
     if (is_ready and may_hold_embeddings(path)) or holds_embeddings(path, options):
@@ -464,11 +448,7 @@ def _holds_images(path: Path) -> bool:
 
 
 def _check_columns(path: Path, rows: EmbeddingRows, options: SourceOptions) -> None:
-    """Refuse to take labels or paths from where there are none.
-
-    Raises:
-        SourceError: A column is missing that was named, or labels are to be found in paths.
-    """
+    """Refuse to take labels or paths from where there are none."""
     if options.label_rule.kind in ("folder", "regex"):
         raise SourceError(f"labels of the ready embeddings in '{path.name}' come from column or none")
     for name, column in (("label", options.label_column), ("path", options.path_column)):

@@ -31,33 +31,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import ClassVar, Literal
 
-__all__ = [
-    "AliasNotFoundError",
-    "BuildError",
-    "BundleMismatchError",
-    "DamagedGalleryError",
-    "DownloadError",
-    "FilterError",
-    "GalleryAliasedError",
-    "GalleryBusyError",
-    "GalleryError",
-    "GalleryExistsError",
-    "GalleryNameError",
-    "GalleryNotFoundError",
-    "GalleryNotRefinedError",
-    "IndexDeviceError",
-    "IndexerError",
-    "ItemExistsError",
-    "ItemNotFoundError",
-    "ItemRefusedError",
-    "NoImageError",
-    "SourceError",
-    "SpaceMismatchError",
-    "StorageError",
-    "VersionNotFoundError",
-    "named_ids",
-]
-
 # Of many ids a message names these.
 _NAMED_IDS = 3
 

@@ -79,8 +79,6 @@ from vicinal.models.bundle import (
 from vicinal.models.errors import BundleError
 from vicinal.models.similarity import FloatArray
 
-__all__ = ["Gallery", "list_galleries", "read_ahead"]
-
 
 class Gallery:
     """A gallery directory.

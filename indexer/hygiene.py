@@ -11,8 +11,6 @@ import numpy.typing as npt
 
 from vicinal.models.similarity import FloatArray
 
-__all__ = ["SAME_PICTURE", "Hygiene", "are_same_pictures", "correlations", "examine"]
-
 # Correlation of the thumbnails of almost the same picture.
 SAME_PICTURE = 0.98
 # Pairs must be as close in the embedding to be compared at all.
@@ -59,9 +57,7 @@ def examine(
     """Look for duplicates along the neighbor graph, and for thin classes.
 
     Args:
-        ids: n ids.
         labels: n labels or None.
-        contents: n digests of the files.
         signatures: (n, 768) uint8, the 16 x 16 RGB thumbnail of each item; None where items have no images.
         neighbor_ids: (n, K) positions of the nearest others, -1 for none.
         neighbor_similarities: (n, K) their similarities.

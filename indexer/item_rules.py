@@ -13,18 +13,6 @@ from typing import Any
 from vicinal.indexer.errors import ItemRefusedError
 from vicinal.models.configs.value_texts import label_in_one_form
 
-__all__ = [
-    "LONGEST_ID",
-    "LONGEST_LABEL",
-    "checked_id",
-    "checked_label",
-    "checked_metadata",
-    "checked_uri",
-    "id_of_path",
-    "readable",
-    "served_metadata",
-]
-
 LONGEST_ID = 1024
 LONGEST_LABEL = 1024
 _LONGEST_URI = 8192
@@ -55,12 +43,7 @@ def _escaped(found: re.Match[str]) -> str:
 
 
 def checked_id(item_id: str) -> str:
-    """An id that can be written on one line and in an address.
-
-    Raises:
-        ItemRefusedError: It is empty, too long, holds line breaks or other control characters, or a segment
-            `.` or `..`, by which an address would become that of something else.
-    """
+    """An id that can be written on one line and in an address."""
     if not item_id or len(item_id) > LONGEST_ID:
         raise ItemRefusedError(f"an id has {len(item_id):,} characters, expected 1 to {LONGEST_ID:,}")
     if (found := _UNREADABLE.search(item_id)) is not None:
@@ -81,10 +64,6 @@ def checked_label(label: str | None, item_id: str) -> str | None:
 
     Args:
         label: The label; None or empty for none.
-        item_id: Whose it is, for messages.
-
-    Raises:
-        ItemRefusedError: It is too long, or holds line breaks or other control characters.
     """
     if not label:
         return None
@@ -106,11 +85,7 @@ def checked_uri(uri: str, item_id: str) -> str:
 
 
 def id_of_path(path: str) -> str:
-    """The id of what has none of its own: its path, without segments `.` and `..`.
-
-    Args:
-        path: A path or an address.
-    """
+    """The id of what has none of its own: its path, without segments `.` and `..`."""
     kept: list[str] = []
     for segment in path.split("/"):
         if segment == ".." and kept:
@@ -121,16 +96,7 @@ def id_of_path(path: str) -> str:
 
 
 def checked_metadata(metadata: Any, item_id: str) -> str:
-    """Metadata as JSON, as they are stored.
-
-    Args:
-        metadata: An object as `json.loads` gives it.
-        item_id: Whose they are, for messages.
-
-    Raises:
-        ItemRefusedError: They are nested too deep, too large, or hold what JSON or text cannot: NaN, infinite
-            numbers, halves of characters, NUL.
-    """
+    """Metadata as JSON, as they are stored."""
     try:
         text = _ENCODER.encode(metadata)
         # Escaped, it is never shorter than as UTF-8.

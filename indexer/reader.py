@@ -17,8 +17,6 @@ from vicinal.indexer.storage.item_table import Difference
 from vicinal.indexer.views.snapshot import ITEM_COLUMNS
 from vicinal.indexer.views.view import GalleryView, Patches, Segment, SegmentBuilder
 
-__all__ = ["GalleryReader"]
-
 # A version can be swapped and cleaned up between reading the pointer and opening it; not many times in a row.
 _MOST_ATTEMPTS = 5
 
@@ -42,12 +40,7 @@ class GalleryReader:
         self._opened: _Opened | None = None
 
     def view(self) -> GalleryView:
-        """The present state of the gallery.
-
-        Raises:
-            GalleryNotFoundError: It was deleted or never indexed.
-            GalleryError: It is damaged.
-        """
+        """The present state of the gallery."""
         return self.active()[1]
 
     def active(self) -> tuple[Activation, GalleryView]:

@@ -8,8 +8,6 @@ from typing import Any
 
 from vicinal.indexer.storage.files import make_folder, read_sealed_or_refuse, write_sealed
 
-__all__ = ["Reports"]
-
 _REMEDY = "bring it back from a backup; without it the gallery is searched as before, and not pruned by age"
 
 
@@ -24,11 +22,7 @@ class Reports:
         self.folder = folder
 
     def of(self, version: int) -> dict[str, Any]:
-        """What the index job found when it made a version; empty when it left no report.
-
-        Raises:
-            GalleryError: The report is damaged.
-        """
+        """What the index job found when it made a version; empty when it left no report."""
         try:
             return dict(json.loads(read_sealed_or_refuse(self._path(version), _REMEDY)))
         except FileNotFoundError:

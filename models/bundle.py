@@ -30,20 +30,6 @@ from vicinal.models.errors import BundleError
 from vicinal.models.preprocessing import Preprocessing
 from vicinal.models.refiner_manifest import REFINER_FILE, REFINER_WEIGHTS_FILE, RefinerManifest
 
-__all__ = [
-    "BACKBONE_FILE",
-    "BundleManifest",
-    "ModelBundle",
-    "NOTICE_FILE",
-    "Noun",
-    "Precision",
-    "default_bundle_path",
-    "read_fingerprint",
-    "read_manifest",
-    "sha256_of",
-    "space_manifest",
-]
-
 MANIFEST_FILE = "bundle.json"
 BACKBONE_FILE = "backbone.onnx"
 NOTICE_FILE = "NOTICE"
@@ -259,11 +245,7 @@ def read_fingerprint(path: Path) -> str | None:
 
 
 def read_manifest(path: Path) -> BundleManifest:
-    """Checked `bundle.json` of a directory; the files that it names are not looked at.
-
-    Raises:
-        BundleError: There is none, or it is not of this form.
-    """
+    """Checked `bundle.json` of a directory; the files that it names are not looked at."""
     file = path / MANIFEST_FILE
     try:
         # A gallery seals the manifests that it keeps.
@@ -284,9 +266,6 @@ def space_manifest(text: str, dim: int) -> BundleManifest:
     Args:
         text: `NAME` or `NAME@VERSION`, such as `clip-vit-b32` or `openai/clip-vit-b32@2`; version 1 without.
         dim: Length of its embeddings, at least 1.
-
-    Raises:
-        BundleError: It is no such name.
     """
     found = _SPACE.fullmatch(text)
     if found is None:

@@ -30,23 +30,6 @@ from vicinal.models.images.color_profiles import profile_of, to_srgb
 from vicinal.models.images.cut_jpegs import load_cut_jpeg
 from vicinal.models.images.pixels import is_blank, to_rgb
 
-__all__ = [
-    "BUDGET",
-    "DecodeBudget",
-    "DecodeLimits",
-    "ImageSource",
-    "accepted_formats",
-    "bytes_to_decode",
-    "decode_image",
-    "decoded_image",
-    "image_suffixes",
-    "read_encoded",
-    "reduction_to",
-    "require_content",
-    "require_size",
-    "with_extra",
-]
-
 ImageSource = Path | str | bytes | Image.Image
 
 _FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF")
@@ -155,12 +138,7 @@ class DecodeBudget:
         """Have some memory while the context lasts. Whoever has some may not ask for more.
 
         Args:
-            n_bytes: How much.
-            most: Most that all have together; who needs more than that has to be alone.
             wait_seconds: Longest wait; None waits as long as it takes.
-
-        Raises:
-            DecodingBusyError: Others had it for longer.
         """
         ticket = object()
         with self._changed:
@@ -238,17 +216,6 @@ def decoded_image(
         target_side: The caller will scale the image down to about this many pixels a side; it is then
             decoded at the next larger power-of-two fraction of its size, which for camera photos is several
             times faster and takes a fraction of the memory. None gives every pixel.
-
-    Yields:
-        An RGB image.
-
-    Raises:
-        NotAnImageError: No image, or one that breaks off.
-        UnsupportedFormatError: An image format outside `accepted_formats`.
-        ImageTooLargeError: A limit on bytes or pixels is passed.
-        ImageTooSmallError: The shorter side is below `limits.min_side`.
-        DecodingBusyError: Other images take the memory for longer than `limits.wait_seconds`.
-        OSError: A path cannot be read.
     """
     limits = limits or DecodeLimits()
     if isinstance(source, Image.Image):
@@ -275,12 +242,7 @@ def decoded_image(
 
 
 def bytes_to_decode(image: Image.Image, target_side: int | None) -> int:
-    """Memory that an image takes until it is small, from what its header says.
-
-    Args:
-        image: An opened image, not yet decoded.
-        target_side: See `models.decoding.decode_image`.
-    """
+    """Memory that an image takes until it is small, from what its header says."""
     n_pixels = image.width * image.height
     factor = reduction_to(image.size, target_side)
     decoded = n_pixels * _MODE_BYTES.get(image.mode, _MOST_MODE_BYTES)
@@ -300,26 +262,13 @@ def reduction_to(size: tuple[int, int], target_side: int | None) -> int:
 
 
 def require_content(image: Image.Image) -> None:
-    """Refuse a decoded image that is of one color all over.
-
-    Raises:
-        BlankImageError: It is. All such images would match each other, whatever they were to show.
-    """
+    """Refuse a decoded image that is of one color all over."""
     if is_blank(image):
         raise BlankImageError("the picture is blank, of one color all over: nothing can be told from it")
 
 
 def require_size(n_bytes: int, limits: DecodeLimits) -> None:
-    """Refuse an image file of the wrong size before it is read.
-
-    Args:
-        n_bytes: Its size.
-        limits: The largest that is accepted.
-
-    Raises:
-        NotAnImageError: It is empty.
-        ImageTooLargeError: It has more than `limits.max_bytes`.
-    """
+    """Refuse an image file of the wrong size before it is read."""
     if n_bytes == 0:
         raise NotAnImageError("the file is empty")
     if n_bytes > limits.max_bytes:
@@ -327,13 +276,7 @@ def require_size(n_bytes: int, limits: DecodeLimits) -> None:
 
 
 def read_encoded(source: object, limits: DecodeLimits) -> bytes:
-    """Bytes of an image that are not more than the limits allow.
-
-    Raises:
-        NotAnImageError: There are no bytes.
-        ImageTooLargeError: There are more than `limits.max_bytes`.
-        OSError: A path cannot be read.
-    """
+    """Bytes of an image that are not more than the limits allow."""
     if not isinstance(source, bytes | str | os.PathLike):
         shape = f" of the shape {source.shape}" if hasattr(source, "shape") else ""
         raise NotAnImageError(f"{type(source).__name__}{shape} is no image; {PICTURE_HINT}")

@@ -33,8 +33,6 @@ from vicinal.models.similarity import FloatArray, normalize
 if TYPE_CHECKING:
     import onnxruntime as ort
 
-__all__ = ["Embedder", "PreparedQueries", "SpaceEmbedder"]
-
 logger = logging.getLogger(__name__)
 
 # Images that one thread of a processor takes at a time: what is between the layers stays in its cache.
@@ -344,11 +342,7 @@ class SpaceEmbedder(Embedder):
         return self.provider
 
     def decoding(self, source: ImageSource, *, limits: DecodeLimits | None = None) -> Never:
-        """Refuse an image.
-
-        Raises:
-            ReadyEmbeddingsError: Always.
-        """
+        """Refuse an image."""
         del source, limits
         raise ReadyEmbeddingsError(self.gallery, self.bundle.manifest.space)
 

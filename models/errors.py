@@ -28,30 +28,6 @@ from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError, requires
 from typing import ClassVar
 
-__all__ = [
-    "BlankImageError",
-    "BundleError",
-    "ConfigError",
-    "DatasetError",
-    "DecodingBusyError",
-    "EmbeddingError",
-    "EvaluationError",
-    "ImageError",
-    "ImageTooLargeError",
-    "ImageTooSmallError",
-    "LostProcessError",
-    "MissingPackageError",
-    "ModelsError",
-    "NetworkDeviceError",
-    "NoDirectionError",
-    "NotAnImageError",
-    "PICTURE_HINT",
-    "ReadyEmbeddingsError",
-    "TrainingStoppedError",
-    "UnsupportedFormatError",
-    "install_command",
-]
-
 PICTURE_HINT = (
     "a picture is a path, the bytes of an image file, or a PIL image such as PIL.Image.fromarray(array)"
 )
@@ -200,11 +176,7 @@ class LostProcessError(ModelsError, RuntimeError):
 
 
 def install_command(extra: str) -> str:
-    """The command that brings what an extra needs, whether an index has this project or not.
-
-    Args:
-        extra: One of the extras of this project.
-    """
+    """The command that brings what an extra needs, whether an index has this project or not."""
     try:
         listed = requires("vicinal") or ()
     except PackageNotFoundError:

@@ -9,8 +9,6 @@ import numpy.typing as npt
 from PIL import Image, ImageOps
 from pydantic import BaseModel, ConfigDict, Field
 
-__all__ = ["Preprocessing"]
-
 _RESAMPLING = {
     "bilinear": Image.Resampling.BILINEAR,
     "bicubic": Image.Resampling.BICUBIC,

@@ -19,8 +19,6 @@ from vicinal.models.embedder import Embedder
 from vicinal.models.errors import BundleError
 from vicinal.models.similarity import FloatArray
 
-__all__ = ["PROBE_FILE", "Probe", "drawn_pictures", "read_probe", "write_probe"]
-
 PROBE_FILE = "probe.npz"
 _N_PICTURES = 8
 _SIDE = 64
@@ -45,11 +43,7 @@ def drawn_pictures() -> list[Image.Image]:
 
 
 def write_probe(bundle: ModelBundle) -> None:
-    """Embed drawn pictures on this machine, and put both into the bundle.
-
-    Raises:
-        BundleError: The network cannot be loaded.
-    """
+    """Embed drawn pictures on this machine, and put both into the bundle."""
     pictures, embedder = drawn_pictures(), Embedder(bundle, device="cpu")
     np.savez_compressed(
         bundle.path / PROBE_FILE,
@@ -60,11 +54,7 @@ def write_probe(bundle: ModelBundle) -> None:
 
 
 def read_probe(bundle: ModelBundle) -> Probe | None:
-    """The probe of a bundle; None where it has none, or one of another network.
-
-    Raises:
-        BundleError: The file is damaged.
-    """
+    """The probe of a bundle; None where it has none, or one of another network."""
     path = bundle.path / PROBE_FILE
     if not path.is_file():
         return None

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-__all__ = ["OnProgress", "no_progress"]
-
 # The stage's name, what is done of it, and all there is.
 OnProgress = Callable[[str, int, int], None]
 

@@ -8,16 +8,6 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-__all__ = [
-    "REFINER_FILE",
-    "REFINER_WEIGHTS_FILE",
-    "RefinerArchitecture",
-    "RefinerForm",
-    "RefinerManifest",
-    "RerankVerdict",
-    "Sides",
-]
-
 REFINER_FILE = "refiner.onnx"
 REFINER_WEIGHTS_FILE = "refiner.npy"
 
@@ -92,12 +82,7 @@ class RefinerManifest(BaseModel):
         return self
 
     def starting_threshold(self, sides: Sides, rerank: str) -> float | None:
-        """Lowest final score that held FPIR 5 % in its validation; None where that was not tried.
-
-        Args:
-            sides: What is refined, with all steps.
-            rerank: `off` or `contextual`.
-        """
+        """Lowest final score that held FPIR 5 % in its validation; None where that was not tried."""
         tried = (
             sides if rerank == "off" else "rerank" if (sides, rerank) == (self.sides, "contextual") else ""
         )

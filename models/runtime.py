@@ -21,20 +21,6 @@ from vicinal.models.similarity import FloatArray
 if TYPE_CHECKING:
     import onnxruntime as ort
 
-__all__ = [
-    "CPU",
-    "DEVICES",
-    "Device",
-    "is_short_of_memory",
-    "offers_cuda",
-    "open_session",
-    "run_network",
-    "session_device",
-    "session_provider",
-    "sums_whole",
-    "usable_processors",
-]
-
 # One of `DEVICES`.
 Device: TypeAlias = str
 DEVICES = r"^(auto|cpu|cuda(:[0-9]{1,2})?)$"
@@ -49,11 +35,7 @@ logger = logging.getLogger(__name__)
 
 
 def usable_processors(root: Path = _ROOT) -> int:
-    """How many threads can run at once: by the processors that the process is bound to, and by its quota.
-
-    Args:
-        root: Where the system's files are.
-    """
+    """How many threads can run at once: by the processors that the process is bound to, and by its quota."""
     # Python's own count is that of the machine.
     bound = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return max(1, min([bound, *map(math.ceil, _quotas(root))]))
@@ -92,11 +74,7 @@ def _limit(group: Path, *, is_unified: bool) -> tuple[int, int]:
 
 @cache
 def sums_whole(cpuinfo: Path = Path("/proc/cpuinfo")) -> bool:
-    """Whether the processor says that it adds up products of 8 bits without cutting them off.
-
-    Args:
-        cpuinfo: Where Linux lists what it can do; a processor of another system says nothing.
-    """
+    """Whether the processor says that it adds up products of 8 bits without cutting them off."""
     try:
         flags = cpuinfo.read_text()
     except OSError:
@@ -110,17 +88,9 @@ def open_session(
     """Open an ONNX file; ONNX Runtime sees its bytes only after they were compared with their checksum.
 
     Args:
-        path: The ONNX file.
         sha256: Hexadecimal SHA-256 that it must have.
-        device: `cuda` asks for the first GPU, `cuda:N` for that one; `auto` takes the first where there is
-            one.
         threads: Threads inside one operator; 0 leaves it to ONNX Runtime (one a physical core).
         rounds: Whether a GPU may round what it multiplies to 10 bits, to be faster (TF32).
-
-    Raises:
-        MissingPackageError: ONNX Runtime is not installed.
-        BundleError: The file is missing, damaged or cannot be loaded, or `cuda` was asked for and is not to
-            be had.
     """
     ort = _import_onnxruntime()
     options = ort.SessionOptions()
@@ -154,11 +124,7 @@ def open_session(
 
 
 def offers_cuda() -> bool:
-    """Whether ONNX Runtime is built with CUDA; whether that works is seen when a session is opened.
-
-    Raises:
-        MissingPackageError: ONNX Runtime is not installed.
-    """
+    """Whether ONNX Runtime is built with CUDA; whether that works is seen when a session is opened."""
     return _CUDA in _import_onnxruntime().get_available_providers()
 
 
@@ -185,7 +151,6 @@ def run_network(session: ort.InferenceSession, batch: FloatArray) -> FloatArray:
     its first output alone comes back.
 
     Args:
-        session: The network.
         batch: (n, 3, S, S) float32.
 
     Returns:

@@ -13,8 +13,6 @@ import numpy.typing as npt
 
 from vicinal.models.errors import PICTURE_HINT, EmbeddingError, NoDirectionError
 
-__all__ = ["FloatArray", "as_embeddings", "exact_similarities", "most_similar", "normalize"]
-
 FloatArray = npt.NDArray[np.float32]
 Places = npt.NDArray[np.int64]
 _SMALLEST_NORM = 1e-12
@@ -30,9 +28,6 @@ def normalize(vectors: npt.ArrayLike) -> FloatArray:
 
     Returns:
         (n, d) float32 with rows of length 1.
-
-    Raises:
-        NoDirectionError: A row is zero or holds NaN or infinity.
     """
     wide = np.asarray(vectors, dtype=np.float64)
     with np.errstate(over="ignore"):
@@ -61,10 +56,6 @@ def as_embeddings(vectors: npt.ArrayLike, dim: int) -> FloatArray:
 
     Args:
         vectors: (d,) or (n, d) numbers.
-        dim: Expected length d.
-
-    Raises:
-        EmbeddingError: Another length, a row of zeros, or values that are not finite numbers.
     """
     try:
         array = np.atleast_2d(np.asarray(vectors, dtype=np.float64))
@@ -113,8 +104,6 @@ def most_similar(products: FloatArray, n: int, dim: int) -> Places:
     Args:
         products: (B, w) float32 inner products of queries, of length 1 at most, with unit vectors, summed in
             float32; -inf for items that do not count.
-        n: Number of items.
-        dim: Length d of the vectors.
 
     Returns:
         (B, m) places in a row, in no order, with the n most similar of each row among them; m is at least

@@ -23,8 +23,6 @@ from vicinal.refine.neighbor_features import N_RADII, RADIUS_RANKS
 from vicinal.refine.step import Bools, log_lengths, moved_rows, normalized_rows
 from vicinal.refine.weights import Weights, load_weights
 
-__all__ = ["ContextRefiner", "Neighbors", "Refinement"]
-
 # Rows that are refined at a time: their contexts take 4 MB at 8 neighbors and 512 dimensions, and every
 # intermediate result about as much.
 _CHUNK = 256

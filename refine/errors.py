@@ -9,14 +9,6 @@ RefineError
 
 from __future__ import annotations
 
-__all__ = [
-    "RefineError",
-    "RefinementError",
-    "RefinerMismatchError",
-    "RefinerNotFoundError",
-    "RefinerTrainingError",
-]
-
 
 class RefineError(Exception):
     """Root of the package's errors."""

@@ -30,8 +30,6 @@ from vicinal.refine.neighbor_features import N_RADII
 if TYPE_CHECKING:
     import onnxruntime as ort
 
-__all__ = ["refined_on_gpu"]
-
 logger = logging.getLogger(__name__)
 
 Positions = npt.NDArray[np.integer]

@@ -38,15 +38,6 @@ import numpy.typing as npt
 from vicinal.models.similarity import FloatArray, exact_similarities
 from vicinal.refine.sparse_rows import SparseRows, ranges
 
-__all__ = [
-    "DEFAULT_K1",
-    "ItemLists",
-    "NeighborLists",
-    "ReciprocalGraph",
-    "k_reciprocal_scores",
-    "reciprocal_encodings",
-]
-
 Floats = npt.NDArray[np.float64]
 Positions = npt.NDArray[np.int64]
 

@@ -7,8 +7,6 @@ import numpy.typing as npt
 
 from vicinal.models.similarity import FloatArray, exact_similarities
 
-__all__ = ["nearest_items"]
-
 Ints = npt.NDArray[np.int64]
 
 # Queries that are compared with all items at a time, fewer where that would make more than 64 MiB.

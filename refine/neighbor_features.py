@@ -15,18 +15,6 @@ import numpy as np
 
 from vicinal.models.similarity import FloatArray
 
-__all__ = [
-    "N_GATE_FEATURES",
-    "N_LEVEL_FEATURES",
-    "N_RADII",
-    "RADIUS_RANKS",
-    "gate_features",
-    "level_features",
-    "mean_neighbor",
-    "neighborhood_features",
-    "neighborhood_radii",
-]
-
 N_GATE_FEATURES = 11
 # A neighbor's radii: its similarity to its own 1st, 4th and 8th nearest neighbor.
 RADIUS_RANKS = (1, 4, 8)

@@ -20,17 +20,6 @@ import numpy as np
 import numpy.typing as npt
 
 from vicinal.models.similarity import FloatArray, exact_similarities, normalize
-from vicinal.refine.k_reciprocal import k_reciprocal_scores
-
-__all__ = [
-    "contextual_scores",
-    "dense_contextual_scores",
-    "k_reciprocal_scores",
-    "kth_similarities",
-    "neighborhood",
-    "neighborhood_radius",
-    "rerank",
-]
 
 Bools = npt.NDArray[np.bool_]
 Floats = npt.NDArray[np.float64]

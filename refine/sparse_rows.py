@@ -9,8 +9,6 @@ from typing import Self
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["SparseRows", "ranges"]
-
 Positions = npt.NDArray[np.int64]
 
 

@@ -46,16 +46,6 @@ from vicinal.models.refiner_manifest import RefinerArchitecture
 from vicinal.models.similarity import FloatArray
 from vicinal.refine.neighbor_features import level_features, mean_neighbor, neighborhood_features
 
-__all__ = [
-    "LEVEL_SHARPNESS",
-    "SMALLEST_SIMILARITY",
-    "Bools",
-    "log_lengths",
-    "masked_softmax",
-    "moved_rows",
-    "normalized_rows",
-]
-
 Bools = npt.NDArray[np.bool_]
 
 LEVEL_SHARPNESS = 10.0

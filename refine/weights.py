@@ -17,8 +17,6 @@ from vicinal.models.similarity import FloatArray
 from vicinal.refine.errors import RefinementError
 from vicinal.refine.neighbor_features import N_GATE_FEATURES, N_LEVEL_FEATURES
 
-__all__ = ["Weights", "load_weights", "parameter_shapes", "save_weights"]
-
 Weights = Mapping[str, FloatArray]
 
 

@@ -13,8 +13,6 @@ from pydantic import BaseModel, BeforeValidator, Field, ValidationError, validat
 
 from vicinal.service.errors import RequestError
 
-__all__ = ["AtLeastOne", "Counted", "Given", "Texts", "checked_call", "checked_options", "require_known"]
-
 Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")
 Model = TypeVar("Model", bound=BaseModel)
@@ -63,14 +61,7 @@ _EXPECTED = {
 
 
 def checked_call(call: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
-    """A function that looks at its arguments by their annotations.
-
-    Args:
-        call: The function; `Given` arguments are left as they are.
-
-    Raises:
-        RequestError: An argument is of another kind, or out of range.
-    """
+    """A function that looks at its arguments by their annotations."""
     # With the first call: an annotation may name the class that is still being made.
     checked = cache(lambda: validate_call(call))
 
@@ -93,16 +84,7 @@ def checked_call(call: Callable[Parameters, Result]) -> Callable[Parameters, Res
 
 
 def checked_options(model: type[Model], fields: Mapping[str, Any], *, shows_values: bool = True) -> Model:
-    """Options as the model that they are for.
-
-    Args:
-        model: What the options have to be.
-        fields: What was given.
-        shows_values: Say which value is wrong; not where values can be secrets.
-
-    Raises:
-        RequestError: An option is unknown, or its value cannot work.
-    """
+    """Options as the model that they are for."""
     require_known(fields, [*model.model_fields])
     try:
         return model(**fields)
@@ -111,11 +93,7 @@ def checked_options(model: type[Model], fields: Mapping[str, Any], *, shows_valu
 
 
 def require_known(options: Mapping[str, Any], known: Sequence[str]) -> None:
-    """Refuse options that a call does not have.
-
-    Raises:
-        RequestError: There is one.
-    """
+    """Refuse options that a call does not have."""
     for name in options.keys() - {*known}:
         closest = difflib.get_close_matches(name, known, n=1)
         hint = f"did you mean '{closest[0]}'?" if closest else f"choose of {', '.join(known)}"

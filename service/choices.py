@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Literal
 
-__all__ = ["GroupChoice", "RefineChoice", "RerankChoice"]
-
 RefineChoice = Literal["auto", "off", "gallery", "query", "both"]
 RerankChoice = Literal["auto", "off", "contextual", "k_reciprocal"]
 GroupChoice = Literal["auto", "max", "mean", "lme", "vote", "share", "learned"]

@@ -25,8 +25,6 @@ from vicinal.service.search.pipeline import Pipeline
 from vicinal.service.settings import Settings
 from vicinal.service.tasks.calibrate import run_calibration
 
-__all__ = ["GALLERY", "CheckResult", "DemoStage", "PreparedDemo", "StageResult", "check_demo", "prepare_demo"]
-
 GALLERY = "demo"
 TARGET = "fpir=5%"
 
@@ -109,13 +107,7 @@ class CheckResult:
 
 
 def prepare_demo(folder: Path, settings: Settings, on_progress: OnProgress) -> PreparedDemo:
-    """Render the catalog, index it and calibrate each stage of the line for `TARGET`.
-
-    Args:
-        folder: Where everything goes; files of an earlier demo are replaced.
-        settings: Bundle, device and pipeline to use; its data folder is not.
-        on_progress: Called with the stage, what is done and all there is.
-    """
+    """Render the catalog, index it and calibrate each stage of the line for `TARGET`."""
     settings = settings.model_copy(update={"data_dir": folder / "data"})
     catalog = write_demo_catalog(
         folder / "catalog", on_image=lambda done, total: on_progress("Rendering products", done, total)
@@ -160,11 +152,7 @@ def _stages(pipeline: Pipeline) -> list[tuple[str, PipelineChoice]]:
 
 
 def check_demo(demo: PreparedDemo, url: str, on_progress: OnProgress) -> CheckResult:
-    """Search for every query image and every absent product over HTTP, at each stage.
-
-    Raises:
-        httpx.HTTPError: The server did not answer a search.
-    """
+    """Search for every query image and every absent product over HTTP, at each stage."""
     images = (*demo.catalog.query_images, *demo.catalog.absent_images)
     milliseconds: list[float] = []
     results: list[StageResult] = []

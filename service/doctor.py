@@ -35,8 +35,6 @@ if TYPE_CHECKING:
     from vicinal.models.runtime import Device
     from vicinal.service.settings import Settings
 
-__all__ = ["Finding", "examine"]
-
 # Of each pair exactly one: they install the same modules, and take them away from each other.
 _PAIRS = (("faiss-cpu", "faiss-gpu"), ("onnxruntime", "onnxruntime-gpu"))
 # Cosine between what one session makes of a picture alone and among others.

@@ -22,24 +22,6 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-__all__ = [
-    "CalibrationMismatchError",
-    "CalibrationNotFoundError",
-    "CalibrationRecordError",
-    "ComparisonNotFoundError",
-    "ComparisonRecordError",
-    "DuplicatesNotFoundError",
-    "JobConflictError",
-    "JobNotFoundError",
-    "JobStoppedError",
-    "JobsUnavailableError",
-    "NothingAddedError",
-    "RedisAwayError",
-    "RequestError",
-    "ServiceError",
-    "TooManyRequestsError",
-]
-
 
 class ServiceError(Exception):
     """Root of the package's errors."""

@@ -34,8 +34,6 @@ from vicinal.models.configs.sealed_json import BrokenSealError
 from vicinal.service.errors import KeyStoreError, RequestError
 from vicinal.service.settings import Scope, Settings
 
-__all__ = ["Grant", "KeyRecord", "KeyStore", "Keyring", "key_id"]
-
 _KEY = re.compile("vic_([a-z0-9]{12})_([A-Za-z0-9_-]{43})")
 _ID_BYTES, _SECRET_BYTES, _SALT_BYTES = 6, 32, 16
 _LONGEST_NAME = 64
@@ -106,11 +104,7 @@ class KeyStore:
         return self._was_on
 
     def all(self) -> dict[str, KeyRecord]:
-        """Records by id, oldest first; the file is read again only after it was replaced.
-
-        Raises:
-            KeyStoreError: The file is damaged, or gone although keys are on.
-        """
+        """Records by id, oldest first; the file is read again only after it was replaced."""
         try:
             return self._read()
         except FileNotFoundError as error:
@@ -134,22 +128,13 @@ class KeyStore:
             ) from error
 
     def remember(self) -> None:
-        """Note outside of the file that keys are on.
-
-        Raises:
-            StorageError: The disk refuses.
-        """
+        """Note outside of the file that keys are on."""
         if not _may_be_there(self._note):
             make_folder(self._note.parent)
             write_atomically(self._note, "ended by `vicinal keys off`\n")
 
     def turn_off(self) -> int:
-        """Ask for no key from now on, until another is made; how many are no keys any more.
-
-        Raises:
-            KeyStoreError: The file is damaged.
-            StorageError: The disk refuses.
-        """
+        """Ask for no key from now on, until another is made; how many are no keys any more."""
         with self._changing() as records:
             self._write({}, on=False)
             with storing(f"'{self._note}'"):
@@ -168,20 +153,10 @@ class KeyStore:
         """Make a key.
 
         Args:
-            name: What it is called; of keys that are there one a name.
             scopes: What it may do, at least one of them.
             galleries: Names or aliases of the only galleries that it is for; None for all.
             folders: Folders below `sources_dir` that its jobs may read.
             expires_at: When it ends; None for never.
-
-        Returns:
-            Its record, and the key itself, which is kept nowhere.
-
-        Raises:
-            RequestError: The name is taken or none, or no scope is given.
-            GalleryNameError: No gallery can have one of the names.
-            KeyStoreError: The file is damaged.
-            StorageError: The disk refuses.
         """
         if not name.isprintable() or not 1 <= len(name) <= _LONGEST_NAME:
             raise RequestError(f"a key needs a name of 1 to {_LONGEST_NAME} characters on one line")
@@ -213,16 +188,7 @@ class KeyStore:
         return record, f"vic_{key_id}_{secret}"
 
     def revoke(self, which: str) -> KeyRecord:
-        """Take a key away, from the next request on.
-
-        Args:
-            which: Its name or id.
-
-        Raises:
-            RequestError: There is none.
-            KeyStoreError: The file is damaged.
-            StorageError: The disk refuses.
-        """
+        """Take a key away, from the next request on."""
         with self._changing() as records:
             found = next((one for one in records.values() if which in (one.id, one.name)), None)
             if found is None:
@@ -232,11 +198,7 @@ class KeyStore:
         return found
 
     def find(self, key: str) -> KeyRecord | None:
-        """The record of a key; None where it is no valid one.
-
-        Raises:
-            KeyStoreError: The file is damaged.
-        """
+        """The record of a key; None where it is no valid one."""
         parts = _KEY.fullmatch(key)
         records = self.all()
         if parts is None:
@@ -281,12 +243,7 @@ class Grant(BaseModel):
     folders: tuple[str, ...] | None = None
 
     def covers(self, root: Path, gallery: str) -> bool:
-        """Whether it is for a gallery.
-
-        Args:
-            root: Folder of the galleries.
-            gallery: Name or alias; an alias stands for what it stands for now.
-        """
+        """Whether it is for a gallery."""
         if self.galleries is None:
             return True
         return _stands_for(root, gallery) in {_stands_for(root, one) for one in self.galleries}
@@ -350,11 +307,7 @@ class Keyring:
         return settings.stored_keys and not (settings.api_keys and not self.store.path.exists())
 
     def find(self, key: str) -> Grant | None:
-        """What a key may do; None where it is no valid one.
-
-        Raises:
-            KeyStoreError: The store is damaged.
-        """
+        """What a key may do; None where it is no valid one."""
         granted = None
         # Every key is compared, so that the time taken does not tell how much of one was right.
         for known, scopes in self._settings.api_keys.items():

@@ -11,21 +11,13 @@ from pydantic import BaseModel
 from vicinal.models.configs.file import models_of
 from vicinal.service.errors import RequestError
 
-__all__ = ["check_file", "check_variables", "did_you_mean"]
-
 _JOINT = "__"
 # Where the tests find image sets; no setting begins so.
 _OF_TESTS = "test_"
 
 
 def did_you_mean(name: str, known: Iterable[str], write: Callable[[str], str] = "'{}'".format) -> str:
-    """The end of a sentence that refuses a name: the known name that it is most like, if it is like any.
-
-    Args:
-        name: The name.
-        known: Those that would be right.
-        write: How a name is written for people.
-    """
+    """The end of a sentence that refuses a name: the known name that it is most like, if it is like any."""
     close = get_close_matches(name, known, n=1)
     return f": did you mean {write(close[0])}?" if close else ""
 
@@ -34,14 +26,6 @@ def check_variables(model: type[BaseModel], environment: Mapping[str, str], pref
     """Refuse an environment variable with the prefix that sets nothing.
 
     Neither its value nor, where its beginning is unknown, the rest of its name is shown: both may be secret.
-
-    Args:
-        model: The settings.
-        environment: Values by variable.
-        prefix: What the variables of the settings begin with, in capitals.
-
-    Raises:
-        RequestError: There is one; the sentence names it and what was probably meant.
     """
     known = {_JOINT.join(path): is_open for path, is_open in _paths(model)}
     for variable in sorted(environment):
@@ -58,16 +42,7 @@ def check_variables(model: type[BaseModel], environment: Mapping[str, str], pref
 
 
 def check_file(model: type[BaseModel], values: Mapping[str, Any], file: str) -> None:
-    """Refuse a key of a settings file that sets nothing.
-
-    Args:
-        model: The settings.
-        values: What the file holds.
-        file: Its name, for people.
-
-    Raises:
-        RequestError: There is one; the sentence names it and what was probably meant.
-    """
+    """Refuse a key of a settings file that sets nothing."""
     known = {".".join(path): is_open for path, is_open in _paths(model)}
     for key in _keys(values, known):
         if key not in known:

@@ -57,8 +57,6 @@ from vicinal.service.settings import Settings
 from vicinal.service.tasks.calibrate import run_calibration
 from vicinal.training.train_extra import require_train_extra
 
-__all__ = ["LocalGallery", "open_gallery"]
-
 Vectors = npt.NDArray[Any]
 Query = ImageSource | Vectors | Sequence[float]
 _SEARCH_OPTIONS = (

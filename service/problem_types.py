@@ -82,18 +82,6 @@ from vicinal.service.errors import (
     TooManyRequestsError,
 )
 
-__all__ = [
-    "ERRORS",
-    "PREFIX",
-    "PROBLEMS",
-    "detail_of",
-    "problem_headers",
-    "problem_members",
-    "problem_type",
-    "status_and_kind",
-    "told_to_some",
-]
-
 PREFIX = "urn:vicinal:problem:"
 
 # Roots of what the project raises on purpose: each error of them explains itself in one sentence.

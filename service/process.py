@@ -7,8 +7,6 @@ import os
 import resource
 from contextlib import suppress
 
-__all__ = ["prepare_process"]
-
 # Parameters of glibc's `mallopt`, and what they are set to: memory that a thread gave back is used by others,
 # what is large is mapped on its own, and what is free at the end of the heap goes back to the system.
 _MALLOC = {-8: 4, -3: 2**20, -1: 2**25}

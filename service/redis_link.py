@@ -21,8 +21,6 @@ from vicinal.service.errors import RedisAwayError, RequestError
 if TYPE_CHECKING:
     from redis import Redis
 
-__all__ = ["RedisLink", "RedisState"]
-
 Answer = TypeVar("Answer")
 logger = logging.getLogger(__name__)
 
@@ -85,9 +83,6 @@ class RedisLink:
 
         Args:
             question: Called with the client; it may be given up in the middle.
-
-        Raises:
-            RedisAwayError: There is no answer.
         """
         if not self._may_ask():
             raise RedisAwayError(str(self._problem))

@@ -31,8 +31,6 @@ from vicinal.service.observability.logs import LogFormat, LogLevel
 from vicinal.service.redis_link import RedisLink
 from vicinal.service.search.pipeline import Pipeline, service_pipeline
 
-__all__ = ["SCOPES", "Scope", "Settings", "is_loopback"]
-
 Scope = Literal["search", "write", "admin"]
 SCOPES: tuple[Scope, ...] = get_args(Scope)
 
@@ -44,11 +42,7 @@ _ORIGIN = r"^(\*|[a-z][a-z0-9+.-]*://[^/?#@\sA-Z]+)$"
 
 
 def _require_own(path: Path) -> None:
-    """Refuse a file that another user has laid into a folder that anybody may write into.
-
-    Raises:
-        RequestError: It is one.
-    """
+    """Refuse a file that another user has laid into a folder that anybody may write into."""
     try:
         owners = {path.lstat().st_uid, path.stat().st_uid} - {0, os.geteuid()}
     except OSError:

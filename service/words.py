@@ -14,31 +14,6 @@ if TYPE_CHECKING:
     from vicinal.service.measuring.records.promise import PromiseCheck
     from vicinal.service.search.pipeline import Pipeline
 
-__all__ = [
-    "RATES",
-    "SOURCES",
-    "SPACES",
-    "RateWords",
-    "counted",
-    "drift_words",
-    "visit_words",
-    "holding_words",
-    "hygiene_lines",
-    "labels_behind",
-    "look_lines",
-    "measured_rates",
-    "mebibytes",
-    "number_of",
-    "percent",
-    "promise_lines",
-    "rate_name",
-    "rate_with_interval",
-    "search_words",
-    "span",
-    "unread_lines",
-    "visible",
-]
-
 
 class RateWords(NamedTuple):
     """What a rate counts: it is the share of the trials that have the event."""
@@ -106,8 +81,6 @@ def number_of(n: int, one: str, many: str | None = None) -> str:
     """A number of things for people, such as `1 item` and `2,000 items`.
 
     Args:
-        n: How many.
-        one: What one of them is called.
         many: What several are called; the same with an s when None.
     """
     return f"{n:,} {one if n == 1 else many or one + 's'}"
@@ -172,12 +145,7 @@ def drift_words(found: DriftState) -> str:
 
 
 def holding_words(check: PromiseCheck | None, noun: Noun = "photo") -> str:
-    """What is known of a promise that nothing speaks against.
-
-    Args:
-        check: Its last check, if there is one.
-        noun: What is searched for.
-    """
+    """What is known of a promise that nothing speaks against."""
     if check is None:
         return f"nothing speaks against it, and no new {noun}s have been tried"
     if check.verdict == "unclear":
@@ -203,12 +171,7 @@ def promise_lines(found: PromiseCheck, noun: Noun = "photo") -> Iterator[str]:
 
 
 def search_words(pipeline: Pipeline, bundle: ModelBundle) -> str:
-    """What a search does with a pipeline, stage by stage.
-
-    Args:
-        pipeline: The pipeline.
-        bundle: The bundle whose refiner it uses, if it refines.
-    """
+    """What a search does with a pipeline, stage by stage."""
     stages, refiner = ["nearest neighbors"], bundle.manifest.refiner
     if refiner is not None and pipeline.refine.sides != "off":
         n = refiner.architecture.n_neighbors

@@ -20,8 +20,6 @@ from vicinal.training.datasets import LabelledImages
 from vicinal.training.execution.processes import ALONE, Processes
 from vicinal.training.samplers import Batches
 
-__all__ = ["AugmentedImages", "Draw", "augmentation", "changed", "seed_of", "stored_size", "training_batches"]
-
 # Step, place in the batch, position of the image.
 Draw = tuple[int, int, int]
 _STORED_PER_INPUT = 1.15

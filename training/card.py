@@ -10,8 +10,6 @@ from typing import Any
 from vicinal.models.bundle import NOTICE_FILE, BundleManifest, ModelBundle
 from vicinal.models.refiner_manifest import RefinerManifest
 
-__all__ = ["CARD_FILE", "write_card", "write_notice"]
-
 CARD_FILE = "MODEL_CARD.md"
 _FORM_COLUMNS = (
     ("images_per_second", "images a second", 0),

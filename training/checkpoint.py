@@ -16,8 +16,6 @@ from vicinal.training.config import TrainingConfig
 from vicinal.training.datasets import LabelledImages
 from vicinal.training.state import TrainingState
 
-__all__ = ["CHECKPOINT_FILE", "check_checkpoint", "identity_of", "load_checkpoint", "save_checkpoint"]
-
 CHECKPOINT_FILE = "checkpoint.pt"
 _FORMAT = 1
 # What has no say in the weights may change between a run and its continuation.

@@ -18,8 +18,6 @@ from vicinal.training.loss_config import LossConfig, check_loss_fits_sampler, na
 from vicinal.training.optimization import OptimizerConfig
 from vicinal.training.samplers import ClassBalancedConfig, SamplerConfig
 
-__all__ = ["AugmentationConfig", "TrainingConfig"]
-
 
 class _Frozen(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")

@@ -13,8 +13,6 @@ from torch.utils.tensorboard import SummaryWriter
 
 from vicinal.training.observer import StepRecord
 
-__all__ = ["CSV_FILE", "CURVES_FILE", "TENSORBOARD_FOLDER", "TrainingLog"]
-
 CSV_FILE = "training.csv"
 CURVES_FILE = "training.png"
 TENSORBOARD_FOLDER = "tensorboard"

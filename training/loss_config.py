@@ -9,8 +9,6 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from vicinal.training.samplers.registry import SamplerConfig
 
-__all__ = ["AddedLossConfig", "LossConfig", "check_loss_fits_sampler", "named_loss"]
-
 
 def named_loss(loss: Any) -> Any:
     """A loss given by its name alone as the table that it stands for."""

@@ -18,8 +18,6 @@ from torch import Tensor, nn
 from vicinal.training.execution.processes import ALONE, Processes
 from vicinal.training.execution.random_states import random_states, set_random_states
 
-__all__ = ["multistage_backward"]
-
 Context = Callable[[], AbstractContextManager[object]]
 
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import SupportsFloat
 
-__all__ = ["StepProgress", "StepRecord", "TrainingObserver"]
-
 
 @dataclass(frozen=True)
 class StepRecord:

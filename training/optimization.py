@@ -23,8 +23,6 @@ from torch.optim.lr_scheduler import (
 from vicinal.models.errors import ConfigError
 from vicinal.training.backbones.backbone import EmbeddingNetwork
 
-__all__ = ["OptimizerConfig", "build_optimizer", "build_schedule", "clip_gradients", "parameter_groups"]
-
 _OPTIMIZERS: dict[str, type[Optimizer]] = {"adam": Adam, "adamw": AdamW, "rmsprop": RMSprop, "sgd": SGD}
 
 

@@ -30,8 +30,6 @@ from vicinal.training.log import CSV_FILE, CURVES_FILE, TENSORBOARD_FOLDER
 from vicinal.training.observer import TrainingObserver
 from vicinal.training.trainer import Trainer, TrainingResult
 
-__all__ = ["RUN_FILES", "Recipe", "Start", "bundle_fields", "finish_bundle", "run_recipe", "take_part"]
-
 Start = Literal["new", "resume", "overwrite"]
 RUN_FILES = (
     MANIFEST_FILE,

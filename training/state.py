@@ -17,8 +17,6 @@ from vicinal.training.execution.random_states import random_states, set_random_s
 from vicinal.training.observer import StepRecord
 from vicinal.training.optimization import clip_gradients
 
-__all__ = ["TrainingState", "copied"]
-
 _NO_RECORD = StepRecord(0, math.nan, math.nan, math.nan, 0.0)
 
 

@@ -6,8 +6,6 @@ from importlib.util import find_spec
 
 from vicinal.models.errors import MissingPackageError
 
-__all__ = ["require_train_extra"]
-
 # The log of a run needs the last two.
 _PACKAGES = ("torch", "timm", "pytorch_metric_learning", "matplotlib", "tensorboard")
 

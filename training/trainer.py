@@ -46,8 +46,6 @@ from vicinal.training.samplers import leave_out_small_classes
 from vicinal.training.state import TrainingState, copied
 from vicinal.training.validation import best_between, between, embed_held_out, validate
 
-__all__ = ["Trainer", "TrainingResult"]
-
 # Images that the mean feature is taken of.
 _CENTERED_ON = 1024
 # Training images that stand beside the held-out ones in a gallery.

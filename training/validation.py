@@ -15,8 +15,6 @@ from vicinal.models.preprocessing import Preprocessing
 from vicinal.training.datasets import LabelledImages
 from vicinal.training.evaluation import retrieval_metrics
 
-__all__ = ["SHARES", "best_between", "between", "embed_held_out", "embed_images", "embed_maps", "validate"]
-
 # Points between first and trained weights that are tried.
 SHARES = (0.0, 0.25, 0.5, 0.75, 1.0)
 

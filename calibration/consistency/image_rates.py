@@ -11,8 +11,6 @@ import numpy.typing as npt
 
 from vicinal.calibration.errors import CalibrationError
 
-__all__ = ["ImageRates", "is_number", "measure_images"]
-
 Counts = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 

@@ -37,20 +37,6 @@ from vicinal.calibration.consistency.image_rates import ImageRates, is_number, m
 from vicinal.calibration.errors import CalibrationError
 from vicinal.calibration.trials import Codes, TrialLabels, Trials
 
-__all__ = [
-    "ClassUtilities",
-    "Margins",
-    "NoUtilityError",
-    "Opis",
-    "class_utilities",
-    "cosine_margin",
-    "epsilon_opis",
-    "implied_margins",
-    "opis",
-    "opis_of",
-    "utility",
-]
-
 Floats = npt.NDArray[np.float64]
 
 # Trials that are counted at a time.

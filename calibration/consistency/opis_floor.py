@@ -49,8 +49,6 @@ from vicinal.calibration.consistency.opis import ClassUtilities, Opis, epsilon_o
 from vicinal.calibration.errors import CalibrationError
 from vicinal.calibration.trials import Codes, Trials
 
-__all__ = ["OpisFloor", "PairImages", "PositivePairs", "opis_floor", "pair_opis_floor", "simulate_floor"]
-
 Counts = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 

@@ -32,8 +32,6 @@ from vicinal.calibration.errors import CalibrationError
 from vicinal.calibration.rates.intervals import RateInterval
 from vicinal.calibration.targets import Target
 
-__all__ = ["AnsweredPairs", "PairAnswers", "PairStrata"]
-
 Floats = npt.NDArray[np.float64]
 Counts = npt.NDArray[np.int64]
 

@@ -28,8 +28,6 @@ import numpy.typing as npt
 
 from vicinal.calibration.errors import CalibrationError
 
-__all__ = ["GalleryGrowth", "fit_gallery_growth", "independent_fpir", "rarefied_fpir"]
-
 Floats = npt.NDArray[np.float64]
 Counts = npt.NDArray[np.int64]
 

@@ -57,15 +57,6 @@ import numpy.typing as npt
 from vicinal.calibration.errors import CalibrationError
 from vicinal.calibration.rates.label_counts import LabelCounts
 
-__all__ = [
-    "RateInterval",
-    "RatePosterior",
-    "prediction_interval",
-    "rate_interval",
-    "rate_posterior",
-    "ratio_interval",
-]
-
 Floats = npt.NDArray[np.float64]
 _N_DRAWS = 4_000
 _N_RATIO_DRAWS = 20_000

@@ -11,8 +11,6 @@ import numpy.typing as npt
 from vicinal.calibration.errors import CalibrationError
 from vicinal.calibration.trials import Codes, TrialLabels, Trials
 
-__all__ = ["LabelCounts", "RateName", "impostor_label_effect", "label_counts"]
-
 Floats = npt.NDArray[np.float64]
 Counts = npt.NDArray[Any]
 RateName = Literal["far", "frr", "fpir", "fnir", "precision"]

@@ -16,8 +16,6 @@ from vicinal.calibration.errors import CalibrationError
 from vicinal.calibration.rates.label_counts import LabelCounts
 from vicinal.calibration.trials import Trials
 
-__all__ = ["near_far_counts", "near_labels"]
-
 
 def near_labels(
     labels: Iterable[str], gallery_labels: Iterable[str], coarse_labels: Mapping[str, str]

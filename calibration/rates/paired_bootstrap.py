@@ -24,16 +24,6 @@ import numpy.typing as npt
 
 from vicinal.calibration.errors import CalibrationError
 
-__all__ = [
-    "Figure",
-    "LabelDraws",
-    "Searches",
-    "SelectionSplit",
-    "mean_figure",
-    "paired_interval",
-    "variance_figure",
-]
-
 Floats = npt.NDArray[np.float64]
 Numbers = npt.NDArray[np.int64]
 Figure = Callable[[Floats], Floats]

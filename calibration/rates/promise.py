@@ -38,8 +38,6 @@ from vicinal.calibration.errors import CalibrationError
 from vicinal.calibration.rates.intervals import RateInterval, rate_posterior
 from vicinal.calibration.rates.label_counts import LabelCounts
 
-__all__ = ["PromiseTest", "PromiseVerdict", "check_promise"]
-
 Floats = npt.NDArray[np.float64]
 PromiseVerdict = Literal["better", "held", "unclear", "broken"]
 

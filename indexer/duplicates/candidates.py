@@ -9,8 +9,6 @@ from vicinal.indexer.duplicates.signatures import BOXES, turned_signatures, unit
 from vicinal.indexer.graph.vector_index import FaissIndex
 from vicinal.models.progress import OnProgress, no_progress
 
-__all__ = ["CutIndex", "Pairs", "unordered"]
-
 # (m, 2) positions.
 Pairs = npt.NDArray[np.int64]
 # Fetched an orientation, and kept an item: 99 of 100 crops have their original among them.
@@ -41,8 +39,6 @@ class CutIndex:
 
         Args:
             queries: (q, 768) uint8.
-            own: The queries are the pictures of the index, which are not candidates of themselves.
-            on_progress: Called with `candidates`, finished queries and q.
 
         Returns:
             (m, 2) position of the query and of the picture, at most 12 for each query.

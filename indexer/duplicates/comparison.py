@@ -27,8 +27,6 @@ from vicinal.models.progress import OnProgress, no_progress
 from vicinal.models.runtime import usable_processors
 from vicinal.models.similarity import FloatArray
 
-__all__ = ["ComparedPairs", "Pictures", "compare"]
-
 Places = npt.NDArray[np.int64]
 _SIDE = 48
 # Below this correlation of the gray pictures at half their side nothing further is looked at.
@@ -61,8 +59,6 @@ class Pictures:
         """Keep a picture.
 
         Args:
-            position: Where.
-            thumbnail: Its JPEG.
             signature: (768,) uint8, its 16 x 16 RGB pixels.
         """
         with Image.open(io.BytesIO(thumbnail)) as image:
@@ -115,10 +111,8 @@ def compare(
     """Lay pictures onto each other, the first onto the second and the other way round.
 
     Args:
-        first: Where the first pictures of the pairs are.
         second: Where the second ones are.
         pairs: (m, 2) positions.
-        on_progress: Called with `compare`, finished pairs and m.
     """
     n_threads = min(_MOST_THREADS, usable_processors())
     blocks = [pairs[start : start + _BLOCK] for start in range(0, len(pairs), _BLOCK)]

@@ -8,8 +8,6 @@ from typing import Literal, get_args
 import numpy as np
 from PIL import Image
 
-__all__ = ["CHANGES", "Change", "make_copy"]
-
 Change = Literal["resized", "recompressed", "cropped", "rotated", "mirrored", "mixed"]
 CHANGES: tuple[Change, ...] = get_args(Change)
 _MIXED: tuple[Change, ...] = ("resized", "cropped", "rotated", "mirrored")
@@ -29,11 +27,6 @@ def make_copy(image: Image.Image, change: Change, rng: np.random.Generator) -> b
     `resized` scales the sides to 30 to 70 %; `recompressed` saves with a quality of 30 to 70; `cropped`
     leaves 60 to 90 % of the area; `rotated` makes quarter turns; `mirrored` swaps left and right; `mixed`
     does each of the others with a probability of one half, and always recompresses.
-
-    Args:
-        image: An RGB picture.
-        change: What is done.
-        rng: Draws how much.
     """
     drawn = [one for one in _MIXED if rng.random() < 0.5] if change == "mixed" else [change]
     if "cropped" in drawn:

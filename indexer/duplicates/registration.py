@@ -14,8 +14,6 @@ import numpy.typing as npt
 
 from vicinal.models.similarity import FloatArray
 
-__all__ = ["Warps", "align", "halved", "likeness"]
-
 # What one step may move, of half a side.
 _LONGEST_STEP = 0.2
 _DAMPING = 1e-3
@@ -93,8 +91,6 @@ def align(inner: FloatArray, outer: FloatArray, start: Warps, n_steps: int) -> t
     Args:
         inner: (m, S, S, 3) pixels.
         outer: (m, S, S, 3) pixels.
-        start: Warps that are off by less than about a tenth of a side.
-        n_steps: How often they are moved.
 
     Returns:
         The best warps on the way, and (m,) the correlations of the gray pictures there.
@@ -138,7 +134,6 @@ def likeness(inner: FloatArray, outer: FloatArray, warps: Warps) -> FloatArray:
     Args:
         inner: (m, S, S, 3) pixels.
         outer: (m, S, S, 3) pixels.
-        warps: Where they lie.
 
     Returns:
         (m,) in [0, 1]; 0 where more than a tenth of the inner picture lies outside of the outer one.

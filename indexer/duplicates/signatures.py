@@ -8,17 +8,6 @@ from PIL import Image
 
 from vicinal.models.similarity import FloatArray
 
-__all__ = [
-    "BOXES",
-    "ORIENTATIONS",
-    "SIGNATURE_SIDE",
-    "make_signature",
-    "oriented",
-    "turned_signatures",
-    "undone",
-    "unit_boxes",
-]
-
 SIGNATURE_SIDE = 16
 # The ways that a picture is turned: quarter turns against the clock, after it was mirrored or not.
 ORIENTATIONS = tuple((turns, is_mirrored) for is_mirrored in (False, True) for turns in range(4))
@@ -44,7 +33,6 @@ def oriented(pictures: npt.NDArray[np.generic], orientation: int) -> npt.NDArray
 
     Args:
         pictures: (..., S, S, C) pixels.
-        orientation: Place in `ORIENTATIONS`.
     """
     turns, is_mirrored = ORIENTATIONS[orientation]
     return np.rot90(pictures[..., :, ::-1, :] if is_mirrored else pictures, turns, axes=(-3, -2))

@@ -30,8 +30,6 @@ from vicinal.indexer.filters.expressions import (
     Ordered,
 )
 
-__all__ = ["evaluate", "lance_columns"]
-
 _Truth = Any
 _OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
     "<": operator.lt,
@@ -63,13 +61,7 @@ def _lance_expression(field: Field) -> str:
 
 
 def evaluate(expression: Expression, fields: Sequence[Field], rows: pa.RecordBatch) -> npt.NDArray[np.bool_]:
-    """(n,) whether each row fulfils an expression.
-
-    Args:
-        expression: The expression.
-        fields: Its fields.
-        rows: n rows with the columns that `lance_columns` names.
-    """
+    """(n,) whether each row fulfils an expression."""
     values: dict[Field, _Texts] = {}
     for name, field in zip(lance_columns(fields), fields, strict=True):
         texts = rows.column(name).cast(pa.string())

@@ -12,20 +12,6 @@ from dataclasses import dataclass
 from datetime import date
 from typing import TypeAlias
 
-__all__ = [
-    "And",
-    "Expression",
-    "Field",
-    "Like",
-    "Literal",
-    "Missing",
-    "Not",
-    "OneOf",
-    "Or",
-    "Ordered",
-    "fields_of",
-]
-
 # A date is compared with the day that a text of metadata begins with, as it is written there.
 Literal: TypeAlias = str | int | float | bool | date
 

@@ -11,8 +11,6 @@ from vicinal.indexer.filters.evaluation import evaluate, lance_columns
 from vicinal.indexer.filters.expressions import Expression, Field, fields_of
 from vicinal.indexer.filters.grammar import parse
 
-__all__ = ["Filter"]
-
 
 @dataclass(frozen=True)
 class Filter:

@@ -31,8 +31,6 @@ from vicinal.indexer.filters.expressions import (
     Ordered,
 )
 
-__all__ = ["ALLOWED", "MOST_CHARACTERS", "parse"]
-
 MOST_CHARACTERS = 4096
 _MOST_TERMS = 64
 _DEEPEST = 16
@@ -117,9 +115,6 @@ def parse(text: str) -> Expression:
 
     Args:
         text: The filter, of at most `MOST_CHARACTERS`.
-
-    Raises:
-        FilterError: It is too long or too deep, has too many parts, or does not follow the grammar.
     """
     # Before anything else looks at it.
     if len(text) > MOST_CHARACTERS:

@@ -13,8 +13,6 @@ import numpy as np
 from vicinal.indexer.graph.vector_index import FLAT_LIMIT, import_faiss
 from vicinal.models.similarity import FloatArray
 
-__all__ = ["MOST_FROM_GRAPH", "CagraGraph", "becomes_graph", "graph_bytes"]
-
 _HNSW = re.compile(r"HNSW\d+(?:,Flat)?")
 # Neighbors of an item, and of those the ones that they are chosen from: Faiss' own.
 _EDGES, _EDGES_BEFORE = 64, 128
@@ -53,7 +51,6 @@ class CagraGraph:
 
         Args:
             queries: (B, d) float32, L2-normalized.
-            n: Number of items.
         """
         parameters = import_faiss().SearchParametersCagra()
         kept = -(-max(_FEWEST_KEPT, 2 * n) // _KEPT_UNIT) * _KEPT_UNIT
@@ -62,12 +59,7 @@ class CagraGraph:
 
 
 def becomes_graph(spec: str, n_items: int) -> bool:
-    """Whether an index on the processor gives way to a graph on a GPU.
-
-    Args:
-        spec: Its factory string.
-        n_items: Vectors in it.
-    """
+    """Whether an index on the processor gives way to a graph on a GPU."""
     is_there = hasattr(import_faiss(), "GpuIndexCagra")
     return is_there and n_items >= _FEWEST and _HNSW.fullmatch(spec) is not None
 

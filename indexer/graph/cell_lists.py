@@ -17,8 +17,6 @@ from vicinal.indexer.graph.vector_index import import_faiss
 from vicinal.models.progress import OnProgress, no_progress
 from vicinal.models.similarity import FloatArray
 
-__all__ = ["cell_candidates"]
-
 Positions = npt.NDArray[np.int32]
 
 # Cells that an item visits.
@@ -39,8 +37,6 @@ def cell_candidates(
 
     Args:
         embeddings: (n, d) float32, L2-normalized; may be a memory map.
-        n_candidates: Length k of the lists.
-        on_progress: Called with `neighbors`, finished items and n.
 
     Returns:
         (n, k) positions in no order, -1 where fewer were found.

@@ -32,18 +32,6 @@ from vicinal.indexer.graph.vector_index import Bools, FaissIndex, Positions, imp
 from vicinal.models.errors import install_command
 from vicinal.models.similarity import FloatArray
 
-__all__ = [
-    "MOST_NEIGHBORS",
-    "WORK_BYTES",
-    "GpuIndex",
-    "IndexDevices",
-    "VectorIndex",
-    "faiss_gpus",
-    "faiss_resource",
-    "gpu_bytes",
-    "in_one_line",
-]
-
 logger = logging.getLogger(__name__)
 
 # What Faiss has on GPUs, with the code of a vector.
@@ -124,11 +112,7 @@ class GpuIndex:
         return self._held.failure
 
     def search(self, queries: FloatArray, n: int, among: Bools | None = None) -> Positions:
-        """Positions of the n nearest items; see `FaissIndex.search`.
-
-        Raises:
-            IndexDeviceError: The GPU failed; the next search is made on the processor.
-        """
+        """Positions of the n nearest items; see `FaissIndex.search`."""
         if among is not None or n > self._most or self.failure is not None or not len(queries):
             return self._behind.search(queries, n, among)
         asked = _Asked(np.ascontiguousarray(queries, dtype=np.float32), n)
@@ -183,11 +167,7 @@ class IndexDevices:
         """An index where it is to be searched.
 
         Args:
-            index: The index on the processor.
             embeddings: (n, d) float32, what it holds.
-
-        Raises:
-            IndexDeviceError: The device does not take it; with `auto` it stays on the processor.
         """
         if not self._numbers or not len(embeddings):
             return index
@@ -250,15 +230,7 @@ class IndexDevices:
 
 
 def faiss_gpus(device: str) -> Sequence[int]:
-    """Numbers of the GPUs that a device stands for, to be used by Faiss.
-
-    Args:
-        device: `cpu`; `cuda`, the first GPU; `cuda:N`; `all`; or `auto`, as many as there are.
-
-    Raises:
-        IndexDeviceError: A GPU is asked for that Faiss cannot use.
-        MissingPackageError: Faiss is not installed.
-    """
+    """Numbers of the GPUs that a device stands for, to be used by Faiss."""
     if device == "cpu":
         return ()
     faiss = import_faiss()
@@ -297,13 +269,7 @@ def faiss_resource() -> Any:
 
 
 def gpu_bytes(spec: str, n_items: int, dim: int) -> int:
-    """Memory that an index takes on a GPU, in bytes.
-
-    Args:
-        spec: Factory string of the index on the processor.
-        n_items: Vectors in it.
-        dim: Their length.
-    """
+    """Memory that an index takes on a GPU, in bytes."""
     found = _LISTS.fullmatch(spec)
     if found is None:
         return 2 * dim * n_items

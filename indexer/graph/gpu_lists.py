@@ -26,8 +26,6 @@ from vicinal.indexer.graph.vector_index import import_faiss
 from vicinal.models.progress import OnProgress, no_progress
 from vicinal.models.similarity import FloatArray
 
-__all__ = ["gpu_candidates"]
-
 logger = logging.getLogger(__name__)
 
 Positions = npt.NDArray[np.int32]
@@ -72,16 +70,10 @@ def gpu_candidates(
 
     Args:
         embeddings: (n, d) float32, L2-normalized; may be a memory map.
-        n_candidates: Length k of the lists.
-        device: See `graph.gpu_index.faiss_gpus`; of several GPUs the one with most memory free.
-        on_progress: Called with `neighbors`, finished items and n.
 
     Returns:
         (n, k) positions, nearest first. None where the processor has to find them: it is asked for or faster,
         or `auto` finds no GPU that can.
-
-    Raises:
-        IndexDeviceError: A GPU is asked for by `cuda`, `cuda:N` or `all`, and failed or has no room.
     """
     n, dim = embeddings.shape
     seconds = 2.0 * n * n * (dim + _SELECTION_DIMS) / _OPERATIONS_PER_SECOND
@@ -103,11 +95,7 @@ def gpu_candidates(
 
 
 def _first_block(free: int | None, embeddings: FloatArray, n_candidates: int, number: int) -> _Block:
-    """The largest that has room.
-
-    Raises:
-        IndexDeviceError: There is none.
-    """
+    """The largest that has room."""
     n, dim = embeddings.shape
     # Positions of 8 bytes and products of 4.
     per_query, per_item = 4 * dim + 12 * n_candidates, 4 * dim

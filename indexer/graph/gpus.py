@@ -8,8 +8,6 @@ from dataclasses import dataclass, replace
 
 from vicinal.indexer.errors import IndexDeviceError
 
-__all__ = ["Gpu", "gpus"]
-
 _ASKED = "--query-gpu=index,uuid,name,memory.total,memory.free,driver_version"
 _SECONDS = 10.0
 
@@ -36,11 +34,7 @@ class Gpu:
 
 
 def gpus() -> list[Gpu]:
-    """Those that CUDA may use (`CUDA_VISIBLE_DEVICES`); none where no driver is installed.
-
-    Raises:
-        IndexDeviceError: The driver does not answer, or not in time.
-    """
+    """Those that CUDA may use (`CUDA_VISIBLE_DEVICES`); none where no driver is installed."""
     try:
         told = subprocess.run(
             ["nvidia-smi", _ASKED, "--format=csv,noheader,nounits"],

@@ -20,15 +20,6 @@ from vicinal.indexer.graph.vector_index import import_faiss
 from vicinal.models.progress import OnProgress, no_progress
 from vicinal.models.similarity import FloatArray, exact_similarities
 
-__all__ = [
-    "EXACT_LIMIT",
-    "N_NEIGHBORS",
-    "SPARE_NEIGHBORS",
-    "NeighborGraph",
-    "build_neighbor_graph",
-    "nearest_others",
-]
-
 # Above this, comparing all pairs takes longer than all other stages of an index job together.
 EXACT_LIMIT = 100_000
 N_NEIGHBORS = 32
@@ -70,13 +61,6 @@ def build_neighbor_graph(
 
     Args:
         embeddings: (n, d) float32, L2-normalized; may be a memory map.
-        n_neighbors: Length K of the lists.
-        device: Where candidates are found: `cpu`, `cuda`, `cuda:N`, `all`, or `auto`, on a GPU that can. They
-            are scored on the processor.
-        on_progress: Called with `neighbors`, the number of finished items and n.
-
-    Raises:
-        IndexDeviceError: A GPU is asked for and cannot be used, failed or has no room.
     """
     n = len(embeddings)
     ids = np.full((n, n_neighbors), -1, dtype=np.int32)
@@ -104,7 +88,6 @@ def nearest_others(
     Args:
         embeddings: (n, d) float32, L2-normalized.
         rows: (b,) positions of the items.
-        n_neighbors: Most neighbors an item.
 
     Returns:
         (b, w) positions and exact similarities, nearest first, ties by position; w is smaller than

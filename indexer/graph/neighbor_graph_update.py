@@ -14,8 +14,6 @@ from vicinal.indexer.graph.vector_index import import_faiss
 from vicinal.models.progress import OnProgress, no_progress
 from vicinal.models.similarity import FloatArray, exact_similarities
 
-__all__ = ["update_neighbor_graph"]
-
 Positions = npt.NDArray[np.int64]
 
 _BLOCK = 1024
@@ -31,11 +29,9 @@ def update_neighbor_graph(
     """Neighbor lists after some items were removed and others added, equal to those built from scratch.
 
     Args:
-        graph: Lists of the items before, over their positions.
         kept: (k,) ascending positions of those that stayed.
         embeddings: (n, d) float32, L2-normalized, of the items now: those that stayed, in their order, and
             then the added ones.
-        on_progress: Called with `neighbors`, finished items and n.
     """
     n, n_kept, width = len(embeddings), len(kept), graph.ids.shape[1]
     ids = np.full((n, width), -1, dtype=np.int32)

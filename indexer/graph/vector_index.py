@@ -24,20 +24,6 @@ from vicinal.models.errors import MissingPackageError
 from vicinal.models.runtime import usable_processors
 from vicinal.models.similarity import FloatArray
 
-__all__ = [
-    "FLAT_LIMIT",
-    "Bools",
-    "Candidates",
-    "FaissIndex",
-    "Positions",
-    "automatic_factories",
-    "check_factory",
-    "import_faiss",
-    "n_threads",
-    "products_at",
-    "shared_out",
-]
-
 Part = TypeVar("Part")
 Result = TypeVar("Result")
 
@@ -167,10 +153,6 @@ class FaissIndex:
 
         Args:
             embeddings: (n, d) float32, L2-normalized.
-            factory: A `faiss.index_factory` string, or `auto`.
-
-        Raises:
-            GalleryError: It is no kind that is known, or cannot be trained on so few items.
         """
         check_factory(factory, embeddings.shape[1])
         specs = automatic_factories(*embeddings.shape) if factory == "auto" else (factory,)
@@ -184,13 +166,7 @@ class FaissIndex:
         index ends the process, and so does one changed bit of inverted lists.
 
         Args:
-            path: The file.
-            spec: Its factory string.
-            candidates: Of the index that was saved.
             seal: What the file must look like.
-
-        Raises:
-            DamagedGalleryError: The file is missing or damaged.
         """
         if not seal.fits(path, whole=True):
             raise DamagedGalleryError(f"index file '{path}' is missing or damaged", path)
@@ -204,11 +180,7 @@ class FaissIndex:
             raise GalleryError(f"index file '{path}' cannot be read") from error
 
     def save(self, path: Path) -> None:
-        """Write the index to one file.
-
-        Raises:
-            StorageError: The disk refuses.
-        """
+        """Write the index to one file."""
         # Not by Faiss itself, which does not notice when the last bytes find no room.
         with storing(f"index file '{path}'"), path.open("wb") as stream:
             self._faiss.write_index(self._index, self._faiss.PyCallbackIOWriter(stream.write))
@@ -268,13 +240,6 @@ def check_factory(factory: str, dim: int) -> None:
     """Refuse an index that is not of a known kind and size; nothing is built to find out.
 
     Faiss reserves memory for what a string names before it sees an item: 13 GB for `IVF100000000,Flat`.
-
-    Args:
-        factory: A `faiss.index_factory` string, or `auto`.
-        dim: Length of the embeddings.
-
-    Raises:
-        GalleryError: It is not, or does not fit the dimension.
     """
     shown = factory if len(factory) <= _LONGEST_FACTORY else f"{factory[:_LONGEST_FACTORY]}…"
     found = _KINDS.fullmatch(factory) if len(factory) <= _LONGEST_FACTORY else None
@@ -288,11 +253,7 @@ def check_factory(factory: str, dim: int) -> None:
 
 
 def import_faiss() -> Any:
-    """The faiss module.
-
-    Raises:
-        MissingPackageError: Neither faiss-cpu nor faiss-gpu is installed.
-    """
+    """The faiss module."""
     if "faiss" not in sys.modules and (usable := usable_processors()) < (os.cpu_count() or 1):
         # OpenMP knows nothing of a quota. It looks once.
         os.environ.setdefault("OMP_NUM_THREADS", str(usable))
@@ -358,12 +319,7 @@ def _built(faiss: Any, embeddings: FloatArray, specs: Sequence[str]) -> tuple[An
     """An index, trained, filled and measured, its factory string, and how many candidates it needs.
 
     Args:
-        faiss: The module.
         embeddings: (n, d) float32, L2-normalized.
-        specs: What to build, and what in place of it where too many lists would have to be looked into.
-
-    Raises:
-        GalleryError: It cannot be trained on so few items.
     """
     n_items = len(embeddings)
     is_measured = n_items > 1 and not (specs[0] == "Flat" or specs[0].startswith("HNSW"))

@@ -12,8 +12,6 @@ from PIL import ExifTags, Image
 
 from vicinal.models.decoding import accepted_formats
 
-__all__ = ["Capture", "read_capture"]
-
 _TIMES = (ExifTags.Base.DateTimeOriginal, ExifTags.Base.DateTimeDigitized)
 _TIME = re.compile(r"(\d{4})[:-](\d\d)[:-](\d\d)[ T](\d\d):(\d\d):(\d\d)")
 # What strangers write into a file has no length; a name of a camera has.
@@ -34,11 +32,7 @@ class Capture:
 
 
 def read_capture(encoded: bytes) -> Capture:
-    """Read the EXIF of an image; what is missing or damaged is None.
-
-    Args:
-        encoded: The image's file.
-    """
+    """Read the EXIF of an image; what is missing or damaged is None."""
     try:
         with Image.open(io.BytesIO(encoded), formats=accepted_formats()) as image:
             exif = image.getexif()

@@ -36,15 +36,6 @@ from vicinal.indexer.views.view import GalleryView
 from vicinal.models.bundle import ModelBundle
 from vicinal.models.similarity import FloatArray, exact_similarities
 
-__all__ = [
-    "Change",
-    "Patch",
-    "add_items",
-    "create_gallery",
-    "patch_items",
-    "remove_items",
-]
-
 Positions = npt.NDArray[np.int64]
 
 # Seconds that a change waits for the one before it.
@@ -96,16 +87,8 @@ class Patch:
 def create_gallery(gallery: Gallery, bundle: ModelBundle) -> bool:
     """Make a gallery without items, where there is none yet.
 
-    Args:
-        gallery: The gallery.
-        bundle: The bundle that its items will be embedded with, or the space of ready embeddings.
-
     Returns:
         Whether it was made; not when it is there already.
-
-    Raises:
-        BundleMismatchError: It is there and was embedded with another bundle.
-        GalleryBusyError: Another job is writing it.
     """
     with gallery.writing():
         if gallery.active_version is not None:
@@ -122,19 +105,7 @@ def create_gallery(gallery: Gallery, bundle: ModelBundle) -> bool:
 def add_items(
     reader: GalleryReader, rows: pa.Table, *, bundle: str, on_conflict: OnConflict = "error"
 ) -> Change:
-    """Add items, as if they came one by one; which ids are taken is decided while nobody else writes.
-
-    Args:
-        reader: The gallery.
-        rows: One row an item, as `as_rows` gives them.
-        bundle: Fingerprint of the bundle that embedded them.
-        on_conflict: What to do with a row whose id belongs to another image. With `error` it is `refused`
-            in the outcomes, and the others are added.
-
-    Raises:
-        BundleMismatchError: The gallery was embedded with another bundle.
-        GalleryBusyError: Another job keeps writing.
-    """
+    """Add items, as if they came one by one; which ids are taken is decided while nobody else writes."""
     with reader.gallery.writing(patience=_PATIENCE):
         activation, view = reader.active()
         _check_rows(reader, view, rows, bundle)
@@ -165,11 +136,6 @@ def remove_items(reader: GalleryReader, item_ids: Sequence[str]) -> Change:
     """Remove items: all of them, or none when one of them is not there.
 
     The gallery remembers them: their source does not bring them back.
-
-    Raises:
-        ItemNotFoundError: There is no item of one of the ids.
-        GalleryBusyError: Another job keeps writing.
-        StorageError: The disk refuses, and no room was kept for this.
     """
     with reader.gallery.writing(patience=_PATIENCE):
         activation, view = reader.active()
@@ -188,13 +154,7 @@ def remove_items(reader: GalleryReader, item_ids: Sequence[str]) -> Change:
 
 
 def patch_items(reader: GalleryReader, patches: Mapping[str, Patch]) -> Change:
-    """Change label and metadata of items: of all of them, or of none when one is not there.
-
-    Raises:
-        ItemNotFoundError: There is no item of one of the ids.
-        ItemRefusedError: Its metadata would be too deep or too large, or no JSON.
-        GalleryBusyError: Another job keeps writing.
-    """
+    """Change label and metadata of items: of all of them, or of none when one is not there."""
     with reader.gallery.writing(patience=_PATIENCE):
         activation, view = reader.active()
         sequences = np.sort(view.sequences(_found(reader, view, list(patches))))
@@ -262,7 +222,6 @@ def _neighbor_lists(
     """For each new item the nearest live items before it: sequences and exact similarities.
 
     Args:
-        view: The gallery before.
         embeddings: (b, d) float32 of the new items.
         sequences: (b,) sequences they get.
         old: (b,) positions of the items they replace, -1 for none; gone for that item and all later ones.

@@ -30,9 +30,6 @@ from vicinal.indexer.views.view import GalleryView
 from vicinal.models.progress import OnProgress, no_progress
 from vicinal.models.similarity import FloatArray
 
-__all__ = ["Compaction", "CompactionPolicy", "compact"]
-
-
 _BLOCK = 16_384
 
 
@@ -77,15 +74,8 @@ class Compaction:
 def compact(reader: GalleryReader, *, on_progress: OnProgress = no_progress) -> Compaction | None:
     """Make a new version of the gallery's present state and let searches use it.
 
-    Args:
-        reader: The gallery.
-        on_progress: Called with `neighbors`, finished items and all.
-
     Returns:
         What was made; None when there were no changes.
-
-    Raises:
-        GalleryBusyError: Another job is compacting, or another version was activated meanwhile.
     """
     gallery, started = reader.gallery, time.monotonic()
     with gallery.compacting():

@@ -8,8 +8,6 @@ from typing import Literal
 from vicinal.indexer.gallery import Gallery
 from vicinal.indexer.views.view import GalleryView
 
-__all__ = ["OnConflict", "Outcome", "digests_of", "outcomes_of"]
-
 # What to do with an image whose id belongs to another image.
 OnConflict = Literal["error", "replace", "skip"]
 # `unchanged`: this very image is there under this id. `skipped` and `refused`: another image is.
@@ -25,9 +23,7 @@ def outcomes_of(
     an answer can send it again. With `replace` it is written all the same: its label may be another one.
 
     Args:
-        ids: n ids.
         digests: n SHA-256 digests of the images' files.
-        held: Digest of each of these ids that is there before.
         on_conflict: What to do when another image has the id.
     """
     present = dict(held)
@@ -41,13 +37,7 @@ def outcomes_of(
 
 
 def digests_of(gallery: Gallery, view: GalleryView, ids: Sequence[str]) -> dict[str, bytes]:
-    """SHA-256 digest of the file of each item that is there, by id.
-
-    Args:
-        gallery: The gallery.
-        view: One state of it.
-        ids: Ids; those that are not there are passed over.
-    """
+    """SHA-256 digest of the file of each item that is there, by id."""
     positions = view.positions(ids)
     if (positions < 0).all():
         return {}

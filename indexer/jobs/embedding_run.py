@@ -20,8 +20,6 @@ from vicinal.models.embedder import Embedder
 from vicinal.models.errors import EmbeddingError, ImageError
 from vicinal.models.progress import OnProgress, no_progress
 
-__all__ = ["EmbeddingRun", "Failure", "RunOptions", "check_failures", "failed_rows"]
-
 # Files behind addresses that are read at a time.
 _READERS = 8
 # Large enough that Lance's files stay few, small enough that little is lost.
@@ -51,11 +49,7 @@ def failed_rows(source: EmbeddingSource) -> list[Failure]:
 
 
 def check_failures(failures: Sequence[Failure], most: int | None, what: str = "image") -> None:
-    """Give up where too many cannot be used.
-
-    Raises:
-        BuildError: That is so.
-    """
+    """Give up where too many cannot be used."""
     if most is not None and len(failures) > most:
         last = failures[-1]
         several = f"{len(failures):,} {what}" + ("s" if len(failures) > 1 else "")
@@ -116,16 +110,7 @@ class EmbeddingRun:
         *,
         known: Collection[str] = (),
     ) -> None:
-        """Embed every item; failures are collected.
-
-        Args:
-            items: What to embed; of two with one id the first is kept.
-            known: Ids of items that came before these.
-            on_progress: Called with `embed`, finished and all items after every batch; failures are finished.
-
-        Raises:
-            BuildError: Too many failures, or nothing could be used.
-        """
+        """Embed every item; failures are collected."""
         n_items = len(items) + len(self.failures)
         self._check_failures()
         self._reads_addresses = any(isinstance(item.path, RemoteFile) for item in items)

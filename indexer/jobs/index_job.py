@@ -47,8 +47,6 @@ from vicinal.models.embedder import Embedder
 from vicinal.models.errors import ReadyEmbeddingsError
 from vicinal.models.progress import OnProgress, no_progress
 
-__all__ = ["READY_ROWS_PER_COMMIT", "IndexJob", "gallery_items", "index_items"]
-
 # Ready embeddings take no time, so that little is lost with many.
 READY_ROWS_PER_COMMIT = 16_384
 _PATIENCE = 1.0
@@ -208,16 +206,7 @@ class IndexJob:
         self._clock = StageClock()
 
     def run(self) -> IndexResult:
-        """Go on where the last attempt was, up to the new version.
-
-        Raises:
-            ItemExistsError: Ids belong to other images, and the plan's `on_conflict` is `error`.
-            BuildError: Too many failures, none could be used, or what is held cannot be embedded again.
-            SourceError: A file of ready embeddings cannot be used.
-            SpaceMismatchError: The gallery holds embeddings of another space, or images.
-            GalleryBusyError: Another process is at it.
-            GalleryError: The index is of no known kind or size, or the disk refuses.
-        """
+        """Go on where the last attempt was, up to the new version."""
         self._check_space()
         check_factory(self.plan.index, self.embedder.bundle.dim)
         with self.staging.held():
@@ -245,11 +234,6 @@ class IndexJob:
         """Let searches use a version that `run` made and left waiting, together with its own calibrations.
 
         Live changes that came since it was made are kept: another version is then made that has them.
-
-        Raises:
-            BuildError: See `run`.
-            GalleryBusyError: Another process is at it.
-            GalleryError: The disk refuses.
         """
         self.plan = replace(self.plan, activate=True, calibrated_as=version)
         with self.staging.held():

@@ -14,8 +14,6 @@ from vicinal.indexer.jobs.conflicts import OnConflict
 from vicinal.indexer.jobs.embedding_run import Failure, RunOptions
 from vicinal.indexer.sources import ImageFile, SourceItem
 
-__all__ = ["IndexPlan", "IndexResult", "StageClock"]
-
 
 @dataclass(frozen=True)
 class IndexPlan:

@@ -15,8 +15,6 @@ from vicinal.indexer.jobs.staging import Base
 from vicinal.indexer.storage.active_pointer import Activation
 from vicinal.indexer.storage.item_table import Sequences
 
-__all__ = ["LiveDiff", "contents_of", "live_diff"]
-
 _SCHEMA = pa.schema(
     [
         ("sequence", pa.int64()),
@@ -49,10 +47,6 @@ def contents_of(gallery: Gallery, activation: Activation | None) -> pa.Table:
 
 def live_diff(base: Base, now: pa.Table) -> LiveDiff | None:
     """Compare what is searched with a noted state.
-
-    Args:
-        base: The noted state.
-        now: What `contents_of` gives now.
 
     Returns:
         What happened, or None when the items were not changed but indexed anew, so that nothing can be

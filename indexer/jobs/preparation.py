@@ -25,22 +25,6 @@ from vicinal.models.embedder import Embedder
 from vicinal.models.errors import ImageError
 from vicinal.models.similarity import FloatArray
 
-__all__ = [
-    "THUMBNAIL_SIDE",
-    "FileState",
-    "PreparedItem",
-    "as_rows",
-    "digest_of",
-    "digests_of_ready",
-    "listing_of",
-    "make_thumbnail",
-    "no_rows",
-    "prepare_encoded",
-    "prepare_item",
-    "ready_rows",
-    "stated_by",
-]
-
 THUMBNAIL_SIDE = 256
 
 
@@ -88,12 +72,7 @@ class PreparedItem:
 
 
 def prepare_item(item: SourceItem, embedder: Embedder) -> PreparedItem:
-    """Read, decode and preprocess one image.
-
-    Raises:
-        ImageError: The image cannot be used.
-        OSError: The file cannot be read.
-    """
+    """Read, decode and preprocess one image."""
     # Before it is read: what is written meanwhile is then noticed by the next look at it.
     state = FileState.of(item.path)
     # A job has time: it waits for memory as long as others decode.
@@ -108,13 +87,7 @@ def prepare_encoded(
 
     Args:
         item: What to keep of it; its path is only noted.
-        encoded: The image's file.
-        embedder: Embedder of the bundle to use.
         limits: Limits of the image; the embedder's when None.
-
-    Raises:
-        ImageError: The image cannot be used.
-        DecodingBusyError: Others decode for longer than the limits wait.
     """
     with embedder.decoding(encoded, limits=limits) as image:
         require_content(image)
@@ -138,11 +111,7 @@ def make_thumbnail(image: Image.Image) -> bytes:
 
 
 def no_rows(dim: int) -> pa.Table:
-    """A table as `as_rows` gives it, for no item.
-
-    Args:
-        dim: Length of the embeddings.
-    """
+    """A table as `as_rows` gives it, for no item."""
     text = dict.fromkeys(("id", "label", "uri", "metadata"), pa.string())
     fields = {
         **text,
@@ -165,7 +134,6 @@ def as_rows(prepared: Sequence[PreparedItem], embeddings: FloatArray) -> pa.Tabl
     """Rows of the gallery table.
 
     Args:
-        prepared: n items.
         embeddings: (n, d) float32, L2-normalized.
     """
     items = [one.item for one in prepared]
@@ -193,11 +161,7 @@ def as_rows(prepared: Sequence[PreparedItem], embeddings: FloatArray) -> pa.Tabl
 
 
 def ready_rows(ready: ReadyRows) -> pa.Table:
-    """Rows of the gallery table for embeddings that others made; they have no image.
-
-    Args:
-        ready: n rows.
-    """
+    """Rows of the gallery table for embeddings that others made; they have no image."""
     n, dim = ready.embeddings.shape
     now = datetime.now(UTC)
     columns = {
@@ -230,12 +194,7 @@ def digest_of(path: ImageFile) -> bytes:
 
 
 def listing_of(label: str | None, metadata: str) -> str:
-    """What a source says of an item, so that a later look at it tells what changed there.
-
-    Args:
-        label: The item's label.
-        metadata: Its metadata, a JSON object.
-    """
+    """What a source says of an item, so that a later look at it tells what changed there."""
     return json.dumps([label, json.loads(metadata)], sort_keys=True)
 
 
@@ -243,7 +202,6 @@ def stated_by(rows: pa.Table, source: str | None) -> pa.Table:
     """Rows of the gallery table with the source that they came from, and what it says of them.
 
     Args:
-        rows: n rows, as `as_rows` or `ready_rows` gives them.
         source: Absolute path or address of the folder, manifest or file; None for what has none.
     """
     if source is None:

@@ -18,22 +18,11 @@ from vicinal.indexer.views.refined_view import RefinedSpace
 from vicinal.indexer.views.snapshot import Snapshot
 from vicinal.models.progress import OnProgress, no_progress
 
-__all__ = ["open_refined", "refine_gallery"]
-
 logger = logging.getLogger(__name__)
 
 
 def open_refined(gallery: str, snapshot: Snapshot, plan: RefinementPlan) -> RefinedSpace:
-    """Open the refined items of a version; damaged files are made again.
-
-    Args:
-        gallery: Name of the gallery, for people.
-        snapshot: The version.
-        plan: What its items were refined with.
-
-    Raises:
-        GalleryNotRefinedError: They never were.
-    """
+    """Open the refined items of a version; damaged files are made again."""
     refiner = plan.refiner
     try:
         stored = RefinedSnapshot.open(snapshot, refiner.fingerprint, plan.n_steps)
@@ -51,15 +40,7 @@ def open_refined(gallery: str, snapshot: Snapshot, plan: RefinementPlan) -> Refi
 
 
 def refine_gallery(gallery: Gallery, plan: RefinementPlan, *, on_progress: OnProgress = no_progress) -> int:
-    """Refine the items of the active version, while it is searched.
-
-    Returns:
-        The version.
-
-    Raises:
-        BundleMismatchError: It was embedded with another bundle than the refiner's.
-        GalleryBusyError: Another job is compacting the gallery.
-    """
+    """Refine the items of the active version, while it is searched."""
     with gallery.compacting():
         snapshot = GalleryReader(gallery).view().snapshot
         expected, actual = plan.refiner.bundle.fingerprint, snapshot.manifest.bundle

@@ -13,16 +13,6 @@ from vicinal.indexer.errors import GalleryError
 from vicinal.indexer.gallery import Gallery
 from vicinal.indexer.views.snapshot import SnapshotManifest, snapshot_manifest
 
-__all__ = [
-    "Pruning",
-    "READER_GRACE",
-    "RetentionPolicy",
-    "VersionSummary",
-    "created_at",
-    "describe_versions",
-    "prune",
-]
-
 # Another process may be reading a revision that has just been succeeded.
 READER_GRACE = timedelta(minutes=10)
 
@@ -104,18 +94,7 @@ def prune(
     protected: Iterable[int] = (),
     grace: timedelta = READER_GRACE,
 ) -> Pruning:
-    """Remove the versions that a policy does not keep, and what only they refer to.
-
-    Args:
-        gallery: The gallery.
-        policy: Which versions stay.
-        protected: Versions whose rows stay in the table whatever happens to their files, because something
-            is still compared with them.
-        grace: Revisions younger than this stay for readers that have them open.
-
-    Raises:
-        GalleryBusyError: Another job is writing or compacting.
-    """
+    """Remove the versions that a policy does not keep, and what only they refer to."""
     with gallery.compacting(), gallery.writing():
         gone = _not_kept(gallery, policy)
         freed = sum(_folder_bytes(gallery.snapshot_path(version)) for version in gone)
@@ -171,12 +150,7 @@ def _manifest(gallery: Gallery, version: int) -> SnapshotManifest | None:
 
 
 def created_at(gallery: Gallery, version: int) -> datetime:
-    """When a version was made.
-
-    Raises:
-        GalleryError: Its report is damaged.
-        FileNotFoundError: It has no report, and its files are gone.
-    """
+    """When a version was made."""
     noted = gallery.reports.of(version).get("created_at")
     if noted is not None:
         return datetime.fromisoformat(noted)

@@ -20,8 +20,6 @@ from vicinal.models.bundle import BundleManifest
 from vicinal.models.embedder import Embedder
 from vicinal.models.progress import OnProgress, no_progress
 
-__all__ = ["LiveAddition", "add_embeddings", "add_source"]
-
 # Rows that are added together: neighbor lists are made for them while other changes wait.
 _ROWS_PER_COMMIT = 256
 
@@ -69,22 +67,8 @@ def add_source(
     the same call.
 
     Args:
-        reader: The gallery.
-        items: What to add.
-        embedder: Embedder of the gallery's bundle.
-        source: Absolute path or address of the folder, manifest or file that they come from, which a later
-            `vicinal index` of it goes by.
-        label: Label of all of them by hand, in place of the source's, which does not take it back.
         on_conflict: What to do with an image whose id belongs to another one. With `error` nothing is added
             when there is one; an id that is taken only while the run lasts makes its image a failure.
-        options: How the run goes.
-        on_progress: Called with `embed`, finished and all items to embed after every batch.
-
-    Raises:
-        ItemExistsError: Ids belong to other images, and `on_conflict` is `error`.
-        BuildError: Too many failures, or no image could be used; what was committed before stays.
-        BundleMismatchError: The gallery was embedded with another bundle.
-        GalleryBusyError: Another job keeps writing.
     """
     done = LiveAddition()
     late: list[Failure] = []
@@ -124,22 +108,8 @@ def add_embeddings(
     broken off is completed by the same call.
 
     Args:
-        reader: The gallery.
-        source: What to add.
-        space: What made them.
-        name: Absolute path of the source, which a later `vicinal index` of it goes by.
         on_conflict: What to do with one whose id belongs to another one. With `error` nothing is added when
             there is one; an id that is taken only while the run lasts makes its row a failure.
-        label: Label of all of them, in place of their own.
-        on_progress: Called with `embed`, finished and all rows after every commit.
-
-    Raises:
-        SourceError: The file cannot be used.
-        BuildError: None of its rows can.
-        ItemExistsError: Ids belong to other embeddings, and `on_conflict` is `error`.
-        BundleMismatchError: The gallery holds something else.
-        GalleryError: The embeddings have another length.
-        GalleryBusyError: Another job keeps writing.
     """
     held = digests_of(reader.gallery, reader.view(), source.ids.to_pylist())
     refused: list[str] = []
@@ -190,11 +160,7 @@ def _labelled(rows: pa.Table, label: str | None) -> pa.Table:
 def _still_to_add(
     reader: GalleryReader, items: Sequence[SourceItem], on_conflict: OnConflict, done: LiveAddition
 ) -> list[SourceItem]:
-    """The items that are worth embedding; the others are counted as done.
-
-    Raises:
-        ItemExistsError: Ids belong to other images, and `on_conflict` is `error`.
-    """
+    """The items that are worth embedding; the others are counted as done."""
     if on_conflict == "replace":
         return list(items)
     held = digests_of(reader.gallery, reader.view(), [item.id for item in items if item.problem is None])

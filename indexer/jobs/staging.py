@@ -41,8 +41,6 @@ from vicinal.indexer.storage.seals import FileSeal, SealedTable
 from vicinal.models.configs.sealed_json import BrokenSealError
 from vicinal.models.similarity import FloatArray
 
-__all__ = ["Base", "Staging", "remove_leftovers"]
-
 logger = logging.getLogger(__name__)
 _BATCH = 8192
 
@@ -81,11 +79,7 @@ class Staging:
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Hold the staged rows; the hold ends also when the process dies.
-
-        Raises:
-            GalleryBusyError: Another process builds them.
-        """
+        """Hold the staged rows; the hold ends also when the process dies."""
         make_folder(self.path)
         busy = f"job '{self.name}' on gallery '{self.gallery.name}' is being worked on by another process"
         with file_lock(self.path / "lock", busy):
@@ -111,11 +105,7 @@ class Staging:
         self._note(bundle=bundle)
 
     def base(self) -> Base | None:
-        """The state of the gallery when the job began, or None before it was noted.
-
-        Raises:
-            GalleryError: The file of it is damaged.
-        """
+        """The state of the gallery when the job began, or None before it was noted."""
         begun = self._begun()
         if "base" not in begun:
             return None
@@ -138,12 +128,7 @@ class Staging:
         return not self._rows.is_begun or self._rows.latest().count_rows() == 0
 
     def append(self, rows: pa.Table) -> None:
-        """Commit rows.
-
-        Raises:
-            GalleryError: The gallery was deleted.
-            StorageError: The disk refuses.
-        """
+        """Commit rows."""
         if not self._begun_path.is_file():
             raise GalleryError(f"gallery '{self.gallery.name}' was deleted while it was indexed")
         self._rows.write(rows, "append" if self._rows.is_begun else "create")
@@ -172,14 +157,7 @@ class Staging:
                 yield pa.Table.from_batches([batch])
 
     def drop(self, ids: Sequence[str]) -> npt.NDArray[np.int64]:
-        """Remove rows.
-
-        Args:
-            ids: Ids of the rows; those that are not there are passed over.
-
-        Returns:
-            Ascending positions of the rows that stay, among all before.
-        """
+        """Remove rows."""
         before = pa.array(self.ids(), pa.string())
         stays = pc.invert(pc.is_in(before, pa.array(list(ids), pa.string())))
         gone = before.filter(pc.invert(stays)).to_pylist()
@@ -205,13 +183,7 @@ class Staging:
 
 
 def remove_leftovers(gallery: Gallery, pattern: str, *, but: str) -> None:
-    """Remove what other jobs have staged and nobody is at.
-
-    Args:
-        gallery: The gallery.
-        pattern: Which names.
-        but: Name of the job whose rows stay.
-    """
+    """Remove what other jobs have staged and nobody is at."""
     for folder in (gallery.path / "staging").glob(pattern):
         if folder.name != but:
             other = Staging(gallery, folder.name)

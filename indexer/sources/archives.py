@@ -29,8 +29,6 @@ from vicinal.indexer.errors import DownloadError, SourceError
 from vicinal.models.decoding import DecodeLimits, image_suffixes, require_size
 from vicinal.models.images.hidden_files import count_hidden, hidden_part
 
-__all__ = ["ArchivedImage", "FileStat", "Shard", "TarMember", "read_shard", "shards_of"]
-
 _SCHEME = "tar://"
 _NUMBERS = re.compile(r"\{(\d+)\.\.(\d+)\}")
 _BESIDE = (".cls", ".json", ".txt")
@@ -156,15 +154,7 @@ class Shard:
 
 
 def read_shard(archive: Path, *, include_hidden: bool = False) -> Shard:
-    """List what is in an archive.
-
-    Args:
-        archive: An uncompressed `.tar` file.
-        include_hidden: Also list what is hidden.
-
-    Raises:
-        SourceError: Nothing of it can be read.
-    """
+    """List what is in an archive."""
     archive = archive.absolute()
     try:
         places, damage = _places(archive, archive.stat().st_mtime_ns)

@@ -15,20 +15,9 @@ from vicinal.indexer.sources.parquet_datasets import ParquetDataset
 from vicinal.indexer.sources.remote import ImageFile, file_of_row
 from vicinal.indexer.sources.values import column_texts, holds_bytes, metadata_rows
 
-__all__ = ["dataset_items", "parquet_items"]
-
 
 def dataset_items(folder: Path, options: SourceOptions) -> list[SourceItem]:
-    """The rows of a dataset that `save_to_disk` wrote.
-
-    Args:
-        folder: Its folder; absolute.
-        options: How ids and labels are found.
-
-    Raises:
-        SourceError: It cannot be read, lacks a column, has an id twice, or labels cannot be taken from where
-            the options say.
-    """
+    """The rows of a dataset that `save_to_disk` wrote."""
     return _items(folder, folder.resolve().name, options)
 
 
@@ -39,13 +28,6 @@ def parquet_items(
 
     Args:
         files: The files in order, each by the name that stands before its rows' numbers; absolute.
-        place: Where they are, for messages.
-        options: How ids and labels are found.
-        name: Own name of their folder, which stands before ids; '' for none.
-
-    Raises:
-        SourceError: They cannot be read, lack a column, have an id twice, or labels cannot be taken from
-            where the options say.
     """
     return _items(place, name, options, files)
 

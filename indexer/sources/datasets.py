@@ -19,8 +19,6 @@ from vicinal.indexer.sources.values import Features, image_parts
 from vicinal.models.decoding import DecodeLimits, require_size
 from vicinal.models.errors import NotAnImageError
 
-__all__ = ["ROW_SCHEME", "STATE", "DatasetImage", "SavedDataset", "is_saved"]
-
 # Written by `save_to_disk` of a dataset, and of several.
 STATE, _PARTS = "state.json", "dataset_dict.json"
 ROW_SCHEME = "dataset://"
@@ -177,11 +175,7 @@ class SavedDataset:
         return pa.concat_tables([self.schema.empty_table().select(columns), *self._stored(columns)])
 
     def images(self, column: str) -> tuple[list[str | None], list[bool]]:
-        """The path of each image, None where it has none, and whether its bytes are here.
-
-        Raises:
-            ValueError: The column holds no images.
-        """
+        """The path of each image, None where it has none, and whether its bytes are here."""
         stored, paths = image_parts(self.table([column])[column])
         is_here: list[bool] = stored.is_valid().to_pylist()
         return [None] * len(is_here) if paths is None else paths.to_pylist(), is_here

@@ -18,8 +18,6 @@ from vicinal.indexer.sources.remote import ImageFile
 from vicinal.models.decoding import image_suffixes
 from vicinal.models.images.hidden_files import count_hidden, hidden_kind, hidden_part
 
-__all__ = ["FolderFiles", "folder_items"]
-
 _LINK = "a link to a folder"
 
 
@@ -47,10 +45,6 @@ class FolderFiles:
 
         Args:
             root: The folder, which may be hidden itself.
-            include_hidden: Also look into hidden folders, and at hidden files.
-
-        Raises:
-            SourceError: It cannot be read.
         """
         found, waiting = cls(), [""]
         while waiting:
@@ -74,12 +68,7 @@ class FolderFiles:
 
     @classmethod
     def listed(cls, paths: Collection[str], *, include_hidden: bool = False) -> FolderFiles:
-        """What is in a folder whose files were listed elsewhere.
-
-        Args:
-            paths: Paths of all files inside it.
-            include_hidden: Also take hidden ones.
-        """
+        """What is in a folder whose files were listed elsewhere."""
         found = cls() if include_hidden else cls(hidden=count_hidden(paths))
         for inside in paths:
             if not include_hidden and hidden_part(inside):

@@ -22,8 +22,6 @@ from vicinal.indexer.sources.parquet_datasets import PARQUET
 from vicinal.indexer.sources.web import WebAccess
 from vicinal.models.errors import MissingPackageError
 
-__all__ = ["HubDataset", "is_on_hub"]
-
 _SCHEME = "hf:"
 _NAMED = re.compile(
     r"hf:(?P<name>\w[\w.-]*/\w[\w.-]*)(?:@(?P<revision>refs/(?:convert|pr)/[\w.-]+|[\w.-]+))?(?:/(?P<path>.*))?",
@@ -161,11 +159,7 @@ def is_on_hub(text: str) -> bool:
 
 
 def _library() -> Any:
-    """The library.
-
-    Raises:
-        MissingPackageError: It is not installed.
-    """
+    """The library."""
     try:
         import huggingface_hub
         import huggingface_hub.constants  # which it does not import by itself

@@ -11,8 +11,6 @@ from vicinal.indexer.sources.labels import LabelRule
 from vicinal.indexer.sources.remote import ImageFile
 from vicinal.indexer.sources.web import PUBLIC, WebAccess
 
-__all__ = ["SourceItem", "SourceOptions", "is_utf8"]
-
 
 @dataclass(frozen=True)
 class SourceItem:
@@ -103,11 +101,7 @@ def is_utf8(name: str) -> bool:
 
 
 def _checked_label(item: SourceItem) -> str | None:
-    """The label of an item that can be kept and served.
-
-    Raises:
-        ItemRefusedError: It cannot.
-    """
+    """The label of an item that can be kept and served."""
     if not (is_utf8(item.id) and is_utf8(str(item.path))):
         raise ItemRefusedError("its file name is not UTF-8: rename it")
     checked_id(item.id)

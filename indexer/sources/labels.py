@@ -9,8 +9,6 @@ from typing import Literal, Self, get_args
 
 from vicinal.indexer.errors import SourceError
 
-__all__ = ["LabelRule", "album_names", "labels_in"]
-
 _Kind = Literal["given", "auto", "folder", "none", "column", "regex"]
 # A year, or a month or a day of one; these also before other words.
 _DATE = re.compile(r"(19|20)\d\d([-_. ]?(0[1-9]|1[0-2])([-_. ]?(0[1-9]|[12]\d|3[01]))?(\D.*)?)?")
@@ -36,11 +34,7 @@ class LabelRule:
 
     @classmethod
     def parse(cls, text: str | None) -> Self:
-        """Read `auto`, `folder`, `none`, `column` or `regex:PATTERN`; None is `given`.
-
-        Raises:
-            SourceError: It is none of these, or the pattern has not one group.
-        """
+        """Read `auto`, `folder`, `none`, `column` or `regex:PATTERN`; None is `given`."""
         if text is None:
             return cls("given")
         for kind in get_args(_Kind):
@@ -61,14 +55,7 @@ class LabelRule:
         return cls("regex", pattern)
 
     def of_paths(self, paths: Sequence[str]) -> list[str | None]:
-        """Labels that stand in paths.
-
-        Args:
-            paths: Paths inside of a folder, or as a manifest writes them.
-
-        Raises:
-            SourceError: The pattern matches none of them, or only a manifest could have what is asked for.
-        """
+        """Labels that stand in paths."""
         if self.kind == "none":
             return [None] * len(paths)
         if self.kind == "column":
@@ -82,11 +69,7 @@ class LabelRule:
 
 
 def _unlike_classes(labels: Collection[str]) -> str | None:
-    """Why folders are more likely albums than classes; None when they may be classes.
-
-    Args:
-        labels: Their names, each once.
-    """
+    """Why folders are more likely albums than classes; None when they may be classes."""
     albums = album_names(labels)
     if len(labels) == 1:
         return f"all subfolders lie in one, '{next(iter(labels))}'"

@@ -11,8 +11,6 @@ from vicinal.indexer.item_rules import readable
 from vicinal.indexer.sources.labels import album_names
 from vicinal.models.decoding import with_extra
 
-__all__ = ["LabelSizes", "SourceLook", "mended_labels", "suffix_counts"]
-
 # A label with this share of the images, or more, tells little.
 _NEARLY_ALL = 0.9
 _SHOWN = 3
@@ -125,12 +123,7 @@ def mended_labels(n: int) -> str | None:
 
 
 def suffix_counts(files: Mapping[str, int], most: int) -> str:
-    """How many files there are by suffix, and what would read them.
-
-    Args:
-        files: Numbers of files by suffix.
-        most: Suffixes that are named; the others are counted.
-    """
+    """How many files there are by suffix, and what would read them."""
     extras = {suffix: f" (read with {extra})" for suffix in files if (extra := with_extra(suffix))}
     counts = [
         f"{n:,} {suffix or 'without a suffix'}{extras.get(suffix, '')}"

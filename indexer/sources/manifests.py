@@ -15,18 +15,11 @@ from vicinal.indexer.sources.parquet_datasets import PARQUET, open_parquet
 from vicinal.indexer.sources.remote import file_of_row
 from vicinal.indexer.sources.values import Features, column_texts, metadata_rows, other_spelling
 
-__all__ = ["MANIFEST_SUFFIXES", "manifest_items"]
-
 MANIFEST_SUFFIXES = (".csv", ".tsv", PARQUET)
 
 
 def manifest_items(manifest: Path, options: SourceOptions) -> tuple[list[SourceItem], str | None]:
-    """The rows of a manifest, and what is to be said of its columns.
-
-    Raises:
-        SourceError: It cannot be read, lacks a column, has one or an id twice, or holds ids or labels
-            without a clear text.
-    """
+    """The rows of a manifest, and what is to be said of its columns."""
     opened = _Manifest(manifest, options)
     return opened.items(), opened.remark()
 

@@ -17,16 +17,6 @@ import pyarrow.parquet
 from vicinal.indexer.errors import DownloadError, SourceError
 from vicinal.indexer.sources.values import Features, holds_bytes, image_parts
 
-__all__ = [
-    "PARQUET",
-    "ParquetColumn",
-    "ParquetDataset",
-    "check_growth",
-    "holds_images",
-    "open_column",
-    "open_parquet",
-]
-
 PARQUET = ".parquet"
 # Bytes that are read of a file at a time, those of the images that are taken out of it together, and those
 # that stay in memory: several threads ask for images nearly in order.
@@ -83,11 +73,7 @@ class ParquetDataset:
         return pa.concat_tables(parts, promote_options="permissive")
 
     def images(self, column: str) -> tuple[list[str | None], list[bool]]:
-        """The path of each image, None where it has none, and whether its bytes are here.
-
-        Raises:
-            ValueError: The column holds no images.
-        """
+        """The path of each image, None where it has none, and whether its bytes are here."""
         paths: list[str | None] = []
         stored: list[bool] = []
         for path in self._paths:
@@ -145,12 +131,7 @@ class ParquetColumn:
         return self._starts[-1]
 
     def read(self, row: int) -> bytes | None:
-        """The bytes of a row; None where it has no image.
-
-        Raises:
-            DownloadError: That part of the file is damaged.
-            IndexError: There is no such row.
-        """
+        """The bytes of a row; None where it has no image."""
         if not 0 <= row < len(self):
             raise IndexError(f"it has {len(self):,} rows")
         with self._lock:
@@ -207,15 +188,7 @@ def open_column(path: Path, column: str, _written_ns: int) -> ParquetColumn:
 
 
 def holds_images(path: Path, column: str | None) -> bool:
-    """Whether a Parquet file is a dataset of images rather than a manifest that says where they are.
-
-    Args:
-        path: The file.
-        column: Its column of images or of paths, where it is known.
-
-    Raises:
-        SourceError: It cannot be read.
-    """
+    """Whether a Parquet file is a dataset of images rather than a manifest that says where they are."""
     try:
         schema = pa.parquet.read_schema(path)
         columns = Features.of(schema).image_columns
@@ -227,11 +200,7 @@ def holds_images(path: Path, column: str | None) -> bool:
 
 
 def open_parquet(path: Path) -> pa.parquet.ParquetFile:
-    """Open a Parquet file, of which a piece at a time is read.
-
-    Raises:
-        SourceError: It says that it holds far more than its size allows.
-    """
+    """Open a Parquet file, of which a piece at a time is read."""
     # Otherwise a whole group of rows, which may be the whole file, is read ahead.
     file = pa.parquet.ParquetFile(path, pre_buffer=False, buffer_size=_PIECE)
     said = file.metadata
@@ -241,15 +210,7 @@ def open_parquet(path: Path) -> pa.parquet.ParquetFile:
 
 
 def check_growth(path: Path, n_bytes: int) -> None:
-    """Refuse a file that would fill the memory once it is unpacked.
-
-    Args:
-        path: The file.
-        n_bytes: What it says that it holds.
-
-    Raises:
-        SourceError: It is far too much for its size.
-    """
+    """Refuse a file that would fill the memory once it is unpacked."""
     packed = path.stat().st_size
     if n_bytes > max(_MAY_GROW_TO, _MOST_GROWTH * packed):
         raise SourceError(

@@ -20,17 +20,6 @@ from vicinal.indexer.sources.web import PUBLIC, WebAccess, WebClient
 from vicinal.models.decoding import DecodeLimits, read_encoded
 from vicinal.models.errors import ImageTooLargeError, NotAnImageError
 
-__all__ = [
-    "ImageFile",
-    "RemoteFile",
-    "file_at",
-    "file_of_row",
-    "is_address",
-    "list_bucket",
-    "place_of",
-    "read_file",
-]
-
 _WEB = ("http", "https")
 _BUCKETS = ("s3", "gs", "az")
 _ADDRESS = re.compile(r"([a-z][a-z0-9+.-]*)://", re.IGNORECASE)
@@ -170,9 +159,6 @@ def list_bucket(address: str, access: WebAccess) -> Iterator[tuple[str, RemoteFi
     Args:
         address: `s3://bucket/folder`, `gs://…` or `az://container/folder`.
         access: What may be read.
-
-    Raises:
-        SourceError: It is no bucket, or cannot be listed.
     """
     place = RemoteFile(address.rstrip("/"), access)
     if place.scheme not in _BUCKETS:

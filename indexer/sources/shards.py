@@ -14,19 +14,12 @@ from vicinal.indexer.sources.labels import labels_in
 from vicinal.indexer.sources.values import known_values
 from vicinal.models.configs.value_texts import value_as_text
 
-__all__ = ["shard_items"]
-
 
 def shard_items(pattern: Path, options: SourceOptions) -> tuple[list[SourceItem], FolderFiles, str | None]:
     """The images of shards, what else is in them, and why there are no labels where folders look like albums.
 
     Args:
         pattern: One archive, or several by numbers such as `{000..012}`.
-        options: How ids and labels are found; columns are keys of the `.json` files.
-
-    Raises:
-        SourceError: No shard can be read, an id is there twice, or labels cannot be taken from where the
-            options say.
     """
     images: list[ArchivedImage] = []
     files = FolderFiles()

@@ -23,8 +23,6 @@ from vicinal.indexer.sources.remote import ImageFile, is_address, list_bucket
 from vicinal.indexer.sources.shards import shard_items
 from vicinal.models.decoding import image_suffixes
 
-__all__ = ["Source", "read_source", "source_name"]
-
 _SHOWN_SUFFIXES = 3
 _UNPACKED_BY = {
     ".gz": "gunzip",

@@ -14,17 +14,6 @@ import pyarrow.compute as pc
 from vicinal.indexer.errors import SourceError
 from vicinal.models.configs.value_texts import value_as_text
 
-__all__ = [
-    "Features",
-    "column_texts",
-    "holds_bytes",
-    "image_parts",
-    "known_values",
-    "metadata_rows",
-    "other_spelling",
-    "values_as_texts",
-]
-
 
 class Features:
     """The columns of a data set; numbers of named classes are read as these names.
@@ -61,22 +50,14 @@ class Features:
 
     @classmethod
     def of(cls, schema: pa.Schema) -> Self:
-        """Those that are noted in the schema of a Parquet file.
-
-        Raises:
-            ValueError: The note is damaged.
-        """
+        """Those that are noted in the schema of a Parquet file."""
         note = json.loads((schema.metadata or {}).get(b"huggingface", b"{}"))
         for key in ("info", "features"):
             note = note.get(key) if isinstance(note, dict) else None
         return cls(schema, note if isinstance(note, dict) else {})
 
     def named(self, table: pa.Table) -> pa.Table:
-        """Rows with the names of their classes.
-
-        Raises:
-            ValueError: A number stands for no class.
-        """
+        """Rows with the names of their classes."""
         for name in set(self._classes) & set(table.column_names):
             names = self._classes[name]
             # -1 stands for no class.
@@ -104,9 +85,6 @@ def image_parts(images: Any) -> tuple[Any, Any]:
 
     Args:
         images: Array or chunked array of n structs with `bytes` and maybe `path`, or of n values of bytes.
-
-    Raises:
-        ValueError: They are neither.
     """
     if _is_bytes(images.type):
         return images, None
@@ -141,16 +119,7 @@ def _is_bytes(kind: pa.DataType) -> bool:
 
 
 def column_texts(column: pa.ChunkedArray, name: str, place: str) -> pa.Array:
-    """Ids or labels of a column, by `value_as_text`; null for missing ones.
-
-    Args:
-        column: n values; those of a dictionary, such as categories of pandas, are what it says.
-        name: Name of the column, for messages.
-        place: Where it is, for messages.
-
-    Raises:
-        SourceError: A value has no one clear text.
-    """
+    """Ids or labels of a column, by `value_as_text`; null for missing ones."""
     column = _plain(column)
     kind = column.type
     if pa.types.is_integer(kind) or pa.types.is_boolean(kind) or _is_text(kind):
@@ -162,15 +131,7 @@ def column_texts(column: pa.ChunkedArray, name: str, place: str) -> pa.Array:
 
 
 def values_as_texts(values: Iterable[Any], what: str) -> pa.Array:
-    """Ids or labels by `value_as_text`, null for missing ones.
-
-    Args:
-        values: n values.
-        what: Where they are and what they are, for messages.
-
-    Raises:
-        SourceError: A value has no one clear text.
-    """
+    """Ids or labels by `value_as_text`, null for missing ones."""
     found: list[str | None] = []
     for row, value in enumerate(values, start=1):
         try:

@@ -19,8 +19,6 @@ from vicinal.indexer.errors import DownloadError
 from vicinal.models.decoding import DecodeLimits
 from vicinal.models.errors import ImageTooLargeError, NotAnImageError
 
-__all__ = ["ANYWHERE", "PUBLIC", "WebAccess", "WebClient", "is_public"]
-
 _PORTS = frozenset({80, 443})
 _MOST_REDIRECTS = 5
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
@@ -78,17 +76,7 @@ class WebClient:
         self._pool.close()
 
     def read(self, address: str, limits: DecodeLimits) -> bytes:
-        """Read one file; no more of it than the limits allow lies in memory.
-
-        Args:
-            address: Where it is.
-            limits: Its largest size.
-
-        Raises:
-            DownloadError: It cannot be read, or must not be.
-            ImageTooLargeError: It has more bytes than the limits allow.
-            NotAnImageError: It is empty.
-        """
+        """Read one file; no more of it than the limits allow lies in memory."""
         deadline = _Deadline(self.access.seconds)
         for again in range(self.access.tries):
             try:
@@ -162,11 +150,7 @@ class _Deadline:
 
     @property
     def wait(self) -> float:
-        """Longest wait for the next bytes of a server.
-
-        Raises:
-            ReadTimeout: There is no time left.
-        """
+        """Longest wait for the next bytes of a server."""
         if not self.left:
             raise httpcore.ReadTimeout("it takes too long")
         return min(_LONGEST_SILENCE, self.left)

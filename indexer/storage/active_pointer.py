@@ -19,8 +19,6 @@ from vicinal.indexer.storage.files import SealedFile, file_lock, read_sealed, wr
 from vicinal.indexer.storage.item_table import ItemTable
 from vicinal.models.configs.sealed_json import BrokenSealError
 
-__all__ = ["Activation", "ActivePointer", "version_tag"]
-
 logger = logging.getLogger(__name__)
 # The pointer is replaced within milliseconds; waiting longer means that a process hangs.
 _PATIENCE = 30.0
@@ -141,11 +139,7 @@ class ActivePointer:
             return True
 
     def read(self) -> Activation | None:
-        """What is searched, or None where nothing is.
-
-        Raises:
-            GalleryError: The file is damaged.
-        """
+        """What is searched, or None where nothing is."""
         try:
             return self._file.read()
         except FileNotFoundError as error:
@@ -168,11 +162,7 @@ class ActivePointer:
 
     @contextmanager
     def held(self) -> Iterator[Activation | None]:
-        """Hold the lock of the pointer and of the table's names; gives what is searched.
-
-        Raises:
-            GalleryBusyError: A process that holds it hangs.
-        """
+        """Hold the lock of the pointer and of the table's names; gives what is searched."""
         with self._lock():
             yield self.read()
 
@@ -194,13 +184,8 @@ class ActivePointer:
         """Let searches use a published version, from their next request on.
 
         Args:
-            version: The version.
-            as_built: Leave out the live changes that were made while it was active before.
             calibrated_as: Version whose own calibrations come into force with it; when None those that it
                 had when it was active before, and for a new version the present ones.
-
-        Raises:
-            VersionNotFoundError: There is no such version.
         """
         with self._lock():
             active = self._last_known()
@@ -217,7 +202,6 @@ class ActivePointer:
 
         Args:
             before: What was searched; None when nothing was.
-            version: The version, as it was built.
             calibrated_as: Version whose own calibrations come into force with it; as before when None.
 
         Returns:
@@ -241,16 +225,7 @@ class ActivePointer:
             return True
 
     def move_revision(self, before: Activation, revision: int, next_number: int) -> None:
-        """Let searches see a live change, from their next request on.
-
-        Args:
-            before: The activation that the change was made on.
-            revision: The table's version that holds it.
-            next_number: The table's counter after it.
-
-        Raises:
-            GalleryBusyError: Another version was activated meanwhile; the change is no part of it.
-        """
+        """Let searches see a live change, from their next request on."""
         with self.held() as active:
             if active is None or active.token != before.token:
                 raise GalleryBusyError(
@@ -260,11 +235,7 @@ class ActivePointer:
             self._write(replace(active, revision=revision, next_number=next_number))
 
     def forget(self, versions: set[int]) -> set[int]:
-        """Remove the derived files of versions; the active one stays whatever is asked for.
-
-        Returns:
-            Versions that are gone.
-        """
+        """Remove the derived files of versions; the active one stays whatever is asked for."""
         with self.held() as active:
             if active is not None:
                 versions = versions - {active.version}
@@ -279,11 +250,7 @@ class ActivePointer:
         return gone
 
     def number(self, revision: int) -> int:
-        """The next version number, for rows that a version is made of; they are kept from now on.
-
-        Args:
-            revision: Revision of the table that holds them.
-        """
+        """The next version number, for rows that a version is made of; they are kept from now on."""
         with self.held() as active:
             return self._number(revision, active)
 
@@ -298,11 +265,7 @@ class ActivePointer:
             return self._number(activation.revision, active) if active == activation else None
 
     def revision_of(self, version: int) -> int:
-        """Revision of the table with the rows of a version as it was built, also when its files are gone.
-
-        Raises:
-            VersionNotFoundError: There is no such version, and its rows are not kept either.
-        """
+        """Revision of the table with the rows of a version as it was built, also when its files are gone."""
         revision = self.table.kept_as(version_tag(version))
         if revision is None:
             # A table that is missing or damaged has no names either, and says so.
@@ -311,14 +274,7 @@ class ActivePointer:
         return revision
 
     def keep_for(self, job: str) -> Activation | None:
-        """Keep the rows of what is searched for a job with staged rows, however long it reads them.
-
-        Args:
-            job: Its name; the rows are kept for as long as something is staged under it.
-
-        Returns:
-            What is searched.
-        """
+        """Keep the rows of what is searched for a job with staged rows, however long it reads them."""
         with self.held() as active:
             if active is not None:
                 self.table.keep(_job_tag(job), active.revision)
@@ -334,14 +290,7 @@ class ActivePointer:
             self.table.release(set(self.table.kept()) - names)
 
     def clean_up(self, grace: timedelta) -> int:
-        """Remove rows that neither a version nor what is searched needs; only a writer may do it.
-
-        Args:
-            grace: Revisions younger than this stay for readers that have them open.
-
-        Returns:
-            Bytes freed.
-        """
+        """Remove rows that neither a version nor what is searched needs; only a writer may do it."""
         with self.held() as active:
             if active is not None:
                 # Commits that never came into force may follow it, so that it need not be the newest.

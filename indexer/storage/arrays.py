@@ -12,8 +12,6 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-__all__ = ["as_fixed_lists", "as_matrix", "expect_single_rows", "mapped_matrix", "matrices"]
-
 _BATCH = 8192
 
 
@@ -35,12 +33,7 @@ def as_matrix(column: pa.ChunkedArray) -> npt.NDArray[Any]:
 
 
 def matrices(rows: Any, column: str) -> Iterator[npt.NDArray[Any]]:
-    """A column of a Lance dataset as matrices of some thousand rows, in order.
-
-    Args:
-        rows: The dataset.
-        column: A column of lists of one length.
-    """
+    """A column of a Lance dataset as matrices of some thousand rows, in order."""
     for batch in rows.to_batches(columns=[column], batch_size=_BATCH, scan_in_order=True, batch_readahead=2):
         if batch.num_rows:
             yield as_matrix(pa.chunked_array([batch.column(0)]))
@@ -52,12 +45,7 @@ def mapped_matrix(
     """An (n, width) float32 matrix in an `.npy` file, which is larger than memory may be.
 
     Args:
-        path: The file; what is there is replaced.
-        shape: n and width.
         parts: All rows in order, some at a time.
-
-    Raises:
-        OSError: The disk refuses.
     """
     if not shape[0]:
         return np.empty(shape, np.float32)

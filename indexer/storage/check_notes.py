@@ -21,8 +21,6 @@ from pydantic import BaseModel, ConfigDict
 from vicinal.indexer.errors import DamagedGalleryError, StorageError
 from vicinal.indexer.storage.files import read_sealed, write_sealed
 
-__all__ = ["CheckNotes", "Damage"]
-
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
@@ -75,11 +73,7 @@ class CheckNotes:
     folder: Path
 
     def note_whole(self, began: int) -> None:
-        """Remember a check that found nothing.
-
-        Args:
-            began: When it began, as `time.monotonic_ns` says.
-        """
+        """Remember a check that found nothing."""
         boot = _boot_id()
         # On a read-only disk there is no note, and every process checks for itself.
         self.forget()

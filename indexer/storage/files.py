@@ -24,22 +24,6 @@ from filelock import FileLock, Timeout
 from vicinal.indexer.errors import GalleryBusyError, GalleryError, StorageError
 from vicinal.models.configs.sealed_json import BrokenSealError, sealed, unsealed
 
-__all__ = [
-    "SealedFile",
-    "broken_files",
-    "file_lock",
-    "identity_of",
-    "make_folder",
-    "making_in",
-    "read_sealed",
-    "read_sealed_or_refuse",
-    "remove_half_made",
-    "storing",
-    "sync_path",
-    "write_atomically",
-    "write_sealed",
-]
-
 _POLL_SECONDS = 0.01
 # Written within milliseconds.
 _PATIENCE = 30.0
@@ -54,14 +38,7 @@ Parsed = TypeVar("Parsed")
 
 @contextmanager
 def storing(what: object) -> Iterator[None]:
-    """Say in one line what could not be written when the disk refuses.
-
-    Args:
-        what: What is being written, for the message.
-
-    Raises:
-        StorageError: It is full, read-only or broken.
-    """
+    """Say in one line what could not be written when the disk refuses."""
     try:
         yield
     except OSError as error:
@@ -73,13 +50,7 @@ def file_lock(path: Path, busy: str, *, patience: float = 0.0) -> Iterator[None]
     """Hold a lock file, which ends with the process; threads exclude each other as processes do.
 
     Args:
-        path: The file; its folder exists.
         busy: What to say when another one holds it.
-        patience: Seconds to wait for it.
-
-    Raises:
-        GalleryBusyError: Another one still holds it.
-        StorageError: The file cannot be opened for writing.
     """
     # Not bound to a thread: who counts searches gives its lock back in another one.
     lock = FileLock(path, thread_local=False)
@@ -109,11 +80,7 @@ def make_folder(path: Path) -> None:
 
 @contextmanager
 def making_in(folder: Path) -> Iterator[None]:
-    """Keep what is being made in a folder, in folders whose names end in `.partial`, from being removed.
-
-    Raises:
-        StorageError: The folder is not there.
-    """
+    """Keep what is being made in a folder, in folders whose names end in `.partial`, from being removed."""
     with storing(f"'{folder}'"):
         descriptor = os.open(folder, os.O_RDONLY)
     try:
@@ -162,13 +129,8 @@ def write_atomically(path: Path, content: str | bytes, *, durable: bool = True) 
     """Replace a small file so that after any crash it is the old one or the new one.
 
     Args:
-        path: The file.
-        content: What it is to hold.
         durable: Bring it to the disk itself before this returns; otherwise a crash of the machine may leave
             it old or cut.
-
-    Raises:
-        StorageError: The disk refuses; the old one stays.
     """
     with storing(f"'{path}'"):
         _replace(path, content, durable=durable)
@@ -189,13 +151,7 @@ def write_sealed(path: Path, text: str, *, durable: bool = True) -> None:
 
 
 def read_sealed(path: Path) -> bytes:
-    """The JSON object in a sealed file.
-
-    Raises:
-        FileNotFoundError: There is none.
-        OSError: The disk does not give it.
-        BrokenSealError: A byte of it is not what it was.
-    """
+    """The JSON object in a sealed file."""
     return unsealed(path.read_bytes())
 
 
@@ -203,12 +159,7 @@ def read_sealed_or_refuse(path: Path, remedy: str) -> bytes:
     """The same for what only a gallery's own code reads.
 
     Args:
-        path: The file.
         remedy: What to do when it is damaged.
-
-    Raises:
-        FileNotFoundError: There is none.
-        GalleryError: It is damaged.
     """
     try:
         return read_sealed(path)
@@ -232,13 +183,7 @@ class SealedFile(Generic[Parsed]):
         self._known: tuple[tuple[int, ...] | None, bytes, Parsed] | None = None
 
     def read(self) -> Parsed:
-        """What the file says now.
-
-        Raises:
-            FileNotFoundError: There is none.
-            OSError: The disk does not give it.
-            BrokenSealError: A byte of it is not what it was, or it says something else than expected.
-        """
+        """What the file says now."""
         found = self.path.stat()
         # Replaced, it is another file; a number that is free again comes with another time.
         identity = (found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
@@ -276,10 +221,6 @@ def identity_of(folder: Path) -> str:
     """Identity of the gallery in a folder, which is given when it is first asked for.
 
     It stays when the gallery is renamed, copied or taken to another machine.
-
-    Raises:
-        GalleryError: The file that holds it is damaged.
-        StorageError: The disk refuses.
     """
     path = folder / "identity.json"
     if not path.is_file():

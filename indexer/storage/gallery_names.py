@@ -18,39 +18,17 @@ from vicinal.indexer.errors import (
 )
 from vicinal.indexer.storage.files import make_folder, storing, sync_path
 
-__all__ = [
-    "GALLERY_NAME",
-    "aliases",
-    "folder_of",
-    "remove_alias",
-    "require_free",
-    "require_name",
-    "set_alias",
-]
-
 GALLERY_NAME = re.compile(r"^[a-z0-9][a-z0-9_-]{0,63}$")
 
 
 def require_name(name: str) -> None:
-    """Refuse a name that no gallery can have.
-
-    Raises:
-        GalleryNameError: It is not made of lower-case letters, digits, `-` and `_`.
-    """
+    """Refuse a name that no gallery can have."""
     if not GALLERY_NAME.fullmatch(name):
         raise GalleryNameError(name)
 
 
 def folder_of(root: Path, name: str) -> Path:
-    """Folder of a gallery, new or existing.
-
-    Args:
-        root: Folder of the galleries.
-        name: Its name, or an alias of it.
-
-    Raises:
-        GalleryNameError: No gallery can have this name.
-    """
+    """Folder of a gallery, new or existing."""
     require_name(name)
     return root / (_target(root / name) or name)
 
@@ -68,19 +46,7 @@ def aliases(root: Path) -> dict[str, str]:
 
 
 def set_alias(root: Path, alias: str, gallery: str) -> None:
-    """Let an alias, new or existing, stand for a gallery from the next request on.
-
-    Args:
-        root: Folder of the galleries.
-        alias: The alias.
-        gallery: Name of the gallery, or another alias of it.
-
-    Raises:
-        GalleryNameError: No gallery can have this name.
-        GalleryExistsError: A gallery has it.
-        GalleryNotFoundError: There is no such gallery.
-        StorageError: The disk refuses.
-    """
+    """Let an alias, new or existing, stand for a gallery from the next request on."""
     require_name(alias)
     if _target(root / alias) is None:
         require_free(root, alias)
@@ -95,12 +61,7 @@ def set_alias(root: Path, alias: str, gallery: str) -> None:
 
 
 def remove_alias(root: Path, alias: str) -> None:
-    """Let a name stand for no gallery any more; the gallery stays.
-
-    Raises:
-        AliasNotFoundError: It is no alias.
-        StorageError: The disk refuses.
-    """
+    """Let a name stand for no gallery any more; the gallery stays."""
     if not GALLERY_NAME.fullmatch(alias) or _target(root / alias) is None:
         raise AliasNotFoundError(alias)
     with storing(f"alias '{alias}'"):
@@ -109,13 +70,7 @@ def remove_alias(root: Path, alias: str) -> None:
 
 
 def require_free(root: Path, name: str) -> None:
-    """Refuse a name that is taken.
-
-    Raises:
-        GalleryNameError: No gallery can have this name.
-        GalleryExistsError: A gallery has it, or it is an alias.
-        StorageError: The disk refuses.
-    """
+    """Refuse a name that is taken."""
     require_name(name)
     make_folder(root)
     path = root / name

@@ -37,8 +37,6 @@ from vicinal.models.similarity import FloatArray
 if TYPE_CHECKING:
     from lance.optimize import CompactionOptions
 
-__all__ = ["Difference", "ItemTable", "Sequences"]
-
 Sequences = npt.NDArray[np.int64]
 
 _BUNDLE_KEY = b"vicinal"
@@ -96,8 +94,6 @@ class ItemTable(SealedTable):
 
         Args:
             rows: One row an item, without the columns of this module.
-            identity: Fingerprint and name of the bundle, and fingerprint of the refiner that belongs to the
-                gallery; they stay with the table.
         """
         numbered = _numbered(_stored(rows), first=0)
         described = numbered.replace_schema_metadata({_BUNDLE_KEY: json.dumps(identity)})
@@ -131,15 +127,8 @@ class ItemTable(SealedTable):
         Whatever was committed after that revision and never became part of the gallery is left behind.
 
         Args:
-            revision: The revision to change.
             rows: Complete rows to add, or None.
             removed: Sequences of the rows to remove; a row that is added may carry one of them.
-
-        Returns:
-            The new revision.
-
-        Raises:
-            StorageError: The disk refuses.
         """
         import lance
         from lance.fragment import write_fragments
@@ -239,11 +228,7 @@ class ItemTable(SealedTable):
         return self.path / "_refs" / "tags" / f"{name}.json"
 
     def clean_up(self, older_than: timedelta) -> int:
-        """Remove all revisions but the newest, the kept and the young ones; only a writer may do it.
-
-        Returns:
-            Bytes freed.
-        """
+        """Remove all revisions but the newest, the kept and the young ones; only a writer may do it."""
         with self._committing():
             # Whoever holds the writer's lock knows that no unfinished file belongs to anyone else.
             removed = self.latest().cleanup_old_versions(
@@ -265,16 +250,7 @@ class ItemTable(SealedTable):
         return sum(one.metadata.physical_rows < _SMALL_FILE_ROWS for one in fragments)
 
     def difference(self, before: int, after: int, next_number: int) -> Difference:
-        """What happened between two revisions of one generation; only files that differ are read.
-
-        Args:
-            before: The earlier revision.
-            after: The later revision.
-            next_number: Counter of sequences and patches at the earlier revision.
-
-        Raises:
-            GalleryError: A revision is gone, or a file that differs is damaged.
-        """
+        """What happened between two revisions of one generation; only files that differ are read."""
         old, new = self.at(before), self.at(after)
         old_files, new_files = _fragments_by_file(old), _fragments_by_file(new)
         gone = [old_files[key] for key in old_files.keys() - new_files.keys()]
@@ -295,15 +271,7 @@ class ItemTable(SealedTable):
         return rows.select(names)
 
     def embeddings(self, revision: int, path: Path) -> FloatArray:
-        """(n, d) float32 embeddings of a revision in gallery order, in an `.npy` file.
-
-        Args:
-            revision: The revision.
-            path: The file; what is there is replaced.
-
-        Raises:
-            StorageError: The disk refuses.
-        """
+        """(n, d) float32 embeddings of a revision in gallery order, in an `.npy` file."""
         rows = self.readable(revision)
         shape = (rows.count_rows(), rows.schema.field("embedding").type.list_size)
         with storing(f"'{path}'"):

@@ -18,8 +18,6 @@ import pyarrow as pa
 
 from vicinal.indexer.storage.files import make_folder, read_sealed_or_refuse, write_sealed
 
-__all__ = ["REMEMBERED_COLUMNS", "Removal", "Removals", "RemovedItems"]
-
 # Columns of the item table that are remembered, in the order of the fields of `Removal`.
 REMEMBERED_COLUMNS = ("id", "content_sha256", "source", "uri", "file_size", "modified_at")
 _REMEDY = "bring it back from a backup, or remove it, and what was removed may come back"
@@ -68,12 +66,7 @@ class RemovedItems:
         return {content for known in self.items.values() for content in known}
 
     def moving(self, source: str, held: Collection[bytes]) -> dict[int | None, set[bytes]]:
-        """Contents that are known again under other ids of a source, by the size of their files.
-
-        Args:
-            source: The source.
-            held: Contents that an item of the gallery has: its own copies are not those that were removed.
-        """
+        """Contents that are known again under other ids of a source, by the size of their files."""
         found: dict[int | None, set[bytes]] = {}
         for known in self.items.values():
             for content, one in known.items():
@@ -120,36 +113,21 @@ class Removals:
         self.folder = folder
 
     def remember(self, rows: pa.Table) -> None:
-        """Note items that a person removes, before they are gone.
-
-        Args:
-            rows: `REMEMBERED_COLUMNS` of them.
-
-        Raises:
-            StorageError: The disk refuses.
-        """
+        """Note items that a person removes, before they are gone."""
         columns = [rows[name] for name in REMEMBERED_COLUMNS[:-1]]
         columns.append(rows["modified_at"].cast(pa.int64()))
         values = zip(*(column.to_pylist() for column in columns), strict=True)
         self._write([{"removed": [[item_id, content.hex(), *rest] for item_id, content, *rest in values]}])
 
     def forget(self, dropped: Iterable[tuple[str, bytes]]) -> None:
-        """Note ids and contents that their source took away itself, and may bring back.
-
-        Raises:
-            StorageError: The disk refuses.
-        """
+        """Note ids and contents that their source took away itself, and may bring back."""
         known = self.read().contents()
         pairs = [[item_id, content.hex()] for item_id, content in dropped if content in known]
         if pairs:
             self._write([{"dropped": pairs}])
 
     def read(self) -> RemovedItems:
-        """All that is remembered.
-
-        Raises:
-            GalleryError: A file of it is damaged.
-        """
+        """All that is remembered."""
         while True:
             found = RemovedItems()
             try:

@@ -16,8 +16,6 @@ from typing import TypeVar
 
 from vicinal.indexer.errors import StorageError
 
-__all__ = ["Reserve"]
-
 # Many times what Lance writes to remove items of a large table.
 _N_BYTES = 4 * 2**20
 Done = TypeVar("Done")
@@ -45,14 +43,7 @@ class Reserve:
             self._give_up()
 
     def used_if_full(self, remove: Callable[[], Done]) -> Done:
-        """Remove something, with the room that is held where there is no other.
-
-        Args:
-            remove: Removes it; called again after it was refused and room was given up.
-
-        Raises:
-            StorageError: The disk refuses all the same.
-        """
+        """Remove something, with the room that is held where there is no other."""
         try:
             return remove()
         except StorageError:

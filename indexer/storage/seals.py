@@ -38,8 +38,6 @@ from pydantic import BaseModel, ConfigDict
 from vicinal.indexer.errors import DamagedGalleryError, GalleryError, StorageError
 from vicinal.indexer.storage.files import storing, sync_path, write_atomically
 
-__all__ = ["FileSeal", "OnRead", "SealedTable", "TableSeals", "reason_of", "uncounted"]
-
 logger = logging.getLogger(__name__)
 # A file up to this size is always read in full: a few milliseconds.
 _SMALL_BYTES = 4 * 2**20
@@ -88,9 +86,7 @@ class FileSeal(BaseModel):
         """Whether a file is there and is what it was.
 
         Args:
-            path: The file.
             whole: Compare every byte, and not only samples of a large file.
-            on_read: Called with the size of each block that was compared.
         """
         try:
             if path.stat().st_size != self.n_bytes:
@@ -129,11 +125,7 @@ class TableSeals:
         self.path = folder.with_suffix(".seals")
 
     def add(self, files: Iterable[Path]) -> None:
-        """Bring finished files to the disk itself and seal them, those that have a seal left out.
-
-        Raises:
-            StorageError: The disk refuses.
-        """
+        """Bring finished files to the disk itself and seal them, those that have a seal left out."""
         known = self._known()
         new = {name: path for path in files if (name := self._name(path)) not in known}
         if not new:
@@ -155,10 +147,8 @@ class TableSeals:
         """The first file that is missing or is not what it was; files without a seal are passed over.
 
         Args:
-            files: What to compare.
             whole: Every byte, also of large files; otherwise a file that fitted once and was not written
                 since then fits for as long as the process lives.
-            on_read: Called with the size of each block that was compared of a whole file.
         """
         known = self._known()
         for path in files:
@@ -170,11 +160,7 @@ class TableSeals:
         return None
 
     def forget_removed(self) -> None:
-        """Give up the seals of files that are gone.
-
-        Raises:
-            StorageError: The disk refuses.
-        """
+        """Give up the seals of files that are gone."""
         left = {name: seal for name, seal in self._known().items() if (self.folder / name).exists()}
         write_atomically(self.path, "".join(f"{_line(name, seal)}\n" for name, seal in left.items()))
 
@@ -213,19 +199,11 @@ class SealedTable:
         return self._newest() is not None
 
     def latest(self) -> Any:
-        """The data set at its newest revision, to be written to.
-
-        Raises:
-            GalleryError: There is none, or it is damaged.
-        """
+        """The data set at its newest revision, to be written to."""
         return self._open(self._newest())
 
     def at(self, revision: int) -> Any:
-        """The data set at a revision, for all but its rows.
-
-        Raises:
-            GalleryError: There is no such revision, or it is damaged.
-        """
+        """The data set at a revision, for all but its rows."""
         return self._open(revision)
 
     def readable(self, revision: int | None = None) -> Any:
@@ -233,44 +211,24 @@ class SealedTable:
 
         Args:
             revision: The revision; the newest when None.
-
-        Raises:
-            GalleryError: There is no such revision, or a file of it is damaged.
         """
         table = self._open(self._newest() if revision is None else revision)
         self._compare(self._files_of(table.get_fragments()))
         return table
 
     def check(self, revision: int, *, on_read: OnRead = uncounted) -> None:
-        """Compare every byte of the files that hold a revision's rows.
-
-        Args:
-            revision: The revision.
-            on_read: Called with the size of each block that was compared.
-
-        Raises:
-            DamagedGalleryError: One of them is damaged.
-            GalleryError: There is no such revision, or it is damaged.
-        """
+        """Compare every byte of the files that hold a revision's rows."""
         self._compare(self._files_of(self.at(revision).get_fragments()), whole=True, on_read=on_read)
 
     def write(self, rows: pa.Table, mode: str) -> None:
-        """Commit rows; not on the disk itself before `seal`.
-
-        Raises:
-            StorageError: The disk refuses.
-        """
+        """Commit rows; not on the disk itself before `seal`."""
         import lance
 
         with self._committing():
             lance.write_dataset(rows, str(self.path), mode=mode)
 
     def delete(self, condition: str) -> None:
-        """Remove the rows that a Lance SQL expression holds for.
-
-        Raises:
-            StorageError: The disk refuses.
-        """
+        """Remove the rows that a Lance SQL expression holds for."""
         table = self.latest()
         with self._committing():
             table.delete(condition)

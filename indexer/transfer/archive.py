@@ -30,8 +30,6 @@ from vicinal.indexer.storage.files import make_folder, storing
 from vicinal.indexer.storage.gallery_names import require_free
 from vicinal.indexer.transfer.moving import pinned, scratch, settle
 
-__all__ = ["ArchiveHead", "export_gallery", "import_gallery"]
-
 _HEAD, _FILES, _SUMS = "gallery.json", "files", "checksums.json"
 _NAME = re.compile(r"[\w.@+=-]{1,255}")
 _LARGEST_JSON = 256 * 2**20
@@ -62,17 +60,7 @@ class ArchiveHead(BaseModel):
 
 
 def export_gallery(gallery: Gallery, stream: BinaryIO) -> ArchiveHead:
-    """Write a gallery as it is now into one file; it is searched and changed meanwhile.
-
-    Args:
-        gallery: The gallery.
-        stream: Where to write; it need not be seekable.
-
-    Raises:
-        GalleryBusyError: Another job is writing or compacting.
-        GalleryError: The gallery is damaged.
-        OSError: The stream does not take it.
-    """
+    """Write a gallery as it is now into one file; it is searched and changed meanwhile."""
     sums: dict[str, tuple[int, str]] = {}
     with pinned(gallery) as source, tarfile.open(fileobj=stream, mode="w|", bufsize=_BLOCK) as archive:
         head = _head_of(gallery, Gallery(source))
@@ -94,16 +82,7 @@ def import_gallery(root: Path, stream: BinaryIO, name: str | None = None) -> tup
     """Make a gallery of an exported one; it appears whole or not at all.
 
     Args:
-        root: Folder of the galleries.
-        stream: The archive; it need not be seekable.
         name: Name of the gallery; that of the exported one when None.
-
-    Raises:
-        GalleryError: It is no exported gallery, was cut, or is damaged.
-        GalleryNameError: No gallery can have this name.
-        GalleryExistsError: It is taken; a gallery is never replaced.
-        ItemRefusedError: An item's id or metadata are none that an item can have.
-        StorageError: The disk refuses.
     """
     try:
         with tarfile.open(fileobj=stream, mode="r|", bufsize=_BLOCK) as archive:
@@ -168,12 +147,7 @@ def _read_head(archive: tarfile.TarFile) -> ArchiveHead:
 
 
 def _unpack(archive: tarfile.TarFile, folder: Path) -> None:
-    """Write the files below a folder, and compare them with their checksums.
-
-    Raises:
-        GalleryError: They are not what was exported.
-        StorageError: The disk refuses.
-    """
+    """Write the files below a folder, and compare them with their checksums."""
     found: dict[str, tuple[int, str]] = {}
     while (member := archive.next()) is not None:
         if member.name == _SUMS:

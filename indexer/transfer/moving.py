@@ -16,8 +16,6 @@ from vicinal.indexer.jobs.staging import Staging
 from vicinal.indexer.storage.files import making_in, remove_half_made, storing, sync_path
 from vicinal.indexer.storage.gallery_names import require_free, set_alias
 
-__all__ = ["copy_gallery", "pinned", "rename_gallery", "scratch", "settle"]
-
 # Of another machine, of a moment, or of a job that is not over.
 _LEFT_OUT = shutil.ignore_patterns(
     "*.lock", "*.partial", "*.deleted", "staging", "uploads", "checked.json", "damaged.json"
@@ -28,14 +26,7 @@ _PATIENCE = 30.0
 
 
 def rename_gallery(gallery: Gallery, name: str) -> Gallery:
-    """Give a gallery another name; its aliases stay with it.
-
-    Raises:
-        GalleryNameError: No gallery can have this name.
-        GalleryExistsError: It is taken.
-        GalleryBusyError: A job or another writer is at the gallery.
-        StorageError: The disk refuses.
-    """
+    """Give a gallery another name; its aliases stay with it."""
     root, known_as = gallery.path.parent, gallery.aliases
     require_free(root, name)
     with gallery.still(patience=_PATIENCE):
@@ -50,14 +41,7 @@ def rename_gallery(gallery: Gallery, name: str) -> Gallery:
 
 
 def copy_gallery(gallery: Gallery, name: str) -> Gallery:
-    """Make a gallery with the same versions and calibrations; from then on they change apart.
-
-    Raises:
-        GalleryNameError: No gallery can have this name.
-        GalleryExistsError: It is taken.
-        GalleryBusyError: Another job is writing or compacting.
-        StorageError: The disk refuses.
-    """
+    """Make a gallery with the same versions and calibrations; from then on they change apart."""
     root = gallery.path.parent
     require_free(root, name)
     with scratch(root) as staging, pinned(gallery) as source, storing(f"gallery '{name}'"):
@@ -68,11 +52,7 @@ def copy_gallery(gallery: Gallery, name: str) -> Gallery:
 
 @contextmanager
 def scratch(root: Path) -> Iterator[Path]:
-    """A folder beside others for what is moved there in one step when it is whole, and removed otherwise.
-
-    Raises:
-        StorageError: The disk refuses.
-    """
+    """A folder beside others for what is moved there in one step when it is whole, and removed otherwise."""
     remove_half_made(root)
     folder = root / f".{secrets.token_hex(4)}.partial"
     with making_in(root):
@@ -86,12 +66,7 @@ def scratch(root: Path) -> Iterator[Path]:
 
 @contextmanager
 def pinned(gallery: Gallery) -> Iterator[Path]:
-    """The gallery's files as they are at one moment, in a folder of its name: large ones are links.
-
-    Raises:
-        GalleryBusyError: Another job is writing or compacting.
-        StorageError: The disk refuses.
-    """
+    """The gallery's files as they are at one moment, in a folder of its name: large ones are links."""
     with scratch(gallery.path.parent) as staging:
         copy = staging / gallery.name
         with gallery.still(patience=_PATIENCE), storing(f"a copy of gallery '{gallery.name}'"):
@@ -109,11 +84,7 @@ def _take(source: str, target: str) -> str:
 
 
 def settle(folder: Path, target: Path) -> None:
-    """Bring a finished folder to the disk itself, and let it appear.
-
-    Raises:
-        GalleryExistsError: Somebody took the name meanwhile.
-    """
+    """Bring a finished folder to the disk itself, and let it appear."""
     for path in folder.rglob("*"):
         sync_path(path)
     sync_path(folder)

@@ -25,8 +25,6 @@ from vicinal.indexer.reader import GalleryReader
 from vicinal.indexer.storage.files import storing
 from vicinal.indexer.transfer.moving import pinned, scratch
 
-__all__ = ["ParquetExport", "export_parquet"]
-
 _COLUMNS = ("id", "label", "uri", "metadata", "content_sha256", "thumbnail", "embedding")
 _OWN = {"path", "id", "label", "embedding"}
 # Of a checksum, in a file's name.
@@ -50,16 +48,7 @@ class ParquetExport:
 
 
 def export_parquet(gallery: Gallery, folder: Path) -> ParquetExport:
-    """Write a gallery as it is now into a new folder, which appears whole or not at all.
-
-    Args:
-        gallery: The gallery.
-        folder: The folder, which does not exist.
-
-    Raises:
-        GalleryBusyError: Another job is writing or compacting.
-        StorageError: The folder exists, or the disk refuses.
-    """
+    """Write a gallery as it is now into a new folder, which appears whole or not at all."""
     folder = folder.absolute()
     with storing(f"'{folder}'"):
         if folder.exists():

@@ -13,8 +13,6 @@ from vicinal.indexer.views.view import GalleryView
 from vicinal.models.similarity import FloatArray, exact_similarities
 from vicinal.refine.neighbor_features import N_RADII, neighborhood_radii
 
-__all__ = ["context_radii", "item_contexts", "query_contexts"]
-
 Positions = npt.NDArray[np.int64]
 _NOBODY: Positions = np.empty(0, np.int64)
 # Queries whose nearest items are fetched at a time, some 3 MB of 512 dimensions.
@@ -27,10 +25,7 @@ def item_contexts(
     """The first k neighbors in the items' lists that are still in the gallery.
 
     Args:
-        view: The state of the gallery.
         positions: (m,) positions of the items.
-        k: Neighbors of a context.
-        excluded: Positions that count as not in the gallery.
 
     Returns:
         (m, k) positions, nearest first, -1 where a list has no more.
@@ -52,10 +47,7 @@ def query_contexts(
     """The k nearest items of each query, as its context: the same alone and in any batch.
 
     Args:
-        view: The state of the gallery.
         queries: (B, d) float32, L2-normalized.
-        k: Neighbors of a context.
-        excluded: For each query, positions that count as not in the gallery.
         items: (B,) positions of the queries where they are items. The context of an item is the one that it
             was refined with, from its list; only where that runs out is it searched for anew.
 
@@ -85,9 +77,7 @@ def context_radii(view: GalleryView, contexts: Positions, excluded: Sequence[Pos
     """Radii of the neighbors that refine queries, from their own lists; see `refine.neighbor_features`.
 
     Args:
-        view: The state of the gallery.
         contexts: (B, k) positions, -1 where there is none.
-        excluded: For each query, positions that count as not in the gallery.
 
     Returns:
         (B, k, 3) float32, 0 where there is no neighbor.

@@ -25,8 +25,6 @@ from vicinal.indexer.storage.seals import FileSeal, OnRead, uncounted
 from vicinal.models.configs.sealed_json import sealed
 from vicinal.models.similarity import FloatArray
 
-__all__ = ["DerivedFiles", "DerivedManifest", "appearing", "read_manifest", "write_derived"]
-
 _GRAPH = ("neighbor_ids", "neighbor_similarities")
 
 
@@ -80,10 +78,6 @@ class DerivedFiles(Generic[Manifest]):
 
         Args:
             whole: Compare every byte, and not only samples of large files.
-            on_read: Called with the size of each block that was compared of a whole file.
-
-        Raises:
-            DamagedGalleryError: A file is missing or damaged.
         """
         for name, seal in self.manifest.files.items():
             path = self.path / name
@@ -100,21 +94,13 @@ class DerivedFiles(Generic[Manifest]):
         return NeighborGraph(*(self.array(name) for name in _GRAPH))
 
     def index(self, name: str) -> FaissIndex:
-        """The vector index in a file.
-
-        Raises:
-            GalleryError: A byte of it is not what it was.
-        """
+        """The vector index in a file."""
         return FaissIndex.open(
             self.path / name, self.manifest.index, self.manifest.candidates, self.manifest.files[name]
         )
 
     def table(self, name: str) -> pa.Table:
-        """Memory map of an Arrow table.
-
-        Raises:
-            GalleryError: A byte of it is not what it was.
-        """
+        """Memory map of an Arrow table."""
         path = self.path / name
         if not self.manifest.files[name].fits(path, whole=True):
             raise DamagedGalleryError(f"snapshot file '{path}' is missing or damaged", path)
@@ -122,11 +108,7 @@ class DerivedFiles(Generic[Manifest]):
 
 
 def read_manifest(file: Path, kind: type[Manifest]) -> Manifest:
-    """Manifest in a file.
-
-    Raises:
-        GalleryError: It is missing or damaged.
-    """
+    """Manifest in a file."""
     try:
         return kind.model_validate_json(read_sealed(file))
     except (OSError, ValueError) as error:
@@ -147,14 +129,7 @@ def write_derived(
     """Write arrays, graph and vector index into a folder, and the manifest of all that is in it.
 
     Args:
-        folder: The folder; what lies in it already is sealed too.
-        names: File names of index and manifest.
         embeddings: (n, d) float32 that the index is built over.
-        graph: Neighbor graph of them.
-        arrays: Further arrays by name.
-        index: Factory string of the vector index, or `auto`.
-        kind: Class of the manifest.
-        fields: Its fields but the index's kind and the seals.
     """
     for name, array in {**arrays, **dict(zip(_GRAPH, (graph.ids, graph.similarities), strict=True))}.items():
         np.save(folder / f"{name}.npy", array)
@@ -169,11 +144,7 @@ def write_derived(
 
 @contextmanager
 def appearing(path: Path) -> Iterator[Path]:
-    """A folder to write into that appears at a path whole or not at all, in place of what is there.
-
-    Raises:
-        StorageError: The disk refuses.
-    """
+    """A folder to write into that appears at a path whole or not at all, in place of what is there."""
     # Names of their own: two processes may find the same version damaged at the same time.
     token = secrets.token_hex(4)
     staging, before = (path.with_name(f"{path.name}.{token}.{end}.partial") for end in ("new", "old"))

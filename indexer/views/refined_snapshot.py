@@ -39,19 +39,6 @@ from vicinal.models.similarity import FloatArray
 from vicinal.refine.context_refiner import ContextRefiner
 from vicinal.refine.sparse_rows import ranges
 
-__all__ = [
-    "RefinedManifest",
-    "RefinedSnapshot",
-    "RefinementPlan",
-    "check_refined",
-    "refined_bytes",
-    "refined_names",
-    "refinement_name",
-    "refinements",
-    "whole_refined_folders",
-    "write_refined",
-]
-
 Positions = npt.NDArray[np.int64]
 
 _MANIFEST = "refined.json"
@@ -83,14 +70,7 @@ class RefinementPlan:
         index_device: str = "cpu",
         on_progress: OnProgress = no_progress,
     ) -> None:
-        """Refine the items of a version, unless it was embedded with another bundle or they are refined.
-
-        Args:
-            snapshot: The version.
-            before: Refiner and steps of what its predecessor holds; of this refiner, it gets the same.
-            index_device: Where neighbor lists are made; see `graph.gpu_index.faiss_gpus`.
-            on_progress: Called with `refine`, finished items and n.
-        """
+        """Refine the items of a version, unless it was embedded with another bundle or they are refined."""
         if snapshot.manifest.bundle != self.refiner.bundle.fingerprint:
             return
         steps = {self.n_steps} if self.by_default else set()
@@ -144,16 +124,8 @@ class RefinedSnapshot:
     def open(cls, snapshot: Snapshot, refiner: str, n_steps: int) -> Self | None:
         """Open the items of a version that were refined so, after comparing the files with their seals.
 
-        Args:
-            snapshot: The version.
-            refiner: Fingerprint of the refiner.
-            n_steps: Steps.
-
         Returns:
             None when the version was never refined so.
-
-        Raises:
-            GalleryError: A file is missing or damaged.
         """
         path = _folder(snapshot.path, refiner, n_steps)
         if not path.is_dir():
@@ -184,22 +156,7 @@ def write_refined(
     index_device: str = "cpu",
     on_progress: OnProgress = no_progress,
 ) -> RefinedSnapshot:
-    """Refine the items of a version with their neighbors in it, and write what searches need.
-
-    Args:
-        snapshot: The version.
-        refiner: Refiner of the bundle that it was embedded with.
-        n_steps: Steps.
-        device: Where; see `models.runtime.open_session`.
-        index_device: Where neighbor lists are made; see `graph.gpu_index.faiss_gpus`.
-        on_progress: Called with `refine`, finished items and n.
-
-    Raises:
-        BundleError: A GPU is to refine them, and is not to be had.
-        NetworkDeviceError: It failed.
-        IndexDeviceError: A GPU was asked for, and failed or has no room.
-        RefinementError: The refiner does not fit the embeddings, or has fewer steps.
-    """
+    """Refine the items of a version with their neighbors in it, and write what searches need."""
     embeddings = refiner.refine_gallery(
         snapshot.embeddings,
         snapshot.neighbor_ids,
@@ -234,15 +191,7 @@ def refined_names(snapshot_path: Path) -> list[str]:
 
 
 def check_refined(snapshot_path: Path, *, on_read: OnRead = uncounted) -> None:
-    """Compare every byte of the files of a version's refined items.
-
-    Args:
-        snapshot_path: Folder of the version.
-        on_read: Called with the size of each block that was compared.
-
-    Raises:
-        DamagedGalleryError: A file is missing or damaged.
-    """
+    """Compare every byte of the files of a version's refined items."""
     for folder in _refined_folders(snapshot_path):
         _checked(folder, whole=True, on_read=on_read)
 

@@ -25,8 +25,6 @@ from vicinal.indexer.views.view import GalleryView, SegmentBuilder
 from vicinal.models.similarity import FloatArray, exact_similarities
 from vicinal.refine.context_refiner import ContextRefiner
 
-__all__ = ["BuiltItems", "RefinedSpace", "RefinedView"]
-
 Positions = npt.NDArray[np.int64]
 _NOBODY: Positions = np.empty(0, np.int64)
 

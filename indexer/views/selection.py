@@ -12,8 +12,6 @@ from vicinal.indexer.graph.vector_index import import_faiss
 from vicinal.indexer.views.snapshot import places_of
 from vicinal.models.similarity import FloatArray
 
-__all__ = ["Selection", "nearest_among"]
-
 Positions = npt.NDArray[np.int64]
 
 # Rows that are held in memory at a time while many are compared one by one.
@@ -50,10 +48,7 @@ def nearest_among(
     """The n nearest of some rows for each query, each row compared, up to the rounding of float32 products.
 
     Args:
-        vectors: Gives the embeddings at positions.
         queries: (B, d) float32, L2-normalized.
-        n: Number of nearest rows.
-        positions: The rows.
 
     Returns:
         B arrays of at most n positions, nearest first.

@@ -49,19 +49,6 @@ from vicinal.models.similarity import FloatArray
 from vicinal.refine.k_reciprocal import DEFAULT_K1, ItemLists, ReciprocalGraph, reciprocal_encodings
 from vicinal.refine.sparse_rows import SparseRows
 
-__all__ = [
-    "ITEM_COLUMNS",
-    "Snapshot",
-    "SnapshotManifest",
-    "SnapshotRows",
-    "intact_graph",
-    "items_at",
-    "places_of",
-    "read_snapshot_ahead",
-    "snapshot_manifest",
-    "write_snapshot",
-]
-
 ITEM_COLUMNS = ("id", "label", "uri", "metadata")
 _MANIFEST = "snapshot.json"
 _ITEMS = "items.arrow"
@@ -157,11 +144,7 @@ class Snapshot:
 
     @classmethod
     def open(cls, path: Path) -> Self:
-        """Open a snapshot after comparing its files with their seals.
-
-        Raises:
-            GalleryError: A file is missing, damaged or of another version than the rest.
-        """
+        """Open a snapshot after comparing its files with their seals."""
         files = _files(path)
         files.check(whole=False)
         return cls(files)
@@ -194,11 +177,7 @@ class Snapshot:
                 expect_single_rows(array)
 
     def move_to(self, devices: IndexDevices) -> None:
-        """Search the index, and those of refined items that are opened from now on, on other devices.
-
-        Raises:
-            IndexDeviceError: They do not take it.
-        """
+        """Search the index, and those of refined items that are opened from now on, on other devices."""
         self._devices = devices
         self.index = self.placed(self._built_index, self.embeddings)
 
@@ -207,14 +186,7 @@ class Snapshot:
         return index if self._devices is None else self._devices.placed(index, embeddings)
 
     def check(self, *, on_read: OnRead = uncounted) -> None:
-        """Compare every byte of the files.
-
-        Args:
-            on_read: Called with the size of each block that was compared.
-
-        Raises:
-            DamagedGalleryError: A file is damaged.
-        """
+        """Compare every byte of the files."""
         self._files.check(whole=True, on_read=on_read)
 
     @property
@@ -227,11 +199,7 @@ class Snapshot:
         return items_at(self.item_table, positions)
 
     def position(self, item_id: str) -> int:
-        """Position of an item.
-
-        Raises:
-            KeyError: There is no such item.
-        """
+        """Position of an item."""
         found = pc.index(self.item_table["id"], pa.scalar(item_id)).as_py()
         if found < 0:
             raise KeyError(item_id)
@@ -247,11 +215,7 @@ def items_at(
 
 
 def read_snapshot_ahead(path: Path) -> None:
-    """Let the disk begin to read the files in a snapshot's folder that opening it compares byte by byte.
-
-    Raises:
-        OSError: One of them cannot be opened.
-    """
+    """Let the disk begin to read the files in a snapshot's folder that opening it compares byte by byte."""
     if not hasattr(os, "posix_fadvise"):
         return
     for file in (path / _INDEX, path / _ITEMS, *path.glob("*/*.index")):
@@ -272,18 +236,7 @@ def intact_graph(path: Path) -> NeighborGraph | None:
 def write_snapshot(
     path: Path, rows: SnapshotRows, *, index: str, fields: dict[str, Any], kept: Sequence[Path] = ()
 ) -> Snapshot:
-    """Write all files of a version, so that it appears at `path` whole or not at all.
-
-    Args:
-        path: Directory to create; an existing one is replaced.
-        rows: What the version holds.
-        index: Factory string of the vector index, or `auto`.
-        fields: `version`, `revision`, `bundle`, `bundle_name`, `refiner` and `next_number` of the manifest.
-        kept: Folders in an existing directory that stay as they are.
-
-    Raises:
-        StorageError: The disk refuses.
-    """
+    """Write all files of a version, so that it appears at `path` whole or not at all."""
     remove_half_made(path.parent)
     with appearing(path) as staging:
         _write_files(staging, rows, index, fields)
@@ -333,11 +286,7 @@ def _files(path: Path) -> DerivedFiles[SnapshotManifest]:
 
 
 def snapshot_manifest(path: Path) -> SnapshotManifest:
-    """Manifest of the snapshot in a folder.
-
-    Raises:
-        GalleryError: It is missing or damaged.
-    """
+    """Manifest of the snapshot in a folder."""
     return read_manifest(path / _MANIFEST, SnapshotManifest)
 
 

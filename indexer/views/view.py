@@ -27,8 +27,6 @@ from vicinal.indexer.views.selection import Selection, nearest_among
 from vicinal.indexer.views.snapshot import ITEM_COLUMNS, Snapshot, items_at, places_of
 from vicinal.models.similarity import FloatArray
 
-__all__ = ["GalleryView", "Patches", "Segment", "SegmentBuilder"]
-
 Bools = npt.NDArray[np.bool_]
 Positions = npt.NDArray[np.int64]
 
@@ -279,7 +277,6 @@ class GalleryView:
         Args:
             queries: (B, d) float32, L2-normalized.
             n: Number of nearest items, at least 1.
-            selection: Only these items.
 
         Returns:
             (B, w) positions, -1 for padding.
@@ -365,11 +362,7 @@ class GalleryView:
         return np.where(built >= 0, built, np.where(added >= 0, added + len(self.snapshot), -1))
 
     def position(self, item_id: str) -> int:
-        """Position of an item.
-
-        Raises:
-            KeyError: There is no such item.
-        """
+        """Position of an item."""
         position = int(self.positions([item_id])[0])
         if position < 0:
             raise KeyError(item_id)
@@ -415,10 +408,6 @@ class GalleryView:
 
         Args:
             after: Sequence that the page begins after; None for the first page.
-            size: Most items of the page.
-
-        Returns:
-            Pairs of sequence and item.
         """
         start = 0 if after is None else self._first_after(after)
         positions = _NOBODY

@@ -13,19 +13,13 @@ from pydantic import BaseModel, ValidationError
 
 from vicinal.models.errors import ConfigError
 
-__all__ = ["checked", "explain", "models_of", "override", "read_toml"]
-
 Model = TypeVar("Model", bound=BaseModel)
 
 _BARE_WORD = re.compile(r"""[^\s'"\[\]{}=#,]+""")
 
 
 def read_toml(path: Path) -> dict[str, Any]:
-    """Fields of a TOML file.
-
-    Raises:
-        ConfigError: The file is missing, unreadable or not TOML.
-    """
+    """Fields of a TOML file."""
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
@@ -40,12 +34,8 @@ def override(fields: Mapping[str, Any], settings: Sequence[str]) -> dict[str, An
     """Fields with some of them set anew.
 
     Args:
-        fields: Fields of a TOML file, which stay as they are.
         settings: `key=value` each: the key with dots between tables (and numbers into lists), the value in
             TOML. A word or a path alone needs no quotes, which a shell takes away: `loss.name=contextual`.
-
-    Raises:
-        ConfigError: A setting is not of that form, or its key leads through something that is no table.
     """
     changed: Any = dict(fields)
     for setting in settings:
@@ -63,13 +53,7 @@ def checked(
     """Fields as the model that they are for.
 
     Args:
-        model: What the fields have to be.
-        fields: Fields of a TOML file.
-        where: Names the file in errors.
         data_root: Folder that relative `root`s of data sets start from; the working directory when None.
-
-    Raises:
-        ConfigError: A key is unknown, or a value cannot work.
     """
     try:
         return model.model_validate(_rooted(fields, data_root or Path.cwd()))
@@ -78,13 +62,7 @@ def checked(
 
 
 def explain(error: ValidationError, model: type[BaseModel], fields: Mapping[str, Any]) -> str:
-    """One line about the first thing that is wrong: where it is, what, and what to do.
-
-    Args:
-        error: What pydantic found.
-        model: The model that was validated.
-        fields: What it was given.
-    """
+    """One line about the first thing that is wrong: where it is, what, and what to do."""
     first = error.errors()[0]
     where = ".".join(_as_written(first["loc"], fields))
     message = first["msg"].removeprefix("Value error, ")

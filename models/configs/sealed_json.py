@@ -12,8 +12,6 @@ from __future__ import annotations
 import hashlib
 import re
 
-__all__ = ["BrokenSealError", "sealed", "unsealed", "unsealed_if_sealed"]
-
 _SEAL = re.compile(rb'\n  "sha256": "([0-9a-f]{64})"\n}\n')
 _LENGTH = len(b'\n  "sha256": ""\n}\n') + 64
 
@@ -27,9 +25,6 @@ def sealed(text: str) -> bytes:
 
     Args:
         text: The object, without a key `sha256`.
-
-    Raises:
-        ValueError: It is no object.
     """
     body = text.strip()
     if not (body.startswith("{") and body.endswith("}")):
@@ -40,11 +35,7 @@ def sealed(text: str) -> bytes:
 
 
 def unsealed(stored: bytes) -> bytes:
-    """The JSON object that was sealed.
-
-    Raises:
-        BrokenSealError: A byte of it is not what it was, or it has no seal.
-    """
+    """The JSON object that was sealed."""
     found = _SEAL.fullmatch(stored[-_LENGTH:])
     if found is None or hashlib.sha256(stored[:-_LENGTH]).hexdigest().encode() != found[1]:
         raise BrokenSealError("it is not what was written")
@@ -52,9 +43,5 @@ def unsealed(stored: bytes) -> bytes:
 
 
 def unsealed_if_sealed(stored: bytes) -> bytes:
-    """The same of what may never have been sealed; whoever reads it has to refuse a key `sha256`.
-
-    Raises:
-        BrokenSealError: It has a seal, and a byte is not what it was.
-    """
+    """The same of what may never have been sealed; whoever reads it has to refuse a key `sha256`."""
     return unsealed(stored) if _SEAL.fullmatch(stored[-_LENGTH:]) else stored

@@ -10,18 +10,9 @@ from uuid import UUID
 
 import numpy as np
 
-__all__ = ["label_in_one_form", "value_as_text"]
-
 
 def value_as_text(value: Any) -> str | None:
-    """Text of an id or a label, one for equal values; None for a missing one, such as NaN.
-
-    Args:
-        value: A value of a table, of an array or of JSON: text, a number, a boolean, a date or time.
-
-    Raises:
-        ValueError: It has no one clear text, such as bytes, a list, or a float whose last digits are lost.
-    """
+    """Text of an id or a label, one for equal values; None for a missing one, such as NaN."""
     if value is None or type(value).__name__ in ("NAType", "NaTType"):
         return None
     if isinstance(value, str):

@@ -13,9 +13,6 @@ def draw_product(product: Product, px: int, *, turn: float = 0.0, light: float =
     """The product alone, upright, as an RGBA picture of (px, px) pixels on a transparent ground.
 
     Args:
-        product: the design to draw.
-        px: side of the picture.
-        turn: radians by which round parts are turned about their upright axis.
         light: side the light comes from, -1 the left, 1 the right.
     """
     easel = Easel(product, px, turn=turn, light=light)

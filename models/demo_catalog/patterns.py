@@ -16,7 +16,6 @@ def pattern_weight(name: str, u: Grid, v: Grid, scale: float) -> Grid:
     """How much of the accent color each surface point takes.
 
     Args:
-        name: one of products.PATTERNS.
         u: coordinate around the product, in units of the canvas, 0 at its front.
         v: coordinate downward, in units of the canvas; broadcasts with `u`.
         scale: size of the pattern, 1 for 8 periods over the canvas.

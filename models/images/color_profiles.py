@@ -10,8 +10,6 @@ from functools import cache, lru_cache
 import numpy as np
 from PIL import ExifTags, Image, ImageCms
 
-__all__ = ["profile_of", "to_srgb"]
-
 # Larger ones are no profiles; those of printers have 0.5 to 3 MiB.
 _MOST_BYTES = 4 * 2**20
 # Profiles kept open.
@@ -32,22 +30,13 @@ _ADOBE_GAMMA = 563 / 256
 
 
 def profile_of(image: Image.Image) -> bytes:
-    """The profile in a file, or that of Adobe RGB where its EXIF names this; empty for none.
-
-    Args:
-        image: An opened image.
-    """
+    """The profile in a file, or that of Adobe RGB where its EXIF names this; empty for none."""
     profile = image.info.get("icc_profile") or b""
     return profile or (_adobe_rgb() if _is_adobe_rgb(image) else b"")
 
 
 def to_srgb(profile: bytes, mode: str) -> Callable[[Image.Image], Image.Image] | None:
-    """Make what brings an image to sRGB; None where nothing is to be done or the profile cannot be used.
-
-    Args:
-        profile: From `profile_of`.
-        mode: Mode of the images: `RGB`, `L` or `CMYK`.
-    """
+    """Make what brings an image to sRGB; None where nothing is to be done or the profile cannot be used."""
     found = _opened(profile) if 0 < len(profile) <= _MOST_BYTES else None
     return found[1] if found is not None and found[0] == mode else None
 

@@ -8,8 +8,6 @@ import struct
 import numpy as np
 from PIL import Image
 
-__all__ = ["load_cut_jpeg"]
-
 _PASS, _END = b"\xff\xda", b"\xff\xd9"
 # Share that may be lacking; the decoder makes this gray of it, of print too, and rubbish of the block before.
 _MOST_LACKING = 0.05
@@ -18,12 +16,7 @@ _BLOCK_PIXELS = 16 * 16
 
 
 def load_cut_jpeg(encoded: bytes, target_side: int | None) -> Image.Image | None:
-    """Load a JPEG that lacks little at its end; None where what it lacks is to be seen.
-
-    Args:
-        encoded: The file, which the decoder says breaks off.
-        target_side: See `models.decoding.decode_image`.
-    """
+    """Load a JPEG that lacks little at its end; None where what it lacks is to be seen."""
     image = Image.open(io.BytesIO(encoded + _END), formats=["JPEG"])
     n_pixels = image.width * image.height
     if target_side is not None:

@@ -6,8 +6,6 @@ from collections import Counter
 from collections.abc import Iterable
 from pathlib import PurePosixPath
 
-__all__ = ["count_hidden", "hidden_kind", "hidden_part"]
-
 # In small letters, beside every name that begins with a dot: .Trash-1000, .Trashes, .thumbnails, .@__thumb,
 # .AppleDouble, .snapshot, .zfs, ._1.jpg.
 _NAMES = frozenset(
@@ -28,12 +26,7 @@ _APPLE_DOUBLE = "._"
 
 
 def hidden_kind(name: str, *, is_folder: bool) -> str | None:
-    """Name under which a hidden file or folder is counted; None where it is not hidden.
-
-    Args:
-        name: Its own name.
-        is_folder: Whether it is a folder.
-    """
+    """Name under which a hidden file or folder is counted; None where it is not hidden."""
     is_named = name.lower() in _NAMES
     if not is_named and (not name.startswith(".") or not name.strip(".")):
         return None
@@ -44,11 +37,7 @@ def hidden_kind(name: str, *, is_folder: bool) -> str | None:
 
 
 def hidden_part(inside: str) -> tuple[str, str] | None:
-    """The part of a path that is hidden, with what it is counted under; None where nothing is.
-
-    Args:
-        inside: Path of a file, from the folder or archive that holds it.
-    """
+    """The part of a path that is hidden, with what it is counted under; None where nothing is."""
     parts = PurePosixPath(inside).parts
     for number, part in enumerate(parts, start=1):
         if kind := hidden_kind(part, is_folder=number < len(parts)):

@@ -10,8 +10,6 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
-__all__ = ["is_blank", "to_rgb"]
-
 # Pixels that are brought to RGB at a time.
 _STRIP_PIXELS = 2**18
 # Levels of 256 that a color differs by in a picture without content, as JPEG and scanners leave them.
@@ -34,7 +32,6 @@ def is_blank(image: Image.Image, levels: int = _BLANK_LEVELS) -> bool:
     """Whether an RGB image is of one color all over, so that nothing can be told from it.
 
     Args:
-        image: Of any size.
         levels: Most that a channel differs by, of 256.
     """
     # A few pixels tell of nearly every picture that there is something on it.
@@ -54,8 +51,6 @@ def to_rgb(
     of them to the largest. What is no number, or noted as no value, is black.
 
     Args:
-        image: A loaded image of any mode.
-        factor: What both sides are divided by.
         convert: Brings a strip without transparency to RGB, where Pillow's own way is not meant.
     """
     lay: Callable[[Image.Image, str], Image.Image]

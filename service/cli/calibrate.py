@@ -30,8 +30,6 @@ from vicinal.service.cli.promise import print_promise
 if TYPE_CHECKING:
     from vicinal.service.measuring.queries import QueryReading
 
-__all__ = ["calibrate"]
-
 _STAGES = {"embed": "Embedding queries", "score": "Scoring"}
 
 

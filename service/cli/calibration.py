@@ -44,8 +44,6 @@ if TYPE_CHECKING:
     from vicinal.service.measuring.records.record import CalibrationRecord
     from vicinal.service.search.matcher import Matcher
 
-__all__ = ["app"]
-
 app = typer.Typer(
     help="List, show, report, try, activate and set the thresholds of a gallery.", no_args_is_help=True
 )

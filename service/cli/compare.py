@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     from vicinal.service.measuring.comparing.record import Comparison, FigureName, Flips, Variant
     from vicinal.service.settings import Settings
 
-__all__ = ["compare", "use"]
-
 # Shares are told in percent, other figures as they are.
 _COLUMNS: dict[FigureName, str] = {
     "error": "{asked} at target",

@@ -32,18 +32,6 @@ from vicinal.service.words import visible
 if TYPE_CHECKING:
     from vicinal.indexer.jobs.embedding_run import Failure
 
-__all__ = [
-    "ProgressLines",
-    "Update",
-    "console",
-    "errors",
-    "print_failures",
-    "print_json",
-    "print_table",
-    "progress_bar",
-    "say",
-]
-
 _SHOWN_FAILURES = 10
 _SECONDS_A_LINE = 10.0
 # Of a line that is read by a program or kept in a file.

@@ -18,8 +18,6 @@ from vicinal.service.cli.options import BundleOption, JsonOption, load_settings
 if TYPE_CHECKING:
     from vicinal.service.demo import CheckResult, PreparedDemo
 
-__all__ = ["demo"]
-
 
 def demo(
     check: Annotated[

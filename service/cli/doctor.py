@@ -11,8 +11,6 @@ from rich.text import Text
 from vicinal.service.cli.console import print_json, print_table
 from vicinal.service.cli.options import BundleOption, DataDirOption, JsonOption, load_settings
 
-__all__ = ["doctor"]
-
 _STYLES = {"ok": "green", "absent": "dim", "warning": "yellow", "failed": "red"}
 
 

@@ -15,8 +15,6 @@ from vicinal.service.errors import RequestError
 if TYPE_CHECKING:
     from vicinal.service.duplicates.record import DuplicateItem, DuplicateRecord
 
-__all__ = ["duplicates"]
-
 _SHOWN_GROUPS = 20
 _SHOWN_COPIES = 10
 _STAGES = {

@@ -38,8 +38,6 @@ if TYPE_CHECKING:
     from vicinal.indexer.sources import Source, SourceLook, SourceOptions
     from vicinal.service.galleries.bundles import ServedBundle, ServedBundles
 
-__all__ = ["index", "print_build"]
-
 _STAGES = {"copy": "Copying", "embed": "Embedding", "neighbors": "Finding neighbors", "publish": "Publishing"}
 
 

@@ -16,8 +16,6 @@ from vicinal.service.errors import RequestError
 if TYPE_CHECKING:
     from vicinal.service.keys import KeyRecord, KeyStore
 
-__all__ = ["app"]
-
 app = typer.Typer(help="Make, list, revoke and turn off API keys.", no_args_is_help=True)
 
 _UNITS = {"h": "hours", "d": "days", "w": "weeks"}

@@ -19,8 +19,6 @@ from vicinal.service.cli.options import (
 )
 from vicinal.service.cli.promise import print_promise
 
-__all__ = ["label"]
-
 
 def label(
     gallery: GalleryOption,

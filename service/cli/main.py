@@ -26,8 +26,6 @@ from vicinal.service.cli.bundles import evaluate, export, fit, import_onnx, trai
 from vicinal.service.cli.console import errors, say
 from vicinal.service.cli.galleries import gallery
 
-__all__ = ["app", "main"]
-
 app = typer.Typer(
     name="vicinal",
     help="Self-hosted image search that knows when there is no match.",

@@ -19,30 +19,6 @@ if TYPE_CHECKING:
     from vicinal.service.search.matcher import Matcher
     from vicinal.service.settings import Settings
 
-__all__ = [
-    "BundleOption",
-    "DataDirOption",
-    "EmbeddingColumnOption",
-    "GalleryOption",
-    "HiddenOption",
-    "IdColumnOption",
-    "JsonOption",
-    "LabelColumnOption",
-    "LabelFromOption",
-    "NameArgument",
-    "PathColumnOption",
-    "PrefixOption",
-    "QueryLabelOption",
-    "SpaceOption",
-    "check_bundle",
-    "command_line",
-    "conflict_rule",
-    "load_settings",
-    "open_gallery",
-    "open_matcher",
-    "place_words",
-]
-
 NameArgument = Annotated[str, typer.Argument(help="Name of the gallery.")]
 GalleryOption = Annotated[str, typer.Option("--gallery", "-g", help="Name of the gallery.")]
 DataDirOption = Annotated[

@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from vicinal.service.measuring.records.promise import PromiseCheck
     from vicinal.service.measuring.records.record import CalibrationRecord
 
-__all__ = ["print_promise"]
-
 # Further advice is of little use while the first is not followed.
 _MOST_ADVICE = 3
 

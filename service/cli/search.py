@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from vicinal.service.search.answers import Answer, FoundGroup
     from vicinal.service.search.explanation import ExplainedRefinement
 
-__all__ = ["explain", "search"]
-
 
 def search(
     gallery: GalleryOption,

@@ -15,8 +15,6 @@ from vicinal.service.words import search_words
 if TYPE_CHECKING:
     from vicinal.service.settings import Settings
 
-__all__ = ["openapi", "serve", "worker"]
-
 
 def serve(
     host: Annotated[str | None, typer.Option(help="Address to listen on; loopback without API keys.")] = None,

@@ -26,8 +26,6 @@ from vicinal.service.duplicates.groups import make_groups
 from vicinal.service.duplicates.record import CopyThreshold, DuplicateOptions, DuplicateRecord
 from vicinal.service.duplicates.threshold import choose_threshold, threshold_sentence
 
-__all__ = ["find_duplicates"]
-
 # Photos that copies are made of; the pictures of the gallery that they are told from are all its own.
 _N_MADE_OF = 150
 # Of each neighbor list, beside what the pictures themselves tell.
@@ -61,18 +59,7 @@ def find_duplicates(
     *,
     on_progress: OnProgress = no_progress,
 ) -> DuplicateRecord:
-    """Find the copies in a gallery as it is searched; nothing is changed.
-
-    Args:
-        gallery: The gallery.
-        view: Its present state.
-        options: What to look for.
-        record_id: Id of the record that is made.
-        on_progress: Called with a stage, what is done of it and all there is.
-
-    Raises:
-        GalleryError: The gallery is damaged.
-    """
+    """Find the copies in a gallery as it is searched; nothing is changed."""
     items = gallery.columns(view.revision, ["id", "uri", "content_sha256", "taken_at", "sequence"])
     files = _files(items["content_sha256"].to_pylist())
     threshold, found, sizes = None, None, None

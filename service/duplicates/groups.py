@@ -20,8 +20,6 @@ from vicinal.indexer.duplicates.signatures import ORIENTATIONS, undone
 from vicinal.models.decoding import accepted_formats
 from vicinal.service.duplicates.record import DuplicateGroup, DuplicateItem
 
-__all__ = ["Copy", "group_copies", "kinds_of", "make_groups"]
-
 # A picture that takes less of the other is cropped, and not only cut by a pixel.
 _WHOLE = 0.95
 # A copy with fewer of the pixels that it should have was resized.
@@ -74,8 +72,6 @@ def make_groups(
     """Groups of copies, largest first and then most certain, and what is to be said of them.
 
     Args:
-        items: Columns `id`, `uri` and `taken_at`, one row an item.
-        twins: Rows of each file content; their places are the positions of the pairs.
         found: Pairs of contents that are copies; None where there are none.
         thumbnails: (f, 2) width and height of the contents' thumbnails; None where there are none.
     """
@@ -109,12 +105,7 @@ def make_groups(
 
 
 def group_copies(found: ComparedPairs, order: Sequence[int]) -> dict[int, list[Copy]]:
-    """Copies by kept position.
-
-    Args:
-        found: Pairs of copies.
-        order: All positions of the pairs, the best to keep first.
-    """
+    """Copies by kept position."""
     partners: dict[int, list[Copy]] = defaultdict(list)
     for (first, second), score, turn, area in zip(
         found.pairs.tolist(),
@@ -138,13 +129,7 @@ def group_copies(found: ComparedPairs, order: Sequence[int]) -> dict[int, list[C
 
 
 def kinds_of(copy: Copy, kept_pixels: int, copy_pixels: int) -> tuple[str, ...]:
-    """What was done to a copy that is not exact, as far as can be told.
-
-    Args:
-        copy: The copy.
-        kept_pixels: Width times height of the kept item.
-        copy_pixels: Those of the copy.
-    """
+    """What was done to a copy that is not exact, as far as can be told."""
     turns, is_mirrored = ORIENTATIONS[copy.orientation]
     kinds = ["cropped"] if copy.area < _WHOLE else []
     kinds += ["mirrored"] if is_mirrored else []

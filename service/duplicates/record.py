@@ -6,16 +6,6 @@ from datetime import datetime
 
 from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictFloat, StrictInt
 
-__all__ = [
-    "KEPT_RULE",
-    "CopyThreshold",
-    "DuplicateGroup",
-    "DuplicateItem",
-    "DuplicateOptions",
-    "DuplicateRecord",
-    "DuplicateSummary",
-]
-
 KEPT_RULE = "kept of each group: most pixels, then most bytes, then taken first, then the first id"
 
 

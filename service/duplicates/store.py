@@ -12,8 +12,6 @@ from vicinal.indexer.storage.files import make_folder, read_sealed, write_sealed
 from vicinal.service.duplicates.record import DuplicateRecord, DuplicateSummary
 from vicinal.service.errors import DuplicatesNotFoundError
 
-__all__ = ["DuplicateStore"]
-
 _ID = re.compile(r"[\w-][\w.-]{0,63}")
 _MOST_KEPT = 10
 
@@ -30,11 +28,7 @@ class DuplicateStore:
         self.path = gallery.path / "duplicates"
 
     def keep(self, record: DuplicateRecord) -> None:
-        """Keep a record, and remove the oldest ones beyond the ten newest.
-
-        Raises:
-            StorageError: The disk refuses.
-        """
+        """Keep a record, and remove the oldest ones beyond the ten newest."""
         make_folder(self.path)
         write_sealed(self.path / f"{record.id}.json", record.model_dump_json())
         # Ids sort by time.
@@ -42,11 +36,7 @@ class DuplicateStore:
             file.unlink(missing_ok=True)
 
     def find(self, record_id: str) -> DuplicateRecord:
-        """One record.
-
-        Raises:
-            DuplicatesNotFoundError: There is none of this id, or it is damaged.
-        """
+        """One record."""
         if not _ID.fullmatch(record_id):
             raise DuplicatesNotFoundError(self.gallery.name, record_id)
         try:

@@ -17,8 +17,6 @@ from vicinal.models.similarity import FloatArray
 from vicinal.service.duplicates.record import CopyThreshold
 from vicinal.service.words import percent, span
 
-__all__ = ["choose_threshold", "threshold_sentence"]
-
 _Floats = npt.NDArray[np.float64]
 _THRESHOLDS = np.arange(0.30, 0.991, 0.01)
 # The tail is measured from here to where this share of the made copies begins.

@@ -24,8 +24,6 @@ from vicinal.models.progress import OnProgress, no_progress
 from vicinal.models.runtime import usable_processors
 from vicinal.service.errors import RequestError
 
-__all__ = ["FEWEST_LABELS", "LabelledPhotos", "Split", "UnusablePhoto"]
-
 Mask = npt.NDArray[np.bool_]
 
 # Labels with two photos: some to learn from, and enough others that a rate among them says something.
@@ -95,10 +93,8 @@ class LabelledPhotos:
         """Look at every labelled item of a source once, in the sequence of the file names.
 
         Args:
-            items: From `indexer.sources.read_source`, or a gallery's own.
             refuse: Says why a file must not be read.
             limits: What a picture may cost.
-            on_progress: Called in the stage `look`.
         """
         labelled = sorted((item for item in items if item.label is not None), key=_sequence)
 
@@ -136,14 +132,7 @@ class LabelledPhotos:
         return label_codes(self.labels)[1]
 
     def split(self, seed: int) -> Split:
-        """Hold out one of five labels, of every size alike, and all labels with one photo.
-
-        Args:
-            seed: Seed of the draw.
-
-        Raises:
-            RequestError: There are too few labels, or too few photos of those held out.
-        """
+        """Hold out one of five labels, of every size alike, and all labels with one photo."""
         sizes = np.bincount(self.codes)
         paired = np.flatnonzero(sizes > 1)
         if len(paired) < FEWEST_LABELS:

@@ -8,8 +8,6 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import BaseModel, ConfigDict, Field
 
-__all__ = ["FitPlan", "FitSpeed", "plan_fit"]
-
 # More steps and views than these hardly changed what was found.
 MOST_STEPS = 300
 FEWEST_STEPS = 30
@@ -78,12 +76,7 @@ def plan_fit(
 
     Args:
         sizes: (c,) photos of each label to learn from.
-        n_held_out: Photos to measure on.
-        n_drawn: Pictures that are learned from beside the photos.
-        speed: Speed of this machine.
         minutes: Minutes that the whole run may take.
-        spent: Seconds of it that are gone.
-        asked: What was asked for, by name, which the plan keeps.
     """
     counts = np.asarray(sizes, np.int64)
     validation = _VALIDATIONS * n_held_out * speed.step / speed.batch_size + n_held_out * speed.view

@@ -11,8 +11,6 @@ from pydantic import BaseModel, ConfigDict
 from vicinal.models.refiner_manifest import RerankVerdict, Sides
 from vicinal.service.words import number_of
 
-__all__ = ["FitReport", "HeldOutFigures", "Interval", "next_commands", "report_lines"]
-
 
 class _Frozen(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -161,11 +159,8 @@ def next_commands(
     """What to do with the new bundle; nothing where it does not help.
 
     Args:
-        report: What it changed.
         source: Folder or manifest of the photos; None for a gallery's own.
         gallery: The gallery that it was fitted to; None without one.
-        data_dir: Where galleries are, where that was given.
-        bundle: The bundle before, which the gallery is searched with, where that was given.
     """
     if not report.helps:
         return []

@@ -40,8 +40,6 @@ from vicinal.training.observer import StepProgress, TrainingObserver
 from vicinal.training.recipe import RUN_FILES, bundle_fields
 from vicinal.training.trainer import Trainer, TrainingResult
 
-__all__ = ["FitProgress", "Fitting", "Start"]
-
 Start = Literal["new", "resume", "overwrite"]
 # Stage, what is done, all there is, and a note for people.
 FitProgress = Callable[[str, int, int, str], None]
@@ -167,17 +165,7 @@ class Fitting:
         self.seconds: dict[str, float] = {}
 
     def run(self, start: Start = "new") -> FitReport:
-        """Train without the held-out labels, measure on them, then train on all in the same way.
-
-        Args:
-            start: `new` refuses a folder that holds a run, `resume` goes on with it, `overwrite` deletes it.
-
-        Raises:
-            RequestError: The folder holds a run, or one of other photos.
-            ConfigError: Network and photos do not fit.
-            DatasetError: A photo is gone.
-            BundleError: The weights cannot be had, or the network cannot be exported.
-        """
+        """Train without the held-out labels, measure on them, then train on all in the same way."""
         self._prepare(start)
         plan = self._plan()
         if start == "resume" and (self.output / REPORT_FILE).is_file():

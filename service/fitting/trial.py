@@ -24,8 +24,6 @@ from vicinal.training.refiner.embedding_set import EmbeddingSet
 from vicinal.training.refiner.gain import PairedDifference, measure_gain
 from vicinal.training.refiner.validation import SIDES, Line, Outcomes, Validation, choose_sides, verdict_of
 
-__all__ = ["FitTrial", "carry_refiner", "search_held_out"]
-
 _FPIR = 0.05
 _DRAWS = 4
 # Photos of the other labels in a gallery; two bundles embed them in half a minute.
@@ -53,13 +51,7 @@ class FitTrial(BaseModel):
 
 
 def carry_refiner(before: ModelBundle, bundle: ModelBundle, verdict: dict[str, Any]) -> ModelBundle:
-    """The new bundle with the refiner of the one before, where that knows nothing of its embeddings.
-
-    Args:
-        before: The bundle that has the refiner.
-        bundle: The new one.
-        verdict: Manifest fields that say what it refines.
-    """
+    """The new bundle with the refiner of the one before, where that knows nothing of its embeddings."""
     section = before.manifest.refiner
     if section is None or section.architecture.form != "gated" or before.dim != bundle.dim:
         return bundle
@@ -82,16 +74,7 @@ def search_held_out(
     """Search the held-out labels with two bundles.
 
     Args:
-        before: The bundle that is used so far.
-        bundle: The new one, of a network that saw none of these labels. It gets the refiner of the other.
         listing: The held-out photos, in the order in which they were taken.
-        beside: Photos of the other labels, of which some stand in every gallery: the more there is to find,
-            the easier a stranger finds something.
-        seed: Seed of the searches and of the intervals.
-        on_embedded: Called with the photos embedded, of all.
-
-    Returns:
-        The figures, and the verdict on the refiner: its manifest fields.
     """
     bundle = carry_refiner(before, bundle, {"sides": "off", "rerank": "off"})
     step = -(-len(beside) // _MOST_BESIDE)

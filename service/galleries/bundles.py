@@ -39,8 +39,6 @@ from vicinal.service.search.pipeline import Pipeline
 from vicinal.service.search.query_embedder import CachingEmbedder, lookup_counter
 from vicinal.service.settings import Settings
 
-__all__ = ["ServedBundle", "ServedBundles"]
-
 logger = logging.getLogger(__name__)
 
 
@@ -62,11 +60,7 @@ class ServedBundle:
 
     @classmethod
     def of(cls, embedder: Embedder, settings: Settings) -> ServedBundle:
-        """An embedder with what the settings make of its bundle.
-
-        Raises:
-            RefineError: The settings ask for a refinement that the bundle does not have.
-        """
+        """An embedder with what the settings make of its bundle."""
         pipeline = settings.pipeline_for(embedder.bundle)
         plan = refinement_plan(pipeline, embedder.bundle, settings.device)
         return cls(embedder, pipeline, plan, settings.index_device)
@@ -112,12 +106,7 @@ class ServedBundles:
 
     @property
     def own(self) -> ServedBundle:
-        """The bundle of the settings, opened when it is needed first.
-
-        Raises:
-            BundleError: It is missing or damaged, or a space, which embeds no images.
-            RefineError: The settings ask for a refinement that it does not have.
-        """
+        """The bundle of the settings, opened when it is needed first."""
         if self._own is None:
             self._own = self._open(ModelBundle.open(self.settings.bundle))
         return self._own
@@ -137,12 +126,7 @@ class ServedBundles:
         return manifest if manifest.space else None
 
     def prepare(self) -> None:
-        """Open the bundle of the settings, unless all galleries hold ready embeddings or it is a space.
-
-        Raises:
-            BundleError: It is missing or damaged.
-            RefineError: The settings ask for a refinement that it does not have.
-        """
+        """Open the bundle of the settings, unless all galleries hold ready embeddings or it is a space."""
         if self.own_space is not None:
             # What is wrong with it is told now, and not with every search.
             self._served_space("", ModelBundle.open(self.settings.bundle))
@@ -157,13 +141,7 @@ class ServedBundles:
         return [one for one in list(self._opened.values()) if one is not self._own]
 
     def named(self, name: str | None) -> ServedBundle:
-        """A bundle by its folder's name below `bundles_dir`; that of the settings when None.
-
-        Raises:
-            RequestError: It is not here.
-            BundleError: It is damaged, or a space, which embeds no images.
-            RefineError: The settings ask for a refinement that it does not have.
-        """
+        """A bundle by its folder's name below `bundles_dir`; that of the settings when None."""
         return self.own if name is None else self._open(self._named(name))
 
     def _named(self, name: str) -> ModelBundle:
@@ -175,17 +153,7 @@ class ServedBundles:
         return ModelBundle.open(path)
 
     def of(self, gallery: str, fingerprint: str, refiner: str = "") -> ServedBundle:
-        """The bundle that a version was embedded with.
-
-        Args:
-            gallery: Name of the gallery.
-            fingerprint: Fingerprint of the version's bundle.
-            refiner: Of ready embeddings, fingerprint of the refiner that the version names.
-
-        Raises:
-            BundleMismatchError: It is neither the gallery's space, nor that of the settings, nor in
-                `bundles_dir`, or cannot be used.
-        """
+        """The bundle that a version was embedded with."""
         space = self._space_of(gallery, fingerprint, refiner)
         if space is not None:
             return space
@@ -203,23 +171,14 @@ class ServedBundles:
             raise BundleMismatchError(gallery, self._own_fingerprint(), fingerprint, reason) from error
 
     def of_version(self, gallery: str, manifest: SnapshotManifest) -> ServedBundle:
-        """The bundle of a version; see `of`.
-
-        Raises:
-            BundleMismatchError: It is not here, or cannot be used.
-        """
+        """The bundle of a version; see `of`."""
         return self.of(gallery, manifest.bundle, manifest.refiner)
 
     def matcher(self, gallery: Gallery, view: GalleryView | None = None) -> Matcher:
         """Matcher of a state of a gallery, with the bundle that its version was embedded with.
 
         Args:
-            gallery: The gallery; versions that are made of it are refined as the bundle says.
             view: The state; the present one when None.
-
-        Raises:
-            BundleMismatchError: The bundle is not here, or cannot be used.
-            GalleryError: The gallery is damaged.
         """
         view = GalleryReader(gallery).view() if view is None else view
         served = self.of_version(gallery.name, view.snapshot.manifest)
@@ -230,13 +189,7 @@ class ServedBundles:
         """The space that ready embeddings are of which are indexed into a gallery.
 
         Args:
-            gallery: The gallery, new or existing.
             name: `NAME` or `NAME@VERSION`; the gallery's own when None.
-            dim: Length of the embeddings.
-
-        Raises:
-            RequestError: There is no name, and the gallery is of none.
-            BundleError: It is no such name.
         """
         held = gallery.space
         if name is None and held is None:
@@ -256,13 +209,7 @@ class ServedBundles:
         """The bundle that a gallery's own items are indexed anew with.
 
         Args:
-            gallery: The gallery, new or existing.
             name: As for `named`, or that of a space; what the gallery has, of ready embeddings, when None.
-
-        Raises:
-            RequestError: There are no others here, or the settings name another one for its space.
-            BundleError: It is missing or damaged.
-            RefineError: The settings ask for a refinement that it does not have.
         """
         space = gallery.space
         if space is None:

@@ -21,8 +21,6 @@ from vicinal.service.redis_link import RedisLink
 if TYPE_CHECKING:
     from redis.client import PubSub
 
-__all__ = ["ChangeNotices", "announce_change"]
-
 logger = logging.getLogger(__name__)
 _CHANNEL = "vicinal:galleries"
 # Polls without any word from Redis after which the subscription counts as broken.

@@ -24,8 +24,6 @@ from vicinal.indexer.storage.files import file_lock
 from vicinal.indexer.views.refined_snapshot import check_refined, refined_bytes
 from vicinal.indexer.views.snapshot import Snapshot
 
-__all__ = ["CheckedGallery", "Integrity", "IntegrityState"]
-
 logger = logging.getLogger(__name__)
 IntegrityState = Literal["unchecked", "checking", "whole", "damaged"]
 # Between two looks whether another process is done with the same files.
@@ -94,12 +92,6 @@ class Integrity:
         """See to it that the files of a version are checked, and refuse what was found damaged.
 
         Every search asks; it costs two questions to the file system.
-
-        Returns:
-            Whether these files are still those of the version; otherwise the reader opens others.
-
-        Raises:
-            DamagedGalleryError: They are damaged.
         """
         if snapshot.is_replaced:
             reader.reopen()
@@ -115,11 +107,7 @@ class Integrity:
         return True
 
     def require_whole(self, name: str) -> None:
-        """Refuse what was found damaged while it was searched.
-
-        Raises:
-            DamagedGalleryError: A file of the gallery is damaged.
-        """
+        """Refuse what was found damaged while it was searched."""
         check = self._checks.get(name)
         damage = None if check is None else check.damage
         if damage is not None:

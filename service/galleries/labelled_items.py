@@ -12,8 +12,6 @@ from vicinal.indexer.views.view import GalleryView
 from vicinal.models.similarity import FloatArray
 from vicinal.service.errors import RequestError
 
-__all__ = ["LabelledItems"]
-
 Bools = npt.NDArray[np.bool_]
 
 
@@ -39,17 +37,7 @@ class LabelledItems:
 
     @classmethod
     def read(cls, view: GalleryView, gallery: str, *, max_items: int, seed: int) -> LabelledItems:
-        """Those of a state of a gallery.
-
-        Args:
-            view: The state.
-            gallery: Name of the gallery.
-            max_items: Labels are drawn, each with all of its items, as long as there is room for so many.
-            seed: Seed of the draw.
-
-        Raises:
-            RequestError: No item has a label.
-        """
+        """Those of a state of a gallery."""
         positions = np.arange(view.n_positions)
         positions = positions[~view.is_dead(positions)]
         named = [row["label"] for row in view.items(positions)]

@@ -16,8 +16,6 @@ from vicinal.indexer.reader import GalleryReader
 from vicinal.service.errors import ServiceError
 from vicinal.service.galleries.versions import prune_gallery
 
-__all__ = ["CompactionState", "Maintenance"]
-
 logger = logging.getLogger(__name__)
 
 
@@ -68,19 +66,11 @@ class Maintenance:
         )
 
     def consider(self, reader: GalleryReader) -> bool:
-        """Start to compact a gallery when it is due and nobody is at it; returns at once.
-
-        Returns:
-            Whether a compaction was started.
-        """
+        """Start to compact a gallery when it is due and nobody is at it; returns at once."""
         return self.compaction.is_due(reader.view()) and self.begin(reader)
 
     def begin(self, reader: GalleryReader) -> bool:
-        """Start to compact a gallery, due or not, unless this process is at it; returns at once.
-
-        Returns:
-            Whether a compaction was started.
-        """
+        """Start to compact a gallery, due or not, unless this process is at it; returns at once."""
         name = f"compact-{reader.gallery.name}"
         return self._start(threading.Thread(target=self._compact, args=(reader,), name=name, daemon=True))
 

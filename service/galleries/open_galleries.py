@@ -26,9 +26,6 @@ from vicinal.service.measuring.drift import DriftLevel
 from vicinal.service.problem_types import ERRORS
 from vicinal.service.search.matcher import Matcher
 
-__all__ = ["UNREADABLE", "GalleryState", "OpenGalleries"]
-
-
 _UNCHECKED = CheckedGallery()
 # Whatever keeps a gallery from being opened, it keeps no other from being told of.
 UNREADABLE = (*ERRORS, OSError)
@@ -98,11 +95,7 @@ class OpenGalleries:
         return [gallery.name for gallery in list_galleries(self.path)]
 
     def gallery(self, name: str) -> Gallery:
-        """A gallery by name.
-
-        Raises:
-            GalleryNotFoundError: There is none of this name.
-        """
+        """A gallery by name."""
         if not GALLERY_NAME.fullmatch(name):
             raise GalleryNotFoundError(f"there is no gallery '{name}'")
         gallery = Gallery.open(self.path / name)
@@ -111,11 +104,7 @@ class OpenGalleries:
         return gallery
 
     def reader(self, name: str) -> GalleryReader:
-        """Reader of a gallery, which live changes are made with; it stays open.
-
-        Raises:
-            GalleryNotFoundError: There is none of this name.
-        """
+        """Reader of a gallery, which live changes are made with; it stays open."""
         reader = self._readers.get(name)
         if reader is None:
             gallery = self.gallery(name)
@@ -127,12 +116,6 @@ class OpenGalleries:
         """Matcher of the present state of a gallery.
 
         A request keeps the matcher that it got, so that its answer comes from one state.
-
-        Raises:
-            GalleryNotFoundError: There is none of this name.
-            BundleMismatchError: The gallery was embedded with a bundle that is not here.
-            DamagedGalleryError: A check has found a file that is not what was written.
-            GalleryError: The gallery is damaged.
         """
         reader = self.reader(name)
         try:

@@ -11,8 +11,6 @@ from vicinal.indexer.gallery import Gallery
 from vicinal.indexer.storage.files import broken_files, read_sealed
 from vicinal.models.configs.sealed_json import BrokenSealError
 
-__all__ = ["damaged_records"]
-
 _BACKUP = "bring it back from a backup, or index the gallery again"
 # What to do, by where a file lies; the first that fits. `{}` is the gallery.
 _REMEDIES = (

@@ -44,8 +44,6 @@ from vicinal.service.measuring.records.store import CalibrationStore
 from vicinal.service.search.answers import Answer
 from vicinal.service.search.matcher import Matcher
 
-__all__ = ["DriftMonitor"]
-
 logger = logging.getLogger(__name__)
 _SECONDS_BETWEEN_WRITES = 30.0
 _MOST_REPLICAS = 1024
@@ -137,13 +135,7 @@ class DriftMonitor:
         return [replace(answer, threshold=drifted) for answer in answers]
 
     def level(self, gallery: str, pipeline: str, threshold: Threshold) -> DriftLevel:
-        """How far the searches of a gallery have drifted, as last computed.
-
-        Args:
-            gallery: Its name.
-            pipeline: Key of the pipeline.
-            threshold: What decides its searches.
-        """
+        """How far the searches of a gallery have drifted, as last computed."""
         state = self._known(gallery, pipeline, threshold)
         return "unknown" if state is None else state.level
 
@@ -155,11 +147,7 @@ class DriftMonitor:
             logger.warning("drift cannot be computed: %s", error)
 
     def drift(self, matcher: Matcher, record: CalibrationRecord) -> DriftState:
-        """Drift since a record was put in force, over all processes.
-
-        Raises:
-            CalibrationRecordError: What is in force is damaged.
-        """
+        """Drift since a record was put in force, over all processes."""
         tally = self._tallies.get((matcher.gallery.name, record.pipeline.key))
         is_own = tally is not None and tally.record.id == record.id
         return read_drift(

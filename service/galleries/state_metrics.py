@@ -20,8 +20,6 @@ from vicinal.service.galleries.open_galleries import OpenGalleries
 from vicinal.service.measuring.decision import CalibrationState
 from vicinal.service.search.matcher import Matcher
 
-__all__ = ["GalleryStateMetrics"]
-
 logger = logging.getLogger(__name__)
 
 

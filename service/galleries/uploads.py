@@ -28,19 +28,6 @@ from vicinal.models.errors import EmbeddingError, ImageError, NoDirectionError
 from vicinal.models.similarity import FloatArray, as_embeddings
 from vicinal.service.errors import RequestError
 
-__all__ = [
-    "AddedItem",
-    "Addition",
-    "RefusedUpload",
-    "SentEmbedding",
-    "SentItem",
-    "Upload",
-    "add_sent_embeddings",
-    "add_uploads",
-    "require_images",
-    "require_space",
-]
-
 
 @dataclass(frozen=True)
 class Upload:
@@ -130,18 +117,7 @@ class Addition:
 def add_uploads(
     reader: GalleryReader, uploads: Sequence[Upload], embedder: Embedder, *, on_conflict: OnConflict = "error"
 ) -> Addition:
-    """Embed images and add them to a gallery in one change.
-
-    Args:
-        reader: The gallery.
-        uploads: The images.
-        embedder: Embedder of the gallery's bundle.
-        on_conflict: What to do with an image whose id belongs to another one; `error` refuses it alone.
-
-    Raises:
-        BundleMismatchError: The gallery was embedded with another bundle.
-        GalleryBusyError: Another job keeps writing.
-    """
+    """Embed images and add them to a gallery in one change."""
     addition = Addition()
     prepared: list[tuple[SentItem, PreparedItem]] = []
     for place, upload in enumerate(uploads):
@@ -171,18 +147,7 @@ def add_sent_embeddings(
     *,
     on_conflict: OnConflict = "error",
 ) -> Addition:
-    """Add ready embeddings to a gallery in one change.
-
-    Args:
-        reader: The gallery.
-        embeddings: The embeddings.
-        space: What made them.
-        on_conflict: What to do with one whose id belongs to another one; `error` refuses it alone.
-
-    Raises:
-        BundleMismatchError: The gallery holds something else.
-        GalleryBusyError: Another job keeps writing.
-    """
+    """Add ready embeddings to a gallery in one change."""
     addition = Addition()
     usable: list[tuple[SentItem, SentEmbedding, FloatArray]] = []
     for place, one in enumerate(embeddings):
@@ -207,13 +172,7 @@ def require_space(gallery: str, held: BundleManifest, name: str | None) -> None:
     """Refuse embeddings for a gallery of images, and those of another space.
 
     Args:
-        gallery: Name of the gallery.
-        held: What its items were made with.
         name: `NAME` or `NAME@VERSION` of the space of the embeddings; the gallery's own when None.
-
-    Raises:
-        SpaceMismatchError: They are not of what the gallery holds.
-        BundleError: It is no name of a space.
     """
     given = None if name is None else space_manifest(name, held.dim)
     if not held.space or (given is not None and given.fingerprint != held.fingerprint):
@@ -225,13 +184,7 @@ def require_parts(name: str, *, is_ready: bool | None, space: str | None, bundle
     """Refuse a space for images and a bundle for ready embeddings: they would play no part.
 
     Args:
-        name: What the source is called.
         is_ready: Whether it holds ready embeddings; None for what the gallery holds.
-        space: What is said to have made ready embeddings.
-        bundle: What is to embed images.
-
-    Raises:
-        RequestError: One is named that plays none.
     """
     if space is not None and is_ready is None:
         raise RequestError("space says what made the ready embeddings of a source: name the source")
@@ -245,15 +198,7 @@ def require_parts(name: str, *, is_ready: bool | None, space: str | None, bundle
 
 
 def require_images(gallery: str, held: BundleManifest) -> None:
-    """Refuse images for a gallery of ready embeddings.
-
-    Args:
-        gallery: Name of the gallery.
-        held: What its items were made with.
-
-    Raises:
-        SpaceMismatchError: It is one.
-    """
+    """Refuse images for a gallery of ready embeddings."""
     if held.space:
         raise SpaceMismatchError(gallery, held.in_words, "images")
 

@@ -13,26 +13,13 @@ from vicinal.indexer.views.snapshot import Snapshot, SnapshotManifest, snapshot_
 from vicinal.service.galleries.bundles import ServedBundles
 from vicinal.service.measuring.records.store import CalibrationStore
 
-__all__ = ["activate_version", "check_version", "manifest_of", "prune_gallery"]
-
 logger = logging.getLogger(__name__)
 
 
 def activate_version(
     gallery: Gallery, version: int, *, as_built: bool = False, bundles: ServedBundles | None = None
 ) -> None:
-    """Let searches use a version, and the calibrations that were made for it, from their next request on.
-
-    Args:
-        gallery: The gallery.
-        version: A published version.
-        as_built: Leave out the live changes that were made while it was active before.
-        bundles: Bundles of the service that is to search it; its bundle is opened before the swap.
-
-    Raises:
-        VersionNotFoundError: There is no such version.
-        BundleMismatchError: Its bundle is not here, so that every search would fail.
-    """
+    """Let searches use a version, and the calibrations that were made for it, from their next request on."""
     if bundles is not None:
         bundles.of_version(gallery.name, manifest_of(gallery, version))
     has_own = CalibrationStore(gallery.calibrations_path).has_own(version)
@@ -40,11 +27,7 @@ def activate_version(
 
 
 def manifest_of(gallery: Gallery, version: int) -> SnapshotManifest:
-    """What a version says of itself, among it which bundle it was embedded with.
-
-    Raises:
-        VersionNotFoundError: There is no such version.
-    """
+    """What a version says of itself, among it which bundle it was embedded with."""
     try:
         return snapshot_manifest(gallery.snapshot_path(version))
     except GalleryError:
@@ -57,9 +40,6 @@ def check_version(gallery: Gallery, version: int) -> str | None:
 
     Returns:
         What was damaged and is whole again; None when nothing was.
-
-    Raises:
-        GalleryError: They cannot be made again, or the table is damaged.
     """
     damage = _check_derived(gallery, version)
     gallery.table.check(gallery.pointer.revision_of(version))
@@ -80,12 +60,7 @@ def _check_derived(gallery: Gallery, version: int) -> str | None:
 
 
 def prune_gallery(gallery: Gallery, policy: RetentionPolicy) -> Pruning:
-    """Remove versions that a policy does not keep; calibrations in use keep what they are compared with.
-
-    Raises:
-        GalleryBusyError: Another job is writing or compacting.
-        CalibrationRecordError: A calibration is damaged, so that nobody knows what it needs.
-    """
+    """Remove versions that a policy does not keep; calibrations in use keep what they are compared with."""
     store = CalibrationStore(gallery.calibrations_path)
     active = gallery.activation
     # A version that is made of another one by live changes can still be calibrated as that one.

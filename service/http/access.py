@@ -18,8 +18,6 @@ from vicinal.service.http.metrics import Metrics
 from vicinal.service.observability.logs import request_id_of, with_request_id
 from vicinal.service.observability.traces import RequestSpan, Traces
 
-__all__ = ["Access", "RouteNote", "Seen", "note_key", "note_route", "note_stages", "tell"]
-
 logger = logging.getLogger("vicinal.access")
 _SEEN = "vicinal.seen"
 _METHODS = frozenset({"DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT"})
@@ -114,15 +112,7 @@ class RouteNote:
 
 
 def tell(metrics: Metrics, method: str, client: tuple[str, int] | None, seen: Seen, seconds: float) -> None:
-    """Count a request that is over, and write its line into the log.
-
-    Args:
-        metrics: Where it is counted.
-        method: Its method, as it was sent.
-        client: Address and port that it came from, where they are known.
-        seen: What is known of it.
-        seconds: What it took.
-    """
+    """Count a request that is over, and write its line into the log."""
     method = _known(method)
     metrics.record_request(method, seen.route, seen.status, seconds)
     level = logging.DEBUG if seen.route in _PROBES else logging.INFO

@@ -12,8 +12,6 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from vicinal.indexer.errors import GalleryNameError
 from vicinal.indexer.storage.gallery_names import folder_of
 
-__all__ = ["GALLERY", "AliasPaths", "own_path"]
-
 # A gallery in an address: what stands before its name, and the name.
 GALLERY = re.compile("(/v1/(?:admin/)?galleries/)([^/]+)")
 

@@ -40,8 +40,6 @@ from vicinal.service.http.routes import (
 from vicinal.service.http.state import State, announce_write, state_of
 from vicinal.service.settings import Scope, Settings
 
-__all__ = ["create_app"]
-
 _DESCRIPTION = """
 Image search that knows when there is no match. Every answer is decided by one threshold, calibrated for a
 stated error rate, and says which. Errors are RFC 9457 problem documents.

@@ -22,8 +22,6 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from vicinal.indexer.errors import IndexerError, StorageError
 from vicinal.indexer.storage.files import file_lock, make_folder
 
-__all__ = ["AuditLog", "StrangerLog", "audited", "note_items"]
-
 logger = logging.getLogger(__name__)
 
 _NOTES = "vicinal.audit"
@@ -51,9 +49,6 @@ class AuditLog:
         """Refuse a change that could not be noted, before it is begun.
 
         A disk that is full does not stop it: what frees room is a change too.
-
-        Raises:
-            StorageError: The file cannot be opened.
         """
         make_folder(self.path.parent)
         try:
@@ -64,11 +59,7 @@ class AuditLog:
             ) from error
 
     def append(self, line: dict[str, Any]) -> None:
-        """Write one line.
-
-        Raises:
-            IndexerError: Somebody else keeps writing, or the disk refuses.
-        """
+        """Write one line."""
         text = json.dumps(line, ensure_ascii=True, default=str) + "\n"
         make_folder(self.path.parent)
         busy = f"the audit log '{self.path}' is held by a process that hangs"
@@ -110,11 +101,7 @@ class StrangerLog(AuditLog):
         self._second, self._n_noted, self._n_more = 0, 0, 0
 
     def append(self, line: dict[str, Any]) -> None:
-        """Write one line, unless there were many in this second; the next one says how many were left out.
-
-        Raises:
-            IndexerError: Somebody else keeps writing, or the disk refuses.
-        """
+        """Write one line, unless there were many in this second; the next one says how many were left out."""
         second = int(time.monotonic())
         if second != self._second:
             self._second, self._n_noted = second, 0
@@ -137,13 +124,7 @@ async def audited(
     """Pass a change on, and note it before its answer begins, or when there is none.
 
     Args:
-        app: What makes it, or refuses it.
-        log: Where it is noted.
-        who: Name of its key, or what stands for one.
         route: Path of the route, with names in place of values; None where there is none.
-        scope: The request.
-        receive: Gives its body.
-        send: Takes the answer.
     """
     request, notes, is_noted = Request(scope), dict[str, Any](), False
 

@@ -10,8 +10,6 @@ from fastapi.routing import APIRoute
 from vicinal.service.http.problems import Problem
 from vicinal.service.settings import Scope
 
-__all__ = ["complete_document", "name_of_operation"]
-
 _PROBLEM = "application/problem+json"
 _ANY = {
     "4XX": "What was wrong with the request.",
@@ -58,12 +56,7 @@ def name_of_operation(route: APIRoute) -> str:
 
 
 def complete_document(document: dict[str, Any], scopes: Mapping[str, Scope]) -> dict[str, Any]:
-    """Add to a document the problems of each call, who may call it, and examples.
-
-    Args:
-        document: As FastAPI makes it; it is changed.
-        scopes: Scope that an operation needs, by its id; others need none.
-    """
+    """Add to a document the problems of each call, who may call it, and examples."""
     _simplify(document)
     parts = document.setdefault("components", {})
     parts.setdefault("schemas", {})["Problem"] = Problem.model_json_schema()

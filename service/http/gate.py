@@ -27,8 +27,6 @@ from vicinal.service.keys import Grant, key_id
 from vicinal.service.problem_types import status_and_kind
 from vicinal.service.settings import Scope
 
-__all__ = ["Gate", "routes_by_scope"]
-
 _API = "/v1/"
 _METRICS = "/metrics"
 _ROUTE = "vicinal.route"
@@ -127,12 +125,7 @@ class Gate:
         return audited(self.app, self._state.audit, who, route, passed, receive, send)
 
     def _granted(self, request: Request, scope: Scope | None) -> Grant | None:
-        """What the key of a request may do; None where none is asked for.
-
-        Raises:
-            HTTPException: It has no valid key, or not one for this.
-            KeyStoreError: The stored keys are damaged.
-        """
+        """What the key of a request may do; None where none is asked for."""
         keyring = self._state.keyring
         if not keyring.is_asked_for:
             return None

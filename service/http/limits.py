@@ -22,8 +22,6 @@ from vicinal.service.http.problems import problem
 from vicinal.service.http.request_bodies import FORM, MOST_VALUES, count_values, media_type
 from vicinal.service.redis_link import RedisLink
 
-__all__ = ["LARGE_BODY", "BodyLimit", "RateLimit"]
-
 # In the scope of a connection: whether its call takes images or embeddings.
 LARGE_BODY = "vicinal.large_body"
 
@@ -57,11 +55,7 @@ class RateLimit:
         self._shared = None if link is None else _shared_limiter(link)
 
     def check(self, client: str) -> None:
-        """Count a request.
-
-        Raises:
-            TooManyRequestsError: The client has sent too many.
-        """
+        """Count a request."""
         passed = self._passed(client)
         if passed is not None:
             limit, reset_time = passed

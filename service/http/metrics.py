@@ -12,8 +12,6 @@ from vicinal.service.galleries.bundles import ServedBundles
 from vicinal.service.observability.shared_counts import counts_folder
 from vicinal.service.search.answers import Answer
 
-__all__ = ["BoundedNames", "Metrics"]
-
 _BUCKETS = (0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
 _SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 _MOST_GALLERIES = 200
@@ -71,19 +69,12 @@ class Metrics:
         """Count a request.
 
         Args:
-            method: One of HTTP's methods.
-            route: Template of its route, of which there are as many as calls.
             status: Of its answer; None where the client was gone before there was one.
-            seconds: What it took.
         """
         self._requests.labels(method, route, "none" if status is None else str(status)).observe(seconds)
 
     def record_batch(self, waits: Sequence[float]) -> None:
-        """Count searches that a thread takes together.
-
-        Args:
-            waits: Seconds that each has waited.
-        """
+        """Count searches that a thread takes together."""
         self._batches.observe(len(waits))
         for seconds in waits:
             self._waits.observe(seconds)

@@ -12,17 +12,11 @@ from fastapi.routing import APIRoute
 from vicinal.service.errors import RequestError
 from vicinal.service.known_names import did_you_mean
 
-__all__ = ["require_known_parameters"]
-
 _CHECKED_PATHS = "/v1/"
 
 
 async def require_known_parameters(request: Request) -> None:
-    """A dependency that refuses a query parameter which the request's route does not have, or has twice.
-
-    Raises:
-        RequestError: There is one; the sentence names it, and what was probably meant.
-    """
+    """A dependency that refuses a query parameter which the request's route does not have, or has twice."""
     route = request.scope.get("route")
     if not isinstance(route, APIRoute) or not request.url.path.startswith(_CHECKED_PATHS):
         return

@@ -23,8 +23,6 @@ from vicinal.service.problem_types import (
     status_and_kind,
 )
 
-__all__ = ["Problem", "install_problem_handlers", "problem"]
-
 logger = logging.getLogger(__name__)
 
 _METHOD_NOT_ALLOWED, _SAME_METHOD_ELSEWHERE = 405, 307
@@ -38,14 +36,7 @@ _STATUS_KINDS = {401: "unauthorized", 403: "forbidden", 404: "not-found", 405: "
 
 
 def problem(status: int, kind: str, detail: str, **further: object) -> JSONResponse:
-    """One problem document.
-
-    Args:
-        status: HTTP status.
-        kind: Last part of the type, in words joined by `-`.
-        detail: One sentence for a person.
-        further: Members beyond the standard ones.
-    """
+    """One problem document."""
     body = {
         "type": PREFIX + kind,
         "title": kind.replace("-", " ").capitalize(),
@@ -67,7 +58,6 @@ def problem_of(error: Exception, *, in_full: bool = True) -> JSONResponse:
     """The problem document of an error of the packages.
 
     Args:
-        error: The error.
         in_full: Whether it is for who may see all galleries, and learn of the server.
     """
     status, kind = status_and_kind(error)

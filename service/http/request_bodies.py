@@ -25,23 +25,6 @@ from vicinal.models.errors import UnsupportedFormatError
 from vicinal.service.errors import RequestError
 from vicinal.service.http.parameters import require_known_parameters
 
-__all__ = [
-    "FORM",
-    "JSON",
-    "MOST_VALUES",
-    "JsonRoute",
-    "body_schema",
-    "check_form",
-    "content_type",
-    "count_values",
-    "files_of",
-    "images_of",
-    "json_body",
-    "media_type",
-    "read_form",
-    "validated",
-]
-
 Model = TypeVar("Model", bound=BaseModel)
 FORM = "multipart/form-data"
 JSON = "application/json"
@@ -95,8 +78,6 @@ def body_schema(
     """What OpenAPI says of a body that a route reads by itself.
 
     Args:
-        fields: Schemas of the form's fields besides `image`.
-        several: Whether the form holds several images.
         required: Fields that the form must have.
         json: Model of the body where it may be JSON too.
         may_be_empty: Whether a request without a body is answered.
@@ -136,11 +117,7 @@ def media_type(headers: Headers) -> str:
 
 
 def content_type(request: Request, *accepted: str) -> str:
-    """Media type of a body, one of those that are accepted; none is JSON where that is.
-
-    Raises:
-        UnsupportedFormatError: It is another one.
-    """
+    """Media type of a body, one of those that are accepted; none is JSON where that is."""
     kind = media_type(request.headers)
     if not kind and JSON in accepted:
         return JSON
@@ -150,13 +127,7 @@ def content_type(request: Request, *accepted: str) -> str:
 
 
 async def json_body(request: Request, model: type[Model], *, may_be_empty: bool = False) -> Model:
-    """A body of JSON as a model.
-
-    Raises:
-        UnsupportedFormatError: It is said to be something else.
-        RequestError: It is not JSON.
-        RequestValidationError: It is not of the model's form.
-    """
+    """A body of JSON as a model."""
     content_type(request, JSON)
     body = (await request.body()).removeprefix(codecs.BOM_UTF8)
     return await run_in_threadpool(_parsed, model, body or b"{}" if may_be_empty else body)
@@ -179,12 +150,7 @@ def validated(model: type[Model], fields: Any, *, are_texts: bool = False) -> Mo
     """Fields as a model.
 
     Args:
-        model: The model. In JSON a number is no text and no truth value, so that its fields are strict.
-        fields: What was sent.
         are_texts: Whether all fields are text, as those of a form are; `5` is a number then.
-
-    Raises:
-        RequestValidationError: They are not of its form.
     """
     validate = model.model_validate_strings if are_texts else model.model_validate
     try:
@@ -200,11 +166,7 @@ def _errors(error: ValidationError) -> Sequence[Any]:
 
 @asynccontextmanager
 async def read_form(request: Request, *, max_files: int, max_fields: int) -> AsyncIterator[FormData]:
-    """A form; leaving the block removes the files that large uploads are kept in.
-
-    Raises:
-        HTTPException: It cannot be read, or holds too much.
-    """
+    """A form; leaving the block removes the files that large uploads are kept in."""
     parser = _FormParser(request.headers, request.stream(), max_files=max_files, max_fields=max_fields)
     try:
         form = await parser.parse()
@@ -240,11 +202,7 @@ def _coded_name(disposition: bytes) -> str | None:
 
 
 def images_of(form: FormData) -> list[UploadFile]:
-    """The files `image` of a form, at least one.
-
-    Raises:
-        RequestError: There is none, or one of them is text.
-    """
+    """The files `image` of a form, at least one."""
     return files_of(form, "image")
 
 
@@ -258,11 +216,7 @@ def files_of(form: FormData, name: str) -> list[UploadFile]:
 
 
 def check_form(form: FormData, known: Sequence[str]) -> None:
-    """Refuse a form with a field that nobody would look at.
-
-    Raises:
-        RequestError: It has such a field.
-    """
+    """Refuse a form with a field that nobody would look at."""
     unknown = set(form) - set(known)
     if unknown:
         raise RequestError(f"unknown fields {sorted(unknown)}: expected {', '.join(known)}")

@@ -15,8 +15,6 @@ from vicinal.models.similarity import FloatArray
 from vicinal.service.search.answers import Answer
 from vicinal.service.search.matcher import EmbeddedImages, Matcher
 
-__all__ = ["Outcome", "Search", "outcomes_of"]
-
 Outcome = list[Answer] | BaseException
 
 
@@ -56,16 +54,8 @@ class Search:
     def prepare(self, matcher_of: Callable[[str], Matcher]) -> tuple[Embedder, list[FloatArray]]:
         """Choose the state of the gallery, and decode images.
 
-        Args:
-            matcher_of: The state of a gallery by its name.
-
         Returns:
             What embeds them, and arrays (3, S, S) that it has to embed; none of other queries.
-
-        Raises:
-            ImageError: An image cannot be used.
-            GalleryNotFoundError: There is no such gallery.
-            GalleryError: It is damaged.
         """
         self._matcher = matcher_of(self.gallery)
         embedder = self._matcher.embedder
@@ -75,11 +65,7 @@ class Search:
         return embedder, self._prepared.tensors
 
     def embedded(self, raw: FloatArray) -> EmbeddedImages | None:
-        """Its images after the network; None of other queries.
-
-        Args:
-            raw: What the network made of the tensors.
-        """
+        """Its images after the network; None of other queries."""
         if self._prepared is None:
             return None
         rows = self.matcher.embedder.finish_queries(self._prepared, raw)
@@ -92,17 +78,7 @@ def outcomes_of(
     seconds: float,
     record: Callable[[list[Answer], Matcher], list[Answer]],
 ) -> list[Outcome]:
-    """Answer searches that were prepared; one that cannot be answered fails alone.
-
-    Args:
-        searches: Searches of one embedder.
-        raws: What the network made of the tensors of each.
-        seconds: Time that it took for all of them.
-        record: Counts the answers of a call of the matcher, and gives those that are sent.
-
-    Returns:
-        The answers of each search, or why it has none.
-    """
+    """Answer searches that were prepared; one that cannot be answered fails alone."""
     outcomes: dict[int, Outcome] = {}
     alike = defaultdict(list)
     for number, search in enumerate(searches):

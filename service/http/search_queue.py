@@ -24,8 +24,6 @@ from vicinal.service.http.search_calls import Outcome, Search, outcomes_of
 from vicinal.service.search.answers import Answer
 from vicinal.service.search.matcher import Matcher
 
-__all__ = ["SearchQueue"]
-
 # What a query is expected to cost before any was measured, in seconds.
 _FIRST_GUESS = {"images": 0.02, "embeddings": 0.002, "item_ids": 0.002}
 # Weight of the last measurement in the expected cost.
@@ -106,15 +104,7 @@ class SearchQueue:
         self._gauge: Gauge | None = None
 
     def check(self, n_present: int = 0) -> None:
-        """Turn a search away whose body was not read yet, where it would be turned away afterwards.
-
-        Args:
-            n_present: Searches that the server has and has not answered, where it knows; those of them that
-                are not in the queue yet will be.
-
-        Raises:
-            TooManyRequestsError: Searches wait too long.
-        """
+        """Turn a search away whose body was not read yet, where it would be turned away afterwards."""
         if self._is_full(max(0, n_present - self._n_under_way)):
             raise self._refusal()
 
@@ -124,12 +114,7 @@ class SearchQueue:
         return self._n_under_way >= self._n_threads
 
     async def answered(self, search: Search) -> list[Answer]:
-        """Answer a search; to be awaited by an event loop.
-
-        Raises:
-            TooManyRequestsError: It would wait too long, or has.
-            VicinalError: As `Matcher.search`.
-        """
+        """Answer a search; to be awaited by an event loop."""
         loop = asyncio.get_running_loop()
         cost = len(search.queries) * self._costs[search.kind]
         waiting = _Waiting(search, cost, loop.create_future(), loop)

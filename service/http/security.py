@@ -14,19 +14,6 @@ from vicinal.service.keys import Grant, Keyring
 from vicinal.service.problem_types import PREFIX, told_to_some
 from vicinal.service.settings import Settings
 
-__all__ = [
-    "GRANT",
-    "check_exposure",
-    "client_of",
-    "grant_sees_all",
-    "key_in",
-    "may_see",
-    "seen_by",
-    "sees_all",
-    "shown_to",
-    "still_holds",
-]
-
 # What the gate found of the key of a request, in its ASGI scope.
 GRANT = "vicinal.grant"
 
@@ -35,10 +22,6 @@ def check_exposure(settings: Settings) -> Keyring:
     """The keys of a server that is to start; it does not serve strangers where there are none.
 
     That there are keys is noted, so that a later start does not open what is closed now.
-
-    Raises:
-        RequestError: There are no keys, and others than this machine or pages of any site could call.
-        KeyStoreError: There were keys, and they are gone.
     """
     keyring = Keyring(settings)
     is_kept = settings.stored_keys and keyring.store.is_on
@@ -86,13 +69,7 @@ def still_holds(request: Request, keyring: Keyring) -> bool:
 
 
 def may_see(request: Request, root: Path, gallery: str) -> bool:
-    """Whether a call may learn of a gallery that its address does not name.
-
-    Args:
-        request: The call, which passed the gate.
-        root: Folder of the galleries.
-        gallery: Name of the gallery.
-    """
+    """Whether a call may learn of a gallery that its address does not name."""
     grant: Grant | None = request.scope.get(GRANT)
     return grant is None or grant.covers(root, gallery)
 
@@ -109,11 +86,7 @@ def sees_all(request: Request) -> bool:
 
 
 def seen_by(request: Request, root: Path, job: Job) -> Job:
-    """A job as a key may see it, which it does not where it is not for its gallery.
-
-    Raises:
-        JobNotFoundError: The key is not for its gallery.
-    """
+    """A job as a key may see it, which it does not where it is not for its gallery."""
     if not may_see(request, root, job.gallery):
         raise JobNotFoundError(job.id)
     return shown_to(request, job)

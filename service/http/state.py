@@ -33,8 +33,6 @@ from vicinal.service.tasks.fit_job import fitted_for
 from vicinal.service.tasks.kinds import JobKinds
 from vicinal.service.tasks.readable_sources import JobSources
 
-__all__ = ["State", "StateDependency", "announce_write", "state_of"]
-
 
 @dataclass(frozen=True)
 class State:
@@ -69,13 +67,7 @@ class State:
 
     @classmethod
     def of(cls, settings: Settings) -> State:
-        """Open everything; nothing runs yet.
-
-        Raises:
-            BundleError: The bundle cannot be used.
-            RefineError: Its refiner cannot, or is asked for and not there.
-            MissingPackageError: Redis or a collector of traces is named, and its package is not installed.
-        """
+        """Open everything; nothing runs yet."""
         link = settings.open_link()
         bundles = ServedBundles(settings, link)
         bundles.prepare()
@@ -130,19 +122,7 @@ class State:
         reads: Iterable[str | None] = (),
         bundle: str | None = None,
     ) -> Job:
-        """A job with what the key of a call lets it read.
-
-        Args:
-            request: The call, which passed the gate.
-            kind: What the job does.
-            gallery: Name of the gallery.
-            body: What was asked for.
-            reads: Names of the sources in it.
-            bundle: Name of the bundle in it.
-
-        Raises:
-            RequestError: The key may not read a source, or a bundle is of a gallery that it is not for.
-        """
+        """A job with what the key of a call lets it read."""
         settings = self.settings
         grant: Grant | None = request.scope.get(GRANT)
         job = new_job(kind, gallery, body, None if grant is None else grant.folders)

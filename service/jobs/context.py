@@ -12,8 +12,6 @@ from vicinal.service.errors import JobStoppedError, JobsUnavailableError
 from vicinal.service.jobs.records import Job, JobProgress
 from vicinal.service.jobs.store import JobStore
 
-__all__ = ["JobContext"]
-
 # Between two looks at the store: often enough for people, seldom enough for the store.
 _SECONDS_BETWEEN_LOOKS = 0.5
 

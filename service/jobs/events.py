@@ -14,8 +14,6 @@ from vicinal.service.errors import JobNotFoundError, JobsUnavailableError
 from vicinal.service.jobs.records import Job
 from vicinal.service.jobs.store import JobStore
 
-__all__ = ["job_events"]
-
 _POLL_SECONDS = 0.5
 # Proxies close connections that are silent for a minute, some earlier.
 _KEEP_ALIVE_SECONDS = 15.0
@@ -36,10 +34,7 @@ async def job_events(
     is the record's revision; its name is `progress`, or `end` for the last one.
 
     Args:
-        store: Where the job is kept.
-        job: The job as it is now.
         stopping: Set when the server shuts down; the client comes again to another one.
-        after: Revision that the client has seen.
         may_hear: Whether the client still may; asked before each look.
         shown: Makes of a job what the client may see of it.
     """

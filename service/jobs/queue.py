@@ -20,8 +20,6 @@ from vicinal.indexer.storage.files import make_folder
 from vicinal.service.errors import JobsUnavailableError, RedisAwayError
 from vicinal.service.redis_link import RedisLink
 
-__all__ = ["JobQueue", "Ticket"]
-
 Answer = TypeVar("Answer")
 # A job and which attempt at it; the same ticket may lie in the queue twice, and is honored once.
 Ticket = tuple[str, int]

@@ -11,8 +11,6 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-__all__ = ["FINAL_STATES", "Job", "JobFailure", "JobProgress", "JobState", "new_job"]
-
 JobState = Literal["queued", "running", "succeeded", "failed", "cancelled"]
 FINAL_STATES: frozenset[JobState] = frozenset({"succeeded", "failed", "cancelled"})
 

@@ -10,8 +10,6 @@ from vicinal.service.errors import JobsUnavailableError
 from vicinal.service.jobs.records import Job
 from vicinal.service.jobs.store import JobStore
 
-__all__ = ["Recovery"]
-
 logger = logging.getLogger(__name__)
 
 
@@ -36,11 +34,7 @@ class Recovery:
         self._seen: dict[str, tuple[tuple[object, ...], float]] = {}
 
     def look(self) -> list[str]:
-        """Look once, and put every job back into the queue that nobody works on.
-
-        Returns:
-            Ids of the jobs that were put back.
-        """
+        """Look once, and put every job back into the queue that nobody works on."""
         try:
             unfinished = [job for job in self._store.all() if not job.is_final]
             waiting = {job_id for job_id, _ in self._store.queue.waiting()} if unfinished else set()

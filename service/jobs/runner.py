@@ -16,8 +16,6 @@ from vicinal.service.jobs.records import Job
 from vicinal.service.jobs.store import JobStore
 from vicinal.service.problem_types import ERRORS, problem_members, problem_type
 
-__all__ = ["JobKind", "JobRunner"]
-
 logger = logging.getLogger(__name__)
 _SECONDS_BETWEEN_TRIES = 1.0
 

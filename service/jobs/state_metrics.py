@@ -13,8 +13,6 @@ from vicinal.service.errors import JobsUnavailableError
 from vicinal.service.jobs.records import JobState
 from vicinal.service.jobs.store import JobStore
 
-__all__ = ["JobStateMetrics"]
-
 
 class JobStateMetrics:
     """A collector of the jobs that the store remembers, by kind and state.

@@ -18,8 +18,6 @@ from vicinal.service.errors import DamagedJobError, JobConflictError, JobNotFoun
 from vicinal.service.jobs.queue import JobQueue
 from vicinal.service.jobs.records import Job
 
-__all__ = ["JobStore"]
-
 logger = logging.getLogger(__name__)
 # Finished jobs beyond these are forgotten when another is created.
 _KEPT = 200

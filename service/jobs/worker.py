@@ -16,8 +16,6 @@ from vicinal.service.jobs.recovery import Recovery
 from vicinal.service.jobs.runner import JobKind, JobRunner
 from vicinal.service.jobs.store import JobStore
 
-__all__ = ["JobWorker"]
-
 # Missed heartbeats after which a worker counts as dead.
 _MISSED_BEATS = 4
 _LONGEST_POLL_SECONDS = 1.0

@@ -22,8 +22,6 @@ from vicinal.indexer.views.snapshot import Snapshot
 from vicinal.service.measuring.records.record import StoredArrays
 from vicinal.service.search.scorer import N_DECIDED_CANDIDATES, Scorer
 
-__all__ = ["BLOCK", "FEWEST", "Answer", "Question", "ScoredPairs", "next_block", "posterior", "progress"]
-
 Floats = npt.NDArray[np.float64]
 Positions = npt.NDArray[np.int64]
 
@@ -80,13 +78,7 @@ class ScoredPairs(StoredArrays):
 
     @classmethod
     def of(cls, snapshot: Snapshot, scorer: Scorer, *, seed: int) -> Self:
-        """Search for items, at most 1,000 of them.
-
-        Args:
-            snapshot: The gallery version.
-            scorer: Scorer of the pipeline on it.
-            seed: Seed of the sample.
-        """
+        """Search for items, at most 1,000 of them."""
         n = len(snapshot)
         rng = np.random.default_rng(seed)
         chosen = np.sort(rng.permutation(n)[:_MOST_QUERIES])
@@ -104,11 +96,7 @@ class ScoredPairs(StoredArrays):
 
     @cached_property
     def strata(self) -> PairStrata:
-        """The pairs by score.
-
-        Raises:
-            CalibrationError: There are none.
-        """
+        """The pairs by score."""
         return PairStrata.of(self.scores, n_others=self.n_others)
 
     @cached_property
@@ -133,10 +121,7 @@ def posterior(
     """What the answers say of every threshold.
 
     Args:
-        pairs: The pairs.
-        asked: Pair of each question that was answered.
         answers: Its answer; the same pair may be asked about several times.
-        seed: Seed of the draws.
     """
     told = [(pair, answer) for pair, answer in zip(asked, answers, strict=True) if answer is not None]
     same, different = (Counter(pair for pair, answer in told if answer is one) for one in (True, False))
@@ -147,13 +132,7 @@ def posterior(
 
 
 def progress(found: AnsweredPairs, n_answers: int, target: Target) -> float:
-    """How near to an end a session is, in [0, 1]; at 1 its answers are enough.
-
-    Args:
-        found: What the answers say.
-        n_answers: How many there are.
-        target: What the threshold has to hold.
-    """
+    """How near to an end a session is, in [0, 1]; at 1 its answers are enough."""
     border = found.border(target)
     if n_answers < FEWEST or border is None:
         return 0.5 * min(n_answers / FEWEST, 0.99)
@@ -175,12 +154,7 @@ def next_block(
     """The next questions.
 
     Args:
-        pairs: The pairs.
-        asked: Pair of each question so far.
-        answers: Their answers.
         found: What these say (`posterior`).
-        target: What the threshold has to hold.
-        seed: Seed of the draws.
     """
     rng = np.random.default_rng([seed, len(asked)])
     drawing = _Drawing(pairs, asked, rng)

@@ -42,8 +42,6 @@ from vicinal.service.search.matcher import Matcher
 from vicinal.service.search.pipeline import Pipeline
 from vicinal.service.search.scorer import Scorer
 
-__all__ = ["LabelEstimate", "LabelQuestion", "LabelSession", "LabelState", "SessionOptions"]
-
 _PATIENCE_SECONDS = 10.0
 # From so many answers on, further ones say little.
 _MANY = 300
@@ -169,16 +167,7 @@ class LabelSession:
 
     @classmethod
     def start(cls, matcher: Matcher, options: SessionOptions) -> Self:
-        """Draw the pairs of a new session, which becomes the one under way.
-
-        Args:
-            matcher: The gallery; its built version is asked about, with the pipeline of its searches.
-            options: What the session is for.
-
-        Raises:
-            CalibrationError: There are no two images, searches are decided by groups, or pairs say nothing of
-                the target.
-        """
+        """Draw the pairs of a new session, which becomes the one under way."""
         target, snapshot, pipeline = Target.parse(options.target), matcher.snapshot, matcher.pipeline
         if pipeline.group is not None:
             raise CalibrationError(
@@ -217,11 +206,7 @@ class LabelSession:
 
     @classmethod
     def current(cls, matcher: Matcher) -> Self | None:
-        """The session under way; None where there is none, or searches have changed since it began.
-
-        Raises:
-            CalibrationRecordError: Its files are damaged.
-        """
+        """The session under way; None where there is none, or searches have changed since it began."""
         path = matcher.gallery.path / _FOLDER / _CURRENT
         if not path.exists():
             return None
@@ -232,18 +217,7 @@ class LabelSession:
 
     @classmethod
     def resume(cls, matcher: Matcher, options: SessionOptions, *, restart: bool = False) -> Self:
-        """Go on with the session under way, or start one where there is none for this target.
-
-        Args:
-            matcher: The gallery.
-            options: What the session is for.
-            restart: Start one in any case.
-
-        Raises:
-            CalibrationError: As `start`.
-            ReadyEmbeddingsError: The gallery has no photos.
-            CalibrationRecordError: The files of the session under way are damaged.
-        """
+        """Go on with the session under way, or start one where there is none for this target."""
         space = matcher.embedder.bundle.manifest.space
         if space:
             raise ReadyEmbeddingsError(
@@ -255,11 +229,7 @@ class LabelSession:
         return cls.start(matcher, options)
 
     def answers(self) -> list[_Answered]:
-        """Questions and answers so far.
-
-        Raises:
-            CalibrationRecordError: The file is damaged.
-        """
+        """Questions and answers so far."""
         return _read(self.path / "answers.json", _Answers.model_validate_json).answers
 
     def answer(self, number: int, same: bool | None) -> None:
@@ -268,9 +238,6 @@ class LabelSession:
         Args:
             number: Number of the question, from 0.
             same: Whether both photos show the same thing; None where it cannot be told.
-
-        Raises:
-            RequestError: Another question is to be answered, or there is none.
         """
         with self._changing() as answers:
             if number != len(answers):
@@ -284,11 +251,7 @@ class LabelSession:
             answers.append(_Answered(pair=questions[0].pair, same=same))
 
     def undo(self) -> None:
-        """Forget the last answer; its question comes again.
-
-        Raises:
-            RequestError: There is none.
-        """
+        """Forget the last answer; its question comes again."""
         with self._changing() as answers:
             if not answers:
                 raise RequestError("there is no answer to take back")
@@ -324,11 +287,7 @@ class LabelSession:
         )
 
     def state(self, matcher: Matcher) -> LabelState:
-        """How far it is, for a page.
-
-        Args:
-            matcher: The gallery.
-        """
+        """How far it is, for a page."""
         answers = self.answers()
         estimate, head = self.estimate(answers), self.head
         ids = matcher.snapshot.item_table["id"]
@@ -352,15 +311,7 @@ class LabelSession:
         )
 
     def finish(self, matcher: Matcher) -> CalibrationRecord:
-        """Make a calibration of the answers, and put it in force.
-
-        Args:
-            matcher: The gallery.
-
-        Raises:
-            CalibrationError: There are too few answers.
-            UnreachableTargetError: No threshold holds the target.
-        """
+        """Make a calibration of the answers, and put it in force."""
         answers = self.answers()
         n_told = _n_told(answers)
         if n_told < FEWEST:

@@ -46,8 +46,6 @@ from vicinal.service.search.opened_refiner import OpenedRefiner
 from vicinal.service.search.pipeline import Group, Pipeline
 from vicinal.service.search.scorer import Scorer
 
-__all__ = ["Calibration", "Calibrator", "same_pictures_of"]
-
 Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
 Positions = npt.NDArray[np.int64]
@@ -136,17 +134,8 @@ class Calibrator:
         """A calibrator of a gallery's version, which also looks for near duplicates.
 
         Args:
-            gallery: The gallery.
-            snapshot: Its version.
-            pipeline: The pipeline to calibrate.
             refinement: What the pipeline refines with; None where it refines nothing.
-            by: What tells which photos were taken together: `auto`, `none` or a metadata column.
-            max_queries: Most queries that are scored; more are sampled.
-            seed: Seed of the sample.
             forms: Forms of the group score to choose from; the pipeline's own when None.
-
-        Raises:
-            CalibrationError: No item has a value in that column.
         """
         return cls(
             snapshot,
@@ -176,16 +165,9 @@ class Calibrator:
         """Score the queries and choose the best threshold that holds the target.
 
         Args:
-            queries: Leave-one-out queries, or labelled ones from outside.
-            target: What to hold.
             coarse_labels: Coarse label of each label, to tell near from far queries without a mate.
             absent: Expected share of searches without a mate, in [0, 1), which a precision is for; that of
                 the queries when None.
-            on_progress: Called with `score`, finished and all queries; with visits they are scored twice.
-
-        Raises:
-            CalibrationError: No labels, one label only, too few trials for the target or none that can
-                reach it, or a label without a coarse one.
         """
         require_labels(self._labels, queries.labels)
         if self.scorer.pipeline.group is not None:
@@ -213,29 +195,15 @@ class Calibrator:
         )
 
     def score(self, queries: LabelledQueries, on_progress: OnProgress) -> Measurement:
-        """Score all queries as a calibration does; nothing is chosen, groups are scored by the first form.
-
-        Args:
-            queries: Leave-one-out queries, or labelled ones from outside.
-            on_progress: Called with `score`, finished and all queries.
-        """
+        """Score all queries as a calibration does; nothing is chosen, groups are scored by the first form."""
         return self.decide(self.score_items(queries, on_progress))
 
     def score_items(self, queries: LabelledQueries, on_progress: OnProgress) -> Measurement:
-        """Score all queries, item by item.
-
-        Args:
-            queries: As for `score`.
-            on_progress: The same.
-        """
+        """Score all queries, item by item."""
         return self._scoring(queries, self.visits).measure(queries, on_progress)
 
     def decide(self, items: Measurement) -> Measurement:
-        """What the pipeline decides by: the items themselves, or groups of them by the first form.
-
-        Args:
-            items: Scores of the items; see `score_items`.
-        """
+        """What the pipeline decides by: the items themselves, or groups of them by the first form."""
         return measure_groups(items, self.forms[0]) if self.forms else items
 
     def calibration(
@@ -252,16 +220,8 @@ class Calibrator:
         """Choose the best threshold that holds the target.
 
         Args:
-            queries: What was scored.
-            measured: Its scores; see `score`.
-            target: What to hold.
             coarse_labels: Coarse label of each label, to tell near from far queries without a mate.
             absent: Share of searches without a mate that the trials are weighted for; as tried when None.
-            together: Their scores with the photos of all visits together, to say what that would promise.
-            tried: The forms of the group score that were compared.
-
-        Raises:
-            CalibrationError: As `measure`.
         """
         require_labels(self._labels, queries.labels)
         if isinstance(measured, GroupMeasurement):
@@ -405,10 +365,6 @@ def same_pictures_of(gallery: Gallery, snapshot: Snapshot) -> Callable[[Position
     """A function that tells which items at pairs of positions are almost the same picture.
 
     The stored thumbnails of 16 x 16 pixels are read when it is called: 768 bytes an item.
-
-    Args:
-        gallery: The gallery.
-        snapshot: Its version.
     """
 
     def compare(first: Positions, second: Positions) -> Bools:

@@ -12,15 +12,9 @@ from vicinal.calibration import CalibrationError
 from vicinal.indexer.views.snapshot import Snapshot
 from vicinal.service.search.item_groups import value_text
 
-__all__ = ["coarse_labels_by_column", "read_coarse_labels"]
-
 
 def read_coarse_labels(path: Path) -> dict[str, str]:
-    """Coarse label of each label, from a CSV file with the columns `label` and `coarse`.
-
-    Raises:
-        CalibrationError: It has no such columns.
-    """
+    """Coarse label of each label, from a CSV file with the columns `label` and `coarse`."""
     with path.open(newline="", encoding="utf-8") as stream:
         reader = csv.DictReader(stream)
         if not {"label", "coarse"} <= set(reader.fieldnames or ()):
@@ -31,16 +25,7 @@ def read_coarse_labels(path: Path) -> dict[str, str]:
 def coarse_labels_by_column(
     snapshot: Snapshot, column: str, further: Iterable[tuple[str, Mapping[str, Any]]] = ()
 ) -> dict[str, str]:
-    """Coarse label of each label, from a metadata column of the items and of further images.
-
-    Args:
-        snapshot: The gallery version.
-        column: Metadata column that names the coarse label.
-        further: Label and metadata of queries from outside.
-
-    Raises:
-        CalibrationError: The images of one label have different coarse labels, or none has any.
-    """
+    """Coarse label of each label, from a metadata column of the items and of further images."""
     table = snapshot.item_table.select(["label", "metadata"]).to_pydict()
     items = zip(table["label"], map(_parsed, table["metadata"]), strict=True)
     found: dict[str, str] = {}

@@ -20,8 +20,6 @@ from vicinal.service.measuring.records.record import CalibrationRecord, new_cali
 from vicinal.service.measuring.records.store import CalibrationStore
 from vicinal.service.search.pipeline import Pipeline
 
-__all__ = ["CalibrationState", "GalleryThresholds", "Threshold", "measuring_command", "require_score"]
-
 CalibrationState = Literal["current", "stale", "broken", "default", "by_hand", "none"]
 
 # A calibration is stale when more than this share of the items has changed since; a filter that leaves out
@@ -104,11 +102,7 @@ class GalleryThresholds:
         """What a search that names no threshold is decided by.
 
         Args:
-            pipeline: The pipeline of the search.
             selection: The items that its filter leaves; all when None.
-
-        Raises:
-            CalibrationRecordError: The calibration in force is missing or damaged.
         """
         activation = self.records.activation(pipeline)
         if activation is None:
@@ -126,11 +120,7 @@ class GalleryThresholds:
         """A pipeline with the form of its group score, which comes with the calibration in force.
 
         Args:
-            pipeline: The pipeline of a search.
             decided_by: What it is decided by; what is in force when None.
-
-        Raises:
-            CalibrationRecordError: The calibration in force is missing or damaged.
         """
         if pipeline.group is None:
             return pipeline
@@ -164,33 +154,20 @@ class GalleryThresholds:
         )
 
     def require_usable(self, record: CalibrationRecord) -> None:
-        """Refuse a record that no search of the gallery could be decided by.
-
-        Raises:
-            CalibrationMismatchError: It was made for another bundle or gallery.
-        """
+        """Refuse a record that no search of the gallery could be decided by."""
         found = self.of_record(record)
         if found.value is None:
             raise CalibrationMismatchError(found.reason or "it cannot be used")
 
     def activate(self, record_id: str) -> CalibrationRecord:
-        """Let searches with the record's pipeline use it from their next request on.
-
-        Raises:
-            CalibrationNotFoundError: There is none of this id.
-            CalibrationMismatchError: It was made for another bundle or gallery.
-        """
+        """Let searches with the record's pipeline use it from their next request on."""
         record = self.records.find(record_id)
         self.require_usable(record)
         self.records.activate(record)
         return record
 
     def set_by_hand(self, pipeline: Pipeline, threshold: float) -> CalibrationRecord:
-        """Put a threshold in force that somebody chose; no rate is claimed for it.
-
-        Raises:
-            RequestError: It is no score.
-        """
+        """Put a threshold in force that somebody chose; no rate is claimed for it."""
         require_score(threshold)
         manifest = self.view.snapshot.manifest
         record = CalibrationRecord(
@@ -311,12 +288,7 @@ class GalleryThresholds:
 
 
 def measuring_command(gallery: Gallery, options: str = "") -> str:
-    """The command that makes a threshold for a gallery: of labels where it has some, else of answers.
-
-    Args:
-        gallery: The gallery.
-        options: Further ones of `vicinal calibrate`.
-    """
+    """The command that makes a threshold for a gallery: of labels where it has some, else of answers."""
     name = shlex.quote(gallery.name)
     if gallery.snapshot().manifest.n_labels:
         return f"vicinal calibrate -g {name}{options}"
@@ -327,10 +299,6 @@ def measuring_command(gallery: Gallery, options: str = "") -> str:
 
 
 def require_score(threshold: float) -> None:
-    """Refuse a threshold that no score can be compared with.
-
-    Raises:
-        RequestError: It lies outside of [0, 1].
-    """
+    """Refuse a threshold that no score can be compared with."""
     if not 0.0 <= threshold <= 1.0:
         raise RequestError(f"threshold is {threshold}, expected a score between 0 and 1")

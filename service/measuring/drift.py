@@ -20,16 +20,6 @@ from vicinal.indexer.storage.files import read_sealed
 from vicinal.service.measuring.records.record import CalibrationRecord
 from vicinal.service.measuring.records.store import CalibrationStore
 
-__all__ = [
-    "DriftLevel",
-    "DriftState",
-    "SearchCounts",
-    "counts_file",
-    "drift_note",
-    "read_counts",
-    "read_drift",
-]
-
 logger = logging.getLogger(__name__)
 
 DriftLevel = Annotated[
@@ -90,17 +80,7 @@ def read_drift(
     own: SearchCounts | None = None,
     replica: str | None = None,
 ) -> DriftState:
-    """Drift since a record was put in force, over what all processes have written.
-
-    Args:
-        store: Records of the gallery.
-        record: One of them.
-        own: Counts of this process, in place of what it has written.
-        replica: Number of this process.
-
-    Raises:
-        CalibrationRecordError: What is in force is damaged.
-    """
+    """Drift since a record was put in force, over what all processes have written."""
     activation = store.activation(record.pipeline)
     unknown = DriftState(calibration=record.id, pipeline=record.pipeline.key, since=None, level="unknown")
     if record.evidence is None:
@@ -137,12 +117,7 @@ def read_drift(
 
 
 def drift_note(gallery: str, state: DriftState) -> str:
-    """What an answer says while searches have drifted strongly.
-
-    Args:
-        gallery: Name of the gallery.
-        state: How far they have.
-    """
+    """What an answer says while searches have drifted strongly."""
     return (
         f"searches have drifted strongly from the queries of calibration {state.calibration}, so that its "
         f"rates may no longer hold: see `vicinal calibration drift -g {gallery}`, and try what was promised "

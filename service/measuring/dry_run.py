@@ -16,8 +16,6 @@ from vicinal.service.measuring.evidence import RateEvidence, rate_evidence
 from vicinal.service.measuring.records.record import CalibrationRecord, StoredScores
 from vicinal.service.search.pipeline import Pipeline
 
-__all__ = ["DryRunResult", "Flips", "RatesAt", "TriedThreshold", "dry_run"]
-
 SearchKind = Literal["searches", "with_mate", "without_mate"]
 
 
@@ -93,19 +91,7 @@ class DryRunResult(_Frozen):
 
 
 def dry_run(thresholds: GalleryThresholds, pipeline: Pipeline, tried: TriedThreshold) -> DryRunResult:
-    """Try a threshold beside the one in force; nothing is changed.
-
-    Args:
-        thresholds: Those of the gallery as it is.
-        pipeline: The pipeline whose threshold it is about; a tried calibration names its own.
-        tried: What to try.
-
-    Raises:
-        CalibrationNotFoundError: There is no such calibration.
-        CalibrationMismatchError: It is of another bundle or gallery.
-        CalibrationError: The target cannot be reached.
-        RequestError: No calibration of the pipeline has stored scores.
-    """
+    """Try a threshold beside the one in force; nothing is changed."""
     record = None if tried.calibration is None else thresholds.records.find(tried.calibration)
     if record is not None:
         thresholds.require_usable(record)

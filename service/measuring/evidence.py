@@ -33,26 +33,6 @@ from vicinal.service.measuring.group_trials import GroupMeasurement, TriedForm
 from vicinal.service.measuring.trials import Impostors, Measurement
 from vicinal.service.measuring.visits import Visits
 
-__all__ = [
-    "ERROR_RATES",
-    "AnotherDay",
-    "AnswerEvidence",
-    "ClassEvidence",
-    "Evidence",
-    "LargerGallery",
-    "OpisEvidence",
-    "Prediction",
-    "RateEvidence",
-    "SpaceOpis",
-    "StatedRate",
-    "VisitEvidence",
-    "gather_evidence",
-    "measure_opis",
-    "rate_evidence",
-    "visit_evidence",
-    "worst_classes",
-]
-
 Positions = npt.NDArray[np.int64]
 
 ERROR_RATES: tuple[RateName, ...] = ("far", "frr", "fpir", "fnir")
@@ -327,22 +307,10 @@ def gather_evidence(
     """Evidence for the rates at a threshold.
 
     Args:
-        measured: Scores of all trials.
-        target: What the threshold was chosen by.
-        threshold: Lowest accepted score.
         gallery_labels: Labels of the gallery; used with coarse labels only.
-        coarse_labels: Coarse label of each label, to tell near from far queries.
-        opis: OPIS by space.
-        visits: What keeping visits apart changed; see `visit_evidence`.
-        leaves_one_out: Whether the queries are items of the gallery.
         look_alikes: (n,) visit of each item by likeness (`visits.look_alikes`), where nothing tells their
             visits apart.
-        near_duplicates: Share of the queries whose best mate is almost the same picture.
-        group_forms: Forms of the group score that were tried.
         absent: Share of the searches without a mate that the trials are weighted for; as tried when None.
-
-    Raises:
-        CalibrationError: A label has no coarse label.
     """
     rates: tuple[RateName, ...] = (*ERROR_RATES, "precision")
     counts = {rate: label_counts(measured.trials, rate, threshold) for rate in rates}
@@ -378,10 +346,7 @@ def visit_evidence(
     """Compare a calibration with the one that the same queries would have given with all photos together.
 
     Args:
-        visits: Visits of the items.
-        apart: What was measured with visits kept apart.
         together: What was measured without, as far as it was.
-        target: What the threshold had to hold.
     """
     known = VisitEvidence(
         by=visits.by,
@@ -498,12 +463,7 @@ def _with_one_of_group_more(measured: GroupMeasurement, threshold: float) -> flo
 
 
 def rate_evidence(counts: LabelCounts, *, is_ratio: bool = False) -> RateEvidence:
-    """Evidence for one rate.
-
-    Args:
-        counts: Its trials by label.
-        is_ratio: Whether their number hangs on the threshold too, as that of a precision does.
-    """
+    """Evidence for one rate."""
     found = ratio_interval(counts) if is_ratio else rate_interval(counts)
     return RateEvidence(
         rate=found.rate,
@@ -566,15 +526,7 @@ def _held_at(impostors: Impostors, ratio: int, fpir: float, lowest: float) -> fl
 
 
 def measure_opis(measured: Measurement) -> dict[str, SpaceOpis]:
-    """OPIS with its floor by space: `initial`, `refined` where the pipeline refines, and `final`.
-
-    Args:
-        measured: Scores of all pairs.
-
-    Returns:
-        Nothing where no class has both positive and negative pairs; where groups are decided, nothing of
-        final scores, to which no threshold is applied pair by pair.
-    """
+    """OPIS with its floor by space: `initial`, `refined` where the pipeline refines, and `final`."""
     spaces = [space for space in measured.pairs.mate_scores if space != "final"]
     if not isinstance(measured, GroupMeasurement):
         spaces.append("final")

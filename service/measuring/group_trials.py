@@ -33,16 +33,6 @@ from vicinal.service.search.group_scores import GroupedCandidates, group_feature
 from vicinal.service.search.item_groups import GroupTable
 from vicinal.service.search.pipeline import Group, GroupScore
 
-__all__ = [
-    "GroupMeasurement",
-    "TriedForm",
-    "choose_form",
-    "group_forms",
-    "measure_groups",
-    "require_group_target",
-    "require_reached",
-]
-
 Bools = npt.NDArray[np.bool_]
 Floats = npt.NDArray[np.float64]
 Numbers = npt.NDArray[np.int64]
@@ -100,11 +90,7 @@ class GroupMeasurement(Measurement):
         return np.maximum(scores, 0.0)
 
     def own_scores_with_one_less(self, seed: int = 0) -> Floats:
-        """(n,) score of each query's own group without one of its mates, drawn; -inf with fewer than two.
-
-        Args:
-            seed: Seed of the draw.
-        """
+        """(n,) score of each query's own group without one of its mates, drawn; -inf with fewer than two."""
         pairs, table = self.pairs, self.tables.with_label
         order = np.lexsort((np.random.default_rng(seed).random(len(pairs.mate_queries)), pairs.mate_queries))
         queries, items = pairs.mate_queries[order], pairs.mate_items[order]
@@ -124,11 +110,7 @@ class GroupMeasurement(Measurement):
 
 
 def require_group_target(group: Group, target: Target) -> None:
-    """Refuse a target that speaks of pairs of photos where groups are decided.
-
-    Raises:
-        CalibrationError: It does.
-    """
+    """Refuse a target that speaks of pairs of photos where groups are decided."""
     if target.rate in ("far", "frr", "utility"):
         raise CalibrationError(
             f"{target} speaks of pairs of photos, and decisions by {group.by} are about groups of them: name "
@@ -137,11 +119,7 @@ def require_group_target(group: Group, target: Target) -> None:
 
 
 def require_reached(measured: GroupMeasurement, target: Target, threshold: float) -> None:
-    """Refuse a threshold that even groups reach of which a search finds no item.
-
-    Raises:
-        UnreachableTargetError: It holds an FNIR by that alone.
-    """
+    """Refuse a threshold that even groups reach of which a search finds no item."""
     scores = measured.trials.best_mate_scores
     if target.rate == "fnir" and threshold <= 0.0:
         lowest = float((scores <= 0.0).mean())
@@ -154,7 +132,6 @@ def group_forms(by: str, score: GroupChoice = "auto") -> tuple[Group, ...]:
     """The forms of group score that are tried, the simplest first.
 
     Args:
-        by: `label` or a metadata key.
         score: One score alone, in its usual form; all when `auto`.
     """
     if score != "auto":
@@ -172,11 +149,7 @@ def measure_groups(items: Measurement, group: Group) -> GroupMeasurement:
     """Decide the searches of a measurement by group.
 
     Args:
-        items: Scores of the items, with their tables.
         group: The form of the score; `learned` without weights is fitted, and cross-fitted, on the trials.
-
-    Raises:
-        CalibrationError: The items were not scored for decisions by group, or nothing can be learned.
     """
     if items.tables is None:
         raise CalibrationError("these items were scored without groups: calibrate with group_by")
@@ -235,15 +208,6 @@ def choose_form(
 
     The interval is that of the difference to the first form on the same drawn labels, at 5 % shared out
     between all other forms, so that to try many of them makes none look better than it is.
-
-    Args:
-        items: Scores of the items, with their tables.
-        forms: What to try, `max` first.
-        target: What is held.
-        seed: Seed of the draws.
-
-    Raises:
-        CalibrationError: Nothing can be measured.
     """
     measured = [measure_groups(items, form) for form in forms]
     if len(measured) == 1:
@@ -317,14 +281,8 @@ def _trials(
     """Trials of groups in place of items: of each query's own group, of the best other, and of all answers.
 
     Args:
-        items: Scores of the items.
-        tables: Their tables.
-        found: Groups of all queries.
         out: Those of the queries without a mate.
         own: (n,) score of each query's own group.
-
-    Raises:
-        CalibrationError: The trials of the items carry no labels.
     """
     named = items.trials.labels
     if named is None:
@@ -429,11 +387,7 @@ def _learn(items: Measurement, tables: GroupTables, group: Group) -> tuple[Group
 
 
 def _logistic(features: Floats, is_own: Bools) -> Floats:
-    """(F + 1,) weights and intercept of a ridge logistic model, both kinds of example as heavy, by Newton.
-
-    Raises:
-        CalibrationError: There are no examples of one kind.
-    """
+    """(F + 1,) weights and intercept of a ridge logistic model, both kinds of example as heavy, by Newton."""
     n_own, n = int(is_own.sum()), len(is_own)
     if not 0 < n_own < n:
         raise CalibrationError("a learned group score needs groups that are right and groups that are wrong")

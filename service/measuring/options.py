@@ -10,8 +10,6 @@ from vicinal.calibration import CalibrationError, Target
 from vicinal.indexer.sources import SourceOptions
 from vicinal.service.choices import GroupChoice, RefineChoice, RerankChoice
 
-__all__ = ["CalibrationOptions", "PipelineChoice", "QuerySourceOptions", "TargetText"]
-
 
 def _target_text(text: str) -> str:
     try:

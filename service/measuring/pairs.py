@@ -25,13 +25,6 @@ from vicinal.service.search.block_products import BlockProducts, exact_products
 from vicinal.service.search.item_spaces import SearchSpace
 from vicinal.service.search.scorer import ScoredCandidates, similarity_score
 
-__all__ = [
-    "GalleryLabels",
-    "PairScores",
-    "PairScoring",
-    "QueryMates",
-]
-
 Bools = npt.NDArray[np.bool_]
 Codes = npt.NDArray[np.unsignedinteger]
 Floats = npt.NDArray[np.float64]
@@ -178,10 +171,7 @@ class PairScoring:
         """Score some queries with every item.
 
         Args:
-            rows: Which queries.
             compared: For each space (B, d) what stands for them there.
-            scored: Their candidates.
-            excluded: For each of them, items that form no pair with it.
         """
         n, n_rows = len(self._labels.groups), rows.stop - rows.start
         best = QueryMates(np.zeros(n_rows, bool), np.full(n_rows, -np.inf), np.full(n_rows, -1))

@@ -28,14 +28,6 @@ from vicinal.models.similarity import FloatArray
 from vicinal.service.measuring.visits import Visits
 from vicinal.service.search.item_groups import value_text
 
-__all__ = [
-    "LabelledQueries",
-    "OnProgress",
-    "QueryReading",
-    "read_queries",
-    "require_labels",
-]
-
 Positions = npt.NDArray[np.int64]
 Refuse = Callable[[ImageFile], str | None]
 # Takes a stage, what of it is done, and all there is.
@@ -67,12 +59,7 @@ class LabelledQueries:
 
     @classmethod
     def leave_one_out(cls, snapshot: Snapshot, visits: Visits | None = None) -> LabelledQueries:
-        """Every labelled item of a gallery as a query.
-
-        Args:
-            snapshot: The gallery version.
-            visits: Visits of its items.
-        """
+        """Every labelled item of a gallery as a query."""
         positions = np.flatnonzero(np.array([label is not None for label in snapshot.labels], dtype=bool))
         ids = np.asarray(snapshot.item_table["id"].to_numpy(zero_copy_only=False), dtype=object)
         return cls(
@@ -102,13 +89,7 @@ def require_labels(
     """Refuse labels that make no negative pairs.
 
     Args:
-        gallery: Label of each item.
         queries: Label of each query; None where that is not known yet.
-        name: What the gallery is called.
-
-    Raises:
-        UnlabelledGalleryError: No item has one.
-        OneLabelError: All have the same.
     """
     known = set(gallery) - {None}
     if not known:
@@ -157,11 +138,7 @@ class QueryReading:
         return (f"{n:,} of {self.total:,} queries were left out: they cannot be used",) if n else ()
 
     def labelled(self) -> LabelledQueries:
-        """The queries.
-
-        Raises:
-            CalibrationError: None can be used.
-        """
+        """The queries."""
         if not self.rows:
             first = f"; the first: {self.failures[0].reason}" if self.failures else ""
             raise CalibrationError(f"none of {self.total} queries can be used{first}")
@@ -191,18 +168,8 @@ def read_queries(
         source: What `Source.open` reads, with labels: a folder of class folders, a manifest, shards, a
             dataset, or the address of a bucket or of a data set of the hub; or ready embeddings with labels
             (`indexer.embedding_sources`), whose ids may be missing.
-        embedder: Embedder of the gallery's bundle.
-        visits_by: Column of the manifest that names the visit of each.
         refuse: Says why a file must not be read, or None.
-        on_progress: Called with `embed`, finished and all queries after every batch.
-        failures: Where those that cannot be used are listed, as they are found.
         needs_labels: Refuse queries without a label.
-        options: How the source is read.
-
-    Raises:
-        SourceError: The source is missing or of another kind.
-        EmbeddingError: The embeddings have another length than the bundle's.
-        CalibrationError: A query has no label.
     """
     options = options or SourceOptions()
     is_space = bool(embedder.bundle.manifest.space)

@@ -31,8 +31,6 @@ from vicinal.service.search.item_groups import BuiltGroups, GroupTable, ItemGrou
 from vicinal.service.search.item_spaces import InitialSpace, SearchSpace
 from vicinal.service.search.scorer import N_DECIDED_CANDIDATES, ScoredCandidates, Scorer, stack_rows
 
-__all__ = ["GroupTables", "Impostors", "Measurement", "TrialScoring"]
-
 Bools = npt.NDArray[np.bool_]
 Codes = npt.NDArray[np.unsignedinteger]
 Floats = npt.NDArray[np.float64]
@@ -227,12 +225,7 @@ class TrialScoring:
             self._groups = ItemGroups(scorer.view, BuiltGroups.of(snapshot, group.by))
 
     def measure(self, queries: LabelledQueries, on_progress: OnProgress) -> Measurement:
-        """Score every query, once with its label in the gallery and, where all have mates, once without.
-
-        Args:
-            queries: Leave-one-out queries, or labelled ones from outside.
-            on_progress: Called with `score`, finished and all queries.
-        """
+        """Score every query, once with its label in the gallery and, where all have mates, once without."""
         n, codes = len(queries.labels), self._codes(queries.labels)
         spaces = self._spaces()
         pairs = self._pair_scoring(queries, codes, spaces)

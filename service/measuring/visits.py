@@ -38,8 +38,6 @@ from vicinal.indexer.views.snapshot import Snapshot
 from vicinal.models.similarity import FloatArray
 from vicinal.service.search.item_groups import value_text
 
-__all__ = ["VISITS_BY", "Visits", "find_visits", "look_alikes", "visit_column"]
-
 Bools = npt.NDArray[np.bool_]
 Positions = npt.NDArray[np.int64]
 _NOBODY: Positions = np.empty(0, np.int64)
@@ -82,11 +80,7 @@ class Visits:
 
     @classmethod
     def of(cls, snapshot: Snapshot, column: str) -> Visits:
-        """Visits by a metadata column; an item without a value is a visit of its own.
-
-        Raises:
-            CalibrationError: No item has a value in the column.
-        """
+        """Visits by a metadata column; an item without a value is a visit of its own."""
         texts = snapshot.item_table["metadata"].to_pylist()
         metadata = [json.loads(text or "{}") for text in texts]
         names = np.array([value_text(one.get(column)) for one in metadata], dtype=object)
@@ -103,7 +97,6 @@ class Visits:
         """Visits by what the index kept of the photos.
 
         Args:
-            snapshot: The gallery version.
             kept: Its columns `uri`, `content_sha256`, `signature`, `taken_at` and `camera`, one row an item.
         """
         clues = _Clues.of(kept)
@@ -151,16 +144,8 @@ class Visits:
 def find_visits(by: str, gallery: Gallery, snapshot: Snapshot) -> Visits | None:
     """Visits as an option names them.
 
-    Args:
-        by: `auto` to find them, `none`, or a metadata column.
-        gallery: The gallery.
-        snapshot: Its version.
-
     Returns:
         None for `none`.
-
-    Raises:
-        CalibrationError: No item has a value in that column.
     """
     if by == "none":
         return None
@@ -176,10 +161,6 @@ def visit_column(by: str | None) -> str | None:
 
 def look_alikes(snapshot: Snapshot, visits: Visits | None) -> Positions:
     """Visits with all photos of a label joined that are far more alike than its typical pair.
-
-    Args:
-        snapshot: The gallery version.
-        visits: What is known of visits; these stay together.
 
     Returns:
         (n,) number of each item's visit.

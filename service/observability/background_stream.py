@@ -9,8 +9,6 @@ from collections import deque
 from contextlib import suppress
 from typing import IO
 
-__all__ = ["BackgroundStream"]
-
 # Some seconds of a busy server's lines, a few megabytes.
 _MOST_LINES = 20_000
 # Lines that are written with one call of the system.

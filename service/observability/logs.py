@@ -14,8 +14,6 @@ import structlog
 
 from vicinal.service.observability.background_stream import BackgroundStream
 
-__all__ = ["LogFormat", "LogLevel", "configure_logs", "request_id", "request_id_of", "with_request_id"]
-
 LogLevel = Literal["debug", "info", "warning", "error"]
 LogFormat = Literal["auto", "json", "console"]
 # Ids of requests are no secrets; to ask the system for each costs more than to make it.
@@ -30,8 +28,6 @@ def configure_logs(level: LogLevel = "info", form: LogFormat = "auto", *, to: IO
     """Send all logs of the process to one place in one form.
 
     Args:
-        level: Lowest that is told.
-        form: `json`, one object a line; `console` for a person; `auto` for what is there to read it.
         to: Where to; standard error when None.
     """
     stream = sys.stderr if to is None else to
@@ -61,22 +57,13 @@ def configure_logs(level: LogLevel = "info", form: LogFormat = "auto", *, to: IO
 
 
 def request_id_of(sent: str | None) -> str:
-    """Id of a request: what its client sent where that is one, else a new one.
-
-    Args:
-        sent: The header `X-Request-ID`.
-    """
+    """Id of a request: what its client sent where that is one, else a new one."""
     return sent if sent is not None and _REQUEST_ID.fullmatch(sent) else f"{_RANDOM.getrandbits(64):016x}"
 
 
 @contextmanager
 def with_request_id(request: str, trace: str | None = None) -> Iterator[None]:
-    """Let all that is logged meanwhile, in threads that a request is handed to as well, name the request.
-
-    Args:
-        request: Its id.
-        trace: Id of its trace, which is named too.
-    """
+    """Let all that is logged meanwhile, in threads that a request is handed to as well, name the request."""
     named = {"request_id": request} if trace is None else {"request_id": request, "trace_id": trace}
     with structlog.contextvars.bound_contextvars(**named):
         yield

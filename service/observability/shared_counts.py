@@ -10,8 +10,6 @@ from pathlib import Path
 
 from vicinal.service.errors import RequestError
 
-__all__ = ["counts_folder", "shared_counts"]
-
 # The name that prometheus_client gives it; it is looked at when a process imports that package.
 _VARIABLE = "PROMETHEUS_MULTIPROC_DIR"
 # Counts are mapped into memory: a full disk would end the process that writes to them.
@@ -21,11 +19,7 @@ _PREFIX = "vicinal-counts-"
 
 @contextmanager
 def shared_counts() -> Iterator[Path]:
-    """A folder for the counts of all processes that are started meanwhile; it is removed at the end.
-
-    Raises:
-        RequestError: There is no place for it.
-    """
+    """A folder for the counts of all processes that are started meanwhile; it is removed at the end."""
     with _new_folder() as folder:
         before = os.environ.get(_VARIABLE)
         os.environ[_VARIABLE] = folder

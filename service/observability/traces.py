@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
     from opentelemetry.trace import Span, Tracer
 
-__all__ = ["RequestSpan", "Traces", "open_traces"]
-
 logger = logging.getLogger(__name__)
 # Any of these names a collector; they and all others that begin so are read by OpenTelemetry's own packages.
 _VARIABLES = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
@@ -32,11 +30,7 @@ _END_SECONDS = 2.0
 
 
 def open_traces() -> Traces | None:
-    """What makes spans, where the environment names a collector; else None.
-
-    Raises:
-        MissingPackageError: It does, and the packages are not installed.
-    """
+    """What makes spans, where the environment names a collector; else None."""
     named = next((name for name in _VARIABLES if os.environ.get(name)), None)
     if named is None:
         return None
@@ -71,13 +65,7 @@ class Traces:
         self._propagator = TraceContextTextMapPropagator()
 
     def begin(self, method: str, headers: Mapping[str, str], request: str) -> RequestSpan:
-        """Begin the span of a request, in the trace that its client names.
-
-        Args:
-            method: Of the request.
-            headers: Of the request.
-            request: Its id.
-        """
+        """Begin the span of a request, in the trace that its client names."""
         from opentelemetry.trace import SpanKind
 
         carried = {name: headers[name] for name in _CARRIED if name in headers}
@@ -177,9 +165,7 @@ class RequestSpan:
         """End the span.
 
         Args:
-            route: Template of the route that answered.
             status: Of the answer; None where the client was gone before there was one.
-            gallery: Gallery that the address names.
         """
         from opentelemetry.trace import StatusCode
 

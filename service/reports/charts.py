@@ -11,8 +11,6 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-__all__ = ["ASPECT", "Axis", "Chart", "Path", "log_ticks", "round_ticks"]
-
 LEFT, RIGHT, TOP, BOTTOM = 64.0, 448.0, 12.0, 236.0
 ASPECT = (RIGHT - LEFT) / (BOTTOM - TOP)
 

@@ -9,8 +9,6 @@ from vicinal.service.duplicates.record import DuplicateItem, DuplicateRecord
 from vicinal.service.reports.examples import embed_thumbnails
 from vicinal.service.reports.page import render_page
 
-__all__ = ["render_duplicates"]
-
 # A page that a browser still scrolls well.
 _MOST_GROUPS = 200
 _MOST_SHOWN = 11
@@ -23,12 +21,7 @@ class _Shown(NamedTuple):
 
 
 def render_duplicates(record: DuplicateRecord, gallery: Gallery) -> str:
-    """The page of a record.
-
-    Args:
-        record: What was found.
-        gallery: Where the pictures come from.
-    """
+    """The page of a record."""
     shown = [[group.kept, *group.copies[:_MOST_SHOWN]] for group in record.groups[:_MOST_GROUPS]]
     ids = [one.id for items in shown for one in items]
     # The revision that was looked at may be cleaned up by now.

@@ -15,8 +15,6 @@ from vicinal.indexer.gallery import Gallery
 from vicinal.service.measuring.records.curves import Example
 from vicinal.service.reports.report import ReportBody
 
-__all__ = ["ShownExample", "embed_thumbnails", "worst_examples"]
-
 _MOST_EXAMPLES = 8
 # Of all data URIs together.
 _MOST_BYTES = 300_000
@@ -33,12 +31,7 @@ class ShownExample(NamedTuple):
 
 
 def worst_examples(report: ReportBody, gallery: Gallery) -> tuple[list[ShownExample], list[ShownExample]]:
-    """The worst false accepts and the worst false rejects of a calibration, as far as they are kept.
-
-    Args:
-        report: All that is known of the calibration.
-        gallery: Where the pictures come from.
-    """
+    """The worst false accepts and the worst false rejects of a calibration, as far as they are kept."""
     details, record = report.details, report.record
     if details is None:
         return [], []
@@ -65,10 +58,7 @@ def embed_thumbnails(
     """A data URI for each item; None where there is no picture, or no room is left.
 
     Args:
-        gallery: The gallery.
-        revision: Revision of the item table.
         item_ids: Whose pictures, the most important first; None for what is no item.
-        most_bytes: Most characters of all URIs together.
     """
     known: dict[str, str | None] = {}
     found: list[str | None] = []

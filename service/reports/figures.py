@@ -13,8 +13,6 @@ from vicinal.service.reports.report import ReportBody
 from vicinal.service.search.explanation import ExplainedRefinement
 from vicinal.service.words import SPACES, percent, rate_name, span
 
-__all__ = ["drift_figures", "rate_figures", "score_figures", "utility_figures", "way_figure"]
-
 # Beyond so many classes the lines in between are no more than a gray surface.
 _MOST_LINES = 150
 _N_WORST = 10

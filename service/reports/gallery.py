@@ -22,19 +22,12 @@ from vicinal.service.words import (
     search_words,
 )
 
-__all__ = ["gallery_lines"]
-
 
 def gallery_lines(gallery: Gallery, bundles: ServedBundles) -> Iterator[str]:
     """A gallery for people, line by line.
 
     Args:
-        gallery: The gallery.
         bundles: Those that are here; without the gallery's own it cannot be searched, which is said.
-
-    Raises:
-        GalleryError: The gallery is damaged.
-        CalibrationRecordError: The calibration in force is missing or damaged.
     """
     view, space = GalleryReader(gallery).view(), gallery.space
     built, noun = view.snapshot.manifest, "photo" if space is None else "item"

@@ -21,16 +21,9 @@ from vicinal.service.reports.promise import advice
 from vicinal.service.reports.report import ReportBody
 from vicinal.service.search.explanation import ExplainedRefinement
 
-__all__ = ["page_style", "render_refinement", "render_page", "render_report"]
-
 
 def render_report(report: ReportBody, gallery: Gallery) -> str:
-    """The page of a report.
-
-    Args:
-        report: All that is known of the calibration.
-        gallery: Where the thumbnails of the examples come from.
-    """
+    """The page of a report."""
     false_accepts, false_rejects = worst_examples(report, gallery)
     return render_page(
         "report.html",
@@ -48,12 +41,7 @@ def render_report(report: ReportBody, gallery: Gallery) -> str:
 
 
 def render_refinement(refinement: ExplainedRefinement, *, title: str) -> str:
-    """The page of what the refiner does with a query.
-
-    Args:
-        refinement: What to show.
-        title: What was searched for.
-    """
+    """The page of what the refiner does with a query."""
     steps = [f"attention in step {number}" for number in range(1, len(refinement.cosines))]
     figure = way_figure(refinement)
     return render_page("refinement.html", title=title, refinement=refinement, figure=figure, steps=steps)
@@ -86,5 +74,6 @@ def _environment() -> Environment:
         lstrip_blocks=True,
     )
     made.filters["percent"] = words.percent
-    made.globals |= {name: getattr(words, name) for name in words.__all__} | {"number": "{:,}".format}
+    made.globals |= {name: value for name, value in vars(words).items() if name[0] != "_"}
+    made.globals["number"] = "{:,}".format
     return made

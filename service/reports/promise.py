@@ -12,8 +12,6 @@ from vicinal.service.measuring.records.promise import PromiseCheck
 from vicinal.service.measuring.records.record import CalibrationRecord, promised_range
 from vicinal.service.words import counted, number_of
 
-__all__ = ["Step", "advice", "promise", "tried_promise"]
-
 # Gains below this are not worth a line.
 _LEAST_GAIN = 0.02
 # Four times the labels halve an interval.
@@ -37,13 +35,7 @@ class Step(NamedTuple):
 def tried_promise(
     record: CalibrationRecord, check: PromiseCheck | None, noun: Noun = "photo"
 ) -> tuple[str, ...]:
-    """What to expect of a threshold that was tried, sentence by sentence; first where it does not hold.
-
-    Args:
-        record: The calibration.
-        check: Its last check, if there is one.
-        noun: What is searched for.
-    """
+    """What to expect of a threshold that was tried, sentence by sentence; first where it does not hold."""
     if check is None:
         return promise(record, noun)
     tried = f"Tried {check.checked_at:%Y-%m-%d}: {check.sentence}"
@@ -53,12 +45,7 @@ def tried_promise(
 
 
 def promise(record: CalibrationRecord, noun: Noun = "photo") -> tuple[str, ...]:
-    """What a calibration promises, sentence by sentence, the rates first.
-
-    Args:
-        record: The calibration.
-        noun: What is searched for.
-    """
+    """What a calibration promises, sentence by sentence, the rates first."""
     evidence = record.evidence
     if record.source == "by_hand" or evidence is None:
         by = "was set by hand" if record.source == "by_hand" else "comes from a record without intervals"
@@ -140,13 +127,7 @@ def _basis(
 
 
 def advice(record: CalibrationRecord, gallery: str, *, noun: Noun = "photo") -> tuple[Step, ...]:
-    """What would improve a calibration, the largest gain that was measured first.
-
-    Args:
-        record: The calibration.
-        gallery: Name of its gallery, for the commands.
-        noun: What is searched for; of photos there are images that a model could be adapted to.
-    """
+    """What would improve a calibration, the largest gain that was measured first."""
     if record.evidence is None or record.source == "by_hand":
         return ()
     if record.evidence.answers is not None:

@@ -19,16 +19,6 @@ from vicinal.service.measuring.records.record import CalibrationRecord, Rates, S
 from vicinal.service.reports.promise import tried_promise
 from vicinal.service.search.matcher import Matcher
 
-__all__ = [
-    "CalibrationHistoryBody",
-    "CalibrationStateBody",
-    "CalibrationSummaryBody",
-    "ReportBody",
-    "describe_history",
-    "describe_record",
-    "report_record",
-]
-
 _N_THRESHOLDS = 200
 # Sentences of a promise before this one state what to expect.
 _BASIS = "This rests on "
@@ -95,11 +85,7 @@ class ReportBody(CalibrationStateBody):
 
 
 def describe_history(matcher: Matcher) -> CalibrationHistoryBody:
-    """All records of a gallery.
-
-    Raises:
-        CalibrationRecordError: One is damaged.
-    """
+    """All records of a gallery."""
     store, standing = matcher.calibrations, matcher.thresholds.of_record
     active = store.in_force()
     return CalibrationHistoryBody(
@@ -142,16 +128,7 @@ def describe_record(matcher: Matcher, record: CalibrationRecord) -> CalibrationS
 
 
 def report_record(matcher: Matcher, record: CalibrationRecord, drift: DriftState) -> ReportBody:
-    """All that is known of a record.
-
-    Args:
-        matcher: The gallery as it is.
-        record: One of its calibrations.
-        drift: How far searches have drifted from it.
-
-    Raises:
-        CalibrationRecordError: Its scores or curves are damaged.
-    """
+    """All that is known of a record."""
     bundle, scores = matcher.embedder.bundle.manifest, matcher.calibrations.scores(record)
     described = describe_record(matcher, record)
     said = tried_promise(record, described.last_check, bundle.noun)

@@ -20,16 +20,9 @@ from vicinal.service.words import (
     visit_words,
 )
 
-__all__ = ["calibration_lines"]
-
 
 def calibration_lines(record: CalibrationRecord, noun: Noun = "photo") -> Iterator[str]:
-    """All figures of a calibration, and what they say nothing of.
-
-    Args:
-        record: The calibration.
-        noun: What is searched for.
-    """
+    """All figures of a calibration, and what they say nothing of."""
     asked = f"for {record.target}" if record.target else SOURCES["by_hand"]
     yield (
         f"Threshold {record.threshold:.4f} {asked} on {number_of(record.n_items, 'item')} "

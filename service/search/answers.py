@@ -10,8 +10,6 @@ from pydantic import ConfigDict, Field
 from vicinal.service.measuring.decision import Threshold
 from vicinal.service.search.explanation import Explanation
 
-__all__ = ["Answer", "Candidate", "FoundGroup"]
-
 
 @dataclass(frozen=True)
 class Candidate:

@@ -25,8 +25,6 @@ from vicinal.indexer.graph.gpu_index import (
 from vicinal.indexer.graph.vector_index import import_faiss
 from vicinal.models.similarity import FloatArray
 
-__all__ = ["BlockProducts", "block_products", "exact_products"]
-
 Floats = npt.NDArray[np.float64]
 # Of (B, d) queries and (w, d) items, float32 and L2-normalized: (B, w) cosine similarities in [-1, 1].
 BlockProducts: TypeAlias = Callable[[FloatArray, FloatArray], Floats]
@@ -52,20 +50,7 @@ def exact_products(queries: FloatArray, items: FloatArray) -> Floats:
 
 
 def block_products(device: str, n_pairs: int) -> BlockProducts:
-    """What makes the products of many pairs, block by block.
-
-    Args:
-        device: See `indexer.graph.gpu_index.faiss_gpus`; of several GPUs the one with most memory free.
-        n_pairs: How many there will be. Few are left to the processor.
-
-    Returns:
-        A function for one thread. Where the device is `auto` and the GPU fails or has no room, the processor
-        makes the products that are left.
-
-    Raises:
-        IndexDeviceError: A GPU is asked for by `cuda`, `cuda:N` or `all`, and is not to be had; so does the
-            function, where that GPU fails or has no room.
-    """
+    """What makes the products of many pairs, block by block."""
     numbers = faiss_gpus(device) if n_pairs >= _FEWEST_PAIRS else ()
     return _GpuProducts(device, numbers) if numbers else exact_products
 

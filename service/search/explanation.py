@@ -15,8 +15,6 @@ from vicinal.models.similarity import FloatArray, exact_similarities
 from vicinal.refine.context_refiner import ContextRefiner
 from vicinal.service.search.item_spaces import SearchSpace
 
-__all__ = ["ExplainedNeighbor", "ExplainedRefinement", "Explainer", "Explanation", "Place", "stage_devices"]
-
 Positions = npt.NDArray[np.int64]
 Place = tuple[float, float]
 
@@ -89,7 +87,6 @@ def stage_devices(search: str, embed: str | None) -> dict[str, str]:
     """What each stage of a search runs on.
 
     Args:
-        search: Where vector indexes are searched.
         embed: Provider and device of the network; None where nothing is embedded.
     """
     on_processor = dict.fromkeys(("decode", "refine", "rescore", "rerank"), "cpu")

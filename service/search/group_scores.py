@@ -29,8 +29,6 @@ import numpy.typing as npt
 from vicinal.service.errors import RequestError
 from vicinal.service.search.pipeline import Group
 
-__all__ = ["FEATURES", "GroupedCandidates", "group_features", "group_scores"]
-
 Floats = npt.NDArray[np.float64]
 Numbers = npt.NDArray[np.integer]
 
@@ -196,11 +194,7 @@ def group_scores(
         scores: (B, n) final scores of the items in [0, 1], best first, -inf for padding.
         codes: (B, n) number of each item's group, at least 0; -1 for padding.
         sizes: (B, n) items of that group that the search sees, at least those among the candidates.
-        group: The form of the score.
         weights: (B, F + 1) `learned`: weights for each query, in place of those of the group.
-
-    Raises:
-        RequestError: The score is `learned`, and was never fitted.
     """
     runs = _Runs.of(scores, codes, sizes)
     found = np.clip(_scores(runs, group, weights), 0.0, 1.0) if len(runs.rows) else np.empty(0)
@@ -211,12 +205,6 @@ def group_features(
     scores: Floats, codes: Numbers, sizes: Numbers, group: Group
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], Floats]:
     """What `learned` is fitted on.
-
-    Args:
-        scores: As for `group_scores`.
-        codes: The same.
-        sizes: The same.
-        group: Number of best items, temperature and nearest items of the features.
 
     Returns:
         (R,) row of the query and (R,) number of each group, and (R, F) its features; of each query the groups

@@ -24,8 +24,6 @@ from vicinal.service.search.group_scores import Floats, GroupedCandidates, group
 from vicinal.service.search.pipeline import Group
 from vicinal.service.search.scorer import N_DECIDED_CANDIDATES, ScoredCandidates, stack_rows
 
-__all__ = ["BuiltGroups", "GroupTable", "ItemGroups", "value_text"]
-
 Numbers = npt.NDArray[np.int64]
 
 
@@ -73,7 +71,6 @@ class GroupTable:
         """Score the groups.
 
         Args:
-            group: The form of the score.
             weights: (B, F + 1) `learned`: weights for each query, in place of those of the group.
         """
         return group_scores(self.scores, self.codes, self.sizes, group, weights=weights)
@@ -95,12 +92,7 @@ class BuiltGroups:
 
     @classmethod
     def of(cls, snapshot: Snapshot, by: str) -> Self:
-        """Groups of a version's items.
-
-        Args:
-            snapshot: The version.
-            by: `label` or a metadata key.
-        """
+        """Groups of a version's items."""
         encoded = _texts(snapshot.item_table, by).dictionary_encode()
         codes = encoded.indices.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int64)
         return cls(by, codes, tuple(encoded.dictionary.to_pylist()))
@@ -176,9 +168,6 @@ class ItemGroups:
         What a search is restricted to, it sees: with a filter the items of a group are those that fulfil it.
 
         Args:
-            scored: At least as many candidates as a search decides among.
-            group: The form of the score.
-            excluded: For each query, positions that count as not in the gallery.
             selection: The items that may be candidates; all when None.
         """
         return self.table(scored, excluded=excluded, selection=selection).scored(group)
@@ -190,13 +179,7 @@ class ItemGroups:
         excluded: Sequence[Numbers] | None = None,
         selection: Selection | None = None,
     ) -> GroupTable:
-        """The candidates that a search decides among.
-
-        Args:
-            scored: As for `score`.
-            excluded: The same.
-            selection: The same.
-        """
+        """The candidates that a search decides among."""
         positions = scored.positions[:, :N_DECIDED_CANDIDATES]
         codes = self.of_items(positions)
         counts = self.sizes if selection is None else self._counted(self.codes[selection.positions])

@@ -22,8 +22,6 @@ from vicinal.refine.k_reciprocal import ReciprocalGraph
 from vicinal.refine.reranking import kth_similarities
 from vicinal.service.search.block_products import BlockProducts, exact_products
 
-__all__ = ["InitialSpace", "RefinedItemSpace", "SearchSpace", "is_excluded"]
-
 Floats = npt.NDArray[np.float64]
 Positions = npt.NDArray[np.int64]
 
@@ -77,7 +75,6 @@ def is_excluded(positions: Positions, excluded: Sequence[Positions]) -> npt.NDAr
 
     Args:
         positions: (B, ...) positions.
-        excluded: For each of the B queries.
     """
     most = max(map(len, excluded), default=0)
     if most > _FEW_EXCLUDED:

@@ -48,8 +48,6 @@ from vicinal.service.search.pipeline import (
 )
 from vicinal.service.search.scorer import N_DECIDED_CANDIDATES, ScoredCandidates, Scorer
 
-__all__ = ["EmbeddedImages", "Matcher"]
-
 Positions = npt.NDArray[np.int64]
 
 # Filters whose selections are kept, and keys that items are grouped by.

@@ -14,8 +14,6 @@ from vicinal.models.runtime import Device
 from vicinal.refine.context_refiner import ContextRefiner
 from vicinal.service.search.pipeline import Pipeline
 
-__all__ = ["OpenedRefiner", "open_refiner", "refinement_plan"]
-
 
 @dataclass(frozen=True)
 class OpenedRefiner:
@@ -31,16 +29,7 @@ class OpenedRefiner:
 
 
 def refinement_plan(pipeline: Pipeline, bundle: ModelBundle, device: Device = "cpu") -> RefinementPlan | None:
-    """How the items of new versions are refined, for a service with a pipeline; None without a refiner.
-
-    Args:
-        pipeline: The pipeline.
-        bundle: The bundle.
-        device: Where they are refined; see `models.runtime.open_session`.
-
-    Raises:
-        RefinerMismatchError: The refiner was trained on the embeddings of another bundle.
-    """
+    """How the items of new versions are refined, for a service with a pipeline; None without a refiner."""
     if bundle.manifest.refiner is None:
         return None
     refiner, refine = ContextRefiner(bundle), pipeline.refine
@@ -54,17 +43,10 @@ def open_refiner(
     """Open what a pipeline needs.
 
     Args:
-        pipeline: The pipeline.
         refiner: Refiner of the bundle; None where it has none.
-        gallery: Name of the gallery, for people.
-        snapshot: The version that is searched.
 
     Returns:
         None when the pipeline refines nothing, or there is no refiner.
-
-    Raises:
-        BundleMismatchError: The refiner is of another bundle than the version's items.
-        GalleryNotRefinedError: The version's items were never refined so.
     """
     refine = pipeline.refine
     if refine.sides == "off" or refiner is None:

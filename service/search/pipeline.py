@@ -30,20 +30,6 @@ from vicinal.refine.errors import RefinementError, RefinerNotFoundError
 from vicinal.refine.k_reciprocal import DEFAULT_K1
 from vicinal.service.errors import CalibrationRecordError, RequestError
 
-__all__ = [
-    "ActivePipeline",
-    "ActivePipelineFile",
-    "ChosenPipeline",
-    "Group",
-    "GroupScore",
-    "Pipeline",
-    "Refine",
-    "Rerank",
-    "RerankMethod",
-    "choose_pipeline",
-    "service_pipeline",
-]
-
 RerankMethod = Literal["off", "contextual", "k_reciprocal"]
 
 GroupScore = Literal["max", "mean", "lme", "vote", "share", "learned"]
@@ -240,15 +226,8 @@ def service_pipeline(
     """The pipeline of a service, which `auto` stands for in its calls.
 
     Args:
-        given: Settings of the re-ranking. Where they name none, a bundle that is refined as its validation
-            decided is also re-ranked as that decided.
-        bundle: The service's bundle.
         refine: Sides; `auto` follows the bundle's validation, and is off without a refiner.
         steps: Steps of the refiner; None for all.
-
-    Raises:
-        RefinerNotFoundError: The bundle has no refiner, and refinement was asked for.
-        RefinementError: The refiner has fewer steps.
     """
     manifest = bundle.manifest.refiner
     decided: Sides = manifest.sides if manifest else "off"
@@ -272,17 +251,8 @@ def choose_pipeline(
     """The pipeline of one call.
 
     Args:
-        default: The service's pipeline, which `auto` stands for.
-        rerank: `auto`, `off`, `contextual` or `k_reciprocal`.
-        refine: `auto`, `off`, `gallery`, `query` or `both`.
         steps: Steps of the refiner; None for those of the default, or all.
-        group_by: `auto`, `off`, `label` or a metadata key.
         bundle: The service's bundle; without one nothing but the default can be refined.
-
-    Raises:
-        RequestError: There is no such method, or no such sides.
-        RefinerNotFoundError: The bundle has no refiner, and refinement was asked for.
-        RefinementError: The refiner has fewer steps.
     """
     chosen = default.refine
     if steps is not None or refine not in ("auto", chosen.sides):
@@ -382,11 +352,7 @@ class ActivePipelineFile:
         self._told: str | None = None
 
     def chosen(self) -> ChosenPipeline | None:
-        """What was put in force; None where the settings decide.
-
-        Raises:
-            CalibrationRecordError: The file is damaged.
-        """
+        """What was put in force; None where the settings decide."""
         try:
             return self._file.read()
         except FileNotFoundError:
@@ -399,15 +365,7 @@ class ActivePipelineFile:
             ) from error
 
     def resolve(self, default: Pipeline, bundle: ModelBundle) -> ActivePipeline:
-        """What `auto` stands for.
-
-        Args:
-            default: The service's pipeline.
-            bundle: The bundle that the gallery is searched with.
-
-        Raises:
-            CalibrationRecordError: The file is damaged.
-        """
+        """What `auto` stands for."""
         chosen = self.chosen()
         if chosen is None:
             return ActivePipeline(default)

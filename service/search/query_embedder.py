@@ -27,8 +27,6 @@ from vicinal.service.settings import Settings
 if TYPE_CHECKING:
     from redis import Redis
 
-__all__ = ["CachingEmbedder", "QueryCache", "lookup_counter"]
-
 _PREFIX = "vicinal:embedding"
 # Embeddings have length 1 up to float32 rounding; anything else in Redis is not ours.
 _LENGTH_TOLERANCE = 1e-3
@@ -131,9 +129,6 @@ class QueryCache:
 
     def get(self, keys: Sequence[str]) -> dict[str, FloatArray]:
         """The embeddings that are known.
-
-        Args:
-            keys: Keys of pictures.
 
         Returns:
             (d,) float32 by key, read-only; without those that have to be embedded.

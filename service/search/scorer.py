@@ -27,8 +27,6 @@ from vicinal.service.search.item_spaces import InitialSpace, RefinedItemSpace, S
 from vicinal.service.search.opened_refiner import OpenedRefiner
 from vicinal.service.search.pipeline import Pipeline
 
-__all__ = ["N_DECIDED_CANDIDATES", "ScoredCandidates", "Scorer", "similarity_score", "stack_rows"]
-
 Floats = npt.NDArray[np.float64]
 Positions = npt.NDArray[np.int64]
 Element = TypeVar("Element", bound=np.generic)
@@ -76,7 +74,6 @@ class ScoredCandidates:
 
         Args:
             is_gone: (B, n') which candidates are no longer any.
-            n: Number that is wanted.
         """
         order = np.argsort(is_gone, axis=1, kind="stable")[:, :n]
         at = np.arange(len(order))[:, None], order
@@ -166,9 +163,6 @@ class Scorer:
 
         Args:
             queries: (B, d) float32, L2-normalized.
-            n_candidates: Candidates returned a query; fewer where the gallery is smaller.
-            excluded: For each query, positions that count as not in the gallery: neither candidates nor
-                neighbors of candidates. For a query that is an item of the gallery, its own position.
             selection: The items that may be candidates. The others stay in the gallery: neighborhoods are
                 those of all items, so that a score keeps its meaning. So are the contexts of the queries.
             items: (B,) positions of queries that are items of the gallery, which are to be excluded then.
@@ -430,8 +424,6 @@ def stack_rows(
 
     Args:
         blocks: (b, w') arrays.
-        filling: What stands beside the narrower ones.
-        width: Width w where there are no blocks.
     """
     width = max((block.shape[1] for block in blocks), default=width)
     stacked = np.full((sum(map(len, blocks)), width), filling)

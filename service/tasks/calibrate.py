@@ -16,21 +16,13 @@ from vicinal.service.search.matcher import Matcher
 from vicinal.service.search.pipeline import Pipeline, choose_pipeline
 from vicinal.service.words import counted
 
-__all__ = ["chosen_pipeline", "objection", "objection_in", "run_calibration"]
-
 # What a promise may be worse by before anyone is asked: of photos found, and of wrong matches.
 _FEWER_FOUND = 0.02
 _MORE_WRONG = 0.005
 
 
 def chosen_pipeline(matcher: Matcher, choice: PipelineChoice) -> Pipeline:
-    """The pipeline that a call names, with the form of group score that is in force for it.
-
-    Raises:
-        RequestError: There is no such pipeline.
-        RefinerNotFoundError: The bundle has no refiner, and refinement was asked for.
-        RefinementError: The refiner has fewer steps.
-    """
+    """The pipeline that a call names, with the form of group score that is in force for it."""
     chosen = choose_pipeline(
         matcher.pipeline,
         choice.rerank,
@@ -56,13 +48,7 @@ def run_calibration(
     """Calibrate the built version under a matcher; nothing is kept.
 
     Args:
-        matcher: The gallery.
-        options: What to calibrate.
         queries: Labelled queries from outside; without them every labelled item is left out once.
-        on_progress: Called with `score`, finished and all queries.
-
-    Raises:
-        CalibrationError: No threshold can be found; see `Calibrator`.
     """
     snapshot, pipeline = matcher.snapshot, chosen_pipeline(matcher, options)
     if pipeline.group is not None:
@@ -110,14 +96,7 @@ def objection(
     is_broken: bool = False,
     noun: Noun = "photo",
 ) -> str | None:
-    """Why a calibration should not replace the one in force without a question; None where it may.
-
-    Args:
-        record: The new one.
-        present: The one in force for the same pipeline, if there is one.
-        is_broken: Whether queries have shown that what the present one promised does not hold.
-        noun: What is searched for.
-    """
+    """Why a calibration should not replace the one in force without a question; None where it may."""
     if present is None or present.evidence is None or record.evidence is None:
         return None
     if is_broken and record.source != "queries":

@@ -19,8 +19,6 @@ from vicinal.service.search.matcher import Matcher
 from vicinal.service.tasks.calibrate import chosen_pipeline, objection_in, run_calibration
 from vicinal.service.tasks.query_uploads import QueryProgress, QueryRequest, QueryUploads
 
-__all__ = ["CALIBRATE", "CalibrationJob", "CalibrationRequest"]
-
 CALIBRATE = "calibrate"
 
 
@@ -47,19 +45,7 @@ class CalibrationJob:
     def check(
         self, matcher: Matcher, request: CalibrationRequest, labels: Sequence[str] | None = None
     ) -> None:
-        """Refuse what cannot work before it waits in the queue.
-
-        Args:
-            matcher: The gallery.
-            request: What was asked for.
-            labels: Labels of queries that came with it.
-
-        Raises:
-            RequestError: The queries lie elsewhere, or there is no such pipeline.
-            CalibrationError: Nothing is labelled, or everything alike.
-            RefineError: The bundle has no such refiner.
-            GalleryNotRefinedError: The gallery's items were never refined so.
-        """
+        """Refuse what cannot work before it waits in the queue."""
         pipeline = chosen_pipeline(matcher, request)
         if pipeline.group is not None:
             require_group_target(pipeline.group, Target.parse(request.target))

@@ -14,20 +14,9 @@ from vicinal.service.measuring.records.record import CalibrationRecord
 from vicinal.service.search.matcher import Matcher
 from vicinal.service.tasks.calibrate import chosen_pipeline
 
-__all__ = ["record_in_force", "require_checkable", "run_check"]
-
 
 def record_in_force(matcher: Matcher, choice: PipelineChoice) -> CalibrationRecord:
-    """The calibration that decides searches with a pipeline.
-
-    Args:
-        matcher: The gallery.
-        choice: The pipeline.
-
-    Raises:
-        RequestError: There is none for it.
-        CalibrationRecordError: It is missing or damaged.
-    """
+    """The calibration that decides searches with a pipeline."""
     pipeline, store, name = chosen_pipeline(matcher, choice), matcher.calibrations, matcher.gallery.name
     record = store.active(pipeline)
     if record is not None:
@@ -41,14 +30,7 @@ def record_in_force(matcher: Matcher, choice: PipelineChoice) -> CalibrationReco
 
 
 def require_checkable(matcher: Matcher, record: CalibrationRecord) -> None:
-    """Refuse a record that promised nothing, or that no search of the gallery could be decided by.
-
-    Raises:
-        CalibrationError: It promised nothing.
-        CalibrationMismatchError: It was made for another bundle or gallery.
-        GalleryNotRefinedError: The gallery's items were never refined as it asks.
-        RefineError: The bundle has no such refiner.
-    """
+    """Refuse a record that promised nothing, or that no search of the gallery could be decided by."""
     require_promise(record)
     matcher.thresholds.require_usable(record)
     matcher.refinement(record.pipeline)
@@ -61,18 +43,7 @@ def run_check(
     *,
     on_progress: OnProgress | None = None,
 ) -> PromiseCheck:
-    """Try what a calibration promised on the built version under a matcher; nothing is changed or kept.
-
-    Args:
-        matcher: The gallery.
-        record: One of its calibrations.
-        queries: New labelled queries.
-        on_progress: Called with `score`, finished and all queries.
-
-    Raises:
-        CalibrationError: The record promised nothing, or nothing that the queries could show.
-        CalibrationMismatchError: It was made for another bundle or gallery.
-    """
+    """Try what a calibration promised on the built version under a matcher; nothing is changed or kept."""
     require_checkable(matcher, record)
     refinement = matcher.refinement(record.pipeline)
     calibrator = Calibrator(

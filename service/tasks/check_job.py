@@ -15,8 +15,6 @@ from vicinal.service.search.matcher import Matcher
 from vicinal.service.tasks.check import require_checkable, run_check
 from vicinal.service.tasks.query_uploads import QueryProgress, QueryRequest, QueryUploads
 
-__all__ = ["CHECK", "CheckJob", "CheckRequest"]
-
 CHECK = "check"
 
 
@@ -38,19 +36,7 @@ class CheckJob:
         self.uploads = QueryUploads(bundles.settings)
 
     def check(self, matcher: Matcher, request: CheckRequest, labels: Sequence[str] | None = None) -> None:
-        """Refuse what cannot work before it waits in the queue.
-
-        Args:
-            matcher: The gallery.
-            request: What was asked for.
-            labels: Labels of queries that came with it.
-
-        Raises:
-            CalibrationNotFoundError: There is no such calibration.
-            CalibrationMismatchError: It was made for another bundle or gallery.
-            CalibrationError: It promised nothing, or there are no queries.
-            RequestError: The queries lie elsewhere.
-        """
+        """Refuse what cannot work before it waits in the queue."""
         require_checkable(matcher, matcher.calibrations.find(request.calibration))
         if request.queries is None and not request.is_upload:
             raise CalibrationError(

@@ -16,15 +16,6 @@ from vicinal.service.measuring.comparing.variants import open_variants
 from vicinal.service.tasks.query_uploads import QueryRequest, QueryUploads
 from vicinal.service.tasks.readable_sources import JobSources
 
-__all__ = [
-    "COMPARE",
-    "ComparisonJob",
-    "ComparisonJobRequest",
-    "check_sources",
-    "comparison_fields",
-    "run_comparison",
-]
-
 COMPARE = "compare"
 
 
@@ -46,20 +37,7 @@ class ComparisonJob:
     def check(
         self, gallery: Gallery, request: ComparisonJobRequest, labels: Sequence[str] | None = None
     ) -> None:
-        """Refuse what cannot work before it waits in the queue.
-
-        Args:
-            gallery: The gallery.
-            request: What was asked for.
-            labels: Labels of queries that came with it.
-
-        Raises:
-            RequestError: Queries or pictures lie elsewhere, or there is nothing to compare with.
-            CalibrationError: Pipelines alone are compared, and nothing is labelled, or everything alike.
-            VersionNotFoundError: There is no such version.
-            RefineError: A bundle has no such refiner.
-            GalleryNotRefinedError: A version's items were never refined so.
-        """
+        """Refuse what cannot work before it waits in the queue."""
         open_variants(gallery, self.bundles, request)
         check_sources(self.uploads.sources, request)
         if not request.versions:
@@ -84,13 +62,7 @@ def run_comparison(context: JobContext, plan: ComparisonPlan, sources: JobSource
     """Compare within a job, which is told how far it is.
 
     Args:
-        context: The job; the comparison gets its id.
-        plan: What to compare; where its queries and pictures are is filled in.
         sources: What the job may read.
-
-    Raises:
-        RequestError: The queries lie elsewhere, or there is nothing to compare with.
-        JobStoppedError: The job must stop here.
     """
     sources = sources.within(context.job.folders)
     before = context.job.progress.model_dump(exclude={"rate", "seconds_left"})
@@ -109,11 +81,7 @@ def run_comparison(context: JobContext, plan: ComparisonPlan, sources: JobSource
 
 
 def check_sources(sources: JobSources, options: ComparisonOptions) -> None:
-    """Refuse queries and pictures that are no sources.
-
-    Raises:
-        RequestError: They lie elsewhere, or are of another kind.
-    """
+    """Refuse queries and pictures that are no sources."""
     if options.queries is not None:
         sources.check(options.queries, also=(".npz",))
     if options.pictures is not None:

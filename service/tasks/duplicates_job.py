@@ -14,8 +14,6 @@ from vicinal.service.jobs.records import Job
 from vicinal.service.settings import Settings
 from vicinal.service.tasks.query_uploads import QueryProgress
 
-__all__ = ["DUPLICATES", "DuplicatesJob"]
-
 DUPLICATES = "duplicates"
 
 

@@ -22,8 +22,6 @@ from vicinal.service.jobs.records import Job, JobProgress
 from vicinal.service.tasks.readable_sources import JobSources
 from vicinal.training.train_extra import require_train_extra
 
-__all__ = ["FIT", "FitJob", "FitRequest", "fitted_for"]
-
 FIT = "fit"
 _REPORT = "fit.json"
 _OWNER = "fitted-for.json"
@@ -58,13 +56,7 @@ class FitJob:
         self.sources = JobSources(bundles.settings.sources_dir)
 
     def check(self, gallery: str, request: FitRequest) -> None:
-        """Refuse what cannot work before it waits in the queue.
-
-        Raises:
-            GalleryNotFoundError: There is no such gallery.
-            MissingPackageError: What trains is not installed here.
-            RequestError: There are too few labels, or there is such a bundle.
-        """
+        """Refuse what cannot work before it waits in the queue."""
         opened = Gallery.open(self.settings.gallery_path(gallery))
         require_train_extra("adapting the model")
         if self._output(request).exists():
@@ -110,11 +102,7 @@ class FitJob:
             shutil.rmtree(output, ignore_errors=True)
 
     def _claimed(self, job: Job, request: FitRequest) -> Path:
-        """The folder of the new bundle, which is this job's from now on.
-
-        Raises:
-            RequestError: It is somebody else's.
-        """
+        """The folder of the new bundle, which is this job's from now on."""
         output = self._output(request)
         if _began(output) == (job.id, job.gallery):
             return output

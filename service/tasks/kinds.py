@@ -16,8 +16,6 @@ from vicinal.service.tasks.duplicates_job import DUPLICATES, DuplicatesJob
 from vicinal.service.tasks.fit_job import FIT, FitJob
 from vicinal.service.tasks.reindex_job import REINDEX, ReindexJob
 
-__all__ = ["JobKinds"]
-
 
 @dataclass(frozen=True)
 class JobKinds:
@@ -32,12 +30,7 @@ class JobKinds:
 
     @classmethod
     def of(cls, bundles: ServedBundles, link: RedisLink | None) -> JobKinds:
-        """All kinds.
-
-        Args:
-            bundles: Bundles of the process.
-            link: Link to Redis, over which other replicas are told of what has changed.
-        """
+        """All kinds."""
         announce = partial(announce_change, link)
         return cls(
             calibrate=CalibrationJob(bundles, announce),

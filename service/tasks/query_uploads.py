@@ -32,8 +32,6 @@ from vicinal.service.search.matcher import Matcher
 from vicinal.service.settings import Settings
 from vicinal.service.tasks.readable_sources import JobSources
 
-__all__ = ["QueryProgress", "QueryRequest", "QueryUploads"]
-
 _SHOWN_FAILURES = 20
 
 
@@ -67,11 +65,7 @@ class QueryProgress:
         self._total = 0
 
     def __call__(self, stage: str, done: int, total: int) -> None:
-        """Report a stage; the queries that were read stay in sight.
-
-        Raises:
-            JobStoppedError: The job must stop here.
-        """
+        """Report a stage; the queries that were read stay in sight."""
         if stage == "embed":
             self._read, self._total = done, total
         shown = self.failures[:_SHOWN_FAILURES]
@@ -100,17 +94,7 @@ class QueryUploads:
         self.sources = JobSources.of(settings)
 
     def check(self, matcher: Matcher, request: QueryRequest, labels: Sequence[str] | None) -> None:
-        """Refuse what cannot work before it waits in the queue.
-
-        Args:
-            matcher: The gallery.
-            request: Where the queries are.
-            labels: Labels of queries that came with it.
-
-        Raises:
-            RequestError: The queries lie elsewhere.
-            CalibrationError: Nothing is labelled, or everything alike.
-        """
+        """Refuse what cannot work before it waits in the queue."""
         name, is_from_source = f"gallery '{matcher.gallery.name}'", request.queries is not None
         try:
             require_labels(matcher.snapshot.labels, None if is_from_source else labels or (), name=name)
@@ -130,15 +114,7 @@ class QueryUploads:
         """Keep queries that came as embeddings until the job is done.
 
         Args:
-            job: The job.
             embeddings: (n, d) numbers.
-            labels: One label each.
-            dim: Length d of the gallery's embeddings.
-
-        Raises:
-            EmbeddingError: They are no embeddings of the gallery's bundle.
-            RequestError: Not one label each.
-            ItemRefusedError: A label cannot be kept.
         """
         _check_labels(len(as_embeddings(embeddings, dim)), labels)
         numbers = np.atleast_2d(np.asarray(embeddings, dtype=np.float64))
@@ -150,12 +126,7 @@ class QueryUploads:
         )
 
     def keep_images(self, job: Job, images: Sequence[bytes], labels: Sequence[str]) -> None:
-        """Keep queries that came as images until the job is done.
-
-        Raises:
-            RequestError: Not one label each.
-            ItemRefusedError: A label cannot be kept.
-        """
+        """Keep queries that came as images until the job is done."""
         _check_labels(len(images), labels)
         folder, names = self._made(job), [f"image-{number:06}" for number in range(len(images))]
         for name, image in zip(names, images, strict=True):
@@ -164,22 +135,14 @@ class QueryUploads:
         pa.parquet.write_table(table, folder / "queries.parquet")
 
     def uploaded(self, job: Job) -> Path:
-        """The queries that came with a request.
-
-        Raises:
-            RequestError: They are gone.
-        """
+        """The queries that came with a request."""
         found = next(self._folder(job).glob("queries.*"), None)
         if found is None:
             raise RequestError("the queries that were sent are gone: start the job again")
         return found
 
     def source(self, job: Job, request: QueryRequest) -> tuple[Path | str, Refuse | None] | None:
-        """Where the queries of a job are, and what of them must not be read; None where there are none.
-
-        Raises:
-            RequestError: They lie elsewhere, or those that came with the request are gone.
-        """
+        """Where the queries of a job are, and what of them must not be read; None where there are none."""
         if request.is_upload:
             return self.uploaded(job), None
         if request.queries is None:
@@ -197,20 +160,7 @@ class QueryUploads:
         visits_by: str | None,
         options: SourceOptions,
     ) -> QueryReading | None:
-        """The queries of a job; None where every labelled item is left out once.
-
-        Args:
-            job: The job.
-            matcher: The gallery.
-            request: Where the queries are.
-            progress: What is told how far it is.
-            visits_by: Column that names the visit of each.
-            options: How a source is read.
-
-        Raises:
-            CalibrationError: A query has no label.
-            SourceError: The source is gone.
-        """
+        """The queries of a job; None where every labelled item is left out once."""
         found = self.source(job, request)
         if found is None:
             return None

@@ -18,8 +18,6 @@ from vicinal.indexer.sources import (
 from vicinal.service.errors import RequestError
 from vicinal.service.settings import Settings
 
-__all__ = ["JobSources"]
-
 
 class JobSources:
     """Files below one folder, and what may be read of the web.
@@ -64,12 +62,7 @@ class JobSources:
         return found.is_relative_to(root) and (given is None or any(map(found.is_relative_to, given)))
 
     def place(self, name: str) -> Path | str:
-        """A source by its name below the folder, or a data set of the hub by its address.
-
-        Raises:
-            RequestError: It lies elsewhere, or jobs may read no such thing.
-            SourceError: The address names no data set.
-        """
+        """A source by its name below the folder, or a data set of the hub by its address."""
         if self.hub is None or not is_on_hub(name):
             return self.path(name)
         if not self.allow_urls:
@@ -77,11 +70,7 @@ class JobSources:
         return str(HubDataset.at(name))
 
     def path(self, name: str) -> Path:
-        """A source by its name below the folder.
-
-        Raises:
-            RequestError: It lies elsewhere, or jobs may read nothing.
-        """
+        """A source by its name below the folder."""
         if self.root is None:
             raise RequestError(
                 "jobs take no sources here: set VICINAL_SOURCES_DIR to the folder below which they may read"
@@ -106,16 +95,7 @@ class JobSources:
         return replace(options, access=replace(options.access, hub=self.hub)) if is_on_hub(name) else options
 
     def check(self, name: str, *, also: tuple[str, ...] = (), takes_hub: bool = False) -> None:
-        """Refuse what is no source.
-
-        Args:
-            name: Its name below the folder, or the address of a data set of the hub.
-            also: Suffixes of files that are sources too.
-            takes_hub: Whether a data set of the hub is one.
-
-        Raises:
-            RequestError: It is neither a folder nor a manifest, or lies elsewhere.
-        """
+        """Refuse what is no source."""
         path, kinds = self.place(name) if takes_hub else self.path(name), (*MANIFEST_SUFFIXES, *also)
         if isinstance(path, str):
             return

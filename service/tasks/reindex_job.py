@@ -40,8 +40,6 @@ from vicinal.service.measuring.comparing.record import (
 from vicinal.service.tasks.comparison_job import check_sources, comparison_fields, run_comparison
 from vicinal.service.tasks.readable_sources import JobSources
 
-__all__ = ["REINDEX", "ReindexJob", "ReindexRequest"]
-
 logger = logging.getLogger(__name__)
 REINDEX = "reindex"
 _SHOWN_FAILURES = 20
@@ -137,11 +135,7 @@ class ReindexRequest(BaseModel):
 
     @property
     def source_options(self) -> SourceOptions:
-        """How the source is read.
-
-        Raises:
-            SourceError: Labels cannot be taken from where it says.
-        """
+        """How the source is read."""
         return SourceOptions(
             self.prefix,
             self.label_from,
@@ -186,15 +180,7 @@ class ReindexJob:
         self._on_change = on_change
 
     def check(self, gallery: str, request: ReindexRequest) -> None:
-        """Refuse what cannot work before it waits in the queue.
-
-        Raises:
-            GalleryNameError: No gallery can have this name.
-            RequestError: The source, the bundle or the index is none, or lies elsewhere.
-            SourceError: Ready embeddings cannot be used.
-            SpaceMismatchError: The gallery holds embeddings of another space, or images.
-            GalleryNotFoundError: There is neither a source nor such a gallery.
-        """
+        """Refuse what cannot work before it waits in the queue."""
         require_name(gallery)
         if request.source is None or request.activate_if is not None:
             Gallery.open(self.settings.gallery_path(gallery))
@@ -265,12 +251,7 @@ class ReindexJob:
             logger.info("old versions of gallery '%s' are not removed now: %s", gallery.name, error)
 
     def _ready(self, gallery: Gallery, request: ReindexRequest) -> EmbeddingSource | None:
-        """The source when it is one of ready embeddings.
-
-        Raises:
-            SourceError: It cannot be used.
-            RequestError: A file of it lies elsewhere; or a space or a bundle is named that plays no part.
-        """
+        """The source when it is one of ready embeddings."""
         if request.source is None:
             require_parts(gallery.name, is_ready=None, space=request.space)
             return None

@@ -12,24 +12,13 @@ from vicinal.service.process import prepare_process
 from vicinal.service.settings import Settings
 from vicinal.service.tasks.kinds import JobKinds
 
-__all__ = ["work_until_stopped"]
-
 _LOOK_SECONDS = 0.5
 
 
 def work_until_stopped(
     settings: Settings, *, threads: int = 1, on_start: Callable[[str, str], None] | None = None
 ) -> None:
-    """Work on jobs until Ctrl-C or a termination signal; one under way is left to another worker.
-
-    Args:
-        settings: Where jobs and galleries are.
-        threads: Jobs at a time.
-        on_start: Called with the worker's name and where it takes jobs from.
-
-    Raises:
-        ServiceError: There is no place for jobs.
-    """
+    """Work on jobs until Ctrl-C or a termination signal; one under way is left to another worker."""
     prepare_process()
     link = settings.open_link()
     jobs = JobStore(JobQueue(settings.jobs_path, link))

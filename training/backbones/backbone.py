@@ -26,17 +26,6 @@ from vicinal.training.backbones.weights import (
     reason,
 )
 
-__all__ = [
-    "BATCH_NORMS",
-    "BackboneConfig",
-    "EmbeddingNetwork",
-    "GeneralizedMeanPooling",
-    "ProjectorConfig",
-    "build_network",
-    "build_projector",
-    "classifier_of",
-]
-
 _HUB = "hf-hub:"
 # What the hub's client raises without a network, of classes that it has moved before.
 _NOT_CONNECTED = ("LocalEntryNotFoundError", "OfflineModeIsEnabled", "ConnectError", "URLError")

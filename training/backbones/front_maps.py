@@ -34,8 +34,6 @@ from vicinal.training.datasets import LabelledImages, opened_images
 from vicinal.training.export.network import write_onnx
 from vicinal.training.observer import TrainingObserver
 
-__all__ = ["MAPS_FILE", "PROGRESS_FILE", "FrontMaps", "discard_maps", "make_maps"]
-
 MAPS_FILE = "front-maps.npy"
 PROGRESS_FILE = "front-maps.json"
 Maps = npt.NDArray[np.float16]

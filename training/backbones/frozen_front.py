@@ -11,8 +11,6 @@ from torch import Tensor, nn
 from vicinal.models.errors import ConfigError
 from vicinal.training.backbones.backbone import EmbeddingNetwork
 
-__all__ = ["CutNetwork"]
-
 # How timm calls the containers of stages, and stages that are attributes of their own.
 _CONTAINERS = ("blocks", "stages", "layers")
 _STAGE = re.compile(r"(layer|stage|s)_?\d+")

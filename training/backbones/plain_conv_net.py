@@ -10,8 +10,6 @@ from torch import Tensor, nn
 
 from vicinal.models.errors import ConfigError
 
-__all__ = ["PlainConvNet", "plain_conv_net"]
-
 
 class PlainConvNet(nn.Module):
     """Stages of 3 x 3 convolutions, each ended by max pooling.

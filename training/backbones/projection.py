@@ -10,8 +10,6 @@ import numpy.typing as npt
 from vicinal.models.errors import ConfigError, MissingPackageError
 from vicinal.models.similarity import FloatArray
 
-__all__ = ["Projection", "from_classifier", "from_features"]
-
 # Directions in which features hardly vary would be noise made loud.
 _LEAST_VARIANCE = 1e-6
 

@@ -19,17 +19,6 @@ from torch import Tensor
 
 from vicinal.models.errors import BundleError, ConfigError, MissingPackageError
 
-__all__ = [
-    "PACKAGED_WEIGHTS",
-    "PackagedWeights",
-    "classifier_name",
-    "hub_or_cache",
-    "load_weights",
-    "packaged_weights",
-    "read_weights",
-    "reason",
-]
-
 # A count that some files leave out, and that changes nothing in a network that does not train.
 _COUNT = "num_batches_tracked"
 _SECONDS_TO_ANSWER = 3.0

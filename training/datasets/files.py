@@ -15,8 +15,6 @@ from pydantic import BaseModel, ConfigDict
 from vicinal.models.decoding import ImageSource, decode_image
 from vicinal.models.errors import DatasetError, ImageError
 
-__all__ = ["Box", "BoxedFolder", "ImageFolder", "LabelledFile", "PartedFolder", "ReadImage"]
-
 Box = tuple[float, float, float, float]
 
 

@@ -17,8 +17,6 @@ from vicinal.training.datasets.files import LabelledFile, ReadImage
 from vicinal.training.datasets.layouts import DatasetConfig
 from vicinal.training.datasets.listing import ImageListing, list_images
 
-__all__ = ["LabelledImages", "load_datasets", "load_labels", "opened_images"]
-
 Fit = Callable[[Image.Image], Image.Image]
 
 

@@ -14,8 +14,6 @@ from vicinal.models.errors import DatasetError
 from vicinal.training.datasets.files import LabelledFile, ReadImage
 from vicinal.training.datasets.layouts import DatasetConfig
 
-__all__ = ["ImageListing", "list_images"]
-
 
 @dataclass(frozen=True)
 class ImageListing:

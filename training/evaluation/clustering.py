@@ -11,8 +11,6 @@ from vicinal.models.errors import EvaluationError, MissingPackageError
 from vicinal.models.similarity import normalize
 from vicinal.training.evaluation.metrics import scikit_metrics
 
-__all__ = ["clustering_nmi", "k_means", "nmi"]
-
 
 def clustering_nmi(embeddings: npt.ArrayLike, labels: npt.ArrayLike, *, seed: int = 0) -> float:
     """NMI between the labels and k-means clusters of the unit embeddings, as many as there are labels.

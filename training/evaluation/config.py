@@ -11,8 +11,6 @@ from vicinal.models.configs.file import checked, models_of, read_toml
 from vicinal.models.errors import ConfigError
 from vicinal.training.datasets.layouts import MeasurableConfig
 
-__all__ = ["RetrievalTest", "load_tests", "parse_test"]
-
 
 class RetrievalTest(BaseModel):
     """A named data set to measure on, with classes that training never saw.

@@ -18,8 +18,6 @@ from vicinal.models.progress import OnProgress
 from vicinal.models.similarity import FloatArray
 from vicinal.training.datasets.files import LabelledFile, ReadImage
 
-__all__ = ["StoredEmbeddings", "embed_files", "read_embeddings"]
-
 # Images of which the pixels are held at a time.
 _BATCH = 64
 _ARRAYS = ("embeddings", "labels", "roles")

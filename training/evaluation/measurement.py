@@ -16,8 +16,6 @@ from vicinal.training.evaluation.embedding import embed_files
 from vicinal.training.evaluation.report import Evaluation, EvaluationSettings, evaluate
 from vicinal.training.evaluation.revisited import judged_metrics
 
-__all__ = ["manifest_metrics", "measure_test"]
-
 _DIFFICULTIES: tuple[Literal["easy", "medium", "hard"], ...] = ("easy", "medium", "hard")
 # What a bundle states: clustering takes longest and says least about search.
 _STATED = EvaluationSettings(ks=(1,), nmi=False)

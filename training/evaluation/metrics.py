@@ -13,8 +13,6 @@ from vicinal.models.errors import EvaluationError, MissingPackageError
 from vicinal.models.similarity import normalize
 from vicinal.training.evaluation.ranking import Positions, item_ranks, mate_positions
 
-__all__ = ["RetrievalMetrics", "auroc", "average_precisions", "retrieval_metrics", "scikit_metrics"]
-
 Floats = npt.NDArray[np.float64]
 
 _CUTOFF = 1000

@@ -11,8 +11,6 @@ from vicinal.models.errors import EvaluationError
 from vicinal.models.similarity import FloatArray, normalize
 from vicinal.training.evaluation.metrics import average_precisions
 
-__all__ = ["OpenSetRoles", "deal_roles", "fnir_at_fpir", "map_at_r_by_halves"]
-
 Ints = npt.NDArray[np.int64]
 
 

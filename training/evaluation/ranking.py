@@ -18,8 +18,6 @@ import numpy.typing as npt
 from vicinal.models.errors import EvaluationError
 from vicinal.models.similarity import FloatArray
 
-__all__ = ["Positions", "item_ranks", "mate_positions", "top_similarities"]
-
 Positions = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 

@@ -15,8 +15,6 @@ from vicinal.training.evaluation.clustering import clustering_nmi
 from vicinal.training.evaluation.metrics import auroc, retrieval_metrics
 from vicinal.training.evaluation.ranking import top_similarities
 
-__all__ = ["Evaluation", "EvaluationSettings", "evaluate"]
-
 Mask = npt.NDArray[np.bool_]
 
 _AMONG_THEMSELVES = ("train", "test")

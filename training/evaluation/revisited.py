@@ -18,8 +18,6 @@ from vicinal.models.errors import EvaluationError
 from vicinal.models.similarity import normalize
 from vicinal.training.evaluation.ranking import Positions, item_ranks
 
-__all__ = ["JudgedMetrics", "judged_metrics", "precision_at", "trapezoidal_average_precision"]
-
 
 @dataclass(frozen=True)
 class JudgedMetrics:

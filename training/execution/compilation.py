@@ -10,8 +10,6 @@ from torch import nn
 
 from vicinal.models.errors import ConfigError
 
-__all__ = ["compiled", "require_compiler"]
-
 _BACKEND = "inductor"
 # Two passes over a chunk must draw the same dropout, with and without a graph: torch's own generators do.
 _OPTIONS: dict[str, Any] = {"fallback_random": True}

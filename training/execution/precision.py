@@ -9,8 +9,6 @@ from torch import Tensor, nn
 
 from vicinal.models.errors import ConfigError
 
-__all__ = ["MixedPrecision", "Precision", "choose_device", "supports_bfloat16"]
-
 Precision = Literal["auto", "float32", "bfloat16", "float16"]
 
 

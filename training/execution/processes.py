@@ -23,8 +23,6 @@ from vicinal.models.errors import ConfigError, LostProcessError
 from vicinal.training.execution.precision import choose_device
 from vicinal.training.execution.random_states import random_states
 
-__all__ = ["ALONE", "Processes", "joined_processes"]
-
 Value = TypeVar("Value")
 
 # What the first process does by itself, such as running every image through a frozen front, the others wait

@@ -7,8 +7,6 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-__all__ = ["random_states", "set_random_states"]
-
 
 def random_states(device: torch.device) -> dict[str, Tensor]:
     """The states by kind of device."""

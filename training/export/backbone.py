@@ -19,8 +19,6 @@ from vicinal.training.backbones.projection import Projection, from_classifier, f
 from vicinal.training.export.network import export_network
 from vicinal.training.export.sample import Sample
 
-__all__ = ["HeadConfig", "export_backbone"]
-
 
 @dataclass(frozen=True)
 class HeadConfig:

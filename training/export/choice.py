@@ -18,8 +18,6 @@ from vicinal.training.export.forms import PRECISIONS, write_form
 from vicinal.training.export.sample import Sample, drawn_sample
 from vicinal.training.export.speed import measure_speed
 
-__all__ = ["LEAST_AGREEMENT", "Forms", "choose_form", "give_form"]
-
 Forms = dict[str, dict[str, float]]
 
 # Mean cosine of an image's embedding to that of the float32 network, below which a form is refused.

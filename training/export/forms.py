@@ -25,8 +25,6 @@ from vicinal.models.bundle import Precision
 from vicinal.models.errors import BundleError
 from vicinal.models.similarity import FloatArray
 
-__all__ = ["PRECISIONS", "forget_sources", "write_form"]
-
 PRECISIONS: tuple[Precision, ...] = get_args(Precision)
 # Biases and scales stay as they are: they take no room.
 _LEAST_NUMBERS = 512

@@ -20,8 +20,6 @@ from vicinal.models.similarity import normalize
 from vicinal.training.backbones.backbone import EmbeddingNetwork
 from vicinal.training.export.forms import forget_sources
 
-__all__ = ["PARITY_TOLERANCE", "export_network", "write_onnx"]
-
 PARITY_TOLERANCE = 1e-4
 
 

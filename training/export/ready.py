@@ -18,8 +18,6 @@ from vicinal.models.runtime import open_session
 from vicinal.training.export.sample import drawn_sample
 from vicinal.training.export.speed import measure_speed
 
-__all__ = ["BATCH_TOLERANCE", "import_onnx"]
-
 # An image alone and in a batch: sums may be taken in another order, and no more.
 BATCH_TOLERANCE = 1e-4
 _TRIED = 4

@@ -22,8 +22,6 @@ from vicinal.training.datasets.layouts.demo_catalog import DemoCatalogConfig
 from vicinal.training.datasets.listing import ImageListing
 from vicinal.training.evaluation.embedding import embed_files
 
-__all__ = ["Sample", "drawn_sample", "folder_sample"]
-
 Item = TypeVar("Item")
 
 # More change a projection or a rate by less than one folder differs from another.

@@ -9,8 +9,6 @@ import numpy as np
 
 from vicinal.models.embedder import Embedder
 
-__all__ = ["measure_speed"]
-
 _BATCH = 16
 _ROUNDS = 5
 _SINGLES = 5

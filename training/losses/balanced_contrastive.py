@@ -15,8 +15,6 @@ from vicinal.models.errors import ConfigError
 from vicinal.training.losses.base import MetricLoss, required
 from vicinal.training.losses.pairs import mean_where, normalized, sizes_of_classes
 
-__all__ = ["BalancedContrastiveLoss", "BatchDesign", "GroupBatch", "RandomPairs"]
-
 
 @dataclass(frozen=True)
 class GroupBatch:

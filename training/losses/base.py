@@ -12,8 +12,6 @@ from torch import Tensor, nn
 
 from vicinal.models.errors import ConfigError
 
-__all__ = ["Memory", "MetricLoss", "readable", "required"]
-
 
 @dataclass(frozen=True)
 class Memory:

@@ -12,8 +12,6 @@ from vicinal.models.errors import ConfigError
 from vicinal.training.losses.base import MetricLoss, required
 from vicinal.training.losses.pairs import cosine_similarities, mean_where, positive_pairs, sizes_of_classes
 
-__all__ = ["ContextualLoss", "contextual_similarity"]
-
 
 class ContextualLoss(MetricLoss):
     """Contextual loss with its contrastive term and its regularizer of the mean similarity.

@@ -12,8 +12,6 @@ from vicinal.models.errors import ConfigError
 from vicinal.training.losses.base import Memory, MetricLoss
 from vicinal.training.losses.published import PublishedLoss
 
-__all__ = ["CrossBatchMemory", "WeightedSum"]
-
 
 class CrossBatchMemory(MetricLoss):
     """A pair loss of the batch against the latest embeddings, those of the batch among them.

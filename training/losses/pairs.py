@@ -5,8 +5,6 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-__all__ = ["cosine_similarities", "mean_where", "normalized", "positive_pairs", "sizes_of_classes"]
-
 _SMALLEST_NORM = 1e-12
 
 

@@ -7,16 +7,6 @@ from torch import Tensor, nn
 
 from vicinal.training.losses.base import MetricLoss
 
-__all__ = [
-    "MultiSimilarityLoss",
-    "PublishedLoss",
-    "arcface",
-    "contrastive",
-    "proxy_anchor",
-    "proxy_nca",
-    "triplet",
-]
-
 
 class PublishedLoss(MetricLoss):
     """A loss of pytorch-metric-learning, which may wait for the accelerator.

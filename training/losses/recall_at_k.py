@@ -19,8 +19,6 @@ from vicinal.training.losses.soft_ranks import (
     within_limit,
 )
 
-__all__ = ["RecallAtKLoss", "mix_positives", "soft_recall", "with_virtual"]
-
 
 class RecallAtKLoss(MetricLoss):
     """1 - recall@k with smooth ranks, averaged over several k and over the queries with positives.

@@ -20,8 +20,6 @@ from vicinal.training.losses.recall_at_k import RecallAtKLoss
 from vicinal.training.losses.smooth_ap import SmoothAPLoss
 from vicinal.training.losses.threshold_consistent_margin import ThresholdConsistentMargin
 
-__all__ = ["Loss", "available_losses", "build_loss", "loss_arguments"]
-
 Loss = Callable[[Tensor, Tensor], Tensor]
 
 

@@ -10,8 +10,6 @@ from vicinal.training.losses.base import MetricLoss
 from vicinal.training.losses.pairs import cosine_similarities, mean_where
 from vicinal.training.losses.soft_ranks import classmates, largest_class, soft_ranks, within_limit
 
-__all__ = ["SmoothAPLoss"]
-
 
 # The one of pytorch-metric-learning 2.9 takes two classes for one, unless the batch is sorted and has as many
 # classes as images a class.

@@ -12,8 +12,6 @@ from torch.autograd.function import once_differentiable
 from vicinal.training.losses.base import required
 from vicinal.training.losses.pairs import sizes_of_classes
 
-__all__ = ["Classmates", "VirtualExamples", "classmates", "largest_class", "soft_ranks", "within_limit"]
-
 # Differences held at once, as (rows, positives, n), a few float32 tensors of them: 64 MiB each on an
 # accelerator, so that launches do not count; 2 MiB on a processor, so that they stay in its cache.
 _BLOCK = 1 << 24

@@ -9,8 +9,6 @@ from vicinal.models.errors import ConfigError
 from vicinal.training.losses.base import Memory, MetricLoss
 from vicinal.training.losses.pairs import mean_where, normalized
 
-__all__ = ["ThresholdConsistentMargin"]
-
 
 class ThresholdConsistentMargin(MetricLoss):
     """Regularizer that gives all classes one range of thresholds; used alone or added to a loss.

@@ -15,8 +15,6 @@ from vicinal.refine.errors import RefinerTrainingError
 from vicinal.training.refiner.config import RefinerRecipe
 from vicinal.training.refiner.embedding_set import EmbeddingSet, Ints
 
-__all__ = ["ClassBatch", "ClassBatches"]
-
 
 @dataclass(frozen=True)
 class ClassBatch:

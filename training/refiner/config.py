@@ -23,19 +23,6 @@ from vicinal.training.datasets.layouts import DatasetConfig
 from vicinal.training.loss_config import LossConfig, check_loss_fits_sampler, named_loss
 from vicinal.training.samplers import ClassBalancedConfig
 
-__all__ = [
-    "DEFAULT_RECIPE",
-    "MOST_NEIGHBORS",
-    "AbsentConfig",
-    "BatchConfig",
-    "RefinerConfig",
-    "OptimizerConfig",
-    "RefinerRecipe",
-    "RerankConfig",
-    "ValidationConfig",
-    "SearchConfig",
-]
-
 # A gallery keeps this many neighbors of each item.
 MOST_NEIGHBORS = 32
 # What is trained unless a recipe is given: gates and a level, by searches.

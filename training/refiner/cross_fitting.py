@@ -38,8 +38,6 @@ from vicinal.training.refiner.validation import (
     verdict_of,
 )
 
-__all__ = ["PresentLine", "cross_fit", "n_classes_needed"]
-
 # Classes with two items that each fold has at least.
 _FEWEST_A_FOLD = 4
 

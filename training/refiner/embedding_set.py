@@ -18,8 +18,6 @@ from vicinal.refine.errors import RefinerTrainingError
 from vicinal.refine.nearest import nearest_items
 from vicinal.training.evaluation.embedding import read_embeddings
 
-__all__ = ["EmbeddingSet", "read_embedding_sets"]
-
 Ints = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 

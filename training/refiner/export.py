@@ -26,8 +26,6 @@ from vicinal.refine.weights import parameter_shapes, save_weights
 from vicinal.training.export.network import write_onnx
 from vicinal.training.refiner.network import ContextRefinerNetwork
 
-__all__ = ["PARITY_TOLERANCE", "export_refiner"]
-
 PARITY_TOLERANCE = 1e-5
 _FLOAT_BYTES = 4
 

@@ -9,8 +9,6 @@ import numpy as np
 from vicinal.calibration.rates.paired_bootstrap import LabelDraws, Searches, mean_figure, paired_interval
 from vicinal.training.refiner.validation import Outcomes
 
-__all__ = ["Gain", "PairedDifference", "measure_gain"]
-
 
 @dataclass(frozen=True)
 class PairedDifference:

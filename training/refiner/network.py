@@ -16,8 +16,6 @@ from vicinal.refine.step import log_lengths, moved_rows
 from vicinal.refine.weights import parameter_shapes
 from vicinal.training.refiner.config import RefinerConfig
 
-__all__ = ["ContextRefinerNetwork", "RefinerStep"]
-
 # They follow from the temperature, which steps may share.
 _SCALES = ("logit_scale", "expansion_scale")
 # Gates start as softmax query expansion, and a level by taking the pull of the refinement back.

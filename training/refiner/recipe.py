@@ -28,8 +28,6 @@ from vicinal.training.refiner.export import export_refiner
 from vicinal.training.refiner.trainer import RefinerTrainer, TrainingResult
 from vicinal.training.refiner.validation import Line
 
-__all__ = ["TrainedRefiner", "embed_datasets", "train_refiner"]
-
 
 @dataclass(frozen=True)
 class TrainedRefiner:

@@ -14,8 +14,6 @@ from vicinal.refine.neighbor_features import RADIUS_RANKS
 from vicinal.training.refiner.config import RefinerRecipe
 from vicinal.training.refiner.embedding_set import EmbeddingSet
 
-__all__ = ["Neighborhood", "SearchBatch", "SearchBatches"]
-
 # Nearest others that are known of each item: a gallery is a part of them, and needs enough to choose from.
 _LIST_LENGTH = 256
 

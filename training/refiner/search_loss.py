@@ -11,8 +11,6 @@ from vicinal.training.refiner.config import SearchConfig
 from vicinal.training.refiner.network import ContextRefinerNetwork
 from vicinal.training.refiner.search_batches import SearchBatch
 
-__all__ = ["mate_loss", "rank_loss", "search_loss"]
-
 _NOTHING = -1e4
 
 

@@ -32,8 +32,6 @@ from vicinal.training.refiner.search_batches import SearchBatches
 from vicinal.training.refiner.search_loss import search_loss
 from vicinal.training.refiner.validation import Refine, SideFigures, Validation, Verdict
 
-__all__ = ["RefinerTrainer", "Training", "TrainingRecord", "TrainingResult", "absent_loss", "refine_with"]
-
 _VALIDATION_BATCH = 1024
 
 

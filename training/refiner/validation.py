@@ -25,18 +25,6 @@ from vicinal.training.evaluation import average_precisions, deal_roles, fnir_at_
 from vicinal.training.refiner.config import MOST_NEIGHBORS, RerankConfig, ValidationConfig
 from vicinal.training.refiner.embedding_set import EmbeddingSet
 
-__all__ = [
-    "SIDES",
-    "Line",
-    "Outcomes",
-    "Refine",
-    "SideFigures",
-    "Validation",
-    "Verdict",
-    "choose_sides",
-    "verdict_of",
-]
-
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 

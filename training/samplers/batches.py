@@ -13,18 +13,6 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from vicinal.models.errors import ConfigError
 
-__all__ = [
-    "Array",
-    "Batches",
-    "ClassTurns",
-    "Draw",
-    "Members",
-    "Sampler",
-    "draw_images",
-    "members_by_class",
-    "members_of_pairs",
-]
-
 Array = npt.NDArray[Any]
 # Positions of the images of one class.
 Members = npt.NDArray[np.intp]

@@ -11,8 +11,6 @@ from pydantic import Field, model_validator
 from vicinal.models.errors import ConfigError
 from vicinal.training.samplers.batches import Array, ClassTurns, Draw, Sampler, draw_images, members_of_pairs
 
-__all__ = ["ClassBalancedConfig", "PerClassSampler", "draw_in_turns"]
-
 
 class PerClassSampler(Sampler):
     """Batches of `per_class` images of each class; a class with fewer repeats some within the batch."""

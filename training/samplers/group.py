@@ -11,8 +11,6 @@ from pydantic import Field
 from vicinal.models.errors import ConfigError
 from vicinal.training.samplers.batches import Array, Draw, Sampler, draw_images, members_by_class
 
-__all__ = ["GroupConfig"]
-
 
 class GroupConfig(Sampler):
     """Batches of `m` images of each of `n` classes, drawn anew each time and uniformly.

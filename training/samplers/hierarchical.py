@@ -20,8 +20,6 @@ from vicinal.training.samplers.batches import (
 )
 from vicinal.training.samplers.class_balanced import PerClassSampler
 
-__all__ = ["HierarchicalConfig"]
-
 
 class HierarchicalConfig(PerClassSampler):
     """Batches whose halves come from two super-labels, `per_class` images of each class.

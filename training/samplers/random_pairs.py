@@ -11,8 +11,6 @@ from pydantic import Field
 from vicinal.models.errors import ConfigError
 from vicinal.training.samplers.batches import Array, Draw, Members, Sampler, draw_images, members_by_class
 
-__all__ = ["RandomPairsConfig"]
-
 
 class RandomPairsConfig(Sampler):
     """Batches of pairs of images, a share of them of one class.

@@ -16,8 +16,6 @@ from vicinal.training.samplers.hierarchical import HierarchicalConfig
 from vicinal.training.samplers.random_pairs import RandomPairsConfig
 from vicinal.training.samplers.source_balanced import SourceBalancedConfig
 
-__all__ = ["SamplerConfig", "leave_out_small_classes"]
-
 
 def _with_kind(fields: Any) -> Any:
     if isinstance(fields, Mapping) and "kind" not in fields:

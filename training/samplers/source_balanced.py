@@ -12,8 +12,6 @@ from vicinal.models.errors import ConfigError
 from vicinal.training.samplers.batches import Array, Draw
 from vicinal.training.samplers.class_balanced import PerClassSampler, draw_in_turns
 
-__all__ = ["SourceBalancedConfig"]
-
 
 class SourceBalancedConfig(PerClassSampler):
     """Class-balanced batches that take a given number of classes of each data set.

@@ -14,8 +14,6 @@ from vicinal.indexer.jobs.sync.plan import Description, HeldItem
 from vicinal.indexer.storage.active_pointer import Activation
 from vicinal.indexer.storage.item_table import Sequences
 
-__all__ = ["STATED", "HeldRows", "copied_rows", "redescribed"]
-
 _BATCH = 4096
 # What tells of an item's file; a file that was just read tells it better.
 _FILE = ("uri", "file_size", "modified_at")
@@ -109,14 +107,7 @@ class HeldRows:
 def copied_rows(
     gallery: Gallery, active: Activation, sequences: Sequences, described: Mapping[str, Description]
 ) -> Iterator[pa.Table]:
-    """Rows of a gallery, some thousands at a time, as they are staged.
-
-    Args:
-        gallery: The gallery.
-        active: A state of it.
-        sequences: Sequences of the rows.
-        described: Descriptions of those, by id, that get others.
-    """
+    """Rows of a gallery, some thousands at a time, as they are staged."""
     gallery.table.check(active.revision)
     table = gallery.table.at(active.revision)
     numbers = table.to_table(columns=["sequence"], scan_in_order=True)["sequence"].to_numpy()
@@ -130,13 +121,7 @@ def copied_rows(
 
 
 def redescribed(rows: pa.Table, described: Mapping[str, Description], names: tuple[str, ...]) -> pa.Table:
-    """Rows, some of which get other descriptions.
-
-    Args:
-        rows: Rows as they are staged.
-        described: Descriptions by id.
-        names: The columns to set.
-    """
+    """Rows, some of which get other descriptions."""
     ids = rows["id"].to_pylist()
     if not any(item_id in described for item_id in ids):
         return rows

@@ -11,8 +11,6 @@ from vicinal.indexer.jobs.preparation import FileState, digest_of, digests_of_re
 from vicinal.indexer.jobs.sync.plan import Description, ListedItem
 from vicinal.indexer.sources import SourceItem
 
-__all__ = ["listed_embeddings", "listed_files"]
-
 _ROWS = 16_384
 
 
@@ -22,7 +20,6 @@ def listed_files(
     """The images of a source by id; no file is read before its digest is asked for.
 
     Args:
-        items: The images, of two with one id the first counts.
         source: The source; None for images that come from none.
         known: Ids that the gallery holds or held: the files of others are not looked at. None for all.
     """
@@ -41,12 +38,7 @@ def listed_files(
 
 
 def listed_embeddings(embeddings: EmbeddingSource, source: str | None) -> dict[str, ListedItem]:
-    """The ready embeddings of a source by id; all of them are read.
-
-    Args:
-        embeddings: The source.
-        source: Its name.
-    """
+    """The ready embeddings of a source by id; all of them are read."""
     listed: dict[str, ListedItem] = {}
     for rows in embeddings.batches(_ROWS):
         columns = (rows.ids, rows.labels, rows.metadata, rows.uris)

@@ -15,8 +15,6 @@ from typing import Any, Literal, get_args
 from vicinal.indexer.jobs.conflicts import OnConflict
 from vicinal.indexer.storage.removals import Removal, RemovedItems
 
-__all__ = ["Description", "HeldItem", "ListedItem", "SyncOutcome", "SyncPlan", "plan_sync"]
-
 # Beside what `Outcome` says. `changed`: the source has another image for an item of its own. `updated`: it
 # has the same image, with another label or other metadata. `missing`: it no longer lists an item of its own,
 # which stays; `removed`: which goes. `left_out`: a person removed this image, and it does not come back.
@@ -140,15 +138,8 @@ def plan_sync(
     """Decide what becomes of each item.
 
     Args:
-        held: What the gallery holds, by id.
-        listed: What the source lists, by id.
         source: The source; None for items that come from none.
         also_listed: Ids that the source lists too, of items that must not be looked at: they are not missing.
-        on_conflict: What to do with an id that belongs to another image of another source.
-        delete: Let items of the source go that it does not list any more.
-        removed: Items that a person removed.
-        moved: Contents of those of them that are known again under other ids of the source, by the size of
-            their files.
     """
     plan = SyncPlan()
     for item_id, item in listed.items():

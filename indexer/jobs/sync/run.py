@@ -30,8 +30,6 @@ from vicinal.indexer.storage.removals import RemovedItems
 from vicinal.models.embedder import Embedder
 from vicinal.models.progress import OnProgress
 
-__all__ = ["SyncRun", "SyncWork"]
-
 
 class SyncWork:
     """What an attempt has to do.
@@ -133,15 +131,7 @@ class SyncRun:
         self._report = on_progress
 
     def planned(self, changed: Collection[str]) -> SyncWork:
-        """Compare the source with what is searched.
-
-        Args:
-            changed: Ids that belong to nobody here: their items are taken over as they are in the end.
-
-        Raises:
-            ItemExistsError: Ids belong to other images, and the plan's `on_conflict` is `error`.
-            BuildError: There is neither a source nor a gallery.
-        """
+        """Compare the source with what is searched."""
         self.failures.clear()
         self.removed = self.gallery.removals.read()
         active = self.gallery.pointer.keep_for(self.staging.name)
@@ -162,12 +152,7 @@ class SyncRun:
         return SyncWork(sync, active, held, is_own_bundle=is_own, images=images, access=access)
 
     def stage(self, work: SyncWork) -> None:
-        """Stage all rows of the new version that are not staged yet.
-
-        Raises:
-            BuildError: Too many failures, none could be used, or what is held cannot be embedded again.
-            SourceError: A file of ready embeddings cannot be used.
-        """
+        """Stage all rows of the new version that are not staged yet."""
         if work.plan.ids("left_out") and not (len(work.kept) or work.todo):
             raise BuildError(
                 f"gallery '{self.gallery.name}' would be left without an item: all that the source lists was "
@@ -186,11 +171,7 @@ class SyncRun:
             raise BuildError(f"no {self._kind} could be used{first}")
 
     def require_some(self, work: SyncWork) -> None:
-        """Refuse a source of which nothing can be used.
-
-        Raises:
-            BuildError: That is so.
-        """
+        """Refuse a source of which nothing can be used."""
         if self.failures and self.plan.items is not None and not self.plan.ids & work.plan.outcomes.keys():
             raise BuildError(
                 f"none of {len(self.plan.items)} {self._kind}s could be used, the first because "
@@ -198,11 +179,7 @@ class SyncRun:
             )
 
     def take_over(self, active: Activation, sequences: Sequences) -> None:
-        """Stage rows that were changed since the job began, as they are now.
-
-        Raises:
-            BuildError: They cannot be embedded again.
-        """
+        """Stage rows that were changed since the job began, as they are now."""
         changed = HeldRows.of(self.gallery, active).at(sequences)
         is_own, access = self._is_own_bundle(active), self.plan.options.access
         work = SyncWork(SyncPlan(), active, changed, is_own_bundle=is_own, access=access)
@@ -215,11 +192,7 @@ class SyncRun:
             self._check_lost({*work.todo} - {*self.staging.ids()})
 
     def forget_dropped(self, work: SyncWork) -> None:
-        """Forget removals of what the source itself takes away: it may bring that back.
-
-        Raises:
-            StorageError: The disk refuses.
-        """
+        """Forget removals of what the source itself takes away: it may bring that back."""
         dropped = work.held.only(work.plan.ids("changed", "replaced", "removed")).items()
         self.gallery.removals.forget((item_id, one.content_sha256) for item_id, one in dropped.items())
 
@@ -317,11 +290,7 @@ class SyncRun:
         self._copy(work, work.held.only(failed))
 
     def _note_rows(self, source: EmbeddingSource, held: HeldRows | None = None) -> None:
-        """Note the rows that cannot be used; what is held under their ids stays.
-
-        Raises:
-            BuildError: They are too many.
-        """
+        """Note the rows that cannot be used; what is held under their ids stays."""
         self.failures[:] = failed_rows(source)
         check_failures(self.failures, self.plan.options.max_failures, "row")
         if held is not None and self.failures:

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from vicinal.training.evaluation.config import RetrievalTest
     from vicinal.training.evaluation.report import EvaluationSettings
 
-__all__ = ["evaluate"]
-
 _STAGES = {"embed": "Embedding", "measure": "Measuring"}
 
 

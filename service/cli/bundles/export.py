@@ -11,9 +11,6 @@ from vicinal.service.cli.bundles.report import name_of, report_bundle
 from vicinal.service.cli.console import errors, say
 from vicinal.service.cli.options import JsonOption
 
-__all__ = ["export"]
-
-
 BackboneOption = Annotated[
     str, typer.Option(help="A timm architecture, such as resnet50, or hf-hub:ORGANISATION/NAME.")
 ]

@@ -16,8 +16,6 @@ from vicinal.service.cli.console import errors, print_json, progress_bar, say
 from vicinal.service.cli.options import BundleOption, DataDirOption, JsonOption, load_settings, open_gallery
 from vicinal.service.errors import RequestError
 
-__all__ = ["fit"]
-
 _STAGES = {
     "look": "Looking at the photos",
     "try": "Trying out this machine",

@@ -11,8 +11,6 @@ import typer
 from vicinal.service.cli.bundles.report import name_of, report_bundle
 from vicinal.service.cli.options import JsonOption
 
-__all__ = ["import_onnx"]
-
 
 def import_onnx(
     model: Annotated[Path, typer.Argument(help="ONNX file: images in, one row of numbers an image out.")],

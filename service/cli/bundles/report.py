@@ -12,8 +12,6 @@ from vicinal.service.cli.console import print_json, print_table, say
 if TYPE_CHECKING:
     from vicinal.models.bundle import ModelBundle
 
-__all__ = ["name_of", "report_bundle"]
-
 _COLUMNS = {
     "images_per_second": ("images/s", "{:,.0f}"),
     "milliseconds": ("ms for one", "{:,.1f}"),

@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from vicinal.service.cli.bundles.watcher import TrainingWatcher
     from vicinal.training.execution.processes import Processes
 
-__all__ = ["train"]
-
 _SECONDS_AFTER_THE_FIRST = 2.0
 
 

@@ -34,8 +34,6 @@ if TYPE_CHECKING:
     from vicinal.training.refiner.recipe import TrainedRefiner
     from vicinal.training.refiner.trainer import TrainingRecord
 
-__all__ = ["train_refiner"]
-
 _COLUMNS = {"fnir": "FNIR", "map_at_r": "MAP@R", "hit_rate_1": "R@1"}
 _SIDES = {
     "off": "nothing",

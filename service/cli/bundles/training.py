@@ -9,14 +9,6 @@ import typer
 
 from vicinal.service.errors import RequestError
 
-__all__ = [
-    "DataRootOption",
-    "OverwriteOption",
-    "ResumeOption",
-    "SetOption",
-    "run_start",
-]
-
 DataRootOption = Annotated[
     Path | None, typer.Option(help="Folder that relative data set paths start from; here by default.")
 ]

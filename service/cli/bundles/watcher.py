@@ -9,8 +9,6 @@ from types import FrameType
 from vicinal.service.cli.console import Update, errors, say
 from vicinal.training.observer import StepProgress, TrainingObserver
 
-__all__ = ["SilentWatcher", "TrainingWatcher"]
-
 # Reading the loss waits for a GPU, and people cannot read faster.
 _SECONDS_BETWEEN_NOTES = 0.25
 

@@ -51,8 +51,6 @@ if TYPE_CHECKING:
     from vicinal.models.embedder import Embedder
     from vicinal.service.settings import Settings
 
-__all__ = ["app"]
-
 app = typer.Typer(help="List, show, change, roll back and delete galleries.", no_args_is_help=True)
 app.command("compact")(versions.compact_gallery)
 app.command("refine")(versions.refine)

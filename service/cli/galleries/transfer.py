@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from vicinal.indexer.gallery import Gallery
     from vicinal.service.settings import Settings
 
-__all__ = ["alias", "copy", "export", "import_archive", "rename"]
-
 _PIPE = Path("-")
 NewNameArgument = Annotated[str, typer.Argument(help="Its name from now on.")]
 

@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from vicinal.indexer.reader import GalleryReader
     from vicinal.service.settings import Settings
 
-__all__ = ["activate", "check", "compact_gallery", "compact_now", "refine", "versions"]
-
 
 def compact_now(reader: GalleryReader, settings: Settings) -> tuple[Compaction | None, Pruning]:
     """Make a version of the live changes, and remove versions that are no longer kept."""

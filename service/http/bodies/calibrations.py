@@ -8,8 +8,6 @@ from vicinal.service.http.bodies.fields import Labels, Vectors
 from vicinal.service.measuring.dry_run import TriedThreshold
 from vicinal.service.measuring.options import CalibrationOptions, PipelineChoice, QuerySourceOptions
 
-__all__ = ["CalibrationStart", "CheckStart", "DryRun", "ThresholdByHand"]
-
 
 class CalibrationStart(CalibrationOptions, QuerySourceOptions):
     """What to calibrate; with queries from a source, as embeddings with labels, or from the gallery."""

@@ -9,8 +9,6 @@ from pydantic import BeforeValidator, Field, StrictBool, StrictFloat, StrictInt
 from vicinal.indexer.item_rules import LONGEST_ID, LONGEST_LABEL
 from vicinal.models.configs.value_texts import value_as_text
 
-__all__ = ["Id", "Label", "Labels", "Vector", "Vectors"]
-
 _Value = str | StrictInt | StrictFloat | StrictBool
 _AS_TEXT = BeforeValidator(value_as_text, json_schema_input_type=_Value)
 

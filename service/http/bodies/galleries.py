@@ -11,19 +11,6 @@ from vicinal.service.measuring.decision import Threshold
 from vicinal.service.measuring.evidence import Evidence
 from vicinal.service.redis_link import RedisState
 
-__all__ = [
-    "AliasBody",
-    "AliasListBody",
-    "AliasTarget",
-    "CalibrationBody",
-    "GalleryBody",
-    "GalleryListBody",
-    "LimitsBody",
-    "ReadinessBody",
-    "VersionBody",
-    "VersionListBody",
-]
-
 
 class _Response(BaseModel):
     model_config = ConfigDict(frozen=True, from_attributes=True)

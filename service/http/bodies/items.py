@@ -12,20 +12,6 @@ from vicinal.models.bundle import space_manifest
 from vicinal.service.galleries.uploads import AddedItem, SentItem
 from vicinal.service.http.bodies.fields import Id, Label, Vector
 
-__all__ = [
-    "AdditionBody",
-    "AdditionOptions",
-    "DeletionBody",
-    "EmbeddingAddition",
-    "EmbeddingItem",
-    "ItemBody",
-    "ItemDeletion",
-    "ItemPageBody",
-    "ItemPatch",
-    "RefusedItemBody",
-    "SentFields",
-]
-
 
 class _Response(BaseModel):
     model_config = ConfigDict(frozen=True, from_attributes=True)

@@ -21,14 +21,6 @@ from vicinal.service.choices import RefineChoice, RerankChoice
 from vicinal.service.http.bodies.fields import Vector
 from vicinal.service.search.answers import Answer
 
-__all__ = [
-    "BatchAnswerBody",
-    "BatchRequest",
-    "SearchOptions",
-    "SearchRequest",
-]
-
-
 _FROM_ADDRESSES = str.maketrans("-_", "+/")
 
 

@@ -18,16 +18,6 @@ from vicinal.service.http.problems import problem
 from vicinal.service.keys import Keyring
 from vicinal.service.settings import Settings, is_loopback
 
-__all__ = [
-    "NOTHING",
-    "AnswerHeaders",
-    "EXPOSED_HEADERS",
-    "HEADERS",
-    "REQUEST_HEADERS",
-    "REQUEST_METHODS",
-    "Origins",
-]
-
 # What the pages of configured origins may send, and what they may read beside the body.
 REQUEST_METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")
 REQUEST_HEADERS = ("Authorization", "Content-Type", "Last-Event-ID", "X-API-Key")

@@ -10,8 +10,6 @@ from fastapi.responses import HTMLResponse
 
 from vicinal.service.http.browsers.guard import NOTHING
 
-__all__ = ["html_page"]
-
 _INLINE = re.compile("<(script|style)>(.*?)</(?:script|style)>", re.DOTALL)
 
 
@@ -19,7 +17,6 @@ def html_page(html: str, *, shipped: str, **sources: str) -> HTMLResponse:
     """A page whose own scripts and styles may run, known by their hashes, and nothing else.
 
     Args:
-        html: The page.
         shipped: HTML that ships with the package, before a value was put into it: what stands in its
             `<script>` and `<style>` without attributes may run, and nothing that came with a value.
         sources: What it may load besides, by kind of source (`img="'self' data:"`).

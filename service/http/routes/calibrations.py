@@ -49,8 +49,6 @@ from vicinal.service.tasks.calibrate import chosen_pipeline
 from vicinal.service.tasks.calibration_job import CALIBRATE, CalibrationJob, CalibrationRequest
 from vicinal.service.tasks.check_job import CHECK, CheckJob, CheckRequest
 
-__all__ = ["router"]
-
 router = APIRouter(prefix="/v1/admin/galleries/{gallery}", tags=["calibrations"], route_class=JsonRoute)
 
 # The size of the whole request is limited too.

@@ -20,8 +20,6 @@ from vicinal.service.measuring.decision import CalibrationState
 from vicinal.service.search.matcher import Matcher
 from vicinal.service.tasks.comparison_job import COMPARE, ComparisonJobRequest
 
-__all__ = ["router"]
-
 router = APIRouter(prefix="/v1/admin/galleries/{gallery}", tags=["comparisons"], route_class=JsonRoute)
 
 

@@ -18,8 +18,6 @@ from vicinal.service.reports.duplicates import render_duplicates
 from vicinal.service.reports.page import page_style
 from vicinal.service.tasks.duplicates_job import DUPLICATES
 
-__all__ = ["router"]
-
 router = APIRouter(
     prefix="/v1/admin/galleries/{gallery}/duplicates", tags=["duplicates"], route_class=JsonRoute
 )

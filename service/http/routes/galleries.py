@@ -36,8 +36,6 @@ from vicinal.service.measuring.comparing.store import ComparisonStore
 from vicinal.service.problem_types import detail_of
 from vicinal.service.search.matcher import Matcher
 
-__all__ = ["admin_router", "alias_admin_router", "alias_router", "router"]
-
 router = APIRouter(prefix="/v1/galleries", tags=["galleries"])
 admin_router = APIRouter(prefix="/v1/galleries", tags=["galleries"])
 alias_router = APIRouter(prefix="/v1/aliases", tags=["galleries"])

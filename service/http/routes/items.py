@@ -64,8 +64,6 @@ from vicinal.service.http.request_bodies import (
 from vicinal.service.http.state import State, StateDependency
 from vicinal.service.problem_types import problem_type
 
-__all__ = ["router", "writing_router"]
-
 
 class _IdConvertor(PathConvertor):
     """An id in a path, slashes and all; an empty one is none."""

@@ -21,8 +21,6 @@ from vicinal.service.jobs.records import JobState
 from vicinal.service.tasks.fit_job import FIT, FitRequest
 from vicinal.service.tasks.reindex_job import REINDEX, ReindexRequest
 
-__all__ = ["reindex_router", "router"]
-
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
 reindex_router = APIRouter(prefix="/v1/admin/galleries", tags=["jobs"], route_class=JsonRoute)
 

@@ -11,8 +11,6 @@ from vicinal.service.labelling.session import LabelSession, LabelState, SessionO
 from vicinal.service.reports.report import CalibrationStateBody, describe_record
 from vicinal.service.search.matcher import Matcher
 
-__all__ = ["router"]
-
 router = APIRouter(
     prefix="/v1/admin/galleries/{gallery}/labelling", tags=["labelling"], route_class=JsonRoute
 )

@@ -17,8 +17,6 @@ from vicinal.service.http.security import grant_sees_all, key_in
 from vicinal.service.http.state import State, StateDependency
 from vicinal.service.search.explanation import stage_devices
 
-__all__ = ["router"]
-
 router = APIRouter(tags=["operations"], route_class=JsonRoute)
 
 # What the documentation needs, as its package has it.

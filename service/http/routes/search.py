@@ -32,8 +32,6 @@ from vicinal.service.http.search_calls import Search
 from vicinal.service.http.state import State, StateDependency
 from vicinal.service.search.answers import Answer
 
-__all__ = ["router"]
-
 _ANSWER = TypeAdapter(Answer)
 _BATCH = TypeAdapter(BatchAnswerBody)
 _BODY = body_schema(SearchOptions.model_json_schema()["properties"], several=False, json=SearchRequest)

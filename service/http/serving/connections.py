@@ -26,8 +26,6 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResp
 from vicinal.service.http.serving.overload import Overload, Route
 from vicinal.service.problem_types import PREFIX
 
-__all__ = ["Connections"]
-
 # For a client to take in some of its answer.
 _SEND_SECONDS = 60.0
 # Of it, for one whose address has more than its share, where another address wants its place.

@@ -19,8 +19,6 @@ from vicinal.service.http.search_queue import SearchQueue
 from vicinal.service.observability.logs import request_id_of, with_request_id
 from vicinal.service.problem_types import status_and_kind
 
-__all__ = ["Overload", "Route"]
-
 # Pattern of a path, and the template of its route.
 Route = tuple[re.Pattern[str], str]
 _ROUTES = [(route.path_regex, route.path) for route in search.router.routes if isinstance(route, APIRoute)]

@@ -29,8 +29,6 @@ from vicinal.service.problem_types import ERRORS
 from vicinal.service.settings import Settings
 from vicinal.service.tasks.worker import work_until_stopped
 
-__all__ = ["jobs_beside", "serve_in_processes"]
-
 logger = logging.getLogger(__name__)
 
 _SPAWN = multiprocessing.get_context("spawn")
@@ -51,11 +49,6 @@ def serve_in_processes(settings: Settings, listener: socket.socket) -> None:
 
     Args:
         settings: The settings; the cores are shared out to the processes.
-        listener: Where to listen.
-
-    Raises:
-        RequestError: A limit needs Redis to hold for all processes, a process cannot start, or there is no
-            place for their counts.
     """
     if settings.rate_limit and settings.redis_url is None:
         raise RequestError(
@@ -87,9 +80,6 @@ def jobs_beside(settings: Settings) -> Iterator[None]:
     """Work on jobs in a process of their own while the context lasts.
 
     In the process that answers searches, a job would hold these up: they share its interpreter.
-
-    Args:
-        settings: The settings.
     """
     child, is_over = _jobs(settings), threading.Event()
     child.start()
@@ -131,11 +121,7 @@ class _Child:
         theirs.close()
 
     def replace(self) -> None:
-        """Start a process in place of one that has ended.
-
-        Raises:
-            RequestError: It cannot start.
-        """
+        """Start a process in place of one that has ended."""
         code = None if self.process is None else self.process.exitcode
         self.n_soon = self.n_soon + 1 if time.monotonic() - self._started < _SOON else 0
         if code == _CANNOT_START or self.n_soon >= _MOST_SOON:

@@ -24,8 +24,6 @@ from vicinal.service.http.state import state_of
 from vicinal.service.process import prepare_process
 from vicinal.service.settings import Settings
 
-__all__ = ["listen", "serve_until_stopped", "serving", "serving_app"]
-
 _START_SECONDS = 30.0
 _KEEP_ALIVE_SECONDS = 75
 # Connections that the system takes before a process does, and that a process takes before it reads from them.
@@ -42,11 +40,7 @@ def listen(host: str, port: int) -> socket.socket:
     """Take a port before anything slow is done.
 
     Args:
-        host: Address or name.
         port: Port; 0 takes a free one.
-
-    Raises:
-        RequestError: The port is taken, or the address is not this machine's.
     """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
@@ -87,11 +81,7 @@ def serving(settings: Settings) -> AbstractContextManager[str]:
 
 @contextmanager
 def serving_app(app: FastAPI) -> Iterator[str]:
-    """Serve an application on a free loopback port while the context lasts.
-
-    Yields:
-        The server's base URL.
-    """
+    """Serve an application on a free loopback port while the context lasts."""
     with listen("127.0.0.1", 0) as listener, state_of(app).running():
         server = _Server(app)
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)

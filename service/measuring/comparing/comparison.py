@@ -59,8 +59,6 @@ from vicinal.service.search.item_spaces import SearchSpace
 from vicinal.service.search.scorer import Scorer
 from vicinal.service.words import number_of
 
-__all__ = ["ComparisonPlan", "compare"]
-
 # Below this many labels a percentile interval is too short.
 _FEW_LABELS = 30
 
@@ -97,20 +95,7 @@ class ComparisonPlan:
 
 
 def compare(plan: ComparisonPlan, name: str) -> Comparison:
-    """Try the variants, keep the comparison, and make the calibrations of other versions ready.
-
-    Args:
-        plan: What to compare, and with what.
-        name: Name of the comparison; one that is there already is given back.
-
-    Raises:
-        RequestError: There is nothing to compare with, or pipelines alone and no target.
-        CalibrationError: Pipelines alone are compared, and none can be calibrated for the target.
-        SourceError: Pipelines alone are compared, and the queries cannot be used.
-        VersionNotFoundError: There is no such version.
-        GalleryError: A version is damaged.
-        RefineError: A refinement was asked for that a bundle does not have.
-    """
+    """Try the variants, keep the comparison, and make the calibrations of other versions ready."""
     store = ComparisonStore(plan.gallery)
     try:
         return store.find(name)

@@ -38,8 +38,6 @@ from vicinal.service.search.item_groups import BuiltGroups, ItemGroups
 from vicinal.service.search.scorer import N_DECIDED_CANDIDATES, Scorer
 from vicinal.training.evaluation import average_precisions
 
-__all__ = ["Answers", "ComparedSearches", "Outcomes", "count_flips", "find_best"]
-
 Bools = npt.NDArray[np.bool_]
 Floats = npt.NDArray[np.float64]
 Numbers = npt.NDArray[np.int64]
@@ -216,13 +214,7 @@ def count_flips(before: Answers, after: Answers, labels: Objects, thresholds: tu
     """Count the queries that two variants decide otherwise.
 
     Args:
-        before: What the present variant found.
-        after: What another found for the same queries.
         labels: (Q,) label of each query; one without is alone.
-        thresholds: Threshold of the present variant, and of the other.
-
-    Raises:
-        CalibrationError: There are no queries.
     """
     was, is_match = before.scores >= thresholds[0], after.scores >= thresholds[1]
     other = was & is_match & (before.ids != after.ids)
@@ -250,12 +242,7 @@ def find_best(scorer: Scorer, snapshot: Snapshot, embeddings: FloatArray) -> Ans
     """Search for pictures as a search does.
 
     Args:
-        scorer: Scorer of the variant.
-        snapshot: Its version.
         embeddings: (Q, d) float32 of the version's bundle, L2-normalized.
-
-    Raises:
-        RequestError: Its pipeline groups items, and none can be grouped.
     """
     group = scorer.pipeline.group
     groups = None if group is None else ItemGroups(scorer.view, BuiltGroups.of(snapshot, group.by))

@@ -20,8 +20,6 @@ from vicinal.service.measuring.comparing.variants import OpenedVariant
 from vicinal.service.measuring.queries import LabelledQueries, OnProgress, QueryReading, Refuse, read_queries
 from vicinal.service.measuring.visits import Visits
 
-__all__ = ["common_items", "count_items", "read_common"]
-
 _SCHEMA = pa.schema([("id", pa.string()), ("content_sha256", pa.binary()), ("label", pa.string())])
 
 
@@ -57,18 +55,8 @@ def read_common(
     """Queries from outside that every bundle can embed, for each version, and how many cannot be used.
 
     Args:
-        source: Folder, manifest or `.npz` file.
-        versions: The versions.
-        visits_by: Column of the manifest that names the visit of each.
         needs_labels: Refuse queries without a label.
         refuse: Says why a file must not be read, or None.
-        on_stage: Called with a stage, finished and all queries.
-        options: How the source is read.
-
-    Raises:
-        SourceError: The source is missing or of another kind, or a bundle is not here.
-        CalibrationError: A query has no label, or none can be used.
-        EmbeddingError: Ready embeddings have another length than those of a bundle.
     """
     readings: dict[str, QueryReading] = {}
     for one in versions:

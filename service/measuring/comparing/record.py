@@ -25,23 +25,6 @@ from vicinal.service.measuring.records.record import CalibrationRecord
 from vicinal.service.search.pipeline import GroupScore, Pipeline, Rerank, RerankMethod
 from vicinal.service.words import percent
 
-__all__ = [
-    "ActivationConditions",
-    "Comparison",
-    "ComparisonOptions",
-    "ComparisonRequest",
-    "ConditionOutcome",
-    "Decision",
-    "FigureName",
-    "Flips",
-    "ItemCounts",
-    "PairedFigure",
-    "PipelineGrid",
-    "Sample",
-    "Variant",
-    "asked_error",
-]
-
 _MOST_VARIANTS = 64
 Neighbors = Annotated[StrictInt, Field(ge=2, le=N_NEIGHBORS)]
 Share = Annotated[StrictFloat, Field(ge=0.0, le=1.0)]

@@ -25,8 +25,6 @@ from vicinal.service.measuring.records.record import CalibrationRecord, StoredSc
 from vicinal.service.measuring.records.store import CalibrationStore
 from vicinal.service.search.pipeline import ChosenPipeline
 
-__all__ = ["ComparisonStore", "keep_calibration", "put_in_force"]
-
 logger = logging.getLogger(__name__)
 _ID = re.compile(r"[\w-][\w.-]{0,63}")
 
@@ -43,11 +41,7 @@ class ComparisonStore:
         self.path = gallery.path / "comparisons"
 
     def add(self, comparison: Comparison) -> None:
-        """Keep a comparison.
-
-        Raises:
-            ComparisonRecordError: There is one of this id: comparisons are never changed.
-        """
+        """Keep a comparison."""
         file = self.path / f"{comparison.id}.json"
         if file.exists():
             raise ComparisonRecordError(f"comparison '{comparison.id}' exists: comparisons are never changed")
@@ -55,12 +49,7 @@ class ComparisonStore:
         write_sealed(file, comparison.model_dump_json(indent=1))
 
     def find(self, comparison_id: str) -> Comparison:
-        """One comparison.
-
-        Raises:
-            ComparisonNotFoundError: There is none of this id.
-            ComparisonRecordError: It is damaged.
-        """
+        """One comparison."""
         file = self.path / f"{comparison_id}.json"
         if not _ID.fullmatch(comparison_id) or not file.is_file():
             raise ComparisonNotFoundError(self.gallery.name, comparison_id)
@@ -111,16 +100,7 @@ def put_in_force(
     since; one of another version activates that version, with what was calibrated for it.
 
     Args:
-        gallery: The gallery.
-        bundles: Bundles of the service that is to search it.
-        comparison: One of its comparisons.
         number: Number of the variant; the recommended one when None.
-
-    Raises:
-        RequestError: There is no such variant, or it cannot be used.
-        CalibrationMismatchError: It was compared with another bundle or gallery.
-        VersionNotFoundError: Its version is gone.
-        GalleryNotRefinedError: The version's items were never refined so.
     """
     number = comparison.recommended if number is None else number
     if not 0 <= number < len(comparison.variants):

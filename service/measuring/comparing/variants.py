@@ -19,8 +19,6 @@ from vicinal.service.measuring.records.store import CalibrationStore
 from vicinal.service.search.opened_refiner import OpenedRefiner, open_refiner
 from vicinal.service.search.pipeline import ActivePipelineFile, Group, Pipeline, choose_pipeline
 
-__all__ = ["OpenedVariant", "open_variants"]
-
 
 @dataclass(frozen=True)
 class OpenedVariant:
@@ -50,11 +48,7 @@ class OpenedVariant:
         return self.snapshot.manifest.version
 
     def record_in_force(self, *, is_own_form: bool = False) -> CalibrationRecord | None:
-        """The calibration that decides when it is searched; never one of another bundle.
-
-        Args:
-            is_own_form: Whether it brings the form of the group score with it.
-        """
+        """The calibration that decides when it is searched; never one of another bundle."""
         activation = self.gallery.activation
         store = CalibrationStore(self.gallery.calibrations_path)
         if store.has_own(self.version):
@@ -84,21 +78,7 @@ class OpenedVariant:
 def open_variants(
     gallery: Gallery, bundles: ServedBundles, request: ComparisonRequest
 ) -> tuple[list[OpenedVariant], list[str]]:
-    """What a comparison tries, the present variant first, and what of the pipelines cannot be tried.
-
-    Args:
-        gallery: The gallery.
-        bundles: Bundles that are here.
-        request: Which versions, and which pipelines.
-
-    Raises:
-        RequestError: There is nothing to compare with the present variant, or no item can be grouped.
-        VersionNotFoundError: There is no such version.
-        GalleryError: A version is damaged.
-        RefineError: A refinement was asked for that a bundle does not have.
-        GalleryNotRefinedError: One was asked for that a version's items never had.
-        CalibrationRecordError: The file that names the gallery's pipeline is damaged.
-    """
+    """What a comparison tries, the present variant first, and what of the pipelines cannot be tried."""
     active = gallery.active_version
     if active is None or active in request.versions:
         raise RequestError(f"version {active} of gallery '{gallery.name}' is the active one: name another")

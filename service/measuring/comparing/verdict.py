@@ -17,8 +17,6 @@ from vicinal.service.measuring.comparing.record import (
 )
 from vicinal.service.words import percent
 
-__all__ = ["decide", "recommend"]
-
 _WHAT = {
     "hit_rate_drop_at_most": "the hit rate falls by",
     "fnir_rise_at_most": "FNIR rises by",
@@ -27,12 +25,7 @@ _WHAT = {
 
 
 def recommend(variants: Sequence[Variant], asked: str) -> tuple[int, str]:
-    """Number of the variant to use, and why: the lowest error, where its interval excludes chance.
-
-    Args:
-        variants: The present one first.
-        asked: The error that is compared.
-    """
+    """Number of the variant to use, and why: the lowest error, where its interval excludes chance."""
     name = asked.upper()
     known = [
         (one.figures["error"].value, number)
@@ -61,8 +54,6 @@ def decide(conditions: ActivationConditions, variants: Sequence[Variant], *, wit
 
     Args:
         conditions: What must hold.
-        variants: The present one first.
-        with_pictures: Whether flips of pictures were asked for too.
     """
     one = variants[-1]
     hit_rate, fnir = one.figures.get("hit_rate"), one.figures.get("fnir")

@@ -21,8 +21,6 @@ from vicinal.indexer.storage.files import SealedFile, file_lock, read_sealed, wr
 from vicinal.models.configs.sealed_json import BrokenSealError
 from vicinal.service.errors import CalibrationRecordError, RequestError
 
-__all__ = ["ACTIVATION_FILES", "Activation", "ActivationEvent", "Activations"]
-
 logger = logging.getLogger(__name__)
 ACTIVATION_FILES = frozenset({"active.json", "activations.json", "pipeline.json"})
 # Each holds the lock for a moment only.
@@ -80,11 +78,7 @@ class Activations:
         self._events_path = path / "activations.json"
 
     def all(self) -> dict[str, Activation]:
-        """What is in force, by pipeline.
-
-        Raises:
-            CalibrationRecordError: The file is damaged.
-        """
+        """What is in force, by pipeline."""
         try:
             return self._active.read()
         except FileNotFoundError:
@@ -100,11 +94,7 @@ class Activations:
         return self.all().get(pipeline)
 
     def events(self) -> list[ActivationEvent]:
-        """Every change, oldest first.
-
-        Raises:
-            CalibrationRecordError: The file is damaged.
-        """
+        """Every change, oldest first."""
         try:
             return _Events.model_validate_json(read_sealed(self._events_path)).events
         except FileNotFoundError:
@@ -124,15 +114,7 @@ class Activations:
                 self._change("activate", pipeline, calibration)
 
     def roll_back(self, pipeline: str) -> str:
-        """Put in force again what was before the present one.
-
-        Returns:
-            Id of the record that is in force now.
-
-        Raises:
-            RequestError: There was none before.
-            CalibrationRecordError: A file is damaged.
-        """
+        """Put in force again what was before the present one."""
         with self._changing():
             before = self._stack(pipeline)[:-1]
             if not before:

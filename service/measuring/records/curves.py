@@ -41,8 +41,6 @@ from vicinal.service.measuring.evidence import SpaceOpis
 from vicinal.service.measuring.queries import LabelledQueries
 from vicinal.service.measuring.trials import Measurement
 
-__all__ = ["CalibrationCurves", "Curves", "Example", "Histograms", "Utilities", "gather_curves"]
-
 Floats = npt.NDArray[np.float64]
 Numbers = npt.NDArray[np.int64]
 
@@ -109,12 +107,7 @@ class CalibrationCurves(_Frozen):
 
     @classmethod
     def from_bytes(cls, stored: bytes) -> CalibrationCurves:
-        """Read what `to_bytes` gave.
-
-        Raises:
-            OSError: It is not compressed.
-            pydantic.ValidationError: It has another form.
-        """
+        """Read what `to_bytes` gave."""
         return cls.model_validate_json(gzip.decompress(stored))
 
 
@@ -126,15 +119,7 @@ def gather_curves(
     queries: LabelledQueries,
     opis: dict[str, SpaceOpis],
 ) -> CalibrationCurves:
-    """Curves of what was measured.
-
-    Args:
-        measured: Scores of all trials.
-        threshold: Lowest accepted score.
-        snapshot: The gallery version.
-        queries: The queries that were scored.
-        opis: OPIS by space.
-    """
+    """Curves of what was measured."""
     naming = _Naming(snapshot, queries)
     return CalibrationCurves(
         curves=_curves(measured.trials),

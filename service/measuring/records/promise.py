@@ -26,8 +26,6 @@ from vicinal.service.measuring.queries import LabelledQueries, OnProgress
 from vicinal.service.measuring.records.record import CalibrationRecord, promised_range
 from vicinal.service.measuring.trials import Measurement
 
-__all__ = ["ERROR_RATE", "CheckedRate", "PromiseCheck", "check_calibration", "require_promise"]
-
 TriedRate = Literal["fnir", "fpir"]
 _RATES: tuple[TriedRate, ...] = ("fnir", "fpir")
 # A kept promise is called broken at most so often, both rates together.
@@ -96,19 +94,7 @@ def check_calibration(
     noun: Noun = "photo",
     on_progress: OnProgress | None = None,
 ) -> PromiseCheck:
-    """Search for new queries with a record's threshold, and compare with what it promised.
-
-    Args:
-        calibrator: Of the record's pipeline, on the version to search.
-        record: The calibration.
-        queries: New labelled queries; those whose label the version lacks have no mate.
-        warnings: What else is to be known.
-        noun: What the queries are.
-        on_progress: Called with `score`, finished and all queries.
-
-    Raises:
-        CalibrationError: The record promises nothing, or nothing that these queries could show.
-    """
+    """Search for new queries with a record's threshold, and compare with what it promised."""
     require_promise(record)
     measured = calibrator.score(queries, on_progress or _in_silence)
     counted = {rate: _counts(measured, rate, record.threshold) for rate in _RATES}
@@ -138,11 +124,7 @@ def check_calibration(
 
 
 def require_promise(record: CalibrationRecord) -> None:
-    """Refuse a record that promised nothing.
-
-    Raises:
-        CalibrationError: It was set by hand, or holds no intervals.
-    """
+    """Refuse a record that promised nothing."""
     if record.evidence is None:
         how = "was set by hand" if record.source == "by_hand" else "was kept by an early release"
         raise CalibrationError(

@@ -38,16 +38,6 @@ from vicinal.service.errors import CalibrationRecordError
 from vicinal.service.measuring.evidence import Evidence
 from vicinal.service.search.pipeline import Pipeline
 
-__all__ = [
-    "CalibrationRecord",
-    "KeptTrials",
-    "Rates",
-    "StoredArrays",
-    "StoredScores",
-    "new_calibration_id",
-    "promised_range",
-]
-
 
 class Rates(BaseModel):
     """Error rates at the threshold; None where there was nothing to measure it on.
@@ -126,10 +116,6 @@ class CalibrationRecord(BaseModel):
 
 def promised_range(record: CalibrationRecord, rate: RateName) -> RateInterval | None:
     """What a calibration promises of a rate: the range that photos of another day will show.
-
-    Args:
-        record: The calibration.
-        rate: Name of the rate.
 
     Returns:
         The rate as measured, with its 95 % range; None where it was not measured.
@@ -230,11 +216,7 @@ class StoredArrays:
 
     @classmethod
     def from_bytes(cls, stored: bytes) -> Self:
-        """Read what `to_bytes` gave.
-
-        Raises:
-            CalibrationRecordError: It is no such archive.
-        """
+        """Read what `to_bytes` gave."""
         try:
             with np.load(io.BytesIO(stored), allow_pickle=False) as arrays:
                 return cls._of_arrays(arrays)
@@ -268,11 +250,7 @@ class StoredScores(StoredArrays):
 
     @classmethod
     def of(cls, trials: Trials, top_scores: Floats) -> Self:
-        """Keep what a calibration was made from.
-
-        Raises:
-            CalibrationError: The trials carry no labels.
-        """
+        """Keep what a calibration was made from."""
         labels = trials.labels
         if labels is None:
             raise CalibrationError("scores are stored with labels, these trials carry none")
@@ -324,11 +302,7 @@ class StoredScores(StoredArrays):
         return LabelCounts(events[present], kept.totals[present], 2 if len(kept.codes) == 2 else 1)
 
     def choose_threshold(self, target: Target) -> float:
-        """The threshold that a calibration for another target would have chosen on these scores.
-
-        Raises:
-            CalibrationError: It cannot be reached, has too few trials, or needs scores that were not kept.
-        """
+        """The threshold that a calibration for another target would have chosen on these scores."""
         needed: tuple[RateName, ...] = ("far", "frr") if target.rate == "utility" else (target.rate,)
         for rate in needed:
             kept = self.trials[rate]

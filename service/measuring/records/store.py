@@ -23,8 +23,6 @@ from vicinal.service.measuring.records.promise import PromiseCheck
 from vicinal.service.measuring.records.record import CalibrationRecord, StoredScores
 from vicinal.service.search.pipeline import Pipeline
 
-__all__ = ["CalibrationStore"]
-
 _ID = re.compile(r"[\w.-]{1,64}")
 # No key of a pipeline holds it.
 _SLOT_MARK = ": "
@@ -54,20 +52,7 @@ class CalibrationStore:
         *,
         activate: bool = True,
     ) -> CalibrationRecord:
-        """Keep a record, and let searches with its pipeline use it.
-
-        Args:
-            record: A record with an id of its own.
-            scores: What it was made from, to try other thresholds on.
-            curves: What a report is drawn from.
-            activate: Whether it is used from the next search on.
-
-        Returns:
-            The record as it is kept: bound to this gallery and to its scores.
-
-        Raises:
-            CalibrationRecordError: There is a record of this id: records are never changed.
-        """
+        """Keep a record, and let searches with its pipeline use it."""
         self.path.mkdir(parents=True, exist_ok=True)
         file = self._file(record.id)
         if file.exists():
@@ -114,11 +99,7 @@ class CalibrationStore:
         return active.get(_slot(slot, self.calibrated_as)) or active.get(slot)
 
     def in_use(self, versions: set[int]) -> list[CalibrationRecord]:
-        """Records that are in force for the gallery, or would be with one of some versions.
-
-        Raises:
-            CalibrationRecordError: One is missing or damaged.
-        """
+        """Records that are in force for the gallery, or would be with one of some versions."""
         known = {_slot("", version) for version in versions} | {""}
         slots = self.activations.all().items()
         return [self.get(one.calibration) for slot, one in slots if _owner(slot) in known]
@@ -129,40 +110,24 @@ class CalibrationStore:
         return {one.calibration for one in map(self._activation, pipelines) if one is not None}
 
     def roll_back(self, pipeline: Pipeline) -> CalibrationRecord:
-        """Let searches with a pipeline use the record again that was in force before the present one.
-
-        Raises:
-            RequestError: There was none before.
-        """
+        """Let searches with a pipeline use the record again that was in force before the present one."""
         own = _slot(pipeline.slot, self.calibrated_as)
         return self.get(self.activations.roll_back(own if own in self.activations.all() else pipeline.slot))
 
     def active(self, pipeline: Pipeline) -> CalibrationRecord | None:
-        """The record in use for a pipeline, whatever the form of its group score, or None.
-
-        Raises:
-            CalibrationRecordError: The record is missing or damaged.
-        """
+        """The record in use for a pipeline, whatever the form of its group score, or None."""
         activation = self.activation(pipeline)
         return self.get(activation.calibration) if activation else None
 
     def active_with_other_refiner(self, pipeline: Pipeline) -> CalibrationRecord | None:
-        """A record in use for a pipeline that differs in nothing but its refiner, or None.
-
-        Raises:
-            CalibrationRecordError: A record is missing or damaged.
-        """
+        """A record in use for a pipeline that differs in nothing but its refiner, or None."""
         if pipeline.refine.sides == "off":
             return None
         others = (self.get(one) for one in sorted(self.in_force()))
         return next((one for one in others if one.pipeline.is_of_other_refiner(pipeline)), None)
 
     def get(self, record_id: str) -> CalibrationRecord:
-        """One record.
-
-        Raises:
-            CalibrationRecordError: It is missing or damaged.
-        """
+        """One record."""
         file = self._files.get(record_id)
         if file is None:
             file = SealedFile(self._file(record_id), CalibrationRecord.model_validate_json)
@@ -181,12 +146,7 @@ class CalibrationStore:
         return record
 
     def find(self, record_id: str) -> CalibrationRecord:
-        """One record that somebody asks for by its id.
-
-        Raises:
-            CalibrationNotFoundError: There is none of this id.
-            CalibrationRecordError: It is damaged.
-        """
+        """One record that somebody asks for by its id."""
         name = f"{record_id}.json"
         if not _ID.fullmatch(record_id) or name in ACTIVATION_FILES or not self._file(record_id).is_file():
             raise CalibrationNotFoundError(
@@ -195,11 +155,7 @@ class CalibrationStore:
         return self.get(record_id)
 
     def scores(self, record: CalibrationRecord) -> StoredScores | None:
-        """The scores that a record was made from; None where there are none.
-
-        Raises:
-            CalibrationRecordError: They are missing or damaged.
-        """
+        """The scores that a record was made from; None where there are none."""
         if record.scores_sha256 is None:
             return None
         stored = self._bound(record.id, self._scores_file(record.id), record.scores_sha256, "scores")
@@ -220,11 +176,7 @@ class CalibrationStore:
         return stored
 
     def curves(self, record: CalibrationRecord) -> CalibrationCurves | None:
-        """The curves and examples of a record; None where there are none.
-
-        Raises:
-            CalibrationRecordError: They are missing or damaged.
-        """
+        """The curves and examples of a record; None where there are none."""
         if record.curves_sha256 is None:
             return None
         stored = self._bound(record.id, self._curves_file(record.id), record.curves_sha256, "curves")
@@ -245,11 +197,7 @@ class CalibrationStore:
         write_sealed(file, check.model_dump_json(indent=2))
 
     def last_check(self, record: CalibrationRecord) -> PromiseCheck | None:
-        """The newest try of what a record promised; None where there is none.
-
-        Raises:
-            CalibrationRecordError: It is damaged.
-        """
+        """The newest try of what a record promised; None where there is none."""
         file = self._checks.get(record.id)
         if file is None:
             file = SealedFile(self._check_file(record.id), PromiseCheck.model_validate_json)
@@ -268,11 +216,7 @@ class CalibrationStore:
         return found
 
     def history(self) -> list[CalibrationRecord]:
-        """All records, newest first.
-
-        Raises:
-            CalibrationRecordError: One is damaged.
-        """
+        """All records, newest first."""
         ids = [file.stem for file in self.path.glob("*.json") if file.name not in ACTIVATION_FILES]
         records = [self.get(record_id) for record_id in ids]
         return sorted(records, key=lambda record: (record.created_at, record.id), reverse=True)

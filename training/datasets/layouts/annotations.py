@@ -10,8 +10,6 @@ from pathlib import Path
 
 from vicinal.models.errors import DatasetError
 
-__all__ = ["Line", "read_csv", "read_lines"]
-
 
 @dataclass(frozen=True)
 class Line:

@@ -17,8 +17,6 @@ import numpy as np
 from vicinal.models.errors import DatasetError, MissingPackageError
 from vicinal.training.datasets.files import Box, BoxedFolder, LabelledFile
 
-__all__ = ["Cars196Config"]
-
 _LAST_TRAINING_CLASS = 98
 _JOINT = "cars_annos.mat"
 _CORNERS = ("bbox_x1", "bbox_y1", "bbox_x2", "bbox_y2")

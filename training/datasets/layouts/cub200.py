@@ -12,8 +12,6 @@ from typing import ClassVar, Literal
 from vicinal.training.datasets.files import Box, BoxedFolder, LabelledFile
 from vicinal.training.datasets.layouts.annotations import Line, read_lines
 
-__all__ = ["Cub200Config"]
-
 _LAST_TRAINING_CLASS = 100
 
 

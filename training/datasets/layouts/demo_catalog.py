@@ -12,8 +12,6 @@ from pydantic import BaseModel, ConfigDict, Field
 from vicinal.models.demo_catalog import make_catalog, render_view
 from vicinal.training.datasets.files import LabelledFile, ReadImage
 
-__all__ = ["DemoCatalogConfig"]
-
 
 class DemoCatalogConfig(BaseModel):
     """Products of the demo catalog generator; the demo itself uses seed 0.

@@ -10,8 +10,6 @@ from vicinal.models.errors import DatasetError
 from vicinal.models.images.hidden_files import hidden_part
 from vicinal.training.datasets.files import ImageFolder, LabelledFile
 
-__all__ = ["FolderConfig"]
-
 
 class FolderConfig(ImageFolder):
     """A folder with one subfolder a class."""

@@ -12,8 +12,6 @@ from typing import ClassVar, Literal
 from vicinal.training.datasets.files import ImageFolder, LabelledFile
 from vicinal.training.datasets.layouts.annotations import Line, read_csv, read_lines
 
-__all__ = ["GroceryStoreConfig"]
-
 _FINE = ("Class ID (int)", "Class Name (str)")
 _COARSE = ("Coarse Class ID (int)", "Coarse Class Name (str)")
 

@@ -12,8 +12,6 @@ from typing import ClassVar, Literal
 from vicinal.training.datasets.files import LabelledFile, PartedFolder
 from vicinal.training.datasets.layouts.annotations import Line, read_lines
 
-__all__ = ["InShopConfig"]
-
 _COLUMNS = ("image_name", "item_id", "evaluation_status")
 _ROLES = {"train": ("train",), "test": ("query", "gallery")}
 

@@ -13,8 +13,6 @@ from typing import ClassVar, Literal
 from vicinal.training.datasets.files import LabelledFile, PartedFolder
 from vicinal.training.datasets.layouts.annotations import Line, read_lines
 
-__all__ = ["INaturalist2018Config"]
-
 
 class INaturalist2018Config(PartedFolder):
     """iNaturalist 2018: the folder with `train_val2018` and, for its split by class, the lists

@@ -18,8 +18,6 @@ from vicinal.models.errors import DatasetError
 from vicinal.training.datasets.files import ImageFolder, LabelledFile
 from vicinal.training.datasets.layouts.annotations import Line, read_csv
 
-__all__ = ["ManifestConfig"]
-
 _REQUIRED = ("path", "label")
 _OPTIONAL = ("split", "role", "super_label")
 _ROLES = ("train", "test", "gallery", "query", "absent", "unused")

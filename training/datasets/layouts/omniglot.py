@@ -15,8 +15,6 @@ from typing import ClassVar, Literal
 from vicinal.models.errors import DatasetError
 from vicinal.training.datasets.files import LabelledFile, PartedFolder
 
-__all__ = ["OmniglotConfig"]
-
 _PARTS = {"train": "images_background", "test": "images_evaluation"}
 
 

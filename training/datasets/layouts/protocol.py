@@ -15,8 +15,6 @@ from vicinal.models.errors import DatasetError
 from vicinal.training.datasets.files import ImageFolder, LabelledFile
 from vicinal.training.datasets.layouts.manifest import ManifestConfig
 
-__all__ = ["ProtocolConfig"]
-
 _FILE = Path("protocol.csv")
 
 

@@ -20,8 +20,6 @@ import numpy.typing as npt
 from vicinal.models.errors import DatasetError
 from vicinal.training.datasets.files import Box, ImageFolder, LabelledFile
 
-__all__ = ["GroundTruth", "JudgedImages", "RevisitedConfig"]
-
 Positions = npt.NDArray[np.intp]
 
 # What a pickle of containers, numbers, strings and arrays refers to; numpy moved its module in version 2.

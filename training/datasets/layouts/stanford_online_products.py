@@ -11,8 +11,6 @@ from typing import ClassVar, Literal
 from vicinal.training.datasets.files import LabelledFile, PartedFolder
 from vicinal.training.datasets.layouts.annotations import read_lines
 
-__all__ = ["StanfordOnlineProductsConfig"]
-
 _COLUMNS = ("image_id", "class_id", "super_class_id", "path")
 
 

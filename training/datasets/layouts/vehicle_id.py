@@ -15,8 +15,6 @@ from pydantic import Field
 from vicinal.training.datasets.files import LabelledFile, PartedFolder
 from vicinal.training.datasets.layouts.annotations import read_lines
 
-__all__ = ["VehicleIdConfig"]
-
 
 class VehicleIdConfig(PartedFolder):
     """PKU VehicleID: the folder with `image` and `train_test_split`.
