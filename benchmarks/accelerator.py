@@ -35,8 +35,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from vicinal.calibration.arrays import FloatArray
+
 if TYPE_CHECKING:
-    from vicinal.models.similarity import FloatArray
+    from vicinal.calibration.arrays import FloatArray
 
 __all__: list[str] = []
 

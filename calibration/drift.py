@@ -19,10 +19,9 @@ from typing import Literal, Self
 import numpy as np
 import numpy.typing as npt
 
+from vicinal.calibration.arrays import Floats, Ints
 from vicinal.calibration.errors import CalibrationError
 
-Floats = npt.NDArray[np.float64]
-Counts = npt.NDArray[np.int64]
 Level = Literal["none", "moderate", "strong"]
 
 # The usual rule of thumb for PSI: below 0.1 no shift, above 0.25 a large one.
@@ -150,7 +149,7 @@ def measure_drift(reference: TopScoreCounts, current: TopScoreCounts) -> Drift:
     return Drift(psi, chance, current.no_match_share - reference.no_match_share, change, level, current.n)
 
 
-def population_stability_index(expected: Counts, actual: Counts) -> float:
+def population_stability_index(expected: Ints, actual: Ints) -> float:
     """PSI between two histograms over the same bins; half a count is added to each bin.
 
     Args:

@@ -8,10 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 import numpy as np
-import numpy.typing as npt
+
+from vicinal.calibration.arrays import Ints, Objects
 
 
-def label_codes(labels: Iterable[str]) -> tuple[npt.NDArray[np.object_], npt.NDArray[np.int64]]:
+def label_codes(labels: Iterable[str]) -> tuple[Objects, Ints]:
     """Distinct labels, and the number of each label among them, as `numpy.unique` gives both.
 
     Args:

@@ -9,15 +9,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from vicinal.calibration.arrays import AnyArray, Floats, Ints, Mask, Objects
 from vicinal.calibration.errors import CalibrationError
 from vicinal.calibration.rates.intervals import RateInterval, rate_interval, ratio_interval
 from vicinal.calibration.rates.label_counts import RateName, impostor_label_effect, label_counts
 from vicinal.calibration.targets import Target, choose_threshold
 from vicinal.calibration.trials import TrialLabels, Trials
-
-Bools = npt.NDArray[np.bool_]
-Codes = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float64]
 
 _RATES = ("fpir", "fnir", "precision")
 _TURN = "scores are higher for what is more alike: give distances with their sign turned"
@@ -51,7 +48,7 @@ class CalibratedThreshold:
     n_labels: int
     warnings: tuple[str, ...] = ()
 
-    def accepts(self, scores: npt.ArrayLike) -> Bools:
+    def accepts(self, scores: npt.ArrayLike) -> Mask:
         """Which scores are matches.
 
         Args:
@@ -73,7 +70,7 @@ class CalibratedThreshold:
 def calibrate_threshold(
     scores: npt.ArrayLike,
     labels: npt.ArrayLike,
-    query_labels: Sequence[Any] | npt.NDArray[Any],
+    query_labels: Sequence[Any] | AnyArray,
     *,
     target: str = "fpir=5%",
     gallery_labels: Sequence[Any] | None = None,
@@ -196,10 +193,10 @@ class _Results:
 
     scale: _Scale
     scores: Floats
-    codes: Codes
-    own: Codes
-    has_mate: Bools
-    names: npt.NDArray[np.object_]
+    codes: Ints
+    own: Ints
+    has_mate: Mask
+    names: Objects
 
     @classmethod
     def of(cls, scores: Any, labels: Any, query_labels: Any, gallery_labels: Any) -> _Results:
@@ -241,12 +238,12 @@ class _Results:
         )
 
     @property
-    def is_own(self) -> Bools:
+    def is_own(self) -> Mask:
         """(n, k) results with the label of their query."""
         return np.asarray((self.codes == self.own[:, None]) & (self.scores > _NONE))
 
     @property
-    def is_full_of_own(self) -> Bools:
+    def is_full_of_own(self) -> Mask:
         """(n,) queries whose results are of their own label throughout, so that others may follow."""
         return np.asarray(self.is_own.all(axis=1))
 

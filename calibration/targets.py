@@ -10,14 +10,13 @@ import re
 from typing import Literal, Self
 
 import numpy as np
-import numpy.typing as npt
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from vicinal.calibration.arrays import Floats, Ints, Mask
 from vicinal.calibration.consistency.opis import class_utilities
 from vicinal.calibration.errors import CalibrationError, NotEnoughTrialsError, UnreachableTargetError
 from vicinal.calibration.trials import LowPairs, Trials
 
-Floats = npt.NDArray[np.float64]
 _TARGET = re.compile(r"^(?P<rate>[a-z]+)\s*=\s*(?P<value>[0-9.eE+-]+|mean|worst)\s*(?P<percent>%?)$")
 _SHARES = {"mean": 1.0, "worst": 0.1}
 # The stricter end of the calibration range (TCM, section 3.2).
@@ -142,8 +141,6 @@ def _check_trials(n_trials: int, rate: float, what: str) -> None:
         raise NotEnoughTrialsError(rate, n_trials, what)
 
 
-Flags = npt.NDArray[np.bool_]
-
 _LOWEST, _HIGHEST = 0.0, 1.0
 
 
@@ -190,7 +187,7 @@ def highest_threshold(scores: Floats, rate: float) -> float | None:
 
 
 def lowest_precise_threshold(
-    scores: Floats, is_mate: Flags, precision: float, weights: Floats | None = None
+    scores: Floats, is_mate: Mask, precision: float, weights: Floats | None = None
 ) -> tuple[float, int] | None:
     """The lowest threshold at which the returned candidates have the precision, and how many those are.
 
@@ -212,14 +209,12 @@ def lowest_precise_threshold(
     return max(_LOWEST, float(np.nextafter(below, np.inf))), int(returned[step])
 
 
-def best_precision(scores: Floats, is_mate: Flags, weights: Floats | None = None) -> float:
+def best_precision(scores: Floats, is_mate: Mask, weights: Floats | None = None) -> float:
     """The highest precision at any threshold that returns something; 0 without candidates."""
     return float(max(_precision_steps(scores, is_mate, weights)[2], default=0.0))
 
 
-def _precision_steps(
-    scores: Floats, is_mate: Flags, weights: Floats | None
-) -> tuple[Floats, npt.NDArray[np.int64], Floats]:
+def _precision_steps(scores: Floats, is_mate: Mask, weights: Floats | None) -> tuple[Floats, Ints, Floats]:
     """Distinct scores from the highest down, candidates that reach each, and the share of mates in them."""
     usable = scores >= _LOWEST
     if weights is not None and len(weights):

@@ -17,18 +17,15 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
+from vicinal.calibration.arrays import AnyInts, Codes, FloatArray, Floats, Indices, Ints, Mask, Objects
 from vicinal.calibration.errors import CalibrationError
-
-Floats = npt.NDArray[np.float64]
-# Label numbers in the smallest unsigned type that holds them: there can be ten million pairs.
-Codes = npt.NDArray[np.unsignedinteger]
 
 
 def _no_scores() -> Floats:
     return np.empty(0, dtype=np.float64)
 
 
-def _no_flags() -> npt.NDArray[np.bool_]:
+def _no_flags() -> Mask:
     return np.empty(0, dtype=np.bool_)
 
 
@@ -46,7 +43,7 @@ class TrialLabels:
         answers: Label of the query of each candidate.
     """
 
-    names: npt.NDArray[np.object_]
+    names: Objects
     mates: Codes
     non_mate_queries: Codes
     non_mate_items: Codes
@@ -82,10 +79,10 @@ class Trials:
     best_mate_scores: Floats
     best_scores_without_mate: Floats
     answer_scores: Floats = field(default_factory=_no_scores)
-    answer_is_mate: npt.NDArray[np.bool_] = field(default_factory=_no_flags)
+    answer_is_mate: Mask = field(default_factory=_no_flags)
     labels: TrialLabels | None = None
     low_pairs: LowPairs | None = None
-    answer_has_mate: npt.NDArray[np.bool_] = field(default_factory=_no_flags)
+    answer_has_mate: Mask = field(default_factory=_no_flags)
     answer_weights: Floats = field(default_factory=_no_scores)
     n_searches: tuple[int, int] = (0, 0)
 
@@ -131,7 +128,7 @@ class Trials:
         """The listed scores of negative pairs, ascending."""
         return np.sort(self.non_mate_scores)
 
-    def n_non_mates_reaching(self, thresholds: Floats) -> npt.NDArray[np.int64]:
+    def n_non_mates_reaching(self, thresholds: Floats) -> Ints:
         """(N,) negative pairs that reach each threshold; exact down to the lowest listed score.
 
         Args:
@@ -243,8 +240,6 @@ def rate_at_or_above(scores: Floats, thresholds: Floats) -> Floats:
     return (len(scores) - below) / len(scores)
 
 
-Counts = npt.NDArray[np.int64]
-Rounded = npt.NDArray[np.float32]
 Rise = Callable[[Floats], Floats]
 # Scores, numbers of queries and labels of items.
 _Pairs = tuple[Floats, Codes, Codes]
@@ -275,7 +270,7 @@ class LowPairs:
     """
 
     ceiling: float
-    counts: Counts
+    counts: Ints
     edges: Floats
 
     @property
@@ -284,11 +279,11 @@ class LowPairs:
         return int(self.counts.sum()) // 2
 
     @property
-    def by_label(self) -> Counts:
+    def by_label(self) -> Ints:
         """(L,) pairs with a member of each label."""
         return np.asarray(self.counts.sum(axis=1))
 
-    def reaching(self, thresholds: npt.ArrayLike) -> Counts:
+    def reaching(self, thresholds: npt.ArrayLike) -> Ints:
         """(L, N) pairs of each label that reach each threshold; those of a bin that one cuts all count.
 
         Args:
@@ -335,7 +330,7 @@ class LowPairs:
             np.add.at(counts, (one, bins), 1)
         return replace(self, counts=counts)
 
-    def _bins(self, scores: Floats) -> npt.NDArray[np.intp]:
+    def _bins(self, scores: Floats) -> Indices:
         places = np.searchsorted(self.edges, scores, side="right") - 1
         return np.clip(places, 0, self.counts.shape[1] - 1)
 
@@ -435,10 +430,10 @@ class NegativePairs:
     def add(
         self,
         scores: Floats,
-        queries: npt.NDArray[np.integer],
+        queries: AnyInts,
         item_labels: Codes,
         *,
-        apart: tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]] | None = None,
+        apart: tuple[Indices, Indices] | None = None,
     ) -> None:
         """Take some more pairs.
 
@@ -490,7 +485,7 @@ class NegativePairs:
         self._apart = [self._joined(self._apart)]
         return self._apart[0]
 
-    def _pairs(self, scores: Floats, queries: npt.NDArray[np.integer], item_labels: Codes) -> _Pairs:
+    def _pairs(self, scores: Floats, queries: AnyInts, item_labels: Codes) -> _Pairs:
         return scores, queries.astype(self._query_type), item_labels
 
     def _shorten(self) -> None:
@@ -535,7 +530,7 @@ class NegativePairs:
             for scores, queries, item_labels in (*self._parts, *self._apart):
                 self._count(scores.astype(np.float32), queries, item_labels)
 
-    def _count(self, scores: Rounded, queries: npt.NDArray[np.integer], item_labels: Codes) -> None:
+    def _count(self, scores: FloatArray, queries: AnyInts, item_labels: Codes) -> None:
         """Count pairs under the label of the query and under that of the item."""
         of_queries, times = self._query_labels[queries], 2 if self._both_ways else 1
         if scores.ndim == 1:
@@ -551,14 +546,14 @@ class NegativePairs:
             if not self._both_ways:
                 np.add.at(self._cells.reshape(-1), cells + starts, 1)
 
-    def _count_pairs(self, cells: Counts, scores: Rounded, labels: tuple[Codes, ...], times: int) -> None:
+    def _count_pairs(self, cells: Ints, scores: FloatArray, labels: tuple[Codes, ...], times: int) -> None:
         for start in range(0, len(scores), _AT_ONCE):
             part = slice(start, start + _AT_ONCE)
             places = self._cells_of(scores[part])
             for one in labels:
                 np.add.at(cells.reshape(-1), places + one[part].astype(np.int64) * cells.shape[1], times)
 
-    def _cells_of(self, scores: Rounded) -> npt.NDArray[np.int64]:
+    def _cells_of(self, scores: FloatArray) -> Ints:
         scale = np.float32(self._n_bins / (1 - self._lowest))
         cells = scores * scale
         cells += np.float32(1.0 - self._lowest * scale)

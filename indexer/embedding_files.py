@@ -15,10 +15,10 @@ from typing import IO, Any, Literal, Protocol, cast
 from zipfile import ZIP_STORED, BadZipFile, ZipFile, ZipInfo, is_zipfile
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from vicinal.calibration.arrays import AnyArray, Ints
 from vicinal.indexer.csv_tables import read_csv, require_single
 from vicinal.indexer.errors import ItemRefusedError, SourceError
 from vicinal.indexer.sources.datasets import STATE, SavedDataset, is_saved
@@ -66,7 +66,7 @@ class EmbeddingRows(Protocol):
     def column(self, name: str) -> pa.ChunkedArray:
         """One of the columns, whole."""
 
-    def batches(self, n_rows: int) -> Iterator[tuple[pa.Table, npt.NDArray[Any]]]:
+    def batches(self, n_rows: int) -> Iterator[tuple[pa.Table, AnyArray]]:
         """At most so many rows at a time: their columns, and their (b, d) embeddings as they are."""
 
 
@@ -94,7 +94,7 @@ def open_rows(path: Path, columns: Mapping[str, str]) -> EmbeddingRows:
     return _TableRows(path, _TABLES[kind](path), columns["embedding"])
 
 
-def array_rows(path: Path, array: npt.NDArray[Any], table: pa.Table) -> EmbeddingRows:
+def array_rows(path: Path, array: AnyArray, table: pa.Table) -> EmbeddingRows:
     """Rows of an array, beside a table of what else is known of them.
 
     Args:
@@ -103,7 +103,7 @@ def array_rows(path: Path, array: npt.NDArray[Any], table: pa.Table) -> Embeddin
     return _ArrayRows(path, array, table)
 
 
-def read_array(stream: BufferedIOBase, n_bytes: int) -> npt.NDArray[Any]:
+def read_array(stream: BufferedIOBase, n_bytes: int) -> AnyArray:
     """Read a `.npy` file, whose header is compared with its size before anything is made of it."""
     head = io.BytesIO(stream.read(_MOST_HEADER))
     shape, order, kind = _header(head, n_bytes)
@@ -197,7 +197,7 @@ class _TableRows:
         parts = [self._features.named(one)[name] for one in read]
         return pa.chunked_array([chunk for part in parts for chunk in part.chunks])
 
-    def batches(self, n_rows: int) -> Iterator[tuple[pa.Table, npt.NDArray[Any]]]:
+    def batches(self, n_rows: int) -> Iterator[tuple[pa.Table, AnyArray]]:
         first = 0
         for table in self._tables.batches(n_rows):
             lists = table[self._column].combine_chunks()
@@ -214,7 +214,7 @@ class _TableRows:
         what = f"no embedding in any of its {n_rows:,} rows" if n_rows else "no rows"
         raise SourceError(f"'{self._path.name}' holds {what}")
 
-    def _matrix(self, lists: Any, first: int) -> npt.NDArray[Any]:
+    def _matrix(self, lists: Any, first: int) -> AnyArray:
         lengths = _lengths(lists)
         is_there = lengths > 0
         wrong = is_there & (lengths != self.dim)
@@ -232,7 +232,7 @@ class _TableRows:
         return matrix
 
 
-def _lengths(lists: Any) -> npt.NDArray[np.int64]:
+def _lengths(lists: Any) -> Ints:
     """How many numbers each list has; none where it is missing."""
     found = pc.if_else(pc.is_valid(lists), pc.list_value_length(lists), 0)
     return np.asarray(found.to_numpy(), dtype=np.int64)
@@ -281,7 +281,7 @@ class _ArrayRows:
     def __init__(
         self,
         path: Path,
-        array: npt.NDArray[Any],
+        array: AnyArray,
         table: pa.Table,
         problems: Mapping[int, str] = MappingProxyType({}),
     ) -> None:
@@ -302,7 +302,7 @@ class _ArrayRows:
     def column(self, name: str) -> pa.ChunkedArray:
         return self._table[name]
 
-    def batches(self, n_rows: int) -> Iterator[tuple[pa.Table, npt.NDArray[Any]]]:
+    def batches(self, n_rows: int) -> Iterator[tuple[pa.Table, AnyArray]]:
         for start in range(0, len(self._array), n_rows):
             yield self._table.slice(start, n_rows), self._array[start : start + n_rows]
 
@@ -329,7 +329,7 @@ def _read_npz(path: Path, embedding_array: str) -> _ArrayRows:
     return _ArrayRows(path, embeddings, pa.table({name: pa.array(one) for name, one in others.items()}))
 
 
-def _member(path: Path, archive: ZipFile, member: ZipInfo) -> npt.NDArray[Any]:
+def _member(path: Path, archive: ZipFile, member: ZipInfo) -> AnyArray:
     """One array of an `.npz` file, mapped where it is stored as it is."""
     try:
         return _mapped(path, archive, member)
@@ -338,7 +338,7 @@ def _member(path: Path, archive: ZipFile, member: ZipInfo) -> npt.NDArray[Any]:
         raise SourceError(f"array '{name}' of '{path.name}' cannot be read: {error}") from error
 
 
-def _mapped(path: Path, archive: ZipFile, member: ZipInfo) -> npt.NDArray[Any]:
+def _mapped(path: Path, archive: ZipFile, member: ZipInfo) -> AnyArray:
     with archive.open(member) as stream:
         if member.compress_type != ZIP_STORED:
             return read_array(cast("BufferedIOBase", stream), member.file_size)

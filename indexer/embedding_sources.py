@@ -26,6 +26,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet
 
+from vicinal.calibration.arrays import AnyArray, FloatArray, Ints
 from vicinal.indexer.embedding_files import (
     EmbeddingRows,
     array_rows,
@@ -41,7 +42,7 @@ from vicinal.indexer.sources.datasets import STATE, SavedDataset
 from vicinal.indexer.sources.look import mended_labels
 from vicinal.indexer.sources.values import column_texts, metadata_rows, values_as_texts
 from vicinal.models.errors import NoDirectionError
-from vicinal.models.similarity import FloatArray, normalize
+from vicinal.models.similarity import normalize
 
 _ROWS_A_DIGEST = 65_536
 _KINDS = (
@@ -70,7 +71,7 @@ class ReadyRows:
     metadata: pa.Array
     embeddings: FloatArray
 
-    def take(self, places: npt.NDArray[np.int64]) -> ReadyRows:
+    def take(self, places: Ints) -> ReadyRows:
         """The rows at some places."""
         where = pa.array(places)
         return ReadyRows(
@@ -306,7 +307,7 @@ class EmbeddingSource:
         problems = [f"'{readable(one.id)}': {one.problem}" for one in self.problems]
         return SourceLook.at(labels.to_pylist(), problems=problems, remark=mended_labels(n_mended))
 
-    def _ready(self, table: pa.Table, vectors: npt.NDArray[Any], first: int) -> ReadyRows:
+    def _ready(self, table: pa.Table, vectors: AnyArray, first: int) -> ReadyRows:
         ids = self._ids[first : first + len(table)]
         labels, uris = (
             column_texts(table[column], column, self.path.name)
@@ -387,7 +388,7 @@ class EmbeddingSource:
             later, earlier = int(known[later]), int(known[earlier])
             raise self._error(later, f"has the id '{ids[later]}' of row {earlier + 1}: leave one of them out")
 
-    def _usable(self, first: int, n: int) -> npt.NDArray[np.int64]:
+    def _usable(self, first: int, n: int) -> Ints:
         """Places of the rows that can be used, among some rows."""
         found = [place for place in range(n) if first + place not in self._problems]
         return np.array(found, dtype=np.int64)

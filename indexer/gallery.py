@@ -31,9 +31,9 @@ from pathlib import Path
 from typing import Self
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
+from vicinal.calibration.arrays import FloatArray, Ints
 from vicinal.indexer.errors import (
     GalleryAliasedError,
     GalleryError,
@@ -77,7 +77,6 @@ from vicinal.models.bundle import (
     read_manifest,
 )
 from vicinal.models.errors import BundleError
-from vicinal.models.similarity import FloatArray
 
 
 class Gallery:
@@ -449,7 +448,7 @@ class Gallery:
         active = self.active_version
         return [] if active is None else refinements(self.snapshot_path(active))
 
-    def _known_graph(self, version: int, sequences: npt.NDArray[np.int64]) -> NeighborGraph | None:
+    def _known_graph(self, version: int, sequences: Ints) -> NeighborGraph | None:
         """The version's neighbor graph, from its own intact files or from the index job's columns."""
         intact = intact_graph(self.snapshot_path(version))
         if intact is not None or self.reports.of(version).get("kind") != "index":

@@ -7,9 +7,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-import numpy.typing as npt
 
-from vicinal.models.similarity import FloatArray
+from vicinal.calibration.arrays import Bytes, FloatArray, Mask, ShortInts
 
 # Correlation of the thumbnails of almost the same picture.
 SAME_PICTURE = 0.98
@@ -50,8 +49,8 @@ def examine(
     ids: Sequence[str],
     labels: Sequence[str | None],
     contents: Sequence[bytes],
-    signatures: npt.NDArray[np.uint8] | None,
-    neighbor_ids: npt.NDArray[np.int32],
+    signatures: Bytes | None,
+    neighbor_ids: ShortInts,
     neighbor_similarities: FloatArray,
 ) -> Hygiene:
     """Look for duplicates along the neighbor graph, and for thin classes.
@@ -81,7 +80,7 @@ def examine(
     )
 
 
-def are_same_pictures(first: npt.NDArray[np.uint8], second: npt.NDArray[np.uint8]) -> npt.NDArray[np.bool_]:
+def are_same_pictures(first: Bytes, second: Bytes) -> Mask:
     """Whether pictures are almost the same, pair by pair.
 
     Args:
@@ -91,7 +90,7 @@ def are_same_pictures(first: npt.NDArray[np.uint8], second: npt.NDArray[np.uint8
     return np.asarray(_correlation(first, second) >= SAME_PICTURE)
 
 
-def correlations(signatures: npt.NDArray[np.uint8]) -> FloatArray:
+def correlations(signatures: Bytes) -> FloatArray:
     """(n, n) Pearson correlations of pictures, color by color; blank pictures correlate with nothing.
 
     Args:
@@ -111,7 +110,7 @@ def _exact_pairs(contents: Sequence[bytes]) -> list[tuple[int, int]]:
 
 
 def _near_pairs(
-    signatures: npt.NDArray[np.uint8], neighbor_ids: npt.NDArray[np.int32], similarities: FloatArray
+    signatures: Bytes, neighbor_ids: ShortInts, similarities: FloatArray
 ) -> Iterator[tuple[int, int]]:
     rows, columns = np.nonzero((similarities >= _CLOSE_SIMILARITY) & (neighbor_ids >= 0))
     others = neighbor_ids[rows, columns].astype(np.int64)
@@ -122,7 +121,7 @@ def _near_pairs(
         yield from ((int(a), int(b)) for a, b in chunk[same])
 
 
-def _correlation(first: npt.NDArray[np.uint8], second: npt.NDArray[np.uint8]) -> FloatArray:
+def _correlation(first: Bytes, second: Bytes) -> FloatArray:
     """Pearson correlation of the rows; blank pictures correlate with nothing."""
     a, b = (_centered(rows.astype(np.float32)) for rows in (first, second))
     norms = np.linalg.norm(a, axis=1) * np.linalg.norm(b, axis=1)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Never
 import numpy as np
 from PIL import Image
 
+from vicinal.calibration.arrays import FloatArray
 from vicinal.models.bundle import BACKBONE_FILE, ModelBundle
 from vicinal.models.decoding import DecodeLimits, ImageSource, decoded_image, require_content
 from vicinal.models.errors import BundleError, NetworkDeviceError, ReadyEmbeddingsError
@@ -28,7 +29,7 @@ from vicinal.models.runtime import (
     session_provider,
     usable_processors,
 )
-from vicinal.models.similarity import FloatArray, normalize
+from vicinal.models.similarity import normalize
 
 if TYPE_CHECKING:
     import onnxruntime as ort

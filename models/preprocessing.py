@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Literal
 
 import numpy as np
-import numpy.typing as npt
 from PIL import Image, ImageOps
 from pydantic import BaseModel, ConfigDict, Field
+
+from vicinal.calibration.arrays import FloatArray
 
 _RESAMPLING = {
     "bilinear": Image.Resampling.BILINEAR,
@@ -54,7 +55,7 @@ class Preprocessing(BaseModel):
         bleed = (1.0 - self.crop_fraction) / 2.0
         return ImageOps.fit(image, (side, side), resampling, bleed=bleed)
 
-    def to_tensor(self, image: Image.Image) -> npt.NDArray[np.float32]:
+    def to_tensor(self, image: Image.Image) -> FloatArray:
         """Resize and standardize one RGB image.
 
         Returns:

@@ -13,11 +13,11 @@ from dataclasses import dataclass
 import numpy as np
 from PIL import Image
 
+from vicinal.calibration.arrays import FloatArray
 from vicinal.models.bundle import ModelBundle
 from vicinal.models.demo_catalog import make_catalog, render_view
 from vicinal.models.embedder import Embedder
 from vicinal.models.errors import BundleError
-from vicinal.models.similarity import FloatArray
 
 PROBE_FILE = "probe.npz"
 _N_PICTURES = 8

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
+from vicinal.calibration.arrays import FloatArray
 from vicinal.models.errors import BundleError, MissingPackageError, install_command
-from vicinal.models.similarity import FloatArray
 
 if TYPE_CHECKING:
     import onnxruntime as ort

@@ -11,10 +11,9 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from vicinal.calibration.arrays import FloatArray, Ints
 from vicinal.models.errors import PICTURE_HINT, EmbeddingError, NoDirectionError
 
-FloatArray = npt.NDArray[np.float32]
-Places = npt.NDArray[np.int64]
 _SMALLEST_NORM = 1e-12
 # Numbers that are widened at a time, so that they stay in the processor's cache.
 _AT_ONCE = 2**17
@@ -94,7 +93,7 @@ def exact_similarities(queries: FloatArray, items: FloatArray) -> FloatArray:
     return np.clip(wide, -1.0, 1.0).astype(np.float32)
 
 
-def most_similar(products: FloatArray, n: int, dim: int) -> Places:
+def most_similar(products: FloatArray, n: int, dim: int) -> Ints:
     """Which items can be among the n most similar ones of each query, however their products were rounded.
 
     A sum of d products of float32 numbers, in any order, is off by at most `g = d u / (1 - d u)` times the

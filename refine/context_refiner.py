@@ -13,14 +13,14 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from vicinal.calibration.arrays import FloatArray, Ints, Mask
 from vicinal.models.bundle import ModelBundle
 from vicinal.models.refiner_manifest import REFINER_WEIGHTS_FILE
 from vicinal.models.runtime import Device
-from vicinal.models.similarity import FloatArray
 from vicinal.refine.errors import RefinementError, RefinerMismatchError, RefinerNotFoundError
 from vicinal.refine.gpu_refiner import refined_on_gpu
 from vicinal.refine.neighbor_features import N_RADII, RADIUS_RANKS
-from vicinal.refine.step import Bools, log_lengths, moved_rows, normalized_rows
+from vicinal.refine.step import log_lengths, moved_rows, normalized_rows
 from vicinal.refine.weights import Weights, load_weights
 
 # Rows that are refined at a time: their contexts take 4 MB at 8 neighbors and 512 dimensions, and every
@@ -67,10 +67,10 @@ class Neighbors:
     """
 
     contexts: FloatArray
-    mask: Bools
+    mask: Mask
     radii: FloatArray | None = None
 
-    def __getitem__(self, rows: slice | Bools) -> Neighbors:
+    def __getitem__(self, rows: slice | Mask) -> Neighbors:
         radii = None if self.radii is None else self.radii[rows]
         return Neighbors(self.contexts[rows], self.mask[rows], radii)
 
@@ -221,7 +221,7 @@ class ContextRefiner:
         alone = self.architecture.neighbors == "none"
         has_any = np.logical_or(neighbors.mask.any(axis=1), alone)
         # A slice copies nothing.
-        refinable: Bools | slice = slice(None) if has_any.all() else has_any
+        refinable: Mask | slice = slice(None) if has_any.all() else has_any
         initial = rows[refinable, None]
         near = (
             Neighbors(initial, np.full((len(initial), 1), True)) if alone else neighbors[refinable].cleared()
@@ -279,9 +279,7 @@ class ContextRefiner:
                 f"{array.shape}: embed them with this bundle"
             )
 
-    def _check_gallery(
-        self, embeddings: FloatArray, ids: npt.NDArray[np.int64], items: npt.NDArray[np.int64]
-    ) -> None:
+    def _check_gallery(self, embeddings: FloatArray, ids: Ints, items: Ints) -> None:
         self._check_width("a gallery's embeddings", embeddings, 2)
         if len(ids) != len(items):
             raise RefinementError(f"{len(items)} items to refine, but neighbor lists of {len(ids)}")
@@ -293,7 +291,7 @@ class ContextRefiner:
             )
 
 
-def _checked_radii(radii: npt.ArrayLike | None, mask: Bools) -> FloatArray | None:
+def _checked_radii(radii: npt.ArrayLike | None, mask: Mask) -> FloatArray | None:
     if radii is None:
         return None
     near = np.asarray(radii, dtype=np.float32)

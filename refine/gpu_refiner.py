@@ -11,8 +11,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 
+from vicinal.calibration.arrays import AnyInts, FloatArray
 from vicinal.models.bundle import ModelBundle
 from vicinal.models.errors import BundleError, NetworkDeviceError
 from vicinal.models.refiner_manifest import REFINER_FILE
@@ -24,7 +24,6 @@ from vicinal.models.runtime import (
     open_session,
     session_provider,
 )
-from vicinal.models.similarity import FloatArray
 from vicinal.refine.neighbor_features import N_RADII
 
 if TYPE_CHECKING:
@@ -32,7 +31,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-Positions = npt.NDArray[np.integer]
 
 # Fewer are refined on a processor before a GPU is at hand.
 _FEWEST = 10_000
@@ -43,8 +41,8 @@ _CONTEXT_BYTES = 2**26
 def refined_on_gpu(
     bundle: ModelBundle,
     embeddings: FloatArray,
-    neighbor_ids: Positions,
-    rows: Positions,
+    neighbor_ids: AnyInts,
+    rows: AnyInts,
     *,
     n_steps: int,
     device: Device,
@@ -93,7 +91,7 @@ def _open(bundle: ModelBundle, device: Device) -> ort.InferenceSession:
 
 def _refined(
     session: ort.InferenceSession,
-    gallery: tuple[FloatArray, Positions, Positions],
+    gallery: tuple[FloatArray, AnyInts, AnyInts],
     n_steps: int,
     on_progress: Callable[[int, int], None] | None,
 ) -> FloatArray:
@@ -122,7 +120,7 @@ def _refined(
 
 
 def _steps(
-    session: ort.InferenceSession, embeddings: FloatArray, neighbor_ids: Positions, rows: Positions
+    session: ort.InferenceSession, embeddings: FloatArray, neighbor_ids: AnyInts, rows: AnyInts
 ) -> FloatArray:
     """(b, T, d) embeddings after each step."""
     inputs = {

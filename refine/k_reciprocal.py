@@ -35,14 +35,12 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from vicinal.models.similarity import FloatArray, exact_similarities
+from vicinal.calibration.arrays import AnyInts, FloatArray, Floats, Ints, Mask
+from vicinal.models.similarity import exact_similarities
 from vicinal.refine.sparse_rows import SparseRows, ranges
 
-Floats = npt.NDArray[np.float64]
-Positions = npt.NDArray[np.int64]
-
 DEFAULT_K1 = 20
-_NOBODY: Positions = np.empty(0, np.int64)
+_NOBODY: Ints = np.empty(0, np.int64)
 # Rows, pairs of vectors and candidates at a time: what keeps the intermediate arrays at some ten megabytes.
 _BLOCK = 512
 _PAIRS = 16_384
@@ -52,13 +50,13 @@ _CANDIDATES = 128
 class NeighborLists(Protocol):
     """The stored vectors and neighbors of a gallery's items, by position."""
 
-    def vectors(self, positions: Positions) -> FloatArray:
+    def vectors(self, positions: Ints) -> FloatArray:
         """(..., d) L2-normalized embeddings at (...) positions."""
 
-    def neighbor_positions(self, positions: Positions) -> npt.NDArray[np.integer]:
+    def neighbor_positions(self, positions: Ints) -> AnyInts:
         """(..., K) positions of the nearest others, nearest first; -1 for gone ones and for padding."""
 
-    def neighbor_similarities(self, positions: Positions) -> FloatArray:
+    def neighbor_similarities(self, positions: Ints) -> FloatArray:
         """(..., K) similarities to them, descending, of gone ones too; -inf where there are fewer."""
 
 
@@ -73,18 +71,18 @@ class ItemLists:
     """
 
     embeddings: FloatArray
-    ids: npt.NDArray[np.integer]
+    ids: AnyInts
     similarities: FloatArray
 
-    def vectors(self, positions: Positions) -> FloatArray:
+    def vectors(self, positions: Ints) -> FloatArray:
         """(..., d) embeddings at (...) positions."""
         return np.asarray(self.embeddings[positions])
 
-    def neighbor_positions(self, positions: Positions) -> npt.NDArray[np.integer]:
+    def neighbor_positions(self, positions: Ints) -> AnyInts:
         """(..., K) positions of the nearest others."""
         return np.asarray(self.ids[positions])
 
-    def neighbor_similarities(self, positions: Positions) -> FloatArray:
+    def neighbor_similarities(self, positions: Ints) -> FloatArray:
         """(..., K) similarities to the nearest others."""
         return np.asarray(self.similarities[positions])
 
@@ -110,7 +108,7 @@ class ReciprocalGraph:
     n: int
     k1: int = DEFAULT_K1
     encodings: SparseRows | None = None
-    removed: Positions = field(default_factory=lambda: _NOBODY)
+    removed: Ints = field(default_factory=lambda: _NOBODY)
     has_gone: bool = False
 
     def __post_init__(self) -> None:
@@ -127,7 +125,7 @@ class ReciprocalGraph:
         """Whether every listed neighbor is there."""
         return not (self.has_gone or len(self.removed))
 
-    def radius(self, positions: Positions, k: int) -> FloatArray:
+    def radius(self, positions: Ints, k: int) -> FloatArray:
         """Similarity of items to their k-th nearest other; -inf where there are fewer than k others.
 
         Args:
@@ -149,15 +147,15 @@ class ReciprocalGraph:
         radius[touched] = -np.partition(-kept, k - 1, axis=1)[:, k - 1]
         return radius[places]
 
-    def nearest(self, rows: Positions, k: int) -> SparseRows:
+    def nearest(self, rows: Ints, k: int) -> SparseRows:
         """N(i, k) and i itself, with the similarities to them as values; only i where k is 0."""
         return self._neighbors(rows, k, mutual=False)
 
-    def reciprocal(self, rows: Positions, k: int) -> SparseRows:
+    def reciprocal(self, rows: Ints, k: int) -> SparseRows:
         """R(i, k), with the similarities to its members as values."""
         return self._neighbors(rows, k, mutual=True)
 
-    def encode(self, rows: Positions) -> SparseRows:
+    def encode(self, rows: Ints) -> SparseRows:
         """The e_i of some items: the stored ones, or computed where there are none."""
         if self.encodings is None or len(self.removed):
             return self._computed(rows)
@@ -168,13 +166,13 @@ class ReciprocalGraph:
         places = np.argsort(np.concatenate([np.flatnonzero(is_stored), np.flatnonzero(~is_stored)]))
         return SparseRows.concatenated([stored, computed]).take(places)
 
-    def _computed(self, rows: Positions) -> SparseRows:
+    def _computed(self, rows: Ints) -> SparseRows:
         return _encode(self.lists.vectors(rows), self.reciprocal(rows, self.k1), self)
 
-    def _is_gone(self, ids: npt.NDArray[np.integer]) -> npt.NDArray[np.bool_]:
+    def _is_gone(self, ids: AnyInts) -> Mask:
         return np.asarray((ids < 0) | np.isin(ids, self.removed))
 
-    def _neighbors(self, rows: Positions, k: int, *, mutual: bool) -> SparseRows:
+    def _neighbors(self, rows: Ints, k: int, *, mutual: bool) -> SparseRows:
         ids, lists = self.lists.neighbor_positions(rows), self.lists.neighbor_similarities(rows)
         inside = ~self._is_gone(ids) & (lists >= (self.radius(rows, k)[:, None] if k else np.inf))
         owners = np.nonzero(inside)[0]
@@ -220,7 +218,7 @@ def reciprocal_encodings(
 
 def k_reciprocal_scores(
     queries: FloatArray,
-    positions: Positions,
+    positions: Ints,
     similarities: FloatArray,
     graphs: ReciprocalGraph | Sequence[ReciprocalGraph],
     *,
@@ -278,7 +276,7 @@ def _encode(vectors: FloatArray, reciprocal: SparseRows, graph: ReciprocalGraph)
     return SparseRows.from_sorted(owners, members.astype(np.int32), values, len(vectors))
 
 
-def _expansion(reciprocal: SparseRows, known: Positions, graph: ReciprocalGraph) -> Positions:
+def _expansion(reciprocal: SparseRows, known: Ints, graph: ReciprocalGraph) -> Ints:
     """Members of R* beyond R, as sorted keys owner * n + member; `known` are the keys of R, sorted."""
     n = graph.n
     middle, places = np.unique(reciprocal.indices, return_inverse=True)
@@ -294,16 +292,14 @@ def _expansion(reciprocal: SparseRows, known: Positions, graph: ReciprocalGraph)
     return np.unique(keys[accepted[pairs] & ~shared])
 
 
-def _is_in(keys: Positions, known: Positions) -> npt.NDArray[np.bool_]:
+def _is_in(keys: Ints, known: Ints) -> Mask:
     if not len(known):
         return np.zeros(len(keys), dtype=bool)
     places = np.minimum(np.searchsorted(known, keys), len(known) - 1)
     return known[places] == keys
 
 
-def _pair_similarities(
-    vectors: FloatArray, rows: Positions, lists: NeighborLists, positions: Positions
-) -> FloatArray:
+def _pair_similarities(vectors: FloatArray, rows: Ints, lists: NeighborLists, positions: Ints) -> FloatArray:
     """(P,) similarity of `vectors[rows[p]]` and the item at `positions[p]`."""
     similarities = np.empty(len(rows), np.float32)
     for start in range(0, len(rows), _PAIRS):
@@ -314,7 +310,7 @@ def _pair_similarities(
 
 
 def _jaccard_similarities(
-    query: FloatArray, positions: Positions, similarities: FloatArray, graph: ReciprocalGraph, k2: int
+    query: FloatArray, positions: Ints, similarities: FloatArray, graph: ReciprocalGraph, k2: int
 ) -> Floats:
     """(n,) 1 - d_J of one query and its candidates, which are sorted by similarity, without padding."""
     columns, weights = _query_encoding(query, positions, similarities, graph, k2)
@@ -330,8 +326,8 @@ def _jaccard_similarities(
 
 
 def _query_encoding(
-    query: FloatArray, positions: Positions, similarities: FloatArray, graph: ReciprocalGraph, k2: int
-) -> tuple[Positions, Floats]:
+    query: FloatArray, positions: Ints, similarities: FloatArray, graph: ReciprocalGraph, k2: int
+) -> tuple[Ints, Floats]:
     """Columns of V_q that are not zero, ascending, and their values."""
     near = similarities >= _kth(similarities, graph.k1 + 1)
     near &= similarities >= graph.radius(positions, graph.k1)
@@ -346,12 +342,12 @@ def _query_encoding(
 
 
 def _shared_weight(
-    columns: Positions, weights: Floats, positions: Positions, graph: ReciprocalGraph, k2: int
+    columns: Ints, weights: Floats, positions: Ints, graph: ReciprocalGraph, k2: int
 ) -> Floats:
     """(n,) sum of min(V_q, V_j) over the columns of the query's encoding, which it gives."""
     averaged = graph.nearest(positions, k2 - 1)
     items, places = np.unique(averaged.indices, return_inverse=True)
-    found = graph.encode(items)
+    found = graph.encode(items.astype(np.int64, copy=False))
     held = _is_in(found.indices.astype(np.int64), columns)
     encodings = np.zeros((len(items), len(columns)))
     encodings[found.owners[held], np.searchsorted(columns, found.indices[held])] = found.values[held]

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
-from vicinal.models.similarity import FloatArray, exact_similarities
-
-Ints = npt.NDArray[np.int64]
+from vicinal.calibration.arrays import FloatArray, Ints, Mask
+from vicinal.models.similarity import exact_similarities
 
 # Queries that are compared with all items at a time, fewer where that would make more than 64 MiB.
 _ROWS = 1024
@@ -45,9 +43,7 @@ def nearest_items(
     return found, similarities
 
 
-def _nearest(
-    queries: FloatArray, items: FloatArray, k: int, allowed: npt.NDArray[np.bool_]
-) -> tuple[Ints, FloatArray]:
+def _nearest(queries: FloatArray, items: FloatArray, k: int, allowed: Mask) -> tuple[Ints, FloatArray]:
     distances = np.where(allowed, -(queries @ items.T), np.inf)
     n_kept = min(k + _SPARE, len(items))
     kept = np.argpartition(distances, n_kept - 1, axis=1)[:, :n_kept]

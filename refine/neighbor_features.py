@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from vicinal.models.similarity import FloatArray
+from vicinal.calibration.arrays import FloatArray
 
 N_GATE_FEATURES = 11
 # A neighbor's radii: its similarity to its own 1st, 4th and 8th nearest neighbor.

@@ -19,10 +19,8 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from vicinal.models.similarity import FloatArray, exact_similarities, normalize
-
-Bools = npt.NDArray[np.bool_]
-Floats = npt.NDArray[np.float64]
+from vicinal.calibration.arrays import FloatArray, Floats, Mask
+from vicinal.models.similarity import exact_similarities, normalize
 
 
 def dense_contextual_scores(similarities: npt.ArrayLike, k: int, beta: float, eps: float = 0.0) -> Floats:
@@ -93,7 +91,7 @@ def _blend(contextual: npt.ArrayLike, similarities: npt.ArrayLike, beta: float) 
     return scores
 
 
-def kth_similarities(neighbor_similarities: FloatArray, k: int, removed: Bools | None = None) -> FloatArray:
+def kth_similarities(neighbor_similarities: FloatArray, k: int, removed: Mask | None = None) -> FloatArray:
     """Similarity of items to their (k-1)-th and k-th neighbor, themselves counted as the first.
 
     Args:
@@ -139,7 +137,7 @@ def neighborhood_radius(similarities: FloatArray, k: int, eps: float) -> Floats:
     return similarities[:, column].astype(np.float64) - eps / 2.0
 
 
-def neighborhood(similarities: FloatArray, k: int, eps: float) -> Bools:
+def neighborhood(similarities: FloatArray, k: int, eps: float) -> Mask:
     """(B, n) which candidates lie in each query's neighborhood: the first ones.
 
     Args:
@@ -207,7 +205,7 @@ def _radius_with_query(similarities: FloatArray, kth: FloatArray) -> FloatArray:
 
 
 def _shared_neighbors(
-    embeddings: FloatArray, similarities: FloatArray, radius: Floats, inside: Bools
+    embeddings: FloatArray, similarities: FloatArray, radius: Floats, inside: Mask
 ) -> Floats:
     """(B, w) number of members of N(q), the query included, that belong to N(j) for each j in N(q)."""
     pairs = exact_similarities(embeddings, embeddings[:, None])

@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
-import numpy.typing as npt
 
-Positions = npt.NDArray[np.int64]
+from vicinal.calibration.arrays import AnyFloats, AnyInts, Ints
 
 
 @dataclass(frozen=True, eq=False)
@@ -22,14 +21,12 @@ class SparseRows:
         values: (nnz,) floats.
     """
 
-    indptr: npt.NDArray[np.int64]
-    indices: npt.NDArray[np.integer]
-    values: npt.NDArray[np.floating]
+    indptr: Ints
+    indices: AnyInts
+    values: AnyFloats
 
     @classmethod
-    def from_sorted(
-        cls, owners: Positions, indices: npt.NDArray[np.integer], values: npt.NDArray[np.floating], n: int
-    ) -> Self:
+    def from_sorted(cls, owners: Ints, indices: AnyInts, values: AnyFloats, n: int) -> Self:
         """Rows from entries that are sorted by row and column.
 
         Args:
@@ -54,16 +51,16 @@ class SparseRows:
         return len(self.indptr) - 1
 
     @property
-    def sizes(self) -> Positions:
+    def sizes(self) -> Ints:
         """(n,) number of entries of each row."""
         return np.diff(self.indptr)
 
     @property
-    def owners(self) -> Positions:
+    def owners(self) -> Ints:
         """(nnz,) row of each entry."""
         return np.repeat(np.arange(len(self)), self.sizes)
 
-    def take(self, rows: Positions) -> SparseRows:
+    def take(self, rows: Ints) -> SparseRows:
         """Some rows, in the given order."""
         starts = np.asarray(self.indptr[rows])
         sizes = np.asarray(self.indptr[rows + 1]) - starts
@@ -72,7 +69,7 @@ class SparseRows:
         return SparseRows(indptr, np.asarray(self.indices[entries]), np.asarray(self.values[entries]))
 
 
-def ranges(starts: Positions, sizes: Positions) -> Positions:
+def ranges(starts: Ints, sizes: Ints) -> Ints:
     """`starts[0], starts[0] + 1, ...` for `sizes[0]` numbers, then the same for the next, as one array."""
     before = np.cumsum(sizes) - sizes
     return np.repeat(starts - before, sizes) + np.arange(int(sizes.sum()))

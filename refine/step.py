@@ -40,13 +40,10 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from vicinal.calibration.arrays import FloatArray
 from vicinal.models.refiner_manifest import RefinerArchitecture
-from vicinal.models.similarity import FloatArray
 from vicinal.refine.neighbor_features import level_features, mean_neighbor, neighborhood_features
-
-Bools = npt.NDArray[np.bool_]
 
 LEVEL_SHARPNESS = 10.0
 # Below it a similarity says nothing any more, and its logarithm would say a lot.

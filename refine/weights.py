@@ -12,8 +12,8 @@ from pathlib import Path
 
 import numpy as np
 
+from vicinal.calibration.arrays import FloatArray
 from vicinal.models.refiner_manifest import RefinerArchitecture
-from vicinal.models.similarity import FloatArray
 from vicinal.refine.errors import RefinementError
 from vicinal.refine.neighbor_features import N_GATE_FEATURES, N_LEVEL_FEATURES
 

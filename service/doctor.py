@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from vicinal.calibration.arrays import FloatArray
 from vicinal.indexer.errors import IndexDeviceError
 from vicinal.indexer.gallery import list_galleries
 from vicinal.indexer.graph.gpus import gpus
@@ -26,7 +27,7 @@ from vicinal.models.embedder import Embedder
 from vicinal.models.errors import install_command
 from vicinal.models.probe import drawn_pictures, read_probe
 from vicinal.models.runtime import offers_cuda
-from vicinal.models.similarity import FloatArray, normalize
+from vicinal.models.similarity import normalize
 from vicinal.service.problem_types import ERRORS
 
 if TYPE_CHECKING:

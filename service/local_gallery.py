@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from vicinal.calibration import Target
+from vicinal.calibration.arrays import AnyArray
 from vicinal.indexer.embedding_sources import EmbeddingSource, open_source
 from vicinal.indexer.gallery import Gallery
 from vicinal.indexer.jobs.changes import remove_items
@@ -57,8 +57,7 @@ from vicinal.service.settings import Settings
 from vicinal.service.tasks.calibrate import run_calibration
 from vicinal.training.train_extra import require_train_extra
 
-Vectors = npt.NDArray[Any]
-Query = ImageSource | Vectors | Sequence[float]
+Query = ImageSource | AnyArray | Sequence[float]
 _SEARCH_OPTIONS = (
     *("limit", "threshold", "refine", "steps", "rerank", "group_by", "filter"),
     *("include_candidates", "explain"),
@@ -167,7 +166,7 @@ class LocalGallery:
         return self.matcher.search(item_ids=None if item is None else [item], **asked, **options)[0]
 
     @checked_call
-    def search_many(self, queries: Given[Sequence[Query] | Vectors], **options: Any) -> list[Answer]:
+    def search_many(self, queries: Given[Sequence[Query] | AnyArray], **options: Any) -> list[Answer]:
         """Answer each of several queries; together they are embedded faster than one by one.
 
         Args:
@@ -475,7 +474,7 @@ class LocalGallery:
         return open_source(place_of(str(source)), read_as, is_ready=is_ready)
 
 
-def _kind_of(queries: Sequence[Query] | Vectors) -> dict[str, Any]:
+def _kind_of(queries: Sequence[Query] | AnyArray) -> dict[str, Any]:
     """Queries by what they are; a text is a path."""
     if not isinstance(queries, Sequence | np.ndarray) or isinstance(queries, str | bytes):
         raise RequestError(

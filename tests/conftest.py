@@ -21,9 +21,10 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from tests.programs import missing_programs
+from vicinal.calibration.arrays import FloatArray
 from vicinal.models.bundle import BACKBONE_FILE, ModelBundle, space_manifest
 from vicinal.models.refiner_manifest import REFINER_FILE, REFINER_WEIGHTS_FILE, RefinerArchitecture
-from vicinal.models.similarity import FloatArray, normalize
+from vicinal.models.similarity import normalize
 from vicinal.refine.weights import parameter_shapes, save_weights
 
 # Settings of the shell reach no test, nor what a test starts, nor fixtures that outlive one test.

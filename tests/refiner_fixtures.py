@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from vicinal.calibration.arrays import FloatArray
 from vicinal.models.bundle import ModelBundle
 from vicinal.models.refiner_manifest import REFINER_FILE, REFINER_WEIGHTS_FILE
-from vicinal.models.similarity import FloatArray
 from vicinal.refine.weights import save_weights
 from vicinal.training.refiner.config import RefinerConfig
 

@@ -17,9 +17,9 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
+from vicinal.calibration.arrays import FloatArray
 from vicinal.indexer.graph import gpu_index
 from vicinal.indexer.graph.gpus import Gpu
-from vicinal.models.similarity import FloatArray
 
 __all__ = ["SmallGpu", "StandInGpus", "stand_in_gpus"]
 

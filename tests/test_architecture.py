@@ -30,7 +30,7 @@ FLOORS = {
     "models": {"calibration"},
     "refine": {"models", "calibration"},
     "training": {"refine", "models", "calibration"},
-    "indexer": {"refine", "models"},
+    "indexer": {"refine", "models", "calibration"},
     "service": {"training", "indexer", "refine", "models", "calibration"},
 }
 # Inside of two packages, lowest first: a folder or module imports itself and what stands before it.

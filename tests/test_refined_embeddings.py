@@ -15,11 +15,11 @@ pytest.importorskip("torch")
 pytest.importorskip("pytorch_metric_learning")
 pytest.importorskip("onnxscript")
 
+from vicinal.calibration.arrays import FloatArray
 from vicinal.indexer.embedding_sources import EmbeddingSource
 from vicinal.indexer.gallery import Gallery
 from vicinal.indexer.jobs.index_job import index_items
 from vicinal.models.bundle import ModelBundle, space_manifest
-from vicinal.models.similarity import FloatArray
 from vicinal.service.galleries.bundles import ServedBundles
 from vicinal.service.settings import Settings
 from vicinal.training.datasets import list_images

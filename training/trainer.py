@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 from torch.utils.data import Dataset
 
+from vicinal.calibration.arrays import HalfFloats
 from vicinal.models.errors import ConfigError, TrainingStoppedError
 from vicinal.training.augmentation import Draw, stored_size, training_batches
 from vicinal.training.backbones.backbone import BATCH_NORMS, EmbeddingNetwork, build_network, build_projector
@@ -84,7 +84,7 @@ class _Images:
     maps: FrontMaps | None = None
 
     @property
-    def held_out_maps(self) -> npt.NDArray[np.float16] | None:
+    def held_out_maps(self) -> HalfFloats | None:
         return None if self.maps is None else self.maps.held_out
 
 

@@ -6,11 +6,11 @@ import math
 from collections.abc import Callable, Mapping
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from PIL import Image
 from torch import Tensor, nn
 
+from vicinal.calibration.arrays import Bytes, FloatArray, HalfFloats
 from vicinal.models.preprocessing import Preprocessing
 from vicinal.training.datasets import LabelledImages
 from vicinal.training.evaluation import retrieval_metrics
@@ -23,7 +23,7 @@ def validate(
     network: nn.Module,
     images: LabelledImages,
     preprocessing: Preprocessing,
-    maps: npt.NDArray[np.float16] | None = None,
+    maps: HalfFloats | None = None,
 ) -> tuple[float, float]:
     """Hit rate at rank 1 and MAP@R of held-out images among themselves; NaN where no two are of a class.
 
@@ -76,8 +76,8 @@ def embed_held_out(
     network: nn.Module,
     images: LabelledImages,
     preprocessing: Preprocessing,
-    maps: npt.NDArray[np.float16] | None = None,
-) -> npt.NDArray[np.float32]:
+    maps: HalfFloats | None = None,
+) -> FloatArray:
     """Embed unchanged images by their pixels, or by the maps that a front gave for them.
 
     Args:
@@ -92,9 +92,7 @@ def embed_held_out(
     return embed_images(network, images.pixels, preprocessing) if maps is None else embed_maps(network, maps)
 
 
-def embed_maps(
-    network: nn.Module, maps: npt.NDArray[np.float16], *, batch_size: int = 64
-) -> npt.NDArray[np.float32]:
+def embed_maps(network: nn.Module, maps: HalfFloats, *, batch_size: int = 64) -> FloatArray:
     """Embed what the front of a cut network gave, (n, ...) to (n, d) float32, not normalized."""
     network.eval()
     device = next(network.parameters()).device
@@ -108,11 +106,11 @@ def embed_maps(
 
 def embed_images(
     network: nn.Module,
-    pixels: npt.NDArray[np.uint8],
+    pixels: Bytes,
     preprocessing: Preprocessing,
     *,
     batch_size: int = 256,
-) -> npt.NDArray[np.float32]:
+) -> FloatArray:
     """Embed stored images as serving would: fitted, standardized, without augmentation.
 
     Args:

@@ -14,11 +14,12 @@ import numpy as np
 import numpy.typing as npt
 
 from benchmarks.common.large_gallery import write_bundle, write_gallery
+from vicinal.calibration.arrays import FloatArray
 from vicinal.indexer.gallery import Gallery
 from vicinal.indexer.graph.neighbor_graph import N_NEIGHBORS, NeighborGraph
 from vicinal.indexer.graph.vector_index import shared_out
 from vicinal.indexer.reader import GalleryReader
-from vicinal.models.similarity import FloatArray, exact_similarities
+from vicinal.models.similarity import exact_similarities
 from vicinal.service.search.pipeline import Pipeline, Refine, Rerank
 from vicinal.service.search.scorer import Scorer
 

@@ -17,9 +17,9 @@ import numpy.typing as npt
 
 from benchmarks.common.large_gallery import items_and_queries, write_bundle, write_gallery
 from benchmarks.common.record import save_result
+from vicinal.calibration.arrays import FloatArray
 from vicinal.indexer.gallery import Gallery
 from vicinal.indexer.reader import GalleryReader
-from vicinal.models.similarity import FloatArray
 from vicinal.refine.reranking import dense_contextual_scores
 from vicinal.service.search.pipeline import Pipeline, Refine, Rerank
 from vicinal.service.search.scorer import Scorer

@@ -23,7 +23,7 @@ import numpy as np
 from benchmarks.common.large_gallery import items_and_queries
 from benchmarks.common.record import save_result
 from benchmarks.peers.engines import ENGINES, Engine
-from vicinal.models.similarity import FloatArray
+from vicinal.calibration.arrays import FloatArray
 
 K, MARK, N_CHOSEN_BY = 10, 0.98, 300
 

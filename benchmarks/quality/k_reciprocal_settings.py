@@ -19,8 +19,9 @@ import numpy as np
 
 from benchmarks.common.record import save_result
 from benchmarks.losses.images import load_parts
+from vicinal.calibration.arrays import FloatArray
 from vicinal.indexer.graph.neighbor_graph import NeighborGraph, build_neighbor_graph
-from vicinal.models.similarity import FloatArray, exact_similarities, normalize
+from vicinal.models.similarity import exact_similarities, normalize
 from vicinal.refine.k_reciprocal import ItemLists, ReciprocalGraph, k_reciprocal_scores, reciprocal_encodings
 from vicinal.refine.reranking import contextual_scores, kth_similarities
 from vicinal.training.datasets import LabelledImages

@@ -9,14 +9,14 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from vicinal.models.similarity import FloatArray
-from vicinal.refine.step import Bools, masked_softmax, normalized_rows
+from vicinal.calibration.arrays import FloatArray, Mask
+from vicinal.refine.step import masked_softmax, normalized_rows
 
 __all__ = ["alpha_query_expansion", "mean_of_neighbors", "softmax_query_expansion"]
 
 
 def mean_of_neighbors(
-    queries: FloatArray, contexts: FloatArray, mask: Bools | None = None, *, weight: float = 1.0
+    queries: FloatArray, contexts: FloatArray, mask: Mask | None = None, *, weight: float = 1.0
 ) -> FloatArray:
     """Add the mean of the neighbors to each embedding: `normalise(e + weight mean_j c_j)`.
 
@@ -35,7 +35,7 @@ def mean_of_neighbors(
 
 
 def alpha_query_expansion(
-    queries: FloatArray, contexts: FloatArray, mask: Bools | None = None, *, alpha: float = 3.0
+    queries: FloatArray, contexts: FloatArray, mask: Mask | None = None, *, alpha: float = 3.0
 ) -> FloatArray:
     """Alpha query expansion: `normalise(e + sum_j max(0, <e, c_j>)^alpha c_j)`.
 
@@ -60,7 +60,7 @@ def alpha_query_expansion(
 def softmax_query_expansion(
     queries: FloatArray,
     contexts: FloatArray,
-    mask: Bools | None = None,
+    mask: Mask | None = None,
     *,
     temperature: float = 0.1,
     weight: float = 1.0,
@@ -90,14 +90,14 @@ def softmax_query_expansion(
     return np.stack(steps, axis=1)
 
 
-def _present(contexts: FloatArray, mask: Bools | None) -> tuple[Bools, FloatArray]:
-    there: Bools = np.full(contexts.shape[:2], True)
+def _present(contexts: FloatArray, mask: Mask | None) -> tuple[Mask, FloatArray]:
+    there: Mask = np.full(contexts.shape[:2], True)
     if mask is not None:
         there = np.asarray(mask, dtype=np.bool_)
     return there, np.where(there[..., None], contexts, np.float32(0.0))
 
 
-def _add(queries: FloatArray, neighbors: FloatArray, weights: npt.ArrayLike, there: Bools) -> FloatArray:
+def _add(queries: FloatArray, neighbors: FloatArray, weights: npt.ArrayLike, there: Mask) -> FloatArray:
     used = np.where(there, weights, 0.0).astype(np.float32)[:, None, :]
     expanded = normalized_rows(queries + (used @ neighbors)[:, 0])
     return np.where(there.any(axis=1, keepdims=True), expanded, queries)

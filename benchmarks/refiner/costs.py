@@ -29,12 +29,12 @@ from benchmarks.common.cost_meters import interleaved
 from benchmarks.common.large_gallery import clustered_vectors, write_bundle
 from benchmarks.common.record import save_result
 from benchmarks.refiner.plain import PlainTorch, plain_gallery
+from vicinal.calibration.arrays import FloatArray
 from vicinal.indexer.graph.neighbor_graph import build_neighbor_graph
 from vicinal.indexer.views.refined_snapshot import write_refined
 from vicinal.indexer.views.snapshot import Snapshot, SnapshotRows, write_snapshot
 from vicinal.models.bundle import ModelBundle, sha256_of
 from vicinal.models.runtime import open_session
-from vicinal.models.similarity import FloatArray
 from vicinal.refine.context_refiner import ContextRefiner
 from vicinal.service.search.opened_refiner import open_refiner
 from vicinal.service.search.pipeline import Pipeline, Refine

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch.nn.functional import normalize
 
-from vicinal.models.similarity import FloatArray
+from vicinal.calibration.arrays import FloatArray
 from vicinal.refine.context_refiner import ContextRefiner
 
 __all__ = ["PlainTorch", "plain_gallery"]

@@ -18,9 +18,9 @@ from benchmarks.common.large_gallery import labelled_vectors
 from benchmarks.common.record import save_result
 from benchmarks.speed.calibration_memory import write
 from vicinal.calibration import Target
+from vicinal.calibration.arrays import FloatArray
 from vicinal.indexer.graph.neighbor_graph import build_neighbor_graph
 from vicinal.indexer.views.snapshot import Snapshot
-from vicinal.models.similarity import FloatArray
 from vicinal.service.measuring import trials
 from vicinal.service.measuring.calibrator import Calibrator
 from vicinal.service.measuring.queries import LabelledQueries

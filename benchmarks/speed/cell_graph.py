@@ -10,8 +10,8 @@ from __future__ import annotations
 import faiss
 import numpy as np
 
+from vicinal.calibration.arrays import FloatArray
 from vicinal.indexer.graph.neighbor_graph import N_NEIGHBORS, NeighborGraph
-from vicinal.models.similarity import FloatArray
 
 __all__ = ["cell_graph"]
 

@@ -39,11 +39,12 @@ from benchmarks.common.record import save_result
 from benchmarks.speed.ready_embeddings import SPACE, index, write_embeddings
 from benchmarks.speed.start_up import NAME, time_serve
 from vicinal.calibration import Target
+from vicinal.calibration.arrays import FloatArray
 from vicinal.indexer.gallery import Gallery
 from vicinal.indexer.reader import GalleryReader
 from vicinal.indexer.views.refined_snapshot import write_refined
 from vicinal.models.bundle import ModelBundle, default_bundle_path, space_manifest
-from vicinal.models.similarity import FloatArray, normalize
+from vicinal.models.similarity import normalize
 from vicinal.refine.context_refiner import ContextRefiner
 from vicinal.service.measuring.calibrator import Calibrator
 from vicinal.service.search.opened_refiner import open_refiner

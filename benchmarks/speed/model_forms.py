@@ -22,10 +22,10 @@ import onnxruntime as ort
 import torch
 
 from benchmarks.common.record import save_result
+from vicinal.calibration.arrays import FloatArray
 from vicinal.models.bundle import BACKBONE_FILE, ModelBundle
 from vicinal.models.embedder import Embedder
 from vicinal.models.runtime import open_session
-from vicinal.models.similarity import FloatArray
 from vicinal.training.backbones.backbone import BackboneConfig, build_network, classifier_of
 from vicinal.training.backbones.projection import from_classifier
 from vicinal.training.export.forms import PRECISIONS, write_form

@@ -21,6 +21,7 @@ from pyarrow import parquet
 
 from benchmarks.common.cost_meters import Memory, in_fresh_process
 from benchmarks.common.record import percentiles, save_result
+from vicinal.calibration.arrays import FloatArray
 from vicinal.indexer.embedding_sources import EmbeddingSource
 from vicinal.indexer.gallery import Gallery
 from vicinal.indexer.graph.neighbor_graph import nearest_others
@@ -29,7 +30,6 @@ from vicinal.indexer.storage.arrays import as_fixed_lists
 from vicinal.indexer.views.snapshot import Snapshot
 from vicinal.models.bundle import ModelBundle, space_manifest
 from vicinal.models.embedder import SpaceEmbedder
-from vicinal.models.similarity import FloatArray
 from vicinal.service.search.scorer import N_DECIDED_CANDIDATES
 
 SPACE = "made-up"

@@ -31,12 +31,12 @@ from PIL import Image
 
 from benchmarks.common.record import percentiles, save_result
 from benchmarks.common.server_process import running_server
+from vicinal.calibration.arrays import FloatArray
 from vicinal.indexer.gallery import Gallery
 from vicinal.indexer.jobs.index_job import index_items
 from vicinal.indexer.sources import read_source
 from vicinal.models.bundle import ModelBundle, default_bundle_path
 from vicinal.models.embedder import Embedder
-from vicinal.models.similarity import FloatArray
 
 NAME = "swapped"
 SEARCH = f"/v1/galleries/{NAME}/search"

@@ -9,10 +9,8 @@ from numbers import Real
 import numpy as np
 import numpy.typing as npt
 
+from vicinal.calibration.arrays import AnyArray, Floats, Indices, Ints, Mask
 from vicinal.calibration.errors import CalibrationError
-
-Counts = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float64]
 
 # Pairs a block.
 _BLOCK = 2**21
@@ -36,16 +34,16 @@ class ImageRates:
     """
 
     unit: Floats
-    names: npt.NDArray[np.generic]
-    classes: Counts
-    sizes: Counts
+    names: AnyArray
+    classes: Ints
+    sizes: Ints
     thresholds: Floats
     threshold_range: tuple[float, float]
-    positive: Counts
-    negative: Counts
+    positive: Ints
+    negative: Ints
 
     @property
-    def kept(self) -> npt.NDArray[np.bool_]:
+    def kept(self) -> Mask:
         """(C,) whether a label has a positive pair."""
         return self.sizes >= 2
 
@@ -90,7 +88,7 @@ def measure_images(
     return ImageRates(unit, names, classes, sizes, thresholds, (t_min, t_max), positive, negative)
 
 
-def _accepted_pairs(unit: Floats, classes: Counts, thresholds: Floats) -> tuple[Counts, Counts]:
+def _accepted_pairs(unit: Floats, classes: Ints, thresholds: Floats) -> tuple[Ints, Ints]:
     """(C, N) positive pairs of each label, and (n, N) negative ones of each image, with dist <= t."""
     # Slot j holds the distances in (t_{j-1}, t_j]; the cumulative sum counts those up to t_j.
     positive, negative = (
@@ -107,7 +105,7 @@ def _accepted_pairs(unit: Floats, classes: Counts, thresholds: Floats) -> tuple[
     return positive.cumsum(axis=1), negative.cumsum(axis=1)
 
 
-def _negative_quantiles(unit: Floats, classes: Counts, shares: tuple[float, float]) -> tuple[float, float]:
+def _negative_quantiles(unit: Floats, classes: Ints, shares: tuple[float, float]) -> tuple[float, float]:
     """Linearly interpolated quantiles of all negative distances, exact, without keeping them.
 
     A histogram finds the bins in which the wanted ranks lie; a second pass keeps the distances of these.
@@ -140,11 +138,11 @@ def _interpolated(position: float, at: Callable[[int], float]) -> float:
     return below + (above - below) * (position - low)
 
 
-def _bins(distances: Floats) -> npt.NDArray[np.intp]:
+def _bins(distances: Floats) -> Indices:
     return np.minimum((distances * (_BINS / _LARGEST_DISTANCE)).astype(np.intp), _BINS - 1)
 
 
-def _negative_distances(unit: Floats, classes: Counts) -> Iterator[Floats]:
+def _negative_distances(unit: Floats, classes: Ints) -> Iterator[Floats]:
     for start, distances in _distance_blocks(unit):
         rows = classes[start : start + len(distances), None]
         yield distances[(rows != classes[None, start:]) & (distances < np.inf)]
@@ -186,7 +184,7 @@ def is_number(value: object) -> bool:
     return isinstance(value, Real)
 
 
-def _check(n: int, n_labels: int, sizes: Counts, far_range: tuple[float, float]) -> None:
+def _check(n: int, n_labels: int, sizes: Ints, far_range: tuple[float, float]) -> None:
     if n != n_labels:
         raise CalibrationError(f"{n} embeddings, but {n_labels} labels")
     if (

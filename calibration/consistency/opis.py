@@ -33,11 +33,10 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
+from vicinal.calibration.arrays import AnyArray, Codes, Floats, Ints
 from vicinal.calibration.consistency.image_rates import ImageRates, is_number, measure_images
 from vicinal.calibration.errors import CalibrationError
-from vicinal.calibration.trials import Codes, TrialLabels, Trials
-
-Floats = npt.NDArray[np.float64]
+from vicinal.calibration.trials import TrialLabels, Trials
 
 # Trials that are counted at a time.
 _AT_ONCE = 2**18
@@ -63,8 +62,8 @@ class Opis:
     thresholds: Floats
     specificity: Floats
     sensitivity: Floats
-    labels: npt.NDArray[np.generic]
-    left_out: npt.NDArray[np.generic]
+    labels: AnyArray
+    left_out: AnyArray
 
     @cached_property
     def utilities(self) -> Floats:
@@ -150,9 +149,6 @@ def epsilon_opis(specificity: Floats, sensitivity: Floats, epsilon: float) -> fl
     return float(((best - worst) ** 2).mean())
 
 
-Counts = npt.NDArray[np.int64]
-
-
 class NoUtilityError(CalibrationError):
     """No label has both positive and negative pairs."""
 
@@ -165,9 +161,9 @@ class ClassUtilities(Opis):
         codes: (T,) number of each row's label in the trials.
     """
 
-    codes: Counts
+    codes: Ints
 
-    def worst(self, n: int) -> npt.NDArray[np.int64]:
+    def worst(self, n: int) -> Ints:
         """Rows of the n classes with the lowest mean utility over the range, the worst first."""
         return np.asarray(np.argsort(self.utilities.mean(axis=1), kind="stable")[:n], dtype=np.int64)
 
@@ -233,7 +229,7 @@ def class_utilities(
     )
 
 
-def _negative_counts(trials: Trials, labels: TrialLabels, rising: Floats) -> tuple[Counts, Counts]:
+def _negative_counts(trials: Trials, labels: TrialLabels, rising: Floats) -> tuple[Ints, Ints]:
     """(L,) negative pairs with a member of each label, and (L, N) those that reach each threshold."""
     n, low = len(labels.names), trials.low_pairs
     total = np.zeros(n, dtype=np.int64) if low is None else low.by_label
@@ -244,7 +240,7 @@ def _negative_counts(trials: Trials, labels: TrialLabels, rising: Floats) -> tup
     return total, reaching + _accepted(trials.non_mate_scores, both, rising, n)
 
 
-def _accepted(scores: Floats, codes: tuple[Codes, ...], rising: Floats, n_labels: int) -> Counts:
+def _accepted(scores: Floats, codes: tuple[Codes, ...], rising: Floats, n_labels: int) -> Ints:
     """(L, N) trials that reach each threshold, by each label that they stand under."""
     # Slot j holds the scores that reach j thresholds; those that reach none are of no use.
     table = np.zeros(n_labels * (len(rising) + 1), dtype=np.int64)

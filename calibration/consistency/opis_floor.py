@@ -44,13 +44,11 @@ from statistics import NormalDist
 import numpy as np
 import numpy.typing as npt
 
+from vicinal.calibration.arrays import Codes, Floats, Ints
 from vicinal.calibration.consistency.image_rates import ImageRates, measure_images
 from vicinal.calibration.consistency.opis import ClassUtilities, Opis, epsilon_opis, opis_of, utility
 from vicinal.calibration.errors import CalibrationError
-from vicinal.calibration.trials import Codes, Trials
-
-Counts = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float64]
+from vicinal.calibration.trials import Trials
 
 _CORRELATIONS = np.linspace(0.0, 0.5, 501)[:-1]
 # The part of an acceptance's variance that can be ascribed to differences of the classes.
@@ -111,10 +109,10 @@ class PositivePairs:
         shrinkage: (T,) factor on what a drawn class deviates: below 1 where its pairs stand for more.
     """
 
-    images: Counts
-    rows: Counts
-    strict: Counts
-    loose: Counts
+    images: Ints
+    rows: Ints
+    strict: Ints
+    loose: Ints
     weights: Floats
     shrinkage: Floats
 
@@ -162,7 +160,7 @@ def simulate_floor(
     measured: Opis,
     pairs: PositivePairs,
     specificities: Floats,
-    sizes: Counts,
+    sizes: Ints,
     *,
     epsilon: float,
     n_repetitions: int,
@@ -251,7 +249,7 @@ def _shared_covariance(pairs: PositivePairs, sensitivity: Floats) -> Floats:
     return np.asarray(covariance * np.divide(variance, within, out=np.ones_like(within), where=within > 0.0))
 
 
-def _accepted(rows: Counts, strict: Counts, loose: Counts, n_thresholds: int) -> tuple[Floats, Floats]:
+def _accepted(rows: Ints, strict: Ints, loose: Ints, n_thresholds: int) -> tuple[Floats, Floats]:
     """(r, N) sums of the acceptance of pairs and of its square; 1/2 where one direction is accepted."""
     sums = []
     for first, second in ((0.5, 0.5), (0.25, 0.75)):
@@ -262,7 +260,7 @@ def _accepted(rows: Counts, strict: Counts, loose: Counts, n_thresholds: int) ->
     return sums[0], sums[1]
 
 
-def _class_sums(table: Floats, class_of: Counts) -> Floats:
+def _class_sums(table: Floats, class_of: Ints) -> Floats:
     sums = np.zeros((int(class_of.max()) + 1, table.shape[1]))
     np.add.at(sums, class_of, table)
     return sums
@@ -313,15 +311,13 @@ def _draw_sensitivities(
     return np.asarray(table[:, :-1].cumsum(axis=1) / table.sum(axis=1, keepdims=True))
 
 
-def _deal(rng: np.random.Generator, specificities: Floats, sizes: Counts) -> Floats:
+def _deal(rng: np.random.Generator, specificities: Floats, sizes: Ints) -> Floats:
     """(T, N) mean specificity of each class, whose images are drawn from all without replacement."""
     order = rng.permutation(len(specificities))[: sizes.sum()]
     starts = np.minimum(np.concatenate([[0], sizes.cumsum()[:-1]]), len(order) - 1)
     sums = np.add.reduceat(specificities[order], starts, axis=0)
     return np.asarray(sums / np.diff(np.append(starts, len(order)))[:, None])
 
-
-Numbers = npt.NDArray[np.int64]
 
 # Drawn pairs of all repetitions together.
 _MOST_DRAWN = 20_000_000
@@ -339,10 +335,10 @@ class PairImages:
         n_negatives: (Q,) all negative pairs of each query.
     """
 
-    mates: Numbers
-    non_mate_queries: npt.NDArray[np.unsignedinteger]
+    mates: Ints
+    non_mate_queries: Codes
     query_labels: Codes
-    n_negatives: Numbers
+    n_negatives: Ints
 
 
 def pair_opis_floor(
@@ -403,9 +399,7 @@ def _unordered_pairs(found: ClassUtilities, trials: Trials, images: PairImages) 
     return PositivePairs(unique, of_class, strict, loose, weights, shrinkage)
 
 
-def _query_specificities(
-    found: ClassUtilities, trials: Trials, images: PairImages
-) -> npt.NDArray[np.float64]:
+def _query_specificities(found: ClassUtilities, trials: Trials, images: PairImages) -> Floats:
     """(Q, N) share of each query's negative pairs that are rejected, for queries with such pairs."""
     n = len(found.thresholds)
     table = np.zeros(len(images.n_negatives) * (n + 1), dtype=np.int64)
@@ -420,7 +414,7 @@ def _query_specificities(
     return np.asarray(1.0 - counts[some, :n].cumsum(axis=1) / images.n_negatives[some, None])
 
 
-def _first_reached(found: ClassUtilities, scores: npt.NDArray[np.float64]) -> Numbers:
+def _first_reached(found: ClassUtilities, scores: Floats) -> Ints:
     """(n,) first threshold, from the strictest on, that each score reaches; N for none."""
     reached = np.searchsorted(found.thresholds[::-1], scores, side="right")
     return np.asarray(len(found.thresholds) - reached)

@@ -26,14 +26,11 @@ from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
-import numpy.typing as npt
 
+from vicinal.calibration.arrays import Floats, Ints, Mask
 from vicinal.calibration.errors import CalibrationError
 from vicinal.calibration.rates.intervals import RateInterval
 from vicinal.calibration.targets import Target
-
-Floats = npt.NDArray[np.float64]
-Counts = npt.NDArray[np.int64]
 
 # The grid: log odds of a share, falling.
 _LOG_ODDS = np.linspace(7.0, -7.0, 57)
@@ -67,7 +64,7 @@ class PairStrata:
     """
 
     lowest: Floats
-    sizes: Counts
+    sizes: Ints
     n_others: int
 
     @classmethod
@@ -92,7 +89,7 @@ class PairStrata:
         accepted = np.searchsorted(-falling, -lowest, side="right")
         return cls(lowest, np.diff(accepted, prepend=0), n_others)
 
-    def stratum(self, scores: Floats) -> Counts:
+    def stratum(self, scores: Floats) -> Ints:
         """(n,) number of each score's stratum."""
         return np.asarray(np.searchsorted(-self.lowest, -scores, side="left"))
 
@@ -107,9 +104,9 @@ class PairAnswers:
         different: (m,) how often it was not.
     """
 
-    strata: Counts
-    same: Counts
-    different: Counts
+    strata: Ints
+    same: Ints
+    different: Ints
 
 
 class AnsweredPairs:
@@ -167,7 +164,7 @@ class AnsweredPairs:
         """The rate that a target is about, at a border: its mean and its shortest 95 % interval."""
         return _interval(self.rate(target)[:, border])
 
-    def _borders(self, target: Target) -> Counts:
+    def _borders(self, target: Target) -> Ints:
         """(D,) the last border at which the target holds, draw by draw; the first where it holds at none."""
         holds = _holds(self.rate(target), target)
         from_the_end = holds[:, ::-1].argmax(axis=1)
@@ -188,7 +185,7 @@ class AnsweredPairs:
         low, high = np.quantile(accepted, [0.1, 0.9])
         return float(high / low)
 
-    def next_stratum(self, target: Target, n_asked: Counts, n_left: Counts, rng: np.random.Generator) -> int:
+    def next_stratum(self, target: Target, n_asked: Ints, n_left: Ints, rng: np.random.Generator) -> int:
         """The stratum to ask about next.
 
         One draw of the posterior says where the target is met; of the strata accepted there the one is taken
@@ -211,7 +208,7 @@ class AnsweredPairs:
         return int(usable[np.argmax(wanted[usable] / (n_asked[usable] + 1.0))])
 
 
-def _holds(rates: Floats, target: Target) -> npt.NDArray[np.bool_]:
+def _holds(rates: Floats, target: Target) -> Mask:
     return rates >= target.value if target.rate == "precision" else rates <= target.value
 
 
@@ -289,7 +286,7 @@ def _draw(likelihood: Floats, rng: np.random.Generator) -> tuple[Floats, Floats]
     return _ERRORS[error], _SHARES[path % n_shares]
 
 
-def _pick(weights: Floats, rng: np.random.Generator) -> Counts:
+def _pick(weights: Floats, rng: np.random.Generator) -> Ints:
     """(D,) a column of each row, as probable as its weight."""
     sums = weights.cumsum(axis=1)
     return np.asarray((sums < rng.random(len(sums))[:, None] * sums[:, -1:]).sum(axis=1))

@@ -24,12 +24,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
+from vicinal.calibration.arrays import Floats, Ints
 from vicinal.calibration.errors import CalibrationError
-
-Floats = npt.NDArray[np.float64]
-Counts = npt.NDArray[np.int64]
 
 _SHARES = (0.125, 0.25, 0.375, 0.5, 0.75)
 _SHAPES = np.geomspace(0.01, 1e4, 400)
@@ -71,7 +68,7 @@ def independent_fpir(fpir: float, ratio: float) -> float:
     return 1.0 - (1.0 - fpir) ** ratio
 
 
-def fit_gallery_growth(n_reached: Counts, n_labels: int) -> GalleryGrowth:
+def fit_gallery_growth(n_reached: Ints, n_labels: int) -> GalleryGrowth:
     """Fit the growth of FPIR to the labels that reach the threshold.
 
     Args:
@@ -94,7 +91,7 @@ def fit_gallery_growth(n_reached: Counts, n_labels: int) -> GalleryGrowth:
     return GalleryGrowth(present, float(_SHAPES[int(np.argmin(errors))]))
 
 
-def rarefied_fpir(n_reached: Counts, n_labels: int, n_kept: int) -> float:
+def rarefied_fpir(n_reached: Ints, n_labels: int, n_kept: int) -> float:
     """Mean FPIR over all parts of the gallery with a number of its labels; exact.
 
     Args:

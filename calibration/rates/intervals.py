@@ -54,10 +54,10 @@ from statistics import NormalDist
 import numpy as np
 import numpy.typing as npt
 
+from vicinal.calibration.arrays import Floats, Ints
 from vicinal.calibration.errors import CalibrationError
 from vicinal.calibration.rates.label_counts import LabelCounts
 
-Floats = npt.NDArray[np.float64]
 _N_DRAWS = 4_000
 _N_RATIO_DRAWS = 20_000
 
@@ -401,7 +401,7 @@ def _common_error(counts: LabelCounts) -> float:
     return _TAIL_ALLOWANCE * (3.0 + n / counts.effective_labels) * ((n - 1) / max(1, n - 2)) ** 2
 
 
-def _log_rising(start: Floats, lengths: npt.NDArray[np.int64]) -> Floats:
+def _log_rising(start: Floats, lengths: Ints) -> Floats:
     """Sum over the lengths n of log(a (a + 1) ... (a + n - 1)), for each a > 0."""
     distinct, times = np.unique(lengths, return_counts=True)
     total = -_log_gamma(start) * times.sum()

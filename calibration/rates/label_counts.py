@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
-import numpy.typing as npt
 
+from vicinal.calibration.arrays import AnyArray, Codes, Floats, Mask
 from vicinal.calibration.errors import CalibrationError
-from vicinal.calibration.trials import Codes, TrialLabels, Trials
+from vicinal.calibration.trials import TrialLabels, Trials
 
-Floats = npt.NDArray[np.float64]
-Counts = npt.NDArray[Any]
 RateName = Literal["far", "frr", "fpir", "fnir", "precision"]
 
 
@@ -30,8 +28,8 @@ class LabelCounts:
         CalibrationError: The arrays do not fit each other, or hold impossible counts.
     """
 
-    events: Counts
-    trials: Counts
+    events: AnyArray
+    trials: AnyArray
     labels_per_trial: Literal[1, 2] = 1
 
     def __post_init__(self) -> None:
@@ -80,9 +78,7 @@ class LabelCounts:
         return max(0.0, float(rates.min())), min(1.0, float(rates.max()))
 
     @classmethod
-    def of(
-        cls, is_event: npt.NDArray[np.bool_], *codes: Codes, weights: Floats | None = None
-    ) -> LabelCounts | None:
+    def of(cls, is_event: Mask, *codes: Codes, weights: Floats | None = None) -> LabelCounts | None:
         """Count trials by label; None without trials.
 
         Args:
@@ -151,7 +147,9 @@ def _accepted_pairs(trials: Trials, labels: TrialLabels, threshold: float) -> La
     return LabelCounts(events[pairs > 0], pairs[pairs > 0], labels_per_trial=2)
 
 
-def impostor_label_effect(scores: Floats, labels: Counts, query_labels: Counts, threshold: float) -> float:
+def impostor_label_effect(
+    scores: Floats, labels: AnyArray, query_labels: AnyArray, threshold: float
+) -> float:
     """Variance of an FPIR over labels in both roles, by its variance over labels of queries alone.
 
     In leave-one-out a query without a mate is a photo whose label was taken out, and what it meets are the

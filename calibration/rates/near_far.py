@@ -10,8 +10,8 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 
 import numpy as np
-import numpy.typing as npt
 
+from vicinal.calibration.arrays import Mask
 from vicinal.calibration.errors import CalibrationError
 from vicinal.calibration.rates.label_counts import LabelCounts
 from vicinal.calibration.trials import Trials
@@ -19,7 +19,7 @@ from vicinal.calibration.trials import Trials
 
 def near_labels(
     labels: Iterable[str], gallery_labels: Iterable[str], coarse_labels: Mapping[str, str]
-) -> npt.NDArray[np.bool_]:
+) -> Mask:
     """(n,) whether another label of the gallery has the coarse label of each label.
 
     Args:

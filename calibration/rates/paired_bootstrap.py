@@ -20,19 +20,17 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-import numpy.typing as npt
 
+from vicinal.calibration.arrays import Floats, Ints
 from vicinal.calibration.errors import CalibrationError
 
-Floats = npt.NDArray[np.float64]
-Numbers = npt.NDArray[np.int64]
 Figure = Callable[[Floats], Floats]
 
 # Drawn numbers of queries held at a time.
 _MOST_HELD = 2**22
 
 
-def mean_figure(values: Floats, labels: Numbers) -> Figure:
+def mean_figure(values: Floats, labels: Ints) -> Figure:
     """Mean over queries, such as a rate.
 
     Args:
@@ -48,7 +46,7 @@ def mean_figure(values: Floats, labels: Numbers) -> Figure:
     return figure
 
 
-def variance_figure(utilities: Floats, labels: Numbers) -> Figure:
+def variance_figure(utilities: Floats, labels: Ints) -> Figure:
     """Variance across labels, averaged over thresholds, as OPIS is.
 
     Args:
@@ -78,9 +76,9 @@ class Searches:
     """
 
     mates: Floats
-    mate_labels: Numbers
+    mate_labels: Ints
     others: Floats
-    other_labels: Numbers
+    other_labels: Ints
 
     def fnir(self, threshold: float) -> Figure:
         """Share of the queries with a mate of which none reaches a threshold."""
@@ -148,7 +146,7 @@ class LabelDraws:
         CalibrationError: There are no queries.
     """
 
-    def __init__(self, mate_labels: Numbers, other_labels: Numbers, seed: int) -> None:
+    def __init__(self, mate_labels: Ints, other_labels: Ints, seed: int) -> None:
         counted = np.concatenate([mate_labels, other_labels])
         if not len(counted):
             raise CalibrationError("there are no queries to compare by: give at least one with a label")

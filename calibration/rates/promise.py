@@ -32,13 +32,12 @@ from statistics import NormalDist
 from typing import Literal
 
 import numpy as np
-import numpy.typing as npt
 
+from vicinal.calibration.arrays import Floats
 from vicinal.calibration.errors import CalibrationError
 from vicinal.calibration.rates.intervals import RateInterval, rate_posterior
 from vicinal.calibration.rates.label_counts import LabelCounts
 
-Floats = npt.NDArray[np.float64]
 PromiseVerdict = Literal["better", "held", "unclear", "broken"]
 
 # The ends of a promised range leave 2.5 % on each side.

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
+from vicinal.calibration.arrays import Bytes, FloatArray, Ints
 from vicinal.indexer.duplicates.signatures import BOXES, turned_signatures, unit_boxes
 from vicinal.indexer.graph.vector_index import FaissIndex
 from vicinal.models.progress import OnProgress, no_progress
 
-# (m, 2) positions.
-Pairs = npt.NDArray[np.int64]
 # Fetched an orientation, and kept an item: 99 of 100 crops have their original among them.
 _N_FETCHED = 24
 _N_KEPT = 12
@@ -24,7 +22,7 @@ class CutIndex:
         signatures: (n, 768) uint8, 16 x 16 RGB pixels.
     """
 
-    def __init__(self, signatures: npt.NDArray[np.uint8]) -> None:
+    def __init__(self, signatures: Bytes) -> None:
         self._signatures = signatures
         blocks = [
             unit_boxes(signatures[start : start + _BLOCK]) for start in range(0, len(signatures), _BLOCK)
@@ -32,9 +30,7 @@ class CutIndex:
         cuts = np.concatenate(blocks).reshape(len(signatures) * len(BOXES), -1)
         self._index = FaissIndex.build(cuts)
 
-    def candidates(
-        self, queries: npt.NDArray[np.uint8], *, own: bool = False, on_progress: OnProgress = no_progress
-    ) -> Pairs:
+    def candidates(self, queries: Bytes, *, own: bool = False, on_progress: OnProgress = no_progress) -> Ints:
         """Pictures that are like a picture, or of which it may be a crop.
 
         Args:
@@ -49,7 +45,7 @@ class CutIndex:
             on_progress("candidates", min(start + _BLOCK, len(queries)), len(queries))
         return np.concatenate(found)
 
-    def _block(self, queries: npt.NDArray[np.uint8], start: int, *, own: bool) -> Pairs:
+    def _block(self, queries: Bytes, start: int, *, own: bool) -> Ints:
         turned = turned_signatures(queries)
         n, n_turns, dim = turned.shape
         rows = self._index.search(turned.reshape(n * n_turns, dim), _N_FETCHED)
@@ -64,7 +60,7 @@ class CutIndex:
         rank = np.arange(len(pairs)) - np.searchsorted(pairs[:, 0], pairs[:, 0])
         return pairs[rank < _N_KEPT] + [start, 0]
 
-    def _likeness(self, turned: npt.NDArray[np.float32], pairs: Pairs) -> npt.NDArray[np.float32]:
+    def _likeness(self, turned: FloatArray, pairs: Ints) -> FloatArray:
         """(m,) correlation of the query with the cut that it is most like."""
         items, places = np.unique(pairs[:, 1], return_inverse=True)
         cuts = unit_boxes(self._signatures[items])
@@ -76,7 +72,7 @@ class CutIndex:
         return best
 
 
-def unordered(*pairs: Pairs) -> Pairs:
+def unordered(*pairs: Ints) -> Ints:
     """Pairs of different items, each once, the lower position first."""
     together = np.sort(np.concatenate(pairs), axis=1)
     return np.unique(together[together[:, 0] != together[:, 1]], axis=0)

@@ -10,10 +10,9 @@ from dataclasses import dataclass, fields
 from typing import NamedTuple, Self
 
 import numpy as np
-import numpy.typing as npt
 from PIL import Image
 
-from vicinal.indexer.duplicates.candidates import Pairs
+from vicinal.calibration.arrays import AnyArray, Bytes, FloatArray, Ints
 from vicinal.indexer.duplicates.registration import Warps, align, halved, likeness
 from vicinal.indexer.duplicates.signatures import (
     BOXES,
@@ -25,9 +24,7 @@ from vicinal.indexer.duplicates.signatures import (
 )
 from vicinal.models.progress import OnProgress, no_progress
 from vicinal.models.runtime import usable_processors
-from vicinal.models.similarity import FloatArray
 
-Places = npt.NDArray[np.int64]
 _SIDE = 48
 # Below this correlation of the gray pictures at half their side nothing further is looked at.
 _FAR_OFF = 0.6
@@ -51,11 +48,11 @@ class Pictures:
         shape = (max(n, 1), _SIDE, _SIDE, 3)
         # The map outlives the file's name and its handle.
         with tempfile.TemporaryFile() as file:
-            self.pixels: npt.NDArray[np.uint8] = np.memmap(file, np.uint8, "w+", shape=shape)
+            self.pixels: Bytes = np.memmap(file, np.uint8, "w+", shape=shape)
         self.signatures = np.zeros((n, 768), np.uint8)
         self.sizes = np.ones((n, 2), np.int64)
 
-    def put(self, position: int, thumbnail: bytes, signature: npt.NDArray[np.uint8]) -> None:
+    def put(self, position: int, thumbnail: bytes, signature: Bytes) -> None:
         """Keep a picture.
 
         Args:
@@ -79,12 +76,12 @@ class ComparedPairs:
         areas: (m,) share of the larger picture that the other shows, 1 for all.
     """
 
-    pairs: Pairs
+    pairs: Ints
     scores: FloatArray
-    orientations: npt.NDArray[np.int64]
+    orientations: Ints
     areas: FloatArray
 
-    def __getitem__(self, chosen: npt.NDArray[np.generic]) -> ComparedPairs:
+    def __getitem__(self, chosen: AnyArray) -> ComparedPairs:
         return ComparedPairs(*(getattr(self, field.name)[chosen] for field in fields(self)))
 
     @classmethod
@@ -98,15 +95,15 @@ class _Start(NamedTuple):
     """How like inner pictures are to parts of outer ones, how they are turned, and which parts."""
 
     likeness: FloatArray
-    orientations: Places
-    boxes: Places
+    orientations: Ints
+    boxes: Ints
 
-    def at(self, chosen: Places) -> _Start:
+    def at(self, chosen: Ints) -> _Start:
         return _Start(self.likeness[chosen], self.orientations[chosen], self.boxes[chosen])
 
 
 def compare(
-    first: Pictures, second: Pictures, pairs: Pairs, on_progress: OnProgress = no_progress
+    first: Pictures, second: Pictures, pairs: Ints, on_progress: OnProgress = no_progress
 ) -> ComparedPairs:
     """Lay pictures onto each other, the first onto the second and the other way round.
 
@@ -129,7 +126,7 @@ def compare(
     return ComparedPairs.joined(parts)
 
 
-def _compare(first: Pictures, second: Pictures, pairs: Pairs) -> ComparedPairs:
+def _compare(first: Pictures, second: Pictures, pairs: Ints) -> ComparedPairs:
     """Lay one onto the other, the way that their signatures are more alike."""
     onto, back = _start(first, second, pairs), _start(second, first, pairs[:, ::-1])
     is_back = back.likeness > onto.likeness
@@ -141,7 +138,7 @@ def _compare(first: Pictures, second: Pictures, pairs: Pairs) -> ComparedPairs:
     return ComparedPairs.joined([laid, turned_back])[np.argsort(np.concatenate(ways))]
 
 
-def _lay(inner: Pictures, outer: Pictures, pairs: Pairs, start: _Start) -> ComparedPairs:
+def _lay(inner: Pictures, outer: Pictures, pairs: Ints, start: _Start) -> ComparedPairs:
     scores, areas = np.zeros(len(pairs), np.float32), np.ones(len(pairs), np.float32)
     near = np.flatnonzero(start.likeness >= _LEAST_LIKELY)
     turned = np.empty((len(near), _SIDE, _SIDE, 3), np.float32)
@@ -174,16 +171,14 @@ def _lay(inner: Pictures, outer: Pictures, pairs: Pairs, start: _Start) -> Compa
     return ComparedPairs(pairs, scores, start.orientations, areas)
 
 
-def _finely(
-    laid: list[FloatArray], shapes: list[npt.NDArray[np.int64]], start: Warps
-) -> tuple[FloatArray, FloatArray]:
+def _finely(laid: list[FloatArray], shapes: list[Ints], start: Warps) -> tuple[FloatArray, FloatArray]:
     """Scores and areas of pictures that lie on others, from about where they do."""
     warps, _ = align(laid[0], laid[1], start, _FINE_STEPS)
     scores = likeness(laid[0], laid[1], warps) * warps.plainness(shapes[0], shapes[1])
     return scores, np.minimum(warps.areas, 1.0)
 
 
-def _start(inner: Pictures, outer: Pictures, pairs: Pairs) -> _Start:
+def _start(inner: Pictures, outer: Pictures, pairs: Ints) -> _Start:
     turned = turned_signatures(inner.signatures[pairs[:, 0]])
     products = turned @ unit_boxes(outer.signatures[pairs[:, 1]]).transpose(0, 2, 1)
     rows = products.reshape(len(pairs), -1)

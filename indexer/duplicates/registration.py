@@ -10,9 +10,8 @@ from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
-import numpy.typing as npt
 
-from vicinal.models.similarity import FloatArray
+from vicinal.calibration.arrays import AnyArray, FloatArray, Ints
 
 # What one step may move, of half a side.
 _LONGEST_STEP = 0.2
@@ -51,7 +50,7 @@ class Warps:
         matrices = boxes[:, 2, None, None] * np.eye(2, dtype=np.float32)
         return cls(matrices, 2.0 * boxes[:, :2] + boxes[:, 2:] - 1.0)
 
-    def __getitem__(self, chosen: npt.NDArray[np.generic]) -> Warps:
+    def __getitem__(self, chosen: AnyArray) -> Warps:
         return Warps(self.matrices[chosen], self.shifts[chosen])
 
     @property
@@ -65,7 +64,7 @@ class Warps:
         """(m,) share of the outer picture that the inner one takes."""
         return np.asarray(np.abs(np.linalg.det(self.matrices)))
 
-    def plainness(self, inner: npt.NDArray[np.int64], outer: npt.NDArray[np.int64]) -> FloatArray:
+    def plainness(self, inner: Ints, outer: Ints) -> FloatArray:
         """(m,) how nearly the pictures are only scaled and moved, 1 for exactly so.
 
         Args:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 from PIL import Image
 
-from vicinal.models.similarity import FloatArray
+from vicinal.calibration.arrays import AnyArray, Bytes, FloatArray
 
 SIGNATURE_SIDE = 16
 # The ways that a picture is turned: quarter turns against the clock, after it was mirrored or not.
@@ -22,13 +21,13 @@ _SIDE = 6
 _BLANK = 1e-3
 
 
-def make_signature(image: Image.Image) -> npt.NDArray[np.uint8]:
+def make_signature(image: Image.Image) -> Bytes:
     """(768,) uint8, an RGB picture at 16 x 16 pixels."""
     tiny = image.resize((SIGNATURE_SIDE, SIGNATURE_SIDE), Image.Resampling.BOX, reducing_gap=2.0)
     return np.asarray(tiny, dtype=np.uint8).reshape(-1)
 
 
-def oriented(pictures: npt.NDArray[np.generic], orientation: int) -> npt.NDArray[np.generic]:
+def oriented(pictures: AnyArray, orientation: int) -> AnyArray:
     """Turn square pictures.
 
     Args:
@@ -44,7 +43,7 @@ def undone(orientation: int) -> int:
     return ORIENTATIONS.index((turns if is_mirrored else -turns % 4, is_mirrored))
 
 
-def unit_boxes(signatures: npt.NDArray[np.uint8], boxes: FloatArray = BOXES) -> FloatArray:
+def unit_boxes(signatures: Bytes, boxes: FloatArray = BOXES) -> FloatArray:
     """Cuts of pictures, whose products are their correlations, color by color; blank ones are zero.
 
     Args:
@@ -62,13 +61,13 @@ def unit_boxes(signatures: npt.NDArray[np.uint8], boxes: FloatArray = BOXES) -> 
     return _unit(np.stack(cuts, axis=1))
 
 
-def turned_signatures(signatures: npt.NDArray[np.uint8]) -> FloatArray:
+def turned_signatures(signatures: Bytes) -> FloatArray:
     """(n, 8, 108) whole pictures in every orientation, as `unit_boxes` gives them."""
     small = np.einsum("iy,nyxc,jx->nijc", _means(0.0, 1.0), _pictures(signatures), _means(0.0, 1.0))
     return _unit(np.stack([oriented(small, one) for one in range(len(ORIENTATIONS))], axis=1))
 
 
-def _pictures(signatures: npt.NDArray[np.uint8]) -> FloatArray:
+def _pictures(signatures: Bytes) -> FloatArray:
     return signatures.reshape(-1, SIGNATURE_SIDE, SIGNATURE_SIDE, 3).astype(np.float32)
 
 

@@ -13,11 +13,10 @@ from datetime import date
 from functools import cached_property, reduce
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from vicinal.calibration.arrays import Mask
 from vicinal.indexer.filters.expressions import (
     And,
     Expression,
@@ -60,7 +59,7 @@ def _lance_expression(field: Field) -> str:
     return f"json_extract(metadata, '{quoted}')"
 
 
-def evaluate(expression: Expression, fields: Sequence[Field], rows: pa.RecordBatch) -> npt.NDArray[np.bool_]:
+def evaluate(expression: Expression, fields: Sequence[Field], rows: pa.RecordBatch) -> Mask:
     """(n,) whether each row fulfils an expression."""
     values: dict[Field, _Texts] = {}
     for name, field in zip(lance_columns(fields), fields, strict=True):

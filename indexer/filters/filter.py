@@ -3,10 +3,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from functools import cached_property
 
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
+from vicinal.calibration.arrays import Mask
 from vicinal.indexer.filters.evaluation import evaluate, lance_columns
 from vicinal.indexer.filters.expressions import Expression, Field, fields_of
 from vicinal.indexer.filters.grammar import parse
@@ -45,7 +44,7 @@ class Filter:
         """What Lance has to read, by name of the column: of all that a filter says, only these reach it."""
         return lance_columns(self.fields)
 
-    def selects(self, rows: pa.RecordBatch) -> npt.NDArray[np.bool_]:
+    def selects(self, rows: pa.RecordBatch) -> Mask:
         """(n,) whether each row fulfils it.
 
         Args:

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from vicinal.calibration.arrays import FloatArray
 from vicinal.indexer.graph.vector_index import FLAT_LIMIT, import_faiss
-from vicinal.models.similarity import FloatArray
 
 _HNSW = re.compile(r"HNSW\d+(?:,Flat)?")
 # Neighbors of an item, and of those the ones that they are chosen from: Faiss' own.

@@ -11,13 +11,10 @@ from __future__ import annotations
 import math
 
 import numpy as np
-import numpy.typing as npt
 
+from vicinal.calibration.arrays import FloatArray, ShortInts
 from vicinal.indexer.graph.vector_index import import_faiss
 from vicinal.models.progress import OnProgress, no_progress
-from vicinal.models.similarity import FloatArray
-
-Positions = npt.NDArray[np.int32]
 
 # Cells that an item visits.
 _N_VISITED = 8
@@ -32,7 +29,7 @@ _MOST_VISITS = 16_384
 
 def cell_candidates(
     embeddings: FloatArray, n_candidates: int, *, on_progress: OnProgress = no_progress
-) -> Positions:
+) -> ShortInts:
     """Near items of every item, itself among them, up to the rounding of float32 products.
 
     Args:
@@ -78,7 +75,7 @@ def _centers(embeddings: FloatArray) -> FloatArray:
     return centers
 
 
-def _nearest_cells(embeddings: FloatArray, centers: FloatArray) -> Positions:
+def _nearest_cells(embeddings: FloatArray, centers: FloatArray) -> ShortInts:
     """(n, v) cells that each item visits, its own first."""
     faiss = import_faiss()
     cells = np.empty((len(embeddings), min(_N_VISITED, len(centers))), np.int32)
@@ -90,7 +87,7 @@ def _nearest_cells(embeddings: FloatArray, centers: FloatArray) -> Positions:
 
 
 def _visit(
-    embeddings: FloatArray, members: Positions, visitors: Positions, found: Positions, scores: FloatArray
+    embeddings: FloatArray, members: ShortInts, visitors: ShortInts, found: ShortInts, scores: FloatArray
 ) -> None:
     """Compare visitors with the members of a cell, and keep the best that they have found so far."""
     faiss = import_faiss()

@@ -25,12 +25,12 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from vicinal.calibration.arrays import FloatArray, Ints, Mask
 from vicinal.indexer.errors import IndexDeviceError
 from vicinal.indexer.graph.cagra import MOST_FROM_GRAPH, CagraGraph, becomes_graph, graph_bytes
 from vicinal.indexer.graph.gpus import gpus
-from vicinal.indexer.graph.vector_index import Bools, FaissIndex, Positions, import_faiss
+from vicinal.indexer.graph.vector_index import FaissIndex, import_faiss
 from vicinal.models.errors import install_command
-from vicinal.models.similarity import FloatArray
 
 logger = logging.getLogger(__name__)
 
@@ -50,7 +50,7 @@ _ROWS_AT_ONCE = 100_000
 class _Asked:
     queries: FloatArray
     n: int
-    found: Future[Positions] = field(default_factory=Future)
+    found: Future[Ints] = field(default_factory=Future)
 
 
 @dataclass
@@ -111,7 +111,7 @@ class GpuIndex:
         """Why the processor answers in the place of the GPU; None while it does not."""
         return self._held.failure
 
-    def search(self, queries: FloatArray, n: int, among: Bools | None = None) -> Positions:
+    def search(self, queries: FloatArray, n: int, among: Mask | None = None) -> Ints:
         """Positions of the n nearest items; see `FaissIndex.search`."""
         if among is not None or n > self._most or self.failure is not None or not len(queries):
             return self._behind.search(queries, n, among)

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from vicinal.calibration.arrays import FloatArray, Ints, ShortInts
 from vicinal.indexer.errors import IndexDeviceError
 from vicinal.indexer.graph.gpu_index import (
     MOST_NEIGHBORS,
@@ -24,11 +24,9 @@ from vicinal.indexer.graph.gpu_index import (
 )
 from vicinal.indexer.graph.vector_index import import_faiss
 from vicinal.models.progress import OnProgress, no_progress
-from vicinal.models.similarity import FloatArray
 
 logger = logging.getLogger(__name__)
 
-Positions = npt.NDArray[np.int32]
 
 # Fewer are compared on a processor before a GPU is at hand.
 _FEWEST = 10_000
@@ -65,7 +63,7 @@ class _Block:
 
 def gpu_candidates(
     embeddings: FloatArray, n_candidates: int, device: str, *, on_progress: OnProgress = no_progress
-) -> Positions | None:
+) -> ShortInts | None:
     """Near items of every item, itself among them, up to the rounding of float32 products.
 
     Args:
@@ -114,7 +112,7 @@ def _first_block(free: int | None, embeddings: FloatArray, n_candidates: int, nu
 
 def _found(
     embeddings: FloatArray, n_candidates: int, number: int, block: _Block, on_progress: OnProgress
-) -> Positions:
+) -> ShortInts:
     """See `gpu_candidates`. Where a block turns out too large, half of it is taken, once."""
     n = len(embeddings)
     found, start, is_first = np.empty((n, n_candidates), np.int32), 0, True
@@ -139,7 +137,7 @@ def _found(
 
 def _nearest(
     resource: Any, queries: FloatArray, items: FloatArray, n_candidates: int, number: int, most: int
-) -> npt.NDArray[np.int64]:
+) -> Ints:
     faiss = import_faiss()
     # Parts of about one size: Faiss takes a last one with fewer items than are asked for, and makes them up.
     n_parts = -(-len(items) // most)

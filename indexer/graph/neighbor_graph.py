@@ -12,13 +12,13 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
+from vicinal.calibration.arrays import FloatArray, Ints, ShortInts
 from vicinal.indexer.graph.cell_lists import cell_candidates
 from vicinal.indexer.graph.gpu_lists import gpu_candidates
 from vicinal.indexer.graph.vector_index import import_faiss
 from vicinal.models.progress import OnProgress, no_progress
-from vicinal.models.similarity import FloatArray, exact_similarities
+from vicinal.models.similarity import exact_similarities
 
 # Above this, comparing all pairs takes longer than all other stages of an index job together.
 EXACT_LIMIT = 100_000
@@ -31,7 +31,7 @@ _SCORED = 256
 
 
 # Positions of some items, and positions and similarities of their neighbors.
-_Lists = tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], FloatArray]
+_Lists = tuple[Ints, Ints, FloatArray]
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class NeighborGraph:
         similarities: (n, K) float32 exact cosine similarities, -inf where there are fewer.
     """
 
-    ids: npt.NDArray[np.int32]
+    ids: ShortInts
     similarities: FloatArray
 
 
@@ -80,9 +80,7 @@ def build_neighbor_graph(
     return NeighborGraph(ids, similarities)
 
 
-def nearest_others(
-    embeddings: FloatArray, rows: npt.NDArray[np.int64], n_neighbors: int
-) -> tuple[npt.NDArray[np.int64], FloatArray]:
+def nearest_others(embeddings: FloatArray, rows: Ints, n_neighbors: int) -> tuple[Ints, FloatArray]:
     """Nearest other items of some items, exact.
 
     Args:
@@ -106,7 +104,7 @@ def _compared(embeddings: FloatArray, n_neighbors: int) -> Iterator[_Lists]:
         yield rows, *nearest_others(embeddings, rows, n_neighbors)
 
 
-def _scored(embeddings: FloatArray, candidates: npt.NDArray[np.int32], n_neighbors: int) -> Iterator[_Lists]:
+def _scored(embeddings: FloatArray, candidates: ShortInts, n_neighbors: int) -> Iterator[_Lists]:
     def lists(start: int) -> _Lists:
         rows = np.arange(start, min(start + _SCORED, len(embeddings)))
         return rows, *_best_others(embeddings, rows, candidates[rows].astype(np.int64), n_neighbors)
@@ -116,8 +114,8 @@ def _scored(embeddings: FloatArray, candidates: npt.NDArray[np.int32], n_neighbo
 
 
 def _best_others(
-    embeddings: FloatArray, rows: npt.NDArray[np.int64], found: npt.NDArray[np.int64], n_neighbors: int
-) -> tuple[npt.NDArray[np.int64], FloatArray]:
+    embeddings: FloatArray, rows: Ints, found: Ints, n_neighbors: int
+) -> tuple[Ints, FloatArray]:
     """The best of what was found for each row, itself and -1 left out; see `nearest_others`."""
     exact = exact_similarities(np.ascontiguousarray(embeddings[rows]), embeddings[found])
     exact[(found == rows[:, None]) | (found < 0)] = -np.inf

@@ -7,21 +7,19 @@ the nearest added items. Lists that lost one are searched again, as are those of
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
+from vicinal.calibration.arrays import FloatArray, Ints, ShortInts
 from vicinal.indexer.graph.neighbor_graph import SPARE_NEIGHBORS, NeighborGraph, nearest_others
 from vicinal.indexer.graph.vector_index import import_faiss
 from vicinal.models.progress import OnProgress, no_progress
-from vicinal.models.similarity import FloatArray, exact_similarities
-
-Positions = npt.NDArray[np.int64]
+from vicinal.models.similarity import exact_similarities
 
 _BLOCK = 1024
 
 
 def update_neighbor_graph(
     graph: NeighborGraph,
-    kept: Positions,
+    kept: Ints,
     embeddings: FloatArray,
     *,
     on_progress: OnProgress = no_progress,
@@ -56,7 +54,7 @@ def update_neighbor_graph(
     return NeighborGraph(ids, similarities)
 
 
-def _moved(graph: NeighborGraph, kept: Positions) -> tuple[npt.NDArray[np.int32], FloatArray]:
+def _moved(graph: NeighborGraph, kept: Ints) -> tuple[ShortInts, FloatArray]:
     """Lists of the items that stayed, over their new positions, -1 for neighbors that are gone."""
     moved_to = np.full(len(graph.ids) + 1, -1, dtype=np.int32)
     # The last entry stands for the padding, which -1 points to.

@@ -15,20 +15,17 @@ from pathlib import Path
 from typing import Any, Self, TypeVar
 
 import numpy as np
-import numpy.typing as npt
 
+from vicinal.calibration.arrays import FloatArray, Ints, Mask
 from vicinal.indexer.errors import DamagedGalleryError, GalleryError
 from vicinal.indexer.storage.files import storing
 from vicinal.indexer.storage.seals import FileSeal
 from vicinal.models.errors import MissingPackageError
 from vicinal.models.runtime import usable_processors
-from vicinal.models.similarity import FloatArray
 
 Part = TypeVar("Part")
 Result = TypeVar("Result")
 
-Bools = npt.NDArray[np.bool_]
-Positions = npt.NDArray[np.int64]
 
 # Above this, scanning every vector costs more than all other stages of a query together.
 FLAT_LIMIT = 10_000
@@ -204,7 +201,7 @@ class FaissIndex:
         """Inverted lists that a search among all items looks into; 0 of a kind without lists."""
         return self._n_probed
 
-    def search(self, queries: FloatArray, n: int, among: Bools | None = None) -> Positions:
+    def search(self, queries: FloatArray, n: int, among: Mask | None = None) -> Ints:
         """Positions of the n nearest items, (B, n), nearest first, -1 where there are fewer.
 
         Args:
@@ -215,14 +212,14 @@ class FaissIndex:
         parameters = self._among_all if among is None else self._parameters(among)
         blocks = [queries[start : start + _TOGETHER] for start in range(0, len(queries), _TOGETHER)]
 
-        def find(block: FloatArray) -> Positions:
+        def find(block: FloatArray) -> Ints:
             with _one_thread(self._faiss):
                 return np.asarray(self._index.search(block, n, params=parameters)[1])
 
         found = shared_out(find, blocks)
         return np.concatenate(found) if found else np.empty((0, n), np.int64)
 
-    def _parameters(self, among: Bools | None) -> Any:
+    def _parameters(self, among: Mask | None) -> Any:
         selector = None if among is None else self._selector(among)
         if not self._n_lists:
             return None if selector is None else self._faiss.SearchParameters(sel=selector)
@@ -232,7 +229,7 @@ class FaissIndex:
             n_probed = math.ceil(n_probed * len(among) / max(1, int(among.sum())))
         return self._faiss.SearchParametersIVF(nprobe=min(self._n_lists, n_probed), sel=selector)
 
-    def _selector(self, among: Bools) -> Any:
+    def _selector(self, among: Mask) -> Any:
         return self._faiss.IDSelectorBitmap(np.packbits(among, bitorder="little"))
 
 
@@ -264,7 +261,7 @@ def import_faiss() -> Any:
     return faiss
 
 
-def products_at(queries: FloatArray, rows: FloatArray, positions: Positions) -> FloatArray:
+def products_at(queries: FloatArray, rows: FloatArray, positions: Ints) -> FloatArray:
     """Inner products of each query with some rows, summed in float32; the rows are not copied.
 
     Args:
@@ -358,12 +355,12 @@ class _Sample:
         many: Of each at most the hundred nearest others, nearest first.
     """
 
-    rows: Positions
+    rows: Ints
     queries: FloatArray
-    many: list[Positions]
+    many: list[Ints]
 
     @property
-    def few(self) -> list[Positions]:
+    def few(self) -> list[Ints]:
         """Of each at most the ten nearest others."""
         return [near[:_FEW_NEAREST] for near in self.many]
 
@@ -391,7 +388,7 @@ def _measured(index: Any, sample: _Sample) -> Candidates:
     return Candidates(few, max(few, many, _MANY_NEAREST))
 
 
-def _places(found: Positions, wanted: Positions) -> Positions:
+def _places(found: Ints, wanted: Ints) -> Ints:
     """Where what is wanted stands in what was found."""
     return np.flatnonzero(np.isin(found, wanted))
 
@@ -407,7 +404,7 @@ def _choose_probes(faiss: Any, lists: Any, queries: FloatArray, nearest: list[Fl
     lists.nprobe = 1 + _covering(np.concatenate(ranks))
 
 
-def _covering(ranks: npt.NDArray[np.int64]) -> int:
+def _covering(ranks: Ints) -> int:
     """The rank that most are not above; 0 without any."""
     ascending = np.sort(ranks)
     return int(ascending[math.ceil(_RECALL * len(ascending)) - 1]) if len(ascending) else 0

@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
+from vicinal.calibration.arrays import FloatArray, Ints
 from vicinal.indexer.errors import BundleMismatchError, GalleryError, ItemNotFoundError
 from vicinal.indexer.gallery import Gallery
 from vicinal.indexer.graph.neighbor_graph import N_NEIGHBORS, SPARE_NEIGHBORS, build_neighbor_graph
@@ -29,14 +29,11 @@ from vicinal.indexer.jobs.retention import READER_GRACE
 from vicinal.indexer.reader import GalleryReader
 from vicinal.indexer.storage.active_pointer import Activation
 from vicinal.indexer.storage.arrays import as_fixed_lists, as_matrix
-from vicinal.indexer.storage.item_table import Sequences
 from vicinal.indexer.storage.removals import REMEMBERED_COLUMNS
 from vicinal.indexer.storage.reserve import Reserve
 from vicinal.indexer.views.view import GalleryView
 from vicinal.models.bundle import ModelBundle
-from vicinal.models.similarity import FloatArray, exact_similarities
-
-Positions = npt.NDArray[np.int64]
+from vicinal.models.similarity import exact_similarities
 
 # Seconds that a change waits for the one before it.
 _PATIENCE = 30.0
@@ -178,7 +175,7 @@ def _commit(
     reader: GalleryReader,
     activation: Activation,
     rows: pa.Table | None,
-    removed: Sequences,
+    removed: Ints,
     next_number: int,
 ) -> int:
     gallery = reader.gallery
@@ -209,7 +206,7 @@ def _last_written(rows: pa.Table, outcomes: Sequence[Outcome]) -> pa.Table:
     return rows.take(pa.array(sorted(places.values()), pa.int64()))
 
 
-def _found(reader: GalleryReader, view: GalleryView, item_ids: Sequence[str]) -> Positions:
+def _found(reader: GalleryReader, view: GalleryView, item_ids: Sequence[str]) -> Ints:
     positions = view.positions(item_ids)
     if (positions < 0).any():
         raise ItemNotFoundError(reader.gallery.name, item_ids[int(np.argmax(positions < 0))])
@@ -217,8 +214,8 @@ def _found(reader: GalleryReader, view: GalleryView, item_ids: Sequence[str]) ->
 
 
 def _neighbor_lists(
-    view: GalleryView, embeddings: FloatArray, sequences: Sequences, old: Positions
-) -> tuple[Sequences, FloatArray]:
+    view: GalleryView, embeddings: FloatArray, sequences: Ints, old: Ints
+) -> tuple[Ints, FloatArray]:
     """For each new item the nearest live items before it: sequences and exact similarities.
 
     Args:
@@ -241,12 +238,12 @@ def _neighbor_lists(
     return ids, similarities
 
 
-def _nearest_before(embeddings: FloatArray, i: int, n: int) -> Positions:
+def _nearest_before(embeddings: FloatArray, i: int, n: int) -> Ints:
     """The n rows before row i that are nearest to it, up to the rounding of float32 products."""
     return np.argsort(-(embeddings[:i] @ embeddings[i]), kind="stable")[:n]
 
 
-def _nearest_but(view: GalleryView, query: FloatArray, n: int, gone: Positions) -> Positions:
+def _nearest_but(view: GalleryView, query: FloatArray, n: int, gone: Ints) -> Ints:
     """At least the n nearest live items that are not gone."""
     n_fetched = n
     while True:

@@ -14,10 +14,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 from pydantic import BaseModel, ConfigDict, Field
 
+from vicinal.calibration.arrays import FloatArray, Ints
 from vicinal.indexer.errors import GalleryBusyError
 from vicinal.indexer.graph.neighbor_graph import NeighborGraph
 from vicinal.indexer.graph.neighbor_graph_update import update_neighbor_graph
@@ -28,7 +28,6 @@ from vicinal.indexer.storage.files import making_in, storing
 from vicinal.indexer.views.snapshot import ITEM_COLUMNS, SnapshotRows, write_snapshot
 from vicinal.indexer.views.view import GalleryView
 from vicinal.models.progress import OnProgress, no_progress
-from vicinal.models.similarity import FloatArray
 
 _BLOCK = 16_384
 
@@ -140,13 +139,13 @@ def _rows_of(view: GalleryView, folder: Path, on_progress: OnProgress) -> Snapsh
     return SnapshotRows(_items_of(view, live), view.sequences(live), embeddings, graph)
 
 
-def _gathered(view: GalleryView, live: npt.NDArray[np.int64], path: Path) -> FloatArray:
+def _gathered(view: GalleryView, live: Ints, path: Path) -> FloatArray:
     """(n, d) embeddings in a file: a large gallery's do not fit into memory twice."""
     parts = (view.vectors(live[start : start + _BLOCK]) for start in range(0, len(live), _BLOCK))
     return mapped_matrix(path, (len(live), view.snapshot.manifest.dim), parts)
 
 
-def _items_of(view: GalleryView, live: npt.NDArray[np.int64]) -> pa.Table:
+def _items_of(view: GalleryView, live: Ints) -> pa.Table:
     places = np.arange(view.n_positions)
     places[view.patches.positions] = view.n_positions + np.arange(len(view.patches.positions))
     parts = (view.snapshot.item_table, view.segment.items, view.patches.items)

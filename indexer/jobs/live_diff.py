@@ -10,10 +10,10 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
+from vicinal.calibration.arrays import Ints
 from vicinal.indexer.gallery import Gallery
 from vicinal.indexer.jobs.staging import Base
 from vicinal.indexer.storage.active_pointer import Activation
-from vicinal.indexer.storage.item_table import Sequences
 
 _SCHEMA = pa.schema(
     [
@@ -35,7 +35,7 @@ class LiveDiff:
     """
 
     outdated: list[str]
-    sequences: Sequences
+    sequences: Ints
 
 
 def contents_of(gallery: Gallery, activation: Activation | None) -> pa.Table:

@@ -11,10 +11,10 @@ from datetime import UTC, datetime
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 from PIL import Image
 
+from vicinal.calibration.arrays import Bytes, FloatArray
 from vicinal.indexer.duplicates.signatures import SIGNATURE_SIDE, make_signature
 from vicinal.indexer.embedding_sources import ReadyRows
 from vicinal.indexer.jobs.capture import Capture, read_capture
@@ -23,7 +23,6 @@ from vicinal.indexer.storage.arrays import as_fixed_lists
 from vicinal.models.decoding import DecodeLimits, require_content
 from vicinal.models.embedder import Embedder
 from vicinal.models.errors import ImageError
-from vicinal.models.similarity import FloatArray
 
 THUMBNAIL_SIDE = 256
 
@@ -66,7 +65,7 @@ class PreparedItem:
     tensor: FloatArray
     thumbnail: bytes
     content_sha256: bytes
-    signature: npt.NDArray[np.uint8]
+    signature: Bytes
     capture: Capture
     state: FileState | None = None
 

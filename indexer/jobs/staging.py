@@ -21,11 +21,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.feather
 
+from vicinal.calibration.arrays import FloatArray, Ints
 from vicinal.indexer.errors import GalleryBusyError, GalleryError
 from vicinal.indexer.gallery import Gallery
 from vicinal.indexer.storage.arrays import mapped_matrix, matrices
@@ -39,7 +39,6 @@ from vicinal.indexer.storage.files import (
 )
 from vicinal.indexer.storage.seals import FileSeal, SealedTable
 from vicinal.models.configs.sealed_json import BrokenSealError
-from vicinal.models.similarity import FloatArray
 
 logger = logging.getLogger(__name__)
 _BATCH = 8192
@@ -156,7 +155,7 @@ class Staging:
             if batch.num_rows:
                 yield pa.Table.from_batches([batch])
 
-    def drop(self, ids: Sequence[str]) -> npt.NDArray[np.int64]:
+    def drop(self, ids: Sequence[str]) -> Ints:
         """Remove rows."""
         before = pa.array(self.ids(), pa.string())
         stays = pc.invert(pc.is_in(before, pa.array(list(ids), pa.string())))

@@ -22,22 +22,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from vicinal.calibration.arrays import FloatArray, Ints, ShortInts
 from vicinal.indexer.errors import GalleryError
 from vicinal.indexer.filters import Filter
 from vicinal.indexer.storage.arrays import as_fixed_lists, mapped_matrix, matrices
 from vicinal.indexer.storage.files import read_sealed_or_refuse, storing, sync_path
 from vicinal.indexer.storage.seals import SealedTable
 from vicinal.models.configs.sealed_json import sealed
-from vicinal.models.similarity import FloatArray
 
 if TYPE_CHECKING:
     from lance.optimize import CompactionOptions
 
-Sequences = npt.NDArray[np.int64]
 
 _BUNDLE_KEY = b"vicinal"
 # Files below this many rows are merged, so that a thousand single additions do not leave a thousand files.
@@ -73,7 +71,7 @@ class Difference:
         patched: Rows that were there and have another label or other metadata, by sequence.
     """
 
-    removed: Sequences
+    removed: Ints
     added: pa.Table
     patched: pa.Table
 
@@ -103,7 +101,7 @@ class ItemTable(SealedTable):
         """Commit further rows of the generation that `start` began."""
         self.write(_numbered(_stored(rows), first=self.latest().count_rows()), mode="append")
 
-    def add_neighbors(self, ids: npt.NDArray[np.int32], similarities: FloatArray) -> int:
+    def add_neighbors(self, ids: ShortInts, similarities: FloatArray) -> int:
         """Commit the neighbor lists of all rows of a generation, and give the revision that holds them.
 
         Args:
@@ -121,7 +119,7 @@ class ItemTable(SealedTable):
         self.seal(table)
         return int(table.version)
 
-    def change(self, revision: int, rows: pa.Table | None, removed: Sequences) -> int:
+    def change(self, revision: int, rows: pa.Table | None, removed: Ints) -> int:
         """Remove rows and add others in one commit on top of a revision.
 
         Whatever was committed after that revision and never became part of the gallery is left behind.
@@ -285,7 +283,7 @@ class ItemTable(SealedTable):
         rows = self.readable(revision)
         yield from rows.to_batches(columns=list(names), batch_size=_BATCH_ROWS, batch_readahead=2)
 
-    def rows(self, revision: int, sequences: Sequences, names: Sequence[str] = ()) -> pa.Table:
+    def rows(self, revision: int, sequences: Ints, names: Sequence[str] = ()) -> pa.Table:
         """Rows by sequence, complete or with some columns."""
         table = self.readable(revision)
         columns = list(names) or table.schema.names
@@ -297,7 +295,7 @@ class ItemTable(SealedTable):
         rows = self.readable(revision).to_table(columns=[column], filter=condition)
         return list(rows[column].to_pylist())
 
-    def matching(self, revision: int, filter: Filter) -> Sequences:
+    def matching(self, revision: int, filter: Filter) -> Ints:
         """Sequences of the rows that fulfil a filter, ascending."""
         columns = {"sequence": "sequence", **filter.columns()}
         rows = self.readable(revision).to_batches(columns=columns, batch_size=_FILTERED_ROWS)
@@ -337,7 +335,7 @@ def _stored(rows: pa.Table) -> pa.Table:
     return rows.set_column(column, "metadata", rows["metadata"].cast(pa.json_()))
 
 
-def _without(table: Any, removed: Sequences) -> tuple[list[Any], list[int]]:
+def _without(table: Any, removed: Ints) -> tuple[list[Any], list[int]]:
     """Fragments without some rows, and the ids of those that have none left."""
     if not len(removed):
         return [], []
@@ -362,7 +360,7 @@ def _fragments_by_file(table: Any) -> dict[tuple[object, ...], Any]:
     }
 
 
-def _sequences(table: Any, fragments: list[Any]) -> Sequences:
+def _sequences(table: Any, fragments: list[Any]) -> Ints:
     return _read(table, ["sequence"], None, fragments)["sequence"].to_numpy()
 
 
@@ -379,5 +377,5 @@ def _read(
     return table.scanner(columns=columns, filter=condition, fragments=fragments).to_table()
 
 
-def _one_of(sequences: Sequences) -> str:
+def _one_of(sequences: Ints) -> str:
     return f"sequence IN ({', '.join(map(str, sequences.tolist()))})"

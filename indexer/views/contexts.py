@@ -6,22 +6,19 @@ from collections import defaultdict
 from collections.abc import Sequence
 
 import numpy as np
-import numpy.typing as npt
 
+from vicinal.calibration.arrays import FloatArray, Ints, Mask
 from vicinal.indexer.graph.neighbor_graph import SPARE_NEIGHBORS
 from vicinal.indexer.views.view import GalleryView
-from vicinal.models.similarity import FloatArray, exact_similarities
+from vicinal.models.similarity import exact_similarities
 from vicinal.refine.neighbor_features import N_RADII, neighborhood_radii
 
-Positions = npt.NDArray[np.int64]
-_NOBODY: Positions = np.empty(0, np.int64)
+_NOBODY: Ints = np.empty(0, np.int64)
 # Queries whose nearest items are fetched at a time, some 3 MB of 512 dimensions.
 _AT_ONCE = 32
 
 
-def item_contexts(
-    view: GalleryView, positions: Positions, k: int, excluded: Positions = _NOBODY
-) -> Positions:
+def item_contexts(view: GalleryView, positions: Ints, k: int, excluded: Ints = _NOBODY) -> Ints:
     """The first k neighbors in the items' lists that are still in the gallery.
 
     Args:
@@ -41,9 +38,9 @@ def query_contexts(
     view: GalleryView,
     queries: FloatArray,
     k: int,
-    excluded: Sequence[Positions],
-    items: Positions | None = None,
-) -> Positions:
+    excluded: Sequence[Ints],
+    items: Ints | None = None,
+) -> Ints:
     """The k nearest items of each query, as its context: the same alone and in any batch.
 
     Args:
@@ -73,7 +70,7 @@ def query_contexts(
     return contexts
 
 
-def context_radii(view: GalleryView, contexts: Positions, excluded: Sequence[Positions]) -> FloatArray:
+def context_radii(view: GalleryView, contexts: Ints, excluded: Sequence[Ints]) -> FloatArray:
     """Radii of the neighbors that refine queries, from their own lists; see `refine.neighbor_features`.
 
     Args:
@@ -89,17 +86,17 @@ def context_radii(view: GalleryView, contexts: Positions, excluded: Sequence[Pos
     return neighborhood_radii(kept.reshape(contexts.size, -1)).reshape(*contexts.shape, N_RADII)
 
 
-def _listed_context(view: GalleryView, item: int, k: int, excluded: Positions) -> Positions | None:
+def _listed_context(view: GalleryView, item: int, k: int, excluded: Ints) -> Ints | None:
     row = np.array([item])
-    listed: Positions = item_contexts(view, row, k, excluded)[0]
+    listed: Ints = item_contexts(view, row, k, excluded)[0]
     # A list with an end holds all there are.
     has_end = not np.isfinite(view.neighbor_similarities(row)[0, -1])
     return listed if has_end or (listed >= 0).all() else None
 
 
 def _nearest(
-    view: GalleryView, queries: FloatArray, k: int, excluded: Sequence[Positions], n_fetched: int
-) -> Positions:
+    view: GalleryView, queries: FloatArray, k: int, excluded: Sequence[Ints], n_fetched: int
+) -> Ints:
     found = view.nearest(queries, n_fetched)
     similarities = exact_similarities(queries, view.vectors(found))
     similarities[_gone(found, excluded)] = -np.inf
@@ -108,7 +105,7 @@ def _nearest(
     return _padded(np.where(is_there, np.take_along_axis(found, order, axis=1), -1), k)
 
 
-def _gone(positions: Positions, excluded: Sequence[Positions]) -> npt.NDArray[np.bool_]:
+def _gone(positions: Ints, excluded: Sequence[Ints]) -> Mask:
     """Where nothing stands or what is excluded for its row, of the shape of the positions."""
     gone = positions < 0
     for row, out in enumerate(excluded):
@@ -117,7 +114,7 @@ def _gone(positions: Positions, excluded: Sequence[Positions]) -> npt.NDArray[np
     return gone
 
 
-def _padded(contexts: Positions, k: int) -> Positions:
+def _padded(contexts: Ints, k: int) -> Ints:
     """The same with k columns: a sum of k numbers does not depend on how many of them there are."""
     if contexts.shape[1] == k:
         return contexts

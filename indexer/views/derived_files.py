@@ -13,17 +13,16 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 from pydantic import BaseModel, ConfigDict
 
+from vicinal.calibration.arrays import AnyArray, FloatArray
 from vicinal.indexer.errors import DamagedGalleryError
 from vicinal.indexer.graph.neighbor_graph import NeighborGraph
 from vicinal.indexer.graph.vector_index import Candidates, FaissIndex
 from vicinal.indexer.storage.files import make_folder, making_in, read_sealed, storing, sync_path
 from vicinal.indexer.storage.seals import FileSeal, OnRead, uncounted
 from vicinal.models.configs.sealed_json import sealed
-from vicinal.models.similarity import FloatArray
 
 _GRAPH = ("neighbor_ids", "neighbor_similarities")
 
@@ -84,9 +83,9 @@ class DerivedFiles(Generic[Manifest]):
             if not seal.fits(path, whole=whole, on_read=on_read):
                 raise DamagedGalleryError(f"snapshot file '{path}' is missing or damaged", path)
 
-    def array(self, name: str) -> npt.NDArray[Any]:
+    def array(self, name: str) -> AnyArray:
         """Memory map of `<name>.npy`."""
-        array: npt.NDArray[Any] = np.load(self.path / f"{name}.npy", mmap_mode="r", allow_pickle=False)
+        array: AnyArray = np.load(self.path / f"{name}.npy", mmap_mode="r", allow_pickle=False)
         return array
 
     def graph(self) -> NeighborGraph:
@@ -120,7 +119,7 @@ def write_derived(
     names: tuple[str, str],
     embeddings: FloatArray,
     graph: NeighborGraph,
-    arrays: Mapping[str, npt.NDArray[Any]],
+    arrays: Mapping[str, AnyArray],
     *,
     index: str,
     kind: type[DerivedManifest],

@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import Self
 
 import numpy as np
-import numpy.typing as npt
 
+from vicinal.calibration.arrays import FloatArray, Ints
 from vicinal.indexer.errors import GalleryError
 from vicinal.indexer.graph.neighbor_graph import build_neighbor_graph
 from vicinal.indexer.storage.seals import OnRead, uncounted
@@ -35,11 +35,8 @@ from vicinal.indexer.views.derived_files import (
 from vicinal.indexer.views.snapshot import Snapshot
 from vicinal.models.progress import OnProgress, no_progress
 from vicinal.models.runtime import Device
-from vicinal.models.similarity import FloatArray
 from vicinal.refine.context_refiner import ContextRefiner
 from vicinal.refine.sparse_rows import ranges
-
-Positions = npt.NDArray[np.int64]
 
 _MANIFEST = "refined.json"
 _INDEX = "refined.index"
@@ -132,14 +129,14 @@ class RefinedSnapshot:
             return None
         return cls(_checked(path, whole=False), snapshot)
 
-    def users_of(self, positions: Positions) -> Positions:
+    def users_of(self, positions: Ints) -> Ints:
         """Ascending positions of the items that have one of some items in their context."""
         starts, owners = self._users
         inside = positions[positions < len(self.embeddings)]
         return np.unique(owners[ranges(starts[inside], starts[inside + 1] - starts[inside])])
 
     @cached_property
-    def _users(self) -> tuple[Positions, Positions]:
+    def _users(self) -> tuple[Ints, Ints]:
         """Who has whom in a context: where each item's users begin, and the users."""
         flat = np.asarray(self._contexts).reshape(-1)
         order = np.argsort(flat, kind="stable")

@@ -14,19 +14,18 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
-import numpy.typing as npt
 
+from vicinal.calibration.arrays import FloatArray, Ints
 from vicinal.indexer.graph.neighbor_graph import N_NEIGHBORS, SPARE_NEIGHBORS
 from vicinal.indexer.views.contexts import item_contexts
 from vicinal.indexer.views.refined_snapshot import RefinedSnapshot
 from vicinal.indexer.views.selection import Selection, nearest_among
 from vicinal.indexer.views.snapshot import Snapshot, places_of
 from vicinal.indexer.views.view import GalleryView, SegmentBuilder
-from vicinal.models.similarity import FloatArray, exact_similarities
+from vicinal.models.similarity import exact_similarities
 from vicinal.refine.context_refiner import ContextRefiner
 
-Positions = npt.NDArray[np.int64]
-_NOBODY: Positions = np.empty(0, np.int64)
+_NOBODY: Ints = np.empty(0, np.int64)
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,10 +43,10 @@ class RefinedView:
 
     view: GalleryView
     built: BuiltItems
-    changed: Positions
+    changed: Ints
     changed_vectors: FloatArray
-    added_contexts: Positions
-    excluded: Positions
+    added_contexts: Ints
+    excluded: Ints
 
     def __len__(self) -> int:
         return len(self.view)
@@ -57,7 +56,7 @@ class RefinedView:
         """Whether lists may hold neighbors that nobody knows."""
         return len(self._unchanged.dead) > 0
 
-    def without(self, positions: Positions) -> RefinedView:
+    def without(self, positions: Ints) -> RefinedView:
         """The same gallery as if some items were not in it, and had never refined any other."""
         if not len(positions):
             return self
@@ -74,14 +73,14 @@ class RefinedView:
             excluded=positions,
         )
 
-    def _users_of(self, positions: Positions) -> Positions:
+    def _users_of(self, positions: Ints) -> Ints:
         """Ascending live positions of the items that were refined with one of some items."""
         n_built = len(self.view.snapshot)
         added = np.flatnonzero(np.isin(self.added_contexts, positions).any(axis=1)) + n_built
         users = np.concatenate([self.built.stored.users_of(positions), added])
         return users[~self.view.is_dead(users) & ~np.isin(users, positions)]
 
-    def vectors(self, positions: Positions) -> FloatArray:
+    def vectors(self, positions: Ints) -> FloatArray:
         """(..., d) refined embeddings at (...) positions; any values at -1."""
         n_built = len(self.view.snapshot)
         if n_built and not len(self.changed) and not len(self.view.segment):
@@ -93,7 +92,7 @@ class RefinedView:
         vectors[places >= 0] = self.changed_vectors[places[places >= 0]]
         return vectors
 
-    def nearest(self, queries: FloatArray, n: int, selection: Selection | None = None) -> Positions:
+    def nearest(self, queries: FloatArray, n: int, selection: Selection | None = None) -> Ints:
         """Live items near each query, every one of the n nearest among them; see `GalleryView.nearest`."""
         chosen, changed = None, self.changed
         if selection is not None:
@@ -106,11 +105,11 @@ class RefinedView:
         rows = nearest_among(self.vectors, queries, n, changed)
         return np.concatenate([found, np.stack(rows)], axis=1)
 
-    def neighbor_positions(self, positions: Positions) -> Positions:
+    def neighbor_positions(self, positions: Ints) -> Ints:
         """(..., K) positions of the nearest others, nearest first; -1 for unknown ones and for padding."""
         return self._listed(positions)[0]
 
-    def neighbor_similarities(self, positions: Positions) -> FloatArray:
+    def neighbor_similarities(self, positions: Ints) -> FloatArray:
         """(..., K) similarities to them, descending, -inf for padding.
 
         Where the stored list of an item lost a neighbor, its last similarity stands in for the unknown one
@@ -129,7 +128,7 @@ class RefinedView:
             dead=gone[gone < len(self.view.snapshot)],
         )
 
-    def _listed(self, positions: Positions) -> tuple[Positions, FloatArray]:
+    def _listed(self, positions: Ints) -> tuple[Ints, FloatArray]:
         # A view without some items serves one query, and re-ranking asks it for the same lists many times.
         if not len(self.excluded):
             return self._made(positions)
@@ -144,10 +143,10 @@ class RefinedView:
         return ids[places].reshape(shape), similarities[places].reshape(shape)
 
     @cached_property
-    def _remembered(self) -> dict[int, tuple[Positions, FloatArray]]:
+    def _remembered(self) -> dict[int, tuple[Ints, FloatArray]]:
         return {}
 
-    def _made(self, positions: Positions) -> tuple[Positions, FloatArray]:
+    def _made(self, positions: Ints) -> tuple[Ints, FloatArray]:
         graph = self.built.stored.graph
         ids = np.full((*positions.shape, N_NEIGHBORS), -1, np.int64)
         similarities = np.full((*positions.shape, N_NEIGHBORS), -np.inf, np.float32)
@@ -160,9 +159,7 @@ class RefinedView:
             ids[is_changed], similarities[is_changed] = self._searched(positions[is_changed])
         return ids, similarities
 
-    def _brought_up(
-        self, positions: Positions, ids: Positions, similarities: FloatArray
-    ) -> tuple[Positions, FloatArray]:
+    def _brought_up(self, positions: Ints, ids: Ints, similarities: FloatArray) -> tuple[Ints, FloatArray]:
         """Stored lists without the neighbors that are gone or changed, merged with the changed ones."""
         is_cut = np.isfinite(similarities[:, -1:])
         last = np.where(is_cut, similarities[:, -1:], np.float32(-np.inf))
@@ -177,7 +174,7 @@ class RefinedView:
             np.concatenate([np.where(gone, -1, ids), added], axis=1), np.concatenate([kept, exact], axis=1)
         )
 
-    def _searched(self, positions: Positions) -> tuple[Positions, FloatArray]:
+    def _searched(self, positions: Ints) -> tuple[Ints, FloatArray]:
         """Lists of changed items, from a search."""
         vectors = self.vectors(positions)
         found = self.nearest(vectors, N_NEIGHBORS + 1 + SPARE_NEIGHBORS)
@@ -204,7 +201,7 @@ class BuiltItems:
         """Neighbors of a context."""
         return self.refiner.n_neighbors
 
-    def refined(self, view: GalleryView, positions: Positions, contexts: Positions) -> FloatArray:
+    def refined(self, view: GalleryView, positions: Ints, contexts: Ints) -> FloatArray:
         """(m, d) items refined with (m, k) contexts."""
         if not len(positions):
             return np.empty((0, self.refiner.architecture.dim), np.float32)
@@ -240,7 +237,7 @@ class RefinedSpace:
         # nor the files of its version.
         self.built = BuiltItems(stored, refiner)
         self._lock = threading.Lock()
-        self._contexts: Positions = np.empty((0, self.built.k), np.int64)
+        self._contexts: Ints = np.empty((0, self.built.k), np.int64)
         self._vectors: FloatArray = np.empty((0, refiner.architecture.dim), np.float32)
         self._last: RefinedView | None = None
 
@@ -255,7 +252,7 @@ class RefinedSpace:
         self._last = RefinedView(view, self.built, added[live], vectors[live], contexts, _NOBODY)
         return self._last
 
-    def _added(self, view: GalleryView, added: Positions) -> tuple[Positions, FloatArray]:
+    def _added(self, view: GalleryView, added: Ints) -> tuple[Ints, FloatArray]:
         """Contexts and refined vectors of the added items; those with the context of last time are kept."""
         contexts = item_contexts(view, added, self.built.k)
         contexts[view.is_dead(added)] = -1
@@ -270,7 +267,7 @@ class RefinedSpace:
         return contexts, vectors
 
 
-def _first(ids: Positions, similarities: FloatArray) -> tuple[Positions, FloatArray]:
+def _first(ids: Ints, similarities: FloatArray) -> tuple[Ints, FloatArray]:
     """The first K of each row, most similar first, known ones before unknown ones, ties by position."""
     order = np.lexsort((ids, ids < 0, -similarities), axis=1)[:, :N_NEIGHBORS]
     width = ((0, 0), (0, N_NEIGHBORS - order.shape[1]))

@@ -6,13 +6,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
+from vicinal.calibration.arrays import FloatArray, Ints, Mask
 from vicinal.indexer.graph.vector_index import import_faiss
 from vicinal.indexer.views.snapshot import places_of
-from vicinal.models.similarity import FloatArray
-
-Positions = npt.NDArray[np.int64]
 
 # Rows that are held in memory at a time while many are compared one by one.
 _BLOCK = 65_536
@@ -26,25 +23,25 @@ class Selection:
         positions: Ascending positions of live items.
     """
 
-    positions: Positions
+    positions: Ints
 
     def __len__(self) -> int:
         return len(self.positions)
 
-    def mask(self, n: int) -> npt.NDArray[np.bool_]:
+    def mask(self, n: int) -> Mask:
         """(n,) whether each of the first n positions is selected."""
         mask = np.zeros(n, dtype=bool)
         mask[self.positions[: np.searchsorted(self.positions, n)]] = True
         return mask
 
-    def holds(self, positions: Positions) -> npt.NDArray[np.bool_]:
+    def holds(self, positions: Ints) -> Mask:
         """Whether positions are selected; -1 is not."""
         return places_of(self.positions, positions) >= 0
 
 
 def nearest_among(
-    vectors: Callable[[Positions], FloatArray], queries: FloatArray, n: int, positions: Positions
-) -> list[Positions]:
+    vectors: Callable[[Ints], FloatArray], queries: FloatArray, n: int, positions: Ints
+) -> list[Ints]:
     """The n nearest of some rows for each query, each row compared, up to the rounding of float32 products.
 
     Args:
@@ -54,7 +51,7 @@ def nearest_among(
         B arrays of at most n positions, nearest first.
     """
     faiss = import_faiss()
-    found: list[Positions] = [np.empty(0, np.int64)] * len(queries)
+    found: list[Ints] = [np.empty(0, np.int64)] * len(queries)
     scores: list[FloatArray] = [np.empty(0, np.float32)] * len(queries)
     for start in range(0, len(positions), _BLOCK):
         block = positions[start : start + _BLOCK]

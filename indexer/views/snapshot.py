@@ -26,10 +26,10 @@ from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from vicinal.calibration.arrays import AnyArray, AnyInts, FloatArray, Ints, Objects, ShortInts
 from vicinal.indexer.errors import GalleryError
 from vicinal.indexer.graph.gpu_index import IndexDevices, VectorIndex
 from vicinal.indexer.graph.neighbor_graph import NeighborGraph
@@ -45,7 +45,6 @@ from vicinal.indexer.views.derived_files import (
     read_manifest,
     write_derived,
 )
-from vicinal.models.similarity import FloatArray
 from vicinal.refine.k_reciprocal import DEFAULT_K1, ItemLists, ReciprocalGraph, reciprocal_encodings
 from vicinal.refine.sparse_rows import SparseRows
 
@@ -103,7 +102,7 @@ class SnapshotRows:
     """
 
     items: pa.Table
-    sequences: npt.NDArray[np.int64]
+    sequences: Ints
     embeddings: FloatArray
     graph: NeighborGraph
 
@@ -125,9 +124,9 @@ class Snapshot:
         self.path = files.path
         self.manifest = files.manifest
         self.embeddings: FloatArray = files.array("embeddings")
-        self.sequences: npt.NDArray[np.int64] = files.array("sequences")
+        self.sequences: Ints = files.array("sequences")
         graph = files.graph()
-        self.neighbor_ids: npt.NDArray[np.int32] = graph.ids
+        self.neighbor_ids: ShortInts = graph.ids
         self.neighbor_similarities: FloatArray = graph.similarities
         self.encodings = SparseRows(*(files.array(name) for name in _ENCODINGS))
         with ThreadPoolExecutor(1) as beside:
@@ -170,7 +169,7 @@ class Snapshot:
         self._is_served = True
         self.served(self.embeddings, self.neighbor_similarities)
 
-    def served(self, *arrays: npt.NDArray[Any]) -> None:
+    def served(self, *arrays: AnyArray) -> None:
         """Expect reads of single rows of this version's memory maps where it is opened for searches only."""
         if self._is_served:
             for array in arrays:
@@ -190,11 +189,11 @@ class Snapshot:
         self._files.check(whole=True, on_read=on_read)
 
     @property
-    def labels(self) -> npt.NDArray[np.object_]:
+    def labels(self) -> Objects:
         """(n,) labels, None where an item has none."""
         return np.asarray(self.item_table["label"].to_numpy(zero_copy_only=False), dtype=object)
 
-    def items(self, positions: Sequence[int] | npt.NDArray[np.integer[Any]]) -> list[dict[str, Any]]:
+    def items(self, positions: Sequence[int] | AnyInts) -> list[dict[str, Any]]:
         """Id, label, uri and metadata of some items, in the given order."""
         return items_at(self.item_table, positions)
 
@@ -206,9 +205,7 @@ class Snapshot:
         return int(found)
 
 
-def items_at(
-    table: pa.Table, positions: Sequence[int] | npt.NDArray[np.integer[Any]]
-) -> list[dict[str, Any]]:
+def items_at(table: pa.Table, positions: Sequence[int] | AnyInts) -> list[dict[str, Any]]:
     """Rows of a table with `ITEM_COLUMNS`, in the given order, their metadata parsed."""
     rows = table.select(ITEM_COLUMNS).take(pa.array(positions, pa.int64())).to_pylist()
     return [{**row, "metadata": served_metadata(row["metadata"])} for row in rows]
@@ -290,7 +287,7 @@ def snapshot_manifest(path: Path) -> SnapshotManifest:
     return read_manifest(path / _MANIFEST, SnapshotManifest)
 
 
-def places_of(ascending: npt.NDArray[np.int64], values: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+def places_of(ascending: Ints, values: Ints) -> Ints:
     """Where values stand in an ascending array, -1 where they do not; of the shape of the values."""
     if not len(ascending):
         return np.full(np.shape(values), -1, dtype=np.int64)

@@ -21,20 +21,17 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from vicinal.calibration.arrays import AnyArray, AnyInts, FloatArray, Ints, Mask
 from vicinal.indexer.graph.neighbor_graph import N_NEIGHBORS
 from vicinal.indexer.graph.vector_index import import_faiss, products_at
 from vicinal.indexer.views.selection import Selection, nearest_among
 from vicinal.indexer.views.snapshot import ITEM_COLUMNS, Snapshot, items_at, places_of
-from vicinal.models.similarity import FloatArray
-
-Bools = npt.NDArray[np.bool_]
-Positions = npt.NDArray[np.int64]
 
 _Number = TypeVar("_Number", bound=np.generic)
 # Many small Arrow tables are slow to take rows from; from here on they are made one.
 _MOST_CHUNKS = 32
 _ITEMS = pa.schema([(name, pa.string()) for name in ITEM_COLUMNS])
-_NOBODY: Positions = np.empty(0, np.int64)
+_NOBODY: Ints = np.empty(0, np.int64)
 # Dead rows are few and seldom near; where these spares do not do, twice as many are fetched.
 _SPARE = 32
 # Up to this many selected rows are compared one by one, which misses nothing.
@@ -53,9 +50,9 @@ class Segment:
         items: Table with `ITEM_COLUMNS`.
     """
 
-    sequences: npt.NDArray[np.int64]
+    sequences: Ints
     embeddings: FloatArray
-    neighbor_positions: npt.NDArray[np.int64]
+    neighbor_positions: Ints
     neighbor_similarities: FloatArray
     items: pa.Table
 
@@ -109,7 +106,7 @@ class _Growing(Generic[_Number]):
     def rows(self) -> npt.NDArray[_Number]:
         return self._buffer[: self._n]
 
-    def extend(self, rows: npt.NDArray[Any]) -> None:
+    def extend(self, rows: AnyArray) -> None:
         n = self._n + len(rows)
         if n > len(self._buffer):
             grown = np.empty((max(n, 2 * self._n), *rows.shape[1:]), self._buffer.dtype)
@@ -128,7 +125,7 @@ class Patches:
         items: Their present rows, in the same order.
     """
 
-    positions: Positions
+    positions: Ints
     items: pa.Table
 
     @classmethod
@@ -153,7 +150,7 @@ class GalleryView:
 
     snapshot: Snapshot
     segment: Segment
-    dead: Positions
+    dead: Ints
     patches: Patches
     revision: int
     next_number: int
@@ -220,11 +217,11 @@ class GalleryView:
         present += self.patches.items["label"].filter(pa.array(patched_live)).chunks
         return int(pc.count_distinct(pa.chunked_array(present, pa.string())).as_py())
 
-    def is_dead(self, positions: Positions) -> Bools:
+    def is_dead(self, positions: Ints) -> Mask:
         """Whether rows were removed or replaced."""
         return places_of(self.dead, positions) >= 0
 
-    def vectors(self, positions: Positions) -> FloatArray:
+    def vectors(self, positions: Ints) -> FloatArray:
         """(..., d) embeddings at (...) positions; any values at -1."""
         n_built = len(self.snapshot)
         if n_built and not self.n_added:
@@ -235,7 +232,7 @@ class GalleryView:
         vectors[added] = self.segment.embeddings[positions[added] - n_built]
         return vectors
 
-    def products(self, queries: FloatArray, positions: Positions) -> FloatArray:
+    def products(self, queries: FloatArray, positions: Ints) -> FloatArray:
         """(B, w) inner products of (B, d) queries with the items at (B, w) positions, summed in float32.
 
         They are -inf at -1.
@@ -248,17 +245,17 @@ class GalleryView:
             products[row, is_added[row]] = added @ queries[row]
         return products
 
-    def neighbor_similarities(self, positions: Positions) -> FloatArray:
+    def neighbor_similarities(self, positions: Ints) -> FloatArray:
         """(..., K) similarities to the neighbors in each item's list, descending, -inf for padding."""
         built, added = self.snapshot.neighbor_similarities, self.segment.neighbor_similarities
         return self._listed(positions, built, added)
 
-    def neighbor_positions(self, positions: Positions) -> Positions:
+    def neighbor_positions(self, positions: Ints) -> Ints:
         """(..., K) positions of the neighbors in each item's list, -1 for dead ones and for padding."""
         listed = self._listed(positions, self.snapshot.neighbor_ids, self.segment.neighbor_positions)
         return np.where(self.is_dead(listed.astype(np.int64)), -1, listed)
 
-    def _listed(self, positions: Positions, built: Any, added: Any) -> Any:
+    def _listed(self, positions: Ints, built: Any, added: Any) -> Any:
         n_built = len(self.snapshot)
         if n_built and not self.n_added:
             return np.asarray(built[positions])
@@ -268,7 +265,7 @@ class GalleryView:
         listed[is_added] = added[positions[is_added] - n_built]
         return listed
 
-    def nearest(self, queries: FloatArray, n: int, selection: Selection | None = None) -> Positions:
+    def nearest(self, queries: FloatArray, n: int, selection: Selection | None = None) -> Ints:
         """Live items near each query: of the version's rows, of the segment's, and so all of the n nearest.
 
         Every one of the n nearest live items is among them, up to the rounding of float32 products and to
@@ -291,7 +288,7 @@ class GalleryView:
             filled[: len(row)] = row
         return found
 
-    def _nearest(self, queries: FloatArray, n: int) -> list[Positions]:
+    def _nearest(self, queries: FloatArray, n: int) -> list[Ints]:
         index, n_built = self.snapshot.index, len(self.snapshot)
         n_dead_added = len(self.dead) - int(np.searchsorted(self.dead, n_built))
         built = self._live(index.search, queries, index.n_fetched(n), n_built, first=0)
@@ -300,7 +297,7 @@ class GalleryView:
         added = self._live(self._nearest_added, queries, n, self.n_added, first=n_built)
         return [np.concatenate(pair) for pair in zip(built, added, strict=True)]
 
-    def _nearest_added(self, queries: FloatArray, n: int) -> Positions:
+    def _nearest_added(self, queries: FloatArray, n: int) -> Ints:
         faiss, vectors = import_faiss(), self.segment.embeddings
         # One by one, as an index is searched: many together are multiplied, which rounds differently.
         rows = [faiss.knn(one[None], vectors, n, metric=faiss.METRIC_INNER_PRODUCT)[1] for one in queries]
@@ -308,13 +305,13 @@ class GalleryView:
 
     def _live(
         self,
-        search: Callable[[FloatArray, int], Positions],
+        search: Callable[[FloatArray, int], Ints],
         queries: FloatArray,
         n: int,
         n_rows: int,
         *,
         first: int,
-    ) -> list[Positions]:
+    ) -> list[Ints]:
         """The n nearest live rows of one part, whose first row stands at `first`, to each query."""
         live, short = [_NOBODY] * len(queries), np.arange(len(queries))
         n_fetched = n + min(len(self.dead), _SPARE)
@@ -331,7 +328,7 @@ class GalleryView:
             n_fetched *= 2
         return live
 
-    def _nearest_selected(self, queries: FloatArray, n: int, selection: Selection) -> list[Positions]:
+    def _nearest_selected(self, queries: FloatArray, n: int, selection: Selection) -> list[Ints]:
         index, n_built = self.snapshot.index, len(self.snapshot)
         if len(selection) <= _FEW_SELECTED or not index.can_select:
             return nearest_among(self.vectors, queries, n, selection.positions)
@@ -341,12 +338,12 @@ class GalleryView:
         built = index.search(queries, n_wanted, selection.mask(n_built))
         return [np.concatenate([one[one >= 0], other]) for one, other in zip(built, added, strict=True)]
 
-    def select(self, sequences: npt.NDArray[np.int64]) -> Selection:
+    def select(self, sequences: Ints) -> Selection:
         """The live items with some sequences."""
         positions = self.positions_of_sequences(sequences)
         return Selection(positions[(positions >= 0) & ~self.is_dead(positions)])
 
-    def sequences(self, positions: Positions) -> npt.NDArray[np.int64]:
+    def sequences(self, positions: Ints) -> Ints:
         """Sequences at positions."""
         n_built = len(self.snapshot)
         is_built = positions < n_built
@@ -355,7 +352,7 @@ class GalleryView:
         sequences[~is_built] = self.segment.sequences[positions[~is_built] - n_built]
         return sequences
 
-    def positions_of_sequences(self, sequences: npt.NDArray[np.int64]) -> Positions:
+    def positions_of_sequences(self, sequences: Ints) -> Ints:
         """Positions of rows, dead or not, -1 where there is none; of the shape of the sequences."""
         built = places_of(self.snapshot.sequences, sequences)
         added = places_of(self.segment.sequences, sequences)
@@ -368,7 +365,7 @@ class GalleryView:
             raise KeyError(item_id)
         return position
 
-    def positions(self, item_ids: Sequence[str]) -> Positions:
+    def positions(self, item_ids: Sequence[str]) -> Ints:
         """Positions of items, -1 where there is none."""
         try:
             wanted = pa.array(item_ids, pa.string())
@@ -386,7 +383,7 @@ class GalleryView:
             positions[is_here] = found[places[is_here].astype(np.int64)]
         return positions
 
-    def items(self, positions: Sequence[int] | npt.NDArray[np.integer[Any]]) -> list[dict[str, Any]]:
+    def items(self, positions: Sequence[int] | AnyInts) -> list[dict[str, Any]]:
         """Id, label, uri and metadata of some items, in the given order."""
         if not self.n_changes:
             return self.snapshot.items(positions)

@@ -3,11 +3,10 @@
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 from PIL import Image, ImageDraw
 
-from vicinal.models.demo_catalog.outlines import Outline
-from vicinal.models.demo_catalog.patterns import Grid, pattern_weight, texture_gain
+from vicinal.calibration.arrays import FloatArray, Floats, Mask
+from vicinal.models.demo_catalog.patterns import pattern_weight, texture_gain
 from vicinal.models.demo_catalog.prints import draw_print
 from vicinal.models.demo_catalog.products import RGB, Product
 
@@ -53,19 +52,19 @@ class Easel:
         self._turn = turn
         self._light = light
 
-    def flat(self, outline: Outline, color: RGB | None = None, label: Print | None = None) -> None:
+    def flat(self, outline: Floats, color: RGB | None = None, label: Print | None = None) -> None:
         """Paint a flat part; without `color` it takes the product's pattern and texture."""
         self._part(outline, color, label, _FLAT)
 
-    def round(self, outline: Outline, color: RGB | None = None, label: Print | None = None) -> None:
+    def round(self, outline: Floats, color: RGB | None = None, label: Print | None = None) -> None:
         """Paint a part that is round about its upright axis, such as a bottle."""
         self._part(outline, color, label, _ROUND)
 
-    def ball(self, outline: Outline, color: RGB | None = None, label: Print | None = None) -> None:
+    def ball(self, outline: Floats, color: RGB | None = None, label: Print | None = None) -> None:
         """Paint a part that bulges in both directions, such as a cushion."""
         self._part(outline, color, label, _BALL)
 
-    def _part(self, outline: Outline, color: RGB | None, label: Print | None, form: str) -> None:
+    def _part(self, outline: Floats, color: RGB | None, label: Print | None, form: str) -> None:
         px = self._px
         x0, y0 = (int(c) for c in np.clip(np.floor(outline.min(axis=0) * px), 0, px - 1))
         x1, y1 = (int(c) + 1 for c in np.clip(np.ceil(outline.max(axis=0) * px), 1, px))
@@ -83,7 +82,7 @@ class Easel:
         lit = np.broadcast_to(lit, (3, y1 - y0, x1 - x0))
         self.image.paste(Image.merge("RGB", [Image.fromarray(plane) for plane in lit]), (x0, y0), mask)
 
-    def _albedo(self, color: RGB | None, u: Grid, v: Grid) -> Grid:
+    def _albedo(self, color: RGB | None, u: FloatArray, v: FloatArray) -> FloatArray:
         """Unlit color planes of a part, broadcastable to (3, rows, columns)."""
         if color is not None:
             return _plane_of(color)
@@ -92,7 +91,7 @@ class Easel:
         weight = pattern_weight(product.pattern, u, v, product.pattern_scale)
         return (main + weight * (_plane_of(product.accent) - main)) * texture_gain(product.texture, u, v)
 
-    def _printed(self, planes: Grid, label: Print, u: Grid, v: Grid) -> Grid:
+    def _printed(self, planes: FloatArray, label: Print, u: FloatArray, v: FloatArray) -> FloatArray:
         """Lay the product's print over the color planes, following the curve of the surface."""
         width, height = (max(8, round(side * self._px)) for side in (label.width, label.height))
         ink = draw_print(self.product, (width, height), plate=label.plate)
@@ -106,21 +105,21 @@ class Easel:
         return planes
 
 
-def _plane_of(color: RGB) -> Grid:
+def _plane_of(color: RGB) -> FloatArray:
     return np.asarray(color, dtype=np.float32)[:, None, None]
 
 
-def _around(across: Grid, radius: float, turn: float | None) -> Grid:
+def _around(across: FloatArray, radius: float, turn: float | None) -> FloatArray:
     """Distance along the surface from its front; `turn` is None where the part is flat."""
     angle = across if turn is None else np.arcsin(across) + np.float32(turn)
     return angle * np.float32(radius)
 
 
-def _across_flat(width: int) -> tuple[Grid, float]:
+def _across_flat(width: int) -> tuple[FloatArray, float]:
     return np.linspace(-1, 1, width, dtype=np.float32)[None], width / 2
 
 
-def _across(mask: NDArray[np.bool_]) -> tuple[Grid, float]:
+def _across(mask: Mask) -> tuple[FloatArray, float]:
     """Where each pixel lies between the left (-1) and right (1) edge of its row; the largest half width."""
     width = mask.shape[1]
     left = mask.argmax(axis=1)[:, None]
@@ -131,12 +130,12 @@ def _across(mask: NDArray[np.bool_]) -> tuple[Grid, float]:
     return np.clip(across, -1, 1), float(half.max())
 
 
-def _flat_gain(across: Grid, down: Grid, light: float) -> Grid:
+def _flat_gain(across: FloatArray, down: FloatArray, light: float) -> FloatArray:
     """Brightness of a flat surface that faces the viewer."""
     return np.float32(0.97) + np.float32(0.06 * light) * across - np.float32(0.05) * down
 
 
-def _round_gain(across: Grid, _down: Grid, light: float) -> Grid:
+def _round_gain(across: FloatArray, _down: FloatArray, light: float) -> FloatArray:
     """Brightness of a glossy surface that is round about its upright axis."""
     facing = np.sqrt(1 - across * across)
     lit = np.maximum(np.float32(0.55 * light) * across + np.float32(0.83) * facing, 0)
@@ -144,7 +143,7 @@ def _round_gain(across: Grid, _down: Grid, light: float) -> Grid:
     return np.asarray(np.float32(0.52) + np.float32(0.54) * lit + np.float32(0.16) * shine)
 
 
-def _ball_gain(across: Grid, down: Grid, light: float) -> Grid:
+def _ball_gain(across: FloatArray, down: FloatArray, light: float) -> FloatArray:
     """Brightness of a surface that bulges toward the viewer, lit from above and the side."""
     facing = np.sqrt(np.maximum(1 - np.float32(0.4) * (across * across + down * down), 0))
     slant = np.float32(0.34 * light) * across - np.float32(0.34) * down

@@ -2,9 +2,9 @@
 
 import numpy as np
 
+from vicinal.calibration.arrays import Floats
 from vicinal.models.demo_catalog.easel import Easel, Print, blend, tinted
 from vicinal.models.demo_catalog.outlines import (
-    Outline,
     blob,
     box,
     disc_from_above,
@@ -38,7 +38,7 @@ def book(easel: Easel, p: Product) -> None:
     easel.flat(box(left, top, left + 0.05, low), tinted(p.trim, 0.9))
 
 
-def _slanted_side(x: float, top: float, low: float, depth: float) -> Outline:
+def _slanted_side(x: float, top: float, low: float, depth: float) -> Floats:
     """The right side of a block that recedes upward to the right by `depth`."""
     return polygon([(x, top), (x + depth, top - depth), (x + depth, low - depth), (x, low)])
 
@@ -117,7 +117,7 @@ def cushion(easel: Easel, p: Product) -> None:
         easel.ball(ellipse(0.5, 0.52, 0.022), p.trim)
 
 
-def _pillow(w: float, h: float, pull: float) -> Outline:
+def _pillow(w: float, h: float, pull: float) -> Floats:
     """A rectangle whose sides are drawn in between its corners."""
     t = np.linspace(-1, 1, 24)
     edge = pull * (1 - t * t)

@@ -3,32 +3,32 @@
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
-Outline = NDArray[np.float64]
+from vicinal.calibration.arrays import Floats
+
 Points = Sequence[tuple[float, float]]
 
 _STEPS = 8
 _TILT = 0.13  # height of a circle seen from slightly above, relative to its width
 
 
-def polygon(points: Points) -> Outline:
+def polygon(points: Points) -> Floats:
     """The straight-edged outline through `points`."""
     return np.asarray(points, dtype=np.float64)
 
 
-def ellipse(cx: float, cy: float, rx: float, ry: float | None = None, *, n: int = 64) -> Outline:
+def ellipse(cx: float, cy: float, rx: float, ry: float | None = None, *, n: int = 64) -> Floats:
     """An ellipse around (cx, cy); a circle where `ry` is left out, a regular polygon where `n` is small."""
     angle = np.arange(n) * (2 * np.pi / n) - np.pi / 2
     return np.stack([cx + rx * np.cos(angle), cy + (rx if ry is None else ry) * np.sin(angle)], axis=1)
 
 
-def disc_from_above(cx: float, cy: float, r: float) -> Outline:
+def disc_from_above(cx: float, cy: float, r: float) -> Floats:
     """A horizontal disc, such as the opening of a mug, seen at the tilt that `lathe` assumes."""
     return ellipse(cx, cy, r, r * _TILT)
 
 
-def box(x0: float, y0: float, x1: float, y1: float, r: float = 0.0) -> Outline:
+def box(x0: float, y0: float, x1: float, y1: float, r: float = 0.0) -> Floats:
     """A rectangle with corners rounded by radius `r`."""
     if r <= 0:
         return polygon([(x0, y0), (x1, y0), (x1, y1), (x0, y1)])
@@ -37,7 +37,7 @@ def box(x0: float, y0: float, x1: float, y1: float, r: float = 0.0) -> Outline:
     return np.concatenate(arcs)
 
 
-def lathe(cx: float, profile: Points, *, soft: bool = True) -> Outline:
+def lathe(cx: float, profile: Points, *, soft: bool = True) -> Floats:
     """A turned body from (y, radius) pairs, top to bottom, with the bulging lower edge of a round foot."""
     side = _spline(profile) if soft else polygon(profile)
     y, r = side[:, 0], np.maximum(side[:, 1], 0.0)
@@ -46,7 +46,7 @@ def lathe(cx: float, profile: Points, *, soft: bool = True) -> Outline:
     return np.concatenate([right, foot, left])
 
 
-def tube(points: Points, width: float, end_width: float | None = None) -> Outline:
+def tube(points: Points, width: float, end_width: float | None = None) -> Floats:
     """A smooth stroke through `points`, `width` wide at its start and `end_width` at its end."""
     line = _spline(points)
     along = np.gradient(line, axis=0)
@@ -56,23 +56,23 @@ def tube(points: Points, width: float, end_width: float | None = None) -> Outlin
     return np.concatenate([line + normal * half, (line - normal * half)[::-1]])
 
 
-def blob(points: Points) -> Outline:
+def blob(points: Points) -> Floats:
     """The smooth closed outline through `points`."""
     return _spline([*points[-1:], *points, *points[:2]])[_STEPS:-_STEPS]
 
 
-def turned(outline: Outline, angle: float, cx: float, cy: float) -> Outline:
+def turned(outline: Floats, angle: float, cx: float, cy: float) -> Floats:
     """`outline` rotated by `angle` radians about (cx, cy), clockwise on the picture."""
     cos, sin = np.cos(angle), np.sin(angle)
     return np.asarray((outline - (cx, cy)) @ np.array([[cos, sin], [-sin, cos]]) + (cx, cy))
 
 
-def _arc(cx: float, cy: float, rx: float, ry: float, start: float, stop: float) -> Outline:
+def _arc(cx: float, cy: float, rx: float, ry: float, start: float, stop: float) -> Floats:
     angle = np.radians(np.linspace(start, stop, 2 * _STEPS))
     return np.stack([cx + rx * np.cos(angle), cy + ry * np.sin(angle)], axis=1)
 
 
-def _spline(points: Points) -> Outline:
+def _spline(points: Points) -> Floats:
     """Catmull-Rom curve through all points, _STEPS samples for each span, ends included."""
     p = np.asarray(points, dtype=np.float64)
     p = np.concatenate([2 * p[:1] - p[1:2], p, 2 * p[-1:] - p[-2:-1]])

@@ -3,9 +3,9 @@
 from collections.abc import Callable
 
 import numpy as np
-from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFont
 
+from vicinal.calibration.arrays import Bytes
 from vicinal.models.demo_catalog.products import RGB, Product
 
 _PAPER: RGB = (250, 247, 238)
@@ -13,7 +13,7 @@ _DARK: RGB = (34, 34, 40)
 _Pen = ImageDraw.ImageDraw
 
 
-def draw_print(product: Product, size: tuple[int, int], *, plate: bool) -> NDArray[np.uint8]:
+def draw_print(product: Product, size: tuple[int, int], *, plate: bool) -> Bytes:
     """The mark as RGBA pixels of shape (height, width, 4), transparent where nothing is printed.
 
     A patterned surface always gets a plate: ink on a pattern cannot be read.

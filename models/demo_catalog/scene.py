@@ -3,10 +3,10 @@
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFilter
 
-from vicinal.models.demo_catalog.backdrops import Picture, room, studio, surface
+from vicinal.calibration.arrays import FloatArray, Floats
+from vicinal.models.demo_catalog.backdrops import room, studio, surface
 from vicinal.models.demo_catalog.kinds import draw_product
 from vicinal.models.demo_catalog.products import Product
 
@@ -18,7 +18,6 @@ _LYING_KINDS = frozenset({"cushion", "headphones", "tshirt", "umbrella", "watch"
 _BACKDROPS = {"studio": studio, "room": room, "surface": surface}
 _SETTINGS = tuple(_BACKDROPS)
 _Rng = np.random.Generator
-_Quad = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -32,7 +31,7 @@ class Shot:
     """
 
     setting: str
-    corners: _Quad
+    corners: Floats
     turn: float
     light: float
     gain: float
@@ -105,7 +104,7 @@ def draw_shot(rng: _Rng) -> Shot:
     )
 
 
-def _quad(scale: float, tilt: float, shift: tuple[float, float]) -> _Quad:
+def _quad(scale: float, tilt: float, shift: tuple[float, float]) -> Floats:
     """Corners of the canvas, from the upper left clockwise, after scaling, turning and moving it."""
     half = scale / 2
     corners = np.array([(-half, -half), (half, -half), (half, half), (-half, half)])
@@ -130,7 +129,7 @@ def _placed(product: Product, shot: Shot, size: int) -> Image.Image:
     return placed
 
 
-def _perspective(corners: _Quad, side: int) -> list[float]:
+def _perspective(corners: Floats, side: int) -> list[float]:
     """The eight coefficients that take a point of the photo back to the canvas, as Pillow wants them."""
     canvas = np.array([(0, 0), (side, 0), (side, side), (0, side)], dtype=np.float64)
     rows = []
@@ -140,13 +139,13 @@ def _perspective(corners: _Quad, side: int) -> list[float]:
     return [float(c) for c in np.linalg.solve(np.array(rows), canvas.ravel())]
 
 
-def _backdrop(rng: _Rng, shot: Shot, size: int) -> Picture:
+def _backdrop(rng: _Rng, shot: Shot, size: int) -> FloatArray:
     if shot.setting == "paper":
         return np.full((size, size, 3), _PAPER, dtype=np.float32)
     return _BACKDROPS[shot.setting](rng, size)
 
 
-def _laid_over(picture: Picture, product: Image.Image, shadow: Image.Image) -> Image.Image:
+def _laid_over(picture: FloatArray, product: Image.Image, shadow: Image.Image) -> Image.Image:
     """Darken the backdrop by the product's soft shadow, then put the product before it."""
     shade = 1 - np.asarray(shadow).astype(np.float32)[..., None] * np.float32(_SHADOW_DEPTH / 255)
     photo = Image.fromarray((picture * shade).astype(np.uint8))

@@ -2,8 +2,9 @@
 
 import numpy as np
 
+from vicinal.calibration.arrays import Floats
 from vicinal.models.demo_catalog.easel import Easel, Print, blend, tinted
-from vicinal.models.demo_catalog.outlines import Outline, blob, box, ellipse, polygon, tube, turned
+from vicinal.models.demo_catalog.outlines import blob, box, ellipse, polygon, tube, turned
 from vicinal.models.demo_catalog.products import RGB, Product
 
 _STEEL: RGB = (198, 202, 208)
@@ -177,7 +178,7 @@ def watch(easel: Easel, p: Product) -> None:
     _watch_face(easel, p, r)
 
 
-def _case(cx: float, cy: float, r: float, square: bool) -> Outline:
+def _case(cx: float, cy: float, r: float, square: bool) -> Floats:
     side = r * 0.95
     return box(cx - side, cy - side, cx + side, cy + side, 0.06) if square else ellipse(cx, cy, r)
 

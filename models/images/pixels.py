@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from PIL import Image
+
+from vicinal.calibration.arrays import AnyArray
 
 # Pixels that are brought to RGB at a time.
 _STRIP_PIXELS = 2**18
@@ -156,7 +157,7 @@ def _stored_kind(image: Image.Image) -> type[np.generic] | None:
     return np.int8 if kind == _SIGNED else None
 
 
-def _values(strip: Image.Image, kind: type[np.generic] | None) -> npt.NDArray[Any]:
+def _values(strip: Image.Image, kind: type[np.generic] | None) -> AnyArray:
     deep = np.asarray(strip)
     return deep if kind is None else deep.view(kind)
 

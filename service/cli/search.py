@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.table import Table
 
+from vicinal.calibration.arrays import AnyArray
 from vicinal.service.choices import RefineChoice, RerankChoice
 from vicinal.service.cli.console import print_json, print_table, say
 from vicinal.service.cli.options import (
@@ -23,9 +24,6 @@ from vicinal.service.cli.options import (
 from vicinal.service.words import number_of
 
 if TYPE_CHECKING:
-    import numpy as np
-    import numpy.typing as npt
-
     from vicinal.service.search.answers import Answer, FoundGroup
     from vicinal.service.search.explanation import ExplainedRefinement
 
@@ -86,7 +84,7 @@ def search(
         _print_answer(answer, advised)
 
 
-def _read_embeddings(path: Path) -> npt.NDArray[np.generic]:
+def _read_embeddings(path: Path) -> AnyArray:
     import numpy as np
 
     from vicinal.service.errors import RequestError

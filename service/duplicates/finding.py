@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
-from vicinal.indexer.duplicates.candidates import CutIndex, Pairs, unordered
+from vicinal.calibration.arrays import FloatArray, Ints
+from vicinal.indexer.duplicates.candidates import CutIndex, unordered
 from vicinal.indexer.duplicates.comparison import ComparedPairs, Pictures, compare
 from vicinal.indexer.duplicates.made_copies import CHANGES, make_copy
 from vicinal.indexer.duplicates.signatures import make_signature
@@ -21,7 +21,6 @@ from vicinal.indexer.storage.arrays import as_matrix
 from vicinal.indexer.views.view import GalleryView
 from vicinal.models.decoding import decode_image
 from vicinal.models.progress import OnProgress, no_progress
-from vicinal.models.similarity import FloatArray
 from vicinal.service.duplicates.groups import make_groups
 from vicinal.service.duplicates.record import CopyThreshold, DuplicateOptions, DuplicateRecord
 from vicinal.service.duplicates.threshold import choose_threshold, threshold_sentence
@@ -47,7 +46,7 @@ class _Files:
         twins: Rows of each content, the first one first.
     """
 
-    rows: npt.NDArray[np.int64]
+    rows: Ints
     twins: list[list[int]]
 
 
@@ -104,7 +103,7 @@ def _near(
     files: _Files,
     options: DuplicateOptions,
     on_progress: OnProgress,
-) -> tuple[CopyThreshold, ComparedPairs | None, npt.NDArray[np.int64]]:
+) -> tuple[CopyThreshold, ComparedPairs | None, Ints]:
     """The threshold, the pairs of files that reach it, and the sizes of the thumbnails."""
     n = len(files.rows)
     sequences = items["sequence"].to_numpy()
@@ -126,8 +125,8 @@ def _near(
 def _read(
     gallery: Gallery,
     revision: int,
-    sequences: npt.NDArray[np.int64],
-    chosen: npt.NDArray[np.int64],
+    sequences: Ints,
+    chosen: Ints,
     on_progress: OnProgress,
 ) -> tuple[Pictures, list[bytes]]:
     """Pictures of some items, and the thumbnails of some of them."""
@@ -151,7 +150,7 @@ def _read(
     return pictures, [originals[place] for place in chosen.tolist()]
 
 
-def _neighbor_pairs(view: GalleryView, sequences: npt.NDArray[np.int64], files: _Files) -> Pairs:
+def _neighbor_pairs(view: GalleryView, sequences: Ints, files: _Files) -> Ints:
     """Files that are nearest in the embedding."""
     place_of_row = np.empty(len(sequences), np.int64)
     for place, rows in enumerate(files.twins):
@@ -184,7 +183,7 @@ def _closed(pictures: Pictures, compared: ComparedPairs) -> ComparedPairs:
 def _made_scores(
     index: CutIndex,
     pictures: Pictures,
-    chosen: npt.NDArray[np.int64],
+    chosen: Ints,
     originals: Sequence[bytes],
     rng: np.random.Generator,
     on_progress: OnProgress,

@@ -10,11 +10,10 @@ from datetime import datetime
 from pathlib import Path
 from typing import NamedTuple
 
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 from PIL import ExifTags, Image
 
+from vicinal.calibration.arrays import Ints
 from vicinal.indexer.duplicates.comparison import ComparedPairs
 from vicinal.indexer.duplicates.signatures import ORIENTATIONS, undone
 from vicinal.models.decoding import accepted_formats
@@ -67,7 +66,7 @@ def make_groups(
     items: pa.Table,
     twins: Sequence[Sequence[int]],
     found: ComparedPairs | None,
-    thumbnails: npt.NDArray[np.int64] | None,
+    thumbnails: Ints | None,
 ) -> tuple[tuple[DuplicateGroup, ...], tuple[str, ...]]:
     """Groups of copies, largest first and then most certain, and what is to be said of them.
 
@@ -140,7 +139,7 @@ def kinds_of(copy: Copy, kept_pixels: int, copy_pixels: int) -> tuple[str, ...]:
     return tuple(kinds) or ("recompressed",)
 
 
-def _size(items: pa.Table, row: int, place: int, thumbnails: npt.NDArray[np.int64] | None) -> _Size:
+def _size(items: pa.Table, row: int, place: int, thumbnails: Ints | None) -> _Size:
     path = Path(items["uri"][row].as_py() or "")
     try:
         # What came over the network has a name and no place here.

@@ -9,15 +9,13 @@ no copies. The gallery's own copies so need not be known, and as many of them as
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
 from vicinal.calibration import LabelCounts
+from vicinal.calibration.arrays import FloatArray, Floats
 from vicinal.calibration.rates.intervals import rate_interval
-from vicinal.models.similarity import FloatArray
 from vicinal.service.duplicates.record import CopyThreshold
 from vicinal.service.words import percent, span
 
-_Floats = npt.NDArray[np.float64]
 _THRESHOLDS = np.arange(0.30, 0.991, 0.01)
 # The tail is measured from here to where this share of the made copies begins.
 _TAIL_START = 0.1
@@ -83,7 +81,7 @@ def threshold_sentence(found: CopyThreshold) -> str:
     )
 
 
-def _wrong_above(thresholds: _Floats, pairs: FloatArray, made: FloatArray) -> _Floats:
+def _wrong_above(thresholds: Floats, pairs: FloatArray, made: FloatArray) -> Floats:
     """Upper ends of the number of pairs above each threshold that are no copies."""
     end = float(np.clip(np.quantile(made, _COPIES_BELOW), *_TAIL_ENDS))
     length = end - _TAIL_START

@@ -13,8 +13,8 @@ from functools import cached_property
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 
+from vicinal.calibration.arrays import Ints, Mask, Objects
 from vicinal.calibration.label_codes import label_codes
 from vicinal.indexer.item_rules import readable
 from vicinal.indexer.sources import ImageFile, SourceItem
@@ -23,8 +23,6 @@ from vicinal.models.errors import ImageError
 from vicinal.models.progress import OnProgress, no_progress
 from vicinal.models.runtime import usable_processors
 from vicinal.service.errors import RequestError
-
-Mask = npt.NDArray[np.bool_]
 
 # Labels with two photos: some to learn from, and enough others that a rate among them says something.
 FEWEST_LABELS = 12
@@ -75,7 +73,7 @@ class LabelledPhotos:
     """
 
     paths: tuple[Path, ...]
-    labels: npt.NDArray[np.object_]
+    labels: Objects
     n_unlabelled: int = 0
     n_repeated: int = 0
     unusable: tuple[UnusablePhoto, ...] = ()
@@ -127,7 +125,7 @@ class LabelledPhotos:
         )
 
     @cached_property
-    def codes(self) -> npt.NDArray[np.int64]:
+    def codes(self) -> Ints:
         """(n,) number of each label."""
         return label_codes(self.labels)[1]
 

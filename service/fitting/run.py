@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-import numpy.typing as npt
 import torch
 
+from vicinal.calibration.arrays import Mask
 from vicinal.models.bundle import ModelBundle, read_fingerprint
 from vicinal.models.configs.file import checked, read_toml
 from vicinal.models.probe import write_probe
@@ -391,10 +391,10 @@ class Fitting:
         return {**fields, "licence": licence, "source": packaged.source}
 
     @property
-    def _used(self) -> npt.NDArray[np.bool_]:
+    def _used(self) -> Mask:
         """(n,) photos that the bundle learns from: all but those alone with their label."""
         is_single = np.bincount(self.photos.codes)[self.photos.codes] == 1
-        used: npt.NDArray[np.bool_] = (self.split.training | self.split.held_out) & ~is_single
+        used: Mask = (self.split.training | self.split.held_out) & ~is_single
         return used
 
     def _report(self, bundle: ModelBundle, plan: FitPlan, trial: FitTrial) -> FitReport:

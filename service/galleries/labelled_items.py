@@ -5,14 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
+from vicinal.calibration.arrays import FloatArray, Ints, Mask, Objects
 from vicinal.calibration.label_codes import label_codes
 from vicinal.indexer.views.view import GalleryView
-from vicinal.models.similarity import FloatArray
 from vicinal.service.errors import RequestError
-
-Bools = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
@@ -30,7 +27,7 @@ class LabelledItems:
 
     gallery: str
     embeddings: FloatArray
-    labels: npt.NDArray[np.object_]
+    labels: Objects
     n_unlabelled: int
     n_repeated: int
     n_not_drawn: int
@@ -61,7 +58,7 @@ class LabelledItems:
         )
 
 
-def _distinct(embeddings: FloatArray, labels: npt.NDArray[np.object_]) -> npt.NDArray[np.int64]:
+def _distinct(embeddings: FloatArray, labels: Objects) -> Ints:
     """Rows without those that are there before: one picture twice would be found by itself."""
     first: dict[tuple[str, bytes], int] = {}
     for i, (label, row) in enumerate(zip(labels.tolist(), embeddings, strict=True)):
@@ -69,7 +66,7 @@ def _distinct(embeddings: FloatArray, labels: npt.NDArray[np.object_]) -> npt.ND
     return np.fromiter(first.values(), np.int64, len(first))
 
 
-def _drawn(labels: npt.NDArray[np.object_], max_items: int, seed: int) -> Bools:
+def _drawn(labels: Objects, max_items: int, seed: int) -> Mask:
     """(n,) whether an item's label is drawn."""
     _, codes = label_codes(labels)
     sizes = np.bincount(codes)

@@ -14,6 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 from pydantic import Field
 
+from vicinal.calibration.arrays import FloatArray
 from vicinal.indexer.embedding_sources import ReadyRows
 from vicinal.indexer.errors import ItemExistsError, ItemRefusedError, SpaceMismatchError
 from vicinal.indexer.item_rules import checked_id, checked_label, checked_metadata, checked_uri, readable
@@ -25,7 +26,7 @@ from vicinal.indexer.sources import SourceItem
 from vicinal.models.bundle import BundleManifest, space_manifest
 from vicinal.models.embedder import Embedder
 from vicinal.models.errors import EmbeddingError, ImageError, NoDirectionError
-from vicinal.models.similarity import FloatArray, as_embeddings
+from vicinal.models.similarity import as_embeddings
 from vicinal.service.errors import RequestError
 
 

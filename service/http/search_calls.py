@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from vicinal.calibration.arrays import FloatArray
 from vicinal.models.embedder import Embedder, PreparedQueries
-from vicinal.models.similarity import FloatArray
 from vicinal.service.search.answers import Answer
 from vicinal.service.search.matcher import EmbeddedImages, Matcher
 

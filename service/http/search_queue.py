@@ -16,8 +16,8 @@ from itertools import pairwise
 import numpy as np
 from prometheus_client import CollectorRegistry, Gauge
 
+from vicinal.calibration.arrays import FloatArray
 from vicinal.models.embedder import Embedder
-from vicinal.models.similarity import FloatArray
 from vicinal.service.errors import TooManyRequestsError
 from vicinal.service.galleries.open_galleries import OpenGalleries
 from vicinal.service.http.search_calls import Outcome, Search, outcomes_of

@@ -14,16 +14,13 @@ from functools import cached_property
 from typing import ClassVar, Self
 
 import numpy as np
-import numpy.typing as npt
 
 from vicinal.calibration import Target
+from vicinal.calibration.arrays import Floats, Ints
 from vicinal.calibration.rates.answered_pairs import AnsweredPairs, PairAnswers, PairStrata
 from vicinal.indexer.views.snapshot import Snapshot
 from vicinal.service.measuring.records.record import StoredArrays
 from vicinal.service.search.scorer import N_DECIDED_CANDIDATES, Scorer
-
-Floats = npt.NDArray[np.float64]
-Positions = npt.NDArray[np.int64]
 
 # True: same; False: different; None: cannot be told.
 Answer = bool | None
@@ -70,8 +67,8 @@ class ScoredPairs(StoredArrays):
     """
 
     what: ClassVar[str] = "pairs to ask about"
-    queries: Positions
-    items: Positions
+    queries: Ints
+    items: Ints
     scores: Floats
     top_scores: Floats
     n_others: int
@@ -100,12 +97,12 @@ class ScoredPairs(StoredArrays):
         return PairStrata.of(self.scores, n_others=self.n_others)
 
     @cached_property
-    def own_strata(self) -> Positions:
+    def own_strata(self) -> Ints:
         """(n,) stratum of each pair."""
         return self.strata.stratum(self.scores)
 
     @cached_property
-    def photos(self) -> Positions:
+    def photos(self) -> Ints:
         """(n,) one number for the same two photos, whichever of them is the query."""
         first, second = np.minimum(self.queries, self.items), np.maximum(self.queries, self.items)
         return np.asarray(first * (int(second.max(initial=0)) + 1) + second)
@@ -188,7 +185,7 @@ class _Drawing:
         self.n_asked = np.bincount(pairs.own_strata[known], minlength=len(pairs.strata.sizes))
 
     @property
-    def n_left(self) -> Positions:
+    def n_left(self) -> Ints:
         """(H,) pairs of each stratum that can be drawn."""
         strata = self._pairs.strata
         return np.bincount(self._pairs.own_strata[self._is_free], minlength=len(strata.sizes))

@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 import numpy as np
-import numpy.typing as npt
 
 from vicinal.calibration import Target, choose_threshold
+from vicinal.calibration.arrays import Ints, Mask
 from vicinal.indexer.gallery import Gallery
 from vicinal.indexer.graph.neighbor_graph import N_NEIGHBORS
 from vicinal.indexer.hygiene import are_same_pictures
@@ -46,10 +46,7 @@ from vicinal.service.search.opened_refiner import OpenedRefiner
 from vicinal.service.search.pipeline import Group, Pipeline
 from vicinal.service.search.scorer import Scorer
 
-Floats = npt.NDArray[np.float64]
-Bools = npt.NDArray[np.bool_]
-Positions = npt.NDArray[np.int64]
-SamePictures = Callable[[Positions, Positions], Bools]
+SamePictures = Callable[[Ints, Ints], Mask]
 
 # Below this many labels a rate says more about these labels than about the next ones.
 _FEW_LABELS = 30
@@ -361,13 +358,13 @@ class _Progress:
             self._before += n_queries
 
 
-def same_pictures_of(gallery: Gallery, snapshot: Snapshot) -> Callable[[Positions, Positions], Bools]:
+def same_pictures_of(gallery: Gallery, snapshot: Snapshot) -> Callable[[Ints, Ints], Mask]:
     """A function that tells which items at pairs of positions are almost the same picture.
 
     The stored thumbnails of 16 x 16 pixels are read when it is called: 768 bytes an item.
     """
 
-    def compare(first: Positions, second: Positions) -> Bools:
+    def compare(first: Ints, second: Ints) -> Mask:
         kept = gallery.table.columns(snapshot.manifest.revision, ["signature"])
         signatures = as_matrix(kept["signature"])
         return are_same_pictures(signatures[first], signatures[second])

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 from pydantic import BaseModel, ConfigDict, Field
 
 from vicinal.calibration import (
@@ -25,6 +24,7 @@ from vicinal.calibration import (
     rate_interval,
     ratio_interval,
 )
+from vicinal.calibration.arrays import Ints
 from vicinal.calibration.consistency.opis import ClassUtilities, NoUtilityError, class_utilities
 from vicinal.calibration.consistency.opis_floor import PairImages, pair_opis_floor
 from vicinal.calibration.rates.intervals import RateInterval
@@ -32,8 +32,6 @@ from vicinal.calibration.rates.label_counts import RateName, impostor_label_effe
 from vicinal.service.measuring.group_trials import GroupMeasurement, TriedForm
 from vicinal.service.measuring.trials import Impostors, Measurement
 from vicinal.service.measuring.visits import Visits
-
-Positions = npt.NDArray[np.int64]
 
 ERROR_RATES: tuple[RateName, ...] = ("far", "frr", "fpir", "fnir")
 _FURTHER_LABELS = (10, 30, 100)
@@ -299,7 +297,7 @@ def gather_evidence(
     opis: Mapping[str, SpaceOpis] | None = None,
     visits: VisitEvidence | None = None,
     leaves_one_out: bool = False,
-    look_alikes: Positions | None = None,
+    look_alikes: Ints | None = None,
     near_duplicates: float | None = None,
     group_forms: tuple[TriedForm, ...] = (),
     absent: float | None = None,
@@ -380,7 +378,7 @@ def _rates(measured: Measurement, threshold: float | None) -> dict[str, float]:
 def _another_day(
     measured: Measurement,
     threshold: float,
-    look_alikes: Positions | None,
+    look_alikes: Ints | None,
     rates: Mapping[RateName, RateEvidence],
 ) -> dict[str, AnotherDay]:
     readings = {} if look_alikes is None else _apart(measured, threshold, look_alikes)
@@ -415,9 +413,7 @@ def _impostor_effect(measured: Measurement, threshold: float) -> float:
     return impostor_label_effect(found.scores, found.groups, own, threshold)
 
 
-def _apart(
-    measured: Measurement, threshold: float, look_alikes: Positions
-) -> dict[RateName, LabelCounts | None]:
+def _apart(measured: Measurement, threshold: float, look_alikes: Ints) -> dict[RateName, LabelCounts | None]:
     """Misses and wrong matches without what could be of the query's visit."""
     pairs, impostors, codes = measured.pairs, measured.impostors, measured.query_codes
     if isinstance(measured, GroupMeasurement):

@@ -16,7 +16,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-import numpy.typing as npt
 
 from vicinal.calibration import (
     CalibrationError,
@@ -26,16 +25,13 @@ from vicinal.calibration import (
     UnreachableTargetError,
     choose_threshold,
 )
+from vicinal.calibration.arrays import Codes, Floats, Ints, Mask
 from vicinal.calibration.rates.paired_bootstrap import Figure, LabelDraws, Searches
 from vicinal.service.choices import GroupChoice
 from vicinal.service.measuring.trials import GroupTables, Impostors, Measurement
 from vicinal.service.search.group_scores import GroupedCandidates, group_features
 from vicinal.service.search.item_groups import GroupTable
 from vicinal.service.search.pipeline import Group, GroupScore
-
-Bools = npt.NDArray[np.bool_]
-Floats = npt.NDArray[np.float64]
-Numbers = npt.NDArray[np.int64]
 
 _TEMPERATURES = (0.02, 0.05, 0.1)
 _N_FOLDS = 5
@@ -56,7 +52,7 @@ class GroupMeasurement(Measurement):
     weights: Floats | None
     tables: GroupTables
 
-    def own_scores_apart(self, look_alikes: Numbers) -> Floats:
+    def own_scores_apart(self, look_alikes: Ints) -> Floats:
         """(n,) score of each query's own group without items of its visit by likeness; -inf with none left.
 
         Args:
@@ -249,7 +245,7 @@ def _error(measured: Measurement, target: Target) -> Figure | None:
         return None
 
 
-def _group_labels(items: Measurement) -> Numbers:
+def _group_labels(items: Measurement) -> Ints:
     """(codes,) number of the label of each group; -1 for one whose items have none."""
     tables = items.tables
     if tables is None or items.trials.labels is None:
@@ -265,7 +261,7 @@ def _group_labels(items: Measurement) -> Numbers:
     return found
 
 
-def _labels_of(labels: Numbers, codes: Numbers) -> Numbers:
+def _labels_of(labels: Ints, codes: Ints) -> Ints:
     return np.where(codes >= 0, labels[np.maximum(codes, 0)], -1)
 
 
@@ -317,18 +313,18 @@ def _trials(
     )
 
 
-def _best_items(table: GroupTable, found: GroupedCandidates) -> Numbers:
+def _best_items(table: GroupTable, found: GroupedCandidates) -> Ints:
     columns = found.best[:, 0]
     return np.where(columns >= 0, table.positions[np.arange(len(columns)), np.maximum(columns, 0)], -1)
 
 
 def _answers(
     found: GroupedCandidates,
-    codes: npt.NDArray[np.unsignedinteger],
-    has_mate: Bools,
-    labels: Numbers,
+    codes: Codes,
+    has_mate: Mask,
+    labels: Ints,
     n_labels: int,
-) -> tuple[Floats, Bools, npt.NDArray[np.unsignedinteger], Bools]:
+) -> tuple[Floats, Mask, Codes, Mask]:
     """Score of each group with a known label, whether it is the query's, its label, whether it has a mate."""
     known = _labels_of(labels, found.codes)
     rows, columns = np.nonzero((known >= 0) & (known < n_labels))
@@ -347,9 +343,9 @@ class _Examples:
     """
 
     features: Floats
-    is_own: Bools
-    query_labels: Numbers
-    group_labels: Numbers
+    is_own: Mask
+    query_labels: Ints
+    group_labels: Ints
 
     @classmethod
     def of(cls, items: Measurement, tables: GroupTables, group: Group) -> _Examples:
@@ -364,7 +360,7 @@ class _Examples:
             parts.append((features, known == queries[rows], queries[rows], known))
         return cls(*(np.concatenate(one) for one in zip(*parts, strict=True)))
 
-    def fit(self, left_out: Bools) -> Floats:
+    def fit(self, left_out: Mask) -> Floats:
         """(F + 1,) weights and intercept, without the queries and groups of some labels.
 
         Args:
@@ -386,7 +382,7 @@ def _learn(items: Measurement, tables: GroupTables, group: Group) -> tuple[Group
     return group.model_copy(update={"weights": tuple(whole.tolist())}), fitted[folds[items.query_codes]]
 
 
-def _logistic(features: Floats, is_own: Bools) -> Floats:
+def _logistic(features: Floats, is_own: Mask) -> Floats:
     """(F + 1,) weights and intercept of a ridge logistic model, both kinds of example as heavy, by Newton."""
     n_own, n = int(is_own.sum()), len(is_own)
     if not 0 < n_own < n:

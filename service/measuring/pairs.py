@@ -17,20 +17,14 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
-import numpy.typing as npt
 
+from vicinal.calibration.arrays import Codes, FloatArray, Floats, Indices, Ints, Mask
 from vicinal.calibration.trials import ListedPairs, NegativePairs, listed_of
-from vicinal.models.similarity import FloatArray
 from vicinal.service.search.block_products import BlockProducts, exact_products
 from vicinal.service.search.item_spaces import SearchSpace
 from vicinal.service.search.scorer import ScoredCandidates, similarity_score
 
-Bools = npt.NDArray[np.bool_]
-Codes = npt.NDArray[np.unsignedinteger]
-Floats = npt.NDArray[np.float64]
-Positions = npt.NDArray[np.int64]
-
-Places = tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]
+Places = tuple[Indices, Indices]
 
 # Pairs that are multiplied at a time, and those looked at at a time, which stay in the processor's cache.
 _BLOCK = 2**22
@@ -47,11 +41,11 @@ class GalleryLabels:
         n_labels: Labels of gallery and queries.
     """
 
-    groups: Positions
+    groups: Ints
     n_labels: int
 
     @property
-    def is_labelled(self) -> Bools:
+    def is_labelled(self) -> Mask:
         """(n,) whether an item has a label."""
         return self.groups < self.n_labels
 
@@ -71,9 +65,9 @@ class QueryMates:
         best_items: (B,) position of that mate, -1 without.
     """
 
-    has_mate: Bools
+    has_mate: Mask
     best_scores: Floats
-    best_items: Positions
+    best_items: Ints
 
 
 @dataclass(frozen=True)
@@ -89,11 +83,11 @@ class PairScores:
         n_negatives: (Q,) negative pairs of each query.
     """
 
-    mate_queries: Positions
-    mate_items: Positions
+    mate_queries: Ints
+    mate_items: Ints
     mate_scores: dict[str, Floats]
     non_mates: dict[str, ListedPairs]
-    n_negatives: Positions
+    n_negatives: Ints
 
 
 @dataclass(frozen=True)
@@ -158,7 +152,7 @@ class PairScoring:
         self._negatives = {name: form(lowest=-1) for name in spaces}
         self._fetched: list[Floats] = []
         self._mates: dict[str, list[Floats]] = {name: [] for name in (*spaces, "final")}
-        self._mate_places: list[tuple[Positions, Positions]] = []
+        self._mate_places: list[tuple[Ints, Ints]] = []
         self._n_negatives = np.zeros(len(codes), dtype=np.int64)
 
     def add(
@@ -166,7 +160,7 @@ class PairScoring:
         rows: slice,
         compared: Sequence[FloatArray],
         scored: ScoredCandidates,
-        excluded: Sequence[Positions],
+        excluded: Sequence[Ints],
     ) -> QueryMates:
         """Score some queries with every item.
 
@@ -213,7 +207,7 @@ class PairScoring:
         part: _Part,
         wide: Mapping[str, Floats],
         scored: ScoredCandidates,
-        excluded: Sequence[Positions],
+        excluded: Sequence[Ints],
         best: QueryMates,
     ) -> None:
         mates, out = self._kinds(part, excluded)
@@ -241,7 +235,7 @@ class PairScoring:
         self._mate_places.append((mates[0] + part.rows.start, mates[1] + part.columns.start))
         _update(best, part, mates, mate_scores)
 
-    def _kinds(self, part: _Part, excluded: Sequence[Positions]) -> tuple[Places, Places]:
+    def _kinds(self, part: _Part, excluded: Sequence[Ints]) -> tuple[Places, Places]:
         """Row and column of the positive pairs in a part, and of what else is no negative pair."""
         columns, codes = part.columns, self._codes[part.rows].astype(np.int64)
         out = np.repeat(np.arange(len(excluded)), [len(one) for one in excluded]), np.concatenate(excluded)
@@ -260,7 +254,7 @@ class PairScoring:
         self._n_negatives[part.rows] += np.count_nonzero(is_labelled) - n_none
         return mates, out
 
-    def _items_of(self, codes: Positions) -> Places:
+    def _items_of(self, codes: Ints) -> Places:
         """Row and position of all items with the label of each row, ascending."""
         first = self._first_of[codes]
         sizes = self._first_of[codes + 1] - first

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from vicinal.calibration import CalibrationError, OneLabelError, UnlabelledGalleryError
+from vicinal.calibration.arrays import FloatArray, Ints, Objects
 from vicinal.indexer.embedding_files import files_of
 from vicinal.indexer.embedding_sources import EmbeddingSource, holds_embeddings, may_hold_embeddings
 from vicinal.indexer.errors import SourceError
@@ -24,11 +24,9 @@ from vicinal.indexer.sources import ImageFile, SourceItem, SourceOptions, read_s
 from vicinal.indexer.views.snapshot import Snapshot
 from vicinal.models.embedder import Embedder
 from vicinal.models.errors import EmbeddingError, ImageError
-from vicinal.models.similarity import FloatArray
 from vicinal.service.measuring.visits import Visits
 from vicinal.service.search.item_groups import value_text
 
-Positions = npt.NDArray[np.int64]
 Refuse = Callable[[ImageFile], str | None]
 # Takes a stage, what of it is done, and all there is.
 OnProgress = Callable[[str, int, int], None]
@@ -52,10 +50,10 @@ class LabelledQueries:
     """
 
     embeddings: FloatArray
-    labels: npt.NDArray[np.object_]
-    positions: Positions | None = None
-    ids: npt.NDArray[np.object_] | None = None
-    visits: npt.NDArray[np.object_] | None = None
+    labels: Objects
+    positions: Ints | None = None
+    ids: Objects | None = None
+    visits: Objects | None = None
 
     @classmethod
     def leave_one_out(cls, snapshot: Snapshot, visits: Visits | None = None) -> LabelledQueries:
@@ -76,7 +74,7 @@ class LabelledQueries:
             return self
         return self.take(np.sort(np.random.default_rng(seed).choice(len(self.labels), n, replace=False)))
 
-    def take(self, rows: Positions) -> LabelledQueries:
+    def take(self, rows: Ints) -> LabelledQueries:
         """Some of the queries, in the order of their rows."""
         positions = None if self.positions is None else self.positions[rows]
         ids, visits = (None if one is None else one[rows] for one in (self.ids, self.visits))

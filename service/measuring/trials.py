@@ -13,9 +13,9 @@ from functools import cached_property
 from itertools import pairwise
 
 import numpy as np
-import numpy.typing as npt
 
 from vicinal.calibration import Margins, TrialLabels, Trials, implied_margins
+from vicinal.calibration.arrays import Codes, Floats, Ints, Mask, Objects
 from vicinal.calibration.trials import ListedPairs
 from vicinal.indexer.views.snapshot import Snapshot
 from vicinal.service.measuring.pairs import (
@@ -30,11 +30,6 @@ from vicinal.service.search.block_products import block_products
 from vicinal.service.search.item_groups import BuiltGroups, GroupTable, ItemGroups
 from vicinal.service.search.item_spaces import InitialSpace, SearchSpace
 from vicinal.service.search.scorer import N_DECIDED_CANDIDATES, ScoredCandidates, Scorer, stack_rows
-
-Bools = npt.NDArray[np.bool_]
-Codes = npt.NDArray[np.unsignedinteger]
-Floats = npt.NDArray[np.float64]
-Positions = npt.NDArray[np.int64]
 
 _CHUNK = 512
 _MOST_CANDIDATES = 1024
@@ -53,12 +48,12 @@ class Impostors:
     """
 
     scores: Floats
-    groups: Positions
+    groups: Ints
     n_groups: int
-    best_items: Positions
-    queries: Positions
+    best_items: Ints
+    queries: Ints
 
-    def n_reached(self, threshold: float) -> Positions:
+    def n_reached(self, threshold: float) -> Ints:
         """(Q,) labels with a candidate that reaches the threshold."""
         reached = np.sort(np.where(self.scores >= threshold, self.groups, -1), axis=1)
         is_new = np.diff(reached, axis=1, prepend=-1) > 0
@@ -78,7 +73,7 @@ class GroupTables:
     """
 
     groups: ItemGroups
-    item_labels: Positions
+    item_labels: Ints
     with_label: GroupTable
     without_label: GroupTable
     is_taken_out: bool
@@ -107,18 +102,18 @@ class Measurement:
     trials: Trials
     hit_rate_1: float | None
     top_scores: Floats
-    best_items: Positions
+    best_items: Ints
     impostors: Impostors
     pairs: PairScores
     query_codes: Codes
-    query_images: Positions
+    query_images: Ints
     mates: QueryMates
-    first_labels: Positions
-    ranked_labels: Positions
+    first_labels: Ints
+    ranked_labels: Ints
     tables: GroupTables | None = None
 
     @property
-    def labels_without_mate(self) -> npt.NDArray[np.object_]:
+    def labels_without_mate(self) -> Objects:
         """(Q,) label of each query without a mate."""
         labels = self.trials.labels
         return np.empty(0, dtype=object) if labels is None else labels.names[labels.without_mate]
@@ -165,12 +160,12 @@ class _Candidates:
     """Candidates of some queries, and what of them is an answer with a known label."""
 
     scores: Floats
-    groups: Positions
-    best_items: Positions
+    groups: Ints
+    best_items: Ints
     answer_scores: Floats
-    answer_is_mate: Bools
+    answer_is_mate: Mask
     answer_codes: Codes
-    answer_rows: Positions
+    answer_rows: Ints
 
     @classmethod
     def joined(cls, parts: Sequence[_Candidates]) -> _Candidates:
@@ -298,7 +293,7 @@ class TrialScoring:
             spaces["refined"] = self.scorer.space
         return spaces
 
-    def _impostors(self, without: _Candidates, queries: Positions, *, is_taken_out: bool) -> Impostors:
+    def _impostors(self, without: _Candidates, queries: Ints, *, is_taken_out: bool) -> Impostors:
         n_groups = len(np.unique(self._labels.groups)) - is_taken_out
         return Impostors(
             without.scores[queries], without.groups[queries], n_groups, without.best_items[queries], queries
@@ -340,7 +335,7 @@ class TrialScoring:
             low_pairs=listed.low,
         )
 
-    def _own(self, queries: LabelledQueries) -> list[Positions]:
+    def _own(self, queries: LabelledQueries) -> list[Ints]:
         """For each query its own item and those of its visit."""
         own = [np.empty(0, np.int64)] * len(queries.labels)
         if queries.positions is not None:
@@ -350,7 +345,7 @@ class TrialScoring:
         members = [self.visits.members(name) for name in queries.visits]
         return [np.union1d(one, other) for one, other in zip(own, members, strict=True)]
 
-    def _score(self, queries: LabelledQueries, own: list[Positions]) -> ScoredCandidates:
+    def _score(self, queries: LabelledQueries, own: list[Ints]) -> ScoredCandidates:
         scored = self._search(queries, own, N_DECIDED_CANDIDATES)
         if (scored.contextual[:, -1] > 0.0).any():
             # The last candidate still shares neighbors, as among many duplicates: so may the next items.
@@ -358,7 +353,7 @@ class TrialScoring:
         return scored
 
     def _score_twice(
-        self, queries: LabelledQueries, own: list[Positions], codes: Codes
+        self, queries: LabelledQueries, own: list[Ints], codes: Codes
     ) -> tuple[ScoredCandidates, ScoredCandidates]:
         """Candidates of queries, and those with their labels taken out of the gallery."""
         gone, pipeline = self._gone(own, codes), self.scorer.pipeline
@@ -388,18 +383,18 @@ class TrialScoring:
             tables += self._table(scored, gone)
         return found, tables
 
-    def _gone(self, own: list[Positions], codes: Codes) -> list[Positions]:
+    def _gone(self, own: list[Ints], codes: Codes) -> list[Ints]:
         """For each query its label's items and those that it is kept apart from."""
         return [np.union1d(self._of_label[code], one) for code, one in zip(codes, own, strict=True)]
 
-    def _table(self, scored: ScoredCandidates, excluded: Sequence[Positions]) -> list[GroupTable]:
+    def _table(self, scored: ScoredCandidates, excluded: Sequence[Ints]) -> list[GroupTable]:
         return [] if self._groups is None else [self._groups.table(scored, excluded=excluded)]
 
     def _tables(
         self,
         found: Sequence[GroupTable],
         without: Sequence[GroupTable],
-        chosen: Positions,
+        chosen: Ints,
         *,
         is_taken_out: bool,
     ) -> GroupTables | None:
@@ -408,7 +403,7 @@ class TrialScoring:
         out = GroupTable.joined(without).take(chosen)
         return GroupTables(self._groups, self._labels.groups, GroupTable.joined(found), out, is_taken_out)
 
-    def _search(self, queries: LabelledQueries, excluded: list[Positions], n: int) -> ScoredCandidates:
+    def _search(self, queries: LabelledQueries, excluded: list[Ints], n: int) -> ScoredCandidates:
         return self.scorer.score(queries.embeddings, n, excluded=excluded, items=queries.positions)
 
     def _candidates(self, scored: ScoredCandidates, codes: Codes) -> _Candidates:
@@ -426,11 +421,11 @@ class TrialScoring:
             answer_rows=rows,
         )
 
-    def _codes(self, labels: npt.NDArray[np.object_]) -> Codes:
+    def _codes(self, labels: Objects) -> Codes:
         return np.array([self._numbers[label] for label in labels], dtype=self._labels.code_type)
 
 
-def _positions_by_value(values: Positions, n: int) -> list[Positions]:
+def _positions_by_value(values: Ints, n: int) -> list[Ints]:
     """Ascending positions of each of the values 0 to n - 1."""
     order = np.argsort(values, kind="stable")
     edges = np.searchsorted(values[order], np.arange(n + 1))

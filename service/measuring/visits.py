@@ -26,21 +26,18 @@ from functools import cached_property
 from pathlib import PurePath
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from vicinal.calibration import CalibrationError
+from vicinal.calibration.arrays import Bytes, FloatArray, Floats, Ints, Mask, Objects
 from vicinal.indexer.gallery import Gallery
 from vicinal.indexer.hygiene import SAME_PICTURE, correlations
 from vicinal.indexer.sources import ROW_SCHEME
 from vicinal.indexer.storage.arrays import as_matrix
 from vicinal.indexer.views.snapshot import Snapshot
-from vicinal.models.similarity import FloatArray
 from vicinal.service.search.item_groups import value_text
 
-Bools = npt.NDArray[np.bool_]
-Positions = npt.NDArray[np.int64]
-_NOBODY: Positions = np.empty(0, np.int64)
+_NOBODY: Ints = np.empty(0, np.int64)
 
 # What `visits_by` takes beside the name of a metadata column.
 VISITS_BY = ("auto", "none")
@@ -74,7 +71,7 @@ class Visits:
     """
 
     by: str
-    names: npt.NDArray[np.object_]
+    names: Objects
     joined: Mapping[str, int] = field(default_factory=dict)
     are_told: bool = True
 
@@ -128,12 +125,12 @@ class Visits:
         """Whether every item is a visit of its own, so that nothing is kept apart."""
         return self.largest == 1
 
-    def members(self, name: str | None) -> Positions:
+    def members(self, name: str | None) -> Ints:
         """Ascending positions of the items of a visit; none for None, or for a visit that is not here."""
         return _NOBODY if name is None else self._members.get(name, _NOBODY)
 
     @cached_property
-    def _members(self) -> dict[str, Positions]:
+    def _members(self) -> dict[str, Ints]:
         places: dict[str, list[int]] = {}
         for position, name in enumerate(self.names):
             if name is not None:
@@ -159,7 +156,7 @@ def visit_column(by: str | None) -> str | None:
     return None if by in VISITS_BY else by
 
 
-def look_alikes(snapshot: Snapshot, visits: Visits | None) -> Positions:
+def look_alikes(snapshot: Snapshot, visits: Visits | None) -> Ints:
     """Visits with all photos of a label joined that are far more alike than its typical pair.
 
     Returns:
@@ -182,12 +179,12 @@ def look_alikes(snapshot: Snapshot, visits: Visits | None) -> Positions:
 class _Clues:
     """What the index kept of the items, (n, …) each."""
 
-    contents: npt.NDArray[np.object_]
-    signatures: npt.NDArray[np.uint8]
-    seconds: npt.NDArray[np.float64]
-    cameras: npt.NDArray[np.object_]
-    series: npt.NDArray[np.object_]
-    numbers: Positions
+    contents: Objects
+    signatures: Bytes
+    seconds: Floats
+    cameras: Objects
+    series: Objects
+    numbers: Ints
 
     @classmethod
     def of(cls, kept: pa.Table) -> _Clues:
@@ -202,7 +199,7 @@ class _Clues:
             np.array([number for _, number in named], dtype=np.int64),
         )
 
-    def pairs(self, places: Positions, alike: FloatArray) -> dict[str, Bools]:
+    def pairs(self, places: Ints, alike: FloatArray) -> dict[str, Mask]:
         """By the kind of evidence (m, m) whether two photos of one label belong together.
 
         Args:
@@ -227,9 +224,9 @@ class _Parts:
     """Connected parts of n items."""
 
     def __init__(self, n: int) -> None:
-        self.roots: Positions = np.arange(n)
+        self.roots: Ints = np.arange(n)
 
-    def join(self, places: Positions, is_joined: Bools) -> None:
+    def join(self, places: Ints, is_joined: Mask) -> None:
         """Join items.
 
         Args:
@@ -249,7 +246,7 @@ class _Parts:
                 self.roots[np.isin(self.roots, roots)] = roots[0]
 
     @property
-    def names(self) -> npt.NDArray[np.object_]:
+    def names(self) -> Objects:
         """(n,) name of each item's part; None for an item alone."""
         _, own, sizes = np.unique(self.roots, return_inverse=True, return_counts=True)
         names = [str(root) if sizes[part] > 1 else None for root, part in zip(self.roots, own, strict=True)]
@@ -266,7 +263,7 @@ def _series(uri: str) -> tuple[str, int]:
     return f"{path.parent}/{before}*{after}", int(number)
 
 
-def _places_by_label(labels: npt.NDArray[np.object_]) -> Iterator[Positions]:
+def _places_by_label(labels: Objects) -> Iterator[Ints]:
     """Positions of the items of each label with two or more, no more of them than are compared."""
     texts = np.array([label or "" for label in labels], dtype=object)
     order = np.argsort(texts, kind="stable")
@@ -276,6 +273,6 @@ def _places_by_label(labels: npt.NDArray[np.object_]) -> Iterator[Positions]:
             yield places[:_MOST]
 
 
-def _cosines(snapshot: Snapshot, places: Positions) -> FloatArray:
+def _cosines(snapshot: Snapshot, places: Ints) -> FloatArray:
     rows = np.asarray(snapshot.embeddings[places])
     return np.asarray(rows @ rows.T)

@@ -12,8 +12,8 @@ from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 
+from vicinal.calibration.arrays import FloatArray, Floats
 from vicinal.indexer.errors import IndexDeviceError
 from vicinal.indexer.graph.gpu_index import (
     WORK_BYTES,
@@ -23,9 +23,7 @@ from vicinal.indexer.graph.gpu_index import (
     roomiest_gpu,
 )
 from vicinal.indexer.graph.vector_index import import_faiss
-from vicinal.models.similarity import FloatArray
 
-Floats = npt.NDArray[np.float64]
 # Of (B, d) queries and (w, d) items, float32 and L2-normalized: (B, w) cosine similarities in [-1, 1].
 BlockProducts: TypeAlias = Callable[[FloatArray, FloatArray], Floats]
 

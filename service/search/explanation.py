@@ -6,16 +6,15 @@ from dataclasses import dataclass
 from typing import Annotated
 
 import numpy as np
-import numpy.typing as npt
 from pydantic import Field
 
+from vicinal.calibration.arrays import FloatArray, Ints
 from vicinal.indexer.views.contexts import query_contexts
 from vicinal.indexer.views.view import GalleryView
-from vicinal.models.similarity import FloatArray, exact_similarities
+from vicinal.models.similarity import exact_similarities
 from vicinal.refine.context_refiner import ContextRefiner
 from vicinal.service.search.item_spaces import SearchSpace
 
-Positions = npt.NDArray[np.int64]
 Place = tuple[float, float]
 
 # A rank beyond is not told: to count further would mean to compare every item.
@@ -119,9 +118,7 @@ class Explainer:
         self.n_steps = n_steps
         self.is_used = is_used
 
-    def explain_all(
-        self, queries: FloatArray, found: Positions, items: Positions | None
-    ) -> list[ExplainedRefinement]:
+    def explain_all(self, queries: FloatArray, found: Ints, items: Ints | None) -> list[ExplainedRefinement]:
         """Explain each query of a search.
 
         Args:
@@ -165,7 +162,7 @@ class Explainer:
             variance=variance,
         )
 
-    def _rank(self, query: FloatArray, best: int, excluded: Positions) -> int | None:
+    def _rank(self, query: FloatArray, best: int, excluded: Ints) -> int | None:
         found = self.space.nearest(query[None], _MOST_RANKS, [excluded], None)
         similarities = exact_similarities(query[None], self.space.vectors(found, [excluded]))[0]
         positions = found[0]

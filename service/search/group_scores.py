@@ -24,13 +24,10 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-import numpy.typing as npt
 
+from vicinal.calibration.arrays import AnyInts, Floats, Ints
 from vicinal.service.errors import RequestError
 from vicinal.service.search.pipeline import Group
-
-Floats = npt.NDArray[np.float64]
-Numbers = npt.NDArray[np.integer]
 
 FEATURES = ("max", "mean", "lme", "vote", "share", "gap", "density")
 """What `learned` is made from: the other scores; `gap`, the best item's score minus that of the best item of
@@ -52,10 +49,10 @@ class GroupedCandidates:
         best: (B, g) column of its best item among the candidates, -1 for padding.
     """
 
-    codes: npt.NDArray[np.int64]
+    codes: Ints
     scores: Floats
-    sizes: npt.NDArray[np.int64]
-    best: npt.NDArray[np.int64]
+    sizes: Ints
+    best: Ints
 
 
 @dataclass(frozen=True)
@@ -74,16 +71,16 @@ class _Runs:
     """
 
     n_rows: int
-    rows: npt.NDArray[np.int64]
-    codes: npt.NDArray[np.int64]
-    sizes: npt.NDArray[np.int64]
-    starts: npt.NDArray[np.int64]
-    columns: npt.NDArray[np.int64]
-    ranks: npt.NDArray[np.int64]
+    rows: Ints
+    codes: Ints
+    sizes: Ints
+    starts: Ints
+    columns: Ints
+    ranks: Ints
     scores: Floats
 
     @classmethod
-    def of(cls, scores: Floats, codes: Numbers, sizes: Numbers) -> _Runs:
+    def of(cls, scores: Floats, codes: AnyInts, sizes: AnyInts) -> _Runs:
         is_item = (codes >= 0) & np.isfinite(scores)
         ranks = is_item.cumsum(axis=1) - 1
         rows, columns = np.nonzero(is_item)
@@ -111,7 +108,7 @@ class _Runs:
         return self.scores[self.starts]
 
     @property
-    def n_seen(self) -> npt.NDArray[np.int64]:
+    def n_seen(self) -> Ints:
         """(R,) items of each group among the candidates."""
         return np.diff(self.starts, append=len(self.scores))
 
@@ -149,7 +146,7 @@ class _Runs:
         return votes / self.sums_of_rows(votes)
 
     @cached_property
-    def places(self) -> npt.NDArray[np.int64]:
+    def places(self) -> Ints:
         """(R,) number of groups of the same query whose best item stands before."""
         order = np.lexsort((self.ranks[self.starts], self.rows))
         places = np.empty(len(order), dtype=np.int64)
@@ -186,7 +183,7 @@ class _Runs:
 
 
 def group_scores(
-    scores: Floats, codes: Numbers, sizes: Numbers, group: Group, *, weights: Floats | None = None
+    scores: Floats, codes: AnyInts, sizes: AnyInts, group: Group, *, weights: Floats | None = None
 ) -> GroupedCandidates:
     """Score the groups of each query's candidates.
 
@@ -201,9 +198,7 @@ def group_scores(
     return _ranked(runs, found)
 
 
-def group_features(
-    scores: Floats, codes: Numbers, sizes: Numbers, group: Group
-) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], Floats]:
+def group_features(scores: Floats, codes: AnyInts, sizes: AnyInts, group: Group) -> tuple[Ints, Ints, Floats]:
     """What `learned` is fitted on.
 
     Returns:

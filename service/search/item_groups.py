@@ -12,19 +12,17 @@ from functools import cached_property
 from typing import Any, Self
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
+from vicinal.calibration.arrays import Floats, Ints, Mask
 from vicinal.indexer.views.selection import Selection
 from vicinal.indexer.views.snapshot import Snapshot
 from vicinal.indexer.views.view import GalleryView
 from vicinal.models.configs.value_texts import value_as_text
 from vicinal.service.errors import RequestError
-from vicinal.service.search.group_scores import Floats, GroupedCandidates, group_scores
+from vicinal.service.search.group_scores import GroupedCandidates, group_scores
 from vicinal.service.search.pipeline import Group
 from vicinal.service.search.scorer import N_DECIDED_CANDIDATES, ScoredCandidates, stack_rows
-
-Numbers = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -38,10 +36,10 @@ class GroupTable:
         sizes: (B, n) items of that group that the search sees.
     """
 
-    positions: Numbers
+    positions: Ints
     scores: Floats
-    codes: Numbers
-    sizes: Numbers
+    codes: Ints
+    sizes: Ints
 
     @classmethod
     def joined(cls, parts: Sequence[GroupTable]) -> Self:
@@ -53,11 +51,11 @@ class GroupTable:
             stack_rows([one.sizes for one in parts], np.int64(1)),
         )
 
-    def take(self, rows: Numbers) -> GroupTable:
+    def take(self, rows: Ints) -> GroupTable:
         """Some of the queries."""
         return GroupTable(*(values[rows] for values in vars(self).values()))
 
-    def without(self, is_out: npt.NDArray[np.bool_], sizes: Numbers) -> GroupTable:
+    def without(self, is_out: Mask, sizes: Ints) -> GroupTable:
         """The same queries without some of their candidates.
 
         Args:
@@ -87,7 +85,7 @@ class BuiltGroups:
     """
 
     by: str
-    codes: Numbers
+    codes: Ints
     names: tuple[str, ...]
 
     @classmethod
@@ -141,7 +139,7 @@ class ItemGroups:
         self.codes = np.where(codes >= 0, codes, len(names) + np.arange(len(codes)))
 
     @cached_property
-    def sizes(self) -> Numbers:
+    def sizes(self) -> Ints:
         """(n_names,) live items of each group with a name."""
         is_live = np.ones(len(self.codes), dtype=bool)
         is_live[self.view.dead] = False
@@ -151,7 +149,7 @@ class ItemGroups:
         """Name of a group; None for an item alone."""
         return self.names[code] if code < len(self.names) else None
 
-    def of_items(self, positions: Numbers) -> Numbers:
+    def of_items(self, positions: Ints) -> Ints:
         """(...) number of the group of each item, -1 at -1."""
         return np.where(positions >= 0, self.codes[positions], -1) if len(self.codes) else positions
 
@@ -160,7 +158,7 @@ class ItemGroups:
         scored: ScoredCandidates,
         group: Group,
         *,
-        excluded: Sequence[Numbers] | None = None,
+        excluded: Sequence[Ints] | None = None,
         selection: Selection | None = None,
     ) -> GroupedCandidates:
         """Score the groups of each query's candidates.
@@ -176,7 +174,7 @@ class ItemGroups:
         self,
         scored: ScoredCandidates,
         *,
-        excluded: Sequence[Numbers] | None = None,
+        excluded: Sequence[Ints] | None = None,
         selection: Selection | None = None,
     ) -> GroupTable:
         """The candidates that a search decides among."""
@@ -193,7 +191,7 @@ class ItemGroups:
                 sizes[row] -= np.where(is_named[row], right - left, 0)
         return GroupTable(positions, scored.scores[:, :N_DECIDED_CANDIDATES], codes, sizes)
 
-    def _counted(self, codes: Numbers) -> Numbers:
+    def _counted(self, codes: Ints) -> Ints:
         n = len(self.names)
         return np.bincount(codes[codes < n], minlength=n).astype(np.int64)
 

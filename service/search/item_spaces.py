@@ -11,19 +11,15 @@ from collections.abc import Sequence
 from typing import Protocol
 
 import numpy as np
-import numpy.typing as npt
 from cachetools import LRUCache
 
+from vicinal.calibration.arrays import FloatArray, Floats, Ints, Mask
 from vicinal.indexer.views.refined_view import RefinedView
 from vicinal.indexer.views.selection import Selection
 from vicinal.indexer.views.view import GalleryView
-from vicinal.models.similarity import FloatArray
 from vicinal.refine.k_reciprocal import ReciprocalGraph
 from vicinal.refine.reranking import kth_similarities
 from vicinal.service.search.block_products import BlockProducts, exact_products
-
-Floats = npt.NDArray[np.float64]
-Positions = npt.NDArray[np.int64]
 
 # Bytes of galleries without some items that are remembered: the search and the pairs of a calibration's chunk
 # ask for those of all its queries again and again.
@@ -42,35 +38,33 @@ class SearchSpace(Protocol):
         """Where their index is searched, such as `cpu` or `cuda:0`."""
 
     def nearest(
-        self, queries: FloatArray, n: int, excluded: Sequence[Positions], selection: Selection | None
-    ) -> Positions:
+        self, queries: FloatArray, n: int, excluded: Sequence[Ints], selection: Selection | None
+    ) -> Ints:
         """(B, w) positions, at least the n nearest of each query, -1 for padding."""
 
-    def vectors(self, positions: Positions, excluded: Sequence[Positions]) -> FloatArray:
+    def vectors(self, positions: Ints, excluded: Sequence[Ints]) -> FloatArray:
         """(B, n, d) embeddings at (B, n) positions; any values at -1."""
 
-    def products(
-        self, queries: FloatArray, positions: Positions, excluded: Sequence[Positions]
-    ) -> FloatArray:
+    def products(self, queries: FloatArray, positions: Ints, excluded: Sequence[Ints]) -> FloatArray:
         """(B, n) inner products with the items at (B, n) positions, summed in float32; any values at -1."""
 
-    def kth_similarities(self, positions: Positions, excluded: Sequence[Positions], k: int) -> FloatArray:
+    def kth_similarities(self, positions: Ints, excluded: Sequence[Ints], k: int) -> FloatArray:
         """(B, n, 2) similarity of items to their (k-1)-th and k-th neighbor, themselves the first."""
 
-    def reciprocal_graphs(self, k1: int, excluded: Sequence[Positions]) -> list[ReciprocalGraph]:
+    def reciprocal_graphs(self, k1: int, excluded: Sequence[Ints]) -> list[ReciprocalGraph]:
         """The gallery of each query, as k-reciprocal re-ranking sees it."""
 
     def similarities(
         self,
         queries: FloatArray,
-        excluded: Sequence[Positions],
+        excluded: Sequence[Ints],
         columns: slice,
         multiply: BlockProducts = exact_products,
     ) -> Floats:
         """(B, w) float64 cosine similarity to the items at some positions."""
 
 
-def is_excluded(positions: Positions, excluded: Sequence[Positions]) -> npt.NDArray[np.bool_]:
+def is_excluded(positions: Ints, excluded: Sequence[Ints]) -> Mask:
     """(B, ...) whether positions are among those that are excluded for their query.
 
     Args:
@@ -104,25 +98,23 @@ class InitialSpace:
         return self.view.snapshot.index.device
 
     def nearest(
-        self, queries: FloatArray, n: int, excluded: Sequence[Positions], selection: Selection | None
-    ) -> Positions:
+        self, queries: FloatArray, n: int, excluded: Sequence[Ints], selection: Selection | None
+    ) -> Ints:
         """See `SearchSpace`; the excluded ones are among them."""
         n_excluded = max(len(out) for out in excluded)
         return self.view.nearest(queries, max(1, min(len(self.view), n + n_excluded)), selection)
 
-    def vectors(self, positions: Positions, excluded: Sequence[Positions]) -> FloatArray:
+    def vectors(self, positions: Ints, excluded: Sequence[Ints]) -> FloatArray:
         """See `SearchSpace`."""
         del excluded
         return self.view.vectors(positions)
 
-    def products(
-        self, queries: FloatArray, positions: Positions, excluded: Sequence[Positions]
-    ) -> FloatArray:
+    def products(self, queries: FloatArray, positions: Ints, excluded: Sequence[Ints]) -> FloatArray:
         """See `SearchSpace`."""
         del excluded
         return self.view.products(queries, positions)
 
-    def kth_similarities(self, positions: Positions, excluded: Sequence[Positions], k: int) -> FloatArray:
+    def kth_similarities(self, positions: Ints, excluded: Sequence[Ints], k: int) -> FloatArray:
         """See `SearchSpace`."""
         lists = self.view.neighbor_similarities(positions)
         removed = None
@@ -132,7 +124,7 @@ class InitialSpace:
             removed = is_excluded(ids, excluded) | (ids < 0)
         return kth_similarities(lists, k, removed)
 
-    def reciprocal_graphs(self, k1: int, excluded: Sequence[Positions]) -> list[ReciprocalGraph]:
+    def reciprocal_graphs(self, k1: int, excluded: Sequence[Ints]) -> list[ReciprocalGraph]:
         """See `SearchSpace`."""
         if k1 not in self._graphs:
             self._graphs[k1] = self._graph(k1)
@@ -141,7 +133,7 @@ class InitialSpace:
     def similarities(
         self,
         queries: FloatArray,
-        excluded: Sequence[Positions],
+        excluded: Sequence[Ints],
         columns: slice,
         multiply: BlockProducts = exact_products,
     ) -> Floats:
@@ -177,8 +169,8 @@ class RefinedItemSpace:
         return self.view.built.stored.index.device
 
     def nearest(
-        self, queries: FloatArray, n: int, excluded: Sequence[Positions], selection: Selection | None
-    ) -> Positions:
+        self, queries: FloatArray, n: int, excluded: Sequence[Ints], selection: Selection | None
+    ) -> Ints:
         """See `SearchSpace`; the excluded ones are not among them."""
         n_wanted = max(1, min(len(self.view), n))
         if not any(len(out) for out in excluded):
@@ -190,26 +182,24 @@ class RefinedItemSpace:
         width = max((len(row) for row in rows), default=0)
         return np.stack([np.pad(row, (0, width - len(row)), constant_values=-1) for row in rows])
 
-    def vectors(self, positions: Positions, excluded: Sequence[Positions]) -> FloatArray:
+    def vectors(self, positions: Ints, excluded: Sequence[Ints]) -> FloatArray:
         """See `SearchSpace`."""
         pairs = zip(positions, excluded, strict=True)
         return np.stack([self._without(out).vectors(row) for row, out in pairs])
 
-    def products(
-        self, queries: FloatArray, positions: Positions, excluded: Sequence[Positions]
-    ) -> FloatArray:
+    def products(self, queries: FloatArray, positions: Ints, excluded: Sequence[Ints]) -> FloatArray:
         """See `SearchSpace`."""
         rows = zip(queries, positions, excluded, strict=True)
         return np.stack([self._without(out).vectors(near) @ query for query, near, out in rows])
 
-    def kth_similarities(self, positions: Positions, excluded: Sequence[Positions], k: int) -> FloatArray:
+    def kth_similarities(self, positions: Ints, excluded: Sequence[Ints], k: int) -> FloatArray:
         """See `SearchSpace`."""
         pairs = zip(positions, excluded, strict=True)
         return kth_similarities(
             np.stack([self._without(out).neighbor_similarities(row) for row, out in pairs]), k
         )
 
-    def reciprocal_graphs(self, k1: int, excluded: Sequence[Positions]) -> list[ReciprocalGraph]:
+    def reciprocal_graphs(self, k1: int, excluded: Sequence[Ints]) -> list[ReciprocalGraph]:
         """See `SearchSpace`; encodings of refined items are not stored but made for the candidates."""
         n = self.view.view.n_positions
         views = [self._without(out) for out in excluded]
@@ -218,7 +208,7 @@ class RefinedItemSpace:
     def similarities(
         self,
         queries: FloatArray,
-        excluded: Sequence[Positions],
+        excluded: Sequence[Ints],
         columns: slice,
         multiply: BlockProducts = exact_products,
     ) -> Floats:
@@ -231,7 +221,7 @@ class RefinedItemSpace:
             similarities[row, view.changed[here] - columns.start] = changed[0]
         return similarities
 
-    def _without(self, positions: Positions) -> RefinedView:
+    def _without(self, positions: Ints) -> RefinedView:
         if not len(positions):
             return self.view
         key = positions.tobytes()

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 from cachetools import LRUCache, cachedmethod
 
+from vicinal.calibration.arrays import FloatArray, Ints
 from vicinal.indexer.errors import BundleMismatchError, ItemNotFoundError
 from vicinal.indexer.filters import Filter
 from vicinal.indexer.gallery import Gallery
@@ -23,7 +24,7 @@ from vicinal.indexer.views.snapshot import Snapshot
 from vicinal.indexer.views.view import GalleryView
 from vicinal.models.decoding import ImageSource
 from vicinal.models.embedder import Embedder
-from vicinal.models.similarity import FloatArray, as_embeddings
+from vicinal.models.similarity import as_embeddings
 from vicinal.refine.context_refiner import ContextRefiner
 from vicinal.service.choices import RefineChoice, RerankChoice
 from vicinal.service.errors import RequestError
@@ -47,8 +48,6 @@ from vicinal.service.search.pipeline import (
     service_pipeline,
 )
 from vicinal.service.search.scorer import N_DECIDED_CANDIDATES, ScoredCandidates, Scorer
-
-Positions = npt.NDArray[np.int64]
 
 # Filters whose selections are kept, and keys that items are grouped by.
 _MOST_SELECTIONS = 8
@@ -318,7 +317,7 @@ class Matcher:
         return self.thresholds.with_form(pipeline), given
 
     def _explained(
-        self, scorer: Scorer, queries: FloatArray, found: Positions, items: Positions | None
+        self, scorer: Scorer, queries: FloatArray, found: Ints, items: Ints | None
     ) -> Sequence[ExplainedRefinement | None]:
         """What the refiner does with each query; None where the bundle has no refiner."""
         refiner, refine = self.refiner, scorer.pipeline.refine
@@ -334,7 +333,7 @@ class Matcher:
         embeddings: npt.ArrayLike | None,
         item_ids: Sequence[str] | None,
         milliseconds: dict[str, float],
-    ) -> tuple[FloatArray, Positions | None]:
+    ) -> tuple[FloatArray, Ints | None]:
         """(B, d) initial embeddings, and (B,) positions of those that are items."""
         if item_ids is not None:
             positions = np.array([self._position(item_id) for item_id in item_ids], dtype=np.int64)

@@ -16,10 +16,10 @@ import numpy as np
 from cachetools import LRUCache
 from prometheus_client import Counter
 
+from vicinal.calibration.arrays import FloatArray
 from vicinal.models.bundle import ModelBundle
 from vicinal.models.decoding import ImageSource, read_encoded
 from vicinal.models.embedder import Embedder, PreparedQueries
-from vicinal.models.similarity import FloatArray
 from vicinal.service.errors import RedisAwayError
 from vicinal.service.redis_link import RedisLink
 from vicinal.service.settings import Settings

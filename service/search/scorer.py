@@ -14,12 +14,13 @@ from typing import TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from vicinal.calibration.arrays import FloatArray, Floats, Ints, Mask
 from vicinal.indexer.graph.vector_index import n_threads, shared_out
 from vicinal.indexer.views.contexts import context_radii, query_contexts
 from vicinal.indexer.views.selection import Selection
 from vicinal.indexer.views.snapshot import Snapshot
 from vicinal.indexer.views.view import GalleryView
-from vicinal.models.similarity import FloatArray, exact_similarities, most_similar
+from vicinal.models.similarity import exact_similarities, most_similar
 from vicinal.refine.errors import RefinementError
 from vicinal.refine.k_reciprocal import k_reciprocal_scores
 from vicinal.refine.reranking import contextual_scores, neighborhood, neighborhood_radius
@@ -27,8 +28,6 @@ from vicinal.service.search.item_spaces import InitialSpace, RefinedItemSpace, S
 from vicinal.service.search.opened_refiner import OpenedRefiner
 from vicinal.service.search.pipeline import Pipeline
 
-Floats = npt.NDArray[np.float64]
-Positions = npt.NDArray[np.int64]
 Element = TypeVar("Element", bound=np.generic)
 
 # A search decides among this many candidates, however few are asked for: no match depends on the limit.
@@ -38,7 +37,7 @@ _MOST_NEIGHBORS = 1024
 # Queries that a thread scores at a time: as many as leave each thread some chunks, because every chunk costs
 # calls for which threads wait for each other. The most are those whose candidates take 32 MiB.
 _FEWEST_TOGETHER, _MOST_TOGETHER, _CHUNKS_A_THREAD, _MOST_VALUES = 16, 128, 4, 2**23
-_NOBODY: Positions = np.empty(0, np.int64)
+_NOBODY: Ints = np.empty(0, np.int64)
 
 
 @dataclass(frozen=True)
@@ -56,7 +55,7 @@ class ScoredCandidates:
         seconds: Time by stage: refine, search, rescore, rerank.
     """
 
-    positions: Positions
+    positions: Ints
     scores: Floats
     similarities: FloatArray
     contextual: Floats
@@ -69,7 +68,7 @@ class ScoredCandidates:
         arrays = (value[i : i + 1] for name, value in vars(self).items() if name != "seconds")
         return ScoredCandidates(*arrays)
 
-    def without(self, is_gone: npt.NDArray[np.bool_], n: int) -> ScoredCandidates:
+    def without(self, is_gone: Mask, n: int) -> ScoredCandidates:
         """The first n that are left where some are gone, with the same scores.
 
         Args:
@@ -101,10 +100,10 @@ class _Nearest:
     """
 
     queries: FloatArray
-    positions: Positions
+    positions: Ints
     similarities: FloatArray
     vectors: FloatArray
-    places: Positions
+    places: Ints
 
     def embeddings(self, m: int) -> FloatArray:
         """(B, m, d) embeddings of the first m items, any values for padding."""
@@ -153,9 +152,9 @@ class Scorer:
         queries: FloatArray,
         n_candidates: int,
         *,
-        excluded: Sequence[Positions] | None = None,
+        excluded: Sequence[Ints] | None = None,
         selection: Selection | None = None,
-        items: Positions | None = None,
+        items: Ints | None = None,
     ) -> ScoredCandidates:
         """Refine each query, and fetch, re-score and re-rank its candidates.
 
@@ -195,7 +194,7 @@ class Scorer:
             return RefinedItemSpace(given.space.view(self.view))
         return InitialSpace(self.view)
 
-    def _matched(self, queries: FloatArray, excluded: list[Positions], items: Positions | None) -> FloatArray:
+    def _matched(self, queries: FloatArray, excluded: list[Ints], items: Ints | None) -> FloatArray:
         """(B, d) the embeddings to search for."""
         if self.refinement is None or not self.pipeline.refine.of_query or not len(queries):
             return queries
@@ -211,7 +210,7 @@ class Scorer:
         )
         return np.ascontiguousarray(refined.queries)
 
-    def _initial_similarities(self, queries: FloatArray, positions: Positions) -> FloatArray:
+    def _initial_similarities(self, queries: FloatArray, positions: Ints) -> FloatArray:
         similarities = np.full(positions.shape, -np.inf, np.float32)
         for start in range(0, len(queries), _FEWEST_TOGETHER):
             part = slice(start, start + _FEWEST_TOGETHER)
@@ -219,9 +218,7 @@ class Scorer:
         similarities[positions < 0] = -np.inf
         return similarities
 
-    def _score_chunk(
-        self, queries: FloatArray, excluded: list[Positions], limits: _Limits
-    ) -> ScoredCandidates:
+    def _score_chunk(self, queries: FloatArray, excluded: list[Ints], limits: _Limits) -> ScoredCandidates:
         clock = _Clock()
         n_wanted = max(limits.n_candidates, N_DECIDED_CANDIDATES)
         nearest = self._nearest(queries, n_wanted, excluded, clock)
@@ -239,7 +236,7 @@ class Scorer:
         return _concatenate(rows, limits.n_candidates, scored.seconds)
 
     def _score_crowded(
-        self, query: FloatArray, n_wanted: int, excluded: Positions, limits: _Limits
+        self, query: FloatArray, n_wanted: int, excluded: Ints, limits: _Limits
     ) -> ScoredCandidates:
         clock = _Clock()
         while True:
@@ -252,7 +249,7 @@ class Scorer:
         self,
         queries: FloatArray,
         nearest: _Nearest,
-        excluded: list[Positions],
+        excluded: list[Ints],
         limits: _Limits,
         clock: _Clock,
     ) -> ScoredCandidates:
@@ -265,7 +262,7 @@ class Scorer:
         self,
         queries: FloatArray,
         n_wanted: int,
-        excluded: list[Positions],
+        excluded: list[Ints],
         clock: _Clock,
         selection: Selection | None = None,
     ) -> _Nearest:
@@ -287,7 +284,7 @@ class Scorer:
         clock.lap("rescore")
         return nearest
 
-    def _crowded(self, similarities: FloatArray) -> npt.NDArray[np.bool_]:
+    def _crowded(self, similarities: FloatArray) -> Mask:
         """Whether the last candidate still lies in the query's neighborhood, so that it may be cut short."""
         rerank, width = self.pipeline.rerank, similarities.shape[1]
         if rerank.method == "off" or width >= len(self.view) or width <= rerank.reach:
@@ -296,7 +293,7 @@ class Scorer:
         return np.isfinite(similarities[:, -1]) & (similarities[:, -1] >= radius)
 
     def _rerank(
-        self, nearest: _Nearest, excluded: list[Positions], limits: _Limits, clock: _Clock
+        self, nearest: _Nearest, excluded: list[Ints], limits: _Limits, clock: _Clock
     ) -> ScoredCandidates:
         positions, similarities = nearest.positions, nearest.similarities
         scores, contextual = self._scores(nearest, excluded)
@@ -322,7 +319,7 @@ class Scorer:
         clock.lap("rerank")
         return ranked
 
-    def _scores(self, nearest: _Nearest, excluded: list[Positions]) -> tuple[Floats, Floats]:
+    def _scores(self, nearest: _Nearest, excluded: list[Ints]) -> tuple[Floats, Floats]:
         """(B, n) scores, -inf for padding, and (B, n) contextual similarities."""
         rerank, positions, similarities = self.pipeline.rerank, nearest.positions, nearest.similarities
         if rerank.method == "off":

@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
+from vicinal.calibration.arrays import FloatArray
 from vicinal.models.embedder import Embedder
-from vicinal.models.similarity import FloatArray
 
 __all__ = ["N_PICTURES", "Pictures"]
 

@@ -11,10 +11,11 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from vicinal.calibration.arrays import FloatArray
 from vicinal.indexer.gallery import Gallery
 from vicinal.indexer.graph.neighbor_graph import build_neighbor_graph
 from vicinal.indexer.storage.arrays import as_fixed_lists
-from vicinal.models.similarity import FloatArray, normalize
+from vicinal.models.similarity import normalize
 
 BUNDLE = "0123456789abcdef"
 

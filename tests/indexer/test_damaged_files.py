@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 
 from tests.damaged_files import damages, outcome_of
+from vicinal.calibration.arrays import FloatArray
 from vicinal.indexer.gallery import Gallery
 from vicinal.indexer.graph.neighbor_graph import build_neighbor_graph
 from vicinal.indexer.jobs.changes import remove_items
@@ -19,7 +20,6 @@ from vicinal.indexer.jobs.staging import Base, Staging
 from vicinal.indexer.reader import GalleryReader
 from vicinal.indexer.views.snapshot import Snapshot, SnapshotRows, write_snapshot
 from vicinal.models.bundle import ModelBundle
-from vicinal.models.similarity import FloatArray
 
 pytestmark = pytest.mark.slow
 

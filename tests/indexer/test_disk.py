@@ -14,6 +14,7 @@ import pyarrow as pa
 import pytest
 
 from tests.disks import blank, cut, flip, full, mounted, short_files
+from vicinal.calibration.arrays import FloatArray
 from vicinal.indexer.errors import GalleryError, StorageError
 from vicinal.indexer.gallery import Gallery
 from vicinal.indexer.graph.neighbor_graph import build_neighbor_graph
@@ -22,7 +23,6 @@ from vicinal.indexer.jobs.changes import Patch, add_items, patch_items, remove_i
 from vicinal.indexer.jobs.compaction import compact
 from vicinal.indexer.jobs.retention import RetentionPolicy, prune
 from vicinal.indexer.reader import GalleryReader
-from vicinal.models.similarity import FloatArray
 
 pytestmark = pytest.mark.slow
 

@@ -17,12 +17,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyarrow import parquet
 
+from vicinal.calibration.arrays import FloatArray
 from vicinal.indexer import EmbeddingSource
 from vicinal.indexer.embedding_sources import ReadyRows, holds_embeddings
 from vicinal.indexer.errors import ItemRefusedError, SourceError
 from vicinal.indexer.item_rules import checked_label
 from vicinal.indexer.sources import SourceOptions
-from vicinal.models.similarity import FloatArray, normalize
+from vicinal.models.similarity import normalize
 
 DIM = 4
 # Whatever JSON, Arrow and file names can hold: quotes, commas, line ends, letters of all scripts.

@@ -27,6 +27,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
+from vicinal.calibration.arrays import FloatArray
 from vicinal.indexer.gallery import Gallery
 from vicinal.indexer.graph.neighbor_graph import N_NEIGHBORS, build_neighbor_graph
 from vicinal.indexer.jobs.changes import Patch, add_items, patch_items, remove_items
@@ -35,7 +36,7 @@ from vicinal.indexer.reader import GalleryReader
 from vicinal.indexer.storage.arrays import as_fixed_lists
 from vicinal.indexer.views.snapshot import Snapshot
 from vicinal.indexer.views.view import GalleryView
-from vicinal.models.similarity import FloatArray, exact_similarities, normalize
+from vicinal.models.similarity import exact_similarities, normalize
 from vicinal.service.search.pipeline import Pipeline, Rerank
 from vicinal.service.search.scorer import Scorer
 

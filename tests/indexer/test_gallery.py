@@ -14,6 +14,7 @@ import pyarrow as pa
 import pytest
 
 from tests.mappings import is_read_at_random
+from vicinal.calibration.arrays import FloatArray
 from vicinal.indexer import Gallery, list_galleries
 from vicinal.indexer.errors import GalleryError, GalleryNotFoundError, ItemNotFoundError
 from vicinal.indexer.gallery import read_ahead
@@ -22,7 +23,7 @@ from vicinal.indexer.graph.neighbor_graph import build_neighbor_graph
 from vicinal.indexer.jobs.changes import remove_items
 from vicinal.indexer.reader import GalleryReader
 from vicinal.indexer.views.snapshot import Snapshot
-from vicinal.models.similarity import FloatArray, normalize
+from vicinal.models.similarity import normalize
 
 ODD_IDS = ["it's", "''", 'a"b', "back\\slash", "100%_", "naïve 日本", "x' OR 'a' = 'a"]
 HOLD_THE_LOCK = """

@@ -10,14 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from vicinal.calibration.arrays import FloatArray
 from vicinal.models.errors import EmbeddingError
-from vicinal.models.similarity import (
-    FloatArray,
-    as_embeddings,
-    exact_similarities,
-    most_similar,
-    normalize,
-)
+from vicinal.models.similarity import as_embeddings, exact_similarities, most_similar, normalize
 
 SHAPES = {"n_items": st.integers(1, 40), "dim": st.integers(2, 200), "seed": st.integers(0, 2**32 - 1)}
 

@@ -14,10 +14,11 @@ import numpy as np
 import pytest
 
 from tests.stand_in_gpus import SmallGpu
+from vicinal.calibration.arrays import FloatArray
 from vicinal.models.bundle import ModelBundle, default_bundle_path
 from vicinal.models.errors import BundleError, NetworkDeviceError
 from vicinal.models.runtime import offers_cuda, open_session
-from vicinal.models.similarity import FloatArray, normalize
+from vicinal.models.similarity import normalize
 from vicinal.refine import gpu_refiner
 from vicinal.refine.context_refiner import ContextRefiner
 

@@ -12,7 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from vicinal.models.similarity import FloatArray, exact_similarities, normalize
+from vicinal.calibration.arrays import FloatArray
+from vicinal.models.similarity import exact_similarities, normalize
 from vicinal.refine.k_reciprocal import ItemLists, ReciprocalGraph, k_reciprocal_scores, reciprocal_encodings
 
 Scores = npt.NDArray[np.float64]

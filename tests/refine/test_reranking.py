@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from vicinal.models.similarity import FloatArray, exact_similarities, normalize
+from vicinal.calibration.arrays import FloatArray
+from vicinal.models.similarity import exact_similarities, normalize
 from vicinal.refine.reranking import (
     contextual_scores,
     dense_contextual_scores,

@@ -22,6 +22,7 @@ from typer.testing import CliRunner, Result
 
 from tests.service.redis_server import RedisServer
 from vicinal.calibration import Target
+from vicinal.calibration.arrays import FloatArray
 from vicinal.indexer.gallery import Gallery
 from vicinal.indexer.graph.neighbor_graph import build_neighbor_graph
 from vicinal.indexer.jobs.index_job import index_items
@@ -29,7 +30,6 @@ from vicinal.indexer.sources import read_source, source_name
 from vicinal.indexer.views.snapshot import Snapshot, SnapshotRows, write_snapshot
 from vicinal.models.bundle import BACKBONE_FILE, ModelBundle
 from vicinal.models.embedder import Embedder
-from vicinal.models.similarity import FloatArray
 from vicinal.service.cli import app, main
 from vicinal.service.http.app import create_app
 from vicinal.service.http.serving.server import serving

@@ -18,10 +18,10 @@ from typer.testing import CliRunner
 from tests.ports import free_port
 from tests.service.redis_server import RedisServer
 from tests.service.types import MakeSettings, Run
+from vicinal.calibration.arrays import FloatArray
 from vicinal.models.bundle import MANIFEST_FILE, ModelBundle, space_manifest
 from vicinal.models.embedder import Embedder
 from vicinal.models.probe import PROBE_FILE, write_probe
-from vicinal.models.similarity import FloatArray
 from vicinal.service import doctor
 from vicinal.service.cli.main import app
 from vicinal.service.doctor import Finding, examine

@@ -7,14 +7,13 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-import numpy as np
-import numpy.typing as npt
 import timm
 import torch
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 from torch import Tensor, nn
 
 import vicinal.training.backbones.plain_conv_net  # noqa: F401 - registers its network with timm
+from vicinal.calibration.arrays import FloatArray
 from vicinal.models.errors import BundleError, ConfigError
 from vicinal.training.backbones.projection import Projection, from_classifier
 from vicinal.training.backbones.weights import (
@@ -207,7 +206,7 @@ def build_network(config: BackboneConfig, *, input_size: int | None = None) -> E
     return network
 
 
-def classifier_of(config: BackboneConfig) -> npt.NDArray[np.float32] | None:
+def classifier_of(config: BackboneConfig) -> FloatArray | None:
     """Matrix (classes, width) of the classifier that a network's first weights come with.
 
     Its rows say in which directions of the features things differ that the network was taught to tell

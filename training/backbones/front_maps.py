@@ -19,12 +19,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from PIL import Image
 from torch import Tensor
 from torch.utils.data import Dataset
 
+from vicinal.calibration.arrays import AnyFloats, FloatArray, HalfFloats, Ints
 from vicinal.models.errors import ConfigError, TrainingStoppedError
 from vicinal.models.runtime import open_session, usable_processors
 from vicinal.training.augmentation import Draw, augmentation, changed, seed_of, stored_size
@@ -36,8 +36,7 @@ from vicinal.training.observer import TrainingObserver
 
 MAPS_FILE = "front-maps.npy"
 PROGRESS_FILE = "front-maps.json"
-Maps = npt.NDArray[np.float16]
-RunFront = Callable[[npt.NDArray[np.float32]], npt.NDArray[np.floating]]
+RunFront = Callable[[FloatArray], AnyFloats]
 
 # Images between two notes of the progress.
 _NOTED = 64
@@ -57,21 +56,21 @@ class FrontMaps:
         views: Views of each, the first unchanged.
     """
 
-    rows: Maps
+    rows: HalfFloats
     n_training: int
     views: int
 
     @property
-    def training(self) -> Maps:
+    def training(self) -> HalfFloats:
         """(n, ...) of the unchanged training images."""
         return self.rows[: self.n_training * self.views : self.views]
 
     @property
-    def held_out(self) -> Maps:
+    def held_out(self) -> HalfFloats:
         """(m, ...) of the held-out images."""
         return self.rows[self.n_training * self.views :]
 
-    def draws(self, class_ids: npt.NDArray[np.int64], seed: int) -> Dataset[tuple[Tensor, int]]:
+    def draws(self, class_ids: Ints, seed: int) -> Dataset[tuple[Tensor, int]]:
         """What a drawn training image becomes: one of its views.
 
         Args:
@@ -82,7 +81,7 @@ class FrontMaps:
 
 
 class _DrawnMaps(Dataset[tuple[Tensor, int]]):
-    def __init__(self, maps: FrontMaps, class_ids: npt.NDArray[np.int64], seed: int) -> None:
+    def __init__(self, maps: FrontMaps, class_ids: Ints, seed: int) -> None:
         self.maps = maps
         self.class_ids = class_ids
         self.seed = seed
@@ -138,7 +137,7 @@ def make_maps(
     datasets = (*config.datasets, *config.validation_datasets)
     with opened_images(datasets, target_side=side) as read, ThreadPoolExecutor(usable_processors()) as pool:
 
-        def tensors(place: int) -> npt.NDArray[np.float32]:
+        def tensors(place: int) -> FloatArray:
             return draw(read(positions[place]), positions[place], counts[place])
 
         left = range(progress.done, len(positions))
@@ -169,7 +168,7 @@ class _Views:
         self.transform = augmentation(config.preprocessing, config.augmentation)
         self.stored = stored_size(config.preprocessing)
 
-    def __call__(self, image: Image.Image, position: int, n_views: int) -> npt.NDArray[np.float32]:
+    def __call__(self, image: Image.Image, position: int, n_views: int) -> FloatArray:
         """(v, 3, S, S) of the image at a place among all."""
         views = [self.preprocessing.to_tensor(image)]
         if n_views > 1:
@@ -256,9 +255,9 @@ def _front_runner(cut: CutNetwork, side: int) -> RunFront:
     front = cut.front.eval()
     if device.type != "cpu":
 
-        def on_device(images: npt.NDArray[np.float32]) -> npt.NDArray[np.floating]:
+        def on_device(images: FloatArray) -> AnyFloats:
             with torch.inference_mode():
-                found: npt.NDArray[np.floating] = front(torch.from_numpy(images).to(device)).cpu().numpy()
+                found: AnyFloats = front(torch.from_numpy(images).to(device)).cpu().numpy()
             return found
 
         return on_device
@@ -277,10 +276,10 @@ def _front_runner(cut: CutNetwork, side: int) -> RunFront:
 
 
 def _ahead(
-    pool: ThreadPoolExecutor, task: Callable[[int], npt.NDArray[np.float32]], places: Iterable[int]
-) -> Iterator[npt.NDArray[np.float32]]:
+    pool: ThreadPoolExecutor, task: Callable[[int], FloatArray], places: Iterable[int]
+) -> Iterator[FloatArray]:
     """Results in order, a few of them made before they are asked for."""
-    waiting: deque[Future[npt.NDArray[np.float32]]] = deque()
+    waiting: deque[Future[FloatArray]] = deque()
     try:
         for place in places:
             waiting.append(pool.submit(task, place))

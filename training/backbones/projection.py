@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from vicinal.calibration.arrays import FloatArray
 from vicinal.models.errors import ConfigError, MissingPackageError
-from vicinal.models.similarity import FloatArray
 
 # Directions in which features hardly vary would be noise made loud.
 _LEAST_VARIANCE = 1e-6

@@ -8,9 +8,9 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 
 import numpy as np
-import numpy.typing as npt
 from PIL import Image
 
+from vicinal.calibration.arrays import Bytes, Indices, Ints, Mask, Texts
 from vicinal.models.decoding import decode_image
 from vicinal.models.errors import DatasetError, ImageError
 from vicinal.training.datasets.files import LabelledFile, ReadImage
@@ -33,11 +33,11 @@ class LabelledImages:
         positions: (n,) place of each image among all of the data sets, which a subset keeps.
     """
 
-    pixels: npt.NDArray[np.uint8]
-    labels: npt.NDArray[np.str_]
-    roles: npt.NDArray[np.str_]
-    super_labels: npt.NDArray[np.str_] = field(default_factory=lambda: np.empty(0, np.str_))
-    positions: npt.NDArray[np.intp] = field(default_factory=lambda: np.empty(0, np.intp))
+    pixels: Bytes
+    labels: Texts
+    roles: Texts
+    super_labels: Texts = field(default_factory=lambda: np.empty(0, np.str_))
+    positions: Indices = field(default_factory=lambda: np.empty(0, np.intp))
 
     def __post_init__(self) -> None:
         if not len(self.super_labels):
@@ -46,12 +46,12 @@ class LabelledImages:
             object.__setattr__(self, "positions", np.arange(len(self.labels)))
 
     @property
-    def class_ids(self) -> npt.NDArray[np.int64]:
+    def class_ids(self) -> Ints:
         """(n,) labels as integers, in the order of the sorted names."""
         return np.unique(self.labels, return_inverse=True)[1].astype(np.int64)
 
     @property
-    def sources(self) -> npt.NDArray[np.str_]:
+    def sources(self) -> Texts:
         """(n,) name of the data set of each image."""
         return np.array([label.partition(":")[0] for label in self.labels])
 
@@ -60,7 +60,7 @@ class LabelledImages:
         """SHA-256 of the sorted class names, one a line."""
         return hashlib.sha256("\n".join(np.unique(self.labels).tolist()).encode()).hexdigest()
 
-    def subset(self, mask: npt.NDArray[np.bool_]) -> LabelledImages:
+    def subset(self, mask: Mask) -> LabelledImages:
         """The images where `mask` (n,) is true."""
         return LabelledImages(
             self.pixels[mask],
@@ -147,7 +147,7 @@ def _list_all(configs: Sequence[DatasetConfig]) -> list[ImageListing]:
     return [list_images(config) for config in configs]
 
 
-def _labelled(pixels: npt.NDArray[np.uint8], listings: Sequence[ImageListing]) -> LabelledImages:
+def _labelled(pixels: Bytes, listings: Sequence[ImageListing]) -> LabelledImages:
     return LabelledImages(
         pixels,
         np.concatenate([listing.labels for listing in listings]),
@@ -169,7 +169,7 @@ def _check_names(configs: Sequence[DatasetConfig]) -> None:
             )
 
 
-def _decode_all(listings: Sequence[ImageListing], fit: Fit) -> npt.NDArray[np.uint8]:
+def _decode_all(listings: Sequence[ImageListing], fit: Fit) -> Bytes:
     """(n, S, S, 3) pixels; filled image by image, because two copies of a large set need not fit."""
     images = (fit(image) for listing in listings for image in _all_decoded(listing))
     first = np.asarray(next(images), dtype=np.uint8)

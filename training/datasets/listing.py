@@ -7,8 +7,8 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 
 import numpy as np
-import numpy.typing as npt
 
+from vicinal.calibration.arrays import Texts
 from vicinal.models.decoding import accepted_formats
 from vicinal.models.errors import DatasetError
 from vicinal.training.datasets.files import LabelledFile, ReadImage
@@ -35,12 +35,12 @@ class ImageListing:
         return len(self.files)
 
     @property
-    def labels(self) -> npt.NDArray[np.str_]:
+    def labels(self) -> Texts:
         """(n,) class names, each with the data set's name before a colon."""
         return np.array([f"{self.name}:{file.label}" for file in self.files], np.str_)
 
     @property
-    def super_labels(self) -> npt.NDArray[np.str_]:
+    def super_labels(self) -> Texts:
         """(n,) groups of classes, named like labels; the data set's name alone where it has none."""
         return np.array(
             [f"{self.name}:{file.super_label}" if file.super_label else self.name for file in self.files],
@@ -48,7 +48,7 @@ class ImageListing:
         )
 
     @property
-    def roles(self) -> npt.NDArray[np.str_]:
+    def roles(self) -> Texts:
         """(n,) roles; see `LabelledFile`."""
         return np.array([file.role for file in self.files], np.str_)
 

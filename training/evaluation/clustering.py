@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from vicinal.calibration.arrays import Ints
 from vicinal.models.errors import EvaluationError, MissingPackageError
 from vicinal.models.similarity import normalize
 from vicinal.training.evaluation.metrics import scikit_metrics
@@ -30,7 +31,7 @@ def clustering_nmi(embeddings: npt.ArrayLike, labels: npt.ArrayLike, *, seed: in
 
 def k_means(
     embeddings: npt.ArrayLike, n_clusters: int, *, seed: int = 0, n_restarts: int = 3, n_iterations: int = 20
-) -> npt.NDArray[np.int64]:
+) -> Ints:
     """Cluster unit embeddings with the k-means of Faiss.
 
     Args:

@@ -9,13 +9,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 from numpy.lib.npyio import NpzFile
 
+from vicinal.calibration.arrays import AnyArray, AnyFloats, FloatArray, Texts
 from vicinal.models.embedder import Embedder
 from vicinal.models.errors import DatasetError, EvaluationError, ImageError
 from vicinal.models.progress import OnProgress
-from vicinal.models.similarity import FloatArray
 from vicinal.training.datasets.files import LabelledFile, ReadImage
 
 # Images of which the pixels are held at a time.
@@ -33,9 +32,9 @@ class StoredEmbeddings:
         roles: (n,) roles as in `training.datasets.LabelledFile`; None where the file has none.
     """
 
-    embeddings: npt.NDArray[np.floating]
-    labels: npt.NDArray[np.generic]
-    roles: npt.NDArray[np.str_] | None
+    embeddings: AnyFloats
+    labels: AnyArray
+    roles: Texts | None
 
 
 def embed_files(

@@ -9,11 +9,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from vicinal.calibration.arrays import AnyArray, FloatArray, Floats, Ints, Mask
 from vicinal.models.errors import EvaluationError, MissingPackageError
 from vicinal.models.similarity import normalize
-from vicinal.training.evaluation.ranking import Positions, item_ranks, mate_positions
-
-Floats = npt.NDArray[np.float64]
+from vicinal.training.evaluation.ranking import item_ranks, mate_positions
 
 _CUTOFF = 1000
 _MEANS = ("r_precision", "map_at_r", "mean_average_precision", "map_at_1000")
@@ -90,13 +89,13 @@ def retrieval_metrics(
     return _average([_of_query(one, ks) for one in ranks], ks)
 
 
-def _check_lengths(*sets: tuple[str, Floats | npt.NDArray[np.float32], npt.NDArray[np.generic]]) -> None:
+def _check_lengths(*sets: tuple[str, Floats | FloatArray, AnyArray]) -> None:
     for name, embeddings, labels in sets:
         if len(embeddings) != len(labels):
             raise EvaluationError(f"{len(embeddings)} {name} embeddings, but {len(labels)} labels")
 
 
-def _of_query(ranks: Positions, ks: Sequence[int]) -> list[float] | None:
+def _of_query(ranks: Ints, ks: Sequence[int]) -> list[float] | None:
     """R-precision, MAP@R, mAP, mAP@1000, hit rates and recalls; None without a mate.
 
     Args:
@@ -137,7 +136,7 @@ def _average(per_query: Sequence[list[float] | None], ks: Sequence[int]) -> Retr
     )
 
 
-def average_precisions(is_mate: npt.NDArray[np.bool_], n_mates: Positions) -> Floats:
+def average_precisions(is_mate: Mask, n_mates: Ints) -> Floats:
     """(Q,) average precision over the first R ranks (Musgrave et al., ECCV 2020, eq. 2).
 
     Args:

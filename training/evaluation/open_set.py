@@ -7,11 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from vicinal.calibration.arrays import AnyArray, FloatArray, Floats, Ints
 from vicinal.models.errors import EvaluationError
-from vicinal.models.similarity import FloatArray, normalize
+from vicinal.models.similarity import normalize
 from vicinal.training.evaluation.metrics import average_precisions
-
-Ints = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -133,8 +132,8 @@ def map_at_r_by_halves(
 
 
 def _precisions(
-    unit: FloatArray, labels: npt.NDArray[np.generic], gallery: Ints, queries: Ints, others: FloatArray
-) -> npt.NDArray[np.float64]:
+    unit: FloatArray, labels: AnyArray, gallery: Ints, queries: Ints, others: FloatArray
+) -> Floats:
     """Average precision of each query with a mate in the gallery."""
     are_mates = labels[queries, None] == labels[gallery]
     n_mates = are_mates.sum(axis=1)
@@ -146,7 +145,7 @@ def _precisions(
     return average_precisions(np.take_along_axis(are_mates, best, axis=1), n_mates[asked])
 
 
-def _halves(positions: Ints, labels: npt.NDArray[np.generic]) -> tuple[Ints, Ints]:
+def _halves(positions: Ints, labels: AnyArray) -> tuple[Ints, Ints]:
     """The first half of each class's items, rounded up, and the others."""
     ordered = positions[np.argsort(labels[positions], kind="stable")]
     _, starts, sizes = np.unique(labels[ordered], return_index=True, return_counts=True)

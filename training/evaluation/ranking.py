@@ -15,11 +15,8 @@ from collections.abc import Iterable, Iterator, Sequence
 import numpy as np
 import numpy.typing as npt
 
+from vicinal.calibration.arrays import FloatArray, Floats, Ints
 from vicinal.models.errors import EvaluationError
-from vicinal.models.similarity import FloatArray
-
-Positions = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float64]
 
 _COORDINATE_BITS = 26
 # A sorting key holds a similarity in steps of 2^-40 above the gallery position, in one int64.
@@ -35,9 +32,9 @@ _FEW_MATES = 32
 def item_ranks(
     queries: FloatArray,
     gallery: FloatArray,
-    wanted: Iterable[Positions],
+    wanted: Iterable[Ints],
     exclude: Sequence[npt.ArrayLike] | None = None,
-) -> Iterator[Positions]:
+) -> Iterator[Ints]:
     """Rank the gallery for each query by falling cosine similarity, ties by gallery position.
 
     Args:
@@ -66,7 +63,7 @@ def item_ranks(
         yield _count_before(keys, np.sort(keys[items]))
 
 
-def mate_positions(query_labels: Sequence[object], gallery_labels: Sequence[object]) -> Iterator[Positions]:
+def mate_positions(query_labels: Sequence[object], gallery_labels: Sequence[object]) -> Iterator[Ints]:
     """For each query the gallery positions that carry its label, rising; none where the gallery lacks it."""
     names, classes, sizes = np.unique(np.asarray(gallery_labels), return_inverse=True, return_counts=True)
     by_class = np.split(np.argsort(classes, kind="stable"), np.cumsum(sizes))[:-1]
@@ -101,7 +98,7 @@ def top_similarities(
     return np.ldexp(tops, -2 * _COORDINATE_BITS)
 
 
-def _rows_of_keys(queries: FloatArray, gallery: FloatArray) -> Iterator[Positions]:
+def _rows_of_keys(queries: FloatArray, gallery: FloatArray) -> Iterator[Ints]:
     """For each query one key an item: smaller ranks earlier, and no two are equal."""
     positions = np.arange(len(gallery))
     for products in _products(queries, gallery):
@@ -125,7 +122,7 @@ def _as_fixed_point(unit: FloatArray) -> Floats:
     return np.rint(np.ldexp(unit.astype(np.float64), _COORDINATE_BITS))
 
 
-def _count_before(keys: Positions, wanted: Positions) -> Positions:
+def _count_before(keys: Ints, wanted: Ints) -> Ints:
     if len(wanted) > _FEW_MATES:
         return np.searchsorted(np.sort(keys), wanted)
     return np.array([np.count_nonzero(keys < key) for key in wanted], dtype=np.int64)

@@ -8,14 +8,13 @@ import numpy as np
 import numpy.typing as npt
 
 from vicinal.calibration import CalibrationError, opis_floor
+from vicinal.calibration.arrays import AnyArray, FloatArray
 from vicinal.models.errors import EvaluationError
 from vicinal.models.progress import OnProgress
-from vicinal.models.similarity import FloatArray, normalize
+from vicinal.models.similarity import normalize
 from vicinal.training.evaluation.clustering import clustering_nmi
 from vicinal.training.evaluation.metrics import auroc, retrieval_metrics
 from vicinal.training.evaluation.ranking import top_similarities
-
-Mask = npt.NDArray[np.bool_]
 
 _AMONG_THEMSELVES = ("train", "test")
 _ROLES = (*_AMONG_THEMSELVES, "gallery", "query", "absent", "unused")
@@ -118,9 +117,7 @@ def evaluate(
 class _Search:
     """A labelled set, and who of it searches whom; `queries`, `gallery` and `absent` are masks."""
 
-    def __init__(
-        self, unit: FloatArray, labels: npt.NDArray[np.generic], roles: npt.ArrayLike | None
-    ) -> None:
+    def __init__(self, unit: FloatArray, labels: AnyArray, roles: npt.ArrayLike | None) -> None:
         given = np.full(len(unit), "test") if roles is None else np.asarray(roles).astype(str)
         if not len(unit) == len(labels) == len(given):
             raise EvaluationError(f"{len(unit)} embeddings, but {len(labels)} labels and {len(given)} roles")
@@ -167,7 +164,7 @@ class _Search:
 
 
 def _opis(
-    unit: FloatArray, labels: npt.NDArray[np.generic], settings: EvaluationSettings
+    unit: FloatArray, labels: AnyArray, settings: EvaluationSettings
 ) -> tuple[dict[str, float], tuple[str, ...]]:
     try:
         floor = opis_floor(unit, labels, n_repetitions=settings.n_repetitions, seed=settings.seed)

@@ -14,9 +14,10 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from vicinal.calibration.arrays import Ints
 from vicinal.models.errors import EvaluationError
 from vicinal.models.similarity import normalize
-from vicinal.training.evaluation.ranking import Positions, item_ranks
+from vicinal.training.evaluation.ranking import item_ranks
 
 
 @dataclass(frozen=True)
@@ -78,7 +79,7 @@ def judged_metrics(
     )
 
 
-def trapezoidal_average_precision(ranks: Positions) -> float:
+def trapezoidal_average_precision(ranks: Ints) -> float:
     """Area under precision over recall, the precision before and after each relevant image averaged.
 
     Args:
@@ -90,7 +91,7 @@ def trapezoidal_average_precision(ranks: Positions) -> float:
     return float(((before + (found + 1) / (ranks + 1)) / 2).mean())
 
 
-def precision_at(ranks: Positions, k: int) -> float:
+def precision_at(ranks: Ints, k: int) -> float:
     """Share of relevant images among the first k, or up to the last relevant one where that comes earlier.
 
     Args:
@@ -101,7 +102,7 @@ def precision_at(ranks: Positions, k: int) -> float:
     return int(np.searchsorted(ranks, depth)) / depth
 
 
-def _positions(values: npt.ArrayLike, n_items: int) -> Positions:
+def _positions(values: npt.ArrayLike, n_items: int) -> Ints:
     positions = np.unique(np.asarray(values, dtype=np.int64))
     if len(positions) and not 0 <= positions[0] <= positions[-1] < n_items:
         raise EvaluationError(f"a judgment names a gallery position beyond the {n_items} images")

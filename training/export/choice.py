@@ -9,10 +9,10 @@ from typing import Any, Literal
 
 import numpy as np
 
+from vicinal.calibration.arrays import FloatArray
 from vicinal.models.bundle import BACKBONE_FILE, ModelBundle, Precision
 from vicinal.models.embedder import Embedder
 from vicinal.models.errors import BundleError
-from vicinal.models.similarity import FloatArray
 from vicinal.training.evaluation.metrics import retrieval_metrics
 from vicinal.training.export.forms import PRECISIONS, write_form
 from vicinal.training.export.sample import Sample, drawn_sample

@@ -21,9 +21,9 @@ from onnx import TensorProto, helper, numpy_helper
 from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_static
 from onnxruntime.quantization.shape_inference import quant_pre_process
 
+from vicinal.calibration.arrays import FloatArray
 from vicinal.models.bundle import Precision
 from vicinal.models.errors import BundleError
-from vicinal.models.similarity import FloatArray
 
 PRECISIONS: tuple[Precision, ...] = get_args(Precision)
 # Biases and scales stay as they are: they take no room.

@@ -10,13 +10,13 @@ from typing import TypeVar
 import numpy as np
 from PIL import Image
 
+from vicinal.calibration.arrays import FloatArray
 from vicinal.models.decoding import accepted_formats, decode_image, image_suffixes
 from vicinal.models.embedder import Embedder
 from vicinal.models.errors import DatasetError, ImageError
 from vicinal.models.images.hidden_files import hidden_part
 from vicinal.models.preprocessing import Preprocessing
 from vicinal.models.progress import OnProgress
-from vicinal.models.similarity import FloatArray
 from vicinal.training.datasets.files import ImageFolder, LabelledFile, ReadImage
 from vicinal.training.datasets.layouts.demo_catalog import DemoCatalogConfig
 from vicinal.training.datasets.listing import ImageListing

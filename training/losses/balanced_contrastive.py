@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from vicinal.calibration.arrays import AnyInts
 from vicinal.models.errors import ConfigError
 from vicinal.training.losses.base import MetricLoss, required
 from vicinal.training.losses.pairs import mean_where, normalized, sizes_of_classes
@@ -124,7 +123,7 @@ class BalancedContrastiveLoss(MetricLoss):
 
     def __init__(
         self,
-        class_sizes: Sequence[int] | npt.NDArray[np.integer[Any]],
+        class_sizes: Sequence[int] | AnyInts,
         batch_design: BatchDesign,
         margin: float,
         negatives_per_positive: float = 256,

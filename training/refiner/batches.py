@@ -11,9 +11,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from vicinal.calibration.arrays import Ints
 from vicinal.refine.errors import RefinerTrainingError
 from vicinal.training.refiner.config import RefinerRecipe
-from vicinal.training.refiner.embedding_set import EmbeddingSet, Ints
+from vicinal.training.refiner.embedding_set import EmbeddingSet
 
 
 @dataclass(frozen=True)

@@ -17,12 +17,12 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from vicinal.calibration.arrays import FloatArray, Mask
 from vicinal.models.refiner_manifest import Sides
-from vicinal.models.similarity import FloatArray
 from vicinal.refine.context_refiner import ContextRefiner, Neighbors
 from vicinal.refine.errors import RefinerTrainingError
 from vicinal.training.refiner.config import RefinerRecipe
-from vicinal.training.refiner.embedding_set import EmbeddingSet, Mask
+from vicinal.training.refiner.embedding_set import EmbeddingSet
 from vicinal.training.refiner.gain import Gain, measure_gain
 from vicinal.training.refiner.network import ContextRefinerNetwork
 from vicinal.training.refiner.trainer import RefinerTrainer, TrainingRecord, TrainingResult, refine_with

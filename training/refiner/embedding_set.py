@@ -11,15 +11,13 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from vicinal.calibration.arrays import FloatArray, Ints, Mask, Objects
 from vicinal.calibration.label_codes import label_codes
 from vicinal.models.errors import ModelsError
-from vicinal.models.similarity import FloatArray, normalize
+from vicinal.models.similarity import normalize
 from vicinal.refine.errors import RefinerTrainingError
 from vicinal.refine.nearest import nearest_items
 from vicinal.training.evaluation.embedding import read_embeddings
-
-Ints = npt.NDArray[np.int64]
-Mask = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
@@ -38,7 +36,7 @@ class EmbeddingSet:
     """
 
     embeddings: FloatArray
-    labels: npt.NDArray[np.object_]
+    labels: Objects
     spaces: Ints
 
     def __len__(self) -> int:

@@ -9,16 +9,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import onnx
 import torch
 from onnx.external_data_helper import set_external_data
 
+from vicinal.calibration.arrays import AnyArray, FloatArray
 from vicinal.models.bundle import ModelBundle, sha256_of
 from vicinal.models.errors import BundleError
 from vicinal.models.refiner_manifest import REFINER_FILE, REFINER_WEIGHTS_FILE, RefinerArchitecture
 from vicinal.models.runtime import open_session
-from vicinal.models.similarity import FloatArray, normalize
+from vicinal.models.similarity import normalize
 from vicinal.refine.context_refiner import ContextRefiner
 from vicinal.refine.errors import RefinementError
 from vicinal.refine.neighbor_features import N_RADII
@@ -122,7 +122,7 @@ def _places(weights: Path, architecture: RefinerArchitecture) -> dict[str, tuple
     return places
 
 
-def _examples(architecture: RefinerArchitecture, n: int) -> dict[str, npt.NDArray[Any]]:
+def _examples(architecture: RefinerArchitecture, n: int) -> dict[str, AnyArray]:
     """Random queries, each near its context, the last one without any neighbor; by input of the graph."""
     rng = np.random.default_rng(0)
     dim, k = architecture.dim, architecture.n_neighbors + 1
@@ -158,7 +158,7 @@ def _check_parity(network: ContextRefinerNetwork, bundle: ModelBundle) -> None:
             )
 
 
-def _run_onnx(bundle: ModelBundle, inputs: dict[str, npt.NDArray[Any]]) -> list[FloatArray]:
+def _run_onnx(bundle: ModelBundle, inputs: dict[str, AnyArray]) -> list[FloatArray]:
     try:
         path = bundle.path / REFINER_FILE
         session = open_session(path, sha256_of(path), device="cpu", threads=1)

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from vicinal.calibration.arrays import FloatArray
 from vicinal.models.refiner_manifest import RefinerArchitecture
-from vicinal.models.similarity import FloatArray
 from vicinal.refine.step import log_lengths, moved_rows
 from vicinal.refine.weights import parameter_shapes
 from vicinal.training.refiner.config import RefinerConfig

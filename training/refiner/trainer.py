@@ -18,8 +18,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.optim.lr_scheduler import LambdaLR
 
+from vicinal.calibration.arrays import FloatArray
 from vicinal.models.refiner_manifest import Sides
-from vicinal.models.similarity import FloatArray
 from vicinal.refine.context_refiner import Neighbors
 from vicinal.refine.errors import RefinerTrainingError
 from vicinal.training.losses import build_loss

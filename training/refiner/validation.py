@@ -12,10 +12,9 @@ from functools import cached_property
 from typing import NamedTuple, Protocol, Self
 
 import numpy as np
-import numpy.typing as npt
 
+from vicinal.calibration.arrays import AnyFloats, FloatArray, Floats, Ints, Mask
 from vicinal.models.refiner_manifest import RerankVerdict, Sides
-from vicinal.models.similarity import FloatArray
 from vicinal.refine.context_refiner import Neighbors
 from vicinal.refine.errors import RefinerTrainingError
 from vicinal.refine.nearest import nearest_items
@@ -24,9 +23,6 @@ from vicinal.refine.reranking import contextual_scores, kth_similarities
 from vicinal.training.evaluation import average_precisions, deal_roles, fnir_at_fpir, threshold_at_fpir
 from vicinal.training.refiner.config import MOST_NEIGHBORS, RerankConfig, ValidationConfig
 from vicinal.training.refiner.embedding_set import EmbeddingSet
-
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
 
 SIDES: tuple[Sides, ...] = ("off", "gallery", "query", "both")
 # Candidates that are re-ranked; the service scores no fewer.
@@ -319,7 +315,7 @@ class Validation:
         ]
         return _Found(*map(np.concatenate, zip(*parts, strict=True)))
 
-    def _found(self, search: _Search, start: int, scores: npt.NDArray[np.floating]) -> _Found:
+    def _found(self, search: _Search, start: int, scores: AnyFloats) -> _Found:
         """What the scores of some queries, (q, m), say of them."""
         best = scores.max(axis=1, initial=-np.inf).astype(np.float64)
         n = min(len(scores), max(0, search.n_known - start))
@@ -362,7 +358,7 @@ def choose_sides(figures: Mapping[Sides, SideFigures]) -> Sides:
     return min(SIDES, key=lambda sides: (*figures[sides].order, SIDES.index(sides)))
 
 
-def _ranked_mates(scores: npt.NDArray[np.floating], is_mate: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
+def _ranked_mates(scores: AnyFloats, is_mate: Mask) -> Mask:
     """(n, w) whether the items on the first w ranks are mates, w the most mates of any query and at least 1.
 
     Args:

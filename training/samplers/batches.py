@@ -11,11 +11,9 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import BaseModel, ConfigDict, Field
 
+from vicinal.calibration.arrays import AnyArray, Indices
 from vicinal.models.errors import ConfigError
 
-Array = npt.NDArray[Any]
-# Positions of the images of one class.
-Members = npt.NDArray[np.intp]
 # Batches without end, by the seed.
 Draw = Callable[[int], Iterator[list[int]]]
 
@@ -91,11 +89,11 @@ class Sampler(BaseModel, ABC):
         return Batches(self._drawing(np.asarray(labels), np.asarray(groups)), n_batches, seed)
 
     @abstractmethod
-    def _drawing(self, labels: Array, groups: Array, /) -> Draw:
+    def _drawing(self, labels: AnyArray, groups: AnyArray, /) -> Draw:
         """What draws the batches; raises a ConfigError where the images cannot fill them."""
 
 
-def members_by_class(labels: npt.ArrayLike) -> list[Members]:
+def members_by_class(labels: npt.ArrayLike) -> list[Indices]:
     """Positions of each class's images, in the order of the labels.
 
     Args:
@@ -107,7 +105,7 @@ def members_by_class(labels: npt.ArrayLike) -> list[Members]:
     return np.split(order, starts[1:]) if len(order) else []
 
 
-def members_of_pairs(labels: npt.ArrayLike) -> list[Members]:
+def members_of_pairs(labels: npt.ArrayLike) -> list[Indices]:
     """`members_by_class` of labels that all have a pair.
 
     Raises:
@@ -123,7 +121,7 @@ def members_of_pairs(labels: npt.ArrayLike) -> list[Members]:
     return members
 
 
-def draw_images(rng: np.random.Generator, members: Members, per_class: int) -> list[int]:
+def draw_images(rng: np.random.Generator, members: Indices, per_class: int) -> list[int]:
     """`per_class` of a class's images, some twice only where there are fewer."""
     drawn: list[int] = rng.choice(members, per_class, replace=len(members) < per_class).tolist()
     return drawn

@@ -8,8 +8,9 @@ from typing import Literal, Self
 import numpy as np
 from pydantic import Field, model_validator
 
+from vicinal.calibration.arrays import AnyArray
 from vicinal.models.errors import ConfigError
-from vicinal.training.samplers.batches import Array, ClassTurns, Draw, Sampler, draw_images, members_of_pairs
+from vicinal.training.samplers.batches import ClassTurns, Draw, Sampler, draw_images, members_of_pairs
 
 
 class PerClassSampler(Sampler):
@@ -43,11 +44,11 @@ class ClassBalancedConfig(PerClassSampler):
 
     kind: Literal["class_balanced"] = "class_balanced"
 
-    def _drawing(self, labels: Array, _groups: Array, /) -> Draw:
+    def _drawing(self, labels: AnyArray, _groups: AnyArray, /) -> Draw:
         return draw_in_turns(labels, self.batch_size // self.per_class, self.per_class)
 
 
-def draw_in_turns(labels: Array, n_classes: int, per_class: int) -> Draw:
+def draw_in_turns(labels: AnyArray, n_classes: int, per_class: int) -> Draw:
     """Draw classes without replacement until all were drawn, then anew, and `per_class` images of each.
 
     Raises:

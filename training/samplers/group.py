@@ -8,8 +8,9 @@ from typing import Any, Literal
 import numpy as np
 from pydantic import Field
 
+from vicinal.calibration.arrays import AnyArray
 from vicinal.models.errors import ConfigError
-from vicinal.training.samplers.batches import Array, Draw, Sampler, draw_images, members_by_class
+from vicinal.training.samplers.batches import Draw, Sampler, draw_images, members_by_class
 
 
 class GroupConfig(Sampler):
@@ -47,7 +48,7 @@ class GroupConfig(Sampler):
         """The fields of `training.losses.GroupBatch`."""
         return {"kind": self.kind, "m": self.m, "n": self.n}
 
-    def _drawing(self, labels: Array, _groups: Array, /) -> Draw:
+    def _drawing(self, labels: AnyArray, _groups: AnyArray, /) -> Draw:
         members = [group for group in members_by_class(labels) if len(group) >= self.m]
         if len(members) < self.n:
             raise ConfigError(

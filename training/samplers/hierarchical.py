@@ -8,12 +8,11 @@ from typing import Literal, Self
 import numpy as np
 from pydantic import model_validator
 
+from vicinal.calibration.arrays import AnyArray, Indices
 from vicinal.models.errors import ConfigError
 from vicinal.training.samplers.batches import (
-    Array,
     ClassTurns,
     Draw,
-    Members,
     draw_images,
     members_by_class,
     members_of_pairs,
@@ -46,7 +45,7 @@ class HierarchicalConfig(PerClassSampler):
             )
         return self
 
-    def _drawing(self, labels: Array, super_labels: Array, /) -> Draw:
+    def _drawing(self, labels: AnyArray, super_labels: AnyArray, /) -> Draw:
         members = members_of_pairs(labels)
         groups = self._classes_by_super_label(members, labels, super_labels)
 
@@ -67,7 +66,7 @@ class HierarchicalConfig(PerClassSampler):
         return self.batch_size // (2 * self.per_class)
 
     def _classes_by_super_label(
-        self, members: list[Members], labels: Array, super_labels: Array
+        self, members: list[Indices], labels: AnyArray, super_labels: AnyArray
     ) -> list[list[int]]:
         if labels.shape != super_labels.shape:
             raise ConfigError(

@@ -8,8 +8,9 @@ from typing import Any, Literal
 import numpy as np
 from pydantic import Field
 
+from vicinal.calibration.arrays import AnyArray, Indices
 from vicinal.models.errors import ConfigError
-from vicinal.training.samplers.batches import Array, Draw, Members, Sampler, draw_images, members_by_class
+from vicinal.training.samplers.batches import Draw, Sampler, draw_images, members_by_class
 
 
 class RandomPairsConfig(Sampler):
@@ -42,7 +43,7 @@ class RandomPairsConfig(Sampler):
         """The fields of `training.losses.RandomPairs`."""
         return {"kind": self.kind, "p": self.p}
 
-    def _drawing(self, labels: Array, _groups: Array, /) -> Draw:
+    def _drawing(self, labels: AnyArray, _groups: AnyArray, /) -> Draw:
         members = [group for group in members_by_class(labels) if len(group) >= 2]
         if len(members) < 2:
             raise ConfigError(f"pairs need two classes of two or more images, the data has {len(members)}")
@@ -54,7 +55,7 @@ class RandomPairsConfig(Sampler):
 
         return draw
 
-    def _pair(self, rng: np.random.Generator, members: list[Members]) -> list[int]:
+    def _pair(self, rng: np.random.Generator, members: list[Indices]) -> list[int]:
         if rng.random() < self.p:
             return draw_images(rng, members[rng.integers(len(members))], 2)
         classes = rng.choice(len(members), 2, replace=False)

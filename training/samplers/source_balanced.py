@@ -8,8 +8,9 @@ from typing import Literal, Self
 import numpy as np
 from pydantic import Field, PositiveInt, model_validator
 
+from vicinal.calibration.arrays import AnyArray
 from vicinal.models.errors import ConfigError
-from vicinal.training.samplers.batches import Array, Draw
+from vicinal.training.samplers.batches import Draw
 from vicinal.training.samplers.class_balanced import PerClassSampler, draw_in_turns
 
 
@@ -39,7 +40,7 @@ class SourceBalancedConfig(PerClassSampler):
             )
         return self
 
-    def _drawing(self, labels: Array, sources: Array, /) -> Draw:
+    def _drawing(self, labels: AnyArray, sources: AnyArray, /) -> Draw:
         present, named = set(np.unique(sources).tolist()), set(self.classes_per_source)
         if present != named:
             raise ConfigError(

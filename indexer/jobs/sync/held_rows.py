@@ -8,11 +8,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from vicinal.calibration.arrays import Ints
 from vicinal.indexer.gallery import Gallery
 from vicinal.indexer.jobs.preparation import no_rows
 from vicinal.indexer.jobs.sync.plan import Description, HeldItem
 from vicinal.indexer.storage.active_pointer import Activation
-from vicinal.indexer.storage.item_table import Sequences
 
 _BATCH = 4096
 # What tells of an item's file; a file that was just read tells it better.
@@ -71,7 +71,7 @@ class HeldRows:
         is_one = pc.is_in(self._rows["id"], pa.array(list(ids), pa.string()))
         return HeldRows(self._rows.filter(pc.invert(is_one)))
 
-    def at(self, sequences: Sequences) -> HeldRows:
+    def at(self, sequences: Ints) -> HeldRows:
         """The items of some sequences."""
         return HeldRows(self._rows.filter(pc.is_in(self._rows["sequence"], pa.array(sequences, pa.int64()))))
 
@@ -90,7 +90,7 @@ class HeldRows:
         return set(self._rows["content_sha256"].to_pylist())
 
     @property
-    def sequences(self) -> Sequences:
+    def sequences(self) -> Ints:
         """Their sequences, ascending."""
         return self._rows["sequence"].to_numpy()
 
@@ -105,7 +105,7 @@ class HeldRows:
 
 
 def copied_rows(
-    gallery: Gallery, active: Activation, sequences: Sequences, described: Mapping[str, Description]
+    gallery: Gallery, active: Activation, sequences: Ints, described: Mapping[str, Description]
 ) -> Iterator[pa.Table]:
     """Rows of a gallery, some thousands at a time, as they are staged."""
     gallery.table.check(active.revision)

@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from vicinal.calibration.arrays import Ints
 from vicinal.indexer.embedding_sources import EmbeddingSource
 from vicinal.indexer.errors import BuildError, ItemExistsError, named_ids
 from vicinal.indexer.gallery import Gallery
@@ -25,7 +26,6 @@ from vicinal.indexer.jobs.sync.listed_items import listed_embeddings, listed_fil
 from vicinal.indexer.jobs.sync.plan import Description, SyncPlan, plan_sync
 from vicinal.indexer.sources import PUBLIC, ImageFile, RemoteFile, SourceItem, WebAccess, file_at
 from vicinal.indexer.storage.active_pointer import Activation
-from vicinal.indexer.storage.item_table import Sequences
 from vicinal.indexer.storage.removals import RemovedItems
 from vicinal.models.embedder import Embedder
 from vicinal.models.progress import OnProgress
@@ -178,7 +178,7 @@ class SyncRun:
                 f"{self.failures[0].reason}"
             )
 
-    def take_over(self, active: Activation, sequences: Sequences) -> None:
+    def take_over(self, active: Activation, sequences: Ints) -> None:
         """Stage rows that were changed since the job began, as they are now."""
         changed = HeldRows.of(self.gallery, active).at(sequences)
         is_own, access = self._is_own_bundle(active), self.plan.options.access

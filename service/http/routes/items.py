@@ -15,6 +15,7 @@ from fastapi.concurrency import run_in_threadpool
 from starlette.convertors import PathConvertor, register_url_convertor
 from starlette.datastructures import FormData
 
+from vicinal.calibration.arrays import AnyArray
 from vicinal.indexer.embedding_files import read_array
 from vicinal.indexer.errors import ItemNotFoundError
 from vicinal.indexer.item_rules import LONGEST_ID
@@ -305,7 +306,7 @@ def _add_arrays(state: State, gallery: str, form: FormData, files: Sequence[_Sen
     return _add_embeddings(state, gallery, sent, validated(AdditionOptions, named))
 
 
-def _array(file: _SentFile) -> npt.NDArray[Any]:
+def _array(file: _SentFile) -> AnyArray:
     try:
         array = read_array(io.BytesIO(file.encoded), len(file.encoded))
     except ValueError as error:

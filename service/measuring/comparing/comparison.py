@@ -16,9 +16,9 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 
 from vicinal.calibration import CalibrationError, Target, UnlabelledGalleryError, choose_threshold
+from vicinal.calibration.arrays import Objects
 from vicinal.indexer.errors import SourceError
 from vicinal.indexer.gallery import Gallery
 from vicinal.indexer.sources import SourceOptions
@@ -151,7 +151,7 @@ class _Trial:
         ]
         self.visits: dict[int, Visits | None] = {}
         self.queries: dict[int, LabelledQueries] = {}
-        self.labels: npt.NDArray[np.object_] = np.empty(0, dtype=object)
+        self.labels: Objects = np.empty(0, dtype=object)
         self.spaces: dict[tuple[int, str], SearchSpace] = {}
         # Scores of the items; those of pipelines that differ in the form of the group score alone are one.
         self.scored: tuple[tuple[int, str], Measurement] | None = None
@@ -356,9 +356,7 @@ class _Trial:
             answers.append(find_best(scorer, one.opened.snapshot, pictures.embeddings))
         self._count_flips("pictures", answers, next(iter(found.values())).labels)
 
-    def _count_flips(
-        self, sample: Sample, answers: Sequence[Answers | None], labels: npt.NDArray[np.object_]
-    ) -> None:
+    def _count_flips(self, sample: Sample, answers: Sequence[Answers | None], labels: Objects) -> None:
         """Count the queries that each variant decides otherwise, where both it and the present one decide."""
         before, decided_by = answers[0], self.tried[0].record
         for one, after in zip(self.tried[1:], answers[1:], strict=True):

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from functools import reduce
 
 import numpy as np
-import numpy.typing as npt
 
 from vicinal.calibration import CalibrationError, LabelCounts, Target
+from vicinal.calibration.arrays import FloatArray, Floats, Ints, Mask, Objects
 from vicinal.calibration.label_codes import label_codes
 from vicinal.calibration.rates.paired_bootstrap import (
     Figure,
@@ -25,7 +25,6 @@ from vicinal.calibration.rates.paired_bootstrap import (
     variance_figure,
 )
 from vicinal.indexer.views.snapshot import Snapshot
-from vicinal.models.similarity import FloatArray
 from vicinal.service.measuring.comparing.record import (
     FigureName,
     Flips,
@@ -37,11 +36,6 @@ from vicinal.service.measuring.trials import Measurement
 from vicinal.service.search.item_groups import BuiltGroups, ItemGroups
 from vicinal.service.search.scorer import N_DECIDED_CANDIDATES, Scorer
 from vicinal.training.evaluation import average_precisions
-
-Bools = npt.NDArray[np.bool_]
-Floats = npt.NDArray[np.float64]
-Numbers = npt.NDArray[np.int64]
-Objects = npt.NDArray[np.object_]
 
 _CHUNK = 64
 
@@ -61,7 +55,7 @@ class Answers:
     scores: Floats
 
     @classmethod
-    def of(cls, snapshot: Snapshot, positions: Numbers, scores: Floats) -> Answers:
+    def of(cls, snapshot: Snapshot, positions: Ints, scores: Floats) -> Answers:
         """Answers by positions of the best items, -1 for none."""
         found = positions >= 0
         ids = np.asarray(snapshot.item_table["id"].to_numpy(zero_copy_only=False), dtype=object)[positions]
@@ -88,11 +82,11 @@ class Outcomes:
     """
 
     answers: Answers
-    has_mate: Bools
+    has_mate: Mask
     mate_scores: Floats
     hits: Floats
     precisions: Floats
-    has_none: Bools
+    has_none: Mask
     other_scores: Floats
     opis: SpaceOpis | None
     threshold: float | None

@@ -7,10 +7,10 @@ from functools import reduce
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from vicinal.calibration.arrays import Ints
 from vicinal.indexer.embedding_sources import holds_embeddings
 from vicinal.indexer.errors import SourceError
 from vicinal.indexer.gallery import Gallery
@@ -120,5 +120,5 @@ def _n_different(rows: pa.Table, column: str) -> int:
     return sum(one != other for one, other in pairs)
 
 
-def _positions(queries: LabelledQueries) -> npt.NDArray[np.int64]:
+def _positions(queries: LabelledQueries) -> Ints:
     return np.empty(0, np.int64) if queries.positions is None else queries.positions

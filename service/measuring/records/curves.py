@@ -31,18 +31,15 @@ import gzip
 from collections.abc import Iterator, Sequence
 
 import numpy as np
-import numpy.typing as npt
 from pydantic import BaseModel, ConfigDict
 
 from vicinal.calibration import Trials, operating_curve
+from vicinal.calibration.arrays import Floats, Ints
 from vicinal.calibration.consistency.opis import ClassUtilities
 from vicinal.indexer.views.snapshot import Snapshot
 from vicinal.service.measuring.evidence import SpaceOpis
 from vicinal.service.measuring.queries import LabelledQueries
 from vicinal.service.measuring.trials import Measurement
-
-Floats = npt.NDArray[np.float64]
-Numbers = npt.NDArray[np.int64]
 
 _N_BINS = 50
 _N_CURVE = 201
@@ -183,7 +180,7 @@ class _Naming:
         self._snapshot = snapshot
         self._queries = queries
 
-    def examples(self, rows: Numbers, items: Numbers, scores: Floats) -> Iterator[Example]:
+    def examples(self, rows: Ints, items: Ints, scores: Floats) -> Iterator[Example]:
         ids, labels = self._queries.ids, self._queries.labels
         found: Sequence[dict[str, object]] = self._snapshot.items(items)
         for row, item, score in zip(rows.tolist(), found, scores.tolist(), strict=True):

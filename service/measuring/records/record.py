@@ -19,7 +19,6 @@ from typing import Any, ClassVar, Literal, Self, get_args
 from zipfile import BadZipFile
 
 import numpy as np
-import numpy.typing as npt
 from pydantic import BaseModel, ConfigDict
 
 from vicinal.calibration import (
@@ -32,8 +31,9 @@ from vicinal.calibration import (
     Trials,
     choose_threshold,
 )
+from vicinal.calibration.arrays import AnyArray, Codes, Floats, Ints, Mask, Objects
 from vicinal.calibration.rates.label_counts import RateName
-from vicinal.calibration.trials import Codes, rate_at_or_above
+from vicinal.calibration.trials import rate_at_or_above
 from vicinal.service.errors import CalibrationRecordError
 from vicinal.service.measuring.evidence import Evidence
 from vicinal.service.search.pipeline import Pipeline
@@ -132,10 +132,6 @@ def new_calibration_id() -> str:
     return f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{secrets.token_hex(3)}"
 
 
-Counts = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float64]
-Flags = npt.NDArray[np.bool_]
-
 _RATES: tuple[RateName, ...] = get_args(RateName)
 # Rates whose event is a score below the threshold: of these the lowest scores are kept.
 _REJECTIONS = ("frr", "fnir")
@@ -168,8 +164,8 @@ class KeptTrials:
 
     scores: Floats
     codes: Codes
-    totals: Counts
-    is_mate: Flags
+    totals: Ints
+    is_mate: Mask
     weights: Floats
 
     @property
@@ -188,7 +184,7 @@ class KeptTrials:
         scores: Floats,
         *codes: Codes,
         lowest: bool = False,
-        is_mate: Flags | None = None,
+        is_mate: Mask | None = None,
         weights: Floats | None = None,
         n_labels: int,
     ) -> Self:
@@ -227,7 +223,7 @@ class StoredArrays:
         return {one.name: getattr(self, one.name) for one in fields(self)}
 
     @classmethod
-    def _of_arrays(cls, arrays: Mapping[str, npt.NDArray[Any]]) -> Self:
+    def _of_arrays(cls, arrays: Mapping[str, AnyArray]) -> Self:
         found = {one.name: arrays[one.name] for one in fields(cls)}
         return cls(**{name: value if value.ndim else value.item() for name, value in found.items()})
 
@@ -244,7 +240,7 @@ class StoredScores(StoredArrays):
     """
 
     what: ClassVar[str] = "stored scores"
-    names: npt.NDArray[np.object_]
+    names: Objects
     top_scores: Floats
     trials: dict[RateName, KeptTrials]
 
@@ -331,7 +327,7 @@ class StoredScores(StoredArrays):
         return {"names": names, "top_scores": self.top_scores, **kept}
 
     @classmethod
-    def _of_arrays(cls, arrays: Mapping[str, npt.NDArray[Any]]) -> Self:
+    def _of_arrays(cls, arrays: Mapping[str, AnyArray]) -> Self:
         names = [one.name for one in fields(KeptTrials)]
         kept = {rate: KeptTrials(*(arrays[f"{rate}_{name}"] for name in names)) for rate in _RATES}
         labels = np.array(json.loads(arrays["names"].tobytes()), dtype=object)

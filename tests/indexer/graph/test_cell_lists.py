@@ -12,10 +12,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from vicinal.calibration.arrays import FloatArray
 from vicinal.indexer.graph import cell_lists, neighbor_graph
 from vicinal.indexer.graph.cell_lists import cell_candidates
 from vicinal.indexer.graph.neighbor_graph import NeighborGraph, build_neighbor_graph
-from vicinal.models.similarity import FloatArray, exact_similarities, normalize
+from vicinal.models.similarity import exact_similarities, normalize
 
 N = 3000
 

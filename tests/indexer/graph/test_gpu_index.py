@@ -13,12 +13,13 @@ import pytest
 
 from tests.stand_in_gpus import stand_in_gpus
 from tests.waiting import wait_until
+from vicinal.calibration.arrays import FloatArray
 from vicinal.indexer.errors import IndexDeviceError
 from vicinal.indexer.graph import cagra
 from vicinal.indexer.graph.cagra import graph_bytes
 from vicinal.indexer.graph.gpu_index import WORK_BYTES, GpuIndex, IndexDevices, gpu_bytes
 from vicinal.indexer.graph.vector_index import FaissIndex
-from vicinal.models.similarity import FloatArray, normalize
+from vicinal.models.similarity import normalize
 
 GIB = 2**30
 N, DIM = 1000, 16

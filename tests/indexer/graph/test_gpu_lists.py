@@ -8,12 +8,13 @@ import numpy as np
 import pytest
 
 from tests.stand_in_gpus import StandInGpus, stand_in_gpus
+from vicinal.calibration.arrays import FloatArray
 from vicinal.indexer.errors import IndexDeviceError
 from vicinal.indexer.graph import gpu_lists, neighbor_graph
 from vicinal.indexer.graph.gpu_index import WORK_BYTES
 from vicinal.indexer.graph.gpu_lists import gpu_candidates
 from vicinal.indexer.graph.neighbor_graph import NeighborGraph, build_neighbor_graph
-from vicinal.models.similarity import FloatArray, normalize
+from vicinal.models.similarity import normalize
 
 N, DIM, K = 1500, 16, 12
 FETCHED = K + 1 + neighbor_graph.SPARE_NEIGHBORS

@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from vicinal.calibration.arrays import FloatArray
 from vicinal.indexer.graph.neighbor_graph import N_NEIGHBORS, build_neighbor_graph
-from vicinal.models.similarity import FloatArray, normalize
+from vicinal.models.similarity import normalize
 
 
 def _slow_neighbors(embeddings: FloatArray, i: int) -> list[tuple[float, int]]:

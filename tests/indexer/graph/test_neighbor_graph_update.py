@@ -7,10 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from vicinal.calibration.arrays import FloatArray
 from vicinal.indexer.graph import neighbor_graph_update as graph_update
 from vicinal.indexer.graph.neighbor_graph import NeighborGraph, build_neighbor_graph
 from vicinal.indexer.graph.neighbor_graph_update import update_neighbor_graph
-from vicinal.models.similarity import FloatArray, normalize
+from vicinal.models.similarity import normalize
 
 
 def _directions(n: int, seed: int, n_centers: int = 6) -> FloatArray:

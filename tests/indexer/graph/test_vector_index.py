@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.disks import short_files
+from vicinal.calibration.arrays import FloatArray
 from vicinal.indexer.errors import GalleryError, StorageError
 from vicinal.indexer.graph.vector_index import (
     FLAT_LIMIT,
@@ -25,7 +26,7 @@ from vicinal.indexer.graph.vector_index import (
     shared_out,
 )
 from vicinal.indexer.storage.seals import FileSeal
-from vicinal.models.similarity import FloatArray, normalize
+from vicinal.models.similarity import normalize
 
 DIM = 32
 N_CLUSTERED = 12_000

@@ -15,6 +15,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from vicinal.calibration.arrays import FloatArray
 from vicinal.indexer.errors import (
     BundleMismatchError,
     GalleryBusyError,
@@ -28,7 +29,7 @@ from vicinal.indexer.jobs import changes
 from vicinal.indexer.jobs.changes import Change, Patch, add_items, patch_items, remove_items
 from vicinal.indexer.reader import GalleryReader
 from vicinal.indexer.views.view import GalleryView
-from vicinal.models.similarity import FloatArray, exact_similarities
+from vicinal.models.similarity import exact_similarities
 
 BUNDLE = "0123456789abcdef"
 ROOT = Path(__file__).parents[3]

@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from vicinal.calibration.arrays import FloatArray
 from vicinal.indexer.errors import GalleryBusyError, StorageError
 from vicinal.indexer.gallery import Gallery
 from vicinal.indexer.graph import vector_index
@@ -19,7 +20,6 @@ from vicinal.indexer.reader import GalleryReader
 from vicinal.indexer.storage.item_table import ItemTable
 from vicinal.indexer.views.snapshot import write_snapshot
 from vicinal.indexer.views.view import GalleryView
-from vicinal.models.similarity import FloatArray
 
 BUNDLE = "0123456789abcdef"
 Rows = Callable[..., pa.Table]

@@ -13,13 +13,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from vicinal.calibration.arrays import FloatArray
 from vicinal.indexer.errors import ItemExistsError
 from vicinal.indexer.gallery import Gallery
 from vicinal.indexer.jobs import changes
 from vicinal.indexer.jobs.changes import Change, add_items, patch_items, remove_items
 from vicinal.indexer.jobs.conflicts import OnConflict, Outcome, digests_of, outcomes_of
 from vicinal.indexer.reader import GalleryReader
-from vicinal.models.similarity import FloatArray
 
 BUNDLE = "0123456789abcdef"
 Rows = Callable[..., pa.Table]

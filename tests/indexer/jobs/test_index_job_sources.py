@@ -19,6 +19,7 @@ from onnx import numpy_helper
 from PIL import Image
 from pyarrow import parquet
 
+from vicinal.calibration.arrays import FloatArray
 from vicinal.indexer import Gallery, SourceItem, index_items, read_source
 from vicinal.indexer.errors import BuildError, GalleryError
 from vicinal.indexer.graph.neighbor_graph import build_neighbor_graph
@@ -29,7 +30,6 @@ from vicinal.indexer.reader import GalleryReader
 from vicinal.models.bundle import BACKBONE_FILE, ModelBundle
 from vicinal.models.embedder import Embedder
 from vicinal.models.progress import OnProgress
-from vicinal.models.similarity import FloatArray
 
 BATCH_SIZE = 4
 

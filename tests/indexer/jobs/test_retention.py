@@ -9,6 +9,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from vicinal.calibration.arrays import FloatArray
 from vicinal.indexer.errors import GalleryBusyError, GalleryNotFoundError
 from vicinal.indexer.gallery import Gallery
 from vicinal.indexer.graph.neighbor_graph import build_neighbor_graph
@@ -18,7 +19,6 @@ from vicinal.indexer.jobs.retention import RetentionPolicy, describe_versions, p
 from vicinal.indexer.reader import GalleryReader
 from vicinal.indexer.reports import Reports
 from vicinal.indexer.storage.active_pointer import ActivePointer
-from vicinal.models.similarity import FloatArray
 
 BUNDLE = "0123456789abcdef"
 NOTHING_OLD = RetentionPolicy(versions=1, days=0.0)

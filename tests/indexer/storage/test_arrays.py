@@ -12,6 +12,7 @@ import pytest
 
 from tests.disks import mounted
 from tests.mappings import is_read_at_random
+from vicinal.calibration.arrays import FloatArray
 from vicinal.indexer.storage.arrays import (
     as_fixed_lists,
     as_matrix,
@@ -19,7 +20,6 @@ from vicinal.indexer.storage.arrays import (
     mapped_matrix,
     matrices,
 )
-from vicinal.models.similarity import FloatArray
 
 
 def test_a_matrix_is_read_as_it_was_written() -> None:

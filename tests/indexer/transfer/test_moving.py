@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from vicinal.calibration.arrays import FloatArray
 from vicinal.indexer import Gallery
 from vicinal.indexer.errors import GalleryBusyError, GalleryExistsError, GalleryNameError, StorageError
 from vicinal.indexer.jobs.changes import Patch, add_items, patch_items, remove_items
@@ -22,7 +23,6 @@ from vicinal.indexer.storage.files import identity_of, making_in
 from vicinal.indexer.storage.gallery_names import aliases, set_alias
 from vicinal.indexer.transfer import moving
 from vicinal.indexer.transfer.moving import copy_gallery, pinned, rename_gallery, scratch
-from vicinal.models.similarity import FloatArray
 
 BUNDLE = "0123456789abcdef"
 MakeRows = Callable[..., pa.Table]

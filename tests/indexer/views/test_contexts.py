@@ -10,12 +10,13 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from vicinal.calibration.arrays import FloatArray
 from vicinal.indexer.gallery import Gallery
 from vicinal.indexer.jobs.changes import add_items, remove_items
 from vicinal.indexer.reader import GalleryReader
 from vicinal.indexer.views.contexts import context_radii, query_contexts
 from vicinal.indexer.views.view import GalleryView
-from vicinal.models.similarity import FloatArray, exact_similarities
+from vicinal.models.similarity import exact_similarities
 
 BUNDLE = "0123456789abcdef"
 N, N_QUERIES, K = 400, 70, 6

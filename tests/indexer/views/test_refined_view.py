@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 
 from tests.mappings import is_read_at_random
+from vicinal.calibration.arrays import FloatArray
 from vicinal.indexer.errors import BundleMismatchError
 from vicinal.indexer.gallery import Gallery
 from vicinal.indexer.graph import vector_index
@@ -24,7 +25,7 @@ from vicinal.indexer.views.refined_snapshot import RefinementPlan, refinements, 
 from vicinal.indexer.views.refined_view import RefinedSpace, RefinedView
 from vicinal.indexer.views.view import GalleryView
 from vicinal.models.bundle import ModelBundle
-from vicinal.models.similarity import FloatArray, exact_similarities
+from vicinal.models.similarity import exact_similarities
 from vicinal.refine.context_refiner import ContextRefiner
 
 Rows = Callable[..., pa.Table]

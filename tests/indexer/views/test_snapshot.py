@@ -12,11 +12,12 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from vicinal.calibration.arrays import FloatArray
 from vicinal.indexer.errors import GalleryError
 from vicinal.indexer.graph.neighbor_graph import build_neighbor_graph
 from vicinal.indexer.storage.files import making_in
 from vicinal.indexer.views.snapshot import ITEM_COLUMNS, Snapshot, SnapshotRows, write_snapshot
-from vicinal.models.similarity import FloatArray, normalize
+from vicinal.models.similarity import normalize
 from vicinal.refine.k_reciprocal import ItemLists, ReciprocalGraph, reciprocal_encodings
 
 N_ITEMS = 40

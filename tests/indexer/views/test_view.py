@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 
 from tests.stand_in_gpus import stand_in_gpus
+from vicinal.calibration.arrays import FloatArray
 from vicinal.indexer.gallery import Gallery
 from vicinal.indexer.graph.gpu_index import IndexDevices
 from vicinal.indexer.jobs.changes import Patch, add_items, patch_items, remove_items
@@ -18,7 +19,6 @@ from vicinal.indexer.reader import GalleryReader
 from vicinal.indexer.views import view as view_module
 from vicinal.indexer.views.selection import Selection
 from vicinal.indexer.views.view import GalleryView
-from vicinal.models.similarity import FloatArray
 
 BUNDLE = "0123456789abcdef"
 N, N_ADDED, DIM = 600, 60, 8

@@ -14,6 +14,7 @@ import pytest
 from PIL import Image
 
 from tests.service.types import Fail, Run, View
+from vicinal.calibration.arrays import FloatArray
 from vicinal.indexer.gallery import Gallery
 from vicinal.indexer.graph.neighbor_graph import NeighborGraph, build_neighbor_graph
 from vicinal.indexer.jobs import index_job
@@ -21,7 +22,6 @@ from vicinal.indexer.reader import GalleryReader
 from vicinal.indexer.views import refined_snapshot
 from vicinal.models.bundle import ModelBundle
 from vicinal.models.decoding import accepted_formats
-from vicinal.models.similarity import FloatArray
 from vicinal.refine.context_refiner import ContextRefiner
 
 pytestmark = pytest.mark.usefixtures("cli_environment")

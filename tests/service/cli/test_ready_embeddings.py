@@ -13,9 +13,9 @@ import pytest
 from pyarrow import parquet
 
 from tests.service.types import Fail, Run
+from vicinal.calibration.arrays import FloatArray
 from vicinal.indexer.gallery import Gallery
 from vicinal.indexer.reader import GalleryReader
-from vicinal.models.similarity import FloatArray
 
 N_LABELS, PER_LABEL, DIM = 40, 6, 16
 CENTERS = np.random.default_rng(0).normal(size=(N_LABELS, DIM))

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from tests.service.types import MakeSettings
+from vicinal.calibration.arrays import FloatArray
 from vicinal.indexer.embedding_sources import EmbeddingSource
 from vicinal.indexer.errors import BundleMismatchError, GalleryNotRefinedError
 from vicinal.indexer.gallery import Gallery
@@ -23,7 +24,6 @@ from vicinal.indexer.transfer.archive import export_gallery, import_gallery
 from vicinal.indexer.views.refined_snapshot import refinements
 from vicinal.models.bundle import ModelBundle
 from vicinal.models.errors import BundleError
-from vicinal.models.similarity import FloatArray
 from vicinal.service.errors import RequestError
 from vicinal.service.galleries.bundles import ServedBundles
 from vicinal.service.galleries.open_galleries import OpenGalleries

@@ -16,8 +16,8 @@ from PIL import Image
 
 from tests.service.types import MakeSettings
 from tests.waiting import wait_until
+from vicinal.calibration.arrays import FloatArray
 from vicinal.models.errors import NoDirectionError, NotAnImageError
-from vicinal.models.similarity import FloatArray
 from vicinal.service.errors import TooManyRequestsError
 from vicinal.service.http import search_queue
 from vicinal.service.http.search_calls import Search

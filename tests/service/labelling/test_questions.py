@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 from vicinal.calibration import Target
+from vicinal.calibration.arrays import FloatArray
 from vicinal.indexer.views.snapshot import Snapshot
-from vicinal.models.similarity import FloatArray, normalize
+from vicinal.models.similarity import normalize
 from vicinal.service.errors import CalibrationRecordError
 from vicinal.service.labelling import questions
 from vicinal.service.labelling.questions import (

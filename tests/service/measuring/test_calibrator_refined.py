@@ -8,11 +8,12 @@ import pytest
 
 from tests.service.types import WriteGallery
 from vicinal.calibration import Target
+from vicinal.calibration.arrays import FloatArray
 from vicinal.indexer.views.refined_snapshot import write_refined
 from vicinal.indexer.views.refined_view import RefinedView
 from vicinal.indexer.views.snapshot import Snapshot
 from vicinal.models.bundle import ModelBundle
-from vicinal.models.similarity import FloatArray, normalize
+from vicinal.models.similarity import normalize
 from vicinal.refine.context_refiner import ContextRefiner
 from vicinal.service.measuring.calibrator import Calibration, Calibrator
 from vicinal.service.measuring.queries import LabelledQueries

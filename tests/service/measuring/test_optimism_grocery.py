@@ -13,7 +13,8 @@ from PIL import Image
 from tests.conftest import SHARED
 from tests.service.types import WriteGallery
 from vicinal.calibration import Target
-from vicinal.models.similarity import FloatArray, normalize
+from vicinal.calibration.arrays import FloatArray
+from vicinal.models.similarity import normalize
 from vicinal.service.measuring.calibrator import Calibrator
 from vicinal.service.measuring.queries import LabelledQueries
 from vicinal.service.measuring.visits import Visits

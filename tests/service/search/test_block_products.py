@@ -12,12 +12,13 @@ import pytest
 from tests.service.types import WriteGallery
 from tests.stand_in_gpus import stand_in_gpus
 from vicinal.calibration import Target
+from vicinal.calibration.arrays import FloatArray
 from vicinal.indexer.errors import IndexDeviceError
 from vicinal.indexer.gallery import Gallery
 from vicinal.indexer.graph.gpu_index import WORK_BYTES
 from vicinal.indexer.views.snapshot import Snapshot
 from vicinal.models.embedder import Embedder
-from vicinal.models.similarity import FloatArray, normalize
+from vicinal.models.similarity import normalize
 from vicinal.service.measuring import pairs
 from vicinal.service.measuring.calibrator import Calibration, Calibrator
 from vicinal.service.measuring.options import CalibrationOptions

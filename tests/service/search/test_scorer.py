@@ -12,11 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.service.types import WriteGallery
+from vicinal.calibration.arrays import FloatArray
 from vicinal.indexer.graph.neighbor_graph import build_neighbor_graph
 from vicinal.indexer.views.selection import Selection
 from vicinal.indexer.views.snapshot import ITEM_COLUMNS, Snapshot
 from vicinal.indexer.views.view import GalleryView, Segment, SegmentBuilder
-from vicinal.models.similarity import FloatArray, exact_similarities, normalize
+from vicinal.models.similarity import exact_similarities, normalize
 from vicinal.refine.k_reciprocal import ItemLists, ReciprocalGraph, k_reciprocal_scores
 from vicinal.refine.reranking import dense_contextual_scores
 from vicinal.service.search.pipeline import Pipeline, Rerank

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.service.types import WriteGallery
+from vicinal.calibration.arrays import FloatArray
 from vicinal.indexer.errors import BundleMismatchError, GalleryNotRefinedError
 from vicinal.indexer.views.refined_snapshot import RefinedSnapshot, write_refined
 from vicinal.indexer.views.refined_view import RefinedView
@@ -19,7 +20,7 @@ from vicinal.indexer.views.selection import Selection
 from vicinal.indexer.views.snapshot import Snapshot
 from vicinal.indexer.views.view import GalleryView
 from vicinal.models.bundle import ModelBundle
-from vicinal.models.similarity import FloatArray, exact_similarities, normalize
+from vicinal.models.similarity import exact_similarities, normalize
 from vicinal.refine.context_refiner import ContextRefiner
 from vicinal.refine.errors import RefinementError
 from vicinal.refine.reranking import dense_contextual_scores

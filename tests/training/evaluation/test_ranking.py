@@ -11,8 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from vicinal.calibration.arrays import FloatArray
 from vicinal.models.errors import EvaluationError
-from vicinal.models.similarity import FloatArray, normalize
+from vicinal.models.similarity import normalize
 from vicinal.training.evaluation import ranking, retrieval_metrics
 from vicinal.training.evaluation.ranking import item_ranks, mate_positions, top_similarities
 

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from vicinal.calibration.arrays import FloatArray
 from vicinal.models.bundle import ModelBundle
 from vicinal.models.embedder import Embedder
 from vicinal.models.errors import DatasetError
-from vicinal.models.similarity import FloatArray
 from vicinal.training.export import sample as sample_module
 from vicinal.training.export.sample import drawn_sample, folder_sample
 

@@ -15,12 +15,10 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 import numpy as np
-import numpy.typing as npt
 
+from vicinal.calibration.arrays import Indices
 from vicinal.models.errors import DatasetError
 from vicinal.training.datasets.files import Box, ImageFolder, LabelledFile
-
-Positions = npt.NDArray[np.intp]
 
 # What a pickle of containers, numbers, strings and arrays refers to; numpy moved its module in version 2.
 _ADMITTED = {
@@ -45,11 +43,11 @@ class GroundTruth:
         junk: Cannot be told; such an image is taken out of the ranking.
     """
 
-    easy: Positions
-    hard: Positions
-    junk: Positions
+    easy: Indices
+    hard: Indices
+    junk: Indices
 
-    def judged(self, difficulty: Literal["easy", "medium", "hard"]) -> tuple[Positions, Positions]:
+    def judged(self, difficulty: Literal["easy", "medium", "hard"]) -> tuple[Indices, Indices]:
         """Relevant images and those to take out of the ranking, by the authors' protocols (section 3)."""
         match difficulty:
             case "easy":
@@ -134,7 +132,7 @@ def _ground_truth(entry: Mapping[str, Any], n_gallery: int) -> GroundTruth:
     return GroundTruth(*(_positions(entry[name], n_gallery) for name in ("easy", "hard", "junk")))
 
 
-def _positions(values: Any, n_gallery: int) -> Positions:
+def _positions(values: Any, n_gallery: int) -> Indices:
     positions = np.asarray(values, dtype=np.float64).ravel()
     if ((positions < 0) | (positions >= n_gallery) | (positions % 1 != 0)).any():
         raise ValueError(f"a position is not among the {n_gallery} gallery images")

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from vicinal.calibration.arrays import FloatArray
 from vicinal.indexer import Gallery, index_items, read_source
 from vicinal.indexer.jobs import embedding_run
 from vicinal.indexer.jobs.embedding_run import EmbeddingRun, RunOptions
@@ -19,7 +20,6 @@ from vicinal.indexer.reader import GalleryReader
 from vicinal.indexer.sources import source_name
 from vicinal.models.bundle import ModelBundle
 from vicinal.models.embedder import Embedder
-from vicinal.models.similarity import FloatArray
 
 N_BEFORE, N_NEW, BATCH, ROWS = 40, 320, 8, 32
 

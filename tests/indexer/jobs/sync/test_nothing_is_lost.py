@@ -32,6 +32,7 @@ from hypothesis.stateful import (
 from PIL import Image
 
 from tests.conftest import write_tiny_bundle
+from vicinal.calibration.arrays import FloatArray
 from vicinal.indexer import Gallery, SourceItem, index_items, read_source
 from vicinal.indexer.embedding_sources import EmbeddingSource, ReadyRows
 from vicinal.indexer.errors import BuildError, GalleryExistsError, ItemExistsError, SourceError
@@ -45,7 +46,6 @@ from vicinal.indexer.transfer.archive import export_gallery, import_gallery
 from vicinal.indexer.transfer.moving import copy_gallery, rename_gallery
 from vicinal.models.bundle import ModelBundle, space_manifest
 from vicinal.models.embedder import Embedder, SpaceEmbedder
-from vicinal.models.similarity import FloatArray
 
 N_PICTURES, DIM = 5, 8
 NO_PICTURE = N_PICTURES

@@ -14,6 +14,7 @@ import pytest
 from PIL import Image
 
 from tests.conftest import write_tiny_bundle
+from vicinal.calibration.arrays import FloatArray
 from vicinal.indexer import EmbeddingSource, Gallery, SourceItem, index_items, read_source
 from vicinal.indexer.errors import BuildError, ItemExistsError
 from vicinal.indexer.jobs.changes import Patch, add_items, patch_items, remove_items
@@ -26,7 +27,6 @@ from vicinal.indexer.reader import GalleryReader
 from vicinal.indexer.sources import source_name
 from vicinal.models.bundle import ModelBundle, space_manifest
 from vicinal.models.embedder import Embedder, SpaceEmbedder
-from vicinal.models.similarity import FloatArray
 
 N = 6
 

@@ -14,12 +14,12 @@ from pyarrow import parquet
 
 from tests.service.types import Fail, Run
 from vicinal.models.bundle import ModelBundle, space_manifest
-from vicinal.models.similarity import FloatArray
 
 pytest.importorskip("torch")
 pytest.importorskip("pytorch_metric_learning")
 pytest.importorskip("onnxscript")
 
+from vicinal.calibration.arrays import FloatArray
 from vicinal.refine.context_refiner import ContextRefiner
 
 QUICK = ["--set", "optimizer.steps=3", "--set", "search.n_queries=16"]
