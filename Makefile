@@ -59,8 +59,9 @@ bench-peers: $(VENV)/.dev ## the same work by Vicinal and by what a user would t
 	build/peers-chroma/bin/python -m pip install -r benchmarks/peers/requirements-chroma.txt
 	$(BIN)/python -m benchmarks.peers.http_search --folder build/http --chroma build/peers-chroma/bin/chroma
 
-openapi: $(VENV)/.base ## write openapi.json, which a test compares with what is served
+openapi: $(VENV)/.base ## write openapi.json and what the client has of it, which tests compare with what is served
 	$(BIN)/vicinal openapi > openapi.json
+	$(BIN)/python client/generate.py
 
 docs: $(VENV)/.dev ## bring the tables of docs/settings.md and docs/training.md up to date, which a test compares
 	$(BIN)/python docs/tables.py

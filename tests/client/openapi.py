@@ -39,6 +39,10 @@ class Operation:
     def body(self, kind: str) -> Schema:
         return resolved(self.schema["requestBody"]["content"][kind]["schema"], DOCUMENT)
 
+    def members(self, kind: str) -> set[str]:
+        content = self.schema.get("requestBody", {}).get("content", {})
+        return set(self.body(kind)["properties"]) if kind in content else set()
+
     @property
     def answer(self) -> tuple[int, Schema | None]:
         """Status and schema of its success."""

@@ -1,8 +1,6 @@
-"""Answers of the server as frozen models.
+"""Answers of the server as frozen models; what they do not type is kept in `model_extra`.
 
-Names are those of the API. What a newer server sends besides is kept in `model_extra`, and so are the members
-of large records that are not typed here. Texts of a fixed choice are `str`, so that a further choice of a
-newer server is no error.
+Made from `openapi.json` by `client/generate.py`: `make openapi`.
 """
 
 from __future__ import annotations
@@ -10,7 +8,9 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
+
+from vicinal_client.bases import Ending, Model
 
 __all__ = [
     "Activation",
@@ -54,47 +54,124 @@ __all__ = [
     "VersionList",
 ]
 
-_FINAL_STATES = ("succeeded", "failed", "cancelled")
 
-
-class _Model(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="allow")
-
-
-class Threshold(_Model):
-    """What decided an answer.
+class Activation(Model):
+    """One change of what is in force.
 
     Attributes:
-        value: Lowest score of a match; None where nothing decides.
-        source: `calibration`, `by_hand`, `request`, `bundle` or `none`.
-        target: Such as `FPIR 5 %`.
-        calibration: Id of the calibration.
-        state: Whether it still holds: `current`, `stale`, `broken` (tried, and it does not), `default` (of
-            the model), `by_hand` or `none`.
-        reason: Why it is not `current`.
-        drift: `strong` when searches no longer look like the queries it was measured on.
+        kind: `activate`, or `roll_back` to what was in force before.
     """
 
-    value: float | None
+    kind: str
+    pipeline: str
+    calibration: str
+    at: datetime | None
+
+
+class ActivePipeline(Model):
+    """What `auto` stands for in the searches of a gallery.
+
+    Attributes:
+        version: The version that is searched.
+        source: One of `settings`, `comparison`.
+        comparison: The comparison that it comes from.
+        calibration: The calibration that decides its searches.
+        since: When it was put in force.
+        threshold: What decides its searches.
+        state: One of `current`, `stale`, `broken`, `default`, `by_hand`, `none`.
+        reason: Why a pipeline that was chosen is not used.
+    """
+
+    version: int
+    pipeline: str
     source: str
-    target: str | None
+    comparison: str | None
     calibration: str | None
+    since: datetime | None
+    threshold: float | None
     state: str
     reason: str | None
-    note: str | None
-    drift: str | None
 
 
-class Candidate(_Model):
+class SentItem(Model):
+    """One image or embedding of a request, and the id that it has or would have got.
+
+    Attributes:
+        place: Its place in the request, from 0.
+    """
+
+    place: int
+    id: str
+    filename: str | None
+
+
+class AddedItem(SentItem):
+    """An item that is in the gallery now.
+
+    Attributes:
+        replaced: Whether there was an item of this id before.
+    """
+
+    replaced: bool
+
+
+class RefusedItem(SentItem):
+    """An image or embedding that is not in the gallery, and why.
+
+    Attributes:
+        type: Problem type, as if it had been sent alone.
+    """
+
+    type: str
+    reason: str
+
+
+class Addition(Model):
+    """What became of the images or embeddings that were sent.
+
+    Attributes:
+        unchanged: Those that were there already under their id.
+        skipped: Those whose id belongs to another one, with `skip`.
+        n_items: Items in the gallery now.
+        revision: State of the gallery that holds them; searches see it from now on.
+    """
+
+    added: list[AddedItem]
+    unchanged: list[SentItem]
+    skipped: list[SentItem]
+    refused: list[RefusedItem]
+    n_items: int
+    revision: int
+
+
+class Alias(Model):
+    """One alias.
+
+    Attributes:
+        gallery: Name of the gallery that it stands for.
+    """
+
+    alias: str
+    gallery: str
+
+
+class AliasList(Model):
+    """All aliases."""
+
+    aliases: list[Alias]
+
+
+class Candidate(Model):
     """One scored item.
 
     Attributes:
         rank: From 1.
-        score: In [0, 1]; the threshold is applied to it.
+        score: Final score in [0, 1]; the threshold is applied to this.
         similarity: Cosine of the embeddings that were matched.
         initial_similarity: Cosine of the embeddings before refinement.
-        contextual_similarity: How alike the neighborhoods are; None without re-ranking.
-        margin: Score minus threshold; None without one.
+        contextual_similarity: How alike the neighborhoods are: the share of common neighbors, or with
+            `k_reciprocal` the Jaccard similarity of the encodings; null when off.
+        margin: Score minus threshold; null without one.
     """
 
     id: str
@@ -109,8 +186,46 @@ class Candidate(_Model):
     margin: float | None
 
 
-class FoundGroup(_Model):
-    """One scored group of items, such as a product, with its best photos in `items`."""
+class Threshold(Model):
+    """What an answer was decided by.
+
+    Attributes:
+        value: Lowest accepted score; null when there is no calibration and none was given.
+        source: One of `calibration`, `by_hand`, `request`, `bundle`, `none`.
+        target: The rate that the threshold holds, such as `FPIR 5 %`.
+        calibration: Id of the calibration record.
+        state: `current`: calibrated for this pipeline, bundle and gallery; `stale`: it was, but the gallery
+            has changed; `broken`: new photos were tried, and what was promised does not hold; `default`: the
+            bundle's own, which was not measured on this gallery; `by_hand`: somebody chose it, here or with
+            the request; `none`: there is none.
+        reason: Why the state is not `current`.
+        note: What else to know of the rate: what a filter means for it, or that searches have drifted.
+        drift: `strong`: searches no longer look like the calibration's queries, so that its rates may not
+            hold; the threshold still decides.
+    """
+
+    value: float | None
+    source: str
+    target: str | None
+    calibration: str | None
+    state: str
+    reason: str | None
+    note: str | None
+    drift: str | None
+
+
+class FoundGroup(Model):
+    """One scored group of items, such as a product, with its best photos.
+
+    Attributes:
+        group: Its label or value of the metadata key; null for an item without one, alone.
+        label: Label of its best photo.
+        rank: From 1.
+        score: Score of the group in [0, 1]; the threshold is applied to this.
+        margin: Score minus threshold; null without one.
+        n_items: Items of it that could be found: those that fulfil the filter.
+        items: Its best photos, at most 4, best first; they have no margin of their own.
+    """
 
     group: str | None
     label: str | None
@@ -121,8 +236,15 @@ class FoundGroup(_Model):
     items: list[Candidate]
 
 
-class ExplainedRefinement(_Model):
-    """What the refiner does with a query."""
+class ExplainedRefinement(Model):
+    """The way of a query's embedding through the refiner.
+
+    Attributes:
+        refiner: Fingerprint of the refiner.
+        is_used: Whether the search refined the query; if not, this is what would become of it.
+        cosines: Cosine of the embedding before refinement to that after 0, 1, … steps.
+        candidate: Id of the best candidate.
+    """
 
     refiner: str
     is_used: bool
@@ -130,31 +252,39 @@ class ExplainedRefinement(_Model):
     candidate: str | None
 
 
-class Explanation(_Model):
+class Explanation(Model):
     """What a search did with a query.
 
     Attributes:
-        devices: What each stage ran on.
-        refinement: None where the bundle has no refiner.
+        devices: What each stage of the search ran on: `cpu`, the GPUs of the index, or the provider of ONNX
+            Runtime that embeds, with its GPU. Beside a GPU, items that were added since are the processor's.
+            The neighbors that `refine` takes are found where `search` says.
+        refinement: What the refiner does with the query; null where the bundle has none.
     """
 
     devices: dict[str, str]
     refinement: ExplainedRefinement | None
 
 
-class Answer(_Model):
+class Answer(Model):
     """Answer to one query.
 
     Attributes:
-        no_match: None when there is no threshold to decide by.
-        matches: Items whose score reaches the threshold, best first.
-        candidates: Best items below it: on request, or when there is none.
+        no_match: Null when there is no threshold to decide by.
+        matches: Items whose score reaches the threshold, best first; with groups, the photos of the groups
+            that do, group by group.
+        candidates: Best items below the threshold: on request, or when there is no threshold; with groups,
+            the photos of such groups.
         version: The built version that was searched.
-        revision: The state of its live changes.
+        revision: The state of its live changes that was searched; answers with one are of one state.
         n_searched: Number of items that could have been matches.
+        pipeline_source: What named it: the request, a comparison that was put in force for the gallery, or
+            the settings. One of `request`, `comparison`, `settings`.
         milliseconds: Time by stage; in a batch, of the whole batch.
-        groups: Groups whose score reaches the threshold; None where items are decided.
-        explanation: None unless asked for.
+        groups: Groups whose score reaches the threshold, best first; null where every item is decided by
+            itself.
+        candidate_groups: Best groups below the threshold, as `candidates`; null without groups.
+        explanation: Null unless asked for with `explain`.
     """
 
     no_match: bool | None
@@ -174,14 +304,14 @@ class Answer(_Model):
     explanation: Explanation | None
 
 
-class BatchAnswer(_Model):
+class BatchAnswer(Model):
     """Answers in the order of the queries."""
 
     answers: list[Answer]
 
 
-class GalleryCalibration(_Model):
-    """The calibration that a gallery's searches use."""
+class GalleryCalibration(Model):
+    """The calibration in use."""
 
     id: str
     target: str | None
@@ -189,18 +319,211 @@ class GalleryCalibration(_Model):
     rates: dict[str, float | None] | None
 
 
-class Gallery(_Model):
+class Rates(Model):
+    """Error rates at the threshold; None where there was nothing to measure it on.
+
+    Attributes:
+        far: Share of negative pairs accepted.
+        frr: Share of positive pairs rejected.
+        fpir: Share of queries without a mate that get any match.
+        fnir: Share of queries with a mate that get none of their mates.
+        hit_rate_1: Share of queries with a mate whose best candidate is one; no threshold involved.
+    """
+
+    far: float | None
+    frr: float | None
+    fpir: float | None
+    fnir: float | None
+    hit_rate_1: float | None
+
+
+class CalibrationSummary(Model):
+    """One record of the history.
+
+    Attributes:
+        source: One of `leave_one_out`, `queries`, `answers`, `by_hand`.
+        rates: Null for a threshold set by hand.
+        is_active: Whether searches with its pipeline use it.
+        state: What answers decided by it say; null where it is not in force. One of `current`, `stale`,
+            `broken`, `default`, `by_hand`, `none`.
+    """
+
+    id: str
+    created_at: datetime
+    source: str
+    target: str | None
+    threshold: float
+    rates: Rates | None
+    pipeline: str
+    version: int
+    n_items: int
+    is_active: bool
+    state: str | None = None
+
+
+class CalibrationHistory(Model):
+    """Records of a gallery, newest first, and what was in force when.
+
+    Attributes:
+        activations: Oldest first.
+    """
+
+    calibrations: list[CalibrationSummary]
+    activations: list[Activation]
+
+
+class Target(Model):
+    """What the threshold must hold.
+
+    Attributes:
+        rate: `far` (share of negative pairs accepted), `frr` (share of positive pairs rejected), `fpir`
+            (share of queries without a mate that get any match), `fnir` (share of queries with a mate that
+            get none of theirs), `precision` (share of the returned matches that are mates, over queries with
+            and without a mate), or `utility` (within the calibration range of OPIS).
+        value: For an error rate the highest that is allowed, in (0, 0.5]. For `precision` the lowest that is
+            allowed, in [0.5, 1). For `utility` the share of the classes, the worst ones, whose mean utility
+            shall be largest, in (0, 1].
+    """
+
+    rate: str
+    value: float
+
+
+class CalibrationRecord(Model):
+    """One threshold, what it was measured on, and what it holds for.
+
+    Attributes:
+        source: `leave_one_out` over the gallery, labelled `queries`, `answers` about pairs of photos, or set
+            `by_hand`.
+        target: The rate that was asked for; None when set by hand.
+        threshold: Lowest accepted final score, in full precision.
+        bundle: Fingerprint of the bundle.
+        version: Gallery version that was searched.
+        n_items: Its size; FPIR grows with the gallery.
+        n_with_mate: Queries with a mate.
+        n_without_mate: Queries without; in leave-one-out each query again, with its label taken out.
+        n_labels: Labels among the queries.
+        warnings: What could make the rates too good.
+    """
+
+    id: str
+    created_at: datetime
+    source: str
+    target: Target | None
+    threshold: float
+    rates: Rates | None
+    bundle: str
+    version: int
+    n_items: int
+    n_with_mate: int = 0
+    n_without_mate: int = 0
+    n_labels: int = 0
+    warnings: list[str] = Field(default_factory=list)
+
+
+class Calibration(Model):
+    """One record, and how it stands to the gallery as it is.
+
+    Attributes:
+        is_active: Whether searches with its pipeline use it.
+        state: What answers decided by it say; `none`: it is of another bundle or gallery. One of `current`,
+            `stale`, `broken`, `default`, `by_hand`, `none`.
+        reason: Why the state is not `current`.
+        last_check: Whether what it promised held for new photos, when that was tried last.
+    """
+
+    record: CalibrationRecord
+    is_active: bool
+    active_since: datetime | None
+    state: str
+    reason: str | None
+    last_check: dict[str, Any] | None = None
+
+
+class CompactionState(Model):
+    """How far the live changes of a gallery are from being a new version.
+
+    Attributes:
+        state: In the server that answers. One of `idle`, `due`, `running`.
+        n_changes: What searches carry along because of live changes.
+        version: Version that this server made last.
+        problem: Why its last attempt failed.
+    """
+
+    state: str
+    n_changes: int
+    version: int | None
+    problem: str | None
+
+
+class Variant(Model):
+    """A version of the gallery, with its bundle, searched with one pipeline.
+
+    Attributes:
+        bundle: Fingerprint of the version's bundle.
+        problem: Why it cannot be put in force; None when it can.
+    """
+
+    version: int
+    bundle: str
+    problem: str | None
+
+
+class Comparison(Model):
+    """Several variants of a gallery on the same queries; never changed.
+
+    Attributes:
+        id: Its name, that of its job.
+        n_queries: Queries.
+        n_with_mate: Those with a mate in every variant.
+        n_labels: Labels among them all.
+        variants: The present one first.
+        recommended: Number of the variant to use.
+        reason: Why.
+        warnings: What makes the comparison worth less.
+    """
+
+    id: str
+    created_at: datetime
+    gallery: str
+    n_queries: int
+    n_with_mate: int
+    n_labels: int
+    variants: list[Variant]
+    recommended: int
+    reason: str
+    warnings: list[str]
+
+
+class Deletion(Model):
+    """What became of a deletion.
+
+    Attributes:
+        removed: Items that are gone; an id that was sent twice counts once.
+        n_items: Items in the gallery now.
+        revision: State of the gallery without them; searches see it from now on.
+    """
+
+    removed: int
+    n_items: int
+    revision: int
+
+
+class Gallery(Model):
     """One gallery.
 
     Attributes:
         aliases: Further names that it is reached by.
-        graph_staleness: Share of the items that changed since all neighbor lists were made.
-        threshold: What searches without further options are decided by, and whether it holds.
+        version: The built version that is searched.
+        revision: The state of its live changes.
+        graph_staleness: Share of the items that changed since the neighbor lists of all items were made.
+        threshold: What searches without further options are decided by, and whether it holds; null when the
+            calibration cannot be used.
         calibration_problem: Why the calibration cannot be used.
     """
 
     name: str
-    aliases: list[str] = []
+    aliases: list[str] = Field(default_factory=list)
     version: int
     revision: int
     n_items: int
@@ -215,7 +538,7 @@ class Gallery(_Model):
     calibration_problem: str | None
 
 
-class GalleryList(_Model):
+class GalleryList(Model):
     """All galleries.
 
     Attributes:
@@ -227,21 +550,165 @@ class GalleryList(_Model):
     problems: dict[str, str] = Field(default_factory=dict)
 
 
-class Alias(_Model):
-    """A further name that a gallery is reached by."""
+class GalleryState(Model):
+    """Whether a gallery can be searched, and how searches without further options are made.
 
-    alias: str
+    Attributes:
+        problem: Why not; null when it can.
+        bundle: Fingerprint of the bundle that it is searched with; null when it cannot be.
+        calibration: Whether the threshold of searches without further options is calibrated. One of
+            `current`, `stale`, `broken`, `default`, `by_hand`, `none`.
+        calibration_reason: Why it is not `current`.
+    """
+
+    name: str
+    problem: str | None
+    bundle: str | None
+    calibration: str = "none"
+    calibration_reason: str | None = None
+
+
+class Item(Model):
+    """One item."""
+
+    id: str
+    label: str | None
+    uri: str
+    metadata: dict[str, Any]
+
+
+class ItemPage(Model):
+    """One page of items.
+
+    Attributes:
+        next: Cursor of the next page; null at the end.
+    """
+
+    items: list[Item]
+    next: str | None
+
+
+class JobFailure(Model):
+    """One file that could not be used, and why."""
+
+    id: str
+    path: str
+    reason: str
+
+
+class JobProgress(Model):
+    """How far a job is.
+
+    Attributes:
+        stage: What it does at the moment; None before it starts.
+        stage_done: Finished units of that stage.
+        stage_total: All units of that stage.
+        total: Items of the source.
+        done: Items that this attempt finished.
+        failed: Items that cannot be used.
+        skipped: Items that an earlier attempt had finished.
+        rate: Units of the stage a second, in this attempt; None before the first.
+        seconds_left: Estimate for the stage.
+        failures: The first files that cannot be used.
+    """
+
+    stage: str | None = None
+    stage_done: int = 0
+    stage_total: int = 0
+    total: int = 0
+    done: int = 0
+    failed: int = 0
+    skipped: int = 0
+    rate: float | None = None
+    seconds_left: float | None = None
+    failures: list[JobFailure] = Field(default_factory=list)
+
+
+class Job(Ending):
+    """One job.
+
+    Attributes:
+        kind: What it does, such as `reindex`.
+        gallery: The gallery it works on; one job a gallery.
+        request: What was asked for.
+        cancel_requested: Whether somebody wants it cancelled; filled in when a record is read.
+        revision: Grows by one with every change of the record.
+        attempt: How often it was begun; more than once when a worker died.
+        problem: Why it failed.
+        problem_type: Stable type of that problem, as an answer would carry it.
+        problem_members: What else a program can read of it.
+        result: What it made.
+    """
+
+    id: str
+    kind: str
     gallery: str
+    request: dict[str, Any]
+    cancel_requested: bool = False
+    revision: int = 0
+    attempt: int = 0
+    progress: JobProgress = JobProgress()
+    problem: str | None = None
+    problem_type: str | None = None
+    problem_members: dict[str, Any] = Field(default_factory=dict)
+    result: dict[str, Any] | None = None
+    created_at: datetime | None = None
+    updated_at: datetime | None = None
+    started_at: datetime | None = None
+    finished_at: datetime | None = None
 
 
-class AliasList(_Model):
-    """All aliases."""
+class JobList(Model):
+    """Jobs, newest first."""
 
-    aliases: list[Alias]
+    jobs: list[Job]
 
 
-class Version(_Model):
-    """One version of a gallery, with the bytes that it takes on the disk."""
+class Limits(Model):
+    """What is taken in one request, as the settings of these names say.
+
+    Attributes:
+        max_batch: Most images or queries.
+        max_embeddings: Most ready embeddings of one addition.
+    """
+
+    max_image_bytes: int = 32 * 2**20
+    max_request_bytes: int = 256 * 2**20
+    max_batch: int = 64
+    max_embeddings: int = 1000
+    max_limit: int = 1000
+
+
+class Readiness(Model):
+    """Whether searches can be answered, and by what.
+
+    Attributes:
+        bundle: Fingerprint of the bundle of the settings. Null, as are the next three, while it is not open:
+            every gallery holds ready embeddings, and nothing has needed it.
+        provider: Execution provider of ONNX Runtime that is really in use.
+        galleries: None without an API key, where keys are asked for.
+    """
+
+    ready: bool
+    reasons: list[str]
+    bundle: str | None
+    provider: str | None
+    galleries: list[GalleryState]
+    limits: Limits = Limits()
+
+
+class Version(Model):
+    """One version of a gallery.
+
+    Attributes:
+        kind: Made by an `index` job or by a `compaction`.
+        revision: State of its live changes, which is searched when it is active.
+        n_items: Items when it was built; null when its files are damaged.
+        derived_bytes: Size of its own files.
+        table_bytes: Size of the files in the item table that it refers to.
+        own_table_bytes: Size of those that no other version refers to.
+        comparison: Its newest comparison with another, in one line.
+    """
 
     version: int
     created_at: datetime
@@ -258,306 +725,7 @@ class Version(_Model):
     comparison: str | None = None
 
 
-class VersionList(_Model):
-    """Versions of a gallery, newest first."""
+class VersionList(Model):
+    """All versions of a gallery, newest first."""
 
     versions: list[Version]
-
-
-class CompactionState(_Model):
-    """How far the live changes of a gallery are from being a new version.
-
-    Attributes:
-        state: `idle`, `due` or `running`.
-        n_changes: What searches carry along because of live changes.
-        problem: Why the last attempt failed.
-    """
-
-    state: str
-    n_changes: int
-    version: int | None
-    problem: str | None
-
-
-class Item(_Model):
-    """One item."""
-
-    id: str
-    label: str | None
-    uri: str
-    metadata: dict[str, Any]
-
-
-class ItemPage(_Model):
-    """One page of items; `next` is the cursor of the next one, None at the end."""
-
-    items: list[Item]
-    next: str | None
-
-
-class SentItem(_Model):
-    """One image or embedding of a request; `place` is its place there, from 0."""
-
-    place: int
-    id: str
-    filename: str | None
-
-
-class AddedItem(SentItem):
-    """An item that is in the gallery now; `replaced` where there was one of its id before."""
-
-    replaced: bool
-
-
-class RefusedItem(SentItem):
-    """One that is not in the gallery, and why; `type` is the problem type, as if it had come alone."""
-
-    type: str
-    reason: str
-
-
-class Addition(_Model):
-    """What became of the images or embeddings of one request.
-
-    Attributes:
-        unchanged: Those that were there already under their id.
-        skipped: Those whose id belongs to another one, with `on_conflict="skip"`.
-    """
-
-    added: list[AddedItem]
-    unchanged: list[SentItem]
-    skipped: list[SentItem]
-    refused: list[RefusedItem]
-    n_items: int
-    revision: int
-
-
-class Deletion(_Model):
-    """How many items were removed, and are left."""
-
-    removed: int
-    n_items: int
-    revision: int
-
-
-class JobFailure(_Model):
-    """One file that a job could not use, and why."""
-
-    id: str
-    path: str
-    reason: str
-
-
-class JobProgress(_Model):
-    """How far a job is; `stage_done` of `stage_total` units of the stage, `done` of `total` items."""
-
-    stage: str | None = None
-    stage_done: int = 0
-    stage_total: int = 0
-    total: int = 0
-    done: int = 0
-    failed: int = 0
-    skipped: int = 0
-    rate: float | None = None
-    seconds_left: float | None = None
-    failures: list[JobFailure] = []
-
-
-class Job(_Model):
-    """One job.
-
-    Attributes:
-        kind: What it does, such as `reindex`.
-        state: `queued`, `running`, `succeeded`, `failed` or `cancelled`.
-        revision: Grows by one with every change of the record.
-        problem: Why it failed.
-        problem_type: Stable type of that problem, as an answer would carry it.
-        result: What it made.
-    """
-
-    id: str
-    kind: str
-    gallery: str
-    request: dict[str, Any]
-    state: str = "queued"
-    cancel_requested: bool = False
-    revision: int = 0
-    attempt: int = 0
-    progress: JobProgress = JobProgress()
-    problem: str | None = None
-    problem_type: str | None = None
-    problem_members: dict[str, Any] = {}
-    result: dict[str, Any] | None = None
-    created_at: datetime | None = None
-    updated_at: datetime | None = None
-    started_at: datetime | None = None
-    finished_at: datetime | None = None
-
-    @property
-    def is_final(self) -> bool:
-        """Whether nothing will change any more."""
-        return self.state in _FINAL_STATES
-
-
-class JobList(_Model):
-    """Jobs, newest first."""
-
-    jobs: list[Job]
-
-
-class Target(_Model):
-    """The rate that a threshold was chosen for, and its value as a share."""
-
-    rate: str
-    value: float
-
-
-class Rates(_Model):
-    """Measured rates; None where there was nothing to measure one on."""
-
-    far: float | None
-    frr: float | None
-    fpir: float | None
-    fnir: float | None
-    hit_rate_1: float | None
-
-
-class CalibrationRecord(_Model):
-    """What a calibration measured; the evidence with its intervals is in `model_extra`."""
-
-    id: str
-    created_at: datetime
-    source: str
-    target: Target | None
-    threshold: float
-    rates: Rates | None
-    bundle: str
-    version: int
-    n_items: int
-    n_with_mate: int = 0
-    n_without_mate: int = 0
-    n_labels: int = 0
-    warnings: list[str] = []
-
-
-class Calibration(_Model):
-    """One calibration.
-
-    Attributes:
-        state: Whether it still holds, as in `Threshold`.
-        reason: Why it is not `current`.
-        last_check: Whether what it promised held for new photos, when that was tried last.
-    """
-
-    record: CalibrationRecord
-    is_active: bool
-    active_since: datetime | None
-    state: str
-    reason: str | None
-    last_check: dict[str, Any] | None = None
-
-
-class CalibrationSummary(_Model):
-    """One calibration of a history; `state` says whether it holds, None where it is not in force."""
-
-    id: str
-    created_at: datetime
-    source: str
-    target: str | None
-    threshold: float
-    rates: Rates | None
-    pipeline: str
-    version: int
-    n_items: int
-    is_active: bool
-    state: str | None = None
-
-
-class Activation(_Model):
-    """When a calibration was put in force."""
-
-    kind: str
-    pipeline: str
-    calibration: str
-    at: datetime | None
-
-
-class CalibrationHistory(_Model):
-    """Calibrations of a gallery, newest first, and what was in force when."""
-
-    calibrations: list[CalibrationSummary]
-    activations: list[Activation]
-
-
-class Variant(_Model):
-    """One of the compared variants; its figures and flips are in `model_extra`."""
-
-    version: int
-    bundle: str
-    problem: str | None
-
-
-class Comparison(_Model):
-    """A comparison; `recommended` is the number of a variant, from 0."""
-
-    id: str
-    created_at: datetime
-    gallery: str
-    n_queries: int
-    n_with_mate: int
-    n_labels: int
-    variants: list[Variant]
-    recommended: int
-    reason: str
-    warnings: list[str]
-
-
-class ActivePipeline(_Model):
-    """What searches without further options are made with, and the calibration that decides them."""
-
-    version: int
-    pipeline: str
-    source: str
-    comparison: str | None
-    calibration: str | None
-    since: datetime | None
-    threshold: float | None
-    state: str
-    reason: str | None
-
-
-class GalleryState(_Model):
-    """Whether a gallery can be searched.
-
-    Attributes:
-        problem: Why not.
-        calibration: Whether the threshold of searches without further options holds, as in `Threshold`.
-        calibration_reason: Why it is not `current`.
-    """
-
-    name: str
-    problem: str | None
-    bundle: str | None
-    calibration: str = "none"
-    calibration_reason: str | None = None
-
-
-class Limits(_Model):
-    """What the server takes in one request."""
-
-    max_image_bytes: int = 32 * 2**20
-    max_request_bytes: int = 256 * 2**20
-    max_batch: int = 64
-    max_embeddings: int = 1000
-    max_limit: int = 1000
-
-
-class Readiness(_Model):
-    """Whether searches can be answered, and by what."""
-
-    ready: bool
-    reasons: list[str]
-    bundle: str | None
-    provider: str | None
-    galleries: list[GalleryState]
-    limits: Limits = Limits()

@@ -1,21 +1,31 @@
-"""Options of calls, by the API's names; one that is left out, or None, is the server's to choose."""
+"""Options of calls; one that is left out, or None, is the server's to choose.
+
+Made from `openapi.json` by `client/generate.py`: `make openapi`.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, TypedDict
 
-__all__ = ["CalibrationOptions", "ComparisonOptions", "PipelineOptions", "ReindexOptions", "SearchOptions"]
+__all__ = [
+    "CalibrationOptions",
+    "ComparisonOptions",
+    "GalleryOptions",
+    "PipelineOptions",
+    "ReindexOptions",
+    "SearchOptions",
+]
 
 
 class PipelineOptions(TypedDict, total=False):
-    """Which pipeline a call is about.
+    """Options of `roll_back`.
 
     Attributes:
-        refine: What is refined with its neighbors.
-        steps: Steps of the refiner.
-        rerank: How the best are ranked again.
-        group_by: What is decided as one, such as a product: `label`, a metadata key, or `off`.
+        refine: What the pipeline refines; `auto` is the service's.
+        steps: Steps of the refiner; the service's when null.
+        rerank: How it re-ranks; `auto` is the service's.
+        group_by: What it decides as one: `label`, a metadata key, or `off`; `auto` is the service's.
     """
 
     refine: Literal["auto", "off", "gallery", "query", "both"] | None
@@ -25,14 +35,16 @@ class PipelineOptions(TypedDict, total=False):
 
 
 class SearchOptions(PipelineOptions, total=False):
-    """How to search.
+    """Options of `search_batch`.
 
     Attributes:
-        limit: Most matches; with groups, most groups.
-        threshold: Decide by this score, in [0, 1], instead of the calibrated threshold.
-        filter: What every match fulfils, such as `label = 'shoe' AND metadata.price < 50`.
-        include_candidates: Also list the best candidates below the threshold.
-        explain: Also say what each stage ran on, and what the refiner does with the query.
+        limit: Most matches in the answer; with groups, most groups.
+        threshold: Decide by this score instead of the calibrated threshold.
+        filter: What every match fulfils: comparisons (= != < <= > >=, IN, LIKE, BETWEEN, IS NULL) of `id`,
+            `label` and `metadata.NAME`, joined by AND, OR, NOT and parentheses. It changes no score.
+        include_candidates: Also list the best candidates below the threshold, apart from the matches.
+        explain: Also say what each stage ran on, and what the refiner does with the query, whether the search
+            uses it or not.
     """
 
     limit: int | None
@@ -43,81 +55,121 @@ class SearchOptions(PipelineOptions, total=False):
 
 
 class CalibrationOptions(PipelineOptions, total=False):
-    """What to calibrate.
+    """Options of `start_calibration`.
 
     Attributes:
-        target: Such as `fpir=5%` or `precision=95%`.
-        queries: Labelled queries as a source that the server reads.
-        activate: Whether searches use the threshold as soon as it is there; by default where it promises no
-            less than the one in force.
+        label_from: Where labels of the queries come from: `folder` (the topmost), `column` or
+            `regex:PATTERN`; when null the column of a manifest, the folder of a folder.
+        path_column: Column of their paths or images, `path` when null.
+        label_column: Column of their labels, `label` when null.
+        id_column: Column of their ids, `id` when null.
+        embedding_column: Column of ready embeddings, `embedding` when null.
+        target: `fpir=5%`, `fnir=20%`, `far=0.001`, `frr=10%`, `precision=95%`, `utility=mean` or
+            `utility=worst`.
         max_queries: Sample at most this many queries.
-        group_score: How the scores of a group's items become one.
-        visits_by: What tells which photos were taken together: `auto`, `none` or a metadata column.
-        coarse_labels: Coarse label of each label.
-        coarse_by: Metadata column of the coarse label.
-        absent: Expected share of searches for things that the gallery lacks.
+        coarse_labels: Coarse label of each label, to tell near from far queries without a mate.
+        coarse_by: Metadata column that holds the coarse label, in place of `coarse_labels`.
+        visits_by: What tells which photos were taken together, which are never mates: `auto`, `none` or a
+            metadata column.
+        group_score: How the scores of a group's items become one, where groups are decided; `auto` tries all
+            and keeps `max`, the best photo, unless another is surely better.
+        absent: Share of real searches for things that the gallery lacks, which a precision is for; when null
+            that of the queries, and half where every query is tried both ways.
+        activate: Whether searches use the threshold as soon as it is there; when null they do unless it
+            promises less than the one in force, which `objection` in the job's result then says.
+        queries: Labelled queries, of any source that a re-index takes, or embeddings with labels. Without:
+            every labelled item is left out once.
     """
 
+    label_from: str | None
+    path_column: str | None
+    label_column: str | None
+    id_column: str | None
+    embedding_column: str | None
     target: str | None
-    queries: str | None
-    activate: bool | None
     max_queries: int | None
-    group_score: str | None
-    visits_by: str | None
     coarse_labels: Mapping[str, str] | None
     coarse_by: str | None
+    visits_by: str | None
+    group_score: Literal["auto", "max", "mean", "lme", "vote", "share", "learned"] | None
     absent: float | None
+    activate: bool | None
+    queries: str | None
 
 
 class ComparisonOptions(TypedDict, total=False):
-    """What to compare.
+    """Options of `start_comparison`.
 
     Attributes:
-        versions: Versions besides the active one.
-        pipelines: Pipelines to try, as a grid.
-        target: As for a calibration.
-        queries: Labelled queries as a source that the server reads.
-        pictures: Unlabelled pictures as a source that the server reads.
-        visits_by: As for a calibration.
+        target: What every variant is calibrated for; that of the threshold in force when null.
+        queries: Labelled queries below `sources_dir`: folder of class folders, manifest or `.npz` file; when
+            null, every labelled item that all versions hold alike is left out once.
+        pictures: Folder or manifest of any pictures below `sources_dir`: which decisions flip.
+        visits_by: What tells which photos were taken together, which are never mates: `auto`, `none` or a
+            metadata column; as the calibration in force when null.
         max_queries: Sample at most this many queries.
-        seed: Decides what is sampled.
+        seed: Seed of the sample and of the draws.
+        versions: Other versions of the gallery, each with its own bundle and pipeline.
+        pipelines: Pipelines to try on each version; the usual ones when null and no version is named.
     """
 
-    versions: Sequence[int] | None
-    pipelines: Mapping[str, Any] | None
     target: str | None
     queries: str | None
     pictures: str | None
     visits_by: str | None
     max_queries: int | None
     seed: int | None
+    versions: Sequence[int] | None
+    pipelines: Mapping[str, Any] | None
+
+
+class GalleryOptions(TypedDict, total=False):
+    """Options of `put_gallery`.
+
+    Attributes:
+        space: What makes the ready embeddings that it will hold, such as `clip@2`.
+        dim: Length of these embeddings.
+    """
+
+    space: str | None
+    dim: int | None
 
 
 class ReindexOptions(TypedDict, total=False):
-    """What to make of a gallery.
+    """Options of `reindex_gallery`.
 
     Attributes:
-        source: Folder or manifest that the server reads; without one the gallery's own items.
-        prefix: Stands before every id.
-        label_from: Where labels come from.
-        path_column: Column of the paths of a manifest.
-        label_column: Column of its labels.
-        id_column: Column of its ids.
-        embedding_column: Column of ready embeddings.
-        include_hidden: Whether hidden files and folders are read too.
-        space: What made them.
-        bundle: Name of another bundle.
-        index: Factory string of another vector index.
-        on_conflict: What to do with an image whose id belongs to another one.
-        delete: Also remove what the source no longer holds.
-        restore: Bring back what was removed and the source still holds.
+        source: Folder, manifest, dataset or ready embeddings below `sources_dir`, or a public data set of the
+            hub, `hf:owner/name`, where addresses are allowed: what is new or changed there is taken over, and
+            what the gallery holds stays.
+        space: What made the ready embeddings of the source, `NAME` or `NAME@VERSION`; the space of the
+            gallery when null.
+        prefix: Stands before every id; the own name of a folder when null, none when empty.
+        label_from: Where labels come from: `folder` (the topmost), `column`, `none`, `regex:PATTERN` (its one
+            group, in the path), or `auto`: the column of a manifest, the folder unless folders look like
+            albums.
+        path_column: Column of the paths, `path` when null.
+        label_column: Column of the labels, `label` when null.
+        id_column: Column of the ids, `id` when null.
+        embedding_column: Column of ready embeddings, `embedding` when null.
+        include_hidden: Also read hidden files and folders: bins, thumbnails and snapshots of systems.
+        on_conflict: What to do with an image whose id belongs to another image of another source; with
+            `error` nothing is done when there is one.
+        delete: Remove items that came from this source and that it no longer lists.
+        restore: Bring back items that were removed and that this source still lists; they are left out
+            without it.
+        bundle: Name of a bundle below `bundles_dir`.
+        index: Kind of the vector index: `auto`, `Flat`, `SQ8`, `PQ16x4fs`, `HNSW32`, or inverted lists before
+            them such as `IVF1024,SQ8`.
         max_failures: Most images or rows that may be left out.
-        activate: Whether searches use it as soon as it is there, or it waits.
-        activate_if: What must hold of the comparison with the active version.
-        comparison: How it is compared.
+        activate: `automatic`: searches use the new version as soon as it is there, or when what is asked in
+            `activate_if` holds; `manual`: it is compared with the active one and waits.
+        activate_if: What must hold of the comparison with the active version, at the bad end.
+        comparison: How the new version is compared with the active one.
     """
 
     source: str | None
+    space: str | None
     prefix: str | None
     label_from: str | None
     path_column: str | None
@@ -125,12 +177,11 @@ class ReindexOptions(TypedDict, total=False):
     id_column: str | None
     embedding_column: str | None
     include_hidden: bool | None
-    space: str | None
     on_conflict: Literal["error", "replace", "skip"] | None
-    bundle: str | None
-    index: str | None
     delete: bool | None
     restore: bool | None
+    bundle: str | None
+    index: str | None
     max_failures: int | None
     activate: Literal["automatic", "manual"] | None
     activate_if: Mapping[str, Any] | None

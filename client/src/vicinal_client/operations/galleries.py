@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Unpack
+
 from vicinal_client.models import (
     Alias,
     AliasList,
@@ -12,7 +14,8 @@ from vicinal_client.models import (
     VersionList,
 )
 from vicinal_client.operations.calls import Calls, operation
-from vicinal_client.requests import path_of
+from vicinal_client.options import GalleryOptions
+from vicinal_client.requests import given, path_of
 from vicinal_client.retries import Pause, Steps
 
 __all__ = ["GalleryCalls"]
@@ -43,9 +46,15 @@ class GalleryCalls(Calls):
         return (yield from self._ask("GET", path_of("galleries", gallery), Gallery))
 
     @operation
-    def put_gallery(self, gallery: str) -> Steps[Gallery]:
-        """Make a gallery without items; one that is there stays as it is."""
-        return (yield from self._ask("PUT", path_of("galleries", gallery), Gallery, repeatable=True))
+    def put_gallery(self, /, gallery: str, **options: Unpack[GalleryOptions]) -> Steps[Gallery]:
+        """Make a gallery without items; one that is there stays as it is.
+
+        Args:
+            gallery: Name of the gallery.
+            options: `space` and `dim` of the ready embeddings that it will hold.
+        """
+        path, params = path_of("galleries", gallery), given(**options)
+        return (yield from self._ask("PUT", path, Gallery, params=params, repeatable=True))
 
     @operation
     def delete_gallery(self, gallery: str) -> Steps[None]:
