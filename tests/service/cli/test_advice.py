@@ -28,7 +28,7 @@ from vicinal.models.errors import install_command
 from vicinal.service.cli.main import app
 
 ROOT = Path(__file__).resolve().parents[3]
-_PACKAGES = ("service", "indexer", "refine", "models", "calibration")
+_PACKAGES = ("service", "training", "indexer", "refine", "models", "calibration")
 # A command in quotes or a text of its own; after the first words it may go on with its options.
 _COMMAND = re.compile(r"`vicinal ([^`]+)`|^vicinal ([a-z][^`]*)$")
 _OPTION = re.compile(r"(?<![\w-])--[a-z][a-z-]*[a-z]")
