@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from vicinal.service.http.app import create_app
+    from vicinal.service.measuring.matcher import Matcher
     from vicinal.service.search.answers import Answer, Candidate
-    from vicinal.service.search.matcher import Matcher
     from vicinal.service.settings import Settings
 
 __all__ = ["Answer", "Candidate", "Matcher", "Settings", "create_app"]
@@ -19,7 +19,7 @@ __all__ = ["Answer", "Candidate", "Matcher", "Settings", "create_app"]
 _MODULES = {
     "Answer": "search.answers",
     "Candidate": "search.answers",
-    "Matcher": "search.matcher",
+    "Matcher": "measuring.matcher",
     "Settings": "settings",
     "create_app": "http.app",
 }

@@ -37,22 +37,22 @@ from vicinal.service.checked_calls import (
     checked_options,
     require_known,
 )
+from vicinal.service.comparing.comparison import ComparisonPlan, compare
+from vicinal.service.comparing.record import Comparison, ComparisonRequest
+from vicinal.service.comparing.store import put_in_force
 from vicinal.service.errors import RequestError
 from vicinal.service.fitting.photos import LabelledPhotos
 from vicinal.service.fitting.report import FitReport
 from vicinal.service.galleries.bundles import ServedBundles
 from vicinal.service.galleries.uploads import require_images, require_parts, require_space
 from vicinal.service.galleries.versions import activate_version
-from vicinal.service.measuring.comparing.comparison import ComparisonPlan, compare
-from vicinal.service.measuring.comparing.record import Comparison, ComparisonRequest
-from vicinal.service.measuring.comparing.store import put_in_force
-from vicinal.service.measuring.decision import Threshold
+from vicinal.service.measuring.matcher import Matcher
 from vicinal.service.measuring.options import CalibrationOptions
 from vicinal.service.measuring.queries import read_queries
 from vicinal.service.measuring.records.record import CalibrationRecord, new_calibration_id
 from vicinal.service.measuring.visits import visit_column
 from vicinal.service.search.answers import Answer
-from vicinal.service.search.matcher import Matcher
+from vicinal.service.search.threshold import Threshold
 from vicinal.service.settings import Settings
 from vicinal.service.tasks.calibrate import run_calibration
 from vicinal.training.train_extra import require_train_extra

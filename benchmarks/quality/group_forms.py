@@ -29,8 +29,8 @@ from vicinal.models.bundle import ModelBundle, default_bundle_path
 from vicinal.models.embedder import Embedder
 from vicinal.service.measuring.calibrator import Calibrator
 from vicinal.service.measuring.group_trials import GroupMeasurement, group_forms, measure_groups
+from vicinal.service.measuring.matcher import Matcher
 from vicinal.service.measuring.queries import read_queries
-from vicinal.service.search.matcher import Matcher
 from vicinal.service.search.pipeline import Group, choose_pipeline
 
 

@@ -14,8 +14,8 @@ import numpy as np
 from benchmarks.common.large_gallery import LargeGallery, items_and_queries, large_gallery
 from benchmarks.common.record import percentiles, save_result
 from vicinal.models.embedder import Embedder
+from vicinal.service.measuring.matcher import Matcher
 from vicinal.service.search.group_scores import FEATURES
-from vicinal.service.search.matcher import Matcher
 from vicinal.service.search.pipeline import Group
 
 FORMS = {

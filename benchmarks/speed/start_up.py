@@ -57,7 +57,7 @@ from vicinal.models.embedder import Embedder
 from vicinal.indexer.gallery import Gallery
 from vicinal.indexer.graph.gpu_index import IndexDevices
 from vicinal.indexer.reader import GalleryReader
-from vicinal.service.search.matcher import Matcher
+from vicinal.service.measuring.matcher import Matcher
 laps = {"imports": time.perf_counter() - started}
 def lap(name):
     laps[name] = time.perf_counter() - started - sum(laps.values())

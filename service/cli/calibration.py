@@ -39,10 +39,10 @@ from vicinal.service.words import (
 if TYPE_CHECKING:
     from vicinal.models.bundle import Noun
     from vicinal.service.measuring.dry_run import DryRunResult, TriedThreshold
+    from vicinal.service.measuring.matcher import Matcher
     from vicinal.service.measuring.options import PipelineChoice
     from vicinal.service.measuring.records.promise import PromiseCheck
     from vicinal.service.measuring.records.record import CalibrationRecord
-    from vicinal.service.search.matcher import Matcher
 
 app = typer.Typer(
     help="List, show, report, try, activate and set the thresholds of a gallery.", no_args_is_help=True
@@ -341,8 +341,8 @@ def _choice(refine: RefineChoice, rerank: RerankChoice, group_by: str) -> Pipeli
 
 
 def _tried(text: str) -> TriedThreshold:
-    from vicinal.service.measuring.decision import require_score
     from vicinal.service.measuring.dry_run import TriedThreshold
+    from vicinal.service.search.threshold import require_score
 
     if "=" in text:
         return TriedThreshold(target=text)

@@ -28,8 +28,8 @@ from vicinal.service.words import number_of, percent, rate_name, span
 
 if TYPE_CHECKING:
     from vicinal.indexer.gallery import Gallery
+    from vicinal.service.comparing.record import ComparedFlips, Comparison, FigureName, Variant
     from vicinal.service.galleries.bundles import ServedBundles
-    from vicinal.service.measuring.comparing.record import Comparison, FigureName, Flips, Variant
     from vicinal.service.settings import Settings
 
 # Shares are told in percent, other figures as they are.
@@ -91,10 +91,10 @@ def compare(
 ) -> None:
     """Try versions and pipelines on the same queries, each with its own threshold, and recommend one."""
     from vicinal.indexer.sources import ANYWHERE, SourceOptions
-    from vicinal.service.measuring.comparing.comparison import ComparisonPlan
-    from vicinal.service.measuring.comparing.comparison import compare as compare_variants
-    from vicinal.service.measuring.comparing.record import ComparisonRequest
-    from vicinal.service.measuring.comparing.store import put_in_force
+    from vicinal.service.comparing.comparison import ComparisonPlan
+    from vicinal.service.comparing.comparison import compare as compare_variants
+    from vicinal.service.comparing.record import ComparisonRequest
+    from vicinal.service.comparing.store import put_in_force
     from vicinal.service.measuring.records.record import new_calibration_id
 
     columns = path_column, label_column, id_column, embedding_column
@@ -142,7 +142,7 @@ def use(
     json_output: JsonOption = False,
 ) -> None:
     """Use a compared variant and its threshold from the next search on; without an id, say what is used."""
-    from vicinal.service.measuring.comparing.store import ComparisonStore, put_in_force
+    from vicinal.service.comparing.store import ComparisonStore, put_in_force
 
     if reset and comparison is not None:
         raise RequestError("name a comparison or --reset, not both")
@@ -183,7 +183,7 @@ def _open(gallery: str, settings: Settings) -> tuple[Gallery, ServedBundles]:
 
 
 def _print(made: Comparison, use_it: str) -> None:
-    from vicinal.service.measuring.comparing.record import Sample
+    from vicinal.service.comparing.record import Sample
 
     names = [name for name in _COLUMNS if any(name in one.figures for one in made.variants)]
     samples = [sample for sample in get_args(Sample) if any(sample in one.flips for one in made.variants)]
@@ -232,7 +232,7 @@ def _figure(one: Variant, name: FigureName) -> str:
     return f"{text} [{scale * (figure.low or 0.0):+{digits}} to {scale * (figure.high or 0.0):+{digits}}]"
 
 
-def _flipped(flips: Flips | None) -> str:
+def _flipped(flips: ComparedFlips | None) -> str:
     if flips is None:
         return ""
     share = flips.flipped

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from vicinal.indexer.jobs.conflicts import OnConflict
     from vicinal.models.bundle import BundleManifest
     from vicinal.service.galleries.bundles import ServedBundles
-    from vicinal.service.search.matcher import Matcher
+    from vicinal.service.measuring.matcher import Matcher
     from vicinal.service.settings import Settings
 
 NameArgument = Annotated[str, typer.Argument(help="Name of the gallery.")]

@@ -32,11 +32,11 @@ from vicinal.models.errors import BundleError
 from vicinal.refine.context_refiner import ContextRefiner
 from vicinal.refine.errors import RefineError
 from vicinal.service.errors import RequestError
+from vicinal.service.measuring.matcher import Matcher
 from vicinal.service.redis_link import RedisLink
-from vicinal.service.search.matcher import Matcher
 from vicinal.service.search.opened_refiner import refinement_plan
 from vicinal.service.search.pipeline import Pipeline
-from vicinal.service.search.query_embedder import CachingEmbedder, lookup_counter
+from vicinal.service.search.query_embedder import CachingEmbedder, QueryCache, lookup_counter
 from vicinal.service.settings import Settings
 
 logger = logging.getLogger(__name__)
@@ -266,10 +266,24 @@ class ServedBundles:
         with self._opening:
             known = self._opened.get(bundle.fingerprint)
             if known is None:
-                embedder = CachingEmbedder(bundle, self.settings, self._link, self.lookups)
+                embedder = self._embedder(bundle)
                 known = self._opened[bundle.fingerprint] = ServedBundle.of(embedder, self.settings)
                 logger.info("bundle '%s' (%s) is open", bundle.name, bundle.path)
             return known
+
+    def _embedder(self, bundle: ModelBundle) -> CachingEmbedder:
+        settings = self.settings
+        cache = QueryCache(
+            bundle.fingerprint,
+            bundle.dim,
+            n_entries=settings.query_cache_entries,
+            seconds=settings.query_cache_seconds,
+            link=self._link,
+            lookups=self.lookups,
+        )
+        return CachingEmbedder(
+            bundle, cache, device=settings.device, threads=settings.threads, limits=settings.decode_limits
+        )
 
 
 def _is_ready(gallery: Gallery) -> bool:

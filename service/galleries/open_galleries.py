@@ -21,10 +21,10 @@ from vicinal.service.galleries.bundles import ServedBundle, ServedBundles
 from vicinal.service.galleries.integrity import CheckedGallery, Integrity
 from vicinal.service.galleries.maintenance import Maintenance
 from vicinal.service.galleries.search_counts import DriftMonitor
-from vicinal.service.measuring.decision import CalibrationState
 from vicinal.service.measuring.drift import DriftLevel
+from vicinal.service.measuring.matcher import Matcher
 from vicinal.service.problem_types import ERRORS
-from vicinal.service.search.matcher import Matcher
+from vicinal.service.search.threshold import CalibrationState
 
 _UNCHECKED = CheckedGallery()
 # Whatever keeps a gallery from being opened, it keeps no other from being told of.

@@ -29,7 +29,6 @@ from vicinal.calibration import TopScoreCounts
 from vicinal.indexer.errors import GalleryBusyError
 from vicinal.indexer.storage.files import file_lock, write_sealed
 from vicinal.service.errors import CalibrationRecordError
-from vicinal.service.measuring.decision import Threshold
 from vicinal.service.measuring.drift import (
     DriftLevel,
     DriftState,
@@ -39,10 +38,11 @@ from vicinal.service.measuring.drift import (
     read_counts,
     read_drift,
 )
+from vicinal.service.measuring.matcher import Matcher
 from vicinal.service.measuring.records.record import CalibrationRecord
 from vicinal.service.measuring.records.store import CalibrationStore
 from vicinal.service.search.answers import Answer
-from vicinal.service.search.matcher import Matcher
+from vicinal.service.search.threshold import Threshold
 
 logger = logging.getLogger(__name__)
 _SECONDS_BETWEEN_WRITES = 30.0

@@ -17,8 +17,8 @@ from vicinal.indexer.views.snapshot import Snapshot
 from vicinal.service.errors import CalibrationRecordError
 from vicinal.service.galleries.integrity import IntegrityState
 from vicinal.service.galleries.open_galleries import OpenGalleries
-from vicinal.service.measuring.decision import CalibrationState
-from vicinal.service.search.matcher import Matcher
+from vicinal.service.measuring.matcher import Matcher
+from vicinal.service.search.threshold import CalibrationState
 
 logger = logging.getLogger(__name__)
 

@@ -12,8 +12,9 @@ import numpy as np
 
 from vicinal.calibration.arrays import FloatArray
 from vicinal.models.embedder import Embedder, PreparedQueries
+from vicinal.service.measuring.matcher import Matcher
 from vicinal.service.search.answers import Answer
-from vicinal.service.search.matcher import EmbeddedImages, Matcher
+from vicinal.service.search.gallery_search import EmbeddedImages
 
 Outcome = list[Answer] | BaseException
 

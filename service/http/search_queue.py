@@ -21,8 +21,8 @@ from vicinal.models.embedder import Embedder
 from vicinal.service.errors import TooManyRequestsError
 from vicinal.service.galleries.open_galleries import OpenGalleries
 from vicinal.service.http.search_calls import Outcome, Search, outcomes_of
+from vicinal.service.measuring.matcher import Matcher
 from vicinal.service.search.answers import Answer
-from vicinal.service.search.matcher import Matcher
 
 # What a query is expected to cost before any was measured, in seconds.
 _FIRST_GUESS = {"images": 0.02, "embeddings": 0.002, "item_ids": 0.002}

@@ -24,10 +24,10 @@ from vicinal.service.http.security import GRANT
 from vicinal.service.jobs import Job, JobQueue, JobStore, JobWorker, new_job
 from vicinal.service.jobs.state_metrics import JobStateMetrics
 from vicinal.service.keys import Grant, Keyring
+from vicinal.service.measuring.matcher import Matcher
 from vicinal.service.observability.traces import Traces, open_traces
 from vicinal.service.redis_link import RedisLink
 from vicinal.service.search.answers import Answer
-from vicinal.service.search.matcher import Matcher
 from vicinal.service.settings import Settings
 from vicinal.service.tasks.fit_job import fitted_for
 from vicinal.service.tasks.kinds import JobKinds

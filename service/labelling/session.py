@@ -36,9 +36,9 @@ from vicinal.service.labelling.questions import (
     progress,
 )
 from vicinal.service.measuring.evidence import AnswerEvidence, Evidence, StatedRate
+from vicinal.service.measuring.matcher import Matcher
 from vicinal.service.measuring.options import TargetText
 from vicinal.service.measuring.records.record import CalibrationRecord, Rates, new_calibration_id
-from vicinal.service.search.matcher import Matcher
 from vicinal.service.search.pipeline import Pipeline
 from vicinal.service.search.scorer import Scorer
 

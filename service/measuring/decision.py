@@ -3,71 +3,24 @@
 from __future__ import annotations
 
 import shlex
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import cached_property
-from typing import Annotated, Literal
-
-from pydantic import ConfigDict, Field
 
 from vicinal.indexer.gallery import Gallery
 from vicinal.indexer.storage.files import identity_of
 from vicinal.indexer.views.selection import Selection
 from vicinal.indexer.views.view import GalleryView
 from vicinal.models.bundle import ModelBundle
-from vicinal.service.errors import CalibrationMismatchError, CalibrationRecordError, RequestError
+from vicinal.service.errors import CalibrationMismatchError, CalibrationRecordError
 from vicinal.service.measuring.records.record import CalibrationRecord, new_calibration_id
 from vicinal.service.measuring.records.store import CalibrationStore
 from vicinal.service.search.pipeline import Pipeline
-
-CalibrationState = Literal["current", "stale", "broken", "default", "by_hand", "none"]
+from vicinal.service.search.threshold import CalibrationState, Threshold, require_score
 
 # A calibration is stale when more than this share of the items has changed since; a filter that leaves out
 # more is told with what that means for the rate.
 _STALE_SHARE = 0.2
-
-
-@dataclass(frozen=True)
-class Threshold:
-    """What an answer was decided by."""
-
-    __pydantic_config__ = ConfigDict(json_schema_serialization_defaults_required=True)
-
-    value: Annotated[
-        float | None,
-        Field(description="Lowest accepted score; null when there is no calibration and none was given."),
-    ] = None
-    source: Literal["calibration", "by_hand", "request", "bundle", "none"] = "none"
-    target: Annotated[
-        str | None, Field(description="The rate that the threshold holds, such as `FPIR 5 %`.")
-    ] = None
-    calibration: Annotated[str | None, Field(description="Id of the calibration record.")] = None
-    state: Annotated[
-        CalibrationState,
-        Field(
-            description="`current`: calibrated for this pipeline, bundle and gallery; `stale`: it was, but "
-            "the gallery has changed; `broken`: new photos were tried, and what was promised does not hold; "
-            "`default`: the bundle's own, which was not measured on this gallery; `by_hand`: somebody chose "
-            "it, here or with the request; `none`: there is none."
-        ),
-    ] = "none"
-    reason: Annotated[str | None, Field(description="Why the state is not `current`.")] = None
-    note: Annotated[
-        str | None,
-        Field(
-            description="What else to know of the rate: what a filter means for it, or that searches have "
-            "drifted."
-        ),
-    ] = None
-    drift: Annotated[
-        Literal["strong"] | None,
-        Field(
-            description="`strong`: searches no longer look like the calibration's queries, so that its rates "
-            "may not hold; the threshold still decides."
-        ),
-    ] = None
-    # When the calibration was put in force; None where that is not known.
-    since: Annotated[datetime | None, Field(exclude=True)] = None
 
 
 class GalleryThresholds:
@@ -296,9 +249,3 @@ def measuring_command(gallery: Gallery, options: str = "") -> str:
     return (
         f"vicinal index SOURCE -g {name} --label-column NAME" if gallery.space else f"vicinal label -g {name}"
     )
-
-
-def require_score(threshold: float) -> None:
-    """Refuse a threshold that no score can be compared with."""
-    if not 0.0 <= threshold <= 1.0:
-        raise RequestError(f"threshold is {threshold}, expected a score between 0 and 1")

@@ -10,14 +10,14 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 
 from vicinal.service.errors import CalibrationRecordError
-from vicinal.service.measuring.decision import CalibrationState
 from vicinal.service.measuring.drift import DriftState
+from vicinal.service.measuring.matcher import Matcher
 from vicinal.service.measuring.records.activations import ActivationEvent
 from vicinal.service.measuring.records.curves import CalibrationCurves
 from vicinal.service.measuring.records.promise import PromiseCheck
 from vicinal.service.measuring.records.record import CalibrationRecord, Rates, StoredScores
 from vicinal.service.reports.promise import tried_promise
-from vicinal.service.search.matcher import Matcher
+from vicinal.service.search.threshold import CalibrationState
 
 _N_THRESHOLDS = 200
 # Sentences of a promise before this one state what to expect.

@@ -7,8 +7,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field
 
-from vicinal.service.measuring.decision import Threshold
 from vicinal.service.search.explanation import Explanation
+from vicinal.service.search.threshold import Threshold
 
 
 @dataclass(frozen=True)

@@ -18,11 +18,11 @@ from prometheus_client import Counter
 
 from vicinal.calibration.arrays import FloatArray
 from vicinal.models.bundle import ModelBundle
-from vicinal.models.decoding import ImageSource, read_encoded
+from vicinal.models.decoding import DecodeLimits, ImageSource, read_encoded
 from vicinal.models.embedder import Embedder, PreparedQueries
+from vicinal.models.runtime import Device
 from vicinal.service.errors import RedisAwayError
 from vicinal.service.redis_link import RedisLink
-from vicinal.service.settings import Settings
 
 if TYPE_CHECKING:
     from redis import Redis
@@ -42,9 +42,10 @@ class CachingEmbedder(Embedder):
 
     Args:
         bundle: The bundle.
-        settings: Device, limits and size of the cache.
-        link: Link to Redis, if the cache is to be shared.
-        lookups: Counts what the cache is asked for; one of its own when None.
+        cache: Embeddings of queries that it made.
+        device: Where the network runs.
+        threads: Threads of the network; 0 for one a physical core.
+        limits: Limits of a decoded image.
 
     Raises:
         BundleError: The bundle cannot be used.
@@ -53,21 +54,14 @@ class CachingEmbedder(Embedder):
     def __init__(
         self,
         bundle: ModelBundle,
-        settings: Settings,
-        link: RedisLink | None = None,
-        lookups: Counter | None = None,
+        cache: QueryCache,
+        *,
+        device: Device = "auto",
+        threads: int = 0,
+        limits: DecodeLimits | None = None,
     ) -> None:
-        super().__init__(
-            bundle, device=settings.device, threads=settings.threads, limits=settings.decode_limits
-        )
-        self._cache = QueryCache(
-            bundle.fingerprint,
-            bundle.dim,
-            n_entries=settings.query_cache_entries,
-            seconds=settings.query_cache_seconds,
-            link=link,
-            lookups=lookups,
-        )
+        super().__init__(bundle, device=device, threads=threads, limits=limits)
+        self._cache = cache
 
     def prepare_queries(
         self, images: Sequence[ImageSource], milliseconds: dict[str, float]

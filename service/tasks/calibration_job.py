@@ -12,10 +12,10 @@ from vicinal.service.galleries.bundles import ServedBundles
 from vicinal.service.jobs.context import JobContext
 from vicinal.service.jobs.records import Job
 from vicinal.service.measuring.group_trials import require_group_target
+from vicinal.service.measuring.matcher import Matcher
 from vicinal.service.measuring.options import CalibrationOptions, QuerySourceOptions
 from vicinal.service.measuring.records.record import CalibrationRecord
 from vicinal.service.measuring.visits import visit_column
-from vicinal.service.search.matcher import Matcher
 from vicinal.service.tasks.calibrate import chosen_pipeline, objection_in, run_calibration
 from vicinal.service.tasks.query_uploads import QueryProgress, QueryRequest, QueryUploads
 

@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from vicinal.service.errors import RequestError
 from vicinal.service.measuring.calibrator import Calibrator
 from vicinal.service.measuring.decision import measuring_command
+from vicinal.service.measuring.matcher import Matcher
 from vicinal.service.measuring.options import PipelineChoice
 from vicinal.service.measuring.queries import OnProgress, QueryReading
 from vicinal.service.measuring.records.promise import PromiseCheck, check_calibration, require_promise
 from vicinal.service.measuring.records.record import CalibrationRecord
-from vicinal.service.search.matcher import Matcher
 from vicinal.service.tasks.calibrate import chosen_pipeline
 
 

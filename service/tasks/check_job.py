@@ -10,8 +10,8 @@ from vicinal.indexer.gallery import Gallery
 from vicinal.service.galleries.bundles import ServedBundles
 from vicinal.service.jobs.context import JobContext
 from vicinal.service.jobs.records import Job
+from vicinal.service.measuring.matcher import Matcher
 from vicinal.service.measuring.options import QuerySourceOptions
-from vicinal.service.search.matcher import Matcher
 from vicinal.service.tasks.check import require_checkable, run_check
 from vicinal.service.tasks.query_uploads import QueryProgress, QueryRequest, QueryUploads
 

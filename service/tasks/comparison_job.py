@@ -7,12 +7,12 @@ from dataclasses import replace
 from typing import Any
 
 from vicinal.indexer.gallery import Gallery
+from vicinal.service.comparing.comparison import ComparisonPlan, compare
+from vicinal.service.comparing.record import Comparison, ComparisonOptions, ComparisonRequest
+from vicinal.service.comparing.variants import open_variants
 from vicinal.service.galleries.bundles import ServedBundles
 from vicinal.service.jobs.context import JobContext
 from vicinal.service.jobs.records import Job, JobProgress
-from vicinal.service.measuring.comparing.comparison import ComparisonPlan, compare
-from vicinal.service.measuring.comparing.record import Comparison, ComparisonOptions, ComparisonRequest
-from vicinal.service.measuring.comparing.variants import open_variants
 from vicinal.service.tasks.query_uploads import QueryRequest, QueryUploads
 from vicinal.service.tasks.readable_sources import JobSources
 

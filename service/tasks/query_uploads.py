@@ -22,13 +22,13 @@ from vicinal.models.similarity import as_embeddings
 from vicinal.service.errors import RequestError
 from vicinal.service.jobs.context import JobContext
 from vicinal.service.jobs.records import Job, JobFailure, JobProgress
+from vicinal.service.measuring.matcher import Matcher
 from vicinal.service.measuring.queries import (
     QueryReading,
     Refuse,
     read_queries,
     require_labels,
 )
-from vicinal.service.search.matcher import Matcher
 from vicinal.service.settings import Settings
 from vicinal.service.tasks.readable_sources import JobSources
 

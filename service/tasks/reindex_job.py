@@ -25,18 +25,18 @@ from vicinal.indexer.sources import Source, SourceOptions, source_name
 from vicinal.indexer.storage.gallery_names import require_name
 from vicinal.models.errors import BundleError
 from vicinal.refine.errors import RefineError
+from vicinal.service.comparing.comparison import ComparisonPlan
+from vicinal.service.comparing.record import (
+    ActivationConditions,
+    ComparisonOptions,
+    ComparisonRequest,
+)
 from vicinal.service.errors import CalibrationRecordError, JobStoppedError, RequestError
 from vicinal.service.galleries.bundles import ServedBundle, ServedBundles
 from vicinal.service.galleries.uploads import require_parts
 from vicinal.service.galleries.versions import prune_gallery
 from vicinal.service.jobs.context import JobContext
 from vicinal.service.jobs.records import Job, JobFailure, JobProgress
-from vicinal.service.measuring.comparing.comparison import ComparisonPlan
-from vicinal.service.measuring.comparing.record import (
-    ActivationConditions,
-    ComparisonOptions,
-    ComparisonRequest,
-)
 from vicinal.service.tasks.comparison_job import check_sources, comparison_fields, run_comparison
 from vicinal.service.tasks.readable_sources import JobSources
 

@@ -38,8 +38,8 @@ if TYPE_CHECKING:
     from vicinal.refine.reranking import rerank
     from vicinal.service.http.app import create_app
     from vicinal.service.local_gallery import LocalGallery, open_gallery
+    from vicinal.service.measuring.matcher import Matcher
     from vicinal.service.search.answers import Answer, Candidate
-    from vicinal.service.search.matcher import Matcher
     from vicinal.service.settings import Settings
 
 __all__ = [
@@ -69,7 +69,7 @@ _PLACES = {
     "Embedder": "models.embedder.Embedder",
     "EmbeddingSource": "indexer.embedding_sources.EmbeddingSource",
     "LocalGallery": "service.local_gallery.LocalGallery",
-    "Matcher": "service.search.matcher.Matcher",
+    "Matcher": "service.measuring.matcher.Matcher",
     "Opis": "calibration.consistency.opis.Opis",
     "Refiner": "refine.context_refiner.ContextRefiner",
     "Settings": "service.settings.Settings",

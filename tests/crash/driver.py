@@ -36,7 +36,7 @@ from vicinal.indexer.views.view import GalleryView
 from vicinal.models.bundle import ModelBundle
 from vicinal.models.embedder import Embedder
 from vicinal.service.galleries.versions import check_version
-from vicinal.service.search.matcher import Matcher
+from vicinal.service.measuring.matcher import Matcher
 
 __all__ = ["CrashDriver", "CrashReport", "Killed", "LostError"]
 

@@ -34,9 +34,9 @@ from vicinal.service.cli import app, main
 from vicinal.service.http.app import create_app
 from vicinal.service.http.serving.server import serving
 from vicinal.service.measuring.calibrator import Calibrator
+from vicinal.service.measuring.matcher import Matcher
 from vicinal.service.measuring.queries import LabelledQueries
 from vicinal.service.measuring.records.store import CalibrationStore
-from vicinal.service.search.matcher import Matcher
 from vicinal.service.search.pipeline import Pipeline
 from vicinal.service.settings import Settings
 

@@ -12,16 +12,16 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from tests.service.measuring.comparing.test_figures import draw_outcomes
+from tests.service.comparing.test_figures import draw_outcomes
 from tests.service.measuring.test_stored_scores import make_trials
 from vicinal.indexer.embedding_sources import EmbeddingSource
 from vicinal.indexer.item_rules import LONGEST_LABEL
 from vicinal.indexer.views.snapshot import Snapshot
 from vicinal.indexer.views.view import GalleryView
 from vicinal.models.similarity import normalize
+from vicinal.service.comparing.figures import Answers, ComparedSearches, count_flips
 from vicinal.service.fitting.photos import LabelledPhotos
 from vicinal.service.galleries.labelled_items import LabelledItems
-from vicinal.service.measuring.comparing.figures import Answers, ComparedSearches, count_flips
 from vicinal.service.measuring.records.record import StoredScores
 from vicinal.service.tasks.query_uploads import QueryUploads
 from vicinal.training.refiner.embedding_set import EmbeddingSet

@@ -129,11 +129,16 @@ def _measure_bundle(
     bundle: Path | None, tests: Sequence[RetrievalTest], settings: EvaluationSettings
 ) -> _Run:
     from vicinal.models.bundle import ModelBundle
-    from vicinal.service.search.query_embedder import CachingEmbedder
+    from vicinal.models.embedder import Embedder
     from vicinal.training.evaluation.measurement import measure_test
 
     chosen = load_settings(bundle=bundle)
-    embedder = CachingEmbedder(ModelBundle.open(chosen.bundle), chosen)
+    embedder = Embedder(
+        ModelBundle.open(chosen.bundle),
+        device=chosen.device,
+        threads=chosen.threads,
+        limits=chosen.decode_limits,
+    )
     measured = []
     with progress_bar() as update:
         for test in tests:

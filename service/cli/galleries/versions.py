@@ -91,7 +91,7 @@ def refine(
 def versions(name: NameArgument, data_dir: DataDirOption = None, json_output: JsonOption = False) -> None:
     """Versions of a gallery, newest first, with what each takes on the disk."""
     from vicinal.indexer.jobs.retention import describe_versions
-    from vicinal.service.measuring.comparing.store import ComparisonStore
+    from vicinal.service.comparing.store import ComparisonStore
 
     gallery = open_gallery(load_settings(data_dir=data_dir), name)
     described = describe_versions(gallery)

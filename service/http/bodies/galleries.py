@@ -7,9 +7,9 @@ from datetime import datetime
 from pydantic import BaseModel, ConfigDict, Field
 
 from vicinal.service.galleries.open_galleries import GalleryState
-from vicinal.service.measuring.decision import Threshold
 from vicinal.service.measuring.evidence import Evidence
 from vicinal.service.redis_link import RedisState
+from vicinal.service.search.threshold import Threshold
 
 
 class _Response(BaseModel):

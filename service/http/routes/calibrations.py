@@ -34,6 +34,7 @@ from vicinal.service.jobs import Job
 from vicinal.service.measuring.drift import DriftState
 from vicinal.service.measuring.dry_run import DryRunResult
 from vicinal.service.measuring.dry_run import dry_run as dry_run_of
+from vicinal.service.measuring.matcher import Matcher
 from vicinal.service.measuring.options import PipelineChoice
 from vicinal.service.reports.page import page_style, render_report
 from vicinal.service.reports.report import (
@@ -44,7 +45,6 @@ from vicinal.service.reports.report import (
     describe_record,
     report_record,
 )
-from vicinal.service.search.matcher import Matcher
 from vicinal.service.tasks.calibrate import chosen_pipeline
 from vicinal.service.tasks.calibration_job import CALIBRATE, CalibrationJob, CalibrationRequest
 from vicinal.service.tasks.check_job import CHECK, CheckJob, CheckRequest

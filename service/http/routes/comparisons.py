@@ -9,15 +9,15 @@ from typing import Literal
 from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel, ConfigDict, Field, StrictInt
 
+from vicinal.service.comparing.record import Comparison, ComparisonRequest
+from vicinal.service.comparing.store import ComparisonStore, put_in_force
 from vicinal.service.errors import RequestError
 from vicinal.service.http.bodies.fields import Labels, Vectors
 from vicinal.service.http.request_bodies import JsonRoute
 from vicinal.service.http.state import StateDependency
 from vicinal.service.jobs import Job
-from vicinal.service.measuring.comparing.record import Comparison, ComparisonRequest
-from vicinal.service.measuring.comparing.store import ComparisonStore, put_in_force
-from vicinal.service.measuring.decision import CalibrationState
-from vicinal.service.search.matcher import Matcher
+from vicinal.service.measuring.matcher import Matcher
+from vicinal.service.search.threshold import CalibrationState
 from vicinal.service.tasks.comparison_job import COMPARE, ComparisonJobRequest
 
 router = APIRouter(prefix="/v1/admin/galleries/{gallery}", tags=["comparisons"], route_class=JsonRoute)

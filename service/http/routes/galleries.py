@@ -15,6 +15,7 @@ from vicinal.indexer.jobs.retention import describe_versions
 from vicinal.indexer.storage.gallery_names import aliases, remove_alias, require_name, set_alias
 from vicinal.models.bundle import ModelBundle, space_manifest
 from vicinal.models.errors import BundleError
+from vicinal.service.comparing.store import ComparisonStore
 from vicinal.service.errors import CalibrationRecordError, RequestError
 from vicinal.service.galleries.maintenance import CompactionState
 from vicinal.service.galleries.open_galleries import UNREADABLE
@@ -32,9 +33,8 @@ from vicinal.service.http.bodies.galleries import (
 from vicinal.service.http.request_bodies import JsonRoute
 from vicinal.service.http.security import may_see, sees_all
 from vicinal.service.http.state import State, StateDependency
-from vicinal.service.measuring.comparing.store import ComparisonStore
+from vicinal.service.measuring.matcher import Matcher
 from vicinal.service.problem_types import detail_of
-from vicinal.service.search.matcher import Matcher
 
 router = APIRouter(prefix="/v1/galleries", tags=["galleries"])
 admin_router = APIRouter(prefix="/v1/galleries", tags=["galleries"])

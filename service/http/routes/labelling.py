@@ -8,8 +8,8 @@ from pydantic import BaseModel, ConfigDict, Field
 from vicinal.service.http.request_bodies import JsonRoute
 from vicinal.service.http.state import State, StateDependency
 from vicinal.service.labelling.session import LabelSession, LabelState, SessionOptions
+from vicinal.service.measuring.matcher import Matcher
 from vicinal.service.reports.report import CalibrationStateBody, describe_record
-from vicinal.service.search.matcher import Matcher
 
 router = APIRouter(
     prefix="/v1/admin/galleries/{gallery}/labelling", tags=["labelling"], route_class=JsonRoute

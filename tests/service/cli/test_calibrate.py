@@ -19,7 +19,7 @@ from PIL import ExifTags, Image
 from tests.s3_server import serving_s3
 from tests.service.types import Fail, Run
 from vicinal.indexer.gallery import Gallery
-from vicinal.service.search.matcher import Matcher
+from vicinal.service.measuring.matcher import Matcher
 from vicinal.service.search.pipeline import ActivePipelineFile, ChosenPipeline, Pipeline, Rerank
 
 

@@ -15,8 +15,8 @@ from vicinal.indexer.gallery import Gallery
 from vicinal.indexer.jobs.index_job import index_items
 from vicinal.models.bundle import ModelBundle
 from vicinal.models.embedder import Embedder
-from vicinal.service.measuring.comparing.store import ComparisonStore
-from vicinal.service.search.matcher import Matcher
+from vicinal.service.comparing.store import ComparisonStore
+from vicinal.service.measuring.matcher import Matcher
 
 pytestmark = pytest.mark.slow
 

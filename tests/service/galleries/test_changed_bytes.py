@@ -16,14 +16,14 @@ from vicinal.indexer.jobs.changes import remove_items
 from vicinal.indexer.reader import GalleryReader
 from vicinal.indexer.storage import files
 from vicinal.models.embedder import Embedder
+from vicinal.service.comparing.comparison import ComparisonPlan, compare
+from vicinal.service.comparing.record import ComparisonRequest, PipelineGrid
+from vicinal.service.comparing.store import put_in_force
 from vicinal.service.galleries.bundles import ServedBundles
 from vicinal.service.galleries.open_galleries import OpenGalleries
 from vicinal.service.galleries.records import damaged_records
 from vicinal.service.galleries.versions import activate_version, check_version
 from vicinal.service.labelling.session import LabelSession, SessionOptions
-from vicinal.service.measuring.comparing.comparison import ComparisonPlan, compare
-from vicinal.service.measuring.comparing.record import ComparisonRequest, PipelineGrid
-from vicinal.service.measuring.comparing.store import put_in_force
 from vicinal.service.problem_types import ERRORS
 
 _SMALL_BYTES = 64 * 2**10

@@ -19,7 +19,7 @@ from vicinal.models.embedder import Embedder
 from vicinal.service.galleries import maintenance as maintenance_module
 from vicinal.service.galleries.maintenance import Maintenance
 from vicinal.service.galleries.versions import prune_gallery
-from vicinal.service.search.matcher import Matcher
+from vicinal.service.measuring.matcher import Matcher
 
 SOON = CompactionPolicy(least=2, share=0.001)
 NOTHING_OLD = RetentionPolicy(versions=1, days=0.0)

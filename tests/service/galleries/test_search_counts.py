@@ -16,10 +16,10 @@ from vicinal.service.galleries.search_counts import DriftMonitor
 from vicinal.service.http.app import create_app
 from vicinal.service.http.state import state_of
 from vicinal.service.measuring.drift import read_drift
+from vicinal.service.measuring.matcher import Matcher
 from vicinal.service.measuring.records.record import CalibrationRecord
 from vicinal.service.measuring.records.store import CalibrationStore
 from vicinal.service.search.answers import Answer
-from vicinal.service.search.matcher import Matcher
 
 
 @pytest.fixture

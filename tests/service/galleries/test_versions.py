@@ -15,9 +15,9 @@ from vicinal.indexer.storage.active_pointer import version_tag
 from vicinal.models.embedder import Embedder
 from vicinal.service.errors import RequestError
 from vicinal.service.galleries.versions import prune_gallery
+from vicinal.service.measuring.matcher import Matcher
 from vicinal.service.measuring.records.record import CalibrationRecord
 from vicinal.service.measuring.records.store import CalibrationStore
-from vicinal.service.search.matcher import Matcher
 from vicinal.service.search.pipeline import Pipeline, Rerank
 
 

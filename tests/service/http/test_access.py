@@ -99,7 +99,7 @@ def test_an_unexpected_error_is_counted_and_named(
     def fail(*_arguments: object, **_options: object) -> None:
         raise RuntimeError("the secret path")
 
-    monkeypatch.setattr("vicinal.service.search.matcher.Matcher.search", fail)
+    monkeypatch.setattr("vicinal.service.measuring.matcher.Matcher.search", fail)
     response = client.post(SEARCH, json={"item_id": "plain/view 0.png"}, headers=with_key())
     assert (response.status_code, told[0]["status"]) == (500, 500)
     assert response.json()["request_id"] == told[0]["id"]

@@ -23,8 +23,8 @@ from vicinal.indexer.storage.arrays import as_fixed_lists
 from vicinal.indexer.views import view as view_module
 from vicinal.models.embedder import Embedder
 from vicinal.models.similarity import normalize
+from vicinal.service.measuring.matcher import Matcher
 from vicinal.service.search.answers import Answer
-from vicinal.service.search.matcher import Matcher
 from vicinal.service.search.pipeline import Pipeline, Rerank
 from vicinal.service.search.scorer import Scorer
 

@@ -206,7 +206,7 @@ def test_an_unexpected_error_is_a_problem_without_its_details(
     def fail(*_arguments: object, **_options: object) -> None:
         raise RuntimeError("the secret path")
 
-    monkeypatch.setattr("vicinal.service.search.matcher.Matcher.search", fail)
+    monkeypatch.setattr("vicinal.service.measuring.matcher.Matcher.search", fail)
     response = fresh_client.post(SEARCH, json={"item_id": "plain/view 0.png"})
     assert response.status_code == 500
     assert response.json()["type"] == "urn:vicinal:problem:internal-error"

@@ -22,7 +22,7 @@ from vicinal.service.errors import TooManyRequestsError
 from vicinal.service.http import search_queue
 from vicinal.service.http.search_calls import Search
 from vicinal.service.http.state import State
-from vicinal.service.search.matcher import Matcher
+from vicinal.service.measuring.matcher import Matcher
 
 OPTIONS: dict[str, Any] = {"limit": 5}
 

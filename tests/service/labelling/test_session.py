@@ -17,8 +17,8 @@ from vicinal.models.embedder import Embedder
 from vicinal.service.errors import CalibrationRecordError, RequestError
 from vicinal.service.labelling.questions import BLOCK, FEWEST
 from vicinal.service.labelling.session import LabelSession, SessionOptions
+from vicinal.service.measuring.matcher import Matcher
 from vicinal.service.reports.promise import advice, promise
-from vicinal.service.search.matcher import Matcher
 
 OPTIONS = SessionOptions(target="precision=90%")
 

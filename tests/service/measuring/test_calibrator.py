@@ -17,9 +17,9 @@ from vicinal.indexer.views.snapshot import Snapshot
 from vicinal.models.embedder import Embedder
 from vicinal.models.similarity import normalize
 from vicinal.service.measuring.calibrator import Calibrator
+from vicinal.service.measuring.matcher import Matcher
 from vicinal.service.measuring.queries import LabelledQueries
 from vicinal.service.measuring.records.record import CalibrationRecord
-from vicinal.service.search.matcher import Matcher
 from vicinal.service.search.pipeline import Pipeline, Rerank
 from vicinal.service.search.scorer import Scorer
 

@@ -190,7 +190,7 @@ def test_refusals_and_failures_are_spans(
         raise RuntimeError("the secret path")
 
     client.get("/v1/galleries/none")
-    monkeypatch.setattr("vicinal.service.search.matcher.Matcher.search", fail)
+    monkeypatch.setattr("vicinal.service.measuring.matcher.Matcher.search", fail)
     client.post(SEARCH, json=ITEM)
     send_all(client)
     told = {

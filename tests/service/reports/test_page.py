@@ -19,6 +19,7 @@ from vicinal.models.embedder import Embedder
 from vicinal.service.http.app import create_app
 from vicinal.service.measuring.calibrator import Calibrator
 from vicinal.service.measuring.drift import DriftState, read_drift
+from vicinal.service.measuring.matcher import Matcher
 from vicinal.service.measuring.queries import LabelledQueries
 from vicinal.service.measuring.records.curves import Utilities
 from vicinal.service.reports.examples import embed_thumbnails
@@ -26,7 +27,6 @@ from vicinal.service.reports.figures import drift_figures, utility_figures
 from vicinal.service.reports.page import page_style, render_refinement, render_report
 from vicinal.service.reports.report import ReportBody, report_record
 from vicinal.service.search.explanation import ExplainedNeighbor, ExplainedRefinement
-from vicinal.service.search.matcher import Matcher
 from vicinal.service.words import visible
 
 SCRIPT = "<script>alert('x')</script>"

@@ -16,10 +16,10 @@ from vicinal.models.embedder import Embedder
 from vicinal.service.errors import RequestError
 from vicinal.service.measuring.calibrator import Calibrator
 from vicinal.service.measuring.group_trials import group_forms
+from vicinal.service.measuring.matcher import Matcher
 from vicinal.service.measuring.records.store import CalibrationStore
 from vicinal.service.search.answers import Answer
 from vicinal.service.search.group_scores import group_scores
-from vicinal.service.search.matcher import Matcher
 from vicinal.service.search.pipeline import Group, Pipeline, Rerank
 
 FORMS = [

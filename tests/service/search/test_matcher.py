@@ -20,9 +20,10 @@ from vicinal.models.bundle import ModelBundle
 from vicinal.models.embedder import Embedder
 from vicinal.models.errors import EmbeddingError
 from vicinal.service.errors import RequestError
+from vicinal.service.measuring.matcher import Matcher
 from vicinal.service.measuring.records.record import CalibrationRecord, new_calibration_id
 from vicinal.service.measuring.records.store import CalibrationStore
-from vicinal.service.search.matcher import Answer, Matcher
+from vicinal.service.search.gallery_search import Answer
 from vicinal.service.search.pipeline import Pipeline, Rerank
 
 OFF = Pipeline(rerank=Rerank(method="off"))

@@ -32,7 +32,8 @@ def link(redis_server: RedisServer) -> RedisLink:
 
 @pytest.fixture
 def caching(tmp_path: Path, make_settings: MakeSettings, tiny_bundle: ModelBundle) -> CachingEmbedder:
-    return CachingEmbedder(tiny_bundle, make_settings(tmp_path))
+    cache = QueryCache(tiny_bundle.fingerprint, tiny_bundle.dim, n_entries=16)
+    return CachingEmbedder(tiny_bundle, cache)
 
 
 @pytest.fixture

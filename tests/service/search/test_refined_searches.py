@@ -32,9 +32,9 @@ from vicinal.service.galleries.open_galleries import OpenGalleries
 from vicinal.service.galleries.versions import check_version
 from vicinal.service.http.app import create_app
 from vicinal.service.measuring.calibrator import Calibrator
+from vicinal.service.measuring.matcher import Matcher
 from vicinal.service.measuring.queries import LabelledQueries
 from vicinal.service.measuring.records.store import CalibrationStore
-from vicinal.service.search.matcher import Matcher
 from vicinal.service.search.opened_refiner import refinement_plan
 from vicinal.service.settings import Settings
 

@@ -75,7 +75,7 @@ def test_refusals_before_the_body_have_them(
 
 
 def test_an_unexpected_error_has_them(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("vicinal.service.search.matcher.Matcher.search", lambda *_, **__: 1 / 0)
+    monkeypatch.setattr("vicinal.service.measuring.matcher.Matcher.search", lambda *_, **__: 1 / 0)
     answer = client.post(SEARCH, json={"item_id": "plain/view 0.png"})
     assert answer.status_code == 500
     assert {name: answer.headers.get(name) for name in WANTED} == WANTED

@@ -10,11 +10,11 @@ from vicinal.calibration import CalibrationError
 from vicinal.indexer.gallery import Gallery
 from vicinal.models.embedder import Embedder
 from vicinal.service.measuring.calibrator import Calibrator
+from vicinal.service.measuring.matcher import Matcher
 from vicinal.service.measuring.queries import LabelledQueries
 from vicinal.service.measuring.records.promise import CheckedRate, PromiseCheck, _sentence, check_calibration
 from vicinal.service.measuring.records.record import CalibrationRecord, promised_range
 from vicinal.service.measuring.records.store import CalibrationStore
-from vicinal.service.search.matcher import Matcher
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""Matcher: from images, embeddings or items to the matches above the one threshold, or none."""
+"""Search of a gallery: from images, embeddings or items to the matches above the one threshold, or none."""
 
 from __future__ import annotations
 
@@ -14,11 +14,10 @@ import numpy as np
 import numpy.typing as npt
 from cachetools import LRUCache, cachedmethod
 
-from vicinal.calibration.arrays import FloatArray, Ints
+from vicinal.calibration.arrays import FloatArray, Floats, Ints
 from vicinal.indexer.errors import BundleMismatchError, ItemNotFoundError
 from vicinal.indexer.filters import Filter
 from vicinal.indexer.gallery import Gallery
-from vicinal.indexer.reader import GalleryReader
 from vicinal.indexer.views.selection import Selection
 from vicinal.indexer.views.snapshot import Snapshot
 from vicinal.indexer.views.view import GalleryView
@@ -28,8 +27,6 @@ from vicinal.models.similarity import as_embeddings
 from vicinal.refine.context_refiner import ContextRefiner
 from vicinal.service.choices import RefineChoice, RerankChoice
 from vicinal.service.errors import RequestError
-from vicinal.service.measuring.decision import GalleryThresholds, Threshold, require_score
-from vicinal.service.measuring.records.store import CalibrationStore
 from vicinal.service.search.answers import Answer, Candidate, FoundGroup
 from vicinal.service.search.explanation import (
     ExplainedRefinement,
@@ -48,6 +45,7 @@ from vicinal.service.search.pipeline import (
     service_pipeline,
 )
 from vicinal.service.search.scorer import N_DECIDED_CANDIDATES, ScoredCandidates, Scorer
+from vicinal.service.search.threshold import Threshold, ThresholdsInForce, require_score
 
 # Filters whose selections are kept, and keys that items are grouped by.
 _MOST_SELECTIONS = 8
@@ -83,15 +81,16 @@ class _Call:
     groups: ItemGroups | None = None
 
 
-class Matcher:
-    """Searches one state of a gallery.
+class GallerySearch:
+    """Searches one state of a gallery; `service.measuring.matcher` says what by.
 
     Args:
         gallery: The gallery.
         embedder: Embedder of the service's bundle.
+        view: The state to search.
+        thresholds: What its searches are decided by.
         pipeline: What `auto` stands for where no other was put in force for the gallery; by default what the
             bundle's validation decided.
-        view: The state to search; the present one when None.
         refiner: Refiner of the bundle, where it is open already.
 
     Raises:
@@ -102,9 +101,10 @@ class Matcher:
         self,
         gallery: Gallery,
         embedder: Embedder,
+        view: GalleryView,
+        thresholds: ThresholdsInForce,
         pipeline: Pipeline | None = None,
         *,
-        view: GalleryView | None = None,
         refiner: ContextRefiner | None = None,
     ) -> None:
         self.gallery = gallery
@@ -113,8 +113,8 @@ class Matcher:
         self.pipeline_file = ActivePipelineFile(gallery.calibrations_path)
         self._refiner = refiner
         self._refinements: dict[tuple[bool, int], OpenedRefiner | None] = {}
-        self.view = GalleryReader(gallery).view() if view is None else view
-        self.thresholds = GalleryThresholds(gallery, self.view, embedder.bundle)
+        self.view = view
+        self._thresholds = thresholds
         self._selections: LRUCache[Any, Selection] = LRUCache(_MOST_SELECTIONS)
         self._groups: LRUCache[Any, ItemGroups] = LRUCache(_MOST_KEYS)
         # What a built version's items are grouped by; shared by all of its states.
@@ -130,11 +130,6 @@ class Matcher:
         return self.view.snapshot
 
     @property
-    def calibrations(self) -> CalibrationStore:
-        """Calibrations of the gallery."""
-        return self.thresholds.records
-
-    @property
     def active_pipeline(self) -> ActivePipeline:
         """What `auto` stands for, and why.
 
@@ -148,15 +143,12 @@ class Matcher:
         """What `auto` stands for."""
         return self.active_pipeline.pipeline
 
-    def at(self, view: GalleryView) -> Matcher:
-        """A matcher for another state of the gallery, which keeps what the built version is known for."""
-        matcher = Matcher(self.gallery, self.embedder, self._default, view=view, refiner=self._refiner)
-        matcher.pipeline_file = self.pipeline_file
-        matcher.thresholds = self.thresholds.at(view)
-        if view.snapshot is self.snapshot:
-            matcher._refinements = self._refinements
-            matcher._built_groups = self._built_groups
-        return matcher
+    def keep_of(self, other: GallerySearch) -> None:
+        """Keep what the search of another state has found out, as far as it holds for this one."""
+        self.pipeline_file = other.pipeline_file
+        if self.snapshot is other.snapshot:
+            self._refinements = other._refinements
+            self._built_groups = other._built_groups
 
     @property
     def refiner(self) -> ContextRefiner | None:
@@ -264,7 +256,7 @@ class Matcher:
         )
         milliseconds.update({stage: 1e3 * spent for stage, spent in scored.seconds.items()})
         started = time.perf_counter()
-        pipeline, decided_by = self._decided(pipeline, threshold, selection)
+        pipeline, decided_by = self._threshold_of(pipeline, threshold, selection)
         n_searched = len(self.view if selection is None else selection)
         call = _Call(
             pipeline, decided_by, limit, n_searched, include_candidates, milliseconds, named_by, groups
@@ -304,17 +296,17 @@ class Matcher:
         self._built_groups[by] = built
         return groups
 
-    def _decided(
+    def _threshold_of(
         self, pipeline: Pipeline, threshold: float | None, selection: Selection | None
     ) -> tuple[Pipeline, Threshold]:
         """Threshold of a request, or the one in force, and the pipeline with the form of score it is of."""
         if threshold is None:
-            in_force = self.thresholds.in_force(pipeline, selection)
-            return self.thresholds.with_form(pipeline, in_force), in_force
+            in_force = self._thresholds.in_force(pipeline, selection)
+            return self._thresholds.with_form(pipeline, in_force), in_force
         given = Threshold(
             threshold, "request", state="by_hand", reason="the threshold was given with the request"
         )
-        return self.thresholds.with_form(pipeline), given
+        return self._thresholds.with_form(pipeline), given
 
     def _explained(
         self, scorer: Scorer, queries: FloatArray, found: Ints, items: Ints | None
@@ -370,15 +362,10 @@ class Matcher:
         Raises:
             CalibrationRecordError: The calibration in force is missing or damaged.
         """
-        return self.thresholds.in_force(pipeline or self.pipeline)
+        return self._thresholds.in_force(pipeline or self.pipeline)
 
     def _answer(self, scored: ScoredCandidates, row: int, call: _Call) -> Answer:
-        threshold = call.threshold.value
-        n_valid = int(np.isfinite(scored.scores[row]).sum())
-        n_matches = 0
-        if threshold is not None:
-            # The one place where a threshold is applied: on the final score, in full precision.
-            n_matches = int((scored.scores[row, :n_valid] >= threshold).sum())
+        n_valid, n_matches = _decided(scored.scores[row], call.threshold)
         shown, rest = _shown(n_valid, n_matches, call)
         found = self._candidates(scored, row, [*shown, *rest], call)
         top_score = float(scored.scores[row, 0]) if n_valid else None
@@ -387,10 +374,8 @@ class Matcher:
     def _grouped_answer(
         self, scored: ScoredCandidates, grouped: GroupedCandidates, row: int, call: _Call
     ) -> Answer:
-        threshold, scores = call.threshold.value, grouped.scores[row]
-        n_valid = int(np.isfinite(scores).sum())
-        # The same, on the final score of a group.
-        n_matches = 0 if threshold is None else int((scores[:n_valid] >= threshold).sum())
+        scores = grouped.scores[row]
+        n_valid, n_matches = _decided(scores, call.threshold)
         shown, rest = _shown(n_valid, n_matches, call)
         found = self._found_groups(scored, grouped, row, [*shown, *rest], call)
         matched, others = found[: len(shown)], found[len(shown) :]
@@ -471,6 +456,15 @@ class Matcher:
             )
             for column, item in zip(columns, items, strict=True)
         ]
+
+
+def _decided(scores: Floats, threshold: Threshold) -> tuple[int, int]:
+    """How many candidates of a query there are, items or groups, and how many of them match.
+
+    The one place where a threshold is applied: on the final score, in full precision.
+    """
+    n_valid = int(np.isfinite(scores).sum())
+    return n_valid, 0 if threshold.value is None else int((scores[:n_valid] >= threshold.value).sum())
 
 
 def _shown(n_valid: int, n_matches: int, call: _Call) -> tuple[range, range]:

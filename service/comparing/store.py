@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 
 from vicinal.indexer.gallery import Gallery
 from vicinal.indexer.storage.files import read_sealed, write_sealed
+from vicinal.service.comparing.record import Comparison
 from vicinal.service.errors import (
     CalibrationNotFoundError,
     ComparisonNotFoundError,
@@ -19,7 +20,6 @@ from vicinal.service.errors import (
 )
 from vicinal.service.galleries.bundles import ServedBundles
 from vicinal.service.galleries.versions import activate_version
-from vicinal.service.measuring.comparing.record import Comparison
 from vicinal.service.measuring.records.curves import CalibrationCurves
 from vicinal.service.measuring.records.record import CalibrationRecord, StoredScores
 from vicinal.service.measuring.records.store import CalibrationStore

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from vicinal.calibration import Target
-from vicinal.service.measuring.comparing.figures import (
+from vicinal.service.comparing.figures import (
     Answers,
     ComparedSearches,
     Outcomes,

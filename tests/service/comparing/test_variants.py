@@ -20,15 +20,15 @@ from vicinal.indexer.sources import read_source
 from vicinal.models.bundle import ModelBundle
 from vicinal.models.embedder import Embedder
 from vicinal.refine.errors import RefinerNotFoundError
+from vicinal.service.comparing.comparison import ComparisonPlan, compare
+from vicinal.service.comparing.record import Comparison, ComparisonRequest, PipelineGrid, Variant
+from vicinal.service.comparing.store import put_in_force
+from vicinal.service.comparing.variants import open_variants
 from vicinal.service.errors import RequestError
 from vicinal.service.galleries.bundles import ServedBundles
 from vicinal.service.measuring.calibrator import Calibrator
-from vicinal.service.measuring.comparing.comparison import ComparisonPlan, compare
-from vicinal.service.measuring.comparing.record import Comparison, ComparisonRequest, PipelineGrid, Variant
-from vicinal.service.measuring.comparing.store import put_in_force
-from vicinal.service.measuring.comparing.variants import open_variants
+from vicinal.service.measuring.matcher import Matcher
 from vicinal.service.measuring.queries import LabelledQueries
-from vicinal.service.search.matcher import Matcher
 from vicinal.service.search.opened_refiner import refinement_plan
 from vicinal.service.search.pipeline import Pipeline, Rerank
 from vicinal.service.search.scorer import Scorer

@@ -25,9 +25,9 @@ from vicinal.calibration.rates.paired_bootstrap import (
     variance_figure,
 )
 from vicinal.indexer.views.snapshot import Snapshot
-from vicinal.service.measuring.comparing.record import (
+from vicinal.service.comparing.record import (
+    ComparedFlips,
     FigureName,
-    Flips,
     PairedFigure,
     asked_error,
 )
@@ -204,7 +204,9 @@ class ComparedSearches:
         return searches.fpir(holds) if asked_error(target) == "fpir" else searches.fnir(holds)
 
 
-def count_flips(before: Answers, after: Answers, labels: Objects, thresholds: tuple[float, float]) -> Flips:
+def count_flips(
+    before: Answers, after: Answers, labels: Objects, thresholds: tuple[float, float]
+) -> ComparedFlips:
     """Count the queries that two variants decide otherwise.
 
     Args:
@@ -222,7 +224,7 @@ def count_flips(before: Answers, after: Answers, labels: Objects, thresholds: tu
     counts = LabelCounts.of(flipped, label_codes(names)[1].astype(np.uint32))
     if counts is None:
         raise CalibrationError("no query was searched for in both variants: give at least one")
-    return Flips(
+    return ComparedFlips(
         n=len(labels),
         to_match=int((~was & is_match).sum()),
         to_no_match=int((was & ~is_match).sum()),

@@ -10,9 +10,9 @@ from vicinal.indexer.errors import BundleMismatchError, GalleryNotRefinedError
 from vicinal.indexer.gallery import Gallery
 from vicinal.indexer.views.snapshot import Snapshot
 from vicinal.models.refiner_manifest import Sides
+from vicinal.service.comparing.record import ComparisonRequest, PipelineGrid
 from vicinal.service.errors import CalibrationRecordError, RequestError
 from vicinal.service.galleries.bundles import ServedBundle, ServedBundles
-from vicinal.service.measuring.comparing.record import ComparisonRequest, PipelineGrid
 from vicinal.service.measuring.group_trials import group_forms
 from vicinal.service.measuring.records.record import CalibrationRecord
 from vicinal.service.measuring.records.store import CalibrationStore

@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from vicinal.service.measuring.comparing.record import (
+from vicinal.service.comparing.record import (
     ActivationConditions,
+    ComparedFlips,
     Decision,
-    Flips,
     PairedFigure,
     Variant,
 )
-from vicinal.service.measuring.comparing.verdict import decide, recommend
+from vicinal.service.comparing.verdict import decide, recommend
 from vicinal.service.measuring.evidence import RateEvidence
 from vicinal.service.measuring.records.record import CalibrationRecord
 from vicinal.service.search.pipeline import Pipeline
@@ -27,7 +27,7 @@ def figure(low: float, high: float, value: float = 0.5) -> PairedFigure:
     return PairedFigure(value=value, difference=(low + high) / 2, low=low, high=high)
 
 
-def flips(high: float) -> Flips:
+def flips(high: float) -> ComparedFlips:
     share = RateEvidence(
         rate=0.0,
         low=0.0,
@@ -37,7 +37,7 @@ def flips(high: float) -> Flips:
         effective_labels=40.0,
         leave_one_label_out=(0.0, 0.0),
     )
-    return Flips(n=100, to_match=0, to_no_match=0, other_best=0, other_label=0, flipped=share)
+    return ComparedFlips(n=100, to_match=0, to_no_match=0, other_best=0, other_label=0, flipped=share)
 
 
 def variant(**known: Any) -> Variant:

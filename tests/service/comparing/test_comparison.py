@@ -20,20 +20,20 @@ from vicinal.indexer.reader import GalleryReader
 from vicinal.indexer.sources import SourceItem, read_source, source_name
 from vicinal.models.bundle import ModelBundle
 from vicinal.models.embedder import Embedder
-from vicinal.service.errors import RequestError
-from vicinal.service.galleries.bundles import ServedBundles
-from vicinal.service.measuring.calibrator import Calibrator
-from vicinal.service.measuring.comparing.comparison import ComparisonPlan, compare
-from vicinal.service.measuring.comparing.record import (
+from vicinal.service.comparing.comparison import ComparisonPlan, compare
+from vicinal.service.comparing.record import (
     ActivationConditions,
     Comparison,
     ComparisonRequest,
     PipelineGrid,
 )
-from vicinal.service.measuring.comparing.store import put_in_force
+from vicinal.service.comparing.store import put_in_force
+from vicinal.service.errors import RequestError
+from vicinal.service.galleries.bundles import ServedBundles
+from vicinal.service.measuring.calibrator import Calibrator
 from vicinal.service.measuring.group_trials import group_forms
+from vicinal.service.measuring.matcher import Matcher
 from vicinal.service.measuring.records.store import CalibrationStore
-from vicinal.service.search.matcher import Matcher
 from vicinal.service.search.pipeline import ActivePipelineFile, ChosenPipeline, Group, Pipeline, Rerank
 
 pytestmark = pytest.mark.slow

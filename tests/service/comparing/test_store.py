@@ -11,6 +11,9 @@ import pytest
 from vicinal.indexer.gallery import Gallery
 from vicinal.indexer.storage.files import identity_of, write_sealed
 from vicinal.models.embedder import Embedder
+from vicinal.service.comparing.comparison import ComparisonPlan, compare
+from vicinal.service.comparing.record import Comparison, ComparisonRequest, PipelineGrid
+from vicinal.service.comparing.store import ComparisonStore, put_in_force
 from vicinal.service.errors import (
     CalibrationMismatchError,
     CalibrationRecordError,
@@ -19,11 +22,8 @@ from vicinal.service.errors import (
     RequestError,
 )
 from vicinal.service.galleries.bundles import ServedBundles
-from vicinal.service.measuring.comparing.comparison import ComparisonPlan, compare
-from vicinal.service.measuring.comparing.record import Comparison, ComparisonRequest, PipelineGrid
-from vicinal.service.measuring.comparing.store import ComparisonStore, put_in_force
+from vicinal.service.measuring.matcher import Matcher
 from vicinal.service.measuring.records.store import CalibrationStore
-from vicinal.service.search.matcher import Matcher
 from vicinal.service.search.pipeline import ActivePipelineFile, Pipeline, Rerank
 from vicinal.service.settings import Settings
 

@@ -15,8 +15,8 @@ from vicinal.indexer.embedding_sources import holds_embeddings
 from vicinal.indexer.errors import SourceError
 from vicinal.indexer.gallery import Gallery
 from vicinal.indexer.sources import SourceOptions
-from vicinal.service.measuring.comparing.record import ItemCounts
-from vicinal.service.measuring.comparing.variants import OpenedVariant
+from vicinal.service.comparing.record import ItemCounts
+from vicinal.service.comparing.variants import OpenedVariant
 from vicinal.service.measuring.queries import LabelledQueries, OnProgress, QueryReading, Refuse, read_queries
 from vicinal.service.measuring.visits import Visits
 

@@ -153,7 +153,7 @@ class PairedFigure(_Frozen):
     high: float | None = None
 
 
-class Flips(_Frozen):
+class ComparedFlips(_Frozen):
     """Queries that a variant decides otherwise than the present one, each at its own threshold.
 
     Attributes:
@@ -196,7 +196,7 @@ class Variant(_Frozen):
     calibration: CalibrationRecord | None
     figures: dict[FigureName, PairedFigure]
     opis_floor: float | None
-    flips: dict[Sample, Flips]
+    flips: dict[Sample, ComparedFlips]
     left_out: dict[str, str]
     problem: str | None
 

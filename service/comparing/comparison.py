@@ -22,32 +22,32 @@ from vicinal.calibration.arrays import Objects
 from vicinal.indexer.errors import SourceError
 from vicinal.indexer.gallery import Gallery
 from vicinal.indexer.sources import SourceOptions
-from vicinal.service.errors import ComparisonNotFoundError, RequestError
-from vicinal.service.galleries.bundles import ServedBundles
-from vicinal.service.measuring.calibrator import Calibration, Calibrator, same_pictures_of
-from vicinal.service.measuring.comparing.figures import (
+from vicinal.service.comparing.figures import (
     Answers,
     ComparedSearches,
     Outcomes,
     count_flips,
     find_best,
 )
-from vicinal.service.measuring.comparing.queries import common_items, count_items, read_common
-from vicinal.service.measuring.comparing.record import (
+from vicinal.service.comparing.queries import common_items, count_items, read_common
+from vicinal.service.comparing.record import (
     ActivationConditions,
+    ComparedFlips,
     Comparison,
     ComparisonRequest,
     FigureName,
-    Flips,
     ItemCounts,
     PairedFigure,
     Sample,
     Variant,
     asked_error,
 )
-from vicinal.service.measuring.comparing.store import ComparisonStore, keep_calibration
-from vicinal.service.measuring.comparing.variants import OpenedVariant, open_variants
-from vicinal.service.measuring.comparing.verdict import decide, recommend
+from vicinal.service.comparing.store import ComparisonStore, keep_calibration
+from vicinal.service.comparing.variants import OpenedVariant, open_variants
+from vicinal.service.comparing.verdict import decide, recommend
+from vicinal.service.errors import ComparisonNotFoundError, RequestError
+from vicinal.service.galleries.bundles import ServedBundles
+from vicinal.service.measuring.calibrator import Calibration, Calibrator, same_pictures_of
 from vicinal.service.measuring.evidence import measure_opis
 from vicinal.service.measuring.queries import LabelledQueries, OnProgress, Refuse
 from vicinal.service.measuring.records.curves import CalibrationCurves
@@ -114,7 +114,7 @@ class _Tried:
     made: tuple[StoredScores, CalibrationCurves] | None = None
     outcomes: Outcomes | None = None
     figures: dict[FigureName, PairedFigure] = field(default_factory=dict)
-    flips: dict[Sample, Flips] = field(default_factory=dict)
+    flips: dict[Sample, ComparedFlips] = field(default_factory=dict)
     left_out: dict[str, str] = field(default_factory=dict)
     error: CalibrationError | None = None
 

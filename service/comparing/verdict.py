@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from vicinal.service.measuring.comparing.record import (
+from vicinal.service.comparing.record import (
     ActivationConditions,
     ConditionOutcome,
     Decision,
