@@ -8,7 +8,6 @@ from vicinal.indexer.views.view import GalleryView
 from vicinal.models.embedder import Embedder
 from vicinal.refine.context_refiner import ContextRefiner
 from vicinal.service.measuring.decision import GalleryThresholds
-from vicinal.service.measuring.records.store import CalibrationStore
 from vicinal.service.search.gallery_search import GallerySearch
 from vicinal.service.search.pipeline import Pipeline
 
@@ -23,6 +22,10 @@ class Matcher(GallerySearch):
             bundle's validation decided.
         view: The state to search; the present one when None.
         refiner: Refiner of the bundle, where it is open already.
+
+    Attributes:
+        thresholds: What its searches are decided by.
+        calibrations: Calibrations of the gallery.
 
     Raises:
         BundleMismatchError: The gallery was embedded with another bundle.
@@ -40,12 +43,8 @@ class Matcher(GallerySearch):
     ) -> None:
         view = GalleryReader(gallery).view() if view is None else view
         self.thresholds = thresholds or GalleryThresholds(gallery, view, embedder.bundle)
+        self.calibrations = self.thresholds.records
         super().__init__(gallery, embedder, view, self.thresholds, pipeline, refiner=refiner)
-
-    @property
-    def calibrations(self) -> CalibrationStore:
-        """Calibrations of the gallery."""
-        return self.thresholds.records
 
     def at(self, view: GalleryView) -> Matcher:
         """A matcher for another state of the gallery, which keeps what the built version is known for."""
