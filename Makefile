@@ -7,8 +7,9 @@ DATA   ?= ../shared/data
 BUNDLE       := vicinal-photos
 BUNDLE_FILES := bundle.json backbone.onnx refiner.onnx refiner.npy MODEL_CARD.md NOTICE probe.npz recipe.toml training.csv
 
-# Each worker reads images and trains small networks: one thread each is fastest, see tests/conftest.py.
-PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist worksteal
+# Each worker reads images and trains small networks: one thread each is fastest, see tests/conftest.py. Tests start
+# many processes: what they import is compiled once, whatever the shell says.
+PYTEST := OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n auto --dist worksteal
 
 .PHONY: setup demo test test-fast lint bench bench-peers openapi docs bundle clean
 

@@ -39,8 +39,11 @@ hypothesis.settings.load_profile("untimed")
 pytest_plugins = ["tests.refiner_fixtures"]
 
 SHARED = Path(__file__).resolve().parents[2] / "shared"
-# A module of tests begins with this where all of them need torch.
-NEEDS_TORCH = re.compile(r'^(torch = )?pytest\.importorskip\("torch"', re.MULTILINE)
+# A module of tests begins with this where all of them need torch, or what imports it or takes as long.
+NEEDS_TORCH = re.compile(
+    r'^(\w+ = )?pytest\.importorskip\("(torch|timm|torchvision|pytorch_metric_learning|sklearn|datasets)"',
+    re.MULTILINE,
+)
 TINY_SIDE = 32
 TINY_DIM = 24
 
