@@ -81,7 +81,7 @@ SMALL = Sizes(seconds=0.05, items=5_000, compared=2_000, refined=256, batch=64, 
 def machine(device: str, sizes: Sizes) -> dict[str, Any]:
     """The GPUs and the packages."""
     del device, sizes
-    from vicinal.indexer.graph.gpus import gpus
+    from vicinal.indexer.graph.gpu import gpus
 
     there = [f"{one.name}, {one.total / 2**30:.0f} GiB, driver {one.driver}" for one in gpus()]
     return {"gpus": there, "python": sys.version.split()[0], "packages": dict(_versions())}
@@ -121,7 +121,7 @@ def tests(device: str, sizes: Sizes) -> dict[str, Any]:
 
 def search(device: str, sizes: Sizes) -> dict[str, Any]:
     """Milliseconds of an exact search by batch, and the bytes a second that the index is read with."""
-    from vicinal.indexer.graph.gpu_index import GpuIndex, IndexDevices
+    from vicinal.indexer.graph.gpu import GpuIndex, IndexDevices
     from vicinal.indexer.graph.vector_index import FaissIndex, import_faiss
 
     if device != "cpu" and not hasattr(import_faiss(), "StandardGpuResources"):
@@ -143,7 +143,7 @@ def search(device: str, sizes: Sizes) -> dict[str, Any]:
 
 def neighbors(device: str, sizes: Sizes) -> dict[str, Any]:
     """Seconds for all lists, and those until candidates are found, which are scored afterwards."""
-    from vicinal.indexer.graph.gpu_lists import gpu_candidates
+    from vicinal.indexer.graph.gpu import gpu_candidates
     from vicinal.indexer.graph.neighbor_graph import N_NEIGHBORS, SPARE_NEIGHBORS, build_neighbor_graph
     from vicinal.indexer.graph.vector_index import import_faiss
 

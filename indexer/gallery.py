@@ -86,7 +86,7 @@ class Gallery:
         path: The directory; its name is the gallery's name.
         refinement: How the items of versions made from now on are refined; None leaves them as they are.
         index_device: Where their neighbor lists are made, and pairs compared; see
-            `graph.gpu_index.faiss_gpus`.
+            `graph.gpu.faiss_gpus`.
 
     Raises:
         GalleryError: The name is not made of lower-case letters, digits, `-` and `_`.

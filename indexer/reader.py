@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from vicinal.indexer.errors import GalleryError, GalleryNotFoundError
 from vicinal.indexer.gallery import Gallery
-from vicinal.indexer.graph.gpu_index import IndexDevices
+from vicinal.indexer.graph.gpu import IndexDevices
 from vicinal.indexer.storage.active_pointer import Activation
 from vicinal.indexer.storage.arrays import as_matrix
 from vicinal.indexer.storage.item_table import Difference

@@ -16,14 +16,7 @@ from vicinal.calibration.arrays import AnyInts, FloatArray
 from vicinal.models.bundle import ModelBundle
 from vicinal.models.errors import BundleError, NetworkDeviceError
 from vicinal.models.refiner_manifest import REFINER_FILE
-from vicinal.models.runtime import (
-    CPU,
-    Device,
-    is_short_of_memory,
-    offers_cuda,
-    open_session,
-    session_provider,
-)
+from vicinal.models.runtime import CPU, Device, offers_cuda, open_session, session_provider
 from vicinal.refine.neighbor_features import N_RADII
 
 if TYPE_CHECKING:
@@ -85,8 +78,7 @@ def _open(bundle: ModelBundle, device: Device) -> ort.InferenceSession:
     section = bundle.manifest.refiner
     if section is None:
         raise BundleError(f"bundle '{bundle.name}' has no refiner")
-    # Rounded to 10 bits, products would differ from those of the processor by a thousandth.
-    return open_session(bundle.path / REFINER_FILE, section.files[REFINER_FILE], device=device, rounds=False)
+    return open_session(bundle.path / REFINER_FILE, section.files[REFINER_FILE], device=device)
 
 
 def _refined(
@@ -95,27 +87,20 @@ def _refined(
     n_steps: int,
     on_progress: Callable[[int, int], None] | None,
 ) -> FloatArray:
-    """See `refined_on_gpu`. Where a batch turns out too large, half of it is taken, once."""
+    """See `refined_on_gpu`."""
     embeddings, neighbor_ids, rows = gallery
     n, row_bytes = len(rows), neighbor_ids.shape[1] * embeddings.shape[1] * embeddings.itemsize
-    size, start, is_first = max(2, _CONTEXT_BYTES // max(1, row_bytes)), 0, True
+    size = max(1, _CONTEXT_BYTES // max(1, row_bytes))
     refined = np.empty((n, embeddings.shape[1]), np.float32)
-    while start < n:
+    for start in range(0, n, size):
         part = slice(start, start + size)
         try:
             refined[part] = _steps(session, embeddings, neighbor_ids[part], rows[part])[:, n_steps - 1]
         except Exception as error:  # ONNX Runtime raises classes of its own that share no public base
             reason = " ".join(str(error).split())
-            if not (is_first and is_short_of_memory(reason)):
-                raise NetworkDeviceError(f"the GPU that refines failed: {reason}") from error
-            is_first, size = False, size // 2
-            logger.warning(
-                "the GPU's memory is too small to refine %d items at a time: %d from now on", 2 * size, size
-            )
-            continue
-        start += size
+            raise NetworkDeviceError(f"the GPU that refines failed: {reason}") from error
         if on_progress:
-            on_progress(min(start, n), n)
+            on_progress(min(start + size, n), n)
     return refined
 
 

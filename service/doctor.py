@@ -12,14 +12,14 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from vicinal.calibration.arrays import FloatArray
+from vicinal.calibration.arrays import FloatArray, Ints
 from vicinal.indexer.errors import IndexDeviceError
 from vicinal.indexer.gallery import list_galleries
-from vicinal.indexer.graph.gpus import gpus
+from vicinal.indexer.graph.gpu import GpuComparison, faiss_gpus, gpus
 from vicinal.indexer.graph.vector_index import FaissIndex, import_faiss
 from vicinal.indexer.reader import GalleryReader
 from vicinal.models.bundle import ModelBundle
@@ -128,27 +128,19 @@ def _faiss() -> Iterator[Finding]:
         return
     built = faiss.get_compile_options().split()
     yield Finding("Faiss", "ok", f"{faiss.__version__}, built for {', '.join(built)}")
-    for number in range(faiss.get_num_gpus() if hasattr(faiss, "get_num_gpus") else 0):
-        yield _faiss_on_gpu(faiss, number, vectors, expected)
+    for number in faiss_gpus("auto"):
+        yield _faiss_on_gpu(number, vectors, expected)
 
 
-def _faiss_on_gpu(faiss: Any, number: int, vectors: FloatArray, expected: Any) -> Finding:
+def _faiss_on_gpu(number: int, vectors: FloatArray, expected: Ints) -> Finding:
     name = f"Faiss on GPU {number}"
     try:
-        index = faiss.GpuIndexFlatIP(faiss.StandardGpuResources(), vectors.shape[1], _on(faiss, number))
-        index.add(vectors)
-        found = index.search(vectors[:10], 5)[1]
-    except RuntimeError as error:
-        return Finding(name, "warning", _in_one_line(error))
+        found = GpuComparison(number, None).nearest(vectors[:10], vectors, 5, most=len(vectors))
+    except IndexDeviceError as error:
+        return Finding(name, "warning", str(error))
     if not np.array_equal(found, expected):
         return Finding(name, "warning", "it finds other neighbors than the processor")
     return Finding(name, "ok", "it finds the neighbors that the processor finds")
-
-
-def _on(faiss: Any, number: int) -> Any:
-    config = faiss.GpuIndexFlatConfig()
-    config.device = number
-    return config
 
 
 def _network(settings: Settings) -> Iterator[Finding]:

@@ -18,8 +18,8 @@ import numpy.typing as npt
 import pytest
 
 from vicinal.calibration.arrays import FloatArray
-from vicinal.indexer.graph import gpu_index
-from vicinal.indexer.graph.gpus import Gpu
+from vicinal.indexer.graph import gpu
+from vicinal.indexer.graph.gpu import Gpu
 
 __all__ = ["SmallGpu", "StandInGpus", "stand_in_gpus"]
 
@@ -80,95 +80,44 @@ class StandInGpus:
 
 
 class _OnGpu:
+    """An index on them; parts and copies are one index here."""
+
     def __init__(self, gpus: StandInGpus, index: Any) -> None:
         self.gpus, self.index = gpus, index
 
     def add(self, rows: FloatArray) -> None:
+        # Parts take items once.
+        assert self.index.ntotal == 0
         self.index.add(rows)
 
     def search(self, queries: FloatArray, n: int) -> Any:
-        self.gpus.fails()
-        self.gpus.batches.append(len(queries))
-        return self.index.search(queries, n)
-
-
-class _Cagra:
-    """A graph, in the place of which all items are compared."""
-
-    def __init__(self, gpus: StandInGpus, number: int, dim: int) -> None:
-        self.gpus, self.number, self.index = gpus, number, faiss.IndexFlatIP(dim)
-
-    def train(self, rows: FloatArray) -> None:
-        assert (rows.dtype, rows.flags.c_contiguous) == ("f4", True)
-        self.gpus.fails()
-        self.gpus.made.append(f"CAGRA on {self.number}")
-        self.index.add(rows)
-
-    def search(self, queries: FloatArray, n: int, params: Any) -> Any:
-        # What cuVS refuses.
-        assert n <= params.itopk_size <= 512
-        assert params.itopk_size % 32 == 0
-        self.gpus.fails()
-        self.gpus.batches.append(len(queries))
-        return self.index.search(queries, n)
-
-
-class _Together:
-    """Parts or copies of an index."""
-
-    def __init__(self, gpus: StandInGpus, index: Any) -> None:
-        self.gpus, self.index, self.parts = gpus, index, []
-
-    def add_shard(self, part: _OnGpu) -> None:
-        self.index.add_shard(part.index)
-        # As Faiss' own, it does not keep what it is made of.
-        self.parts.append(part)
-
-    def addIndex(self, part: _OnGpu) -> None:  # noqa: N802
-        self.index.addIndex(part.index)
-        self.parts.append(part)
-
-    def search(self, queries: FloatArray, n: int) -> Any:
+        assert (queries.dtype, queries.flags.c_contiguous) == ("f4", True)
         self.gpus.fails()
         self.gpus.batches.append(len(queries))
         return self.index.search(queries, n)
 
 
 @contextmanager
-def stand_in_gpus(
-    free: list[int], n: int | None = None, *, has_graphs: bool = False
-) -> Iterator[StandInGpus]:
+def stand_in_gpus(free: list[int], n: int | None = None) -> Iterator[StandInGpus]:
     """Give Faiss GPUs while a context lasts.
 
     Args:
         free: Free bytes of each.
         n: Their number, where the driver's tool does not tell of them.
-        has_graphs: Whether Faiss is built with cuVS.
     """
     gpus = StandInGpus(free)
 
-    def flat(resources: Any, dim: int, config: Any) -> _OnGpu:
-        assert config.device < n_gpus
-        assert resources.n_bytes > 0
-        gpus.made.append("Flat in float16" if config.useFloat16 else "Flat")
-        return _OnGpu(
-            gpus, faiss.IndexScalarQuantizer(dim, faiss.ScalarQuantizer.QT_fp16, faiss.METRIC_INNER_PRODUCT)
-        )
-
-    def cagra(resources: Any, dim: int, metric: int, config: Any) -> _Cagra:
-        assert resources.n_bytes > 0
-        assert (metric, config.graph_degree) == (faiss.METRIC_INNER_PRODUCT, 64)
-        assert config.device < n_gpus
-        return _Cagra(gpus, config.device, dim)
-
-    def moved(resources: Any, number: int, index: Any, options: Any) -> _OnGpu:
-        gpus.made.append(f"lists on {number}")
-        return _OnGpu(gpus, index)
-
-    def moved_to_several(resources: list[Any], index: Any, options: Any, gpus_of: list[int]) -> _OnGpu:
-        assert len(resources) == len(gpus_of)
-        gpus.made.append(f"lists on {gpus_of}, {'parts' if options.shard else 'copies'}")
-        return _OnGpu(gpus, index)
+    def moved(resources: list[Any], index: Any, options: Any, gpus_of: list[int]) -> _OnGpu:
+        assert [one.n_bytes > 0 for one in resources] == [True] * len(gpus_of)
+        assert max(gpus_of) < n_gpus
+        assert options.useFloat16
+        is_flat = isinstance(index, faiss.IndexFlatIP)
+        together = "" if len(gpus_of) == 1 else ", parts" if options.shard else ", copies"
+        gpus.made.append(f"{'Flat in float16' if is_flat else 'lists'} on {gpus_of}{together}")
+        if not is_flat:
+            return _OnGpu(gpus, index)
+        fp16 = faiss.ScalarQuantizer.QT_fp16
+        return _OnGpu(gpus, faiss.IndexScalarQuantizer(index.d, fp16, faiss.METRIC_INNER_PRODUCT))
 
     class Parameters:
         def set_index_parameter(self, on_gpu: _OnGpu, name: str, value: int) -> None:
@@ -178,36 +127,17 @@ def stand_in_gpus(
     functions = {
         "get_num_gpus": lambda: n_gpus,
         "StandardGpuResources": _Resources,
-        "GpuIndexFlatConfig": SimpleNamespace,
-        "GpuIndexFlatIP": flat,
-        "GpuClonerOptions": SimpleNamespace,
         "GpuMultipleClonerOptions": SimpleNamespace,
         "GpuParameterSpace": Parameters,
-        "index_cpu_to_gpu": moved,
         "knn_gpu": gpus.knn_gpu,
         "pairwise_distance_gpu": gpus.pairwise_distance_gpu,
-        "index_cpu_to_gpu_multiple_py": moved_to_several,
+        "index_cpu_to_gpu_multiple_py": moved,
     }
-    if has_graphs:
-        functions["GpuIndexCagraConfig"] = functions["SearchParametersCagra"] = SimpleNamespace
-        functions["GpuIndexCagra"] = cagra
-    shards, replicas = faiss.IndexShards, faiss.IndexReplicas
-
-    def of_parts(*arguments: Any) -> _Together:
-        gpus.made.append("parts")
-        return _Together(gpus, shards(*arguments))
-
-    def of_copies(*arguments: Any) -> _Together:
-        gpus.made.append("copies")
-        return _Together(gpus, replicas(*arguments))
-
     with pytest.MonkeyPatch.context() as patch:
         for name, function in functions.items():
             patch.setattr(faiss, name, function, raising=False)
-        patch.setattr(faiss, "IndexShards", of_parts)
-        patch.setattr(faiss, "IndexReplicas", of_copies)
         there = [Gpu(i, "", "stand-in", n, n, "") for i, n in enumerate(free)]
-        patch.setattr(gpu_index, "gpus", lambda: there)
+        patch.setattr(gpu, "gpus", lambda: there)
         yield gpus
 
 

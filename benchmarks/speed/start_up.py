@@ -55,7 +55,7 @@ import numpy as np
 from vicinal.models.bundle import ModelBundle
 from vicinal.models.embedder import Embedder
 from vicinal.indexer.gallery import Gallery
-from vicinal.indexer.graph.gpu_index import IndexDevices
+from vicinal.indexer.graph.gpu import IndexDevices
 from vicinal.indexer.reader import GalleryReader
 from vicinal.service.measuring.matcher import Matcher
 laps = {"imports": time.perf_counter() - started}

@@ -1,6 +1,6 @@
 """Neighbor graph: the nearest other items of every item, scored exactly, block by block.
 
-On a GPU all pairs are compared (`graph.gpu_lists`), and on the processor up to `EXACT_LIMIT` items. Above,
+On a GPU all pairs are compared (`graph.gpu`), and on the processor up to `EXACT_LIMIT` items. Above,
 an item is compared with those of some cells alone (`graph.cell_lists`), so that a few of its neighbors are
 missed.
 """
@@ -15,7 +15,7 @@ import numpy as np
 
 from vicinal.calibration.arrays import FloatArray, Ints, ShortInts
 from vicinal.indexer.graph.cell_lists import cell_candidates
-from vicinal.indexer.graph.gpu_lists import gpu_candidates
+from vicinal.indexer.graph.gpu import gpu_candidates
 from vicinal.indexer.graph.vector_index import import_faiss
 from vicinal.models.progress import OnProgress, no_progress
 from vicinal.models.similarity import exact_similarities

@@ -31,7 +31,7 @@ import pyarrow.compute as pc
 
 from vicinal.calibration.arrays import AnyArray, AnyInts, FloatArray, Ints, Objects, ShortInts
 from vicinal.indexer.errors import GalleryError
-from vicinal.indexer.graph.gpu_index import IndexDevices, VectorIndex
+from vicinal.indexer.graph.gpu import IndexDevices, VectorIndex
 from vicinal.indexer.graph.neighbor_graph import NeighborGraph
 from vicinal.indexer.graph.vector_index import FaissIndex, automatic_factories
 from vicinal.indexer.item_rules import served_metadata

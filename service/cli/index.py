@@ -200,7 +200,7 @@ def _require_devices(bundles: ServedBundles, *, has_network: bool) -> None:
         BundleError: ONNX Runtime cannot use it.
         IndexDeviceError: Faiss cannot.
     """
-    from vicinal.indexer.graph.gpu_index import faiss_gpus
+    from vicinal.indexer.graph.gpu import faiss_gpus
 
     settings = bundles.settings
     if has_network and settings.device.startswith("cuda"):

@@ -14,7 +14,7 @@ from pydantic import ConfigDict, Field
 
 from vicinal.indexer.errors import GalleryNotFoundError, GalleryNotRefinedError
 from vicinal.indexer.gallery import Gallery, list_galleries
-from vicinal.indexer.graph.gpu_index import IndexDevices
+from vicinal.indexer.graph.gpu import IndexDevices
 from vicinal.indexer.reader import GalleryReader
 from vicinal.indexer.storage.gallery_names import GALLERY_NAME
 from vicinal.service.galleries.bundles import ServedBundle, ServedBundles

@@ -18,7 +18,7 @@ from vicinal.calibration.arrays import FloatArray
 from vicinal.indexer import Gallery, list_galleries
 from vicinal.indexer.errors import GalleryError, GalleryNotFoundError, ItemNotFoundError
 from vicinal.indexer.gallery import read_ahead
-from vicinal.indexer.graph.gpu_index import IndexDevices
+from vicinal.indexer.graph.gpu import IndexDevices
 from vicinal.indexer.graph.neighbor_graph import build_neighbor_graph
 from vicinal.indexer.jobs.changes import remove_items
 from vicinal.indexer.reader import GalleryReader

@@ -52,8 +52,7 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[SmallGpu]]:
     def put(holds: int = N, *, batch: int = 128, fails: bool = False) -> list[SmallGpu]:
         sessions: list[SmallGpu] = []
 
-        def opened(*arguments: Any, device: str, rounds: bool) -> SmallGpu:
-            assert not rounds
+        def opened(*arguments: Any, device: str) -> SmallGpu:
             session = SmallGpu(open_session(*arguments, device="cpu"), holds)
             if fails:
                 session.session, session.get_inputs = None, session.session.get_inputs
@@ -103,21 +102,7 @@ def test_some_rows_are_refined_as_in_the_whole(
     np.testing.assert_allclose(refined, expected, rtol=0, atol=TOLERANCE)
 
 
-def test_a_batch_is_halved_once_and_the_log_says_so(
-    refiner: ContextRefiner,
-    gallery: tuple[FloatArray, np.ndarray],
-    gpu: Callable[..., list[SmallGpu]],
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    (expected, sessions) = refiner.refine_gallery(*gallery), gpu(holds=64)
-    with caplog.at_level(logging.WARNING):
-        refined = refiner.refine_gallery(*gallery, device="cuda")
-    assert sessions[0].sizes == [128, 64, 64, 64, 64, 44]
-    assert "too small to refine 128 items at a time: 64 from now on" in caplog.text
-    np.testing.assert_allclose(refined, expected, rtol=0, atol=TOLERANCE)
-
-
-@pytest.mark.parametrize(("holds", "fails", "reason"), [(63, False, "allocate memory"), (N, True, "719")])
+@pytest.mark.parametrize(("holds", "fails", "reason"), [(127, False, "allocate memory"), (N, True, "719")])
 def test_where_it_fails_auto_goes_on_on_the_processor(
     refiner: ContextRefiner,
     gallery: tuple[FloatArray, np.ndarray],

@@ -18,6 +18,7 @@ from typer.testing import CliRunner
 from tests.ports import free_port
 from tests.service.redis_server import RedisServer
 from tests.service.types import MakeSettings, Run
+from tests.stand_in_gpus import stand_in_gpus
 from vicinal.calibration.arrays import FloatArray
 from vicinal.models.bundle import MANIFEST_FILE, ModelBundle, space_manifest
 from vicinal.models.embedder import Embedder
@@ -176,36 +177,20 @@ def test_a_damaged_reference_is_a_warning(
     assert "probe.npz' is damaged" in found["reference"].says
 
 
-class _OtherIndex:
-    """A GPU that finds its neighbors in the wrong order."""
+def test_every_gpu_of_faiss_is_searched(tmp_path: Path, make_settings: MakeSettings) -> None:
+    """The second finds neighbors in the wrong order, the third has no room."""
+    with stand_in_gpus([2**30] * 3) as gpus, pytest.MonkeyPatch.context() as patch:
 
-    def __init__(self, _: object, dim: int, config: Any) -> None:
-        self.index = faiss.IndexFlatIP(dim)
-        self.number = config.device
+        def knn_gpu(*arguments: Any, **given: Any) -> Any:
+            if given["device"] == 2:
+                raise RuntimeError("Error: out of memory\n  in function alloc")
+            scores, places = gpus.knn_gpu(*arguments, **given)
+            return scores, places[:, :: -1 if given["device"] == 1 else 1]
 
-    def add(self, vectors: FloatArray) -> None:
-        self.index.add(vectors)
-
-    def search(self, queries: FloatArray, n: int) -> tuple[FloatArray, Any]:
-        scores, places = self.index.search(queries, n)
-        if self.number == 2:
-            raise RuntimeError("Error: out of memory\n  in function alloc")
-        return scores, places[:, :: -1 if self.number == 1 else 1]
-
-
-def test_every_gpu_of_faiss_is_searched(
-    tmp_path: Path, make_settings: MakeSettings, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name, value in {
-        "get_num_gpus": lambda: 3,
-        "StandardGpuResources": object,
-        "GpuIndexFlatConfig": types.SimpleNamespace,
-        "GpuIndexFlatIP": _OtherIndex,
-    }.items():
-        monkeypatch.setattr(faiss, name, value, raising=False)
-    found = seen(make_settings(tmp_path))
+        patch.setattr(faiss, "knn_gpu", knn_gpu)
+        found = seen(make_settings(tmp_path))
     assert [found[f"Faiss on GPU {number}"].state for number in range(3)] == ["ok", "warning", "warning"]
-    assert found["Faiss on GPU 2"].says == "Error: out of memory in function alloc"
+    assert found["Faiss on GPU 2"].says == "cuda:2 failed: Error: out of memory in function alloc"
 
 
 def test_faiss_that_finds_nothing_fails(

@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 
 from vicinal.calibration.arrays import FloatArray
-from vicinal.indexer.graph.gpu_index import GpuIndex, IndexDevices
-from vicinal.indexer.graph.gpus import gpus
+from vicinal.indexer.graph.gpu import GpuIndex, IndexDevices, gpus
 from vicinal.indexer.graph.neighbor_graph import build_neighbor_graph
 from vicinal.indexer.graph.vector_index import FaissIndex
 from vicinal.models.similarity import normalize

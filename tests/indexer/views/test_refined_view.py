@@ -15,7 +15,7 @@ from vicinal.calibration.arrays import FloatArray
 from vicinal.indexer.errors import BundleMismatchError
 from vicinal.indexer.gallery import Gallery
 from vicinal.indexer.graph import vector_index
-from vicinal.indexer.graph.gpu_index import IndexDevices
+from vicinal.indexer.graph.gpu import IndexDevices
 from vicinal.indexer.graph.neighbor_graph import N_NEIGHBORS, build_neighbor_graph
 from vicinal.indexer.jobs.changes import add_items, remove_items
 from vicinal.indexer.jobs.compaction import compact

@@ -13,7 +13,7 @@ import pytest
 from tests.stand_in_gpus import stand_in_gpus
 from vicinal.calibration.arrays import FloatArray
 from vicinal.indexer.gallery import Gallery
-from vicinal.indexer.graph.gpu_index import IndexDevices
+from vicinal.indexer.graph.gpu import IndexDevices
 from vicinal.indexer.jobs.changes import Patch, add_items, patch_items, remove_items
 from vicinal.indexer.reader import GalleryReader
 from vicinal.indexer.views import view as view_module

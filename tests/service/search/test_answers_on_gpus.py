@@ -13,7 +13,7 @@ from tests.stand_in_gpus import stand_in_gpus
 from vicinal.calibration.arrays import FloatArray
 from vicinal.indexer.embedding_sources import EmbeddingSource
 from vicinal.indexer.gallery import Gallery
-from vicinal.indexer.graph.gpu_index import IndexDevices
+from vicinal.indexer.graph.gpu import IndexDevices
 from vicinal.indexer.jobs.changes import remove_items
 from vicinal.indexer.jobs.index_job import index_items
 from vicinal.indexer.jobs.source_addition import add_embeddings

@@ -15,7 +15,7 @@ from vicinal.calibration import Target
 from vicinal.calibration.arrays import FloatArray
 from vicinal.indexer.errors import IndexDeviceError
 from vicinal.indexer.gallery import Gallery
-from vicinal.indexer.graph.gpu_index import WORK_BYTES
+from vicinal.indexer.graph.gpu import WORK_BYTES
 from vicinal.indexer.views.snapshot import Snapshot
 from vicinal.models.embedder import Embedder
 from vicinal.models.similarity import normalize

@@ -12,7 +12,7 @@ from fastapi.testclient import TestClient
 from tests.service.types import Encode, Fail, Run, View
 from tests.stand_in_gpus import stand_in_gpus
 from vicinal.indexer.gallery import Gallery
-from vicinal.indexer.graph.gpu_index import IndexDevices
+from vicinal.indexer.graph.gpu import IndexDevices
 from vicinal.indexer.jobs.index_job import index_items
 from vicinal.indexer.reader import GalleryReader
 from vicinal.indexer.sources import read_source

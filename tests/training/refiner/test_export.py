@@ -98,8 +98,8 @@ def _refines_a_gallery_alike(bundle: ModelBundle, n_steps: int, monkeypatch: pyt
     refiner = ContextRefiner(bundle)
     expected = refiner.refine_gallery(items, ids, n_steps=n_steps)
 
-    def on_processor(*arguments: Any, device: str, rounds: bool) -> SmallGpu:
-        assert (device, rounds) == ("cuda", False)
+    def on_processor(*arguments: Any, device: str) -> SmallGpu:
+        assert device == "cuda"
         return SmallGpu(open_session(*arguments, device="cpu"), 40)
 
     monkeypatch.setattr(gpu_refiner, "open_session", on_processor)

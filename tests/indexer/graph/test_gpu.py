@@ -4,20 +4,16 @@ from __future__ import annotations
 
 import gc
 import logging
-import re
-import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
 
 from tests.stand_in_gpus import stand_in_gpus
-from tests.waiting import wait_until
 from vicinal.calibration.arrays import FloatArray
 from vicinal.indexer.errors import IndexDeviceError
-from vicinal.indexer.graph import cagra
-from vicinal.indexer.graph.cagra import graph_bytes
-from vicinal.indexer.graph.gpu_index import WORK_BYTES, GpuIndex, IndexDevices, gpu_bytes
+from vicinal.indexer.graph.gpu import GpuIndex, IndexDevices, gpu_bytes
 from vicinal.indexer.graph.vector_index import FaissIndex
 from vicinal.models.similarity import normalize
 
@@ -64,11 +60,11 @@ def test_a_gpu_of_another_number_is_refused() -> None:
 @pytest.mark.parametrize(
     ("device", "free", "where", "made"),
     [
-        ("auto", [GIB, 4 * GIB, 2 * GIB], "cuda:1", ["Flat in float16"]),
-        ("cuda", [GIB, 4 * GIB], "cuda:0", ["Flat in float16"]),
-        ("cuda:1", [GIB, 4 * GIB], "cuda:1", ["Flat in float16"]),
-        ("all", [GIB, 4 * GIB], "cuda:0, cuda:1", ["Flat in float16"] * 2 + ["copies"]),
-        ("all", [2**27 + 20_000] * 2, "cuda:0, cuda:1", ["Flat in float16"] * 2 + ["parts"]),
+        ("auto", [GIB, 4 * GIB, 2 * GIB], "cuda:1", ["Flat in float16 on [1]"]),
+        ("cuda", [GIB, 4 * GIB], "cuda:0", ["Flat in float16 on [0]"]),
+        ("cuda:1", [GIB, 4 * GIB], "cuda:1", ["Flat in float16 on [1]"]),
+        ("all", [GIB, 4 * GIB], "cuda:0, cuda:1", ["Flat in float16 on [0, 1], copies"]),
+        ("all", [2**27 + 20_000] * 2, "cuda:0, cuda:1", ["Flat in float16 on [0, 1], parts"]),
     ],
 )
 def test_the_gpu_is_the_one_that_the_device_names(
@@ -103,7 +99,7 @@ def test_where_the_driver_s_tool_is_missing_faiss_finds_out(
     with stand_in_gpus([], n=2) as gpus:
         assert moved(index, embeddings).device == "cuda:0"
         assert moved(index, embeddings, "all").device == "cuda:0, cuda:1"
-    assert gpus.made == ["Flat in float16"] * 3 + ["copies"]
+    assert gpus.made == ["Flat in float16 on [0]", "Flat in float16 on [0, 1], copies"]
 
 
 def test_an_index_that_faiss_does_not_take_stays_on_the_processor(
@@ -113,7 +109,7 @@ def test_an_index_that_faiss_does_not_take_stays_on_the_processor(
         raise RuntimeError("Error in StandardGpuResources: out of memory\nat alloc")
 
     with stand_in_gpus([GIB]):
-        monkeypatch.setattr("faiss.GpuIndexFlatIP", full)
+        monkeypatch.setattr("faiss.index_cpu_to_gpu_multiple_py", full)
         devices = IndexDevices("auto")
         assert devices.placed(index, embeddings) is index
     assert devices.problems == [
@@ -140,12 +136,12 @@ def test_memory_is_what_vectors_ids_and_lists_take(spec: str, expected: int) -> 
 @pytest.mark.parametrize(
     ("spec", "device", "made"),
     [
-        ("IVF4,Flat", "auto", ["lists on 0"]),
-        ("IVF4,SQ8", "cuda:1", ["lists on 1"]),
+        ("IVF4,Flat", "auto", ["lists on [0]"]),
+        ("IVF4,SQ8", "cuda:1", ["lists on [1]"]),
         ("IVF4,PQ4", "all", ["lists on [0, 1], copies"]),
-        ("IVF4,PQ4x4fs", "auto", ["Flat in float16"]),
-        ("HNSW8", "auto", ["Flat in float16"]),
-        ("SQ8", "auto", ["Flat in float16"]),
+        ("IVF4,PQ4x4fs", "auto", ["Flat in float16 on [0]"]),
+        ("HNSW8", "auto", ["Flat in float16 on [0]"]),
+        ("SQ8", "auto", ["Flat in float16 on [0]"]),
     ],
 )
 def test_lists_are_moved_as_they_are_and_all_else_is_compared_one_by_one(
@@ -161,106 +157,6 @@ def test_lists_are_moved_as_they_are_and_all_else_is_compared_one_by_one(
     assert missed <= (10 if "Flat" in made[0] else 350)
     if made[0].startswith("lists"):
         assert np.array_equal(found, index.search(embeddings[:50], 10))
-
-
-@pytest.fixture
-def graph_of_few(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cagra, "_FEWEST", N)
-
-
-@pytest.mark.usefixtures("graph_of_few")
-@pytest.mark.parametrize(
-    ("spec", "device", "has_graphs", "made"),
-    [
-        ("HNSW8", "auto", True, ["CAGRA on 1"]),
-        ("HNSW8,Flat", "cuda", True, ["CAGRA on 0"]),
-        ("HNSW8", "cuda:1", False, ["Flat in float16"]),
-        # Copies and parts take no parameters with a search.
-        ("HNSW8", "all", True, ["Flat in float16"] * 2 + ["copies"]),
-        ("SQ8", "auto", True, ["Flat in float16"]),
-        ("IVF4,Flat", "auto", True, ["lists on 1"]),
-    ],
-)
-def test_hnsw_becomes_a_graph_where_this_faiss_makes_one(
-    embeddings: FloatArray, spec: str, device: str, *, has_graphs: bool, made: list[str]
-) -> None:
-    index = FaissIndex.build(embeddings, spec)
-    with stand_in_gpus([GIB, 2 * GIB], has_graphs=has_graphs) as gpus:
-        placed = moved(index, embeddings, device)
-        found = placed.search(embeddings[:9], 100)
-    assert (gpus.made, placed.spec) == (made, spec)
-    assert np.array_equal(found[:, 0], np.arange(9))
-
-
-@pytest.mark.usefixtures("graph_of_few")
-def test_a_graph_finds_what_the_processor_finds_and_leaves_it_what_is_too_much(
-    embeddings: FloatArray, index: FaissIndex
-) -> None:
-    with stand_in_gpus([GIB], has_graphs=True) as gpus:
-        placed = moved(FaissIndex.build(embeddings, "HNSW8"), embeddings)
-        for n in (1, 33, 300, 512):
-            assert np.array_equal(placed.search(embeddings[:3], n), index.search(embeddings[:3], n))
-        assert len(gpus.batches) == 4
-        placed.search(embeddings[:3], 513)
-        assert len(gpus.batches) == 4
-
-
-def test_few_items_are_compared_one_by_one(embeddings: FloatArray) -> None:
-    with stand_in_gpus([GIB], has_graphs=True) as gpus:
-        moved(FaissIndex.build(embeddings, "HNSW8"), embeddings)
-    assert gpus.made == ["Flat in float16"]
-
-
-@pytest.mark.usefixtures("graph_of_few")
-@pytest.mark.parametrize("device", ["auto", "cuda"])
-@pytest.mark.parametrize(
-    ("free", "reason"),
-    [
-        (WORK_BYTES + graph_bytes(N, DIM) - 1, r"the index needs 0\.0 GiB on a GPU, and cuda:0 has 0\.0 GiB"),
-        (GIB, "cuda:0 does not make it: cuVS failure at cagra.cuh"),
-    ],
-)
-def test_a_graph_that_cannot_be_made_leaves_the_embeddings_in_float16(
-    embeddings: FloatArray, device: str, free: int, reason: str, caplog: pytest.LogCaptureFixture
-) -> None:
-    def broken() -> None:
-        raise RuntimeError("cuVS failure\n  at cagra.cuh")
-
-    with caplog.at_level(logging.WARNING), stand_in_gpus([free], has_graphs=True) as gpus:
-        gpus.fails = broken if free == GIB else gpus.fails
-        placed = moved(FaissIndex.build(embeddings, "HNSW8"), embeddings, device)
-        gpus.fails = lambda: None
-        assert np.array_equal(placed.search(embeddings[:9], 1)[:, 0], np.arange(9))
-    assert gpus.made == ["Flat in float16"]
-    assert re.search(reason, caplog.text)
-
-
-def test_a_graph_takes_more_memory_than_its_vectors_and_their_neighbors() -> None:
-    assert graph_bytes(1000, 64) == 1000 * (4 * 64 + 32 + 4 * 192)
-
-
-def test_searches_that_wait_are_made_together_and_each_gets_its_own(
-    index: FaissIndex, embeddings: FloatArray
-) -> None:
-    begun, go_on = threading.Event(), threading.Event()
-
-    def held() -> None:
-        begun.set()
-        assert go_on.wait(30)
-
-    with stand_in_gpus([GIB]) as gpus, ThreadPoolExecutor(9) as pool:
-        placed = moved(index, embeddings)
-        gpus.fails = held
-        first = pool.submit(placed.search, embeddings[:1], 3)
-        assert begun.wait(30)
-        others = [pool.submit(placed.search, embeddings[i : i + 2], i) for i in range(1, 9)]
-        wait_until(lambda: placed._held.asked.qsize() == 8)
-        go_on.set()
-        assert first.result()[0, 0] == 0
-        found = [one.result() for one in others]
-    assert gpus.batches == [1, 16]
-    assert [one.shape for one in found] == [(2, i) for i in range(1, 9)]
-    assert [one[:, 0].tolist() for one in found] == [[i, i + 1] for i in range(1, 9)]
 
 
 @pytest.mark.parametrize("which", ["among some", "many neighbors", "no query"])
@@ -301,16 +197,31 @@ def test_a_gpu_that_fails_ends_the_searches_under_way_and_the_processor_goes_on(
     assert "searches go on on the processor" in caplog.text
 
 
+def test_searches_of_several_threads_take_turns(index: FaissIndex, embeddings: FloatArray) -> None:
+    """Faiss works with the resources of a GPU in one thread at a time."""
+    there: list[int] = []
+    most: list[int] = []
+
+    def searched() -> None:
+        there.append(1)
+        most.append(len(there))
+        time.sleep(0.005)
+        there.pop()
+
+    with stand_in_gpus([GIB]) as gpus, ThreadPoolExecutor(8) as pool:
+        placed = moved(index, embeddings)
+        gpus.fails = searched
+        found = list(pool.map(lambda i: placed.search(embeddings[i : i + 2], 1 + i), range(8)))
+    assert [one[:, 0].tolist() for one in found] == [[i, i + 1] for i in range(8)]
+    assert (len(most), max(most)) == (8, 1)
+
+
 def test_an_index_that_is_let_go_of_leaves_its_gpu(index: FaissIndex, embeddings: FloatArray) -> None:
     with stand_in_gpus([GIB]):
-        others = set(threading.enumerate())
         devices = IndexDevices("auto")
         placed = devices.placed(index, embeddings)
-        (own,) = set(threading.enumerate()) - others
         assert devices.used == ["cuda:0"]
         placed.search(embeddings[:1], 1)
-        assert own.is_alive()
         del placed
         gc.collect()
-        wait_until(lambda: not own.is_alive())
         assert devices.used == ["cpu"]
