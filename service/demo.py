@@ -19,8 +19,8 @@ from vicinal.indexer.sources import read_source
 from vicinal.models.demo_catalog import DemoCatalog, write_demo_catalog
 from vicinal.service.galleries.bundles import ServedBundles
 from vicinal.service.measuring.matcher import Matcher
-from vicinal.service.measuring.options import CalibrationOptions, PipelineChoice
 from vicinal.service.measuring.records.record import CalibrationRecord
+from vicinal.service.request_fields import CalibrationOptions, PipelineChoice
 from vicinal.service.search.pipeline import Pipeline
 from vicinal.service.settings import Settings
 from vicinal.service.tasks.calibrate import run_calibration

@@ -47,10 +47,13 @@ from vicinal.service.galleries.bundles import ServedBundles
 from vicinal.service.galleries.uploads import require_images, require_parts, require_space
 from vicinal.service.galleries.versions import activate_version
 from vicinal.service.measuring.matcher import Matcher
-from vicinal.service.measuring.options import CalibrationOptions
 from vicinal.service.measuring.queries import read_queries
+from vicinal.service.measuring.records.promise import PromiseCheck
 from vicinal.service.measuring.records.record import CalibrationRecord, new_calibration_id
 from vicinal.service.measuring.visits import visit_column
+from vicinal.service.operations import Progress, check
+from vicinal.service.operations.place import Place
+from vicinal.service.request_fields import CalibrationOptions
 from vicinal.service.search.answers import Answer
 from vicinal.service.search.threshold import Threshold
 from vicinal.service.settings import Settings
@@ -349,6 +352,29 @@ class LocalGallery:
             )
         found = run_calibration(matcher, wanted, reading, on_progress=on_progress)
         return matcher.calibrations.add(found.record, found.scores, found.curves, activate=activate)
+
+    @checked_call
+    def check(
+        self, queries: Path | str, *, on_progress: OnProgress = no_progress, **options: Any
+    ) -> PromiseCheck:
+        """Try what the threshold in force promised with new labelled queries; nothing is changed.
+
+        Args:
+            queries: Of any source that `index` takes; also of things that the gallery does not have.
+            on_progress: Called with the stage, what is done and all there is.
+            **options: As for `operations.check.Request`: `calibration`, `label_from` and others.
+
+        Raises:
+            CalibrationError: The calibration promised nothing, or no query can be used.
+            RequestError: No calibration is in force.
+            SourceError: The queries cannot be used.
+        """
+        request = checked_options(check.Request, {"queries": str(queries), **options})
+        return check.run(self._place, request, Progress(on_progress))
+
+    @property
+    def _place(self) -> Place:
+        return Place(self.bundles, self.gallery, find_matcher=lambda: self.matcher)
 
     @checked_call
     def fit(

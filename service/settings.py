@@ -24,11 +24,11 @@ from vicinal.indexer.storage.gallery_names import folder_of
 from vicinal.models.bundle import ModelBundle, default_bundle_path
 from vicinal.models.decoding import DecodeLimits
 from vicinal.models.runtime import DEVICES, Device
-from vicinal.service.choices import RefineChoice
 from vicinal.service.errors import RequestError
 from vicinal.service.known_names import check_file, check_variables
 from vicinal.service.observability.logs import LogFormat, LogLevel
 from vicinal.service.redis_link import RedisLink
+from vicinal.service.request_fields import RefineChoice
 from vicinal.service.search.pipeline import Pipeline, service_pipeline
 
 Scope = Literal["search", "write", "admin"]

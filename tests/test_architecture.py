@@ -55,7 +55,7 @@ INNER_FLOORS = {
         "transfer",
     ),
     "service": (
-        "choices",
+        "request_fields",
         "errors",
         "problem_types",
         "known_names",
@@ -74,6 +74,8 @@ INNER_FLOORS = {
         "fitting",
         "jobs",
         "tasks",
+        "operations",
+        "surfaces",
         "checked_calls",
         "local_gallery",
         "reports",

@@ -63,6 +63,7 @@ def test_what_a_gallery_can_do_is_this() -> None:
         "activate",
         "add",
         "calibrate",
+        "check",
         "compare",
         "delete",
         "embedder",

@@ -20,8 +20,8 @@ pytestmark = pytest.mark.slow
 MOST_FILES = {
     "an image query over HTTP": 38,
     "a calibration": 35,
-    "a calibration job": 70,
-    "a calibration command": 57,
+    "a calibration job": 71,
+    "a calibration command": 58,
 }
 
 

@@ -33,8 +33,8 @@ from vicinal.service.http.routes.calibrations import start_calibration
 from vicinal.service.http.routes.search import search
 from vicinal.service.http.state import state_of
 from vicinal.service.jobs import JobWorker
-from vicinal.service.measuring.options import CalibrationOptions
 from vicinal.service.measuring.records.store import CalibrationStore
+from vicinal.service.request_fields import CalibrationOptions
 from vicinal.service.settings import Settings
 from vicinal.service.tasks.calibrate import run_calibration
 

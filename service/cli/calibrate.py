@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from vicinal.service.choices import GroupChoice, RefineChoice, RerankChoice
 from vicinal.service.cli.console import console, errors, print_json, progress_bar, say
 from vicinal.service.cli.options import (
     BundleOption,
@@ -26,6 +25,7 @@ from vicinal.service.cli.options import (
     place_words,
 )
 from vicinal.service.cli.promise import print_promise
+from vicinal.service.request_fields import GroupChoice, RefineChoice, RerankChoice
 
 if TYPE_CHECKING:
     from vicinal.service.measuring.queries import QueryReading
@@ -118,9 +118,9 @@ def calibrate(
     """Find the one threshold that holds a stated target on this gallery, and what it lets expect."""
     from vicinal.indexer.sources import ANYWHERE, SourceOptions, place_of
     from vicinal.service.measuring.coarse_labels import read_coarse_labels
-    from vicinal.service.measuring.options import CalibrationOptions
     from vicinal.service.measuring.queries import read_queries
     from vicinal.service.measuring.visits import visit_column
+    from vicinal.service.request_fields import CalibrationOptions
     from vicinal.service.tasks.calibrate import objection_in, run_calibration
 
     options = CalibrationOptions(

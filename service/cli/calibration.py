@@ -9,24 +9,22 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.table import Table
 
-from vicinal.service.choices import RefineChoice, RerankChoice
-from vicinal.service.cli.console import console, errors, print_json, print_table, progress_bar, say
+from vicinal.service.cli.console import console, errors, print_json, print_table, progress_of, say
 from vicinal.service.cli.options import (
     BundleOption,
     DataDirOption,
-    EmbeddingColumnOption,
     GalleryOption,
-    IdColumnOption,
     JsonOption,
-    LabelColumnOption,
-    PathColumnOption,
-    QueryLabelOption,
     command_line,
     open_matcher,
+    open_place,
     place_words,
 )
 from vicinal.service.cli.promise import print_promise
 from vicinal.service.errors import RequestError
+from vicinal.service.operations import check as check_operation
+from vicinal.service.request_fields import PipelineChoice
+from vicinal.service.surfaces.command_line import from_options, words_of
 from vicinal.service.words import (
     drift_words,
     holding_words,
@@ -40,7 +38,6 @@ if TYPE_CHECKING:
     from vicinal.models.bundle import Noun
     from vicinal.service.measuring.dry_run import DryRunResult, TriedThreshold
     from vicinal.service.measuring.matcher import Matcher
-    from vicinal.service.measuring.options import PipelineChoice
     from vicinal.service.measuring.records.promise import PromiseCheck
     from vicinal.service.measuring.records.record import CalibrationRecord
 
@@ -49,12 +46,6 @@ app = typer.Typer(
 )
 
 IdArgument = Annotated[str, typer.Argument(help="Id of the calibration.")]
-RefineOption = Annotated[RefineChoice, typer.Option(help="Whose threshold; auto is the setting.")]
-RerankOption = Annotated[RerankChoice, typer.Option(help="Whose threshold; auto is the setting.")]
-GroupByOption = Annotated[
-    str,
-    typer.Option(help="That of products: label or a metadata key; auto is the setting, off of items."),
-]
 
 
 @app.command("list")
@@ -155,11 +146,10 @@ def activate(
 
 
 @app.command("rollback")
+@from_options
 def roll_back(
     gallery: GalleryOption,
-    refine: RefineOption = "auto",
-    rerank: RerankOption = "auto",
-    group_by: GroupByOption = "auto",
+    choice: PipelineChoice,
     data_dir: DataDirOption = None,
     bundle: BundleOption = None,
     json_output: JsonOption = False,
@@ -168,18 +158,17 @@ def roll_back(
     from vicinal.service.tasks.calibrate import chosen_pipeline
 
     matcher = open_matcher(gallery, data_dir=data_dir, bundle=bundle)
-    record = matcher.calibrations.roll_back(chosen_pipeline(matcher, _choice(refine, rerank, group_by)))
+    record = matcher.calibrations.roll_back(chosen_pipeline(matcher, choice))
     places = place_words(data_dir=data_dir, bundle=bundle)
     _print_record(matcher, record, places, json_output=json_output)
 
 
 @app.command("set")
+@from_options
 def set_by_hand(
     threshold: Annotated[float, typer.Argument(help="Lowest accepted score, in [0, 1].")],
     gallery: GalleryOption,
-    refine: RefineOption = "auto",
-    rerank: RerankOption = "auto",
-    group_by: GroupByOption = "auto",
+    choice: PipelineChoice,
     data_dir: DataDirOption = None,
     bundle: BundleOption = None,
     json_output: JsonOption = False,
@@ -188,23 +177,20 @@ def set_by_hand(
     from vicinal.service.tasks.calibrate import chosen_pipeline
 
     matcher = open_matcher(gallery, data_dir=data_dir, bundle=bundle)
-    record = matcher.thresholds.set_by_hand(
-        chosen_pipeline(matcher, _choice(refine, rerank, group_by)), threshold
-    )
+    record = matcher.thresholds.set_by_hand(chosen_pipeline(matcher, choice), threshold)
     places = place_words(data_dir=data_dir, bundle=bundle)
     _print_record(matcher, record, places, json_output=json_output)
 
 
 @app.command("dry-run")
+@from_options
 def try_threshold(
     tried: Annotated[
         str,
         typer.Argument(help="A score such as 0.35, a target such as fpir=1%, or the id of a calibration."),
     ],
     gallery: GalleryOption,
-    refine: RefineOption = "auto",
-    rerank: RerankOption = "auto",
-    group_by: GroupByOption = "auto",
+    choice: PipelineChoice,
     data_dir: DataDirOption = None,
     bundle: BundleOption = None,
     json_output: JsonOption = False,
@@ -214,7 +200,7 @@ def try_threshold(
     from vicinal.service.tasks.calibrate import chosen_pipeline
 
     matcher = open_matcher(gallery, data_dir=data_dir, bundle=bundle)
-    pipeline = chosen_pipeline(matcher, _choice(refine, rerank, group_by))
+    pipeline = chosen_pipeline(matcher, choice)
     found = dry_run(matcher.thresholds, pipeline, _tried(tried))
     if json_output:
         print_json(found.model_dump(mode="json"))
@@ -222,32 +208,14 @@ def try_threshold(
         _print_dry_run(found)
 
 
-QueriesOption = Annotated[
-    str,
-    typer.Option(
-        help="New labelled queries, of any source that `vicinal index` takes; also of things that the "
-        "gallery does not have."
-    ),
-]
-CalibrationOption = Annotated[
-    str | None, typer.Option(help="Id of the calibration; by default the one in force.")
-]
 DetailsOption = Annotated[bool, typer.Option("--details", help="Also print rates, ranges and probabilities.")]
 
 
 @app.command("check")
+@from_options
 def check(
     gallery: GalleryOption,
-    queries: QueriesOption,
-    calibration: CalibrationOption = None,
-    label_from: QueryLabelOption = None,
-    path_column: PathColumnOption = None,
-    label_column: LabelColumnOption = None,
-    id_column: IdColumnOption = None,
-    embedding_column: EmbeddingColumnOption = None,
-    refine: RefineOption = "auto",
-    rerank: RerankOption = "auto",
-    group_by: GroupByOption = "auto",
+    request: check_operation.Request,
     details: DetailsOption = False,
     data_dir: DataDirOption = None,
     bundle: BundleOption = None,
@@ -257,63 +225,34 @@ def check(
 
     Exit status: 0 if the promise holds or it cannot be told yet, 1 if it is broken, 2 after an error.
     """
-    from vicinal.indexer.sources import ANYWHERE, SourceOptions, place_of
-    from vicinal.service.measuring.queries import read_queries
-    from vicinal.service.tasks.check import record_in_force, require_checkable, run_check
-
-    matcher = open_matcher(gallery, data_dir=data_dir, bundle=bundle)
-    store = matcher.calibrations
-    record = (
-        store.find(calibration)
-        if calibration
-        else record_in_force(matcher, _choice(refine, rerank, group_by))
-    )
-    # Before photos are embedded, which takes a while.
-    require_checkable(matcher, record)
-    with progress_bar() as update:
-
-        def show(stage: str, done: int, total: int) -> None:
-            update({"embed": "Embedding queries", "score": "Scoring"}[stage], done, total)
-
-        options = SourceOptions(
-            "", label_from, path_column, label_column, id_column, embedding_column, ANYWHERE
-        )
-        reading = read_queries(place_of(queries), matcher.embedder, on_progress=show, options=options)
-        found = run_check(matcher, record, reading, on_progress=show)
-    store.keep_check(found)
-    for one in reading.failures:
+    place = open_place(gallery, data_dir=data_dir, bundle=bundle)
+    with progress_of(check_operation.STAGES) as progress:
+        found = check_operation.run(place, request, progress)
+    for one in progress.failures:
         say(f"left out {one.path}: {one.reason}", to=errors if json_output else console)
     if json_output:
         print_json(found.model_dump(mode="json"))
     else:
-        asked = record.target
-        target = None if asked is None or str(asked) == "FPIR 5 %" else f"{asked.rate}={asked.value:g}"
-        given = (
-            ("--target", target),
-            ("--label-from", label_from),
-            ("--path-column", path_column),
-            ("--label-column", label_column),
-            ("--id-column", id_column),
-            ("--embedding-column", embedding_column),
-            ("--refine", None if refine == "auto" else refine),
-            ("--rerank", None if rerank == "auto" else rerank),
-            ("--group-by", None if record.pipeline.group is None else record.pipeline.group.by),
+        record = place.matcher.calibrations.find(found.calibration)
+        asked, group = record.target, record.pipeline.group
+        target = (
+            [] if asked is None or str(asked) == "FPIR 5 %" else ["--target", f"{asked.rate}={asked.value:g}"]
         )
-        words = [word for option, value in given if value is not None for word in (option, value)]
-        words = ["calibrate", "--queries", queries, "-g", gallery, *words]
+        given = words_of(request, leave_out=("queries", "calibration", "group_by"))
+        given += [] if group is None else ["--group-by", group.by]
+        words = ["calibrate", "--queries", str(request.queries), "-g", gallery, *target, *given]
         again = command_line(*words, data_dir=data_dir, bundle=bundle)
-        for line in _check_lines(found, again, matcher.embedder.bundle.manifest.noun, details=details):
+        for line in _check_lines(found, again, place.matcher.embedder.bundle.manifest.noun, details=details):
             say(line)
     if found.verdict == "broken":
         raise typer.Exit(1)
 
 
 @app.command("drift")
+@from_options
 def drift(
     gallery: GalleryOption,
-    refine: RefineOption = "auto",
-    rerank: RerankOption = "auto",
-    group_by: GroupByOption = "auto",
+    choice: PipelineChoice,
     data_dir: DataDirOption = None,
     bundle: BundleOption = None,
     json_output: JsonOption = False,
@@ -323,7 +262,7 @@ def drift(
     from vicinal.service.tasks.calibrate import chosen_pipeline
 
     matcher = open_matcher(gallery, data_dir=data_dir, bundle=bundle)
-    pipeline = chosen_pipeline(matcher, _choice(refine, rerank, group_by))
+    pipeline = chosen_pipeline(matcher, choice)
     record = matcher.calibrations.active(pipeline)
     if record is None:
         raise RequestError(f"gallery '{gallery}' has no calibration for '{pipeline.key}'")
@@ -332,12 +271,6 @@ def drift(
         print_json(found.model_dump(mode="json"))
     else:
         say(f"Drift from calibration {record.id}: {drift_words(found)}")
-
-
-def _choice(refine: RefineChoice, rerank: RerankChoice, group_by: str) -> PipelineChoice:
-    from vicinal.service.measuring.options import PipelineChoice
-
-    return PipelineChoice(refine=refine, rerank=rerank, group_by=group_by)
 
 
 def _tried(text: str) -> TriedThreshold:

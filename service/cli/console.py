@@ -9,16 +9,16 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Protocol
 
+from rich import progress as bars
 from rich.console import Console
 from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
-    Progress,
     ProgressColumn,
     Task,
     TextColumn,
@@ -27,6 +27,7 @@ from rich.progress import (
 from rich.table import Table
 from rich.text import Text
 
+from vicinal.service.operations import Progress
 from vicinal.service.words import visible
 
 if TYPE_CHECKING:
@@ -138,7 +139,7 @@ def progress_bar(clock: Callable[[], float] = time.monotonic) -> Iterator[Update
         TimeRemainingColumn(),
         TextColumn("{task.fields[note]}", markup=False),
     )
-    with Progress(*columns, console=errors) as progress:
+    with bars.Progress(*columns, console=errors) as progress:
         tasks: dict[str, Any] = {}
 
         def update(stage: str, done: int, total: int, note: str = "") -> None:
@@ -147,6 +148,22 @@ def progress_bar(clock: Callable[[], float] = time.monotonic) -> Iterator[Update
             progress.update(tasks[stage], completed=done, total=total, note=visible(note))
 
         yield update
+
+
+@contextmanager
+def progress_of(stages: Mapping[str, str]) -> Iterator[Progress]:
+    """Progress of an operation as a bar.
+
+    Args:
+        stages: Titles of its stages; others are not shown.
+    """
+    with progress_bar() as update:
+
+        def show(stage: str, done: int, total: int) -> None:
+            if stage in stages:
+                update(stages[stage], done, total)
+
+        yield Progress(show)
 
 
 def say(line: str, *, to: Console = console) -> None:

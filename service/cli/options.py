@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from vicinal.models.bundle import BundleManifest
     from vicinal.service.galleries.bundles import ServedBundles
     from vicinal.service.measuring.matcher import Matcher
+    from vicinal.service.operations.place import Place
     from vicinal.service.settings import Settings
 
 NameArgument = Annotated[str, typer.Argument(help="Name of the gallery.")]
@@ -157,13 +158,23 @@ def open_matcher(name: str, *, data_dir: Path | None, bundle: Path | None) -> Ma
         BundleMismatchError: Its bundle is neither this one nor in `bundles_dir`.
         RequestError: The given bundle is one of other ready embeddings than the gallery's.
     """
+    return open_place(name, data_dir=data_dir, bundle=bundle).matcher
+
+
+def open_place(name: str, *, data_dir: Path | None, bundle: Path | None) -> Place:
+    """Place of an operation on a gallery; see `open_matcher`."""
     from vicinal.service.galleries.bundles import ServedBundles
+    from vicinal.service.operations.place import Place
 
     settings = load_settings(data_dir=data_dir, bundle=bundle)
     bundles, gallery = ServedBundles(settings), open_gallery(settings, name)
-    matcher = bundles.matcher(gallery)
-    check_bundle(bundle, bundles, gallery, matcher.embedder.bundle.manifest)
-    return matcher
+
+    def find_matcher() -> Matcher:
+        matcher = bundles.matcher(gallery)
+        check_bundle(bundle, bundles, gallery, matcher.embedder.bundle.manifest)
+        return matcher
+
+    return Place(bundles, gallery, find_matcher=find_matcher)
 
 
 def check_bundle(given: Path | None, bundles: ServedBundles, gallery: Gallery, used: BundleManifest) -> None:

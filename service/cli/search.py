@@ -12,7 +12,6 @@ import typer
 from rich.table import Table
 
 from vicinal.calibration.arrays import AnyArray
-from vicinal.service.choices import RefineChoice, RerankChoice
 from vicinal.service.cli.console import print_json, print_table, say
 from vicinal.service.cli.options import (
     BundleOption,
@@ -21,6 +20,7 @@ from vicinal.service.cli.options import (
     JsonOption,
     open_matcher,
 )
+from vicinal.service.request_fields import RefineChoice, RerankChoice
 from vicinal.service.words import number_of
 
 if TYPE_CHECKING:

@@ -80,7 +80,7 @@ def worker(
 ) -> None:
     """Work on jobs until stopped; one under way is left to the next worker after its batch."""
     from vicinal.service.observability.logs import configure_logs
-    from vicinal.service.tasks.worker import work_until_stopped
+    from vicinal.service.surfaces.worker import work_until_stopped
 
     def say_so(name: str, place: str) -> None:
         say(f"Worker {name} takes jobs from {place}. Stop with Ctrl-C.", to=errors)

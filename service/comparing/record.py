@@ -20,8 +20,8 @@ from vicinal.calibration.rates.paired_bootstrap import SelectionSplit
 from vicinal.indexer.graph.neighbor_graph import N_NEIGHBORS
 from vicinal.models.refiner_manifest import Sides
 from vicinal.service.measuring.evidence import RateEvidence
-from vicinal.service.measuring.options import TargetText
 from vicinal.service.measuring.records.record import CalibrationRecord
+from vicinal.service.request_fields import TargetText
 from vicinal.service.search.pipeline import GroupScore, Pipeline, Rerank, RerankMethod
 from vicinal.service.words import percent
 

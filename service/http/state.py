@@ -29,8 +29,8 @@ from vicinal.service.observability.traces import Traces, open_traces
 from vicinal.service.redis_link import RedisLink
 from vicinal.service.search.answers import Answer
 from vicinal.service.settings import Settings
+from vicinal.service.surfaces.job_kinds import JobKinds
 from vicinal.service.tasks.fit_job import fitted_for
-from vicinal.service.tasks.kinds import JobKinds
 from vicinal.service.tasks.readable_sources import JobSources
 
 

@@ -37,8 +37,8 @@ from vicinal.service.labelling.questions import (
 )
 from vicinal.service.measuring.evidence import AnswerEvidence, Evidence, StatedRate
 from vicinal.service.measuring.matcher import Matcher
-from vicinal.service.measuring.options import TargetText
 from vicinal.service.measuring.records.record import CalibrationRecord, Rates, new_calibration_id
+from vicinal.service.request_fields import TargetText
 from vicinal.service.search.pipeline import Pipeline
 from vicinal.service.search.scorer import Scorer
 

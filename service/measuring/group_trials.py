@@ -27,8 +27,8 @@ from vicinal.calibration import (
 )
 from vicinal.calibration.arrays import Codes, Floats, Ints, Mask
 from vicinal.calibration.rates.paired_bootstrap import Figure, LabelDraws, Searches
-from vicinal.service.choices import GroupChoice
 from vicinal.service.measuring.trials import GroupTables, Impostors, Measurement
+from vicinal.service.request_fields import GroupChoice
 from vicinal.service.search.group_scores import GroupedCandidates, group_features
 from vicinal.service.search.item_groups import GroupTable
 from vicinal.service.search.pipeline import Group, GroupScore

@@ -25,8 +25,8 @@ from vicinal.models.decoding import ImageSource
 from vicinal.models.embedder import Embedder
 from vicinal.models.similarity import as_embeddings
 from vicinal.refine.context_refiner import ContextRefiner
-from vicinal.service.choices import RefineChoice, RerankChoice
 from vicinal.service.errors import RequestError
+from vicinal.service.request_fields import RefineChoice, RerankChoice
 from vicinal.service.search.answers import Answer, Candidate, FoundGroup
 from vicinal.service.search.explanation import (
     ExplainedRefinement,

@@ -10,9 +10,9 @@ from vicinal.service.measuring.calibrator import Calibration, Calibrator
 from vicinal.service.measuring.coarse_labels import coarse_labels_by_column
 from vicinal.service.measuring.group_trials import group_forms, require_group_target
 from vicinal.service.measuring.matcher import Matcher
-from vicinal.service.measuring.options import CalibrationOptions, PipelineChoice
 from vicinal.service.measuring.queries import OnProgress, QueryReading
 from vicinal.service.measuring.records.record import CalibrationRecord, promised_range
+from vicinal.service.request_fields import CalibrationOptions, PipelineChoice
 from vicinal.service.search.pipeline import Pipeline, choose_pipeline
 from vicinal.service.words import counted
 

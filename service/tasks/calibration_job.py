@@ -13,16 +13,16 @@ from vicinal.service.jobs.context import JobContext
 from vicinal.service.jobs.records import Job
 from vicinal.service.measuring.group_trials import require_group_target
 from vicinal.service.measuring.matcher import Matcher
-from vicinal.service.measuring.options import CalibrationOptions, QuerySourceOptions
 from vicinal.service.measuring.records.record import CalibrationRecord
 from vicinal.service.measuring.visits import visit_column
+from vicinal.service.request_fields import CalibrationOptions, QuerySource
 from vicinal.service.tasks.calibrate import chosen_pipeline, objection_in, run_calibration
 from vicinal.service.tasks.query_uploads import QueryProgress, QueryRequest, QueryUploads
 
 CALIBRATE = "calibrate"
 
 
-class CalibrationRequest(CalibrationOptions, QuerySourceOptions, QueryRequest):
+class CalibrationRequest(CalibrationOptions, QuerySource, QueryRequest):
     """A calibration, and the labelled queries that it is made with."""
 
 

@@ -58,6 +58,8 @@ class CalibrationOptions(PipelineOptions, total=False):
     """Options of `start_calibration`.
 
     Attributes:
+        queries: Labelled queries, of any source that a re-index takes, or embeddings with labels. Without:
+            every labelled item is left out once.
         label_from: Where labels of the queries come from: `folder` (the topmost), `column` or
             `regex:PATTERN`; when null the column of a manifest, the folder of a folder.
         path_column: Column of their paths or images, `path` when null.
@@ -77,10 +79,9 @@ class CalibrationOptions(PipelineOptions, total=False):
             that of the queries, and half where every query is tried both ways.
         activate: Whether searches use the threshold as soon as it is there; when null they do unless it
             promises less than the one in force, which `objection` in the job's result then says.
-        queries: Labelled queries, of any source that a re-index takes, or embeddings with labels. Without:
-            every labelled item is left out once.
     """
 
+    queries: str | None
     label_from: str | None
     path_column: str | None
     label_column: str | None
@@ -94,7 +95,6 @@ class CalibrationOptions(PipelineOptions, total=False):
     group_score: Literal["auto", "max", "mean", "lme", "vote", "share", "learned"] | None
     absent: float | None
     activate: bool | None
-    queries: str | None
 
 
 class ComparisonOptions(TypedDict, total=False):

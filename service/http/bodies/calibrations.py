@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from pydantic import Field, StrictFloat
 
-from vicinal.service.http.bodies.fields import Labels, Vectors
+from vicinal.service.http.bodies.fields import Labels, SentEmbeddings
 from vicinal.service.measuring.dry_run import TriedThreshold
-from vicinal.service.measuring.options import CalibrationOptions, PipelineChoice, QuerySourceOptions
+from vicinal.service.operations.check import NewQueries
+from vicinal.service.request_fields import CalibrationOptions, PipelineChoice, QuerySource
 
 
-class CalibrationStart(CalibrationOptions, QuerySourceOptions):
+class CalibrationStart(CalibrationOptions, QuerySource, SentEmbeddings):
     """What to calibrate; with queries from a source, as embeddings with labels, or from the gallery."""
 
     queries: str | None = Field(
@@ -17,20 +18,14 @@ class CalibrationStart(CalibrationOptions, QuerySourceOptions):
         description="Labelled queries, of any source that a re-index takes, or embeddings with labels. "
         "Without: every labelled item is left out once.",
     )
-    embeddings: Vectors | None = Field(None, description="Queries as embeddings of the bundle.")
     labels: Labels | None = Field(
         None, description="Label of each embedding; one that the gallery lacks makes a query without a mate."
     )
 
 
-class CheckStart(QuerySourceOptions):
+class CheckStart(NewQueries, SentEmbeddings):
     """New labelled queries to try a calibration's promise with: from a source, or embeddings with labels."""
 
-    queries: str | None = Field(
-        None,
-        description="New labelled queries, of any source that a re-index takes, or embeddings with labels.",
-    )
-    embeddings: Vectors | None = Field(None, description="Queries as embeddings of the bundle.")
     labels: Labels | None = Field(
         None, description="Label of each embedding; one that the gallery lacks is a thing that is not there."
     )

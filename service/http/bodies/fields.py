@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from pydantic import BeforeValidator, Field, StrictBool, StrictFloat, StrictInt
+from pydantic import BaseModel, BeforeValidator, Field, StrictBool, StrictFloat, StrictInt
 
 from vicinal.indexer.item_rules import LONGEST_ID, LONGEST_LABEL
 from vicinal.models.configs.value_texts import value_as_text
@@ -20,3 +20,10 @@ Labels = Annotated[
     list[Annotated[str, _AS_TEXT, Field(max_length=LONGEST_LABEL)]],
     Field(fail_fast=True),
 ]
+
+
+class SentEmbeddings(BaseModel):
+    """Labelled queries that a body may hold in place of a source's name."""
+
+    embeddings: Vectors | None = Field(None, description="Queries as embeddings of the bundle.")
+    labels: Labels | None = Field(None, description="Label of each embedding.")

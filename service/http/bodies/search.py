@@ -17,8 +17,8 @@ from pydantic import (
     model_validator,
 )
 
-from vicinal.service.choices import RefineChoice, RerankChoice
 from vicinal.service.http.bodies.fields import Vector
+from vicinal.service.request_fields import RefineChoice, RerankChoice
 from vicinal.service.search.answers import Answer
 
 _FROM_ADDRESSES = str.maketrans("-_", "+/")

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
-from typing import Annotated, Literal, NamedTuple, TypeVar
+from typing import Annotated, Literal, TypeVar
 
 from fastapi import APIRouter, Query, Request, Response
 from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import HTMLResponse
 
-from vicinal.service.errors import RequestError
 from vicinal.service.http.bodies.calibrations import (
     CalibrationStart,
     CheckStart,
     DryRun,
     ThresholdByHand,
 )
+from vicinal.service.http.bodies.fields import SentEmbeddings
 from vicinal.service.http.browsers.pages import html_page
 from vicinal.service.http.request_bodies import (
     FORM,
@@ -29,13 +28,13 @@ from vicinal.service.http.request_bodies import (
     read_form,
     validated,
 )
-from vicinal.service.http.state import State, StateDependency
+from vicinal.service.http.routes.job_calls import Sent, begin_job, enqueue
+from vicinal.service.http.state import StateDependency
 from vicinal.service.jobs import Job
 from vicinal.service.measuring.drift import DriftState
 from vicinal.service.measuring.dry_run import DryRunResult
 from vicinal.service.measuring.dry_run import dry_run as dry_run_of
-from vicinal.service.measuring.matcher import Matcher
-from vicinal.service.measuring.options import PipelineChoice
+from vicinal.service.operations import check
 from vicinal.service.reports.page import page_style, render_report
 from vicinal.service.reports.report import (
     CalibrationHistoryBody,
@@ -45,9 +44,9 @@ from vicinal.service.reports.report import (
     describe_record,
     report_record,
 )
+from vicinal.service.request_fields import PipelineChoice
 from vicinal.service.tasks.calibrate import chosen_pipeline
-from vicinal.service.tasks.calibration_job import CALIBRATE, CalibrationJob, CalibrationRequest
-from vicinal.service.tasks.check_job import CHECK, CheckJob, CheckRequest
+from vicinal.service.tasks.calibration_job import CALIBRATE, CalibrationRequest
 
 router = APIRouter(prefix="/v1/admin/galleries/{gallery}", tags=["calibrations"], route_class=JsonRoute)
 
@@ -77,13 +76,6 @@ _CHECK_BODY = body_schema({"label": _LABELS}, several=True, required=("image", "
 _Start = TypeVar("_Start", CalibrationStart, CheckStart)
 
 
-class _Sent(NamedTuple):
-    """Queries that came with a request as images."""
-
-    images: list[bytes]
-    labels: list[str]
-
-
 @router.post("/calibrations", status_code=202, openapi_extra=_BODY)
 async def start_calibration(
     gallery: str, request: Request, state: StateDependency, response: Response
@@ -95,12 +87,12 @@ async def start_calibration(
     """
     sent, start = await _read_start(request, CalibrationStart, _FORM_FIELDS)
     matcher = await run_in_threadpool(state.galleries.matcher, gallery)
-    options = start.model_dump(exclude={"embeddings", "labels"})
-    asked = CalibrationRequest.model_validate({**options, "is_upload": _is_upload(sent, start)})
+    options = start.model_dump(exclude={*SentEmbeddings.model_fields})
+    asked = CalibrationRequest.model_validate({**options, "is_upload": sent.labels is not None})
     kind, name = state.kinds.calibrate, matcher.gallery.name
     job = state.job_for(request, CALIBRATE, name, asked.model_dump(), reads=[asked.queries])
-    await run_in_threadpool(kind.check, matcher, asked, sent.labels or start.labels)
-    return await run_in_threadpool(_enqueue, state, kind, matcher, job, sent, start, response)
+    await run_in_threadpool(kind.check, matcher, asked, sent.labels)
+    return await run_in_threadpool(enqueue, state, kind, matcher, job, sent, response)
 
 
 @router.get("/calibrations")
@@ -169,15 +161,12 @@ async def start_check(
     whether the promise held; it is kept as the calibration's `last_check`. Another job on the gallery: 409.
     """
     sent, start = await _read_start(request, CheckStart)
-    matcher = await run_in_threadpool(state.galleries.matcher, gallery)
-    options = start.model_dump(exclude={"embeddings", "labels"})
-    asked = CheckRequest.model_validate(
-        {**options, "calibration": calibration, "is_upload": _is_upload(sent, start)}
+    asked = check.Request(**start.model_dump(exclude={*SentEmbeddings.model_fields}), calibration=calibration)
+    return await run_in_threadpool(
+        begin_job,
+        *(request, response, state, check.OPERATION, gallery, asked, sent),
+        leave_out=[*PipelineChoice.model_fields],
     )
-    kind, name = state.kinds.check, matcher.gallery.name
-    job = state.job_for(request, CHECK, name, asked.model_dump(), reads=[asked.queries])
-    await run_in_threadpool(kind.check, matcher, asked, sent.labels or start.labels)
-    return await run_in_threadpool(_enqueue, state, kind, matcher, job, sent, start, response)
 
 
 @router.post("/calibrations/{calibration}/activate")
@@ -195,46 +184,12 @@ def put_threshold(gallery: str, body: ThresholdByHand, state: StateDependency) -
     return describe_record(matcher, record)
 
 
-def _is_upload(sent: _Sent, start: CalibrationStart | CheckStart) -> bool:
-    """Whether queries came with the request.
-
-    Raises:
-        RequestError: There are two kinds of them, or embeddings without labels.
-    """
-    if start.embeddings is not None and start.queries is not None:
-        raise RequestError("give queries or embeddings, not both")
-    if (start.embeddings is None) != (start.labels is None):
-        raise RequestError("embeddings and labels go together: give both")
-    return bool(sent.images) or start.embeddings is not None
-
-
-def _enqueue(
-    state: State,
-    kind: CalibrationJob | CheckJob,
-    matcher: Matcher,
-    job: Job,
-    sent: _Sent,
-    start: CalibrationStart | CheckStart,
-    response: Response,
-) -> Job:
-    with ExitStack() as undo:
-        undo.callback(kind.clean, job)
-        if sent.images:
-            kind.uploads.keep_images(job, sent.images, sent.labels)
-        elif start.embeddings is not None:
-            dim = matcher.snapshot.manifest.dim
-            kind.uploads.keep_embeddings(job, start.embeddings, start.labels or [], dim=dim)
-        created = state.jobs.create(job)
-        undo.pop_all()
-    response.headers["Location"] = f"/v1/jobs/{created.id}"
-    return created
-
-
 async def _read_start(
     request: Request, model: type[_Start], fields: tuple[str, ...] = ()
-) -> tuple[_Sent, _Start]:
+) -> tuple[Sent, _Start]:
     if content_type(request, JSON, FORM) == JSON:
-        return _Sent([], []), await json_body(request, model, may_be_empty=True)
+        start = await json_body(request, model, may_be_empty=True)
+        return Sent.of(start, source=start.queries), start
     async with read_form(request, max_files=_MOST_IMAGES, max_fields=2 * _MOST_IMAGES) as form:
         check_form(form, ("image", "label", *fields))
         images = images_of(form)
@@ -242,4 +197,4 @@ async def _read_start(
         if len(labels) == 1:
             labels *= len(images)
         start = validated(model, {name: form[name] for name in fields if name in form}, are_texts=True)
-        return _Sent([await image.read() for image in images], labels), start
+        return Sent([await image.read() for image in images], labels=labels), start

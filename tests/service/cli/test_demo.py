@@ -18,7 +18,7 @@ from vicinal.service import demo as demonstration
 from vicinal.service.cli import app
 from vicinal.service.demo import CheckResult, PreparedDemo, check_demo, prepare_demo
 from vicinal.service.http.serving.server import serving
-from vicinal.service.measuring.options import PipelineChoice
+from vicinal.service.request_fields import PipelineChoice
 from vicinal.service.search.pipeline import Pipeline
 
 pytestmark = pytest.mark.slow

@@ -22,8 +22,8 @@ from vicinal.models.similarity import normalize
 from vicinal.service.measuring import pairs
 from vicinal.service.measuring.calibrator import Calibration, Calibrator
 from vicinal.service.measuring.matcher import Matcher
-from vicinal.service.measuring.options import CalibrationOptions
 from vicinal.service.measuring.queries import LabelledQueries
+from vicinal.service.request_fields import CalibrationOptions
 from vicinal.service.search import block_products as module
 from vicinal.service.search.block_products import block_products, exact_products
 from vicinal.service.search.pipeline import Pipeline

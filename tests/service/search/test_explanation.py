@@ -19,10 +19,10 @@ from vicinal.indexer.sources import read_source
 from vicinal.models.bundle import ModelBundle
 from vicinal.models.embedder import Embedder
 from vicinal.models.similarity import exact_similarities
-from vicinal.service.choices import RefineChoice
 from vicinal.service.http.app import create_app
 from vicinal.service.measuring.matcher import Matcher
 from vicinal.service.reports.page import render_refinement
+from vicinal.service.request_fields import RefineChoice
 from vicinal.service.search.explanation import ExplainedNeighbor, ExplainedRefinement
 from vicinal.service.search.opened_refiner import refinement_plan
 from vicinal.service.settings import Settings

@@ -18,8 +18,8 @@ from vicinal.service.galleries.bundles import ServedBundles
 from vicinal.service.jobs import Job, JobQueue, JobStore, JobWorker, new_job
 from vicinal.service.measuring.records.store import CalibrationStore
 from vicinal.service.settings import Settings
+from vicinal.service.surfaces.job_kinds import JobKinds
 from vicinal.service.tasks.calibration_job import CALIBRATE
-from vicinal.service.tasks.kinds import JobKinds
 
 pytestmark = pytest.mark.slow
 
@@ -34,7 +34,7 @@ from vicinal.service.galleries.bundles import ServedBundles
 from vicinal.service.jobs import JobQueue, JobStore, JobWorker
 from vicinal.service.search.scorer import Scorer
 from vicinal.service.settings import Settings
-from vicinal.service.tasks.kinds import JobKinds
+from vicinal.service.surfaces.job_kinds import JobKinds
 
 def score_slowly(self, *arguments, **options):
     print("scoring", flush=True)

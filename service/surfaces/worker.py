@@ -10,7 +10,7 @@ from vicinal.service.galleries.bundles import ServedBundles
 from vicinal.service.jobs import JobQueue, JobStore, JobWorker
 from vicinal.service.process import prepare_process
 from vicinal.service.settings import Settings
-from vicinal.service.tasks.kinds import JobKinds
+from vicinal.service.surfaces.job_kinds import JobKinds
 
 _LOOK_SECONDS = 0.5
 

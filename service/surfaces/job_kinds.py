@@ -4,17 +4,21 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 from vicinal.service.galleries.bundles import ServedBundles
 from vicinal.service.galleries.change_notices import announce_change
 from vicinal.service.jobs import JobKind
+from vicinal.service.operations import Operation, check
 from vicinal.service.redis_link import RedisLink
+from vicinal.service.surfaces.jobs import OperationJob
 from vicinal.service.tasks.calibration_job import CALIBRATE, CalibrationJob
-from vicinal.service.tasks.check_job import CHECK, CheckJob
 from vicinal.service.tasks.comparison_job import COMPARE, ComparisonJob
 from vicinal.service.tasks.duplicates_job import DUPLICATES, DuplicatesJob
 from vicinal.service.tasks.fit_job import FIT, FitJob
 from vicinal.service.tasks.reindex_job import REINDEX, ReindexJob
+
+OPERATIONS: tuple[Operation[Any, Any], ...] = (check.OPERATION,)
 
 
 @dataclass(frozen=True)
@@ -22,11 +26,11 @@ class JobKinds:
     """One of each kind, over the same bundles."""
 
     calibrate: CalibrationJob
-    check: CheckJob
     compare: ComparisonJob
     duplicates: DuplicatesJob
     fit: FitJob
     reindex: ReindexJob
+    operations: dict[str, OperationJob]
 
     @classmethod
     def of(cls, bundles: ServedBundles, link: RedisLink | None) -> JobKinds:
@@ -34,20 +38,20 @@ class JobKinds:
         announce = partial(announce_change, link)
         return cls(
             calibrate=CalibrationJob(bundles, announce),
-            check=CheckJob(bundles),
             compare=ComparisonJob(bundles),
             duplicates=DuplicatesJob(bundles.settings),
             fit=FitJob(bundles),
             reindex=ReindexJob(bundles, announce),
+            operations={one.name: OperationJob(one, bundles, announce) for one in OPERATIONS},
         )
 
     def by_name(self) -> dict[str, JobKind]:
         """The kinds by the names that job records carry."""
         return {
             CALIBRATE: self.calibrate,
-            CHECK: self.check,
             COMPARE: self.compare,
             DUPLICATES: self.duplicates,
             FIT: self.fit,
             REINDEX: self.reindex,
+            **self.operations,
         }

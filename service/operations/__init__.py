@@ -1,0 +1,19 @@
+"""Operations: all that can be done with a gallery, each in one file that every surface is made from.
+
+A module holds what is asked for, a `Request` whose fields are stated once with help, range and default;
+`run`, which does it at a `Place` and tells its `Progress`; and `OPERATION`, which names both. Made of
+them are
+
+    options of a command   `surfaces.command_line.from_options`: a parameter that is a request becomes options
+    bodies and forms       a body is the request, or a class that adds to it; `surfaces.forms.form_of`
+    jobs                   `surfaces.jobs.OperationJob`, of those that `surfaces.job_kinds` lists; routes
+                           begin them with `http.routes.job_calls.begin_job`
+    keywords in Python     `checked_calls.checked_options`
+
+What a run needs is imported inside of it: `--help` loads the requests of all commands.
+"""
+
+from vicinal.service.operations.operation import Operation
+from vicinal.service.operations.progress import Progress
+
+__all__ = ["Operation", "Progress"]

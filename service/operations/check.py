@@ -1,0 +1,133 @@
+"""Check: new labelled queries at the threshold of a calibration; nothing is calibrated or changed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated
+
+from pydantic import Field
+
+from vicinal.service.errors import RequestError
+from vicinal.service.operations import Operation, Progress
+from vicinal.service.request_fields import CommandOption, PipelineChoice, QuerySource
+
+if TYPE_CHECKING:
+    from vicinal.service.measuring.matcher import Matcher
+    from vicinal.service.measuring.records.promise import PromiseCheck
+    from vicinal.service.measuring.records.record import CalibrationRecord
+    from vicinal.service.operations.place import Place
+
+STAGES = {"embed": "Embedding queries", "score": "Scoring"}
+
+
+class NewQueries(QuerySource):
+    """New labelled queries to try a calibration's promise with."""
+
+    queries: Annotated[
+        str | None,
+        CommandOption(
+            "New labelled queries, of any source that `vicinal index` takes; also of things that the gallery "
+            "does not have.",
+            default=...,
+        ),
+    ] = Field(
+        None,
+        description="New labelled queries, of any source that a re-index takes, or embeddings with labels.",
+    )
+
+
+class Request(PipelineChoice, NewQueries):
+    """A calibration by its id, or the one in force for a pipeline, and what it is tried with."""
+
+    calibration: Annotated[
+        str | None, CommandOption("Id of the calibration; by default the one in force.", after="queries")
+    ] = None
+
+
+def require(place: Place, request: Request) -> None:
+    """Refuse a record that promised nothing, or that no search of the gallery could be decided by."""
+    from vicinal.calibration import CalibrationError
+
+    _require_checkable(place.matcher, _record(place.matcher, request))
+    if request.queries is None and place.sent is None and place.sent_labels is None:
+        raise CalibrationError(
+            "a promise is tried with new photos: send queries (a source), embeddings with labels, or a "
+            "form with the fields image and label"
+        )
+    place.require_queries(request)
+
+
+def run(place: Place, request: Request, progress: Progress) -> PromiseCheck:
+    """Try what a calibration promised on the built version, and keep what was found beside it."""
+    from vicinal.calibration import CalibrationError
+    from vicinal.service.measuring.calibrator import Calibrator
+    from vicinal.service.measuring.records.promise import check_calibration
+
+    matcher = place.matcher
+    record = _record(matcher, request)
+    # Before photos are embedded, which takes a while.
+    _require_checkable(matcher, record)
+    queries = place.read_queries(request, progress)
+    if queries is None:
+        raise CalibrationError("the queries of the check are gone: start it again")
+    found = check_calibration(
+        Calibrator(
+            matcher.snapshot,
+            record.pipeline,
+            refinement=matcher.refinement(record.pipeline),
+            device=matcher.gallery.index_device,
+        ),
+        record,
+        queries.labelled(),
+        warnings=(*queries.warnings, *_warnings(matcher, record)),
+        noun=matcher.embedder.bundle.manifest.noun,
+        on_progress=progress,
+    )
+    # An attempt that was overtaken, or cancelled, is told so here and keeps nothing.
+    progress("keep", 0, 1)
+    matcher.calibrations.keep_check(found)
+    return found
+
+
+OPERATION = Operation("check", Request, run, require=require)
+
+
+def _record(matcher: Matcher, request: Request) -> CalibrationRecord:
+    """The calibration that is named, or that decides searches with the pipeline."""
+    from vicinal.service.measuring.decision import measuring_command
+    from vicinal.service.tasks.calibrate import chosen_pipeline
+
+    store = matcher.calibrations
+    if request.calibration is not None:
+        return store.find(request.calibration)
+    pipeline = chosen_pipeline(matcher, request)
+    record = store.active(pipeline)
+    if record is not None:
+        return record
+    others = sorted(store.get(one).pipeline.key for one in store.in_force())
+    known = f"; there is one for {' and '.join(repr(one) for one in others)}" if others else ""
+    raise RequestError(
+        f"gallery '{matcher.gallery.name}' has no calibration in force for '{pipeline.key}', so that nothing "
+        f"is promised{known}: make one by `{measuring_command(matcher.gallery)}`"
+    )
+
+
+def _require_checkable(matcher: Matcher, record: CalibrationRecord) -> None:
+    from vicinal.service.measuring.records.promise import require_promise
+
+    require_promise(record)
+    matcher.thresholds.require_usable(record)
+    matcher.refinement(record.pipeline)
+
+
+def _warnings(matcher: Matcher, record: CalibrationRecord) -> Iterator[str]:
+    stale = matcher.thresholds.of_record(record).reason
+    if stale is not None:
+        yield stale
+    if record.id not in matcher.calibrations.in_force():
+        yield f"calibration {record.id} is not in force: searches are decided by another threshold"
+    if matcher.view.n_changes:
+        yield (
+            f"{matcher.view.n_changes:,} live changes were left out: the built version was searched, as a "
+            f"calibration does (`vicinal gallery compact {matcher.gallery.name}` makes a new one)"
+        )

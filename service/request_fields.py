@@ -1,0 +1,216 @@
+"""Fields that the requests of several operations share, and how a field stands on the command line."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StrictBool, StrictInt, model_validator
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from vicinal.indexer.sources import SourceOptions
+
+RefineChoice = Literal["auto", "off", "gallery", "query", "both"]
+RerankChoice = Literal["auto", "off", "contextual", "k_reciprocal"]
+GroupChoice = Literal["auto", "max", "mean", "lme", "vote", "share", "learned"]
+
+
+class CommandOption:
+    """What the command line says of a field otherwise than its annotation, `Field` and description do.
+
+    It stands in the field's `Annotated`; a request that inherits the field names another one in its
+    `command_options`.
+
+    Args:
+        help: Text of `--help`.
+        *flags: Names in place of `--field-name`.
+        kind: Type of what is given, such as `Path`.
+        default: Its default; `...` where it must be given.
+        after: Field behind which it stands in `--help`; an empty one puts it first.
+        read: Makes the field's value of what was given, where anything was.
+        is_argument: Whether it is given by its place.
+        is_hidden: Whether the command line does not have it.
+        **more: Further arguments of `typer.Option` or `typer.Argument`, such as `metavar`.
+    """
+
+    def __init__(
+        self,
+        help: str | None = None,  # noqa: A002 (typer's word)
+        *flags: str,
+        kind: Any = None,
+        default: Any = None,
+        after: str | None = None,
+        read: Callable[[Any], Any] | None = None,
+        is_argument: bool = False,
+        is_hidden: bool = False,
+        **more: Any,
+    ) -> None:
+        self.help = help
+        self.flags = flags
+        self.kind = kind
+        self.default = default
+        self.after = after
+        self.read = read
+        self.is_argument = is_argument
+        self.is_hidden = is_hidden
+        self.more = more
+
+
+class Request(BaseModel):
+    """A request: fields that are stated once, for every surface."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    command_options: ClassVar[Mapping[str, CommandOption]] = {}
+
+
+def _target_text(text: str) -> str:
+    from vicinal.calibration import CalibrationError, Target
+
+    try:
+        Target.parse(text)
+    except CalibrationError as error:
+        raise ValueError(str(error)) from error
+    return text
+
+
+TargetText = Annotated[str, AfterValidator(_target_text)]
+"""A text that `calibration.Target.parse` reads, such as `fpir=5%`."""
+
+
+_WHOSE = CommandOption("Whose threshold; auto is the setting.")
+
+
+class PipelineChoice(Request):
+    """The pipeline that a call is about.
+
+    Attributes:
+        refine: What it refines.
+        steps: Steps of the refiner.
+        rerank: How it re-ranks.
+        group_by: What it decides as one.
+    """
+
+    refine: Annotated[RefineChoice, _WHOSE] = Field(
+        "auto", description="What the pipeline refines; `auto` is the service's."
+    )
+    steps: Annotated[StrictInt | None, CommandOption("Steps of the refiner.")] = Field(
+        None, ge=1, description="Steps of the refiner; the service's when null."
+    )
+    rerank: Annotated[RerankChoice, _WHOSE] = Field(
+        "auto", description="How it re-ranks; `auto` is the service's."
+    )
+    group_by: Annotated[
+        str,
+        CommandOption("That of products: label or a metadata key; auto is the setting, off of items."),
+    ] = Field(
+        "auto",
+        min_length=1,
+        description="What it decides as one: `label`, a metadata key, or `off`; `auto` is the service's.",
+    )
+
+
+class QuerySource(Request):
+    """Labelled queries of a source, and how it is read; see `SourceOptions`."""
+
+    queries: str | None = None
+    label_from: Annotated[
+        str | None,
+        CommandOption(
+            "Where labels come from: folder (the topmost), column or regex:PATTERN; by default the column "
+            "of a manifest, the folder of a folder.",
+            metavar="RULE",
+        ),
+    ] = Field(
+        None,
+        description="Where labels of the queries come from: `folder` (the topmost), `column` or "
+        "`regex:PATTERN`; when null the column of a manifest, the folder of a folder.",
+    )
+    path_column: Annotated[
+        str | None,
+        CommandOption("Column of the paths, or of the images inside; path by default.", metavar="NAME"),
+    ] = Field(None, description="Column of their paths or images, `path` when null.")
+    label_column: Annotated[
+        str | None, CommandOption("Column of the labels; label by default.", metavar="NAME")
+    ] = Field(None, description="Column of their labels, `label` when null.")
+    id_column: Annotated[str | None, CommandOption("Column of the ids; id by default.", metavar="NAME")] = (
+        Field(None, description="Column of their ids, `id` when null.")
+    )
+    embedding_column: Annotated[
+        str | None, CommandOption("Column of ready embeddings; embedding by default.", metavar="NAME")
+    ] = Field(None, description="Column of ready embeddings, `embedding` when null.")
+
+    @model_validator(mode="after")
+    def _labels_can_be_taken(self) -> QuerySource:
+        _ = self.source_options
+        return self
+
+    @property
+    def source_options(self) -> SourceOptions:
+        """The options of the source."""
+        from vicinal.indexer.sources import SourceOptions
+
+        return SourceOptions(**{name: getattr(self, name) for name in _SOURCE_OPTIONS})
+
+
+_SOURCE_OPTIONS = tuple(name for name in QuerySource.model_fields if name != "queries")
+
+
+class CalibrationOptions(PipelineChoice):
+    """What to calibrate, and for which target.
+
+    Attributes:
+        target: Such as `fpir=5%`; see `calibration.Target.parse`.
+        max_queries: Most queries that are scored; more are sampled.
+        coarse_labels: Coarse label of each label, to tell near from far queries.
+        coarse_by: Metadata column that holds the coarse label, in place of the above.
+        visits_by: What tells which photos were taken together, which are never each other's mates: `auto` to
+            look for it, `none`, or the metadata column of the visit or session.
+        group_score: How the scores of a group's items become one, where groups are decided.
+        absent: Expected share of searches for things that the gallery lacks.
+        activate: Whether searches use the threshold as soon as it is there; None where it promises no less
+            than the one in force.
+    """
+
+    target: TargetText = Field(
+        "fpir=5%",
+        description="`fpir=5%`, `fnir=20%`, `far=0.001`, `frr=10%`, `precision=95%`, `utility=mean` or "
+        "`utility=worst`.",
+    )
+    max_queries: StrictInt = Field(2000, ge=1, le=100_000, description="Sample at most this many queries.")
+    coarse_labels: dict[str, str] | None = Field(
+        None, description="Coarse label of each label, to tell near from far queries without a mate."
+    )
+    coarse_by: str | None = Field(
+        None, description="Metadata column that holds the coarse label, in place of `coarse_labels`."
+    )
+    visits_by: str = Field(
+        "auto",
+        min_length=1,
+        description="What tells which photos were taken together, which are never mates: `auto`, `none` or a "
+        "metadata column.",
+    )
+    group_score: GroupChoice = Field(
+        "auto",
+        description="How the scores of a group's items become one, where groups are decided; `auto` tries "
+        "all and keeps `max`, the best photo, unless another is surely better.",
+    )
+    absent: float | None = Field(
+        None,
+        ge=0.0,
+        lt=1.0,
+        description="Share of real searches for things that the gallery lacks, which a precision is for; "
+        "when null that of the queries, and half where every query is tried both ways.",
+    )
+    activate: StrictBool | None = Field(
+        None,
+        description="Whether searches use the threshold as soon as it is there; when null they do unless it "
+        "promises less than the one in force, which `objection` in the job's result then says.",
+    )
+
+    @model_validator(mode="after")
+    def _one_kind_of_coarse_labels(self) -> CalibrationOptions:
+        if self.coarse_labels is not None and self.coarse_by is not None:
+            raise ValueError("coarse labels come as coarse_labels or by coarse_by: name one of them")
+        return self

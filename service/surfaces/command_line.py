@@ -1,0 +1,101 @@
+"""Command line: options made of the fields of a request."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from inspect import Parameter, signature
+from types import UnionType
+from typing import Annotated, Any, Union, get_args, get_origin
+
+import typer
+from pydantic_core import PydanticUndefined
+
+from vicinal.service.request_fields import CommandOption, Request
+
+
+def from_options(command: Callable[..., None]) -> Callable[..., None]:
+    """A command whose parameter of a kind of request is made of options, which stand in its place.
+
+    A value that no option has, such as one that `read` refuses, is told like any other error.
+    """
+    known = signature(command, eval_str=True).parameters
+    name, model = next((name, one.annotation) for name, one in known.items() if _is_request(one.annotation))
+    options = options_of(model)
+
+    def run(**given: Any) -> None:
+        fields = {field: given.pop(field) for field in options}
+        command(**given, **{name: model(**{field: _read(model, field, fields[field]) for field in fields})})
+
+    parameters: list[Parameter] = []
+    for one in known.values():
+        parameters += options.values() if one.name == name else [one.replace(kind=Parameter.KEYWORD_ONLY)]
+    vars(run)["__signature__"] = signature(command, eval_str=True).replace(parameters=parameters)
+    run.__name__, run.__doc__, run.__annotations__ = command.__name__, command.__doc__, {}
+    return run
+
+
+def options_of(model: type[Request]) -> dict[str, Parameter]:
+    """The options of a command by the names of a request's fields, in the order of its help."""
+    names: list[str] = [name for name in model.model_fields if not _option(model, name).is_hidden]
+    for name in [*names]:
+        after = _option(model, name).after
+        if after is not None:
+            names.remove(name)
+            names.insert(names.index(after) + 1 if after else 0, name)
+    return {name: _parameter(model, name) for name in names}
+
+
+def words_of(request: Request, *, leave_out: Sequence[str] = ()) -> list[str]:
+    """The options of a request that are not the usual ones, as the words of a command.
+
+    Args:
+        leave_out: Fields that are not told.
+    """
+    told = {name: getattr(request, name) for name in options_of(type(request)) if name not in leave_out}
+    usual = {name: field.get_default() for name, field in type(request).model_fields.items()}
+    return [
+        word
+        for name, value in told.items()
+        if value != usual[name]
+        for word in (f"--{name.replace('_', '-')}", str(value))
+    ]
+
+
+def _parameter(model: type[Request], name: str) -> Parameter:
+    field, option = model.model_fields[name], _option(model, name)
+    bounds = {word: getattr(one, key) for one in field.metadata for key, word in _BOUNDS if hasattr(one, key)}
+    more = {"help": option.help or field.description, **bounds, **option.more}
+    told = typer.Argument(**more) if option.is_argument else typer.Option(*option.flags, **more)
+    default = field.get_default() if option.default is None else option.default
+    return Parameter(
+        name,
+        Parameter.KEYWORD_ONLY,
+        default=Parameter.empty if default in (..., PydanticUndefined) else default,
+        annotation=Annotated[option.kind or _plain(field.annotation), told],
+    )
+
+
+_BOUNDS = (("ge", "min"), ("le", "max"))
+
+
+def _option(model: type[Request], name: str) -> CommandOption:
+    told = next((one for one in model.model_fields[name].metadata if isinstance(one, CommandOption)), None)
+    return model.command_options.get(name) or told or CommandOption()
+
+
+def _read(model: type[Request], name: str, given: Any) -> Any:
+    read = _option(model, name).read
+    return given if read is None or given is None else read(given)
+
+
+def _plain(annotation: Any) -> Any:
+    """A type without what pydantic is told of it, of which typer makes a kind of its own."""
+    if get_origin(annotation) is Annotated:
+        return _plain(get_args(annotation)[0])
+    if get_origin(annotation) in (Union, UnionType):
+        return Union[tuple(_plain(one) for one in get_args(annotation))]  # noqa: UP007 (made at run time)
+    return annotation
+
+
+def _is_request(annotation: Any) -> bool:
+    return isinstance(annotation, type) and issubclass(annotation, Request)

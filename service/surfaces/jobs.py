@@ -1,0 +1,83 @@
+"""Jobs: the kind of job that an operation makes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from vicinal.indexer.gallery import Gallery
+from vicinal.service.galleries.bundles import ServedBundles
+from vicinal.service.jobs.context import JobContext
+from vicinal.service.jobs.records import Job, JobFailure, JobProgress
+from vicinal.service.operations import Operation, Progress
+from vicinal.service.operations.place import Place
+from vicinal.service.tasks.query_uploads import QueryUploads
+from vicinal.service.tasks.readable_sources import JobSources
+
+_SHOWN_FAILURES = 20
+# Stands in the request of a job beside the operation's own fields.
+IS_UPLOAD = "is_upload"
+
+
+class OperationJob:
+    """Runs an operation in jobs.
+
+    Args:
+        operation: The operation.
+        bundles: Bundles of the process, with the settings that say where galleries and sources are.
+        on_change: Called with the name of a gallery that is searched otherwise from now on.
+    """
+
+    def __init__(
+        self, operation: Operation[Any, Any], bundles: ServedBundles, on_change: Callable[[str], None]
+    ) -> None:
+        self.operation = operation
+        self.uploads = QueryUploads(bundles.settings)
+        self._bundles = bundles
+        self._sources = JobSources.of(bundles.settings)
+        self._on_change = on_change
+
+    def place(self, job: Job) -> Place:
+        """Where a job works."""
+        return Place(
+            self._bundles,
+            Gallery(self._bundles.settings.gallery_path(job.gallery)),
+            self._sources.within(job.folders),
+            job.id,
+            on_change=self._on_change,
+        )
+
+    def run(self, context: JobContext) -> dict[str, Any]:
+        """Run it; an attempt after the death of a worker begins anew, or goes on, as the operation does."""
+        place, fields = self.place(context.job), dict(context.request)
+        if fields.pop(IS_UPLOAD, False):
+            place.sent = self.uploads.uploaded(context.job)
+        request = self.operation.request.model_validate(fields)
+        return self.operation.told(self.operation.run(place, request, _Reported(context)))
+
+    def clean(self, job: Job) -> None:
+        """Remove what was kept for another attempt, and the queries that were sent."""
+        self.operation.clean(self.place(job), job)
+        self.uploads.clean(job)
+
+
+class _Reported(Progress):
+    """Progress that stands in the job's record."""
+
+    def __init__(self, context: JobContext) -> None:
+        super().__init__()
+        self._context = context
+
+    def __call__(self, stage: str, done: int, total: int) -> None:
+        self._context.report(
+            JobProgress(
+                stage=stage,
+                stage_done=done,
+                stage_total=total,
+                total=self.total,
+                done=self.done,
+                failed=len(self.failures),
+                skipped=self.skipped,
+                failures=tuple(JobFailure.model_validate(one) for one in self.failures[:_SHOWN_FAILURES]),
+            )
+        )
