@@ -15,7 +15,6 @@ import numpy as np
 
 from vicinal.calibration import Target
 from vicinal.calibration.arrays import AnyArray
-from vicinal.indexer.embedding_sources import EmbeddingSource, open_source
 from vicinal.indexer.gallery import Gallery
 from vicinal.indexer.jobs.changes import remove_items
 from vicinal.indexer.jobs.conflicts import OnConflict
@@ -24,7 +23,7 @@ from vicinal.indexer.jobs.index_plan import IndexResult
 from vicinal.indexer.jobs.retention import VersionSummary, describe_versions
 from vicinal.indexer.jobs.source_addition import LiveAddition, add_embeddings, add_source
 from vicinal.indexer.reader import GalleryReader
-from vicinal.indexer.sources import ANYWHERE, Source, SourceOptions, place_of, source_name
+from vicinal.indexer.sources import ANYWHERE, EmbeddingSource, Source, SourceOptions, open_source, place_of
 from vicinal.models.decoding import ImageSource
 from vicinal.models.embedder import Embedder
 from vicinal.models.progress import OnProgress, no_progress
@@ -228,20 +227,14 @@ class LocalGallery:
         given = None if source is None else self._opened(source, space, options)
         is_ready = None if given is None else isinstance(given, EmbeddingSource)
         require_parts(str(source), is_ready=is_ready, space=space, bundle=bundle)
-        if isinstance(given, EmbeddingSource):
-            served = self.bundles.space(self.gallery, space, given.dim)
-        elif given is None:
-            served = self.bundles.to_index(self.gallery, bundle)
-        else:
-            served = self.bundles.named(bundle)
+        served = self.bundles.resolve(self.gallery, given, bundle=bundle, space=space)
         if given is not None and delete:
             given.require_whole()
-        served.make_versions_of(self.gallery)
         return index_items(
             self.gallery,
             given.items if isinstance(given, Source) else given,
             served.embedder,
-            source=None if source is None or isinstance(source, EmbeddingSource) else source_name(source),
+            source=None if given is None else given.name,
             on_conflict=on_conflict,
             delete=delete,
             restore=restore,
@@ -249,7 +242,7 @@ class LocalGallery:
             activate=activate,
             max_failures=max_failures,
             workers=workers,
-            unread=given.files.unread if isinstance(given, Source) else {},
+            unread={} if given is None else given.unread,
             on_progress=on_progress,
         )
 
@@ -282,18 +275,17 @@ class LocalGallery:
         held = self.embedder.bundle.manifest
         given = self._opened(source, space, options)
         require_parts(str(source), is_ready=isinstance(given, EmbeddingSource), space=space)
-        name = None if isinstance(source, EmbeddingSource) else source_name(source)
         if isinstance(given, EmbeddingSource):
             require_space(self.name, held, space)
             return add_embeddings(
-                self._reader, given, held, name=name, on_conflict=on_conflict, on_progress=on_progress
+                self._reader, given, held, name=given.name, on_conflict=on_conflict, on_progress=on_progress
             )
         require_images(self.name, held)
         return add_source(
             self._reader,
             given.items,
             self.embedder,
-            source=name,
+            source=given.name,
             on_conflict=on_conflict,
             on_progress=on_progress,
         )
@@ -494,10 +486,11 @@ class LocalGallery:
         for name, value in options.items():
             if name not in ("access", "include_hidden") and not isinstance(value, str | None):
                 raise RequestError(f"{name} is {value!r}, expected a text")
-        is_ready = bool(space or self.gallery.space)
         # A program of the machine's owner may read what they may read.
         read_as = SourceOptions(**{"prefix": None, "label_from": "auto", "access": ANYWHERE, **options})
-        return open_source(place_of(str(source)), read_as, is_ready=is_ready)
+        return open_source(
+            place_of(str(source)), read_as, expects_embeddings=bool(space or self.gallery.space)
+        )
 
 
 def _kind_of(queries: Sequence[Query] | AnyArray) -> dict[str, Any]:

@@ -205,7 +205,7 @@ def hygiene_lines(found: Hygiene) -> Iterator[str]:
 
 def look_lines(found: SourceLook) -> Iterator[str]:
     """What a source holds, what is left out, and what looks wrong about its labels."""
-    from vicinal.indexer.sources.look import suffix_counts
+    from vicinal.indexer.sources.items import suffix_counts
 
     parts = [number_of(found.n_items, "item")]
     if sizes := found.label_sizes:

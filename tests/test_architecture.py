@@ -40,8 +40,6 @@ INNER_FLOORS = {
         "item_rules",
         "csv_tables",
         "sources",
-        "embedding_files",
-        "embedding_sources",
         "filters",
         "storage",
         "reports",

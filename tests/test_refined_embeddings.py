@@ -16,9 +16,9 @@ pytest.importorskip("pytorch_metric_learning")
 pytest.importorskip("onnxscript")
 
 from vicinal.calibration.arrays import FloatArray
-from vicinal.indexer.embedding_sources import EmbeddingSource
 from vicinal.indexer.gallery import Gallery
 from vicinal.indexer.jobs.index_job import index_items
+from vicinal.indexer.sources.embeddings import EmbeddingSource
 from vicinal.models.bundle import ModelBundle, space_manifest
 from vicinal.service.galleries.bundles import ServedBundles
 from vicinal.service.settings import Settings
@@ -85,8 +85,7 @@ def figures(
     source = EmbeddingSource.of_arrays(
         vectors[held], [str(i) for i in np.flatnonzero(held)], labels=labels[held].tolist()
     )
-    served = bundles.space(gallery, "made-up", vectors.shape[1])
-    gallery.refinement = served.refinement
+    served = bundles.resolve(gallery, source, space="made-up")
     index_items(gallery, source, served.embedder)
     n_mates = np.array([int((labels[held] == label).sum()) for label in labels[is_query]])
     answers = bundles.matcher(gallery).search(

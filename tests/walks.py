@@ -25,11 +25,14 @@ from typer.testing import CliRunner
 
 import vicinal
 from tests.conftest import write_tiny_bundle
+from vicinal.indexer.jobs.index_plan import IndexResult
 from vicinal.service.cli import app as commands
 from vicinal.service.cli.calibrate import calibrate
+from vicinal.service.cli.index import index
 from vicinal.service.cli.options import open_matcher
 from vicinal.service.http.app import create_app
 from vicinal.service.http.routes.calibrations import start_calibration
+from vicinal.service.http.routes.items import add_items
 from vicinal.service.http.routes.search import search
 from vicinal.service.http.state import state_of
 from vicinal.service.jobs import JobWorker
@@ -137,6 +140,26 @@ def query_walk(settings: Settings) -> list[str]:
     return walk.files
 
 
+def addition_walk(settings: Settings) -> list[str]:
+    """Files that an image passes over HTTP, from its route until it is an item."""
+    app = create_app(settings)
+    path = f"/v1/galleries/{GALLERY}/items"
+    client, walk = TestClient(app), Walk(add_items, add_items)
+    # What is loaded once does not count.
+    client.post(path, files={"image": picture(0, VIEWS)}).raise_for_status()
+    with walk.watching():
+        client.post(path, files={"image": picture(1, VIEWS)}).raise_for_status()
+    return walk.files
+
+
+def index_walk(settings: Settings) -> list[str]:
+    """Files that a folder passes from the command until its gallery is searched."""
+    walk = Walk(index, IndexResult.from_report)
+    with walk.watching():
+        _command(settings, "index", settings.data_dir.parent / "catalog", "--gallery", "boots")
+    return walk.files
+
+
 def calibration_walk(settings: Settings) -> list[str]:
     """Files that a calibration passes from its options to the record, whoever asked for it."""
     matcher = open_matcher(GALLERY, data_dir=settings.data_dir, bundle=settings.bundle)
@@ -174,6 +197,8 @@ def _walk_of_a_job(settings: Settings, walk: Walk) -> list[str]:
 
 WALKS = {
     "an image query over HTTP": query_walk,
+    "an addition over HTTP": addition_walk,
+    "an index command": index_walk,
     "a calibration": calibration_walk,
     "a calibration job": calibration_job_walk,
     "a calibration command": calibration_command_walk,

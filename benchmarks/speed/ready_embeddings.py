@@ -22,10 +22,10 @@ from pyarrow import parquet
 from benchmarks.common.cost_meters import Memory, in_fresh_process
 from benchmarks.common.record import percentiles, save_result
 from vicinal.calibration.arrays import FloatArray
-from vicinal.indexer.embedding_sources import EmbeddingSource
 from vicinal.indexer.gallery import Gallery
 from vicinal.indexer.graph.neighbor_graph import nearest_others
 from vicinal.indexer.jobs.index_job import index_items
+from vicinal.indexer.sources.embeddings import EmbeddingSource
 from vicinal.indexer.storage.arrays import as_fixed_lists
 from vicinal.indexer.views.snapshot import Snapshot
 from vicinal.models.bundle import ModelBundle, space_manifest

@@ -11,11 +11,11 @@ from typing import Self
 
 import pyarrow as pa
 
-from vicinal.indexer.embedding_sources import EmbeddingSource
 from vicinal.indexer.errors import BuildError
 from vicinal.indexer.item_rules import readable
 from vicinal.indexer.jobs.preparation import PreparedItem, as_rows, prepare_item
 from vicinal.indexer.sources import PUBLIC, RemoteFile, SourceItem, WebAccess
+from vicinal.indexer.sources.embeddings import EmbeddingSource
 from vicinal.models.embedder import Embedder
 from vicinal.models.errors import EmbeddingError, ImageError
 from vicinal.models.progress import OnProgress, no_progress

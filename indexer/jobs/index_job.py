@@ -20,7 +20,6 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from vicinal.indexer.embedding_sources import EmbeddingSource
 from vicinal.indexer.errors import (
     BuildError,
     GalleryBusyError,
@@ -40,6 +39,7 @@ from vicinal.indexer.jobs.live_diff import LiveDiff, contents_of, live_diff
 from vicinal.indexer.jobs.staging import Base, Staging, remove_leftovers
 from vicinal.indexer.jobs.sync.run import SyncRun, SyncWork
 from vicinal.indexer.sources import ANYWHERE, PUBLIC, SourceItem, WebAccess, file_at
+from vicinal.indexer.sources.embeddings import EmbeddingSource
 from vicinal.indexer.storage.active_pointer import Activation
 from vicinal.indexer.storage.arrays import as_matrix
 from vicinal.indexer.views.snapshot import Snapshot

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Self
 
-from vicinal.indexer.embedding_sources import EmbeddingSource
 from vicinal.indexer.hygiene import Hygiene
 from vicinal.indexer.jobs.conflicts import OnConflict
 from vicinal.indexer.jobs.embedding_run import Failure, RunOptions
-from vicinal.indexer.sources import ImageFile, SourceItem
+from vicinal.indexer.sources import EmbeddingSource, Refuse, SourceItem, refuse_none
 
 
 @dataclass(frozen=True)
@@ -31,7 +30,7 @@ class IndexPlan:
         activate: Put the new version in force; otherwise it waits to be activated.
         calibrated_as: Version whose own calibrations come into force with it; as before when None.
         options: How images are embedded; `resumes` is filled in.
-        refuse: Why a file must not be read, or None when it may; None reads all.
+        refuse: Why a file must not be read.
         unread: Folders, archives and files of the source that were not read, each with the reason.
         job: Id of a job that makes one version, so that another attempt knows that it is made.
     """
@@ -45,7 +44,7 @@ class IndexPlan:
     activate: bool = True
     calibrated_as: int | None = None
     options: RunOptions = field(default_factory=RunOptions)
-    refuse: Callable[[ImageFile], str | None] = lambda _: None
+    refuse: Refuse = refuse_none
     unread: Mapping[str, str] = field(default_factory=dict)
     job: str | None = None
 

@@ -16,9 +16,9 @@ from PIL import Image
 
 from vicinal.calibration.arrays import Bytes, FloatArray
 from vicinal.indexer.duplicates.signatures import SIGNATURE_SIDE, make_signature
-from vicinal.indexer.embedding_sources import ReadyRows
 from vicinal.indexer.jobs.capture import Capture, read_capture
 from vicinal.indexer.sources import ImageFile, SourceItem, read_file
+from vicinal.indexer.sources.embeddings import ReadyRows
 from vicinal.indexer.storage.arrays import as_fixed_lists
 from vicinal.models.decoding import DecodeLimits, require_content
 from vicinal.models.embedder import Embedder

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field, replace
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from vicinal.indexer.embedding_sources import EmbeddingSource
 from vicinal.indexer.errors import BuildError, ItemExistsError
 from vicinal.indexer.jobs.changes import add_items
 from vicinal.indexer.jobs.conflicts import OnConflict, Outcome, digests_of, outcomes_of
@@ -16,6 +15,7 @@ from vicinal.indexer.jobs.embedding_run import EmbeddingRun, Failure, RunOptions
 from vicinal.indexer.jobs.preparation import digest_of, ready_rows, stated_by
 from vicinal.indexer.reader import GalleryReader
 from vicinal.indexer.sources import SourceItem
+from vicinal.indexer.sources.embeddings import EmbeddingSource
 from vicinal.models.bundle import BundleManifest
 from vicinal.models.embedder import Embedder
 from vicinal.models.progress import OnProgress, no_progress

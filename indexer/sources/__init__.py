@@ -2,22 +2,33 @@
 
 from vicinal.indexer.sources.archives import TarMember
 from vicinal.indexer.sources.datasets import ROW_SCHEME, DatasetImage
+from vicinal.indexer.sources.embeddings import EmbeddingSource, holds_embeddings
 from vicinal.indexer.sources.hub import HubDataset, is_on_hub
-from vicinal.indexer.sources.items import SourceItem, SourceOptions
-from vicinal.indexer.sources.look import SourceLook
+from vicinal.indexer.sources.items import SourceItem, SourceLook, SourceOptions
 from vicinal.indexer.sources.manifests import MANIFEST_SUFFIXES
-from vicinal.indexer.sources.remote import ImageFile, RemoteFile, file_at, is_address, place_of, read_file
-from vicinal.indexer.sources.source import Source, read_source, source_name
+from vicinal.indexer.sources.remote import (
+    ImageFile,
+    Refuse,
+    RemoteFile,
+    file_at,
+    is_address,
+    place_of,
+    read_file,
+    refuse_none,
+)
+from vicinal.indexer.sources.source import Source, open_source, read_source, source_name
 from vicinal.indexer.sources.web import ANYWHERE, PUBLIC, WebAccess
 
 __all__ = [
     "ANYWHERE",
     "DatasetImage",
+    "EmbeddingSource",
     "HubDataset",
     "ImageFile",
     "MANIFEST_SUFFIXES",
     "PUBLIC",
     "ROW_SCHEME",
+    "Refuse",
     "RemoteFile",
     "Source",
     "SourceItem",
@@ -26,10 +37,13 @@ __all__ = [
     "TarMember",
     "WebAccess",
     "file_at",
+    "holds_embeddings",
     "is_address",
     "is_on_hub",
+    "open_source",
     "place_of",
     "read_file",
     "read_source",
+    "refuse_none",
     "source_name",
 ]

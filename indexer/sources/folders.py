@@ -11,8 +11,7 @@ from pathlib import Path
 
 from vicinal.indexer.errors import SourceError
 from vicinal.indexer.item_rules import readable
-from vicinal.indexer.sources.items import SourceItem, SourceOptions
-from vicinal.indexer.sources.labels import labels_in
+from vicinal.indexer.sources.items import SourceItem, SourceOptions, labels_in
 from vicinal.indexer.sources.parquet_datasets import PARQUET
 from vicinal.indexer.sources.remote import ImageFile
 from vicinal.models.decoding import image_suffixes

@@ -1,15 +1,81 @@
-"""Source items: one image each, and the options by which ids and labels are found."""
+"""Source items: an image each, the rules of their ids and labels, and a look at them before they are read."""
 
 from __future__ import annotations
 
+import re
+import statistics
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Self
+from typing import Any, Literal, Self, get_args
 
-from vicinal.indexer.errors import ItemRefusedError
-from vicinal.indexer.item_rules import checked_id, checked_label, checked_metadata
-from vicinal.indexer.sources.labels import LabelRule
+from vicinal.indexer.errors import ItemRefusedError, SourceError
+from vicinal.indexer.item_rules import checked_id, checked_label, checked_metadata, readable
 from vicinal.indexer.sources.remote import ImageFile
 from vicinal.indexer.sources.web import PUBLIC, WebAccess
+from vicinal.models.decoding import with_extra
+
+_Kind = Literal["given", "auto", "folder", "none", "column", "regex"]
+# A year, or a month or a day of one; these also before other words.
+_DATE = re.compile(r"(19|20)\d\d([-_. ]?(0[1-9]|1[0-2])([-_. ]?(0[1-9]|[12]\d|3[01]))?(\D.*)?)?")
+# What cameras and telephones call their folders.
+_CAMERA = re.compile(
+    r"dcim|img|img_\d+|images?|camera( roll)?|whatsapp images|screenshots|misc|\d{3}_\d{4}"
+    r"|\d{3}_?(canon|nikon|apple|msdcf|pana|olymp|fuji|gopro|media|andro|casio|kodak|pentx|ricoh|sigma|d\d{4})",
+    re.IGNORECASE,
+)
+# A label with this share of the images, or more, tells little.
+_NEARLY_ALL = 0.9
+_SHOWN = 3
+_MISSING = frozenset({"nan", "none", "null", "<na>", "nat"})
+
+
+@dataclass(frozen=True)
+class LabelRule:
+    """Where labels are taken from.
+
+    Attributes:
+        kind: Which rule; `given`: the column of a manifest, the topmost folder inside a folder.
+        pattern: What to look for in paths, of `regex`.
+    """
+
+    kind: _Kind
+    pattern: re.Pattern[str] | None = None
+
+    @classmethod
+    def parse(cls, text: str | None) -> Self:
+        """Read `auto`, `folder`, `none`, `column` or `regex:PATTERN`; None is `given`."""
+        if text is None:
+            return cls("given")
+        for kind in get_args(_Kind):
+            if text == kind and kind not in ("given", "regex"):
+                return cls(kind)
+        if not text.startswith("regex:"):
+            raise SourceError(
+                f"labels cannot be taken from '{text}': take auto, folder, none, column or regex:PATTERN"
+            )
+        try:
+            pattern = re.compile(text.removeprefix("regex:"))
+        except re.error as error:
+            raise SourceError(f"'{text}' is no regular expression: {error}") from error
+        if pattern.groups != 1:
+            raise SourceError(
+                f"'{text}' has {pattern.groups} groups, expected one for the label, as in regex:^([^/]+)/"
+            )
+        return cls("regex", pattern)
+
+    def of_paths(self, paths: Sequence[str]) -> list[str | None]:
+        """Labels that stand in paths."""
+        if self.kind == "none":
+            return [None] * len(paths)
+        if self.kind == "column":
+            raise SourceError("a folder has no columns: take labels from folder, none or regex:PATTERN")
+        if self.pattern is None:
+            return [_topmost(path) for path in paths]
+        found = [self.pattern.search(path) for path in paths]
+        if paths and not any(found):
+            raise SourceError(f"'regex:{self.pattern.pattern}' matches no path, such as '{paths[0]}'")
+        return [None if one is None else one.group(1) or None for one in found]
 
 
 @dataclass(frozen=True)
@@ -107,3 +173,188 @@ def _checked_label(item: SourceItem) -> str | None:
     checked_id(item.id)
     checked_metadata(item.metadata, item.id)
     return checked_label(item.label, item.id)
+
+
+def _unlike_classes(labels: Collection[str]) -> str | None:
+    """Why folders are more likely albums than classes; None when they may be classes."""
+    albums = album_names(labels)
+    if len(labels) == 1:
+        return f"all subfolders lie in one, '{next(iter(labels))}'"
+    if 2 * len(albums) > len(labels):
+        shown = ", ".join(f"'{one}'" for one in albums[:3])
+        return f"{len(albums):,} of {len(labels):,} subfolders are named like dates or a camera's, as {shown}"
+    return None
+
+
+def labels_in(paths: Sequence[str], rule: LabelRule) -> tuple[list[str | None], str | None]:
+    """Labels that stand in the paths of a folder, and why there are none where its folders look like albums.
+
+    Args:
+        paths: Paths inside the folder.
+        rule: Where labels are taken from.
+
+    Raises:
+        SourceError: The rule needs columns, or its pattern matches nothing.
+    """
+    labels = rule.of_paths(paths)
+    names = {label for label in labels if label is not None}
+    if rule.kind == "auto" and names and (why := _unlike_classes(names)):
+        return [None] * len(paths), f"no labels taken: {why}; ask for them by --label-from folder"
+    return labels, None
+
+
+def album_names(labels: Collection[str]) -> list[str]:
+    """Those that are dates or folders of a camera, in order."""
+    return sorted(one for one in labels if _DATE.fullmatch(one) or _CAMERA.fullmatch(one))
+
+
+def _topmost(path: str) -> str | None:
+    """The topmost folder of a relative path."""
+    return path.split("/")[0] or None if "/" in path and "://" not in path else None
+
+
+@dataclass(frozen=True)
+class LabelSizes:
+    """How many items a label has."""
+
+    min: int
+    median: int
+    max: int
+
+
+@dataclass(frozen=True)
+class SourceLook:
+    """What is in a source.
+
+    Attributes:
+        label_sizes: Items by label; None without labels.
+        n_single_image_labels: Labels with one item.
+        n_missing: Items whose file does not exist.
+        missing: The first of these files.
+        n_unusable: Items that cannot be used, as is known before a file is read; they count nowhere else.
+        unusable: The first of them, with the reason.
+        other_files: Files that are no images which can be read, by suffix, the most first.
+        unread_folders: Folders and archives that were not looked into, or not to their end, each with the
+            reason.
+        hidden: Hidden folders and files that were passed over, by name, the most first.
+        remarks: What to look at before a long run, a sentence each.
+    """
+
+    n_items: int
+    n_labels: int
+    n_unlabelled: int
+    n_single_image_labels: int
+    label_sizes: LabelSizes | None
+    n_missing: int = 0
+    missing: str | None = None
+    n_unusable: int = 0
+    unusable: str | None = None
+    other_files: Mapping[str, int] = field(default_factory=dict)
+    unread_folders: Mapping[str, str] = field(default_factory=dict)
+    hidden: Mapping[str, int] = field(default_factory=dict)
+    remarks: tuple[str, ...] = ()
+
+    @classmethod
+    def at(
+        cls,
+        labels: Iterable[str | None],
+        *,
+        missing: Sequence[str] = (),
+        problems: Sequence[str] = (),
+        other_files: Mapping[str, int] | None = None,
+        unread_folders: Mapping[str, str] | None = None,
+        hidden: Mapping[str, int] | None = None,
+        remark: str | None = None,
+    ) -> SourceLook:
+        """Look at the labels of a source.
+
+        Args:
+            labels: Those of all items.
+            missing: Files of items that do not exist.
+            problems: Items that cannot be used, each with the reason.
+            other_files: Files that are no images which can be read, by suffix.
+            unread_folders: Folders that were not looked into, each with the reason.
+            hidden: Hidden folders and files that were passed over, by name.
+            remark: What reading it had to say of the labels.
+        """
+        sizes = Counter(labels)
+        n_unlabelled = sizes.pop(None, 0)
+        named = {label: n for label, n in sizes.items() if label is not None}
+        counts = sorted(named.values())
+        return cls(
+            n_items=sum(counts) + n_unlabelled,
+            n_labels=len(named),
+            n_unlabelled=n_unlabelled,
+            n_single_image_labels=counts.count(1),
+            label_sizes=LabelSizes(counts[0], statistics.median_low(counts), counts[-1]) if counts else None,
+            n_missing=len(missing),
+            missing=missing[0] if missing else None,
+            n_unusable=len(problems),
+            unusable=problems[0] if problems else None,
+            other_files=dict(Counter(other_files or {}).most_common()),
+            unread_folders=dict(unread_folders or {}),
+            hidden=dict(Counter(hidden or {}).most_common()),
+            remarks=(*([readable(remark)] if remark else []), *_suspicions(named)),
+        )
+
+    def with_one_label(self) -> SourceLook:
+        """The same where all items get one label by hand, whatever those of the source look like."""
+        n = self.n_items
+        return replace(
+            self,
+            n_labels=min(1, n),
+            n_unlabelled=0,
+            n_single_image_labels=int(n == 1),
+            label_sizes=LabelSizes(n, n, n) if n else None,
+            remarks=(),
+        )
+
+
+def mended_labels(n: int) -> str | None:
+    """Of how many items the label was brought into one form; None where none was."""
+    items = "1 item" if n == 1 else f"{n:,} items"
+    return (
+        f"labels of {items} are read without blanks at their ends, and in one form of Unicode" if n else None
+    )
+
+
+def suffix_counts(files: Mapping[str, int], most: int) -> str:
+    """How many files there are by suffix, and what would read them."""
+    extras = {suffix: f" (read with {extra})" for suffix in files if (extra := with_extra(suffix))}
+    counts = [
+        f"{n:,} {suffix or 'without a suffix'}{extras.get(suffix, '')}"
+        for suffix, n in Counter(files).most_common()
+    ]
+    more = [f"{len(counts) - most:,} other kinds"] if len(counts) > most else []
+    return ", ".join(counts[:most] + more)
+
+
+def _suspicions(sizes: Mapping[str, int]) -> Iterator[str]:
+    n_items, albums = sum(sizes.values()), album_names(sizes)
+    if albums:
+        yield f"{_labels(albums)} named like dates or a camera's folders: {_shown(albums)}"
+    largest = max(sizes, key=lambda one: sizes[one], default="")
+    if len(sizes) == 1:
+        yield f"there is one label only, '{largest}'"
+    elif sizes and sizes[largest] >= _NEARLY_ALL * n_items:
+        yield f"label '{largest}' holds {sizes[largest]:,} of the {n_items:,} items with a label"
+    if len(sizes) > 1 and len(sizes) == n_items:
+        yield "every item has a label of its own: nothing tells which photos show the same"
+    if missing := [one for one in sizes if one.casefold() in _MISSING]:
+        yield f"{_labels(missing)} written as programs write a missing value: {_shown(missing)}"
+    alike: dict[str, list[str]] = {}
+    for label in sorted(sizes):
+        alike.setdefault("".join(label.casefold().split()), []).append(label)
+    spellings = [group for group in alike.values() if len(group) > 1]
+    if spellings:
+        examples = [" and ".join(f"'{one}'" for one in group) for group in spellings[:_SHOWN]]
+        yield f"{_labels(spellings)} spelled in several ways: {'; '.join(examples)}"
+
+
+def _labels(found: Sequence[object]) -> str:
+    return f"{len(found):,} label" + ("s are" if len(found) != 1 else " is")
+
+
+def _shown(names: Sequence[str]) -> str:
+    more = ", ..." if len(names) > _SHOWN else ""
+    return ", ".join(f"'{one}'" for one in names[:_SHOWN]) + more

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -87,6 +87,12 @@ class RemoteFile:
 
 
 ImageFile = Path | RemoteFile | TarMember | DatasetImage
+# Says why a file must not be read, or None when it may.
+Refuse = Callable[[ImageFile], str | None]
+
+
+def refuse_none(_: ImageFile) -> None:
+    """Let every file be read."""
 
 
 def read_file(file: ImageFile, limits: DecodeLimits) -> bytes:

@@ -9,8 +9,7 @@ from typing import Any
 from vicinal.indexer.errors import SourceError
 from vicinal.indexer.sources.archives import ArchivedImage, read_shard, shards_of
 from vicinal.indexer.sources.folders import FolderFiles
-from vicinal.indexer.sources.items import SourceItem, SourceOptions
-from vicinal.indexer.sources.labels import labels_in
+from vicinal.indexer.sources.items import SourceItem, SourceOptions, labels_in
 from vicinal.indexer.sources.values import known_values
 from vicinal.models.configs.value_texts import value_as_text
 

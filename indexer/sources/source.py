@@ -1,9 +1,9 @@
-"""Source: a folder of images, a manifest, or a dataset with images inside."""
+"""Source: a folder of images, a manifest, a dataset with images inside, or ready embeddings."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
@@ -13,13 +13,20 @@ from vicinal.indexer.item_rules import readable
 from vicinal.indexer.sources.archives import shards_of
 from vicinal.indexer.sources.dataset_rows import dataset_items, parquet_items
 from vicinal.indexer.sources.datasets import is_saved
+from vicinal.indexer.sources.embeddings import EmbeddingSource, holds_embeddings
 from vicinal.indexer.sources.folders import FolderFiles, folder_items
 from vicinal.indexer.sources.hub import HubDataset, is_on_hub
-from vicinal.indexer.sources.items import SourceItem, SourceOptions, is_utf8
-from vicinal.indexer.sources.look import SourceLook, mended_labels, suffix_counts
+from vicinal.indexer.sources.items import (
+    SourceItem,
+    SourceLook,
+    SourceOptions,
+    is_utf8,
+    mended_labels,
+    suffix_counts,
+)
 from vicinal.indexer.sources.manifests import MANIFEST_SUFFIXES, manifest_items
 from vicinal.indexer.sources.parquet_datasets import PARQUET, holds_images
-from vicinal.indexer.sources.remote import ImageFile, is_address, list_bucket
+from vicinal.indexer.sources.remote import Refuse, is_address, list_bucket, refuse_none
 from vicinal.indexer.sources.shards import shard_items
 from vicinal.models.decoding import image_suffixes
 
@@ -42,11 +49,13 @@ class Source:
         items: Its images, in a fixed order, with a problem where one cannot be used.
         files: What is in the folder; nothing of a manifest.
         remark: Why a folder gives no labels.
+        name: Name by which a gallery knows its items again.
     """
 
     items: list[SourceItem]
     files: FolderFiles = field(default_factory=FolderFiles)
     remark: str | None = None
+    name: str | None = None
 
     @classmethod
     def open(cls, place: Path | str, options: SourceOptions | None = None) -> Self:
@@ -66,7 +75,8 @@ class Source:
             SourceError: The source is missing, empty, or of another kind; a manifest lacks a column or has
                 an id twice; labels cannot be taken from where the options say.
         """
-        if not is_utf8(source_name(place)):
+        name = source_name(place)
+        if not is_utf8(name):
             raise SourceError(
                 f"'{readable(str(place))}' is not UTF-8, so that no gallery can note where its images are: "
                 "rename it, or give a link to it"
@@ -80,7 +90,12 @@ class Source:
         checked = [item.checked() for item in items]
         pairs = zip(items, checked, strict=True)
         mended = mended_labels(sum(old.label != new.label for old, new in pairs))
-        return cls(checked, files, "; ".join(filter(None, (remark, mended))) or None)
+        return cls(checked, files, "; ".join(filter(None, (remark, mended))) or None, name)
+
+    @property
+    def unread(self) -> Mapping[str, str]:
+        """Folders, archives and files that were not read, each with the reason."""
+        return self.files.unread
 
     def require_whole(self) -> Self:
         """The source, where it is known what it no longer holds.
@@ -103,11 +118,11 @@ class Source:
                 )
         return self
 
-    def look(self, refuse: Callable[[ImageFile], str | None] = lambda _: None) -> SourceLook:
+    def look(self, refuse: Refuse = refuse_none) -> SourceLook:
         """Count what is there.
 
         Args:
-            refuse: Why a file must not be read, or None when it may; of others nothing is said.
+            refuse: Why a file must not be read; of such files nothing is said.
         """
         # What a folder lists is there, and nobody knocks at every address first.
         named = [] if self.files.images else [item.path for item in self.items if item.problem is None]
@@ -204,6 +219,33 @@ def _parts_with_images(pattern: Path, options: SourceOptions) -> dict[str, Path]
         if not one.is_file() and len(parts) > 1:
             raise SourceError(f"there is no '{one}'")
     return {one.stem: one for one in parts if one.is_file()}
+
+
+def open_source(
+    place: Path | str,
+    options: SourceOptions | None = None,
+    *,
+    expects_embeddings: bool = False,
+    needs_ids: bool = True,
+    refuse: Refuse = refuse_none,
+) -> Source | EmbeddingSource:
+    """Open a source of images or of ready embeddings.
+
+    Args:
+        place: As for `Source.open` or `EmbeddingSource.open`.
+        options: How it is read; ids without a prefix and labels as they are given when None.
+        expects_embeddings: Read a table that holds embeddings and also names images for the embeddings.
+        needs_ids: Refuse ready embeddings without ids; otherwise their rows are numbered.
+        refuse: Why a file must not be read; of images that is asked later.
+
+    Raises:
+        SourceError: As `Source.open` and `EmbeddingSource.open` say, or a file must not be read.
+    """
+    if not holds_embeddings(place, options, expected=expects_embeddings, refuse=refuse):
+        return Source.open(place, options)
+    opened = EmbeddingSource.open(place, options, needs_ids=needs_ids)
+    opened.name = source_name(place)
+    return opened
 
 
 def read_source(place: Path | str, options: SourceOptions | None = None) -> list[SourceItem]:

@@ -32,10 +32,9 @@ from vicinal.service.errors import RequestError
 from vicinal.service.words import hygiene_lines, look_lines, number_of, search_words, unread_lines
 
 if TYPE_CHECKING:
-    from vicinal.indexer.embedding_sources import EmbeddingSource
     from vicinal.indexer.gallery import Gallery
     from vicinal.indexer.jobs.index_plan import IndexResult
-    from vicinal.indexer.sources import Source, SourceLook, SourceOptions
+    from vicinal.indexer.sources import EmbeddingSource, Source, SourceLook, SourceOptions
     from vicinal.service.galleries.bundles import ServedBundle, ServedBundles
 
 _STAGES = {"copy": "Copying", "embed": "Embedding", "neighbors": "Finding neighbors", "publish": "Publishing"}
@@ -117,7 +116,7 @@ def index(
     """
     from vicinal.indexer.gallery import Gallery
     from vicinal.indexer.jobs.index_job import index_items
-    from vicinal.indexer.sources import ANYWHERE, Source, SourceOptions, place_of, source_name
+    from vicinal.indexer.sources import ANYWHERE, Source, SourceOptions
     from vicinal.service.galleries.bundles import ServedBundles
     from vicinal.service.galleries.uploads import require_parts
 
@@ -142,14 +141,13 @@ def index(
         return
     served = _served(bundles, target, opened, space)
     check_bundle(bundle, bundles, target, served.bundle.manifest)
-    served.make_versions_of(target)
     stages = {**_STAGES, "embed": "Reading"} if served.bundle.manifest.space else _STAGES
     with _told_what_to_do(gallery), progress_bar() as update:
         result = index_items(
             target,
             opened.items if isinstance(opened, Source) else opened,
             served.embedder,
-            source=None if source is None else source_name(place_of(source)),
+            source=None if opened is None else opened.name,
             on_conflict=on_conflict,
             delete=delete,
             restore=restore,
@@ -157,7 +155,7 @@ def index(
             activate=activate,
             max_failures=max_failures,
             workers=workers,
-            unread=opened.files.unread if isinstance(opened, Source) else {},
+            unread={} if opened is None else opened.unread,
             on_progress=lambda stage, done, total: update(stages[stage], done, total),
         )
     if json_output:
@@ -220,12 +218,11 @@ def _opened(
         is_ready: Whether a file that may hold ready embeddings does.
         whole: Refuse one of which a part cannot be read.
     """
-    from vicinal.indexer.embedding_sources import open_source
-    from vicinal.indexer.sources import place_of
+    from vicinal.indexer.sources import open_source, place_of
 
     if source is None:
         return None
-    opened = open_source(place_of(source), options, is_ready=is_ready)
+    opened = open_source(place_of(source), options, expects_embeddings=is_ready)
     return opened.require_whole() if whole else opened
 
 
@@ -243,13 +240,10 @@ def _served(
 ) -> ServedBundle:
     """What embeds the items, or is said to have embedded them."""
     from vicinal.indexer.gallery import Gallery
-    from vicinal.indexer.sources import Source
 
     if opened is None:
-        return bundles.to_index(Gallery.open(target.path))
-    if isinstance(opened, Source):
-        return bundles.own
-    return bundles.space(target, space, opened.dim)
+        Gallery.open(target.path)
+    return bundles.resolve(target, opened, space=space)
 
 
 @contextmanager

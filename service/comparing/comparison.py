@@ -21,7 +21,7 @@ from vicinal.calibration import CalibrationError, Target, UnlabelledGalleryError
 from vicinal.calibration.arrays import Objects
 from vicinal.indexer.errors import SourceError
 from vicinal.indexer.gallery import Gallery
-from vicinal.indexer.sources import SourceOptions
+from vicinal.indexer.sources import Refuse, SourceOptions, refuse_none
 from vicinal.service.comparing.figures import (
     Answers,
     ComparedSearches,
@@ -49,7 +49,7 @@ from vicinal.service.errors import ComparisonNotFoundError, RequestError
 from vicinal.service.galleries.bundles import ServedBundles
 from vicinal.service.measuring.calibrator import Calibration, Calibrator, same_pictures_of
 from vicinal.service.measuring.evidence import measure_opis
-from vicinal.service.measuring.queries import LabelledQueries, OnProgress, Refuse
+from vicinal.service.measuring.queries import LabelledQueries, OnProgress
 from vicinal.service.measuring.records.curves import CalibrationCurves
 from vicinal.service.measuring.records.record import CalibrationRecord, StoredScores
 from vicinal.service.measuring.records.store import CalibrationStore
@@ -89,7 +89,7 @@ class ComparisonPlan:
     conditions: ActivationConditions | None = None
     queries: Path | None = None
     pictures: Path | None = None
-    refuse: Refuse | None = None
+    refuse: Refuse = refuse_none
     on_stage: OnProgress = _silent
     options: SourceOptions | None = None
 

@@ -11,13 +11,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from vicinal.calibration.arrays import Ints
-from vicinal.indexer.embedding_sources import holds_embeddings
 from vicinal.indexer.errors import SourceError
 from vicinal.indexer.gallery import Gallery
-from vicinal.indexer.sources import SourceOptions
+from vicinal.indexer.sources import Refuse, SourceOptions, holds_embeddings
 from vicinal.service.comparing.record import ItemCounts
 from vicinal.service.comparing.variants import OpenedVariant
-from vicinal.service.measuring.queries import LabelledQueries, OnProgress, QueryReading, Refuse, read_queries
+from vicinal.service.measuring.queries import LabelledQueries, OnProgress, QueryReading, read_queries
 from vicinal.service.measuring.visits import Visits
 
 _SCHEMA = pa.schema([("id", pa.string()), ("content_sha256", pa.binary()), ("label", pa.string())])
@@ -48,7 +47,7 @@ def read_common(
     *,
     visits_by: str | None,
     needs_labels: bool,
-    refuse: Refuse | None,
+    refuse: Refuse,
     on_stage: OnProgress,
     options: SourceOptions | None = None,
 ) -> tuple[list[LabelledQueries], str | None]:

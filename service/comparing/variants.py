@@ -103,7 +103,7 @@ def _open_version(gallery: Gallery, version: int, bundles: ServedBundles) -> Ope
     """A version with its own pipeline; without its bundle, its stored embeddings can still be searched."""
     snapshot = gallery.snapshot(version)
     try:
-        served = bundles.of_version(gallery.name, snapshot.manifest)
+        served = bundles.resolve(gallery, snapshot.manifest)
     except BundleMismatchError as error:
         bare = Pipeline(rerank=bundles.settings.pipeline.rerank)
         problem = f"the bundle of version {version} is not here: {error}"

@@ -6,7 +6,7 @@ import csv
 import hashlib
 import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -17,7 +17,7 @@ import numpy as np
 from vicinal.calibration.arrays import Ints, Mask, Objects
 from vicinal.calibration.label_codes import label_codes
 from vicinal.indexer.item_rules import readable
-from vicinal.indexer.sources import ImageFile, SourceItem
+from vicinal.indexer.sources import ImageFile, Refuse, SourceItem, refuse_none
 from vicinal.models.decoding import DecodeLimits, decode_image, read_encoded, require_content
 from vicinal.models.errors import ImageError
 from vicinal.models.progress import OnProgress, no_progress
@@ -84,7 +84,7 @@ class LabelledPhotos:
         cls,
         items: Sequence[SourceItem],
         *,
-        refuse: Callable[[ImageFile], str | None] = lambda _path: None,
+        refuse: Refuse = refuse_none,
         limits: DecodeLimits | None = None,
         on_progress: OnProgress = no_progress,
     ) -> LabelledPhotos:
@@ -179,9 +179,7 @@ def _sequence(item: SourceItem) -> list[tuple[int, int, str]]:
     return [(1, int(part), "") if part.isdecimal() else (0, 0, part) for part in parts]
 
 
-def _look(
-    path: ImageFile, refuse: Callable[[ImageFile], str | None], limits: DecodeLimits
-) -> tuple[str, str]:
+def _look(path: ImageFile, refuse: Refuse, limits: DecodeLimits) -> tuple[str, str]:
     """Digest of a file, and why it cannot be used or nothing."""
     if not isinstance(path, Path):
         return "", "it is no file of its own, which learning needs: lay it on the disk"

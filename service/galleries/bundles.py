@@ -13,10 +13,12 @@ import threading
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import Literal
 
 from vicinal.indexer.errors import BundleMismatchError, GalleryError
 from vicinal.indexer.gallery import Gallery, list_galleries
 from vicinal.indexer.reader import GalleryReader
+from vicinal.indexer.sources import EmbeddingSource, Source
 from vicinal.indexer.views.refined_snapshot import RefinementPlan
 from vicinal.indexer.views.snapshot import SnapshotManifest
 from vicinal.indexer.views.view import GalleryView
@@ -140,9 +142,39 @@ class ServedBundles:
         """Bundles that are open besides that of the settings."""
         return [one for one in list(self._opened.values()) if one is not self._own]
 
-    def named(self, name: str | None) -> ServedBundle:
-        """A bundle by its folder's name below `bundles_dir`; that of the settings when None."""
-        return self.own if name is None else self._open(self._named(name))
+    def resolve(
+        self,
+        gallery: Gallery,
+        made_of: SnapshotManifest | EmbeddingSource | Source | Literal["images"] | None,
+        *,
+        bundle: str | None = None,
+        space: str | None = None,
+    ) -> ServedBundle:
+        """The bundle that serves a gallery: a version that is there, or one that is to be made.
+
+        Args:
+            gallery: The gallery; its new versions are made with the bundle, where one is to be made.
+            made_of: The version that is there; or the source of the one to be made, `images` for one that is
+                not opened yet, None for the items that the gallery holds.
+            bundle: Folder's name below `bundles_dir` of what embeds images or items anew; the bundle of the
+                settings, of ready embeddings what the gallery has, when None.
+            space: `NAME` or `NAME@VERSION` of what made ready embeddings; the gallery's own when None.
+
+        Raises:
+            BundleMismatchError: The bundle of the version is not here.
+            RequestError: There is no bundle of that name, it would not be searched with, or nothing names
+                the space of the embeddings.
+        """
+        if isinstance(made_of, SnapshotManifest):
+            return self._embedded_with(gallery, made_of.bundle, made_of.refiner)
+        if made_of is None:
+            served = self._to_index(gallery, bundle)
+        elif isinstance(made_of, EmbeddingSource):
+            served = self._space(gallery, space, made_of.dim)
+        else:
+            served = self.own if bundle is None else self._open(self._named(bundle))
+        served.make_versions_of(gallery)
+        return served
 
     def _named(self, name: str) -> ModelBundle:
         if self.settings.bundles_dir is None:
@@ -152,7 +184,7 @@ class ServedBundles:
             raise RequestError(f"there is no bundle '{name}' in bundles_dir")
         return ModelBundle.open(path)
 
-    def of(self, gallery: str, fingerprint: str, refiner: str = "") -> ServedBundle:
+    def _embedded_with(self, gallery: Gallery, fingerprint: str, refiner: str) -> ServedBundle:
         """The bundle that a version was embedded with."""
         space = self._space_of(gallery, fingerprint, refiner)
         if space is not None:
@@ -163,16 +195,12 @@ class ServedBundles:
             return self.own
         found = self._find(fingerprint)
         if found is None:
-            raise BundleMismatchError(gallery, self._own_fingerprint(), fingerprint)
+            raise BundleMismatchError(gallery.name, self._own_fingerprint(), fingerprint)
         try:
             return self._open(ModelBundle.open(found))
         except (BundleError, RefineError) as error:
             reason = f"bundle '{found.name}' in bundles_dir has it but cannot be used: {error}"
-            raise BundleMismatchError(gallery, self._own_fingerprint(), fingerprint, reason) from error
-
-    def of_version(self, gallery: str, manifest: SnapshotManifest) -> ServedBundle:
-        """The bundle of a version; see `of`."""
-        return self.of(gallery, manifest.bundle, manifest.refiner)
+            raise BundleMismatchError(gallery.name, self._own_fingerprint(), fingerprint, reason) from error
 
     def matcher(self, gallery: Gallery, view: GalleryView | None = None) -> Matcher:
         """Matcher of a state of a gallery, with the bundle that its version was embedded with.
@@ -181,16 +209,12 @@ class ServedBundles:
             view: The state; the present one when None.
         """
         view = GalleryReader(gallery).view() if view is None else view
-        served = self.of_version(gallery.name, view.snapshot.manifest)
+        served = self.resolve(gallery, view.snapshot.manifest)
         served.make_versions_of(gallery)
         return Matcher(gallery, served.embedder, served.pipeline, view=view, refiner=served.refiner)
 
-    def space(self, gallery: Gallery, name: str | None, dim: int) -> ServedBundle:
-        """The space that ready embeddings are of which are indexed into a gallery.
-
-        Args:
-            name: `NAME` or `NAME@VERSION`; the gallery's own when None.
-        """
+    def _space(self, gallery: Gallery, name: str | None, dim: int) -> ServedBundle:
+        """The space of ready embeddings of a length, by its name; the gallery's own when None."""
         held = gallery.space
         if name is None and held is None:
             raise RequestError(
@@ -200,22 +224,18 @@ class ServedBundles:
         own = "" if held is None else f"{held.space}@{held.version}"
         given = space_manifest(own if name is None else name, dim)
         if held is not None and held.fingerprint == given.fingerprint:
-            return self.of(gallery.name, held.fingerprint, gallery.refiner)
+            return self._embedded_with(gallery, held.fingerprint, gallery.refiner)
         if self.own_space is not None and self.own_space.fingerprint == given.fingerprint:
             return self._served_space(gallery.name, ModelBundle.open(self.settings.bundle))
         return self._served_space(gallery.name, ModelBundle(gallery.space_path, given))
 
-    def to_index(self, gallery: Gallery, name: str | None = None) -> ServedBundle:
-        """The bundle that a gallery's own items are indexed anew with.
-
-        Args:
-            name: As for `named`, or that of a space; what the gallery has, of ready embeddings, when None.
-        """
+    def _to_index(self, gallery: Gallery, name: str | None) -> ServedBundle:
+        """The bundle that a gallery's own items are indexed anew with; a name may be that of a space."""
         space = gallery.space
         if space is None:
-            return self.named(name)
+            return self.resolve(gallery, "images", bundle=name)
         if name is None:
-            return self.of(gallery.name, space.fingerprint, gallery.refiner)
+            return self._embedded_with(gallery, space.fingerprint, gallery.refiner)
         chosen, own = self._named(name), self.own_space
         if (
             own is not None
@@ -232,22 +252,22 @@ class ServedBundles:
         # Opening one that cannot be read says what is wrong with it.
         return read_fingerprint(self.settings.bundle) or self.own.bundle.fingerprint
 
-    def _space_of(self, gallery: str, fingerprint: str, refiner: str) -> ServedBundle | None:
+    def _space_of(self, gallery: Gallery, fingerprint: str, refiner: str) -> ServedBundle | None:
         """The space of a gallery of ready embeddings; None when its fingerprint is another."""
-        known = self._spaces.get((gallery, refiner))
+        known = self._spaces.get((gallery.name, refiner))
         if known is not None and known.bundle.fingerprint == fingerprint:
             return known
-        path = Gallery(self.settings.gallery_path(gallery)).bundle_path(refiner)
+        path = gallery.bundle_path(refiner)
         if self.own_space is not None and self.own_space.fingerprint == fingerprint:
             path = self.settings.bundle
         if not refiner and read_fingerprint(path) != fingerprint:
             return None
         try:
-            served = self._served_space(gallery, ModelBundle.open(path))
+            served = self._served_space(gallery.name, ModelBundle.open(path))
         except (BundleError, RefineError) as error:
             reason = f"its space cannot be used: {error}"
-            raise BundleMismatchError(gallery, "none of it", fingerprint, reason) from error
-        self._spaces[gallery, refiner] = served
+            raise BundleMismatchError(gallery.name, "none of it", fingerprint, reason) from error
+        self._spaces[gallery.name, refiner] = served
         return served
 
     def _served_space(self, gallery: str, bundle: ModelBundle) -> ServedBundle:

@@ -100,7 +100,7 @@ class OpenGalleries:
             raise GalleryNotFoundError(f"there is no gallery '{name}'")
         gallery = Gallery.open(self.path / name)
         if gallery.space is None and self.bundles.own_space is None:
-            self.own.make_versions_of(gallery)
+            self.bundles.resolve(gallery, None)
         return gallery
 
     def reader(self, name: str) -> GalleryReader:
@@ -130,7 +130,7 @@ class OpenGalleries:
         if matcher is not None and matcher.view is view:
             return matcher
         # Before the lock is taken: opening takes seconds, and other galleries are searched meanwhile.
-        served = self.bundles.of_version(name, view.snapshot.manifest)
+        served = self.bundles.resolve(reader.gallery, view.snapshot.manifest)
         with self._lock:
             matcher = self._matchers.get(name)
             if matcher is None or matcher.embedder is not served.embedder:

@@ -15,7 +15,6 @@ import pyarrow as pa
 from pydantic import Field
 
 from vicinal.calibration.arrays import FloatArray
-from vicinal.indexer.embedding_sources import ReadyRows
 from vicinal.indexer.errors import ItemExistsError, ItemRefusedError, SpaceMismatchError
 from vicinal.indexer.item_rules import checked_id, checked_label, checked_metadata, checked_uri, readable
 from vicinal.indexer.jobs.changes import add_items
@@ -23,6 +22,7 @@ from vicinal.indexer.jobs.conflicts import OnConflict, Outcome
 from vicinal.indexer.jobs.preparation import PreparedItem, as_rows, prepare_encoded, ready_rows
 from vicinal.indexer.reader import GalleryReader
 from vicinal.indexer.sources import SourceItem
+from vicinal.indexer.sources.embeddings import ReadyRows
 from vicinal.models.bundle import BundleManifest, space_manifest
 from vicinal.models.embedder import Embedder
 from vicinal.models.errors import EmbeddingError, ImageError, NoDirectionError

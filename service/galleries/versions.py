@@ -21,7 +21,7 @@ def activate_version(
 ) -> None:
     """Let searches use a version, and the calibrations that were made for it, from their next request on."""
     if bundles is not None:
-        bundles.of_version(gallery.name, manifest_of(gallery, version))
+        bundles.resolve(gallery, manifest_of(gallery, version))
     has_own = CalibrationStore(gallery.calibrations_path).has_own(version)
     gallery.pointer.activate(version, as_built=as_built, calibrated_as=version if has_own else None)
 

@@ -16,18 +16,22 @@ import numpy as np
 
 from vicinal.calibration import CalibrationError, OneLabelError, UnlabelledGalleryError
 from vicinal.calibration.arrays import FloatArray, Ints, Objects
-from vicinal.indexer.embedding_files import files_of
-from vicinal.indexer.embedding_sources import EmbeddingSource, holds_embeddings, may_hold_embeddings
-from vicinal.indexer.errors import SourceError
 from vicinal.indexer.jobs.embedding_run import Failure, failed_rows
-from vicinal.indexer.sources import ImageFile, SourceItem, SourceOptions, read_source
+from vicinal.indexer.sources import (
+    EmbeddingSource,
+    ImageFile,
+    Refuse,
+    SourceItem,
+    SourceOptions,
+    open_source,
+    refuse_none,
+)
 from vicinal.indexer.views.snapshot import Snapshot
 from vicinal.models.embedder import Embedder
 from vicinal.models.errors import EmbeddingError, ImageError
 from vicinal.service.measuring.visits import Visits
 from vicinal.service.search.item_groups import value_text
 
-Refuse = Callable[[ImageFile], str | None]
 # Takes a stage, what of it is done, and all there is.
 OnProgress = Callable[[str, int, int], None]
 # Ready embeddings that are read at once.
@@ -154,7 +158,7 @@ def read_queries(
     embedder: Embedder,
     *,
     visits_by: str | None = None,
-    refuse: Refuse | None = None,
+    refuse: Refuse = refuse_none,
     on_progress: OnProgress | None = None,
     failures: list[Failure] | None = None,
     needs_labels: bool = True,
@@ -165,27 +169,26 @@ def read_queries(
     Args:
         source: What `Source.open` reads, with labels: a folder of class folders, a manifest, shards, a
             dataset, or the address of a bucket or of a data set of the hub; or ready embeddings with labels
-            (`indexer.embedding_sources`), whose ids may be missing.
+            (`indexer.sources.embeddings`), whose ids may be missing.
         refuse: Says why a file must not be read, or None.
         needs_labels: Refuse queries without a label.
     """
-    options = options or SourceOptions()
-    is_space = bool(embedder.bundle.manifest.space)
-    if isinstance(source, Path) and (
-        (is_space and may_hold_embeddings(source)) or holds_embeddings(source, options)
-    ):
-        for file in files_of(source) if refuse else ():
-            if refuse and (reason := refuse(file)):
-                raise SourceError(f"'{file.name}': {reason}")
-        ready = EmbeddingSource.open(source, options, needs_ids=False)
-        reading = QueryReading(len(ready), [] if failures is None else failures, visits_by=visits_by)
-        _read_embeddings(ready, embedder.bundle.dim, reading)
+    opened = open_source(
+        source,
+        options,
+        expects_embeddings=bool(embedder.bundle.manifest.space),
+        needs_ids=False,
+        refuse=refuse,
+    )
+    if isinstance(opened, EmbeddingSource):
+        reading = QueryReading(len(opened), [] if failures is None else failures, visits_by=visits_by)
+        _read_embeddings(opened, embedder.bundle.dim, reading)
         if needs_labels:
             _check_labels(source, reading.items, "give each row of the label column one")
         if on_progress:
             on_progress("embed", reading.total, reading.total)
         return reading
-    items = read_source(source, options)
+    items = opened.items
     if needs_labels:
         advice = "lay them in a folder a label, or say where labels are by --label-from or --label-column"
         _check_labels(source, [one for one in items if one.problem is None], advice)
@@ -197,7 +200,7 @@ def read_queries(
             batch = items[start : start + size]
             usable = []
             for item in batch:
-                if reason := item.problem or (refuse(item.path) if refuse else None):
+                if reason := item.problem or refuse(item.path):
                     reading.fail(item, reason)
                 else:
                     usable.append((item, pool.submit(_readable, item.path, embedder)))

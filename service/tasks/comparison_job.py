@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from vicinal.indexer.gallery import Gallery
+from vicinal.indexer.sources import refuse_none
 from vicinal.service.comparing.comparison import ComparisonPlan, compare
 from vicinal.service.comparing.record import Comparison, ComparisonOptions, ComparisonRequest
 from vicinal.service.comparing.variants import open_variants
@@ -75,7 +76,7 @@ def run_comparison(context: JobContext, plan: ComparisonPlan, sources: JobSource
         None if name is None else sources.path(name) for name in (plan.request.queries, plan.request.pictures)
     )
     # Uploads lie elsewhere, and name no other files.
-    refuse = None if queries is None and plan.queries is not None else sources.refusal
+    refuse = refuse_none if queries is None and plan.queries is not None else sources.refusal
     named = replace(plan, queries=queries or plan.queries, pictures=pictures, refuse=refuse, on_stage=report)
     return compare(named, context.job.id)
 

@@ -75,7 +75,7 @@ class FitJob:
 
         request = FitRequest.model_validate(context.request)
         gallery = Gallery.open(self.settings.gallery_path(context.job.gallery))
-        before = self.bundles.of(gallery.name, gallery.snapshot().manifest.bundle).bundle
+        before = self.bundles.resolve(gallery, gallery.snapshot().manifest).bundle
 
         def report(stage: str, done: int, total: int, _note: str = "") -> None:
             context.report(

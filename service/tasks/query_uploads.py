@@ -16,7 +16,7 @@ from vicinal.calibration import UnlabelledGalleryError
 from vicinal.indexer.gallery import Gallery
 from vicinal.indexer.item_rules import checked_label
 from vicinal.indexer.jobs.embedding_run import Failure
-from vicinal.indexer.sources import SourceOptions
+from vicinal.indexer.sources import Refuse, SourceOptions, refuse_none
 from vicinal.indexer.storage.gallery_names import GALLERY_NAME
 from vicinal.models.similarity import as_embeddings
 from vicinal.service.errors import RequestError
@@ -25,7 +25,6 @@ from vicinal.service.jobs.records import Job, JobFailure, JobProgress
 from vicinal.service.measuring.matcher import Matcher
 from vicinal.service.measuring.queries import (
     QueryReading,
-    Refuse,
     read_queries,
     require_labels,
 )
@@ -141,10 +140,10 @@ class QueryUploads:
             raise RequestError("the queries that were sent are gone: start the job again")
         return found
 
-    def source(self, job: Job, request: QueryRequest) -> tuple[Path | str, Refuse | None] | None:
+    def source(self, job: Job, request: QueryRequest) -> tuple[Path | str, Refuse] | None:
         """Where the queries of a job are, and what of them must not be read; None where there are none."""
         if request.is_upload:
-            return self.uploaded(job), None
+            return self.uploaded(job), refuse_none
         if request.queries is None:
             return None
         sources = self.sources.within(job.folders)

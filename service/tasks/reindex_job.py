@@ -6,12 +6,11 @@ import logging
 from collections.abc import Callable
 from copy import copy
 from dataclasses import asdict, replace
+from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictInt, model_validator
 
-from vicinal.indexer.embedding_files import files_of
-from vicinal.indexer.embedding_sources import EmbeddingSource, holds_embeddings, may_hold_embeddings
 from vicinal.indexer.errors import GalleryBusyError, GalleryError, SpaceMismatchError
 from vicinal.indexer.gallery import Gallery
 from vicinal.indexer.graph.vector_index import check_factory
@@ -21,7 +20,7 @@ from vicinal.indexer.jobs.index_job import READY_ROWS_PER_COMMIT, IndexJob
 from vicinal.indexer.jobs.index_plan import IndexPlan
 from vicinal.indexer.jobs.staging import Staging
 from vicinal.indexer.jobs.sync.run import SyncRun
-from vicinal.indexer.sources import Source, SourceOptions, source_name
+from vicinal.indexer.sources import EmbeddingSource, Source, SourceOptions, holds_embeddings, open_source
 from vicinal.indexer.storage.gallery_names import require_name
 from vicinal.models.errors import BundleError
 from vicinal.refine.errors import RefineError
@@ -191,13 +190,14 @@ class ReindexJob:
             if request.source_options != SourceOptions(None, "auto") and request.source is None:
                 raise RequestError("name a source: without one there is nothing to read ids and labels from")
             own = Gallery(self.settings.gallery_path(gallery))
-            ready = self._ready(own, request)
+            is_ready = self._is_ready(own, request)
+            ready = self._opened(own, request) if is_ready else None
             bundle = self._bundle(own, request, ready).bundle
             check_factory(request.index, bundle.dim)
         except (BundleError, GalleryError, RefineError) as error:
             raise RequestError(str(error)) from error
         held, given = own.in_words, bundle.manifest.in_words
-        if held and held != given and (own.space is not None or ready is not None):
+        if held and held != given and (own.space is not None or is_ready):
             raise SpaceMismatchError(gallery, held, given)
 
     def run(self, context: JobContext) -> dict[str, Any]:
@@ -207,15 +207,9 @@ class ReindexJob:
             narrowed.sources = self.sources.within(context.job.folders)
             return narrowed.run(context)
         job, request = context.job, ReindexRequest.model_validate(context.request)
-        source: Source | EmbeddingSource | None = None
-        if request.source is not None:
-            source = self._ready(Gallery(self.settings.gallery_path(job.gallery)), request)
-            source = source or Source.open(
-                self.sources.place(request.source),
-                self.sources.options(request.source, request.source_options),
-            )
-            if request.delete:
-                source.require_whole()
+        source = self._opened(Gallery(self.settings.gallery_path(job.gallery)), request)
+        if source is not None and request.delete:
+            source.require_whole()
         index_job = self._index_job(context, request, source)
         gallery = index_job.gallery
         try:
@@ -250,55 +244,59 @@ class ReindexJob:
             # Old versions take room and do no harm; the next compaction tries again.
             logger.info("old versions of gallery '%s' are not removed now: %s", gallery.name, error)
 
-    def _ready(self, gallery: Gallery, request: ReindexRequest) -> EmbeddingSource | None:
-        """The source when it is one of ready embeddings."""
+    def _is_ready(self, gallery: Gallery, request: ReindexRequest) -> bool | None:
+        """Whether the source is one of ready embeddings; None for the gallery's own items.
+
+        Raises:
+            RequestError: A space or a bundle would play no part.
+        """
+        found = None
+        if request.source is not None:
+            place, options = self._place(request.source, request)
+            expected = (request.space or gallery.space) is not None
+            found = holds_embeddings(place, options, expected=expected, refuse=self.sources.refusal)
+        name = request.source or gallery.name
+        require_parts(name, is_ready=found, space=request.space, bundle=request.bundle)
+        return found
+
+    def _opened(self, gallery: Gallery, request: ReindexRequest) -> Source | EmbeddingSource | None:
         if request.source is None:
-            require_parts(gallery.name, is_ready=None, space=request.space)
             return None
-        path, options = (
-            self.sources.place(request.source),
-            self.sources.options(request.source, request.source_options),
-        )
-        if isinstance(path, str):
-            require_parts(path, is_ready=False, space=request.space)
-            return None
-        is_ready = (request.space or gallery.space) is not None and may_hold_embeddings(path)
-        for file in files_of(path) if may_hold_embeddings(path) else ():
-            if reason := self.sources.refusal(file):
-                raise RequestError(f"'{file.name}': {reason}")
-        is_ready = is_ready or holds_embeddings(path, options)
-        require_parts(path.name, is_ready=is_ready, space=request.space, bundle=request.bundle)
-        return EmbeddingSource.open(path, options) if is_ready else None
+        place, options = self._place(request.source, request)
+        is_ready = bool(self._is_ready(gallery, request))
+        return open_source(place, options, expects_embeddings=is_ready, refuse=self.sources.refusal)
+
+    def _place(self, source: str, request: ReindexRequest) -> tuple[Path | str, SourceOptions]:
+        return self.sources.place(source), self.sources.options(source, request.source_options)
 
     def _bundle(
-        self, gallery: Gallery, request: ReindexRequest, ready: EmbeddingSource | None
+        self, gallery: Gallery, request: ReindexRequest, source: Source | EmbeddingSource | None
     ) -> ServedBundle:
         """The bundle to index with; the own items of a gallery of ready embeddings keep its space."""
-        bundles, name = self.bundles, request.bundle
-        if ready is not None:
-            return bundles.space(gallery, request.space, ready.dim)
-        return bundles.to_index(gallery, name) if request.source is None else bundles.named(name)
+        unopened: Literal["images"] | None = None if request.source is None else "images"
+        return self.bundles.resolve(
+            gallery, unopened if source is None else source, bundle=request.bundle, space=request.space
+        )
 
     def _index_job(
         self, context: JobContext, request: ReindexRequest, source: Source | EmbeddingSource | None
     ) -> IndexJob:
         gallery = Gallery(self.settings.gallery_path(context.job.gallery))
-        ready = source if isinstance(source, EmbeddingSource) else None
-        served = self._bundle(gallery, request, ready)
-        served.make_versions_of(gallery)
+        served = self._bundle(gallery, request, source)
         options = replace(self.options, max_failures=request.max_failures)
-        path = None if request.source is None else self.sources.place(request.source)
+        if isinstance(source, EmbeddingSource):
+            options = replace(options, rows_per_commit=READY_ROWS_PER_COMMIT)
         plan = IndexPlan(
             items=source.items if isinstance(source, Source) else source,
-            source=None if path is None else source_name(path),
+            source=None if source is None else source.name,
             on_conflict=request.on_conflict,
             delete=request.delete,
             restore=request.restore,
             index=request.index,
             activate=request.activate == "automatic" and request.activate_if is None,
-            options=options if ready is None else replace(options, rows_per_commit=READY_ROWS_PER_COMMIT),
+            options=options,
             refuse=self.sources.refusal,
-            unread=source.files.unread if isinstance(source, Source) else {},
+            unread={} if source is None else source.unread,
             job=context.job.id,
         )
         staging = Staging(gallery, context.job.id)

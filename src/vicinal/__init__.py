@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from vicinal.calibration.consistency.opis import Opis, opis
     from vicinal.calibration.search_results import CalibratedThreshold, calibrate_threshold
-    from vicinal.indexer.embedding_sources import EmbeddingSource
+    from vicinal.indexer.sources.embeddings import EmbeddingSource
     from vicinal.models.bundle import ModelBundle as Bundle
     from vicinal.models.embedder import Embedder
     from vicinal.refine.context_refiner import ContextRefiner as Refiner
@@ -67,7 +67,7 @@ _PLACES = {
     "CalibratedThreshold": "calibration.search_results.CalibratedThreshold",
     "Candidate": "service.search.answers.Candidate",
     "Embedder": "models.embedder.Embedder",
-    "EmbeddingSource": "indexer.embedding_sources.EmbeddingSource",
+    "EmbeddingSource": "indexer.sources.embeddings.EmbeddingSource",
     "LocalGallery": "service.local_gallery.LocalGallery",
     "Matcher": "service.measuring.matcher.Matcher",
     "Opis": "calibration.consistency.opis.Opis",

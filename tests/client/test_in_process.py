@@ -22,9 +22,9 @@ from starlette.routing import Route
 
 from tests.service.types import Encode, MakeSettings, View
 from tests.waiting import wait_until
-from vicinal.indexer.embedding_sources import EmbeddingSource
 from vicinal.indexer.gallery import Gallery
 from vicinal.indexer.jobs.index_job import index_items
+from vicinal.indexer.sources.embeddings import EmbeddingSource
 from vicinal.service.galleries.bundles import ServedBundles
 from vicinal.service.http.app import create_app
 from vicinal_client import (

@@ -14,8 +14,8 @@ import pytest
 
 from tests.service.comparing.test_figures import draw_outcomes
 from tests.service.measuring.test_stored_scores import make_trials
-from vicinal.indexer.embedding_sources import EmbeddingSource
 from vicinal.indexer.item_rules import LONGEST_LABEL
+from vicinal.indexer.sources.embeddings import EmbeddingSource
 from vicinal.indexer.views.snapshot import Snapshot
 from vicinal.indexer.views.view import GalleryView
 from vicinal.models.similarity import normalize

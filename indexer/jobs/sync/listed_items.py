@@ -6,10 +6,10 @@ import json
 from collections.abc import Collection, Iterable
 from functools import cache, partial
 
-from vicinal.indexer.embedding_sources import EmbeddingSource
 from vicinal.indexer.jobs.preparation import FileState, digest_of, digests_of_ready, listing_of
 from vicinal.indexer.jobs.sync.plan import Description, ListedItem
 from vicinal.indexer.sources import SourceItem
+from vicinal.indexer.sources.embeddings import EmbeddingSource
 
 _ROWS = 16_384
 

@@ -14,7 +14,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from vicinal.calibration.arrays import Ints
-from vicinal.indexer.embedding_sources import EmbeddingSource
 from vicinal.indexer.errors import BuildError, ItemExistsError, named_ids
 from vicinal.indexer.gallery import Gallery
 from vicinal.indexer.jobs.embedding_run import EmbeddingRun, Failure, check_failures, failed_rows
@@ -25,6 +24,7 @@ from vicinal.indexer.jobs.sync.held_rows import STATED, HeldRows, copied_rows, r
 from vicinal.indexer.jobs.sync.listed_items import listed_embeddings, listed_files
 from vicinal.indexer.jobs.sync.plan import Description, SyncPlan, plan_sync
 from vicinal.indexer.sources import PUBLIC, ImageFile, RemoteFile, SourceItem, WebAccess, file_at
+from vicinal.indexer.sources.embeddings import EmbeddingSource
 from vicinal.indexer.storage.active_pointer import Activation
 from vicinal.indexer.storage.removals import RemovedItems
 from vicinal.models.embedder import Embedder

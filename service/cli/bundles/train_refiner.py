@@ -191,8 +191,9 @@ def _read_gallery(
     from vicinal.service.galleries.bundles import ServedBundles
     from vicinal.service.galleries.labelled_items import LabelledItems
 
-    view = GalleryReader(open_gallery(settings, name)).view()
-    bundle = ServedBundles(settings).of_version(name, view.snapshot.manifest).bundle
+    gallery = open_gallery(settings, name)
+    view = GalleryReader(gallery).view()
+    bundle = ServedBundles(settings).resolve(gallery, view.snapshot.manifest).bundle
     return bundle, LabelledItems.read(view, name, max_items=max_items, seed=seed)
 
 

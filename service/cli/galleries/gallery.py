@@ -41,12 +41,11 @@ from vicinal.service.errors import RequestError
 from vicinal.service.words import look_lines, number_of, search_words, unread_lines
 
 if TYPE_CHECKING:
-    from vicinal.indexer.embedding_sources import EmbeddingSource
     from vicinal.indexer.gallery import Gallery
     from vicinal.indexer.jobs.conflicts import OnConflict
     from vicinal.indexer.jobs.source_addition import LiveAddition
     from vicinal.indexer.reader import GalleryReader
-    from vicinal.indexer.sources import Source, SourceOptions
+    from vicinal.indexer.sources import EmbeddingSource, Source, SourceOptions
     from vicinal.models.bundle import BundleManifest
     from vicinal.models.embedder import Embedder
     from vicinal.service.settings import Settings
@@ -156,7 +155,7 @@ def add(
 ) -> None:
     """Add images or embeddings while the gallery is searched; what is there stays without --replace."""
     from vicinal.indexer.reader import GalleryReader
-    from vicinal.indexer.sources import ANYWHERE, SourceOptions, place_of, source_name
+    from vicinal.indexer.sources import ANYWHERE, SourceOptions, place_of
 
     on_conflict = conflict_rule(replaces=replaces, skips=skips)
     settings = load_settings(data_dir=data_dir, bundle=bundle)
@@ -169,9 +168,7 @@ def add(
     look = opened.look()
     for line in look_lines(look if label is None else look.with_one_label()):
         say(line, to=errors if json_output else console)
-    done = _add(
-        reader, opened, matcher.embedder, name=source_name(place), on_conflict=on_conflict, label=label
-    )
+    done = _add(reader, opened, matcher.embedder, on_conflict=on_conflict, label=label)
     _compact_if_due(reader, settings)
     if json_output:
         print_json({**asdict(done), "n_items": len(reader.view()), "unread": look.unread_folders})
@@ -227,21 +224,16 @@ def _open(
     Raises:
         SpaceMismatchError: It holds embeddings of another space, or images, and the gallery does not.
     """
-    from vicinal.indexer.embedding_sources import EmbeddingSource, holds_embeddings, may_hold_embeddings
-    from vicinal.indexer.sources import Source
+    from vicinal.indexer.sources import holds_embeddings, open_source
     from vicinal.service.galleries.uploads import require_images, require_parts, require_space
 
-    if isinstance(source, str):
-        require_images(gallery, held)
-        require_parts(source, is_ready=False, space=space)
-        return Source.open(source, options)
-    is_ready = bool(space or held.space) and may_hold_embeddings(source)
-    if is_ready or holds_embeddings(source, options):
+    is_ready = holds_embeddings(source, options, expected=bool(space or held.space))
+    if is_ready:
         require_space(gallery, held, space)
-        return EmbeddingSource.open(source, options)
-    require_images(gallery, held)
-    require_parts(str(source), is_ready=False, space=space)
-    return Source.open(source, options)
+    else:
+        require_images(gallery, held)
+    require_parts(str(source), is_ready=is_ready, space=space)
+    return open_source(source, options, expects_embeddings=is_ready)
 
 
 def _add(
@@ -249,7 +241,6 @@ def _add(
     opened: EmbeddingSource | Source,
     embedder: Embedder,
     *,
-    name: str,
     on_conflict: OnConflict,
     label: str | None,
 ) -> LiveAddition:
@@ -258,9 +249,9 @@ def _add(
     Raises:
         ItemExistsError: Ids belong to others, and `on_conflict` is `error`; it says what to do.
     """
-    from vicinal.indexer.embedding_sources import EmbeddingSource
     from vicinal.indexer.errors import ItemExistsError
     from vicinal.indexer.jobs.source_addition import add_embeddings, add_source
+    from vicinal.indexer.sources import EmbeddingSource
 
     with progress_bar() as update:
 
@@ -273,7 +264,7 @@ def _add(
                     reader,
                     opened,
                     embedder.bundle.manifest,
-                    name=name,
+                    name=opened.name,
                     on_conflict=on_conflict,
                     label=label,
                     on_progress=report,
@@ -282,7 +273,7 @@ def _add(
                 reader,
                 opened.items,
                 embedder,
-                source=name,
+                source=opened.name,
                 on_conflict=on_conflict,
                 label=label,
                 on_progress=report,

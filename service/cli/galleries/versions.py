@@ -143,7 +143,7 @@ def check(name: NameArgument, data_dir: DataDirOption = None, bundle: BundleOpti
     damaged = damaged_records(gallery)
     for line in damaged:
         say(line)
-    ServedBundles(settings).to_index(gallery).make_versions_of(gallery)
+    ServedBundles(settings).resolve(gallery, None)
     for version in gallery.versions():
         damage = check_version(gallery, version)
         say(f"Version {version} is whole" if damage is None else f"{damage}: it was made again")

@@ -16,11 +16,11 @@ from starlette.convertors import PathConvertor, register_url_convertor
 from starlette.datastructures import FormData
 
 from vicinal.calibration.arrays import AnyArray
-from vicinal.indexer.embedding_files import read_array
 from vicinal.indexer.errors import ItemNotFoundError
 from vicinal.indexer.item_rules import LONGEST_ID
 from vicinal.indexer.jobs.changes import Patch, patch_items, remove_items
 from vicinal.indexer.jobs.conflicts import OnConflict
+from vicinal.indexer.sources.embedding_files import read_array
 from vicinal.indexer.views.view import GalleryView
 from vicinal.service.errors import NothingAddedError, RequestError
 from vicinal.service.galleries.open_galleries import OpenGalleries

@@ -14,7 +14,6 @@ import pytest
 from PIL import Image
 
 from vicinal.indexer import EmbeddingSource
-from vicinal.indexer.embedding_sources import holds_embeddings
 from vicinal.indexer.errors import SourceError
 from vicinal.indexer.sources import (
     PUBLIC,
@@ -25,6 +24,7 @@ from vicinal.indexer.sources import (
     read_file,
     read_source,
 )
+from vicinal.indexer.sources.embeddings import holds_embeddings
 from vicinal.models.decoding import DecodeLimits, decode_image
 from vicinal.models.errors import ImageTooLargeError, NotAnImageError
 

@@ -12,9 +12,9 @@ import pytest
 from PIL import Image
 
 from tests.indexer.sources.test_shards import picture, shard
-from vicinal.indexer.embedding_sources import EmbeddingSource
 from vicinal.indexer.errors import ItemRefusedError
 from vicinal.indexer.sources import Source
+from vicinal.indexer.sources.embeddings import EmbeddingSource
 
 DEEP = json.loads('{"a":' * 33 + "1" + "}" * 33)
 LARGE = "x" * 65_536

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vicinal.indexer.sources import Source, SourceLook
-from vicinal.indexer.sources.look import LabelSizes
+from vicinal.indexer.sources.items import LabelSizes
 
 LABELS = st.lists(st.none() | st.sampled_from(["a", "b", "c", "d"]))
 

@@ -16,7 +16,6 @@ import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
-from vicinal.indexer.embedding_sources import holds_embeddings
 from vicinal.indexer.errors import SourceError
 from vicinal.indexer.sources import (
     PUBLIC,
@@ -28,6 +27,7 @@ from vicinal.indexer.sources import (
     read_file,
     read_source,
 )
+from vicinal.indexer.sources.embeddings import holds_embeddings
 from vicinal.indexer.sources.parquet_datasets import ParquetColumn
 from vicinal.models.decoding import DecodeLimits
 from vicinal.models.errors import ImageTooLargeError, NotAnImageError

@@ -16,11 +16,11 @@ from pyarrow import parquet
 
 from tests.conftest import write_tiny_bundle
 from vicinal.indexer import Gallery, index_items, read_source
-from vicinal.indexer.embedding_sources import EmbeddingSource
 from vicinal.indexer.errors import StorageError
 from vicinal.indexer.jobs.changes import Patch, patch_items, remove_items
 from vicinal.indexer.reader import GalleryReader
 from vicinal.indexer.sources import SourceOptions
+from vicinal.indexer.sources.embeddings import EmbeddingSource
 from vicinal.indexer.transfer.tables import ParquetExport, export_parquet
 from vicinal.models.bundle import ModelBundle, space_manifest
 from vicinal.models.embedder import Embedder, SpaceEmbedder

@@ -145,48 +145,51 @@ def test_a_damaged_bundle_is_the_reason_that_is_told(
 
 
 def test_a_bundle_is_found_by_its_fingerprint_and_opened_once(
-    settings: Settings, other: Embedder, embedder: Embedder
+    settings: Settings, gallery: Gallery, switched: tuple[int, int], embedder: Embedder
 ) -> None:
-    bundles = ServedBundles(settings, embedder=embedder)
+    bundles, manifest = ServedBundles(settings, embedder=embedder), gallery.snapshot(switched[1]).manifest
     assert bundles.others == []
-    found = bundles.of("shoes", other.bundle.fingerprint)
-    assert found is bundles.of("shoes", other.bundle.fingerprint)
-    assert found is bundles.named("other")
+    found = bundles.resolve(gallery, manifest)
+    assert found is bundles.resolve(gallery, manifest)
+    assert found is bundles.resolve(gallery, "images", bundle="other")
     assert bundles.others == [found]
 
 
 def test_the_service_s_own_bundle_is_not_opened_again(
-    settings: Settings, bundles_dir: Path, tiny_bundle: ModelBundle, embedder: Embedder
+    settings: Settings, bundles_dir: Path, tiny_bundle: ModelBundle, embedder: Embedder, gallery: Gallery
 ) -> None:
     shutil.copytree(tiny_bundle.path, bundles_dir / "same")
     bundles = ServedBundles(settings, embedder=embedder)
-    assert bundles.named("same").embedder is embedder
-    assert bundles.of("shoes", tiny_bundle.fingerprint).embedder is embedder
+    assert bundles.resolve(gallery, None, bundle="same").embedder is embedder
+    assert bundles.resolve(gallery, gallery.snapshot().manifest).embedder is embedder
 
 
-def test_an_unknown_bundle_is_refused_with_both_fingerprints(settings: Settings, embedder: Embedder) -> None:
+def test_an_unknown_bundle_is_refused_with_both_fingerprints(
+    settings: Settings, gallery: Gallery, embedder: Embedder
+) -> None:
     bundles = ServedBundles(settings, embedder=embedder)
+    manifest = gallery.snapshot().manifest.model_copy(update={"bundle": "0123456789abcdef"})
     with pytest.raises(BundleMismatchError, match=f"0123456789abcdef.*{embedder.bundle.fingerprint}"):
-        bundles.of("shoes", "0123456789abcdef")
+        bundles.resolve(gallery, manifest)
 
 
 def test_a_bundle_by_name_that_is_not_there_is_another_request_than_one_that_is_damaged(
-    settings: Settings, embedder: Embedder
+    settings: Settings, gallery: Gallery, embedder: Embedder
 ) -> None:
     bundles = ServedBundles(settings, embedder=embedder)
     with pytest.raises(RequestError, match="there is no bundle 'broken' in bundles_dir"):
-        bundles.named("broken")
+        bundles.resolve(gallery, "images", bundle="broken")
     path = settings.bundles_dir / "broken"
     path.mkdir(parents=True)
     for content in (None, b"{", (embedder.bundle.path / "bundle.json").read_bytes()):
         if content is not None:
             (path / "bundle.json").write_bytes(content)
         with pytest.raises(BundleError, match="broken"):
-            bundles.named("broken")
+            bundles.resolve(gallery, "images", bundle="broken")
 
 
 def test_bundles_by_name_need_a_folder(
-    data_dir: Path, make_settings: MakeSettings, embedder: Embedder
+    data_dir: Path, make_settings: MakeSettings, embedder: Embedder, gallery: Gallery
 ) -> None:
     with pytest.raises(RequestError, match="VICINAL_BUNDLES_DIR"):
-        ServedBundles(make_settings(data_dir), embedder=embedder).named("other")
+        ServedBundles(make_settings(data_dir), embedder=embedder).resolve(gallery, "images", bundle="other")

@@ -12,7 +12,6 @@ import pytest
 
 from tests.service.types import MakeSettings
 from vicinal.calibration.arrays import FloatArray
-from vicinal.indexer.embedding_sources import EmbeddingSource
 from vicinal.indexer.errors import BundleMismatchError, GalleryNotRefinedError
 from vicinal.indexer.gallery import Gallery
 from vicinal.indexer.jobs.compaction import compact
@@ -20,6 +19,7 @@ from vicinal.indexer.jobs.index_job import index_items
 from vicinal.indexer.jobs.refinement import refine_gallery
 from vicinal.indexer.jobs.source_addition import add_embeddings
 from vicinal.indexer.reader import GalleryReader
+from vicinal.indexer.sources.embeddings import EmbeddingSource
 from vicinal.indexer.transfer.archive import export_gallery, import_gallery
 from vicinal.indexer.views.refined_snapshot import refinements
 from vicinal.models.bundle import ModelBundle
@@ -67,13 +67,12 @@ def other(settings: Settings, refined_space: WriteSpace) -> ModelBundle:
 def clips(settings: Settings) -> Gallery:
     """Indexed without a refiner."""
     gallery = Gallery(settings.gallery_path("clips"))
-    index_items(gallery, rows(), ServedBundles(settings).space(gallery, "clip", DIM).embedder)
+    index_items(gallery, rows(), ServedBundles(settings).resolve(gallery, rows(), space="clip").embedder)
     return gallery
 
 
 def reindex(settings: Settings, gallery: Gallery, bundle: str | None = None) -> int:
-    served = ServedBundles(settings).to_index(gallery, bundle)
-    gallery.refinement = served.refinement
+    served = ServedBundles(settings).resolve(gallery, None, bundle=bundle)
     return index_items(gallery, None, served.embedder).version
 
 
@@ -107,14 +106,13 @@ def test_a_space_of_the_settings_leaves_other_spaces_as_they_are(
         wrong = refined_space(space, dim, settings.bundles_dir / f"{space}-{dim}")
         bundles = ServedBundles(settings.model_copy(update={"bundle": wrong.path}))
         assert bundles.matcher(clips).refiner is None
-        assert bundles.to_index(clips).refinement is None
+        assert bundles.resolve(clips, None).refinement is None
 
 
 def test_a_new_gallery_is_refined_as_the_settings_say(settings: Settings, one: ModelBundle) -> None:
     gallery = Gallery(settings.gallery_path("new"))
     bundles = ServedBundles(settings.model_copy(update={"bundle": one.path}))
-    served = bundles.space(gallery, "clip", DIM)
-    gallery.refinement = served.refinement
+    served = bundles.resolve(gallery, rows(), space="clip")
     index_items(gallery, rows(), served.embedder)
     assert sides(ServedBundles(settings), gallery) == "both"
 
@@ -232,14 +230,14 @@ def test_what_would_not_be_searched_with_is_refused(
     with pytest.raises(
         RequestError, match="bundle 'other' would not be searched with: this service searches"
     ):
-        ServedBundles(fixed).to_index(clips, "other")
-    assert ServedBundles(fixed).to_index(clips, "one").refiner is not None
+        ServedBundles(fixed).resolve(clips, None, bundle="other")
+    assert ServedBundles(fixed).resolve(clips, None, bundle="one").refiner is not None
 
 
 def test_a_space_embeds_no_images(settings: Settings, one: ModelBundle) -> None:
     words = "'clip' is a space of ready embeddings: it embeds no images"
     with pytest.raises(BundleError, match=words):
-        ServedBundles(settings).named("one")
+        ServedBundles(settings).resolve(Gallery(settings.gallery_path("new")), "images", bundle="one")
     bundles = ServedBundles(settings.model_copy(update={"bundle": one.path}))
     bundles.prepare()
     with pytest.raises(BundleError, match=words):

@@ -30,9 +30,9 @@ import pytest
 from pyarrow import parquet
 
 from tests.service.http.test_processes import served
-from vicinal.indexer.embedding_sources import EmbeddingSource
 from vicinal.indexer.errors import ItemRefusedError, SourceError
 from vicinal.indexer.sources import SourceOptions
+from vicinal.indexer.sources.embeddings import EmbeddingSource
 from vicinal.models.bundle import ModelBundle
 
 DIM = 12

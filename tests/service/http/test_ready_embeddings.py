@@ -19,9 +19,9 @@ from pyarrow import parquet
 
 from tests.service.types import Encode, MakeSettings, View
 from tests.waiting import wait_for_job
-from vicinal.indexer.embedding_sources import EmbeddingSource
 from vicinal.indexer.gallery import Gallery
 from vicinal.indexer.jobs.index_job import index_items
+from vicinal.indexer.sources.embeddings import EmbeddingSource
 from vicinal.models.errors import BundleError
 from vicinal.service.galleries.bundles import ServedBundles
 from vicinal.service.http.app import create_app

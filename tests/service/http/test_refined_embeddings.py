@@ -12,11 +12,11 @@ from fastapi.testclient import TestClient
 
 from tests.service.types import MakeSettings
 from tests.waiting import wait_for_job
-from vicinal.indexer.embedding_sources import EmbeddingSource
 from vicinal.indexer.gallery import Gallery
 from vicinal.indexer.jobs.changes import remove_items
 from vicinal.indexer.jobs.index_job import index_items
 from vicinal.indexer.reader import GalleryReader
+from vicinal.indexer.sources.embeddings import EmbeddingSource
 from vicinal.models.bundle import ModelBundle
 from vicinal.service.galleries.bundles import ServedBundles
 from vicinal.service.http.app import create_app
@@ -137,8 +137,7 @@ def test_a_refined_version_is_compared_before_it_is_used(
 
 def test_a_compaction_before_any_search_is_refined(client: TestClient, settings: Settings) -> None:
     gallery, bundles = Gallery(settings.gallery_path("shop")), ServedBundles(settings)
-    served = bundles.to_index(gallery, "refined")
-    gallery.refinement = served.refinement
+    served = bundles.resolve(gallery, None, bundle="refined")
     index_items(gallery, None, served.embedder)
     remove_items(GalleryReader(gallery), ["item 0"])
     assert client.post(f"{SHOP}/compaction").status_code == 202

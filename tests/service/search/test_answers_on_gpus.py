@@ -11,13 +11,13 @@ import pytest
 from tests.service.types import MakeSettings
 from tests.stand_in_gpus import stand_in_gpus
 from vicinal.calibration.arrays import FloatArray
-from vicinal.indexer.embedding_sources import EmbeddingSource
 from vicinal.indexer.gallery import Gallery
 from vicinal.indexer.graph.gpu import IndexDevices
 from vicinal.indexer.jobs.changes import remove_items
 from vicinal.indexer.jobs.index_job import index_items
 from vicinal.indexer.jobs.source_addition import add_embeddings
 from vicinal.indexer.reader import GalleryReader
+from vicinal.indexer.sources.embeddings import EmbeddingSource
 from vicinal.models.similarity import normalize
 from vicinal.service.galleries.bundles import ServedBundles
 from vicinal.service.search.answers import Answer

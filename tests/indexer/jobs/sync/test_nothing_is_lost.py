@@ -34,7 +34,6 @@ from PIL import Image
 from tests.conftest import write_tiny_bundle
 from vicinal.calibration.arrays import FloatArray
 from vicinal.indexer import Gallery, SourceItem, index_items, read_source
-from vicinal.indexer.embedding_sources import EmbeddingSource, ReadyRows
 from vicinal.indexer.errors import BuildError, GalleryExistsError, ItemExistsError, SourceError
 from vicinal.indexer.jobs.changes import add_items, create_gallery, remove_items
 from vicinal.indexer.jobs.compaction import compact
@@ -42,6 +41,7 @@ from vicinal.indexer.jobs.preparation import as_rows, prepare_encoded, ready_row
 from vicinal.indexer.jobs.source_addition import add_embeddings, add_source
 from vicinal.indexer.reader import GalleryReader
 from vicinal.indexer.sources import SourceOptions, source_name
+from vicinal.indexer.sources.embeddings import EmbeddingSource, ReadyRows
 from vicinal.indexer.transfer.archive import export_gallery, import_gallery
 from vicinal.indexer.transfer.moving import copy_gallery, rename_gallery
 from vicinal.models.bundle import ModelBundle, space_manifest

@@ -19,10 +19,10 @@ from pyarrow import parquet
 
 from vicinal.calibration.arrays import FloatArray
 from vicinal.indexer import EmbeddingSource
-from vicinal.indexer.embedding_sources import ReadyRows, holds_embeddings
 from vicinal.indexer.errors import ItemRefusedError, SourceError
 from vicinal.indexer.item_rules import checked_label
 from vicinal.indexer.sources import SourceOptions
+from vicinal.indexer.sources.embeddings import ReadyRows, holds_embeddings
 from vicinal.models.similarity import normalize
 
 DIM = 4

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -27,7 +27,10 @@ import pyarrow.compute as pc
 import pyarrow.parquet
 
 from vicinal.calibration.arrays import AnyArray, FloatArray, Ints
-from vicinal.indexer.embedding_files import (
+from vicinal.indexer.errors import ItemRefusedError, SourceError
+from vicinal.indexer.item_rules import checked_id, checked_label, checked_metadata, checked_uri, readable
+from vicinal.indexer.sources.datasets import STATE, SavedDataset
+from vicinal.indexer.sources.embedding_files import (
     EmbeddingRows,
     array_rows,
     files_of,
@@ -35,11 +38,8 @@ from vicinal.indexer.embedding_files import (
     open_rows,
     reading,
 )
-from vicinal.indexer.errors import ItemRefusedError, SourceError
-from vicinal.indexer.item_rules import checked_id, checked_label, checked_metadata, checked_uri, readable
-from vicinal.indexer.sources import ImageFile, Source, SourceItem, SourceLook, SourceOptions
-from vicinal.indexer.sources.datasets import STATE, SavedDataset
-from vicinal.indexer.sources.look import mended_labels
+from vicinal.indexer.sources.items import SourceItem, SourceLook, SourceOptions, mended_labels
+from vicinal.indexer.sources.remote import Refuse, refuse_none
 from vicinal.indexer.sources.values import column_texts, metadata_rows, values_as_texts
 from vicinal.models.errors import NoDirectionError
 from vicinal.models.similarity import normalize
@@ -96,6 +96,8 @@ class EmbeddingSource:
 
     Attributes:
         ids: Ids of its rows, each there once, without those of rows whose id cannot be used.
+        name: Name by which a gallery knows its items again; None where a program opened it by itself.
+        unread: Parts that were not read: there are none.
 
     Raises:
         SourceError: An id is there twice, or none can be used.
@@ -112,6 +114,8 @@ class EmbeddingSource:
         is_strict: bool = False,
     ) -> None:
         self.path = path
+        self.name: str | None = None
+        self.unread: Mapping[str, str] = {}
         self._rows = rows
         self._columns = columns
         self._prefix = prefix
@@ -292,7 +296,7 @@ class EmbeddingSource:
                     yield ready
                 first += len(table)
 
-    def look(self, _refuse: Callable[[ImageFile], str | None] | None = None) -> SourceLook:
+    def look(self, _refuse: Refuse = refuse_none) -> SourceLook:
         """Count the labels, and the rows that are known to be of no use; see `Source.look`."""
         name, n_mended = self._columns.get("label"), 0
         labels = texts = pa.nulls(len(self), pa.string())
@@ -414,31 +418,37 @@ class EmbeddingSource:
         return SourceError(f"row {row + 1} of '{self.path.name}' {what}")
 
 
-def holds_embeddings(path: Path, options: SourceOptions | None = None) -> bool:
-    """Whether a source can only be one of ready embeddings: it has some, and names no images."""
-    options = options or SourceOptions()
-    if options.embedding_column:
+def holds_embeddings(
+    place: Path | str,
+    options: SourceOptions | None = None,
+    *,
+    expected: bool = False,
+    refuse: Refuse = refuse_none,
+) -> bool:
+    """Whether a source is one of ready embeddings: it has some, and names no images.
+
+    Args:
+        place: The source, or its address.
+        options: How it is read; the usual columns when None.
+        expected: Whether embeddings are asked for: a table that also names images is then one of them.
+        refuse: Why a file must not be read.
+
+    Raises:
+        SourceError: A file must not be read, or is damaged.
+    """
+    if isinstance(place, str):
+        return False
+    options, kind = options or SourceOptions(), kind_of(place)
+    for file in files_of(place) if kind else ():
+        if reason := refuse(file):
+            raise SourceError(f"'{file.name}': {reason}")
+    if options.embedding_column or (expected and kind):
         return True
-    kind = kind_of(path)
     if kind != ".parquet":
-        return bool(kind) and not (kind == STATE and _holds_images(path))
-    with reading(path):
-        names = pa.parquet.read_schema(path).names
+        return bool(kind) and not (kind == STATE and _holds_images(place))
+    with reading(place):
+        names = pa.parquet.read_schema(place).names
     return "embedding" in names and (options.path_column or "path") not in names
-
-
-def open_source(path: Path | str, options: SourceOptions, *, is_ready: bool) -> EmbeddingSource | Source:
-    """Open a source of images or of ready embeddings."""
-    if isinstance(path, str):
-        return Source.open(path, options)
-    if (is_ready and may_hold_embeddings(path)) or holds_embeddings(path, options):
-        return EmbeddingSource.open(path, options)
-    return Source.open(path, options)
-
-
-def may_hold_embeddings(path: Path) -> bool:
-    """Whether a source is of a kind that can be one of ready embeddings; it may also name images."""
-    return bool(kind_of(path))
 
 
 def _holds_images(path: Path) -> bool:
