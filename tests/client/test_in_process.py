@@ -196,7 +196,7 @@ def test_ready_embeddings_are_added_and_found(
     )
     settings = make_settings(data_dir)
     source, gallery = EmbeddingSource.open(tmp_path / "a.parquet"), Gallery(settings.gallery_path("clips"))
-    index_items(gallery, source, ServedBundles(settings).space(gallery, "clip", 12).embedder)
+    index_items(gallery, source, ServedBundles(settings).resolve(gallery, source, space="clip").embedder)
     items = [NewEmbedding(f"new {i}", vector) for i, vector in enumerate(vectors[40:])]
     with Client(app=create_app(settings)) as client:
         result = client.add_embeddings("clips", items, space="clip")

@@ -164,7 +164,8 @@ def test_added_items_and_compactions_are_refined_alike(
     """Items that came later score, once they are compacted, as if they had been there."""
     reindex(settings, clips, "one")
     late = Gallery(settings.gallery_path("late"))
-    index_items(late, rows(0, N - 6), ServedBundles(settings).space(late, "clip", DIM).embedder)
+    source = rows(0, N - 6)
+    index_items(late, source, ServedBundles(settings).resolve(late, source, space="clip").embedder)
     reindex(settings, late, "one")
     matcher, reader = ServedBundles(settings).matcher(late), GalleryReader(late)
     add_embeddings(reader, rows(N - 6, 6), matcher.embedder.bundle.manifest, name=None)
@@ -179,8 +180,7 @@ def test_added_items_and_compactions_are_refined_alike(
 def test_an_unchanged_source_makes_a_version_where_the_refiner_is_another(
     settings: Settings, clips: Gallery, one: ModelBundle
 ) -> None:
-    served = ServedBundles(settings.model_copy(update={"bundle": one.path})).space(clips, None, DIM)
-    clips.refinement = served.refinement
+    served = ServedBundles(settings.model_copy(update={"bundle": one.path})).resolve(clips, rows())
     assert [index_items(clips, rows(), served.embedder).is_new for _ in range(2)] == [True, False]
     assert sides(ServedBundles(settings), clips) == "both"
 

@@ -44,7 +44,7 @@ def settings(data_dir: Path, make_settings: MakeSettings, tmp_path: Path) -> Set
     table = pa.table({"id": ids, "label": labels, "embedding": list(VECTORS)})
     parquet.write_table(table, tmp_path / "a.parquet")
     source, gallery = EmbeddingSource.open(tmp_path / "a.parquet"), Gallery(made.gallery_path("shop"))
-    index_items(gallery, source, ServedBundles(made).space(gallery, "clip", DIM).embedder)
+    index_items(gallery, source, ServedBundles(made).resolve(gallery, source, space="clip").embedder)
     return made
 
 
@@ -114,7 +114,7 @@ def test_the_bundle_of_a_gallery_is_found_anew_after_it_was_deleted(
     assert client.delete(SHOP, params={"confirm": "shop"}).status_code == 204
     gallery = Gallery(settings.gallery_path("shop"))
     source = EmbeddingSource.open(tmp_path / "a.parquet")
-    index_items(gallery, source, ServedBundles(settings).space(gallery, "siglip", DIM).embedder)
+    index_items(gallery, source, ServedBundles(settings).resolve(gallery, source, space="siglip").embedder)
     assert client.post(f"{SHOP}/search", json=query).json()["candidates"][0]["id"] == "a/7 b"
 
 

@@ -51,7 +51,7 @@ def settings(
     ids, labels = [f"item {i}" for i in range(N)], [f"label {i // 6}" for i in range(N)]
     gallery = Gallery(made.gallery_path("shop"))
     source = EmbeddingSource.of_arrays(VECTORS, ids, labels=labels)
-    index_items(gallery, source, ServedBundles(made).space(gallery, "clip", DIM).embedder)
+    index_items(gallery, source, ServedBundles(made).resolve(gallery, source, space="clip").embedder)
     return made
 
 

@@ -52,10 +52,9 @@ def changed_gallery(settings: Settings, index: str, seed: int) -> Gallery:
     rows, labels = drawn(seed)
     ids = [f"item {i}" for i in range(N + N_ADDED)]
     gallery = Gallery(settings.gallery_path(f"drawn-{seed}"))
-    embedder = ServedBundles(settings).space(gallery, "clip", DIM).embedder
-    index_items(
-        gallery, EmbeddingSource.of_arrays(rows[:N], ids[:N], labels=labels[:N]), embedder, index=index
-    )
+    source = EmbeddingSource.of_arrays(rows[:N], ids[:N], labels=labels[:N])
+    embedder = ServedBundles(settings).resolve(gallery, source, space="clip").embedder
+    index_items(gallery, source, embedder, index=index)
     reader = GalleryReader(gallery)
     add_embeddings(
         reader, EmbeddingSource.of_arrays(rows[N:], ids[N:], labels=labels[N:]), embedder.bundle.manifest
