@@ -254,7 +254,7 @@ class ReindexJob:
         if request.source is not None:
             place, options = self._place(request.source, request)
             expected = (request.space or gallery.space) is not None
-            found = holds_embeddings(place, options, expected=expected, refuse=self.sources.refusal)
+            found = holds_embeddings(place, options, expected=expected, refuse=self.sources.require)
         name = request.source or gallery.name
         require_parts(name, is_ready=found, space=request.space, bundle=request.bundle)
         return found
@@ -264,7 +264,7 @@ class ReindexJob:
             return None
         place, options = self._place(request.source, request)
         is_ready = bool(self._is_ready(gallery, request))
-        return open_source(place, options, expects_embeddings=is_ready, refuse=self.sources.refusal)
+        return open_source(place, options, expects_embeddings=is_ready)
 
     def _place(self, source: str, request: ReindexRequest) -> tuple[Path | str, SourceOptions]:
         return self.sources.place(source), self.sources.options(source, request.source_options)
