@@ -10,7 +10,7 @@ from typing import Protocol
 
 from vicinal.calibration import UnlabelledGalleryError
 from vicinal.indexer.gallery import Gallery
-from vicinal.indexer.sources import ANYWHERE, ImageFile, SourceOptions, place_of
+from vicinal.indexer.sources import ANYWHERE, ImageFile, SourceOptions, place_of, refuse_none
 from vicinal.service.galleries.bundles import ServedBundles
 from vicinal.service.measuring.matcher import Matcher
 from vicinal.service.measuring.queries import QueryReading, read_queries, require_labels
@@ -131,7 +131,7 @@ class Place:
             self.sent or self.readable.place(name),
             self.matcher.embedder,
             visits_by=visits_by,
-            refuse=None if self.sent else self.readable.refusal,
+            refuse=refuse_none if self.sent else self.readable.refusal,
             on_progress=show,
             failures=progress.failures,
             options=None if self.sent else self.readable.options(name, request.source_options),
