@@ -19,7 +19,7 @@ pytestmark = pytest.mark.slow
 # know the rules of its ids, and pixels of any kind are read beside the decoding.
 MOST_FILES = {
     "an image query over HTTP": 38,
-    "an addition over HTTP": 44,
+    "an addition over HTTP": 45,
     "an index command": 64,
     "a calibration": 35,
     "a calibration job": 71,
