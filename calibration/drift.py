@@ -104,7 +104,7 @@ class TopScoreCounts:
 
 @dataclass(frozen=True)
 class Drift:
-    """How far the queries have drifted.
+    """Drift of the queries.
 
     Attributes:
         psi: Population stability index of the top scores, at least 0.

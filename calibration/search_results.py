@@ -36,7 +36,7 @@ class CalibratedThreshold:
         precision: Share of the matches that are mates, over queries with and without; None without matches.
         n_queries: Number of queries.
         n_labels: Number of their labels: what the intervals rest on.
-        warnings: What could make the rates wrong.
+        warnings: Warnings of what could make the rates wrong.
     """
 
     threshold: float
@@ -49,7 +49,7 @@ class CalibratedThreshold:
     warnings: tuple[str, ...] = ()
 
     def accepts(self, scores: npt.ArrayLike) -> Mask:
-        """Which scores are matches.
+        """Tell which scores are matches.
 
         Args:
             scores: Of any shape, on the scale of those that were given; NaN is no match.
@@ -253,7 +253,7 @@ class _Results:
         return np.where(self.is_own, _NONE, self.scores)
 
     def trials(self) -> Trials:
-        """What a threshold is chosen by: found mates, and answers to queries whose label is taken out."""
+        """Trials to choose a threshold by: found mates, and answers to queries whose label is taken out."""
         none, no_codes = np.empty(0), np.empty(0, np.uint32)
         mates = np.where(self.is_own, self.scores, _NONE).max(axis=1)
         # The next other result scores no more than the last one.
@@ -309,14 +309,14 @@ class _Results:
             )
 
     def impostor_effect(self, threshold: float) -> float:
-        """How much more labels vary as queries and impostors than as queries alone."""
+        """Factor by which labels vary more as queries and impostors than as queries alone."""
         order = np.argsort(-self.impostors, axis=1, kind="stable")
         scores = np.take_along_axis(self.impostors, order, axis=1)
         codes = np.take_along_axis(self.codes, order, axis=1)
         return impostor_label_effect(scores, codes, self.own, threshold)
 
     def warnings(self) -> tuple[str, ...]:
-        """What could make the rates wrong."""
+        """Warnings of what could make the rates wrong."""
         return tuple(self._warnings())
 
     def _warnings(self) -> Iterator[str]:

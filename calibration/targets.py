@@ -1,4 +1,4 @@
-"""From a stated target to the one threshold.
+"""Way from a stated target to the one threshold.
 
 A score is accepted when it reaches the threshold. What holds a rate on given trials is counted exactly, ties
 included; `*_threshold` answers None when no threshold in [0, 1] holds it, `best_precision` what is reached.
@@ -26,7 +26,7 @@ _LEAST_ERRORS = 3.0 - 1e-9
 
 
 class Target(BaseModel):
-    """What the threshold must hold.
+    """Rate that the threshold must hold.
 
     Attributes:
         rate: `far` (share of negative pairs accepted), `frr` (share of positive pairs rejected), `fpir`

@@ -524,7 +524,7 @@ class NegativePairs:
         return np.concatenate(scores), np.concatenate(queries), np.concatenate(item_labels)
 
     def _count_all(self) -> None:
-        """From now on, count all pairs."""
+        """Count all pairs from now on."""
         if not len(self._cells):
             self._cells = np.zeros((self._n_labels, self._n_bins + 2), dtype=np.int64)
             for scores, queries, item_labels in (*self._parts, *self._apart):
@@ -561,7 +561,7 @@ class NegativePairs:
 
 
 def listed_of(n_pairs: int, n_labels: int) -> int:
-    """How many of so many negative pairs are worth a list.
+    """Number of negative pairs, of so many, that are worth a list.
 
     Args:
         n_pairs: All of them.

@@ -112,12 +112,12 @@ class BundleManifest(BaseModel):
 
     @property
     def noun(self) -> Noun:
-        """What a query is: of ready embeddings nobody knows whether they are of photos."""
+        """Noun for a query: of ready embeddings nobody knows whether they are of photos."""
         return "item" if self.space else "photo"
 
     @property
     def in_words(self) -> str:
-        """What a gallery of it holds."""
+        """Content of a gallery of it, for people."""
         if not self.space:
             return f"images embedded by bundle '{self.name}'"
         return f"ready {self.dim}-d embeddings of '{self.space}@{self.version}'"
@@ -152,7 +152,7 @@ class ModelBundle:
 
     @property
     def preprocessing(self) -> Preprocessing:
-        """How an image becomes the backbone's input.
+        """Way from an image to the backbone's input.
 
         Raises:
             BundleError: It is a space, which takes no images.

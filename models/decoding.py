@@ -101,7 +101,7 @@ _GRAY_MODES = frozenset({"1", "L", "LA", "La", "I", "F"})
 
 @dataclass(frozen=True)
 class DecodeLimits:
-    """What an image may cost before it is refused.
+    """Limits on what an image may cost.
 
     Attributes:
         max_bytes: Largest encoded size in bytes.
@@ -187,7 +187,7 @@ def _extra() -> str:
 
 
 def with_extra(suffix: str) -> str | None:
-    """What to install so that files with an end of name are read, which are not now; None for any other."""
+    """Command that makes files with an end of name readable, which are not now; None for any other."""
     known = frozenset[str]().union(*_EXTRA_SUFFIXES.values())
     return _extra() if suffix in known - image_suffixes() else None
 
@@ -318,7 +318,7 @@ def _unidentified(encoded: bytes) -> NotAnImageError | UnsupportedFormatError:
 
 
 def _has_directory(encoded: bytes) -> bool:
-    """Whether what describes the pixels of a TIFF is there, wherever in the file it stands."""
+    """Tell if what describes the pixels of a TIFF is there, wherever in the file it stands."""
     order, is_big = ("<" if encoded.startswith(b"I") else ">"), b"+" in encoded[:4]
     try:
         (at,) = struct.unpack_from(f"{order}{'Q' if is_big else 'I'}", encoded, 8 if is_big else 4)
@@ -329,7 +329,7 @@ def _has_directory(encoded: bytes) -> bool:
 
 
 def _registers_heif() -> bool:
-    """Whether Pillow reads HEIC from now on."""
+    """Let Pillow read HEIC from now on, and tell if it can."""
     try:
         import pillow_heif
     except ImportError:

@@ -240,7 +240,7 @@ class Embedder:
         return PreparedQueries(tensors)
 
     def finish_queries(self, prepared: PreparedQueries, raw: FloatArray) -> FloatArray:
-        """What `infer` made of prepared queries as (n, d) float32, L2-normalized."""
+        """Embeddings of what `infer` gave, (n, d) float32, L2-normalized."""
         del prepared
         return self.finish(raw)
 

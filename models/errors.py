@@ -38,7 +38,7 @@ class ModelsError(Exception):
 
 
 class ImageError(ModelsError, ValueError):
-    """One image cannot be used.
+    """An image cannot be used.
 
     Args:
         reason: One sentence without the image's name, for people.

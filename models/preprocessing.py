@@ -18,7 +18,7 @@ _RESAMPLING = {
 
 
 class Preprocessing(BaseModel):
-    """How an image becomes a tensor; stored in the bundle, so that it travels with the weights.
+    """Way from an image to a tensor; stored in the bundle, so that it travels with the weights.
 
     Attributes:
         input_size: Height and width of the tensor in pixels.

@@ -26,7 +26,7 @@ _SIDE = 64
 
 @dataclass(frozen=True)
 class Probe:
-    """What a bundle's network made of pictures where the bundle was made.
+    """Pictures, and the embeddings that a network gave where its bundle was made.
 
     Attributes:
         pictures: n RGB images.

@@ -1,4 +1,4 @@
-"""What a bundle says of its context refiner; the refiner itself lives in the `refine` package."""
+"""Section of a bundle about its context refiner; the refiner itself lives in the `refine` package."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Sides = Literal["off", "gallery", "query", "both"]
 
 
 class RefinerArchitecture(BaseModel):
-    """What the refiner computes, apart from its weights.
+    """Architecture of a refiner, apart from its weights.
 
     Attributes:
         dim: Length d of the embeddings.

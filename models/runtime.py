@@ -38,7 +38,7 @@ logger = logging.getLogger(__name__)
 
 
 def usable_processors(root: Path = _ROOT) -> int:
-    """How many threads can run at once: by the processors that the process is bound to, and by its quota."""
+    """Threads that can run at once, by the processors that the process is bound to and by its quota."""
     # Python's own count is that of the machine.
     bound = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return max(1, min([bound, *map(math.ceil, _quotas(root))]))
@@ -77,7 +77,7 @@ def _limit(group: Path, *, is_unified: bool) -> tuple[int, int]:
 
 @cache
 def sums_whole(cpuinfo: Path = Path("/proc/cpuinfo")) -> bool:
-    """Whether the processor says that it adds up products of 8 bits without cutting them off."""
+    """Tell if the processor says that it adds up products of 8 bits without cutting them off."""
     try:
         flags = cpuinfo.read_text()
     except OSError:
@@ -125,7 +125,7 @@ def open_session(
 
 
 def offers_cuda() -> bool:
-    """Whether ONNX Runtime is built with CUDA; whether that works is seen when a session is opened."""
+    """Tell if ONNX Runtime is built with CUDA; whether that works is seen when a session is opened."""
     return _CUDA in _import_onnxruntime().get_available_providers()
 
 
@@ -135,18 +135,18 @@ def session_provider(session: ort.InferenceSession) -> str:
 
 
 def session_device(session: ort.InferenceSession) -> str:
-    """Where a session really runs: `cpu`, or a GPU such as `cuda:0`."""
+    """Device that a session really runs on: `cpu`, or a GPU such as `cuda:0`."""
     options = session.get_provider_options().get(session_provider(session), {})
     return f"cuda:{options['device_id']}" if "device_id" in options else "cpu"
 
 
 def is_short_of_memory(reason: str) -> bool:
-    """Whether what ONNX Runtime says of a failure is that memory is short."""
+    """Tell if what ONNX Runtime says of a failure is that memory is short."""
     return any(one in reason.lower() for one in _OUT_OF_MEMORY)
 
 
 def run_network(session: ort.InferenceSession, batch: FloatArray) -> FloatArray:
-    """What a network with one input makes of a batch.
+    """Run a batch through a network with one input.
 
     On a GPU input and output are bound, so that the batch is copied there once, before the network runs, and
     its first output alone comes back.

@@ -94,7 +94,7 @@ def exact_similarities(queries: FloatArray, items: FloatArray) -> FloatArray:
 
 
 def most_similar(products: FloatArray, n: int, dim: int) -> Ints:
-    """Which items can be among the n most similar ones of each query, however their products were rounded.
+    """Find items that can be among the n most similar ones of a query, however products were rounded.
 
     A sum of d products of float32 numbers, in any order, is off by at most `g = d u / (1 - d u)` times the
     sum of their absolute values, u = 2^-24 (Higham, Accuracy and Stability of Numerical Algorithms, 3.1),

@@ -30,7 +30,7 @@ _CHUNK = 256
 
 @dataclass(frozen=True)
 class Refinement:
-    """What the steps made of a batch.
+    """Refined batch.
 
     Attributes:
         steps: (n, t, d) float32, L2-normalized, the embedding after each step.
@@ -57,7 +57,7 @@ class Refinement:
 
 @dataclass(frozen=True)
 class Neighbors:
-    """What a batch is refined with.
+    """Neighbors that a batch is refined with.
 
     Attributes:
         contexts: (n, k, d) float32 initial embeddings of the neighbors, any values where there is none.
@@ -75,7 +75,7 @@ class Neighbors:
         return Neighbors(self.contexts[rows], self.mask[rows], radii)
 
     def cleared(self) -> Neighbors:
-        """With zeros where there is no neighbor."""
+        """Put zeros where there is no neighbor."""
         if self.mask.all():
             return self
         there, zero = self.mask[..., None], np.float32(0.0)

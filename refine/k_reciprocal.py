@@ -122,7 +122,7 @@ class ReciprocalGraph:
 
     @property
     def is_whole(self) -> bool:
-        """Whether every listed neighbor is there."""
+        """Tell if every listed neighbor is there."""
         return not (self.has_gone or len(self.removed))
 
     def radius(self, positions: Ints, k: int) -> FloatArray:

@@ -1,4 +1,4 @@
-"""What gates see of an embedding and its neighbors: similarities among them, nothing of their directions.
+"""Features that gates see of an embedding and its neighbors: similarities, nothing of their directions.
 
 A matrix learned on some classes says which directions matter for those classes. Similarities say how sure a
 neighborhood is, whatever it shows: what is learned on them holds for other classes, and does not depend on

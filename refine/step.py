@@ -1,4 +1,4 @@
-"""One step of the context refiner, in numpy to serve and in torch to be trained: the same formulas.
+"""Step of the context refiner, in numpy to serve and in torch to be trained: the same formulas.
 
 Every function takes `xp`, `numpy` or `torch`, and arrays of that library.
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -40,8 +40,7 @@ from vicinal.service.comparing.comparison import ComparisonPlan, compare
 from vicinal.service.comparing.record import Comparison, ComparisonRequest
 from vicinal.service.comparing.store import put_in_force
 from vicinal.service.errors import RequestError
-from vicinal.service.fitting.photos import LabelledPhotos
-from vicinal.service.fitting.report import FitReport
+from vicinal.service.fitting.photos import hold_out, read_photos
 from vicinal.service.galleries.bundles import ServedBundles
 from vicinal.service.galleries.uploads import require_images, require_parts, require_space
 from vicinal.service.galleries.versions import activate_version
@@ -57,7 +56,10 @@ from vicinal.service.search.answers import Answer
 from vicinal.service.search.threshold import Threshold
 from vicinal.service.settings import Settings
 from vicinal.service.tasks.calibrate import run_calibration
-from vicinal.training.train_extra import require_train_extra
+from vicinal.service.training import require_train_extra
+
+if TYPE_CHECKING:
+    from vicinal.service.training import FitReport
 
 Query = ImageSource | AnyArray | Sequence[float]
 _SEARCH_OPTIONS = (
@@ -392,14 +394,15 @@ class LocalGallery:
         """
         items = gallery_items(self.gallery)
         require_train_extra("adapting the model")
-        from vicinal.service.fitting.run import Fitting
+        from vicinal.service.training import Fitting
 
         def report(stage: str, done: int, total: int, _note: str = "") -> None:
             on_progress(stage, done, total)
 
-        photos = LabelledPhotos.read(items, on_progress=report)
-        before = self.embedder.bundle
-        return Fitting(photos, Path(output), before, minutes=minutes, seed=seed, report=report).run()
+        photos = read_photos(items, on_progress=report)
+        split, before = hold_out(photos, seed), self.embedder.bundle
+        fitting = Fitting(photos, split, Path(output), before, minutes=minutes, seed=seed, report=report)
+        return fitting.run()
 
     @checked_call
     def compare(self, *versions: int, on_progress: OnProgress = no_progress, **request: Any) -> Comparison:

@@ -60,6 +60,7 @@ INNER_FLOORS = {
         "observability",
         "redis_link",
         "process",
+        "training",
         "search",
         "settings",
         "keys",
@@ -87,8 +88,9 @@ GENERATED = "by `client/generate.py`"
 MOST_MODULES = 15
 
 TRAINING_PACKAGES = ("torch", "timm", "pytorch_metric_learning", "onnx", "onnxscript", "torchvision")
-# Where training is, and with it torch: folders, and the modules that training and export begin with.
-FOR_TRAINING = ("training/", "service/fitting/run.py")
+FOR_TRAINING = "training/"
+# The one module of the service that names anything of training, and loads it when it is asked to.
+TO_TRAINING = "service/training.py"
 HEAVY = ("faiss", "fastapi", "lance", "numpy", "onnxruntime", "pydantic", *TRAINING_PACKAGES)
 
 WITHOUT_TRAINING_PACKAGES = f"""
@@ -212,6 +214,44 @@ def test_only_training_files_import_torch(package: str) -> None:
     assert {path for path in with_torch if not path.startswith(FOR_TRAINING)} == set()
 
 
+def test_the_service_reaches_training_at_one_place() -> None:
+    reaching = {
+        path
+        for path, text in sources_of("service").items()
+        if any(name.startswith("vicinal.training") for name in imported_names(text))
+    }
+    assert reaching == {TO_TRAINING}
+
+
+def test_serving_and_commands_load_nothing_of_training() -> None:
+    code = "import vicinal.service.http.app, vicinal.service.cli.main, vicinal.service.tasks.kinds, sys"
+    said = f"{code}; print([one for one in sys.modules if one.startswith('vicinal.training')])"
+    done = subprocess.run(
+        [sys.executable, "-c", said],
+        capture_output=True,
+        text=True,
+        cwd=ROOT / "src",
+        timeout=120,
+        check=True,
+    )
+    assert done.stdout.split() == ["[]"]
+
+
+@pytest.mark.slow
+def test_every_name_of_training_that_the_service_asks_for_is_there() -> None:
+    """The table and what type checkers read name the same."""
+    module = importlib.import_module("vicinal.service.training")
+    tree = ast.parse((ROOT / TO_TRAINING).read_text(encoding="utf-8"))
+    for_types = {
+        f"{node.module}.{alias.name}"
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom) and str(node.module).startswith("vicinal.training")
+        for alias in node.names
+    }
+    assert for_types == {f"vicinal.training.{place}.{name}" for name, place in module._MODULES.items()}
+    assert all(getattr(module, name) is not None for name in module._MODULES)
+
+
 def test_the_check_for_torch_sees_an_import_from_it() -> None:
     """Negative control."""
     source = "import numpy\ndef f():\n    from torch.nn import Linear\n"
@@ -259,7 +299,8 @@ def test_public_names_are_sorted_and_exist(package: str) -> None:
 
 
 def test_every_floor_names_its_public_api() -> None:
-    assert {f"vicinal.{name}" for name in FLOORS} - set(packages_with_public_names()) == set()
+    """What the service asks training for stands in its one module for that."""
+    assert {f"vicinal.{name}" for name in FLOORS} - set(packages_with_public_names()) == {"vicinal.training"}
 
 
 @pytest.mark.parametrize("package", [*FLOORS, "client"])

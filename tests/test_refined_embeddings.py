@@ -16,6 +16,7 @@ pytest.importorskip("pytorch_metric_learning")
 pytest.importorskip("onnxscript")
 
 from vicinal.calibration.arrays import FloatArray
+from vicinal.calibration.rates.average_precision import average_precisions
 from vicinal.indexer.gallery import Gallery
 from vicinal.indexer.jobs.index_job import index_items
 from vicinal.indexer.sources.embeddings import EmbeddingSource
@@ -24,7 +25,6 @@ from vicinal.service.galleries.bundles import ServedBundles
 from vicinal.service.settings import Settings
 from vicinal.training.datasets import list_images
 from vicinal.training.datasets.layouts.protocol import ProtocolConfig
-from vicinal.training.evaluation import average_precisions
 from vicinal.training.refiner.config import RefinerRecipe
 from vicinal.training.refiner.embedding_set import EmbeddingSet
 from vicinal.training.refiner.recipe import train_refiner

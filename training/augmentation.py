@@ -39,19 +39,12 @@ def training_batches(
     """Augmented batches of a run, the same for any number of workers and processes, from whichever step on.
 
     Args:
-        images: The training images.
-        config: Sampler, augmentation, seed, workers and number of steps.
         drawn: What a drawn image (step, place in the batch, position) becomes; by default its augmented
             pixels.
         first_step: Steps that were done before; their batches are drawn, but not loaded.
-        pin_memory: Load into page-locked memory, for a GPU.
-        processes: Those that train together, each of which loads its part of a batch.
 
     Yields:
         (b, 3, S, S) float32 standardized pixels, or whatever `drawn` gives, and (b,) int64 labels.
-
-    Raises:
-        ConfigError: The images cannot fill the sampler's batches.
     """
     groups = images.super_labels if config.sampler.kind == "hierarchical" else images.sources
     batches = config.sampler.batches(
@@ -74,14 +67,7 @@ def training_batches(
 
 
 class AugmentedImages(Dataset[tuple[Tensor, int]]):
-    """Training images, changed at random whenever they are drawn.
-
-    Args:
-        images: The images, larger than the input.
-        preprocessing: Input size, mean and standard deviation.
-        config: What is changed, and how much.
-        seed: With the step and the place in the batch it decides on the changes of an image.
-    """
+    """Training images, changed at random whenever they are drawn."""
 
     def __init__(
         self, images: LabelledImages, preprocessing: Preprocessing, config: AugmentationConfig, *, seed: int
@@ -109,7 +95,7 @@ def changed(image: Tensor, transform: nn.Module, seed: int) -> Tensor:
 
 
 def stored_size(preprocessing: Preprocessing) -> Callable[[Image.Image], Image.Image]:
-    """What fits an image before it is augmented: larger than the input, so that a crop has pixels left."""
+    """Fit of an image before it is augmented: larger than the input, so that a crop has pixels left."""
     side = round(preprocessing.input_size * _STORED_PER_INPUT)
     return preprocessing.model_copy(update={"input_size": side}).resize
 

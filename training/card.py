@@ -26,7 +26,6 @@ def write_notice(bundle: ModelBundle, notice: Path | None = None) -> None:
     """Write the bundle's `NOTICE`: a given file, else what the manifest says of licence and source.
 
     Args:
-        bundle: The bundle.
         notice: The file; without one a bundle of which the source is unknown gets none.
     """
     path, manifest = bundle.path / NOTICE_FILE, bundle.manifest
@@ -107,7 +106,7 @@ def _tests(manifest: BundleManifest) -> list[str]:
 
 
 def _forms(manifest: BundleManifest) -> list[str]:
-    """One row a form in which the network was measured, this bundle's marked."""
+    """Rows of the forms in which the network was measured, this bundle's marked."""
     if not manifest.forms:
         return []
     columns = [column for column in _FORM_COLUMNS if any(column[0] in one for one in manifest.forms.values())]
@@ -130,7 +129,7 @@ def _forms(manifest: BundleManifest) -> list[str]:
 
 
 def _refiner(section: RefinerManifest | None) -> list[list[str]]:
-    """What it is and does by default, what decided that, and the figures behind it."""
+    """Nature and default of the refiner, and the figures that decided it."""
     if section is None:
         return []
     built, training = section.architecture, section.training

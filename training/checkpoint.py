@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import pickle
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,6 +13,7 @@ import torch
 from vicinal.models.errors import ConfigError
 from vicinal.training.config import TrainingConfig
 from vicinal.training.datasets import LabelledImages
+from vicinal.training.files import replacing
 from vicinal.training.state import TrainingState
 
 CHECKPOINT_FILE = "checkpoint.pt"
@@ -24,12 +24,7 @@ _WITHOUT_EFFECT = {"compile", "licence", "name", "tests", "workers"}
 
 
 def identity_of(config: TrainingConfig, images: LabelledImages) -> dict[str, Any]:
-    """What a checkpoint and the run that resumes it have in common.
-
-    Args:
-        config: The run's configuration; what has no say in the weights is left out.
-        images: All images, held-out ones too; they are told apart by their labels in order.
-    """
+    """Identity that a checkpoint shares with the run that resumes it."""
     labels = "\n".join(images.labels.tolist())
     return {
         "recipe": config.model_dump(mode="json", exclude=_WITHOUT_EFFECT),
@@ -39,32 +34,13 @@ def identity_of(config: TrainingConfig, images: LabelledImages) -> dict[str, Any
 
 
 def save_checkpoint(path: Path, state: TrainingState, identity: Mapping[str, Any]) -> None:
-    """Write the state of a run in one step: a kill leaves the old checkpoint or the new one.
-
-    Args:
-        path: File to write.
-        state: Network, optimizer, records and random states.
-        identity: From `identity_of`.
-    """
-    partial = path.with_suffix(".pt.partial")
-    with partial.open("wb") as stream:
-        torch.save({"format": _FORMAT, "identity": dict(identity), "state": state.state_dict()}, stream)
-        stream.flush()
-        os.fsync(stream.fileno())
-    partial.replace(path)
+    """Write the state of a run in one step: a kill leaves the old checkpoint or the new one."""
+    with replacing(path) as partial:
+        torch.save({"format": _FORMAT, "identity": dict(identity), "state": state.state_dict()}, partial)
 
 
 def load_checkpoint(path: Path, state: TrainingState, identity: Mapping[str, Any]) -> None:
-    """Bring a run to the state of a checkpoint.
-
-    Args:
-        path: The file.
-        state: State of a new run of the same configuration.
-        identity: From `identity_of`.
-
-    Raises:
-        ConfigError: There is no checkpoint, it is damaged, or it belongs to another configuration or images.
-    """
+    """Bring a run to the state of a checkpoint."""
     content = check_checkpoint(path, identity)
     try:
         state.load_state_dict(content["state"])
@@ -74,11 +50,7 @@ def load_checkpoint(path: Path, state: TrainingState, identity: Mapping[str, Any
 
 
 def check_checkpoint(path: Path, identity: Mapping[str, Any]) -> dict[str, Any]:
-    """Read a checkpoint and see that it belongs to a run, before work is done for it.
-
-    Raises:
-        ConfigError: As `load_checkpoint` does, but for the network.
-    """
+    """Read a checkpoint and see that it belongs to a run, before work is done for it."""
     content = _read(path)
     stored = content["identity"]
     _check_recipe(path, stored["recipe"], identity["recipe"])

@@ -125,11 +125,7 @@ class TrainingConfig(_Frozen):
         """Read a TOML file.
 
         Args:
-            path: The file.
             data_root: Folder that relative data set paths start from; the working directory when None.
             settings: `key=value` of fields to set anew; see `models.configs.file.override`.
-
-        Raises:
-            ConfigError: The file is missing or not TOML, a key is unknown, or a value cannot work.
         """
         return checked(cls, override(read_toml(path), settings), f"'{path}'", data_root=data_root)

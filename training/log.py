@@ -11,6 +11,7 @@ from pathlib import Path
 from matplotlib.figure import Figure
 from torch.utils.tensorboard import SummaryWriter
 
+from vicinal.training.files import replacing
 from vicinal.training.observer import StepRecord
 
 CSV_FILE = "training.csv"
@@ -31,7 +32,6 @@ class TrainingLog:
     training.png   curves, drawn at the end, with the kept weights marked
 
     Args:
-        folder: Folder of the run.
         first_step: Steps done before, by the run that is resumed; TensorBoard forgets what came after.
     """
 
@@ -65,9 +65,7 @@ class TrainingLog:
 
 def _write_csv(path: Path, records: Sequence[StepRecord]) -> None:
     # Written anew each time, so that a resumed run continues exactly where its checkpoint was.
-    partial = path.with_suffix(".csv.partial")
-    with partial.open("w", newline="", encoding="utf-8") as stream:
+    with replacing(path) as partial, partial.open("w", newline="", encoding="utf-8") as stream:
         writer = csv.DictWriter(stream, [field.name for field in fields(StepRecord)])
         writer.writeheader()
         writer.writerows(asdict(record) for record in records)
-    partial.replace(path)

@@ -1,4 +1,4 @@
-"""Which loss is trained with, by name, and how it has to fit the batches."""
+"""Choice of the loss, by name, and how it has to fit the batches."""
 
 from __future__ import annotations
 
@@ -48,11 +48,7 @@ class LossConfig(BaseModel):
 
 
 def check_loss_fits_sampler(loss: LossConfig, sampler: SamplerConfig) -> None:
-    """Refuse losses that need other batches than the sampler draws.
-
-    Raises:
-        ValueError: A balanced contrastive or contextual loss contradicts the sampler.
-    """
+    """Refuse losses that need other batches than the sampler draws."""
     parts: tuple[LossConfig | AddedLossConfig, ...] = (loss, *loss.add)
     for one in parts:
         if one.name == "balanced_contrastive":

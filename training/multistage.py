@@ -47,15 +47,9 @@ def multistage_backward(
         labels: (n,) class ids of the whole batch, on the network's device.
         loss_function: `loss(embeddings (n, d) float32, labels) -> scalar`.
         chunk_size: Images that are embedded at a time, at least 1.
-        autocast: Makes a context for the forward passes, such as `torch.autocast`.
-        processes: Those that train together.
 
     Returns:
         The loss, detached.
-
-    Raises:
-        ValueError: `chunk_size` is below 1.
-        LostProcessError: Another process has ended.
     """
     if chunk_size < 1:
         raise ValueError(f"chunk_size is {chunk_size}, expected at least 1")

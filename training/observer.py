@@ -1,4 +1,4 @@
-"""What a caller learns of a training run while it goes on, and how it ends one."""
+"""Observer of a training run: learns of it while it goes on, and may end it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import SupportsFloat
 
 @dataclass(frozen=True)
 class StepRecord:
-    """One validation during training.
+    """Validation during training.
 
     Attributes:
         step: Steps done.
@@ -27,7 +27,7 @@ class StepRecord:
 
 @dataclass(frozen=True)
 class StepProgress:
-    """How far a run is.
+    """Progress of a run.
 
     Attributes:
         step: Steps done.
@@ -64,5 +64,5 @@ class TrainingObserver:
         """Something is left out or ends early; one line for people."""
 
     def should_stop(self) -> bool:
-        """Whether to write a checkpoint now and stop; asked after each image and each step."""
+        """True to write a checkpoint now and stop; asked after each image and each step."""
         return False

@@ -1,4 +1,4 @@
-"""How weights are learned: optimizer, learning rates and their schedule (torch)."""
+"""Optimizer, learning rates and their schedule (torch)."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ class ConstantScheduleConfig(_Schedule):
 
 
 class OneCycleScheduleConfig(_Schedule):
-    """One rise to the learning rate and one fall to nearly zero, in cosines; it has no warm-up besides.
+    """A rise to the learning rate and a fall to nearly zero, in cosines; it has no warm-up besides.
 
     Smith and Topin, "Super-Convergence: Very Fast Training of Neural Networks Using Large Learning Rates".
 
@@ -192,13 +192,8 @@ def parameter_groups(
 
     Args:
         network: Trunk at the base rate; what follows it at the head's.
-        projector: At the head's rate.
         loss: Its parameters, such as proxies, at the loss's rate and without decay: they are compared by
             angle, so that only their direction counts.
-        config: Rates and decay.
-
-    Raises:
-        ConfigError: There is nothing to train while the trunk is frozen.
     """
     head = nn.ModuleList([network.pooling, network.norm, network.head, projector])
     if config.frozen_trunk_steps and not (list(head.parameters()) or list(loss.parameters())):
@@ -217,11 +212,7 @@ def parameter_groups(
 
 
 def build_optimizer(groups: list[dict[str, Any]], config: OptimizerConfig) -> Optimizer:
-    """Create the optimizer over groups that name their rate and decay.
-
-    Raises:
-        ConfigError: torch refuses an argument.
-    """
+    """Create the optimizer over groups that name their rate and decay."""
     defaults = {"momentum": 0.9} if config.name == "sgd" else {}
     try:
         return _OPTIMIZERS[config.name](groups, **{**defaults, **config.arguments})

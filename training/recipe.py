@@ -60,11 +60,7 @@ class Recipe:
 
     @classmethod
     def load(cls, path: Path, *, data_root: Path | None = None, settings: Sequence[str] = ()) -> Recipe:
-        """Read a TOML file; see `TrainingConfig.load`.
-
-        Raises:
-            ConfigError: The recipe cannot work.
-        """
+        """Read a TOML file; see `TrainingConfig.load`."""
         config = TrainingConfig.load(path, data_root=data_root, settings=settings)
         head = "".join(f"# trained with --set {shlex.quote(setting)}\n" for setting in settings)
         return cls(config, head + path.read_text(encoding="utf-8"))
@@ -84,20 +80,11 @@ def run_recipe(
     Of several processes the first one does this; the others `take_part`.
 
     Args:
-        recipe: Configuration and its text, which goes into the bundle.
         output: Directory of the bundle; log, curves, checkpoint and `weights.pt` (for a recipe that starts
             from it) are kept beside it, maps of a frozen front only until the bundle is there.
         start: `new` refuses a directory that holds a run, `resume` goes on from its checkpoint, `overwrite`
             deletes it first.
         device: Where to train: `auto`, `cpu`, `cuda` or `cuda:<number>`.
-        observer: Learns of steps and validations, and may stop the run.
-        processes: Those that train together.
-
-    Raises:
-        ConfigError: The recipe cannot work, or the directory holds a run that shall not be touched.
-        DatasetError: A data set is missing.
-        TrainingStoppedError: The observer of a process asked to stop.
-        LostProcessError: A process that trains with this one has ended.
     """
     trainer = Trainer(recipe.config, folder=output, device=device, observer=observer, processes=processes)
     _prepare(output, start)

@@ -57,7 +57,7 @@ class TrainingState:
 
     @property
     def device(self) -> torch.device:
-        """Where the network is."""
+        """Device of the network."""
         return next(self.network.parameters()).device
 
     def add(self, record: StepRecord) -> None:
@@ -100,13 +100,7 @@ class TrainingState:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Take over a state, the random states of torch among it.
-
-        Raises:
-            RuntimeError: It belongs to another network.
-            KeyError: A part is missing.
-            ValueError: It belongs to another optimizer.
-        """
+        """Take over a state, the random states of torch among it."""
         for name, part in self._parts().items():
             part.load_state_dict(state[name])
         self.step = state["step"]

@@ -75,7 +75,7 @@ class TrainingResult:
 
 @dataclass(frozen=True)
 class _Images:
-    """What is trained on, and what of the network it goes through: all, or the back of a cut one."""
+    """Images to train on, and the network that they go through: all of it, or the back of a cut one."""
 
     training: LabelledImages
     validation: LabelledImages
@@ -92,15 +92,9 @@ class Trainer:
     """Trains one network as a configuration says.
 
     Args:
-        config: The checked configuration.
         folder: Folder that gets log, curves and checkpoint; None writes nothing.
         device: `auto`, `cpu`, `cuda` or `cuda:<number>`.
-        observer: Learns of steps and validations, and may stop the run.
         processes: Those that train together; the first one alone writes into the folder.
-
-    Raises:
-        ConfigError: There is no such device, or no such loss, or a batch has fewer images than there are
-            processes.
     """
 
     def __init__(
@@ -133,14 +127,6 @@ class Trainer:
         Args:
             resume: Go on from the folder's checkpoint. On a CPU the result is the same, bit for bit, as that
                 of a run that was never stopped.
-
-        Raises:
-            ConfigError: Backbone, loss, optimizer or sampler cannot be built as configured, the checkpoint is
-                missing or belongs to another run, or the loss is no number any more.
-            BundleError: The first weights cannot be had.
-            DatasetError: A data set is missing or empty.
-            TrainingStoppedError: The observer of a process asked to stop.
-            LostProcessError: A process that trains with this one has ended.
         """
         config = self.config
         if config.compile:

@@ -28,9 +28,6 @@ def validate(
     """Hit rate at rank 1 and MAP@R of held-out images among themselves; NaN where no two are of a class.
 
     Args:
-        network: The network, or a cut one.
-        images: The held-out images.
-        preprocessing: Fit and standardization.
         maps: (n, ...) what the front of a cut network gave for them.
     """
     if len(np.unique(images.labels)) == len(images.labels):
@@ -50,11 +47,6 @@ def best_between(
 
     Wortsman et al., "Robust fine-tuning of zero-shot models", CVPR 2022: such a point keeps much of what the
     first weights knew of other images.
-
-    Args:
-        start: Weights before training.
-        end: Weights after it.
-        measure: MAP@R of weights on held-out classes.
 
     Returns:
         Share of the way, of `SHARES`; of equal ones the largest.
@@ -81,9 +73,6 @@ def embed_held_out(
     """Embed unchanged images by their pixels, or by the maps that a front gave for them.
 
     Args:
-        network: The network, or a cut one.
-        images: n images.
-        preprocessing: Fit and standardization.
         maps: (n, ...) for a cut network.
 
     Returns:
@@ -114,10 +103,7 @@ def embed_images(
     """Embed stored images as serving would: fitted, standardized, without augmentation.
 
     Args:
-        network: The network; it is set to evaluation mode.
         pixels: (n, H, W, 3) uint8 RGB.
-        preprocessing: Fit and standardization.
-        batch_size: Images a forward pass.
 
     Returns:
         (n, d) float32, not normalized.

@@ -20,7 +20,7 @@ _LARGEST_DISTANCE = 2.0
 
 @dataclass(frozen=True)
 class ImageRates:
-    """How many partners images and classes accept at each threshold.
+    """Numbers of partners that images and classes accept at each threshold.
 
     Attributes:
         unit: (n, d) L2-normalized embeddings.

@@ -96,7 +96,7 @@ class PairStrata:
 
 @dataclass(frozen=True)
 class PairAnswers:
-    """What was answered.
+    """Answers of a person.
 
     Attributes:
         strata: (m,) stratum of each pair that was answered.
@@ -171,11 +171,11 @@ class AnsweredPairs:
         return np.where(holds.any(axis=1), holds.shape[1] - 1 - from_the_end, 0)
 
     def error_interval(self) -> RateInterval:
-        """How often the person errs: the mean and the shortest 95 % interval."""
+        """Rate at which the person errs: the mean and the shortest 95 % interval."""
         return _interval(self.errors)
 
     def spread(self, target: Target) -> float:
-        """How far apart the places are at which the target may be met.
+        """Distance between the places at which the target may be met.
 
         Returns:
             Accepted pairs at the 90 % quantile of the last border at which it holds, by those at the 10 %

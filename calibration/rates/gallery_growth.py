@@ -34,7 +34,7 @@ _SHAPES = np.geomspace(0.01, 1e4, 400)
 
 @dataclass(frozen=True)
 class GalleryGrowth:
-    """How FPIR grows with the gallery.
+    """Growth of FPIR with the gallery.
 
     Attributes:
         fpir: At the present size.

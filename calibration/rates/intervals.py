@@ -391,7 +391,7 @@ def _grid(counts: LabelCounts) -> tuple[Floats, Floats]:
 
 
 def _common_error(counts: LabelCounts) -> float:
-    """How many times the variance of the mean share of L labels is that of its part in each label alone.
+    """Variance of the mean share of L labels over that of its part in each label alone.
 
     Pairs of labels with effects e_i + e_j: label i's share deviates by e_i and by the mean effect of its
     partners, weighted by their trials. Over all labels the variance is that of e times (3 / L + 1 / L_e), L_e

@@ -63,7 +63,7 @@ class LabelCounts:
 
     @property
     def effective_labels(self) -> float:
-        """How many labels of equal size would weigh as evenly: (sum n)^2 / sum n^2 (Kish, 1965), up to L."""
+        """Labels of equal size that would weigh as evenly: (sum n)^2 / sum n^2 (Kish, 1965), up to L."""
         sizes = self.trials.astype(np.float64)
         return float(sizes.sum() ** 2 / (sizes**2).sum())
 
@@ -107,7 +107,7 @@ class LabelCounts:
 
 
 def label_counts(trials: Trials, rate: RateName, threshold: float) -> LabelCounts | None:
-    """What a rate at a threshold rests on; None where there was nothing to measure it on.
+    """Evidence for a rate at a threshold; None where there was nothing to measure it on.
 
     A precision rests on the returned matches, counted under the labels of their queries.
 

@@ -121,7 +121,7 @@ class Searches:
 
 @dataclass(frozen=True)
 class SelectionSplit:
-    """What choosing the best of several variants promises too much.
+    """Optimism of choosing the best of several variants.
 
     Attributes:
         promised: Error of the best on the labels that it was chosen on, mean over the splits.
@@ -173,7 +173,7 @@ class LabelDraws:
         return self._values(figures, self._draws(n_draws))
 
     def selection(self, errors: Sequence[Figure], n_splits: int = 500) -> SelectionSplit | None:
-        """What choosing the lowest of several errors promises too much; None with too few labels to split.
+        """Optimism of choosing the lowest of several errors; None with too few labels to split.
 
         Args:
             errors: One a variant; the first of equals is chosen.
@@ -200,7 +200,7 @@ class LabelDraws:
             yield times
 
     def _halves(self, n_splits: int, half: int) -> Iterator[Floats]:
-        """One half of each split, some splits at a time: 1 for its labels, 0 for the others."""
+        """Halves of the splits, some splits at a time: 1 for the labels of one half, 0 for the others."""
         rng = np.random.default_rng(self._seed)
         for start in range(0, n_splits, self._at_once):
             times = np.zeros((min(self._at_once, n_splits - start), self.n_labels))

@@ -54,7 +54,7 @@ _MOST_TIMES = 64
 
 @dataclass(frozen=True)
 class PromiseTest:
-    """What later labels say of a promised rate.
+    """Verdict of later labels on a promised rate.
 
     Attributes:
         measured: Their rate, with the interval that leaves the error rate on each side.

@@ -62,7 +62,7 @@ def checked(
 
 
 def explain(error: ValidationError, model: type[BaseModel], fields: Mapping[str, Any]) -> str:
-    """One line about the first thing that is wrong: where it is, what, and what to do."""
+    """Say in one line the first thing that is wrong: where it is, what, and what to do."""
     first = error.errors()[0]
     where = ".".join(_as_written(first["loc"], fields))
     message = first["msg"].removeprefix("Value error, ")

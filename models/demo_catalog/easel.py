@@ -13,7 +13,7 @@ from vicinal.models.demo_catalog.products import RGB, Product
 
 @dataclass(frozen=True)
 class Print:
-    """Where the printed label sits on a part: `at` (around, down) from its middle, width and height.
+    """Place of the printed label on a part: `at` (around, down) from its middle, width and height.
 
     All in units of the canvas. `plate` puts it on a paper plate; otherwise it is inked on the surface.
     """
@@ -120,7 +120,7 @@ def _across_flat(width: int) -> tuple[FloatArray, float]:
 
 
 def _across(mask: Mask) -> tuple[FloatArray, float]:
-    """Where each pixel lies between the left (-1) and right (1) edge of its row; the largest half width."""
+    """Place of each pixel between the left (-1) and right (1) edge of its row; the largest half width."""
     width = mask.shape[1]
     left = mask.argmax(axis=1)[:, None]
     right = width - mask[:, ::-1].argmax(axis=1)[:, None]

@@ -1,4 +1,4 @@
-"""Which drawing belongs to which kind of product."""
+"""Drawings by kind of product."""
 
 from collections.abc import Callable
 

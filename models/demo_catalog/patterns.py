@@ -10,7 +10,7 @@ _REPEATS = 8.0  # pattern periods over the width of the canvas at scale 1
 
 
 def pattern_weight(name: str, u: FloatArray, v: FloatArray, scale: float) -> FloatArray:
-    """How much of the accent color each surface point takes.
+    """Share of the accent color that each surface point takes.
 
     Args:
         u: coordinate around the product, in units of the canvas, 0 at its front.

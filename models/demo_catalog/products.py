@@ -1,4 +1,4 @@
-"""Which products a catalog holds: kinds, colors, patterns and proportions, drawn from one seed."""
+"""Products of a catalog: kinds, colors, patterns and proportions, drawn from one seed."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -128,7 +128,7 @@ def _untaken_look(rng: np.random.Generator, kind: str, taken: set[_Look]) -> _Lo
 
 
 def contrasts(a: RGB, b: RGB) -> bool:
-    """Whether a pattern in these two colors can be told from a plain surface."""
+    """Tell if a pattern in these two colors can be told from a plain surface."""
     # A step in lightness too: red on blue differs by far in RGB, yet flickers to the eye.
     step = abs(_lightness(a) - _lightness(b))
     return step > _MIN_LIGHTNESS_STEP and float(np.linalg.norm(np.subtract(a, b))) > _MIN_CONTRAST

@@ -1,4 +1,4 @@
-"""One photo of a product: pose, backdrop, light, shadow, things in the way, and the camera's faults."""
+"""Photo of a product: pose, backdrop, light, shadow, things in the way, and the camera's faults."""
 
 from dataclasses import dataclass
 
@@ -22,7 +22,7 @@ _Rng = np.random.Generator
 
 @dataclass(frozen=True)
 class Shot:
-    """How one photo is taken.
+    """Circumstances of one photo.
 
     `setting` names the backdrop. `corners` (4, 2) is where the product's canvas goes, from the upper left
     clockwise, in units of the photo. `turn` (radians) and `light` (-1 left to 1 right) are those of
@@ -154,7 +154,7 @@ def _laid_over(picture: FloatArray, product: Image.Image, shadow: Image.Image) -
 
 
 def _shadow(alpha: Image.Image, light: float, lying: bool) -> Image.Image:
-    """Where the shadow falls: beside a thing that lies or hangs, at the foot of one that stands."""
+    """Place of the shadow: beside a thing that lies or hangs, at the foot of one that stands."""
     size = alpha.width
     if lying:
         beside = (1, 0, 0.05 * light * size, 0, 1, -0.03 * size)

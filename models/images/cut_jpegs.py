@@ -32,7 +32,7 @@ def load_cut_jpeg(encoded: bytes, target_side: int | None) -> Image.Image | None
 
 
 def _lacks_last_bits(encoded: bytes) -> bool:
-    """Whether a progressive JPEG breaks off in a pass that brings the last bits of what is there already."""
+    """Tell if a progressive JPEG breaks off in a pass that brings the last bits of what is there already."""
     at = encoded.rfind(_PASS) + len(_PASS)
     # Its head: its length, how many colors, two bytes of each, and in the last three what it brings.
     bits = encoded[at + 3 + 2 * encoded[at + 2] + 2 :][:1] if len(encoded) > at + 2 else b""

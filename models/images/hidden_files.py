@@ -46,6 +46,6 @@ def hidden_part(inside: str) -> tuple[str, str] | None:
 
 
 def count_hidden(paths: Iterable[str]) -> Counter[str]:
-    """How many hidden folders and files there are above or at some paths, by what they are counted under."""
+    """Count hidden folders and files above or at some paths, by what they are counted under."""
     parts = {hidden_part(one) for one in paths}
     return Counter(part[1] for part in parts if part is not None)

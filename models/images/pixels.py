@@ -30,7 +30,7 @@ _WHITE_IS_ZERO, _UNSIGNED, _SIGNED = 0, 1, 2
 
 
 def is_blank(image: Image.Image, levels: int = _BLANK_LEVELS) -> bool:
-    """Whether an RGB image is of one color all over, so that nothing can be told from it.
+    """Tell if an RGB image is of one color all over, so that nothing can be told from it.
 
     Args:
         levels: Most that a channel differs by, of 256.
@@ -97,7 +97,7 @@ def _laid_on(image: Image.Image, color: str) -> Image.Image:
 
 @dataclass(frozen=True)
 class _Depth:
-    """How gray of more than 8 bits is read.
+    """Reading of gray of more than 8 bits.
 
     Attributes:
         low: Value of black.
@@ -146,7 +146,7 @@ class _Depth:
 
 
 def _stored_kind(image: Image.Image) -> type[np.generic] | None:
-    """What a TIFF holds where Pillow takes it for signed integers of 32 bits, or for unsigned ones of 8."""
+    """Content of a TIFF where Pillow takes it for signed integers of 32 bits, or for unsigned ones of 8."""
     tags: Mapping[int, Any] | None = getattr(image, "tag_v2", None)
     if tags is None or image.mode not in ("I", "L"):
         return None

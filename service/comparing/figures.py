@@ -15,6 +15,7 @@ import numpy as np
 from vicinal.calibration import CalibrationError, LabelCounts, Target
 from vicinal.calibration.arrays import FloatArray, Floats, Ints, Mask, Objects
 from vicinal.calibration.label_codes import label_codes
+from vicinal.calibration.rates.average_precision import average_precisions
 from vicinal.calibration.rates.paired_bootstrap import (
     Figure,
     LabelDraws,
@@ -35,7 +36,6 @@ from vicinal.service.measuring.evidence import SpaceOpis, rate_evidence
 from vicinal.service.measuring.trials import Measurement
 from vicinal.service.search.item_groups import BuiltGroups, ItemGroups
 from vicinal.service.search.scorer import N_DECIDED_CANDIDATES, Scorer
-from vicinal.training.evaluation import average_precisions
 
 _CHUNK = 64
 

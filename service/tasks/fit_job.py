@@ -14,13 +14,13 @@ from vicinal.indexer.gallery import Gallery
 from vicinal.indexer.jobs.index_job import gallery_items
 from vicinal.indexer.storage.files import make_folder, write_atomically
 from vicinal.service.errors import RequestError
-from vicinal.service.fitting.photos import LabelledPhotos
+from vicinal.service.fitting.photos import hold_out, read_photos
 from vicinal.service.fitting.report import next_commands, report_lines
 from vicinal.service.galleries.bundles import ServedBundles
 from vicinal.service.jobs.context import JobContext
 from vicinal.service.jobs.records import Job, JobProgress
 from vicinal.service.tasks.readable_sources import JobSources
-from vicinal.training.train_extra import require_train_extra
+from vicinal.service.training import require_train_extra
 
 FIT = "fit"
 _REPORT = "fit.json"
@@ -66,12 +66,14 @@ class FitJob:
             for item in gallery_items(opened)
             if item.label is not None and isinstance(item.path, Path)
         ]
+        from vicinal.service.training import LabelledPhotos
+
         labels = np.array([label for _, label in labelled], dtype=object)
-        LabelledPhotos(tuple(path for path, _ in labelled), labels).split(request.seed)
+        hold_out(LabelledPhotos(tuple(path for path, _ in labelled), labels), request.seed)
 
     def run(self, context: JobContext) -> dict[str, Any]:
         """Train, export and measure, going on where an earlier attempt was."""
-        from vicinal.service.fitting.run import PLAN_FILE, Fitting
+        from vicinal.service.training import PLAN_FILE, Fitting
 
         request = FitRequest.model_validate(context.request)
         gallery = Gallery.open(self.settings.gallery_path(context.job.gallery))
@@ -83,9 +85,12 @@ class FitJob:
             )
 
         refuse = self.sources.within(context.job.folders).refusal
-        photos = LabelledPhotos.read(gallery_items(gallery), refuse=refuse, on_progress=report)
+        photos = read_photos(gallery_items(gallery), refuse=refuse, on_progress=report)
         output = self._claimed(context.job, request)
-        fitting = Fitting(photos, output, before, minutes=request.minutes, seed=request.seed, report=report)
+        split = hold_out(photos, request.seed)
+        fitting = Fitting(
+            photos, split, output, before, minutes=request.minutes, seed=request.seed, report=report
+        )
         # An attempt that died before its plan was written has nothing to go on with.
         made = fitting.run("resume" if (output / PLAN_FILE).is_file() else "new")
         return {

@@ -84,8 +84,8 @@ def test_an_adapted_model_is_compared_and_used(
 ) -> None:
     """In this process, with a network and a recipe that learn within seconds."""
     pytest.importorskip("torch", reason="training needs torch")
-    from tests.service.fitting.test_run import RECIPE, make_quick
-    from vicinal.service.fitting import run as fitting
+    from tests.training.fitting.test_run import RECIPE, make_quick
+    from vicinal.training.fitting import run as fitting
 
     make_quick(monkeypatch.setattr)
     monkeypatch.setattr("vicinal.training.log.Figure.savefig", lambda *_, **__: None)

@@ -125,8 +125,6 @@ class EmbeddingNetwork(nn.Module):
 
     Args:
         trunk: Module that maps (B, 3, S, S) to (B, width, H, W), or to (B, width) when it pools itself.
-        width: Channels that the trunk gives.
-        config: Pooling, norm and head.
     """
 
     def __init__(self, trunk: nn.Module, width: int, config: BackboneConfig) -> None:
@@ -184,13 +182,8 @@ def build_network(config: BackboneConfig, *, input_size: int | None = None) -> E
     """Create the network and load its first weights.
 
     Args:
-        config: The network.
         input_size: Pixels a side of what it will be given; None for what the architecture is meant for.
             Position embeddings of a transformer are resampled to it.
-
-    Raises:
-        ConfigError: timm does not know the name or an argument, or the trunk gives no feature map to pool.
-        BundleError: Weights cannot be fetched or read, or belong to another architecture.
     """
     trunk = _create_trunk(config)
     if config.weights is not None:
@@ -214,10 +207,6 @@ def classifier_of(config: BackboneConfig) -> FloatArray | None:
 
     Returns:
         None where the weights have no linear classifier, or are random.
-
-    Raises:
-        ConfigError: timm does not know the name or an argument.
-        BundleError: Weights cannot be fetched or read, or belong to another architecture.
     """
     if config.weights is not None:
         names = classifier_name(
@@ -242,7 +231,6 @@ def build_projector(dim: int, config: ProjectorConfig | None) -> nn.Module:
 
     Args:
         dim: Length of the embeddings; also the width between two layers.
-        config: Length of the output and number of layers.
     """
     if config is None:
         return nn.Identity()

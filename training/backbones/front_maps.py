@@ -32,6 +32,7 @@ from vicinal.training.backbones.frozen_front import CutNetwork
 from vicinal.training.config import TrainingConfig
 from vicinal.training.datasets import LabelledImages, opened_images
 from vicinal.training.export.network import write_onnx
+from vicinal.training.files import write_text
 from vicinal.training.observer import TrainingObserver
 
 MAPS_FILE = "front-maps.npy"
@@ -48,7 +49,7 @@ _SPARE_BYTES = 2**28
 
 @dataclass(frozen=True)
 class FrontMaps:
-    """What the front gave.
+    """Output of the front.
 
     Attributes:
         rows: (n * views + m, ...) float16, of n training images with all views, then of m held-out ones.
@@ -71,11 +72,10 @@ class FrontMaps:
         return self.rows[self.n_training * self.views :]
 
     def draws(self, class_ids: Ints, seed: int) -> Dataset[tuple[Tensor, int]]:
-        """What a drawn training image becomes: one of its views.
+        """Data set of drawn training images, each as one of its views.
 
         Args:
             class_ids: (n,) of the training images.
-            seed: With step and place in the batch it decides on the view.
         """
         return _DrawnMaps(self, class_ids, seed)
 
@@ -106,21 +106,6 @@ def make_maps(
     """Run every view of every image through the front, or go on where an earlier run of the same was.
 
     On a CPU the front runs in ONNX Runtime, which is several times faster than torch there.
-
-    Args:
-        folder: Where the files are.
-        cut: The cut network.
-        training: Images to draw views of; they need no pixels.
-        held_out: Images of which only the unchanged view is needed.
-        config: Data sets, preprocessing, augmentation and seed.
-        identity: From `checkpoint.identity_of`: maps of another run are made anew.
-        observer: Learns of the progress, and may stop the run.
-
-    Raises:
-        BundleError: The front cannot be exported.
-        ConfigError: There is no room for the maps.
-        DatasetError: An image cannot be used.
-        TrainingStoppedError: The observer asked to stop.
     """
     views = config.augmentation.views
     positions = np.concatenate([training.positions, held_out.positions]).tolist()
@@ -182,7 +167,7 @@ class _Views:
 
 @dataclass
 class _Progress:
-    """How many images are done, on disk.
+    """Number of images that are done, on disk.
 
     Attributes:
         path: The file.
@@ -226,9 +211,7 @@ class _Progress:
 
     def note(self, done: int) -> None:
         self.done = done
-        partial = self.path.with_suffix(".json.partial")
-        partial.write_text(json.dumps({"key": self.key, "done": done}), encoding="utf-8")
-        partial.replace(self.path)
+        write_text(self.path, json.dumps({"key": self.key, "done": done}))
 
 
 def _open_rows(

@@ -22,16 +22,11 @@ class CutNetwork(nn.Module):
     Its parameters are the network's own; those of the front need no gradient from now on.
 
     Args:
-        network: The network, whose trunk is cut.
         frozen_stages: Stages that the front has; `all` for the whole trunk.
-        side: Side of an input image in pixels.
 
     Attributes:
         network: The whole network.
         front: (B, 3, S, S) to maps (B, C, H, W), or to (B, width) where it is a trunk that pools itself.
-
-    Raises:
-        ConfigError: The trunk is no chain of stages, or has fewer of them.
     """
 
     def __init__(self, network: EmbeddingNetwork, frozen_stages: int | Literal["all"], side: int) -> None:
@@ -85,7 +80,7 @@ def _links(trunk: nn.Module) -> list[tuple[nn.Module, bool]]:
 
 
 def _is_chain(trunk: nn.Module, modules: list[nn.Module], side: int) -> bool:
-    """Whether the modules one after the other do what the trunk does: some add what is no module."""
+    """Tell if the modules one after the other do what the trunk does: some add what is no module."""
     device = next(trunk.parameters()).device
     images = torch.linspace(-1.0, 1.0, 3 * side * side, device=device).reshape(1, 3, side, side)
     trunk.eval()

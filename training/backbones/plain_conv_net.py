@@ -19,11 +19,7 @@ class PlainConvNet(nn.Module):
 
     Args:
         channels: Width of each stage; every stage halves the map.
-        layers: Convolutions a stage.
         global_pool: `avg` for (B, width); empty for the (B, width, H, W) map.
-
-    Raises:
-        ConfigError: There is no stage, or a number is below 1.
     """
 
     pretrained_cfg: dict[str, Any]
@@ -64,12 +60,7 @@ def plain_conv_net(pretrained: bool = False, *, num_classes: int = 0, **argument
     """Create the network as `timm.create_model("plain_conv_net", ...)` does.
 
     Args:
-        pretrained: There are no pretrained weights.
         num_classes: 0; the network has no classifier.
-        arguments: Arguments of `PlainConvNet`.
-
-    Raises:
-        ConfigError: Pretrained weights or a classifier are asked for, or an argument cannot work.
     """
     if pretrained or num_classes:
         raise ConfigError("plain_conv_net has no pretrained weights and no classifier: train it from scratch")

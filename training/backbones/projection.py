@@ -16,7 +16,7 @@ _LEAST_VARIANCE = 1e-6
 
 @dataclass(frozen=True)
 class Projection:
-    """What a linear layer computes: `features @ weight.T + bias`.
+    """Linear layer: `features @ weight.T + bias`.
 
     Attributes:
         weight: (d, width) float32.
@@ -39,10 +39,6 @@ def from_classifier(classifier: npt.ArrayLike, dim: int) -> Projection:
 
     Args:
         classifier: (classes, width) matrix of the layer behind the features.
-        dim: Length d of the embeddings.
-
-    Raises:
-        ConfigError: The matrix does not have `dim` such directions.
     """
     matrix = np.asarray(classifier, np.float64)
     most = min(len(matrix) - 1, matrix.shape[1])
@@ -63,13 +59,8 @@ def from_features(features: npt.ArrayLike, dim: int, *, whitening: float = 0.0) 
 
     Args:
         features: (n, width), n > `dim`, as the network gives them.
-        dim: Length d of the embeddings.
         whitening: Each component is divided by its standard deviation to this power: 0 is PCA, 1 makes all
             components count alike, .5 is half-way.
-
-    Raises:
-        ConfigError: There are too few images or features, or `whitening` lies outside of [0, 1].
-        MissingPackageError: scikit-learn is not installed.
     """
     matrix = np.asarray(features, np.float64)
     most = min(len(matrix) - 1, matrix.shape[1])

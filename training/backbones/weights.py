@@ -53,12 +53,7 @@ PACKAGED_WEIGHTS = {
 
 
 def packaged_weights(name: str) -> Path:
-    """File of the weights of an architecture that a package of the `train` extra holds.
-
-    Raises:
-        ConfigError: No package holds weights of this architecture.
-        MissingPackageError: The package is not installed.
-    """
+    """File of the weights of an architecture that a package of the `train` extra holds."""
     if name not in PACKAGED_WEIGHTS:
         raise ConfigError(
             f"no package holds weights of '{name}', only of {', '.join(PACKAGED_WEIGHTS)}: "
@@ -77,14 +72,6 @@ def read_weights(path: Path, name: str, arguments: Mapping[str, Any]) -> dict[st
 
     A file that names everything otherwise is taken if all its tensors agree with the architecture's one by
     one, in order, shape and last part of the name.
-
-    Args:
-        path: The file.
-        name: The timm architecture.
-        arguments: Keyword arguments for `timm.create_model`.
-
-    Raises:
-        BundleError: The file is missing or unreadable, or holds another network.
     """
     if not path.is_file():
         raise BundleError(f"there is no weights file '{path}'")
@@ -100,16 +87,7 @@ def read_weights(path: Path, name: str, arguments: Mapping[str, Any]) -> dict[st
 
 
 def load_weights(trunk: Any, weights: Mapping[str, Tensor], what: str) -> None:
-    """Give a network without a classifier the weights of one that may have it.
-
-    Args:
-        trunk: A timm network.
-        weights: Tensors under timm's names.
-        what: Names file and architecture in errors.
-
-    Raises:
-        BundleError: They are those of another network.
-    """
+    """Give a network without a classifier the weights of one that may have it."""
     classifier = classifier_name(trunk)
     heads = tuple(f"{name}." for name in classifier)
     kept = {key: value for key, value in weights.items() if not key.startswith(heads)}
@@ -132,7 +110,7 @@ def classifier_name(trunk: Any) -> tuple[str, ...]:
 
 @contextmanager
 def hub_or_cache() -> Iterator[None]:
-    """Where the hub cannot be reached, let its client take what it has kept, or say at once that it has not.
+    """Let the hub's client take what it has kept, or say at once that it has not, where there is no network.
 
     By itself it tries for half a minute.
     """

@@ -1,4 +1,4 @@
-"""One labelled image of a data set, and how its pixels are reached: in a folder or in a zip archive."""
+"""Labelled images of a data set, and the way to their pixels: in a folder or in a zip archive."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Box = tuple[float, float, float, float]
 
 @dataclass(frozen=True)
 class LabelledFile:
-    """One image of a data set.
+    """Image of a data set.
 
     Attributes:
         path: Path below the data set's root, or name inside `archive`.
@@ -44,7 +44,7 @@ ReadImage = Callable[[LabelledFile], ImageSource]
 
 
 class ImageFolder(BaseModel):
-    """What the layouts of data sets in folders have in common.
+    """Folder of a data set, of any layout.
 
     Attributes:
         origin: Name of a published data set and its authors' page; empty for others.
@@ -62,11 +62,7 @@ class ImageFolder(BaseModel):
         return self.root.name
 
     def find(self, *names: str) -> Path:
-        """The first of these files that is there; more than one name are places that authors changed.
-
-        Raises:
-            DatasetError: None is.
-        """
+        """The first of these files that is there; more than one name are places that authors changed."""
         for name in names:
             if (self.root / name).is_file():
                 return self.root / name

@@ -108,7 +108,7 @@ def load_datasets(configs: Sequence[DatasetConfig], fit: Fit) -> LabelledImages:
 
 
 def load_labels(configs: Sequence[DatasetConfig]) -> LabelledImages:
-    """What `load_datasets` gives, with no image decoded and no pixel in it.
+    """Load data sets without decoding an image or holding a pixel.
 
     Raises:
         DatasetError: A data set is missing or has no images; one is named twice, or two different ones have

@@ -1,7 +1,7 @@
 """Evaluation: retrieval metrics, clustering, and judged landmark sets, all without torch."""
 
 from vicinal.training.evaluation.clustering import clustering_nmi, nmi
-from vicinal.training.evaluation.metrics import RetrievalMetrics, auroc, average_precisions, retrieval_metrics
+from vicinal.training.evaluation.metrics import RetrievalMetrics, auroc, retrieval_metrics
 from vicinal.training.evaluation.open_set import (
     OpenSetRoles,
     deal_roles,
@@ -19,7 +19,6 @@ __all__ = [
     "OpenSetRoles",
     "RetrievalMetrics",
     "auroc",
-    "average_precisions",
     "clustering_nmi",
     "deal_roles",
     "evaluate",

@@ -40,15 +40,9 @@ def k_means(
         seed: Seed of the initial centroids. The same machine gives the same clusters again; another one
             may round differently.
         n_restarts: Runs, of which the one with the smallest distances to the centroids is kept.
-        n_iterations: Iterations a run.
 
     Returns:
         (n,) cluster of each embedding.
-
-    Raises:
-        EmbeddingError: An embedding is zero or not finite.
-        EvaluationError: More clusters than embeddings.
-        MissingPackageError: Faiss is not installed.
     """
     unit = np.ascontiguousarray(normalize(embeddings))
     if not 1 <= n_clusters <= len(unit):

@@ -50,11 +50,7 @@ def load_tests(path: Path, *, data_root: Path | None = None) -> tuple[RetrievalT
     """Read the `[[tests]]` of a TOML file, such as a training recipe; its other tables are passed over.
 
     Args:
-        path: The file.
         data_root: Folder that relative data set paths start from; the working directory when None.
-
-    Raises:
-        ConfigError: The file is missing, not TOML, has no tests, or one cannot work.
     """
     fields = read_toml(path)
     if not fields.get("tests"):
@@ -68,9 +64,6 @@ def parse_test(text: str, *, split: str | None = None) -> RetrievalTest:
     Args:
         text: Such as `cub200:data/CUB_200_2011`, `folder:photos` or `manifest:photos/manifest.csv`.
         split: Part of the data set; None takes `test` of a layout that has parts, and all of a manifest.
-
-    Raises:
-        ConfigError: There is no such kind, or it has no such part.
     """
     kind, separator, place = text.partition(":")
     if not separator or not place or kind not in _KINDS:

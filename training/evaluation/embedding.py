@@ -46,18 +46,8 @@ def embed_files(
 ) -> FloatArray:
     """Embed the images of a data set.
 
-    Args:
-        embedder: What embeds them.
-        files: n rows.
-        read: Gives what the embedder takes, from an opened data set.
-        on_progress: Called after each batch of the one stage, `embed`.
-
     Returns:
         (n, d) float32, L2-normalized.
-
-    Raises:
-        DatasetError: An image is missing or cannot be used. None is left out, because figures without it
-            would not compare to others'.
     """
     embeddings = np.empty((len(files), embedder.bundle.dim), np.float32)
     for start in range(0, len(files), _BATCH):
@@ -79,12 +69,7 @@ def _embed(embedder: Embedder, files: Sequence[LabelledFile], read: ReadImage) -
 
 
 def read_embeddings(path: Path) -> StoredEmbeddings:
-    """Read an `.npz` file with the arrays `embeddings`, `labels` and optionally `roles`.
-
-    Raises:
-        EvaluationError: The file is missing, damaged or of another kind, holds pickled objects, or its arrays
-            do not fit together.
-    """
+    """Read an `.npz` file with the arrays `embeddings`, `labels` and optionally `roles`."""
     try:
         with path.open("rb") as stream:
             stored = np.load(stream, allow_pickle=False)

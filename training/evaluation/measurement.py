@@ -33,19 +33,11 @@ def measure_test(
     """Embed the images of a test and measure.
 
     Args:
-        embedder: The bundle's embedder.
-        test: What to measure on.
         settings: What to measure; the test's own ranks are preferred.
-        on_progress: Called in the stages `embed` and `measure`.
 
     Returns:
         The figures of `evaluate`; of a landmark set `mean_average_precision` and `precision_<k>`, each with
         its difficulty before it, `n_gallery` and `n_queries`.
-
-    Raises:
-        DatasetError: The data set is incomplete, or an image cannot be used.
-        EvaluationError: No query has a mate.
-        MissingPackageError: The layout or a figure needs a package that is not installed.
     """
     if isinstance(test.dataset, RevisitedConfig):
         return _measure_landmarks(embedder, test.dataset, on_progress)
@@ -63,12 +55,7 @@ def measure_test(
 
 
 def manifest_metrics(embedder: Embedder, test: RetrievalTest) -> dict[str, float]:
-    """Figures on a test, as a bundle states them: R@1 and precision, OPIS, AUROC and counts, rounded.
-
-    Raises:
-        DatasetError: The data set is incomplete, or an image cannot be used.
-        EvaluationError: No query has a mate.
-    """
+    """Figures on a test, as a bundle states them: R@1 and precision, OPIS, AUROC and counts, rounded."""
     figures = measure_test(embedder, test, _STATED).figures
     return {
         name: round(value, _DIGITS) for name, value in figures.items() if not name.startswith(_NOT_STATED)

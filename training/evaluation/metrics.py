@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from vicinal.calibration.arrays import AnyArray, FloatArray, Floats, Ints, Mask
+from vicinal.calibration.arrays import AnyArray, FloatArray, Floats, Ints
 from vicinal.models.errors import EvaluationError, MissingPackageError
 from vicinal.models.similarity import normalize
 from vicinal.training.evaluation.ranking import item_ranks, mate_positions
@@ -100,7 +100,6 @@ def _of_query(ranks: Ints, ks: Sequence[int]) -> list[float] | None:
 
     Args:
         ranks: (R,) ranks of the mates, rising, from 0.
-        ks: Ranks of the hit rates and recalls.
     """
     n_mates = len(ranks)
     if not n_mates:
@@ -136,20 +135,6 @@ def _average(per_query: Sequence[list[float] | None], ks: Sequence[int]) -> Retr
     )
 
 
-def average_precisions(is_mate: Mask, n_mates: Ints) -> Floats:
-    """(Q,) average precision over the first R ranks (Musgrave et al., ECCV 2020, eq. 2).
-
-    Args:
-        is_mate: (Q, w) whether each item is a mate, best first.
-        n_mates: (Q,) mates R of each query; more than w count as w.
-    """
-    width = is_mate.shape[1]
-    cut = np.minimum(n_mates, width)
-    ranks = np.arange(1, width + 1)
-    counted = is_mate & (ranks <= cut[:, None])
-    return np.asarray((is_mate.cumsum(axis=1) / ranks * counted).sum(axis=1) / np.maximum(cut, 1))
-
-
 def auroc(with_mate: npt.ArrayLike, without_mate: npt.ArrayLike) -> float:
     """Area under the ROC curve: how often a query with a mate outscores one without, ties half.
 
@@ -169,11 +154,7 @@ def auroc(with_mate: npt.ArrayLike, without_mate: npt.ArrayLike) -> float:
 
 
 def scikit_metrics() -> Any:
-    """`sklearn.metrics`, which only those who measure need.
-
-    Raises:
-        MissingPackageError: scikit-learn is not installed.
-    """
+    """`sklearn.metrics`, which only those who measure need."""
     try:
         from sklearn import metrics
     except ImportError as error:

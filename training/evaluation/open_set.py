@@ -8,14 +8,14 @@ import numpy as np
 import numpy.typing as npt
 
 from vicinal.calibration.arrays import AnyArray, FloatArray, Floats, Ints
+from vicinal.calibration.rates.average_precision import average_precisions
 from vicinal.models.errors import EvaluationError
 from vicinal.models.similarity import normalize
-from vicinal.training.evaluation.metrics import average_precisions
 
 
 @dataclass(frozen=True)
 class OpenSetRoles:
-    """One gallery and its queries, as positions.
+    """Gallery and its queries, as positions.
 
     Attributes:
         gallery: (m,) half of the items of each known class.

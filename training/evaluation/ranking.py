@@ -46,9 +46,6 @@ def item_ranks(
 
     Yields:
         For each query the ranks of its wanted items, rising, from 0.
-
-    Raises:
-        EvaluationError: The gallery has more items than a sorting key can tell apart.
     """
     if len(gallery) > 2**_POSITION_BITS:
         raise EvaluationError(
@@ -81,7 +78,6 @@ def top_similarities(
     Args:
         queries: (n, d) float32, L2-normalized.
         gallery: (m, d) float32, L2-normalized.
-        exclude: As in `item_ranks`.
 
     Returns:
         (n,) float64; -inf for a query to which no item is left.

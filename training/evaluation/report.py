@@ -22,7 +22,7 @@ _ROLES = (*_AMONG_THEMSELVES, "gallery", "query", "absent", "unused")
 
 @dataclass(frozen=True)
 class EvaluationSettings:
-    """What to measure.
+    """Choice of the figures.
 
     Attributes:
         ks: Ranks of the hit rates and recalls.

@@ -96,7 +96,6 @@ def precision_at(ranks: Ints, k: int) -> float:
 
     Args:
         ranks: (R,) ranks of the relevant images, rising, from 0, junk not counted; R at least 1.
-        k: Number of ranks.
     """
     depth = min(int(ranks[-1]) + 1, k)
     return int(np.searchsorted(ranks, depth)) / depth

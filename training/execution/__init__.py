@@ -1,1 +1,1 @@
-"""What a training runs on: processor or GPUs, in which floats, compiled or not, in how many processes."""
+"""Ways to run a training: on a processor or GPUs, in short floats, compiled, in several processes."""

@@ -24,14 +24,7 @@ def compiled(network: nn.Module) -> nn.Module:
 
 
 def require_compiler(device: torch.device) -> None:
-    """Refuse to compile where it cannot work, by compiling next to nothing.
-
-    Args:
-        device: Where the network runs.
-
-    Raises:
-        ConfigError: There is no compiler, or it fails.
-    """
+    """Refuse to compile where it cannot work, by compiling next to nothing."""
     # What an earlier process compiled would need no compiler.
     options: dict[str, Any] = {"force_disable_caches": True}
     logger = logging.getLogger("torch._inductor")

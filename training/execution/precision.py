@@ -18,7 +18,6 @@ class MixedPrecision:
     Args:
         wanted: `auto` takes bfloat16 where it runs in hardware, else float16 on a GPU and float32 on a CPU;
             `fit` leaves bfloat16 again where it would be slower.
-        device: Where the network runs.
 
     Attributes:
         dtype: What autocast computes in.
@@ -38,16 +37,8 @@ class MixedPrecision:
         times as long in bfloat16, and a head alone gains nothing. Wrong, seen with torch 2.15 (oneDNN): the
         weights of a strided convolution over a map of one pixel get gradients from memory that nobody wrote.
 
-        Args:
-            trained: The part that learns: the network, or the back of a cut one.
-            network: The network, on the device.
-            input_size: Side of its input in pixels.
-
         Returns:
             What was changed, for people; empty if nothing.
-
-        Raises:
-            ConfigError: bfloat16 was asked for by name.
         """
         if self.device.type != "cpu" or self.dtype != torch.bfloat16:
             return ""
@@ -75,9 +66,6 @@ def choose_device(name: str, local_rank: int | None = None) -> torch.device:
         name: `auto`, `cpu`, `cuda` or `cuda:<number>`.
         local_rank: Number of this process among those that train together on this machine: it takes the GPU
             of that number. None where it trains alone.
-
-    Raises:
-        ConfigError: There is no such device.
     """
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "cpu"
@@ -100,7 +88,7 @@ def choose_device(name: str, local_rank: int | None = None) -> torch.device:
 
 
 def supports_bfloat16(device: torch.device) -> bool:
-    """Whether bfloat16 products run in hardware; emulated ones were about ten times slower than float32."""
+    """Tell if bfloat16 products run in hardware; emulated ones were about ten times slower than float32."""
     if device.type == "cuda":
         return torch.cuda.is_bf16_supported(including_emulation=False)
     probe = getattr(torch.cpu, "_is_avx512_bf16_supported", lambda: False)

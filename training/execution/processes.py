@@ -50,11 +50,11 @@ class Processes:
 
     @property
     def is_first(self) -> bool:
-        """Whether this process measures and writes."""
+        """True for the process that measures and writes."""
         return self.rank == 0
 
     def part(self, n: int) -> slice:
-        """Which of `n` rows are this process's: neighboring ones, their number up to one that of others."""
+        """This process's part of `n` rows: neighboring ones, their number up to one that of others."""
         return _part(n, self.rank, self.count)
 
     def gather(self, own: Tensor, n: int) -> Tensor:
@@ -62,10 +62,6 @@ class Processes:
 
         Args:
             own: (m, ...) this process's rows, those of `part(n)`.
-            n: Rows of all.
-
-        Raises:
-            LostProcessError: Another process has ended.
         """
         if self.count == 1:
             return own.detach()
@@ -83,9 +79,6 @@ class Processes:
 
         Args:
             tensors: Of one dtype and device, shaped alike in all processes.
-
-        Raises:
-            LostProcessError: Another process has ended.
         """
         if self.count == 1 or not tensors:
             return
@@ -103,11 +96,7 @@ class Processes:
                 one /= self.count
 
     def any(self, flag: bool) -> bool:
-        """Whether a flag is set in at least one process.
-
-        Raises:
-            LostProcessError: Another process has ended.
-        """
+        """Tell if a flag is set in at least one process."""
         if self.count == 1:
             return flag
         flags = torch.tensor(int(flag))
@@ -116,16 +105,13 @@ class Processes:
         return bool(flags)
 
     def from_first(self, make: Callable[[], Value]) -> Value:
-        """What the first process makes; the others wait for it.
+        """Value that the first process makes; the others wait for it.
 
         Args:
             make: Makes tensors and plain values, as `torch.load` reads them with `weights_only`.
 
         Returns:
             Where there are several processes a copy, with all tensors in the memory of the host.
-
-        Raises:
-            LostProcessError: Another process has ended.
         """
         if self.count == 1:
             return make()
@@ -137,11 +123,7 @@ class Processes:
 
     @contextmanager
     def in_turn(self) -> Iterator[None]:
-        """Context that the processes pass one after the other, the first one first.
-
-        Raises:
-            LostProcessError: Another process has ended.
-        """
+        """Context that the processes pass one after the other, the first one first."""
         for _ in range(self.rank):
             self.any(False)
         yield
@@ -187,15 +169,8 @@ def joined_processes(device: str) -> Iterator[Processes]:
 
     GPUs exchange by NCCL, processors by Gloo.
 
-    Args:
-        device: Where to train; see `choose_device`.
-
     Yields:
         The processes; `ALONE` where this one was started by itself.
-
-    Raises:
-        ConfigError: There is no such device for each process, or the environment is incomplete.
-        LostProcessError: Another process has ended before it joined.
     """
     count = int(os.environ.get("WORLD_SIZE", "1"))
     if count == 1:

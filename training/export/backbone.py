@@ -22,7 +22,7 @@ from vicinal.training.export.sample import Sample
 
 @dataclass(frozen=True)
 class HeadConfig:
-    """How long features become short embeddings.
+    """Way from long features to short embeddings.
 
     Attributes:
         dim: Length of the embeddings.
@@ -50,16 +50,7 @@ def export_backbone(
 
     Args:
         config: The network; with `dim = None` and without a head the embedding is the pooled feature.
-        path: Directory of the bundle.
-        fields: Name and, if known, licence and source, for the manifest.
         input_size: Pixels a side; None for what the architecture is meant for.
-        head: A linear head in front of normalization; None has none.
-        sample: Images that the head is learnt on.
-
-    Raises:
-        ConfigError: timm does not know the architecture, or the head cannot be learnt.
-        BundleError: Weights cannot be had, or the parity check fails.
-        DatasetError: An image cannot be used.
     """
     network = build_network(config, input_size=input_size)
     training = {"weights": _origin(config), "timm": timm.__version__}

@@ -1,4 +1,4 @@
-"""Which form a bundle's network gets: each measured on this machine, and what it costs in answers (onnx)."""
+"""Choice of a network's form: each measured on this machine, and what it costs in answers (onnx)."""
 
 from __future__ import annotations
 
@@ -45,11 +45,6 @@ def give_form(
             sample, or, without labels, whose mean cosine to float32 is at least .98.
         sample: Images that int8 is calibrated on, and that all forms are compared on; for want of them
             pictures are drawn.
-        on_note: Gets a line about drawn pictures, and about a form that could not be written.
-
-    Raises:
-        BundleError: The network cannot be written in the form that was asked for, or embeds otherwise in it.
-        DatasetError: An image cannot be used.
     """
     if sample is None and precision != "float32":
         on_note("Forms are tried on drawn pictures: photos of your own, with --images, say more")
@@ -75,11 +70,7 @@ def give_form(
 
 
 def choose_form(forms: Mapping[str, Mapping[str, float]]) -> Precision:
-    """The fastest form that loses little against float32; of two as fast the smaller one.
-
-    Args:
-        forms: Figures of each form, as `give_form` measures them.
-    """
+    """The fastest form that loses little against float32; of two as fast the smaller one."""
     plain = forms["float32"]
     fit = [form for form in PRECISIONS if form in forms and _is_as_good(forms[form], plain)]
     fastest = max(forms[form]["images_per_second"] for form in fit)

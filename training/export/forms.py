@@ -35,12 +35,7 @@ def write_form(source: Path, target: Path, precision: Precision, images: Sequenc
 
     Args:
         source: ONNX file of a float32 network with one input.
-        target: The file to write; may be `source`.
-        precision: The form.
         images: Some 100 prepared images (3, S, S) that int8 is calibrated on.
-
-    Raises:
-        BundleError: The network cannot be written in this form.
     """
     if precision == "float16":
         _write_float16(source, target)

@@ -27,12 +27,7 @@ def export_network(network: EmbeddingNetwork, path: Path, fields: Mapping[str, A
     """Write a network as a bundle and check that ONNX Runtime agrees with torch.
 
     Args:
-        network: The network, on any device.
         path: Directory to create; files of an earlier export are replaced.
-        fields: Fields of `models.bundle.BundleManifest` other than `files` and `dim`.
-
-    Raises:
-        BundleError: The network cannot be exported, or the parity check fails.
     """
     path.mkdir(parents=True, exist_ok=True)
     network = network.cpu().eval().to(memory_format=torch.contiguous_format)
@@ -66,14 +61,7 @@ def write_onnx(
     """Write a network as an ONNX graph.
 
     Args:
-        network: The network, on the CPU and in evaluation mode.
-        examples: What it takes, by name.
-        path: The file.
-        outputs: Names of what it gives.
         free_axes: For each input the axes that may have any length from 1 on; equal names have equal lengths.
-
-    Raises:
-        BundleError: The network cannot be exported.
     """
     free = {name: torch.export.Dim(name, min=1) for axes in free_axes.values() for name in axes.values()}
     shapes = tuple({axis: free[name] for axis, name in free_axes[one].items()} for one in examples)

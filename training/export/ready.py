@@ -32,14 +32,8 @@ def import_onnx(
     does in a batch. Where the file says that B is 1, that is changed, and tried out.
 
     Args:
-        model: The ONNX file, with its weights inside.
         path: Directory of the bundle; nothing is written before all is checked.
         preprocessing: Fields of `Preprocessing`; without `input_size` the file has to say it.
-        fields: Name and, if known, architecture, licence and source, for the manifest.
-
-    Raises:
-        BundleError: The file is missing, or no network of this kind.
-        MissingPackageError: The number of images is fixed in the file, and onnx is not there to change it.
     """
     if not model.is_file():
         raise BundleError(f"there is no file '{model}'")

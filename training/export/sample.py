@@ -45,21 +45,13 @@ class Sample:
     is_drawn: bool = False
 
     def prepared(self, preprocessing: Preprocessing, most: int = 100) -> list[FloatArray]:
-        """At most so many of the images, evenly over all of them, as arrays (3, S, S).
-
-        Raises:
-            DatasetError: An image cannot be used.
-        """
+        """At most so many of the images, evenly over all of them, as arrays (3, S, S)."""
         with self.listing.open() as read:
             images = (_decoded(read, file) for file in _evenly(self.listing.files, most))
             return [preprocessing.to_tensor(image) for image in images]
 
     def features(self, embedder: Embedder) -> FloatArray:
-        """What the network gives for all images: (n, d) float32, not normalized.
-
-        Raises:
-            DatasetError: An image cannot be used.
-        """
+        """Features of all images: (n, d) float32, not normalized."""
         # A GPU may take fewer at a time from some batch on.
         parts, size = [], embedder.batch_size
         with self.listing.open() as read:
@@ -69,11 +61,7 @@ class Sample:
         return np.concatenate(parts)
 
     def embed(self, embedder: Embedder, on_progress: OnProgress | None = None) -> FloatArray:
-        """Embed all images to (n, d) float32, L2-normalized.
-
-        Raises:
-            DatasetError: An image cannot be used.
-        """
+        """Embed all images to (n, d) float32, L2-normalized."""
         with self.listing.open() as read:
             return embed_files(embedder, self.listing.files, read, on_progress=on_progress)
 
@@ -82,9 +70,6 @@ def folder_sample(folder: Path) -> Sample:
     """The images of a folder and of the folders in it, at most 2,000, evenly by path.
 
     They count as labelled where each lies in a subfolder and some subfolder has two or more.
-
-    Raises:
-        DatasetError: There is no such folder, or no image in it.
     """
     if not folder.is_dir():
         raise DatasetError(f"there is no folder '{folder}'")

@@ -20,9 +20,6 @@ def measure_speed(embedders: Mapping[str, Embedder]) -> dict[str, dict[str, floa
     The networks take turns, and the fastest turn counts: what else the machine does slows some turns down,
     and never makes one faster.
 
-    Args:
-        embedders: Networks by name.
-
     Returns:
         By name `images_per_second` at batches of 16, and `milliseconds` for an image alone.
     """

@@ -1,4 +1,4 @@
-"""What every loss has in common: one signature, its precision, and how a batch is refused."""
+"""Base of every loss: one signature, its precision, and how a batch is refused."""
 
 from __future__ import annotations
 
@@ -41,15 +41,9 @@ class MetricLoss(nn.Module, ABC):
 
         Args:
             embeddings: (n, d) with n >= 1, raw or normalized.
-            labels: (n,) labels.
 
         Returns:
             A scalar, 0 with a graph where nothing in the batch counts.
-
-        Raises:
-            ValueError: The shapes do not fit.
-            ConfigError: The batch is not composed as the loss needs it. Labels on an accelerator are not read
-                to find that out: there the loss is NaN.
         """
         with _full_precision(embeddings, labels) as (wide, own_labels):
             return self.compute(wide, own_labels)
@@ -69,21 +63,12 @@ class MetricLoss(nn.Module, ABC):
 
 
 def readable(labels: Tensor) -> bool:
-    """Whether the host can look at labels without waiting for an accelerator."""
+    """Tell if the host can look at labels without waiting for an accelerator."""
     return labels.device.type == "cpu"
 
 
 def required(loss: Tensor, condition: Tensor, message: str) -> Tensor:
-    """The loss where a condition on the batch holds.
-
-    Args:
-        loss: A scalar.
-        condition: Scalar of bool.
-        message: What is wrong otherwise, and what to do.
-
-    Raises:
-        ConfigError: The condition does not hold and can be read; where it cannot, the loss becomes NaN.
-    """
+    """The loss where a condition on the batch holds."""
     if not readable(condition):
         return torch.where(condition, loss, torch.nan)
     if not condition:

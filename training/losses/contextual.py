@@ -87,7 +87,7 @@ class ContextualLoss(MetricLoss):
 
 
 def contextual_similarity(similarities: Tensor, k: int, eps: float, alpha: float) -> Tensor:
-    """How much the neighborhoods of two items have in common.
+    """Share that the neighborhoods of two items have in common.
 
     Neighborhoods are compared, and their complements too (Contextual Similarity Optimization; eq. 8 has the
     same value but another gradient); then each row is averaged over the item's mutual neighbors of order

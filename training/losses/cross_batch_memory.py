@@ -54,7 +54,7 @@ class CrossBatchMemory(MetricLoss):
 
     @property
     def memory(self) -> Memory:
-        """What the latest batch was compared with."""
+        """Embeddings that the latest batch was compared with."""
         filled = self.memory_size if self._memory.has_been_filled else self._memory.queue_idx
         return Memory(
             self._memory.embedding_memory[:filled],
@@ -63,7 +63,7 @@ class CrossBatchMemory(MetricLoss):
         )
 
     def get_extra_state(self) -> dict[str, Any]:
-        """Where the next batch is stored; embeddings and labels are buffers, which are saved anyway."""
+        """Place of the next batch; embeddings and labels are buffers, which are saved anyway."""
         return {"next": self._memory.queue_idx, "is_full": self._memory.has_been_filled}
 
     def set_extra_state(self, state: dict[str, Any]) -> None:
@@ -73,12 +73,7 @@ class CrossBatchMemory(MetricLoss):
 
 
 class WeightedSum(MetricLoss):
-    """A base loss plus weighted additions; with a cross-batch memory as base, they see its memory too.
-
-    Args:
-        base: The loss.
-        additions: Weights and losses.
-    """
+    """A base loss plus weighted additions; with a cross-batch memory as base, they see its memory too."""
 
     def __init__(self, base: MetricLoss, additions: Sequence[tuple[float, MetricLoss]]) -> None:
         super().__init__()

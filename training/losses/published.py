@@ -9,12 +9,7 @@ from vicinal.training.losses.base import MetricLoss
 
 
 class PublishedLoss(MetricLoss):
-    """A loss of pytorch-metric-learning, which may wait for the accelerator.
-
-    Args:
-        published: The loss.
-        miner: Chooses the pairs that count; None counts all.
-    """
+    """A loss of pytorch-metric-learning, which may wait for the accelerator."""
 
     def __init__(self, published: nn.Module, miner: nn.Module | None = None) -> None:
         super().__init__()

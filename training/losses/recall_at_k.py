@@ -81,7 +81,6 @@ def soft_recall(ranks: Tensor, exist: Tensor, ks: Sequence[int], temperature: fl
     Args:
         ranks: (q, p) smooth numbers of items before each positive.
         exist: (q, p) bool, false for padding.
-        ks: Ranks at which the recall counts.
         temperature: Width of the sigmoids over ranks.
 
     Returns:
@@ -96,14 +95,10 @@ def soft_recall(ranks: Tensor, exist: Tensor, ks: Sequence[int], temperature: fl
 
 
 def mix_positives(mates: Classmates, dtype: torch.dtype) -> VirtualExamples:
-    """One mixture of every positive pair, with a share drawn from U(0, 1).
+    """Mix every positive pair once, with a share drawn from U(0, 1).
 
     SiMix, eq. 9 and 10 of the paper: virtual examples between two items of a class, of which only
     similarities are made.
-
-    Args:
-        mates: Classmates of the n items of a batch.
-        dtype: Type of the shares.
 
     Returns:
         n * floor(m / 2) examples, m the size of the largest class; padding included.

@@ -81,9 +81,6 @@ def available_losses() -> list[str]:
 def loss_arguments(name: str) -> dict[str, Any]:
     """Arguments that a configuration may give a loss, with their defaults; what the data decides is left out.
 
-    Args:
-        name: Registry name.
-
     Returns:
         Default by argument; `inspect.Parameter.empty` where there is none.
     """

@@ -72,7 +72,6 @@ def classmates(labels: Tensor, most: int) -> Classmates:
     """Find the other items of each item's class.
 
     Args:
-        labels: (n,) labels.
         most: Size of the largest class; of a larger one some classmates are missed.
 
     Returns:

@@ -19,7 +19,7 @@ from vicinal.training.refiner.embedding_set import EmbeddingSet
 
 @dataclass(frozen=True)
 class ClassBatch:
-    """One batch on the training device.
+    """Batch on the training device.
 
     Attributes:
         query: (B, d) initial embeddings.
@@ -41,15 +41,6 @@ class ClassBatches:
 
     A batch is drawn from one space, a space as often as it has classes: what two backbones make of an image
     cannot be compared. A class with a single item is in contexts, but not in batches.
-
-    Args:
-        items: The training set.
-        recipe: Batches, absent queries, steps and seed.
-        device: Where the embeddings are kept.
-
-    Raises:
-        RefinerTrainingError: No class has two items.
-        ConfigError: A space has too few classes for a batch.
     """
 
     def __init__(self, items: EmbeddingSet, recipe: RefinerRecipe, device: torch.device) -> None:

@@ -92,11 +92,7 @@ class RefinerConfig(_Frozen):
             raise ValueError("form 'gated' has no heads, dropout and output layer: leave them out")
 
     def architecture(self, dim: int) -> RefinerArchitecture:
-        """What a network of this configuration computes on embeddings of a length.
-
-        Raises:
-            ConfigError: The heads do not divide the length.
-        """
+        """Architecture of this configuration for embeddings of a length."""
         try:
             return RefinerArchitecture(
                 dim=dim,
@@ -308,9 +304,6 @@ class RefinerRecipe(_Frozen):
             path: The file; None takes `DEFAULT_RECIPE`.
             data_root: Folder that relative data set paths start from; the working directory when None.
             settings: `key=value` of fields to set anew; see `models.configs.file.override`.
-
-        Raises:
-            ConfigError: The file is missing or not TOML, a key is unknown, or a value cannot work.
         """
         fields = override(read_toml(path or DEFAULT_RECIPE), settings)
         where = "the refiner recipe" if path is None else f"'{path}'"

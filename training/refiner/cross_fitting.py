@@ -18,6 +18,7 @@ import numpy as np
 import torch
 
 from vicinal.calibration.arrays import FloatArray, Mask
+from vicinal.models.bundle import ModelBundle
 from vicinal.models.refiner_manifest import Sides
 from vicinal.refine.context_refiner import ContextRefiner, Neighbors
 from vicinal.refine.errors import RefinerTrainingError
@@ -44,7 +45,7 @@ _FEWEST_A_FOLD = 4
 
 @dataclass(frozen=True)
 class PresentLine:
-    """How searches are made without the refiner that is trained.
+    """Way to search without the refiner that is trained.
 
     Attributes:
         line: What is refined, and whether results are re-ranked.
@@ -54,8 +55,16 @@ class PresentLine:
     line: Line
     refiner: ContextRefiner | None = None
 
+    @classmethod
+    def of(cls, bundle: ModelBundle) -> PresentLine:
+        """The way a bundle searches where nobody asks for anything else."""
+        section = bundle.manifest.refiner
+        if section is None:
+            return cls(Line("off", "contextual"))
+        return cls(Line(section.sides, section.rerank), ContextRefiner(bundle))
+
     def outcomes(self, validation: Validation) -> Outcomes:
-        """What the queries of a validation get."""
+        """Answers to the queries of a validation."""
         if self.refiner is None:
             return validation.outcomes(None, [self.line])[self.line]
         refine, k = _refine_by(self.refiner), self.refiner.n_neighbors
@@ -73,18 +82,12 @@ def cross_fit(
     """Train on all classes, and measure on classes that were held out of trainings like it.
 
     Args:
-        trainer: Trains by its recipe, and reports all trainings as one.
-        items: Embeddings to train on.
         present: What the whole line is compared with; by default searches without refinement.
 
     Returns:
         The network that was trained on all classes. Records, verdict and gains are those of the folds. Gains:
         `unrefined` compares refinement alone with none, `present` the line of the verdict with the present
         one.
-
-    Raises:
-        RefinerTrainingError: There are too few classes, or the loss is no number.
-        ConfigError: The recipe does not fit the embeddings.
     """
     needed = n_classes_needed(trainer.recipe)
     if items.n_paired_classes < needed:
@@ -97,13 +100,7 @@ def cross_fit(
 
 
 class _Fold:
-    """One fold, and what its searches got at each look at the network that was trained without it.
-
-    Args:
-        number: Its number.
-        validation: Searches for its classes.
-        folder: Where the networks are kept: all of them may be more than memory holds.
-    """
+    """Fold of the classes, and the answers at each look at the network that was trained without it."""
 
     def __init__(self, number: int, validation: Validation, folder: Path) -> None:
         self.number = number

@@ -50,11 +50,7 @@ class EmbeddingSet:
 
         Args:
             embeddings: (n, d) finite numbers.
-            labels: (n,) labels.
             folds: (n,) integers, the backbone of each embedding; None where there is one backbone.
-
-        Raises:
-            RefinerTrainingError: The lengths differ, or an embedding points nowhere.
         """
         # Text of numpy gives each label the room of the longest.
         named = np.array([str(one) for one in np.asarray(labels, dtype=object)], dtype=object)
@@ -73,11 +69,7 @@ class EmbeddingSet:
 
     @classmethod
     def join(cls, sets: Sequence[EmbeddingSet]) -> EmbeddingSet:
-        """Sets of different backbones as one, each with spaces of its own.
-
-        Raises:
-            RefinerTrainingError: Their embeddings have different lengths.
-        """
+        """Sets of different backbones as one, each with spaces of its own."""
         dims = sorted({one.embeddings.shape[1] for one in sets})
         if len(dims) > 1:
             raise RefinerTrainingError(f"embeddings of {dims[0]} and {dims[1]} dimensions cannot be joined")
@@ -117,7 +109,6 @@ class EmbeddingSet:
         """The k nearest items of each item within its space, without those of its own group.
 
         Args:
-            k: Neighbors an item.
             groups: (n,) its own position to leave out the item itself, its class to leave out all of that.
 
         Returns:
@@ -136,7 +127,6 @@ class EmbeddingSet:
 
         Args:
             share: Share of the classes that go to the second part, in (0, 1).
-            seed: Seed of the draw.
 
         Returns:
             The larger part and the held-out part, which share no class.
@@ -151,12 +141,7 @@ class EmbeddingSet:
         return self.subset(~mask), self.subset(mask)
 
     def deal_classes(self, n_folds: int, seed: int) -> Ints:
-        """(n,) fold of each embedding: a class is in one fold, and each fold has about as many of a space.
-
-        Args:
-            n_folds: Number of folds.
-            seed: Seed of the draw.
-        """
+        """(n,) fold of each embedding: a class is in one fold, and each fold has about as many of a space."""
         rng = np.random.default_rng(seed)
         class_ids, sizes = self.class_ids, np.bincount(self.class_ids)
         dealt = np.zeros(len(sizes), np.int64)
@@ -179,9 +164,6 @@ def read_embedding_sets(paths: Sequence[Path]) -> EmbeddingSet:
     An `.npz` file has the arrays `embeddings` (n, d), `labels` (n,) and optionally `folds` (n,); a `.parquet`
     file the columns `embedding` (lists of d numbers), `label` and optionally `fold`; rows without a label are
     left out.
-
-    Raises:
-        RefinerTrainingError: A file cannot be read, lacks an array or a column, or has no labels.
     """
     return EmbeddingSet.join([_read(path) for path in paths])
 

@@ -37,18 +37,8 @@ def export_refiner(
 
     The bundle is without a refiner until the new one has passed its parity check.
 
-    Args:
-        network: The network, on any device.
-        bundle: The bundle whose embeddings it was trained on.
-        fields: Fields of `models.refiner_manifest.RefinerManifest` other than `architecture`, `files` and
-            `backbone_fingerprint`.
-
     Returns:
         The bundle, opened again.
-
-    Raises:
-        RefinementError: The network is for other embeddings, cannot be exported, or the parity check fails.
-        BundleError: The fields do not make a section of `bundle.json`.
     """
     architecture = network.architecture
     if architecture.dim != bundle.dim:

@@ -12,7 +12,7 @@ from vicinal.training.refiner.validation import Outcomes
 
 @dataclass(frozen=True)
 class PairedDifference:
-    """One figure before and after, on the same queries.
+    """Figure before and after, on the same queries.
 
     Attributes:
         before: The figure before.
@@ -29,7 +29,7 @@ class PairedDifference:
 
 @dataclass(frozen=True)
 class Gain:
-    """What changes between two ways of searching.
+    """Difference between two ways of searching.
 
     Attributes:
         fnir: False negative identification rate at the rate of false positive ones that is compared at, with
@@ -52,12 +52,6 @@ def measure_gain(before: Outcomes, after: Outcomes, fpir: float, *, seed: int) -
 
     Intervals come from a paired bootstrap over classes, see `calibration.rates.paired_bootstrap`; thresholds
     are found anew in each draw.
-
-    Args:
-        before: What they got before.
-        after: What they got after.
-        fpir: False positive identification rate to compare at.
-        seed: Seed of the draws.
     """
     classes = np.concatenate([before.mate_classes, before.other_classes])
     codes = np.unique(classes, return_inverse=True)[1].astype(np.int64)

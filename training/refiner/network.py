@@ -23,12 +23,7 @@ _AT_ZERO = ("gate_logit", "gate_weight", "level_bias", "level_residual")
 
 
 class RefinerStep(nn.Module):
-    """The arrays of one step, under their names in `refine.weights`.
-
-    Args:
-        architecture: What is computed.
-        config: How it starts.
-    """
+    """The arrays of one step, under their names in `refine.weights`."""
 
     def __init__(self, architecture: RefinerArchitecture, config: RefinerConfig) -> None:
         super().__init__()
@@ -51,15 +46,7 @@ class RefinerStep(nn.Module):
 
 
 class ContextRefinerNetwork(nn.Module):
-    """The steps of a refiner.
-
-    Args:
-        dim: Length d of the embeddings.
-        config: The network.
-
-    Raises:
-        ConfigError: The heads do not divide `dim`.
-    """
+    """The steps of a refiner."""
 
     def __init__(self, dim: int, config: RefinerConfig) -> None:
         super().__init__()

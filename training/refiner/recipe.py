@@ -15,7 +15,6 @@ import numpy as np
 from vicinal.models.bundle import ModelBundle, read_fingerprint
 from vicinal.models.embedder import Embedder
 from vicinal.models.progress import OnProgress
-from vicinal.refine.context_refiner import ContextRefiner
 from vicinal.refine.errors import RefinerTrainingError
 from vicinal.training.card import write_card
 from vicinal.training.datasets import list_images
@@ -26,7 +25,6 @@ from vicinal.training.refiner.cross_fitting import PresentLine, cross_fit
 from vicinal.training.refiner.embedding_set import EmbeddingSet
 from vicinal.training.refiner.export import export_refiner
 from vicinal.training.refiner.trainer import RefinerTrainer, TrainingResult
-from vicinal.training.refiner.validation import Line
 
 
 @dataclass(frozen=True)
@@ -53,12 +51,7 @@ def embed_datasets(
     """Embed every image of the data sets.
 
     Args:
-        embedder: The bundle's embedder.
         datasets: Where the images are, at least one.
-        on_progress: Called after each batch with the data set's name, the images done and all its images.
-
-    Raises:
-        DatasetError: A data set is incomplete, or an image cannot be used.
     """
     sets = []
     for config in datasets:
@@ -84,19 +77,10 @@ def train_refiner(
     """Train a refiner and put it into a bundle, in place of the one that it may have.
 
     Args:
-        bundle: The bundle whose embeddings these are, or their space, which need not be on the disk.
-        recipe: The checked recipe.
-        items: Embeddings to train on.
         held_out: Embeddings of other classes to validate on; None deals the classes into folds, or holds out
             a share of them, as the recipe says.
         output: Where to put a copy of the bundle with the refiner, so that the original stays as it is; a
             bundle that is there is replaced.
-        trainer: Trains by this recipe and reports the progress; None does it silently.
-
-    Raises:
-        RefineError: The recipe does not fit the embeddings, or they are too few; nothing was changed then.
-        ConfigError: The loss cannot be built, or a batch cannot be filled.
-        FileExistsError: There is something else than a bundle at `output`.
     """
     for one in (items, held_out):
         if one is not None and one.dim != bundle.dim:
@@ -112,7 +96,7 @@ def train_refiner(
     trainer = trainer or RefinerTrainer(recipe)
     if held_out is None and recipe.validation.folds:
         judged_on = "its own classes, each held out once"
-        result = cross_fit(trainer, items, _present_line(bundle))
+        result = cross_fit(trainer, items, PresentLine.of(bundle))
     else:
         judged_on = "a part of its classes, held out" if held_out is None else "other classes"
         result = trainer.run(items, held_out)
@@ -127,14 +111,6 @@ def train_refiner(
     finished = export_refiner(result.network, target, fields)
     write_card(finished)
     return TrainedRefiner(finished, result, tuple(_notes(bundle, items, held_out)))
-
-
-def _present_line(bundle: ModelBundle) -> PresentLine:
-    """What a search with the bundle does where nobody asks for anything else."""
-    section = bundle.manifest.refiner
-    if section is None:
-        return PresentLine(Line("off", "contextual"))
-    return PresentLine(Line(section.sides, section.rerank), ContextRefiner(bundle))
 
 
 def _copied(bundle: ModelBundle, output: Path) -> ModelBundle:

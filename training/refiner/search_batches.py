@@ -37,7 +37,7 @@ class Neighborhood:
 
 @dataclass(frozen=True)
 class SearchBatch:
-    """One gallery, as far as the queries of a batch see it.
+    """Gallery, as far as the queries of a batch see it.
 
     Attributes:
         queries: (B, ...) queries.
@@ -63,14 +63,6 @@ class SearchBatches:
     A gallery holds a random share of the items of each space, without those of some classes. Queries are
     items that are not in it, half of them of the classes left out. Neighborhoods, candidates and radii are
     those that the gallery has, taken from lists that are found once.
-
-    Args:
-        items: The training set.
-        recipe: Searches, neighbors, steps and seed.
-        device: Where the embeddings are kept.
-
-    Raises:
-        RefinerTrainingError: No class has two items.
     """
 
     def __init__(self, items: EmbeddingSet, recipe: RefinerRecipe, device: torch.device) -> None:

@@ -17,11 +17,6 @@ _NOTHING = -1e4
 def search_loss(network: ContextRefinerNetwork, batch: SearchBatch, config: SearchConfig) -> Tensor:
     """Sum of both losses for refined queries that search refined items.
 
-    Args:
-        network: The refiner, in training mode.
-        batch: The search.
-        config: Sharpness of the comparisons.
-
     Returns:
         A scalar.
     """
@@ -37,7 +32,7 @@ def search_loss(network: ContextRefinerNetwork, batch: SearchBatch, config: Sear
 
 
 def rank_loss(similarities: Tensor, is_mate: Tensor, is_other: Tensor, sharpness: float) -> Tensor:
-    """One minus the average precision, smoothed.
+    """Smoothed 1 - average precision.
 
     Brown et al., "Smooth-AP: Smoothing the Path Towards Large-Scale Image Retrieval" (ECCV 2020), over the
     candidates of each query and the mean of all mates: a mate with p mates and r others ranked before it has
@@ -61,14 +56,13 @@ def rank_loss(similarities: Tensor, is_mate: Tensor, is_other: Tensor, sharpness
 
 
 def mate_loss(scores: Tensor, batch: SearchBatch, config: SearchConfig) -> Tensor:
-    """How often a query without a mate has a better score than a query with one, smoothed.
+    """Smoothed rate at which a query without a mate has a better score than a query with one.
 
     Mean of `softplus(gamma (a_i - m_j)) / gamma` over the best score m_j of a mate of each query that has
     one, and the best scores a_i of those queries without a mate that have the highest.
 
     Args:
         scores: (B, L) logarithms of scores.
-        batch: The search.
         config: Sharpness gamma, and share of the queries without a mate.
 
     Returns:

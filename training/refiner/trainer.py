@@ -37,7 +37,7 @@ _VALIDATION_BATCH = 1024
 
 @dataclass(frozen=True)
 class TrainingRecord:
-    """One validation during training.
+    """Validation during training.
 
     Attributes:
         step: Steps done; 0 is the network as it started.
@@ -51,7 +51,7 @@ class TrainingRecord:
 
     @property
     def order(self) -> tuple[float, float]:
-        """What a lower value of is better: the best figures of those that refine anything."""
+        """Key of which a lower one is better: the best figures of the sides that refine anything."""
         return min(one.order for sides, one in self.figures.items() if sides != "off")
 
 
@@ -78,13 +78,7 @@ class TrainingResult:
 
 
 class RefinerTrainer:
-    """Trains one refiner as a recipe says; on a CPU the same recipe and embeddings give the same weights.
-
-    Args:
-        recipe: The checked recipe.
-        on_step: Called after each step with the steps done and all steps.
-        on_record: Called after each validation.
-    """
+    """Trains one refiner as a recipe says; on a CPU the same recipe and embeddings give the same weights."""
 
     def __init__(
         self,
@@ -102,13 +96,7 @@ class RefinerTrainer:
         """Train, and return the network with the best validation.
 
         Args:
-            items: Embeddings to train on.
             held_out: Embeddings of other classes to validate on; None holds out a share of the classes.
-
-        Raises:
-            RefinerTrainingError: There are too few classes, or the loss is no number.
-            ConfigError: The network does not fit the embeddings, the loss cannot be built, or a batch cannot
-                be filled.
         """
         recipe = self.recipe
         if held_out is None:
@@ -131,15 +119,7 @@ class RefinerTrainer:
         )
 
     def begin(self, items: EmbeddingSet) -> Training:
-        """A training that has not done a step yet.
-
-        Args:
-            items: Embeddings to train on, all of them.
-
-        Raises:
-            RefinerTrainingError: No class has two items.
-            ConfigError: As in `run`.
-        """
+        """A training that has not done a step yet."""
         torch.manual_seed(self.recipe.seed)
         network = ContextRefinerNetwork(items.dim, self.recipe.refiner).to(self.device)
         if self.recipe.objective == "search":
@@ -151,7 +131,7 @@ class RefinerTrainer:
 
 @dataclass(frozen=True)
 class Training:
-    """One training under way.
+    """Training under way.
 
     Attributes:
         recipe: The checked recipe.
@@ -169,14 +149,10 @@ class Training:
         """Train, and stop for a look at the network as often as the recipe validates, and at the end.
 
         Args:
-            on_step: Called after each step with the steps done and all steps.
             until: The last step; that of the recipe when None, whose learning rates it has either way.
 
         Yields:
             Steps done, at first 0, and the mean loss since the look before; NaN at step 0.
-
-        Raises:
-            RefinerTrainingError: The loss is no number.
         """
         config, every = self.recipe.optimizer, self.recipe.validation.every
         last = config.steps if until is None else until
@@ -199,15 +175,13 @@ class Training:
 
 
 def absent_loss(refined: Tensor, batch: ClassBatch, margin: float) -> Tensor:
-    """How much further queries without a mate were drawn to a wrong item.
+    """Distance by which queries without a mate were drawn to a wrong item.
 
     Mean over the absent queries of `max(0, max_j <e^T, c_j> - max_j <e^0, c_j> - margin)`, the c_j being
     their neighbors, all of which are wrong.
 
     Args:
         refined: (B, d) embeddings e^T.
-        batch: The batch.
-        margin: Rise of the similarity that costs nothing.
 
     Returns:
         A scalar, 0 with a graph where no query is absent.
@@ -223,7 +197,7 @@ def absent_loss(refined: Tensor, batch: ClassBatch, margin: float) -> Tensor:
 
 @dataclass(frozen=True)
 class Objective:
-    """What is minimized.
+    """Objective of a training.
 
     Attributes:
         losses: The loss of each batch, when its turn comes.
@@ -237,11 +211,7 @@ class Objective:
 
 
 def batch_objective(network: ContextRefinerNetwork, batches: ClassBatches) -> Objective:
-    """A metric-learning loss on class-balanced batches.
-
-    Raises:
-        ConfigError: The loss cannot be built.
-    """
+    """A metric-learning loss on class-balanced batches."""
     recipe = batches.recipe
     loss_function: nn.Module = build_loss(
         recipe.loss,
@@ -320,7 +290,7 @@ def _parameters_of(optimizer: torch.optim.Optimizer) -> list[Tensor]:
 
 
 def _is_of_small_network(name: str) -> bool:
-    """Whether a parameter belongs to the gates or the level, and is none of their scalars."""
+    """Tell if a parameter belongs to the gates or the level, and is none of their scalars."""
     array = name.rpartition(".")[2]
     return array.startswith(("gate_", "level_")) and array not in ("level_scale", "level_bias")
 

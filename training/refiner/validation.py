@@ -14,13 +14,14 @@ from typing import NamedTuple, Protocol, Self
 import numpy as np
 
 from vicinal.calibration.arrays import AnyFloats, FloatArray, Floats, Ints, Mask
+from vicinal.calibration.rates.average_precision import average_precisions
 from vicinal.models.refiner_manifest import RerankVerdict, Sides
 from vicinal.refine.context_refiner import Neighbors
 from vicinal.refine.errors import RefinerTrainingError
 from vicinal.refine.nearest import nearest_items
 from vicinal.refine.neighbor_features import neighborhood_radii
 from vicinal.refine.reranking import contextual_scores, kth_similarities
-from vicinal.training.evaluation import average_precisions, deal_roles, fnir_at_fpir, threshold_at_fpir
+from vicinal.training.evaluation import deal_roles, fnir_at_fpir, threshold_at_fpir
 from vicinal.training.refiner.config import MOST_NEIGHBORS, RerankConfig, ValidationConfig
 from vicinal.training.refiner.embedding_set import EmbeddingSet
 
@@ -51,13 +52,13 @@ class SideFigures:
 
     @property
     def order(self) -> tuple[float, float]:
-        """What a lower value of is better: FNIR, and where that is equal, MAP@R."""
+        """Key of which a lower one is better: FNIR, and where that is equal, MAP@R."""
         return self.fnir, -self.map_at_r
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """What the validation says to do by default.
+    """Default that the validation decides on.
 
     Attributes:
         sides: What to refine.
@@ -72,7 +73,7 @@ class Verdict:
 
 
 class Line(NamedTuple):
-    """What is done with searches: which sides are refined, and whether results are re-ranked."""
+    """Way to search: the sides that are refined, and whether results are re-ranked."""
 
     sides: Sides
     rerank: RerankVerdict = "off"
@@ -80,7 +81,7 @@ class Line(NamedTuple):
 
 @dataclass(frozen=True)
 class Outcomes:
-    """What the queries of some searches got.
+    """Answers to the queries of some searches.
 
     Attributes:
         mates: (n,) best final score with a mate of each query that has one, -inf or 0 where none was found.
@@ -100,18 +101,11 @@ class Outcomes:
 
     @classmethod
     def join(cls, parts: Sequence[Self]) -> Self:
-        """Those of several searches, in their order."""
+        """Join the answers of several searches, in their order."""
         return cls(*(np.concatenate([getattr(one, field.name) for one in parts]) for field in fields(cls)))
 
     def figures(self, fpir: float) -> SideFigures:
-        """Figures of all the queries.
-
-        Args:
-            fpir: False positive identification rate of the threshold.
-
-        Raises:
-            EvaluationError: None has a mate, or all have one.
-        """
+        """Figures of all the queries."""
         fnir = fnir_at_fpir(self.mates, self.others, fpir)
         threshold = threshold_at_fpir(self.others, fpir)
         return SideFigures(fnir, float(self.precisions.mean()), float(self.hits.mean()), threshold)
@@ -126,7 +120,7 @@ class Refine(Protocol):
 
 @dataclass(frozen=True)
 class _Search:
-    """One gallery and its queries, as positions in the set.
+    """Gallery and its queries, as positions in the set.
 
     Attributes:
         gallery: (m,) items.
@@ -149,9 +143,6 @@ class Validation:
 
     Args:
         held_out: Embeddings of these classes; each space is searched by itself, and all are counted together.
-        n_neighbors: Neighbors k of a context.
-        config: Draws, and the rate to compare at.
-        seed: Seed of the draws.
         beside: Embeddings of other classes, which stand in every gallery of their space and are no queries.
     """
 
@@ -198,11 +189,7 @@ class Validation:
         return sum(len(search.queries) - search.n_known for search in self._searches)
 
     def require_queries(self) -> None:
-        """Refuse classes that say nothing at the rate to compare at.
-
-        Raises:
-            RefinerTrainingError: There are too few queries without a mate for the rate, or none with one.
-        """
+        """Refuse classes that say nothing at the rate to compare at."""
         needed = int(np.ceil(1.0 / self.config.fpir))
         if not self.n_known or self.n_absent < needed:
             raise RefinerTrainingError(
@@ -214,11 +201,10 @@ class Validation:
     def outcomes(
         self, refine: Refine | None, lines: Sequence[Line], *, n_neighbors: int | None = None
     ) -> dict[Line, Outcomes]:
-        """What the queries get, by what is done with the searches.
+        """Answers to the queries, by what is done with the searches.
 
         Args:
             refine: The refiner; None without one, for lines that refine nothing.
-            lines: What to try.
             n_neighbors: Neighbors that it is given; k by default.
         """
         parts: dict[Line, list[Outcomes]] = {line: [] for line in lines}
@@ -229,7 +215,7 @@ class Validation:
         return {line: Outcomes.join(found) for line, found in parts.items()}
 
     def outcomes_by_side(self, refine: Refine) -> dict[Sides, Outcomes]:
-        """What the queries get without re-ranking, by what is refined."""
+        """Answers to the queries without re-ranking, by what is refined."""
         found = self.outcomes(refine, [Line(sides) for sides in SIDES if sides != "off"])
         return {"off": self._unrefined, **{line.sides: one for line, one in found.items()}}
 
@@ -238,12 +224,7 @@ class Validation:
         return {sides: one.figures(self.config.fpir) for sides, one in self.outcomes_by_side(refine).items()}
 
     def decide(self, refine: Refine, figures: Mapping[Sides, SideFigures]) -> Verdict:
-        """Choose what to refine by the lowest FNIR, then MAP@R, then least work, and whether to re-rank.
-
-        Args:
-            refine: The refiner.
-            figures: What `measure` gave for it.
-        """
+        """Choose what to refine by the lowest FNIR, then MAP@R, then least work, and whether to re-rank."""
         line = Line(choose_sides(figures), "contextual")
         return verdict_of(figures, self.outcomes(refine, [line])[line], self.config.fpir)
 
@@ -316,7 +297,7 @@ class Validation:
         return _Found(*map(np.concatenate, zip(*parts, strict=True)))
 
     def _found(self, search: _Search, start: int, scores: AnyFloats) -> _Found:
-        """What the scores of some queries, (q, m), say of them."""
+        """Read the scores of some queries, (q, m)."""
         best = scores.max(axis=1, initial=-np.inf).astype(np.float64)
         n = min(len(scores), max(0, search.n_known - start))
         own = self._classes[search.queries[start : start + n]]
@@ -329,7 +310,7 @@ class Validation:
 
 
 class _Found(NamedTuple):
-    """Of each query with a mate: best score with one, average precision, hit; of each query: best score."""
+    """Best score with a mate, average precision and hit of each query that has one; best score of each."""
 
     best_mates: Floats
     best: Floats
@@ -338,12 +319,10 @@ class _Found(NamedTuple):
 
 
 def verdict_of(figures: Mapping[Sides, SideFigures], reranked: Outcomes, fpir: float) -> Verdict:
-    """What to do by default.
+    """Decide what to do by default.
 
     Args:
-        figures: By what is refined.
         reranked: What the queries got with the sides that `choose_sides` takes, re-ranked.
-        fpir: The rate to compare at.
     """
     sides, found = choose_sides(figures), reranked.figures(fpir)
     named: dict[str, dict[str, float]] = {name: asdict(one) for name, one in figures.items()}

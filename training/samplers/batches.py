@@ -1,4 +1,4 @@
-"""What every sampler has: batches as lists of positions, drawn from the images of each class."""
+"""Base of every sampler: batches as lists of positions, drawn from the images of each class."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Batches:
 
 
 class Sampler(BaseModel, ABC):
-    """What the configuration of every sampler has.
+    """Configuration of a sampler.
 
     Attributes:
         chunk_size: Images embedded at a time (multistage back-propagation): the batch then needs no more
@@ -77,28 +77,18 @@ class Sampler(BaseModel, ABC):
         """Batches of these images.
 
         Args:
-            labels: (n,) labels.
             groups: (n,) super-label of each image for `hierarchical`, its data set for `source_balanced`; the
                 other samplers pass them over.
-            n_batches: Batches of one pass.
-            seed: The same seed gives the same batches.
-
-        Raises:
-            ConfigError: The images cannot fill such batches.
         """
         return Batches(self._drawing(np.asarray(labels), np.asarray(groups)), n_batches, seed)
 
     @abstractmethod
     def _drawing(self, labels: AnyArray, groups: AnyArray, /) -> Draw:
-        """What draws the batches; raises a ConfigError where the images cannot fill them."""
+        """Give what draws the batches; raise a ConfigError where the images cannot fill them."""
 
 
 def members_by_class(labels: npt.ArrayLike) -> list[Indices]:
-    """Positions of each class's images, in the order of the labels.
-
-    Args:
-        labels: (n,) labels.
-    """
+    """Positions of each class's images, in the order of the labels."""
     array = np.asarray(labels)
     order = np.argsort(array, kind="stable")
     _, starts = np.unique(array[order], return_index=True)
@@ -106,11 +96,7 @@ def members_by_class(labels: npt.ArrayLike) -> list[Indices]:
 
 
 def members_of_pairs(labels: npt.ArrayLike) -> list[Indices]:
-    """`members_by_class` of labels that all have a pair.
-
-    Raises:
-        ConfigError: A class has a single image.
-    """
+    """`members_by_class` of labels that all have a pair."""
     members = members_by_class(labels)
     single = [np.asarray(labels)[group[0]] for group in members if len(group) == 1]
     if single:
@@ -128,11 +114,7 @@ def draw_images(rng: np.random.Generator, members: Indices, per_class: int) -> l
 
 
 class ClassTurns:
-    """Draws classes without replacement until all had their turn, then anew.
-
-    Args:
-        classes: What to draw from, by number.
-    """
+    """Draws classes without replacement until all had their turn, then anew."""
 
     def __init__(self, classes: list[int]) -> None:
         self.classes = classes

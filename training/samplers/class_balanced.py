@@ -49,11 +49,7 @@ class ClassBalancedConfig(PerClassSampler):
 
 
 def draw_in_turns(labels: AnyArray, n_classes: int, per_class: int) -> Draw:
-    """Draw classes without replacement until all were drawn, then anew, and `per_class` images of each.
-
-    Raises:
-        ConfigError: Fewer classes than a batch needs, or a class with a single image.
-    """
+    """Draw classes without replacement until all were drawn, then anew, and `per_class` images of each."""
     members = members_of_pairs(labels)
     if len(members) < n_classes:
         raise ConfigError(

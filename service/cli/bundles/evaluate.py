@@ -18,8 +18,7 @@ from vicinal.service.errors import RequestError
 if TYPE_CHECKING:
     from vicinal.models.bundle import ModelBundle
     from vicinal.models.progress import OnProgress
-    from vicinal.training.evaluation.config import RetrievalTest
-    from vicinal.training.evaluation.report import EvaluationSettings
+    from vicinal.service.training import EvaluationSettings, RetrievalTest
 
 _STAGES = {"embed": "Embedding", "measure": "Measuring"}
 
@@ -59,9 +58,7 @@ def evaluate(
     json_output: JsonOption = False,
 ) -> None:
     """Measure how well embeddings find, cluster and share one threshold, on labelled images."""
-    from vicinal.training.evaluation.config import load_tests, parse_test
-    from vicinal.training.evaluation.metrics import scikit_metrics
-    from vicinal.training.evaluation.report import EvaluationSettings
+    from vicinal.service.training import EvaluationSettings, load_tests, parse_test, scikit_metrics
 
     # What is missing is told before images are embedded for an hour.
     scikit_metrics()
@@ -110,8 +107,8 @@ class _Run:
 
 
 def _measure_stored(path: Path, settings: EvaluationSettings) -> _Measured:
-    from vicinal.training.evaluation.embedding import read_embeddings
-    from vicinal.training.evaluation.report import evaluate as evaluate_embeddings
+    from vicinal.service.training import evaluate as evaluate_embeddings
+    from vicinal.service.training import read_embeddings
 
     stored = read_embeddings(path)
     with progress_bar() as update:
@@ -130,7 +127,7 @@ def _measure_bundle(
 ) -> _Run:
     from vicinal.models.bundle import ModelBundle
     from vicinal.models.embedder import Embedder
-    from vicinal.training.evaluation.measurement import measure_test
+    from vicinal.service.training import measure_test
 
     chosen = load_settings(bundle=bundle)
     embedder = Embedder(

@@ -72,15 +72,19 @@ def export(
     """Make a bundle from any timm backbone; its features, or --dim numbers made of them, embed an image."""
     from vicinal.models.errors import ConfigError
     from vicinal.models.probe import write_probe
-    from vicinal.training.card import write_card, write_notice
-    from vicinal.training.train_extra import require_train_extra
+    from vicinal.service.training import require_train_extra
 
     require_train_extra("making a bundle")
-    from vicinal.training.backbones.backbone import BackboneConfig
-    from vicinal.training.backbones.weights import PACKAGED_WEIGHTS
-    from vicinal.training.export.backbone import HeadConfig, export_backbone
-    from vicinal.training.export.choice import give_form
-    from vicinal.training.export.sample import folder_sample
+    from vicinal.service.training import (
+        PACKAGED_WEIGHTS,
+        BackboneConfig,
+        HeadConfig,
+        export_backbone,
+        folder_sample,
+        give_form,
+        write_card,
+        write_notice,
+    )
 
     if notice is not None and not notice.is_file():
         raise ConfigError(f"there is no file '{notice}' for --notice")

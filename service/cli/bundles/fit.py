@@ -59,7 +59,7 @@ def fit(
     from vicinal.indexer.jobs.index_job import gallery_items
     from vicinal.indexer.sources import read_source
     from vicinal.models.bundle import ModelBundle
-    from vicinal.service.fitting.photos import LabelledPhotos
+    from vicinal.service.fitting.photos import hold_out, read_photos
     from vicinal.service.fitting.report import next_commands, report_lines
 
     if (source is None) == (gallery is None):
@@ -67,10 +67,10 @@ def fit(
     if output is None:
         raise RequestError("say where the new bundle goes: --output bundles/mine")
     start = run_start(resume=resume, overwrite=overwrite)
-    from vicinal.training.train_extra import require_train_extra
+    from vicinal.service.training import require_train_extra
 
     require_train_extra("adapting the model")
-    from vicinal.service.fitting.run import Fitting
+    from vicinal.service.training import Fitting
 
     settings = load_settings(data_dir=data_dir, bundle=bundle)
     before = ModelBundle.open(settings.bundle)
@@ -80,10 +80,13 @@ def fit(
             update(_STAGES[stage], done, total, note)
 
         items = gallery_items(open_gallery(settings, gallery)) if gallery else read_source(_given(source))
-        photos = LabelledPhotos.read(items, on_progress=report)
+        photos = read_photos(items, on_progress=report)
         for one in photos.unusable[:_SHOWN]:
             say(f"  left out {one.path}: {one.reason}", to=errors)
-        fitting = Fitting(photos, output, before, minutes=minutes, seed=seed, recipe=recipe, report=report)
+        split = hold_out(photos, seed)
+        fitting = Fitting(
+            photos, split, output, before, minutes=minutes, seed=seed, recipe=recipe, report=report
+        )
         made = fitting.run(start)
     commands = next_commands(made, None if source is None else str(source), gallery, data_dir, bundle)
     if json_output:

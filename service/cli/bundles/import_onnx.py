@@ -45,8 +45,8 @@ def import_onnx(
     """Make a bundle from a ready ONNX file; say how it wants its images, and it is checked and measured."""
     from vicinal.models.errors import ConfigError
     from vicinal.models.probe import write_probe
-    from vicinal.training.card import write_card, write_notice
-    from vicinal.training.export.ready import import_onnx as make
+    from vicinal.service.training import import_onnx as make
+    from vicinal.service.training import write_card, write_notice
 
     if notice is not None and not notice.is_file():
         raise ConfigError(f"there is no file '{notice}' for --notice")

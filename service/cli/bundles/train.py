@@ -24,7 +24,7 @@ from vicinal.service.cli.console import progress_bar, say
 
 if TYPE_CHECKING:
     from vicinal.service.cli.bundles.watcher import TrainingWatcher
-    from vicinal.training.execution.processes import Processes
+    from vicinal.service.training import Processes
 
 _SECONDS_AFTER_THE_FIRST = 2.0
 
@@ -44,12 +44,11 @@ def train(
     """
     start = run_start(resume=resume, overwrite=overwrite)
     from vicinal.models.errors import TrainingStoppedError
-    from vicinal.training.train_extra import require_train_extra
+    from vicinal.service.training import require_train_extra
 
     require_train_extra("training")
     from vicinal.service.cli.bundles.watcher import SilentWatcher, TrainingWatcher
-    from vicinal.training.execution.processes import joined_processes
-    from vicinal.training.recipe import Recipe, run_recipe, take_part
+    from vicinal.service.training import Recipe, joined_processes, run_recipe, take_part
 
     with joined_processes(device) as processes, _after_the_first(processes), _quiet_forks():
         loaded = Recipe.load(recipe, data_root=data_root, settings=settings or ())

@@ -28,11 +28,13 @@ if TYPE_CHECKING:
     from vicinal.models.refiner_manifest import RefinerManifest
     from vicinal.service.galleries.labelled_items import LabelledItems
     from vicinal.service.settings import Settings
-    from vicinal.training.datasets.layouts import DatasetConfig
-    from vicinal.training.refiner.config import RefinerRecipe
-    from vicinal.training.refiner.embedding_set import EmbeddingSet
-    from vicinal.training.refiner.recipe import TrainedRefiner
-    from vicinal.training.refiner.trainer import TrainingRecord
+    from vicinal.service.training import (
+        DatasetConfig,
+        EmbeddingSet,
+        RefinerRecipe,
+        TrainedRefiner,
+        TrainingRecord,
+    )
 
 _COLUMNS = {"fnir": "FNIR", "map_at_r": "MAP@R", "hit_rate_1": "R@1"}
 _SIDES = {
@@ -96,13 +98,11 @@ def train_refiner(
 ) -> None:
     """Train a refiner on a gallery or on embeddings, and measure on unseen labels what it should refine."""
     from vicinal.models.bundle import ModelBundle, space_manifest
-    from vicinal.training.train_extra import require_train_extra
+    from vicinal.service.training import require_train_extra
 
     require_train_extra("training a refiner")
-    from vicinal.training.refiner.config import RefinerRecipe
-    from vicinal.training.refiner.embedding_set import EmbeddingSet
-    from vicinal.training.refiner.recipe import train_refiner as run
-    from vicinal.training.refiner.trainer import RefinerTrainer
+    from vicinal.service.training import EmbeddingSet, RefinerRecipe, RefinerTrainer
+    from vicinal.service.training import train_refiner as run
 
     changes = [*(settings or ()), *([] if folds is None else [f"validation.folds={folds}"])]
     loaded = RefinerRecipe.load(recipe, data_root=data_root, settings=changes)
@@ -260,8 +260,7 @@ def _read(
     datasets: Sequence[DatasetConfig],
 ) -> EmbeddingSet:
     from vicinal.models.embedder import Embedder
-    from vicinal.training.refiner.embedding_set import read_embedding_sets
-    from vicinal.training.refiner.recipe import embed_datasets
+    from vicinal.service.training import embed_datasets, read_embedding_sets
 
     if files:
         return _of_one_space(files) if bundle.manifest.space else read_embedding_sets(files)
@@ -274,7 +273,7 @@ def _read(
 
 def _of_one_space(files: Sequence[Path]) -> EmbeddingSet:
     """Files of one named space, whose folds tell nothing apart; a label in two files is the same."""
-    from vicinal.training.refiner.embedding_set import EmbeddingSet, read_embedding_sets
+    from vicinal.service.training import EmbeddingSet, read_embedding_sets
 
     found = read_embedding_sets(files)
     return EmbeddingSet.of(found.embeddings, found.labels)

@@ -7,7 +7,7 @@ import time
 from types import FrameType
 
 from vicinal.service.cli.console import Update, errors, say
-from vicinal.training.observer import StepProgress, TrainingObserver
+from vicinal.service.training import StepProgress, TrainingObserver
 
 # Reading the loss waits for a GPU, and people cannot read faster.
 _SECONDS_BETWEEN_NOTES = 0.25

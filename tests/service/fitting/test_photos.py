@@ -10,8 +10,9 @@ from PIL import Image
 
 from vicinal.indexer.sources import read_source
 from vicinal.service.errors import RequestError
-from vicinal.service.fitting.photos import LabelledPhotos
+from vicinal.service.fitting.photos import hold_out, read_photos
 from vicinal.training.datasets.layouts.manifest import ManifestConfig
+from vicinal.training.fitting.photos import LabelledPhotos
 
 
 def photos_of(sizes: list[int]) -> LabelledPhotos:
@@ -35,7 +36,7 @@ def test_what_cannot_be_used_is_counted_and_left_out(tmp_path: Path) -> None:
         (tmp_path / name).parent.mkdir(exist_ok=True)
         _write(tmp_path / name, color)
     (tmp_path / "cup" / "broken.jpg").write_bytes(b"no picture")
-    found = LabelledPhotos.read(read_source(tmp_path))
+    found = read_photos(read_source(tmp_path))
     assert [path.name for path in found.paths] == ["1.png", "2.png"]
     assert (found.n_unlabelled, found.n_repeated) == (1, 1)
     assert [Path(one.path).name for one in found.unusable] == ["broken.jpg"]
@@ -45,13 +46,13 @@ def test_photos_come_in_the_sequence_of_their_numbers(tmp_path: Path) -> None:
     (tmp_path / "cup").mkdir()
     for number in (9, 10, 100):
         _write(tmp_path / "cup" / f"IMG_{number}.png", (number, 0, 0))
-    found = LabelledPhotos.read(read_source(tmp_path))
+    found = read_photos(read_source(tmp_path))
     assert [path.stem for path in found.paths] == ["IMG_9", "IMG_10", "IMG_100"]
 
 
 def test_one_of_five_labels_is_held_out_of_every_size() -> None:
     photos = photos_of([100] * 10 + [10] * 10)
-    split = photos.split(0)
+    split = hold_out(photos, 0)
     held = photos.labels[split.held_out]
     assert sorted(np.unique(held, return_counts=True)[1]) == [10, 10, 100, 100]
     assert not set(held) & set(photos.labels[split.training])
@@ -60,14 +61,14 @@ def test_one_of_five_labels_is_held_out_of_every_size() -> None:
 
 def test_a_label_with_one_photo_is_measured_with_and_not_learned_from() -> None:
     photos = photos_of([10] * 15 + [1])
-    split = photos.split(0)
+    split = hold_out(photos, 0)
     assert (split.training[-1], split.held_out[-1]) == (False, True)
 
 
 def test_another_seed_holds_out_others() -> None:
     photos = photos_of([10] * 50)
-    assert (photos.split(0).held_out != photos.split(1).held_out).any()
-    assert (photos.split(1).held_out == photos.split(1).held_out).all()
+    assert (hold_out(photos, 0).held_out != hold_out(photos, 1).held_out).any()
+    assert (hold_out(photos, 1).held_out == hold_out(photos, 1).held_out).all()
 
 
 @pytest.mark.parametrize(
@@ -79,12 +80,12 @@ def test_another_seed_holds_out_others() -> None:
 )
 def test_too_little_is_refused(sizes: list[int], message: str) -> None:
     with pytest.raises(RequestError, match=message):
-        photos_of(sizes).split(0)
+        hold_out(photos_of(sizes), 0)
 
 
 def test_labels_are_cut_to_so_many_photos() -> None:
     photos = photos_of([30] * 20)
-    split = photos.split(0)
+    split = hold_out(photos, 0)
     cut = photos.at_most(5, split, 0)
     assert set(np.unique(photos.labels[cut.training], return_counts=True)[1]) == {5}
     assert not (cut.training & ~split.training).any()
@@ -92,7 +93,7 @@ def test_labels_are_cut_to_so_many_photos() -> None:
 
 def test_the_manifest_is_one_that_training_reads(tmp_path: Path) -> None:
     photos = photos_of([10] * 15)
-    split = photos.split(0)
+    split = hold_out(photos, 0)
     photos.write_manifest(tmp_path / "photos.csv", split)
     config = ManifestConfig(kind="manifest", root=tmp_path, file=Path("photos.csv"), split="held-out")
     assert [row.label for row in config.rows()] == photos.labels[split.held_out].tolist()

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from vicinal.service.fitting.report import FitReport, Interval, next_commands, report_lines
+from vicinal.service.fitting.report import next_commands, report_lines
+from vicinal.training.fitting.report import FitReport, Interval
 
 
 def report(low: float = 0.2, value: float = 0.36, **changes: Any) -> FitReport:

@@ -10,8 +10,8 @@ import pytest
 from fastapi.testclient import TestClient
 
 from tests.service.types import MakeSettings
+from vicinal.service import training
 from vicinal.service.http.app import create_app
-from vicinal.training import train_extra
 
 FIT = "/v1/admin/galleries/shoes/fit"
 
@@ -23,7 +23,7 @@ def client(data_dir: Path, make_settings: MakeSettings) -> TestClient:
 
 @pytest.fixture
 def _installed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(train_extra, "_PACKAGES", ())
+    monkeypatch.setattr(training, "_PACKAGES", ())
 
 
 @pytest.mark.usefixtures("_installed")
@@ -41,7 +41,7 @@ def test_a_server_without_torch_says_what_to_install(
     def without_torch(name: str) -> Any:
         return None if name == "torch" else found(name)
 
-    monkeypatch.setattr(train_extra, "find_spec", without_torch)
+    monkeypatch.setattr(training, "find_spec", without_torch)
     answer = client.post(FIT, json={"name": "mine"})
     assert answer.status_code >= 400
     assert "pip install" in answer.json()["detail"]

@@ -13,16 +13,16 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("timm")
 pytest.importorskip("pytorch_metric_learning")
 
-from tests.service.fitting.test_run import RECIPE, make_quick  # noqa: E402
 from tests.service.types import MakeSettings  # noqa: E402
 from tests.training.conftest import write_class_folders  # noqa: E402
+from tests.training.fitting.test_run import RECIPE, make_quick  # noqa: E402
 from vicinal.indexer import Gallery, index_items, read_source  # noqa: E402
 from vicinal.service.errors import JobStoppedError, RequestError  # noqa: E402
-from vicinal.service.fitting import run  # noqa: E402
 from vicinal.service.galleries.bundles import ServedBundles  # noqa: E402
 from vicinal.service.jobs.context import JobContext  # noqa: E402
 from vicinal.service.jobs.records import Job, JobProgress  # noqa: E402
 from vicinal.service.tasks.fit_job import FitJob, FitRequest  # noqa: E402
+from vicinal.training.fitting import run  # noqa: E402
 
 REQUEST = {"name": "mine", "minutes": 0.1}
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from vicinal.models.errors import EmbeddingError, EvaluationError
-from vicinal.training.evaluation import RetrievalMetrics, auroc, average_precisions, retrieval_metrics
+from vicinal.training.evaluation import RetrievalMetrics, auroc, retrieval_metrics
 
 KS = (1, 2, 4, 8, 16)
 Floats = NDArray[np.float64]
@@ -262,16 +262,3 @@ def test_auroc_is_the_share_of_pairs_in_order_with_ties_half(
 def test_auroc_of_one_kind_of_query_is_refused(with_mate: list[float], without_mate: list[float]) -> None:
     with pytest.raises(ValueError, match="with and without a mate"):
         auroc(with_mate, without_mate)
-
-
-def test_average_precisions_are_those_of_going_down_the_ranks() -> None:
-    rng = np.random.default_rng(5)
-    is_mate, n_mates = rng.random((40, 12)) < 0.4, rng.integers(0, 20, 40)
-    found = average_precisions(is_mate, n_mates)
-    for row in range(40):
-        cut, hits, total = min(int(n_mates[row]), 12), 0, 0.0
-        for rank in range(cut):
-            if is_mate[row, rank]:
-                hits += 1
-                total += hits / (rank + 1)
-        assert found[row] == pytest.approx(total / cut if cut else 0.0)

@@ -13,7 +13,7 @@ from vicinal.models.errors import DatasetError
 
 @dataclass(frozen=True)
 class Line:
-    """One line of an annotation file.
+    """Line of an annotation file.
 
     Attributes:
         path: The file.
@@ -29,22 +29,14 @@ class Line:
         return self.fields[column]
 
     def integer(self, column: str) -> int:
-        """A column as a whole number.
-
-        Raises:
-            DatasetError: It is none.
-        """
+        """A column as a whole number."""
         try:
             return int(self.fields[column])
         except ValueError as error:
             raise self.error(f"{column} '{self.fields[column]}' is no whole number") from error
 
     def decimal(self, column: str) -> float:
-        """A column as a number.
-
-        Raises:
-            DatasetError: It is none.
-        """
+        """A column as a number."""
         try:
             return float(self.fields[column])
         except ValueError as error:
@@ -61,13 +53,7 @@ def read_lines(
     """Lines of a text file; empty ones and a first one that names the columns are passed over.
 
     Args:
-        path: UTF-8 text.
-        columns: What each line holds, all of it.
-        skip: Lines at the top that are left out.
         separator: What stands between two fields; None for any white space.
-
-    Raises:
-        DatasetError: The file is not UTF-8, or a line has another number of fields.
     """
     for number, text in enumerate(_text(path).split("\n"), start=1):
         if number <= skip or not text.strip():
@@ -82,11 +68,7 @@ def read_lines(
 
 
 def read_csv(path: Path, columns: Sequence[str]) -> Iterator[Line]:
-    """Rows of a CSV file with a header row, which has these columns among others.
-
-    Raises:
-        DatasetError: The file is not UTF-8, a column is missing, or a row has another number of fields.
-    """
+    """Rows of a CSV file with a header row, which has these columns among others."""
     reader = csv.DictReader(io.StringIO(_text(path), newline=""), strict=True)
     try:
         header = list(reader.fieldnames or ())

@@ -41,7 +41,7 @@ class DemoCatalogConfig(BaseModel):
                     yield LabelledFile(f"{label}/{view}", label, super_label=product.kind)
 
     def open(self) -> AbstractContextManager[ReadImage]:
-        """What draws the picture of a row."""
+        """Give what draws the picture of a row."""
         products = {
             f"{seed}/{product.id}": product
             for seed in self.seeds

@@ -35,7 +35,7 @@ _ADMITTED = {
 
 @dataclass(frozen=True)
 class GroundTruth:
-    """Which gallery images show the landmark of one query; each is an array of positions in the gallery.
+    """Gallery images that show the landmark of one query, as positions in the gallery.
 
     Attributes:
         easy: Shows it clearly.

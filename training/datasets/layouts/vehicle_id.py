@@ -48,7 +48,7 @@ class VehicleIdConfig(PartedFolder):
 
 
 def _with_gallery(rows: list[LabelledFile], seed: int) -> list[LabelledFile]:
-    """One image a vehicle, drawn at random, is the gallery; the others are queries."""
+    """Make one image a vehicle, drawn at random, the gallery, and the others queries."""
     order = np.random.default_rng(seed).permutation(len(rows)).tolist()
     chosen = {rows[position].label: position for position in order}
     gallery = set(chosen.values())

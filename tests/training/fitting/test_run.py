@@ -18,11 +18,11 @@ from tests.conftest import add_refiner, write_tiny_bundle  # noqa: E402
 from tests.training.conftest import write_class_folders  # noqa: E402
 from vicinal.indexer.sources import read_source  # noqa: E402
 from vicinal.models.bundle import ModelBundle  # noqa: E402
-from vicinal.service.errors import RequestError  # noqa: E402
-from vicinal.service.fitting import run  # noqa: E402
-from vicinal.service.fitting.photos import LabelledPhotos  # noqa: E402
-from vicinal.service.fitting.plan import FitSpeed  # noqa: E402
-from vicinal.service.fitting.run import Fitting  # noqa: E402
+from vicinal.models.errors import ConfigError  # noqa: E402
+from vicinal.service.fitting.photos import hold_out, read_photos  # noqa: E402
+from vicinal.training.fitting import run  # noqa: E402
+from vicinal.training.fitting.plan import FitSpeed  # noqa: E402
+from vicinal.training.fitting.run import Fitting  # noqa: E402
 
 ROOT = Path(__file__).resolve().parents[3]
 RECIPE = """
@@ -44,7 +44,7 @@ KILLED = """
 import os, signal, sys
 from pathlib import Path
 from vicinal.models.bundle import ModelBundle
-from tests.service.fitting.test_run import fitting, make_quick
+from tests.training.fitting.test_run import fitting, make_quick
 photos, output, before, stage, number = sys.argv[1:]
 def die(at, done, _total, _note):
     if (at, done) == (stage, int(number)):
@@ -84,8 +84,17 @@ def fitting(
 ) -> Fitting:
     recipe = photos.parent / "recipe.toml"
     recipe.write_text(text, encoding="utf-8")
-    found = LabelledPhotos.read(read_source(photos))
-    return Fitting(found, output, before, minutes=minutes, seed=seed, recipe=recipe, report=report)
+    found = read_photos(read_source(photos))
+    return Fitting(
+        found,
+        hold_out(found, seed),
+        output,
+        before,
+        minutes=minutes,
+        seed=seed,
+        recipe=recipe,
+        report=report,
+    )
 
 
 @pytest.fixture
@@ -138,7 +147,7 @@ def test_photos_with_many_labels_learn_without_drawn_products(
 def test_a_bundle_may_not_bear_the_name_of_the_drawn_products(
     photos: Path, tmp_path: Path, tiny_bundle: ModelBundle
 ) -> None:
-    with pytest.raises(RequestError, match="choose another --output"):
+    with pytest.raises(ConfigError, match="choose another --output"):
         fitting(photos, tmp_path / "demo", tiny_bundle, text=RECIPE + DRAWN).run()
 
 
@@ -147,7 +156,7 @@ def test_a_folder_that_holds_a_run_is_not_touched_unasked(
     photos: Path, tmp_path: Path, tiny_bundle: ModelBundle
 ) -> None:
     first = fitting(photos, tmp_path / "mine", tiny_bundle).run()
-    with pytest.raises(RequestError, match="already holds a run"):
+    with pytest.raises(ConfigError, match="already holds a run"):
         fitting(photos, tmp_path / "mine", tiny_bundle).run()
     # As a run leaves it that is killed at the very end.
     (tmp_path / "mine" / "trial").mkdir()
@@ -169,17 +178,17 @@ def test_only_what_was_asked_for_alike_goes_on(
         "bundle": fitting(photos, output, other),
         "recipe": fitting(photos, output, tiny_bundle, text=RECIPE + DRAWN),
     }.items():
-        with pytest.raises(RequestError, match=f"was begun with other {name}: "):
+        with pytest.raises(ConfigError, match=f"was begun with other {name}: "):
             asked.run("resume")
     assert fitting(photos, output, tiny_bundle).run("resume") == first
     one, two = sorted(photos.rglob("*.*"))[:2]
     kept = one.read_bytes()
     one.write_bytes(two.read_bytes())
     two.write_bytes(kept)
-    with pytest.raises(RequestError, match="was begun with other photos: "):
+    with pytest.raises(ConfigError, match="was begun with other photos: "):
         fitting(photos, output, tiny_bundle).run("resume")
     (output / run.PLAN_FILE).unlink()
-    with pytest.raises(RequestError, match="nothing tells"):
+    with pytest.raises(ConfigError, match="nothing tells"):
         fitting(photos, output, tiny_bundle).run("resume")
 
 

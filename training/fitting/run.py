@@ -20,12 +20,8 @@ import torch
 from vicinal.calibration.arrays import Mask
 from vicinal.models.bundle import ModelBundle, read_fingerprint
 from vicinal.models.configs.file import checked, read_toml
+from vicinal.models.errors import ConfigError
 from vicinal.models.probe import write_probe
-from vicinal.service.errors import RequestError
-from vicinal.service.fitting.photos import LabelledPhotos, Split
-from vicinal.service.fitting.plan import FitPlan, FitSpeed, plan_fit
-from vicinal.service.fitting.report import FitReport
-from vicinal.service.fitting.trial import FitTrial, carry_refiner, search_held_out
 from vicinal.training.backbones.front_maps import discard_maps
 from vicinal.training.backbones.weights import PACKAGED_WEIGHTS
 from vicinal.training.card import write_card, write_notice
@@ -36,6 +32,11 @@ from vicinal.training.datasets.layouts.demo_catalog import DemoCatalogConfig
 from vicinal.training.export.choice import give_form
 from vicinal.training.export.network import export_network
 from vicinal.training.export.sample import Sample
+from vicinal.training.files import write_text
+from vicinal.training.fitting.photos import LabelledPhotos, Split
+from vicinal.training.fitting.plan import FitPlan, FitSpeed, plan_fit
+from vicinal.training.fitting.report import FitReport
+from vicinal.training.fitting.trial import FitTrial, carry_refiner, search_held_out
 from vicinal.training.observer import StepProgress, TrainingObserver
 from vicinal.training.recipe import RUN_FILES, bundle_fields
 from vicinal.training.trainer import Trainer, TrainingResult
@@ -130,26 +131,18 @@ class _TryingThreads(_Watcher):
 
 
 class Fitting:
-    """One adaptation of the model to photos.
+    """Adaptation of the model to photos.
 
     Args:
-        photos: The photos.
-        output: Folder of the new bundle.
         before: The bundle that is used so far; its refiner is carried over where it fits.
-        minutes: Minutes that the run may take.
-        seed: Seed of everything that is drawn.
-        recipe: Training recipe to use in place of the built-in one; the photos go before its data sets.
         report: Gets the progress in the stages `try`, `views`, `trial` and `measure`, then `views` again,
             `train` and `export`.
-
-    Raises:
-        RequestError: There are too few labels.
-        ConfigError: The recipe cannot work.
     """
 
     def __init__(
         self,
         photos: LabelledPhotos,
+        split: Split,
         output: Path,
         before: ModelBundle,
         *,
@@ -161,7 +154,7 @@ class Fitting:
         self.photos, self.output, self.before = photos, output, before
         self.minutes, self.seed, self.report = minutes, seed, report
         self.recipe = read_toml(recipe or RECIPE)
-        self.split = photos.split(seed)
+        self.split = split
         self.seconds: dict[str, float] = {}
 
     def run(self, start: Start = "new") -> FitReport:
@@ -178,7 +171,7 @@ class Fitting:
         write_notice(bundle)
         write_card(bundle)
         write_probe(bundle)
-        _write(self.output / REPORT_FILE, report.model_dump_json(indent=2))
+        write_text(self.output / REPORT_FILE, report.model_dump_json(indent=2) + "\n")
         self._clean()
         return report
 
@@ -190,17 +183,17 @@ class Fitting:
 
     def _prepare(self, start: Start) -> None:
         if self._others and self.output.absolute().name == DemoCatalogConfig.name:
-            raise RequestError("drawn products go by the name 'demo': choose another --output")
+            raise ConfigError("drawn products go by the name 'demo': choose another --output")
         files = (*RUN_FILES, PHOTOS_FILE, PLAN_FILE, REPORT_FILE, TRIAL_FOLDER)
         found = [name for name in files if (self.output / name).exists()]
         if found and start == "new":
-            raise RequestError(
+            raise ConfigError(
                 f"'{self.output}' already holds a run ({found[0]}): go on with --resume, delete it with "
                 "--overwrite, or write elsewhere"
             )
         if start == "overwrite" and found:
             if not (self.output / PLAN_FILE).is_file() and read_fingerprint(self.output) is None:
-                raise RequestError(f"'{self.output}' is no bundle and is not overwritten: choose another")
+                raise ConfigError(f"'{self.output}' is no bundle and is not overwritten: choose another")
             shutil.rmtree(self.output)
         self.output.mkdir(parents=True, exist_ok=True)
 
@@ -217,14 +210,14 @@ class Fitting:
         if path.is_file():
             plan = FitPlan.model_validate_json(path.read_bytes())
             if others := [name for name, value in asked.items() if plan.asked.get(name) != value]:
-                raise RequestError(
+                raise ConfigError(
                     f"the run in '{self.output}' was begun with other {', '.join(others)}: bring them back, "
                     "start anew with --overwrite, or write elsewhere"
                 )
             self.split = self._narrowed(plan)
             return plan
         if (self.output / REPORT_FILE).is_file():
-            raise RequestError(
+            raise ConfigError(
                 f"nothing tells what the run in '{self.output}' was begun with: start anew with --overwrite, "
                 "or write elsewhere"
             )
@@ -242,7 +235,7 @@ class Fitting:
         )
         self.split = self._narrowed(plan)
         self.photos.write_manifest(self.output / PHOTOS_FILE, self.split)
-        _write(path, plan.model_dump_json(indent=2))
+        write_text(path, plan.model_dump_json(indent=2) + "\n")
         return plan
 
     def _narrowed(self, plan: FitPlan) -> Split:
@@ -276,7 +269,7 @@ class Fitting:
         )
 
     def _trial(self, plan: FitPlan, *, is_resumed: bool) -> FitTrial:
-        """What the held-out labels say; read where an earlier start of the run has it."""
+        """Ask the held-out labels, or read what an earlier start of the run found."""
         folder = self.output / TRIAL_FOLDER
         path = folder / TRIAL_FILE
         if path.is_file():
@@ -302,7 +295,7 @@ class Fitting:
             verdict=verdict,
             figures=figures,
         )
-        _write(path, trial.model_dump_json(indent=2))
+        write_text(path, trial.model_dump_json(indent=2) + "\n")
         discard_maps(folder)
         return trial
 
@@ -393,8 +386,7 @@ class Fitting:
     @property
     def _used(self) -> Mask:
         """(n,) photos that the bundle learns from: all but those alone with their label."""
-        is_single = np.bincount(self.photos.codes)[self.photos.codes] == 1
-        used: Mask = (self.split.training | self.split.held_out) & ~is_single
+        used: Mask = (self.split.training | self.split.held_out) & ~self.photos.is_single
         return used
 
     def _report(self, bundle: ModelBundle, plan: FitPlan, trial: FitTrial) -> FitReport:
@@ -438,9 +430,3 @@ def _threads(number: int) -> Iterator[None]:
 def _name(output: Path) -> str:
     name = "".join(c if c.isalnum() or c in "._-" else "-" for c in output.name.lower())
     return name.lstrip("._-")[:64] or "fitted"
-
-
-def _write(path: Path, text: str) -> None:
-    partial = path.with_suffix(".json.partial")
-    partial.write_text(text + "\n", encoding="utf-8")
-    partial.replace(path)

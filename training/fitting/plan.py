@@ -43,7 +43,7 @@ class FitSpeed(BaseModel):
 
 
 class FitPlan(BaseModel):
-    """What a run does; a resumed one does the same.
+    """Plan of a run; a resumed one has the same.
 
     Attributes:
         asked: What was asked for, by name.
@@ -76,7 +76,6 @@ def plan_fit(
 
     Args:
         sizes: (c,) photos of each label to learn from.
-        minutes: Minutes that the whole run may take.
     """
     counts = np.asarray(sizes, np.int64)
     validation = _VALIDATIONS * n_held_out * speed.step / speed.batch_size + n_held_out * speed.view

@@ -15,9 +15,9 @@ from vicinal.models.bundle import ModelBundle, Precision
 from vicinal.models.embedder import Embedder
 from vicinal.models.refiner_manifest import REFINER_FILE, REFINER_WEIGHTS_FILE
 from vicinal.refine.context_refiner import ContextRefiner
-from vicinal.service.fitting.report import HeldOutFigures, Interval
 from vicinal.training.datasets.listing import ImageListing
 from vicinal.training.export.sample import Sample
+from vicinal.training.fitting.report import HeldOutFigures, Interval
 from vicinal.training.refiner.config import ValidationConfig
 from vicinal.training.refiner.cross_fitting import PresentLine
 from vicinal.training.refiner.embedding_set import EmbeddingSet
@@ -31,7 +31,7 @@ _MOST_BESIDE = 2000
 
 
 class FitTrial(BaseModel):
-    """What was found by holding labels out, and is kept when all labels are learned from.
+    """Findings of holding labels out, which are kept when all labels are learned from.
 
     Attributes:
         share: How far from the first weights to the trained ones the kept weights lie.
@@ -71,11 +71,7 @@ def search_held_out(
     seed: int,
     on_embedded: Callable[[int, int], None],
 ) -> tuple[HeldOutFigures, dict[str, Any]]:
-    """Search the held-out labels with two bundles.
-
-    Args:
-        listing: The held-out photos, in the order in which they were taken.
-    """
+    """Search the held-out labels with two bundles."""
     bundle = carry_refiner(before, bundle, {"sides": "off", "rerank": "off"})
     step = -(-len(beside) // _MOST_BESIDE)
     beside = replace(beside, files=beside.files[::step])
@@ -87,7 +83,7 @@ def search_held_out(
     validations = validation(before, 0), validation(bundle, n)
     bundle, verdict = _decided(bundle, validations[1])
     found_before, found_after = (
-        _present_line(one).outcomes(searches)
+        PresentLine.of(one).outcomes(searches)
         for one, searches in zip((before, bundle), validations, strict=True)
     )
     gain = measure_gain(found_before, found_after, _FPIR, seed=seed)
@@ -129,14 +125,6 @@ def _validation(
     config = ValidationConfig(fpir=_FPIR, draws=_DRAWS, ordered=True)
     held_out, others = embedded(listing, 0), embedded(beside, len(listing))
     return Validation(held_out, k, config, seed=seed, beside=others)
-
-
-def _present_line(bundle: ModelBundle) -> PresentLine:
-    """What a search with the bundle does where nobody asks for anything else."""
-    section = bundle.manifest.refiner
-    if section is None:
-        return PresentLine(Line("off", "contextual"))
-    return PresentLine(Line(section.sides, section.rerank), ContextRefiner(bundle))
 
 
 def _decided(bundle: ModelBundle, validation: Validation) -> tuple[ModelBundle, dict[str, Any]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from vicinal.service.fitting.plan import FEWEST_STEPS, MOST_STEPS, MOST_VIEWS, FitPlan, FitSpeed, plan_fit
+from vicinal.training.fitting.plan import FEWEST_STEPS, MOST_STEPS, MOST_VIEWS, FitPlan, FitSpeed, plan_fit
 
 
 def plan(

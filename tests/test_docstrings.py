@@ -1,0 +1,36 @@
+"""Docstrings begin with a noun or a verb: a clause without one has to be read twice."""
+
+from __future__ import annotations
+
+import ast
+import re
+
+import pytest
+
+from tests.source_tree import sources_of
+
+HELD = ("calibration", "models", "refine", "training")
+CLAUSE = re.compile(r"(What|Which|Who|Where|When|Why|How|Whether|One|Those|That|Of|With|From)\b")
+
+
+def clauses_in(source: str) -> list[str]:
+    """First lines of docstrings that begin with a clause."""
+    nodes = (
+        node
+        for node in ast.walk(ast.parse(source))
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
+    )
+    lines = [(ast.get_docstring(node) or "").partition("\n")[0] for node in nodes]
+    return [line for line in lines if CLAUSE.match(line)]
+
+
+@pytest.mark.parametrize("folder", HELD)
+def test_docstrings_begin_with_a_noun_or_a_verb(folder: str) -> None:
+    found = {path: clauses_in(text) for path, text in sources_of(folder).items()}
+    assert {path: lines for path, lines in found.items() if lines} == {}
+
+
+def test_the_check_sees_a_clause() -> None:
+    """Negative control."""
+    source = 'def f():\n    """What it does."""\n\ndef g():\n    """Whatever."""\n'
+    assert clauses_in(source) == ["What it does."]

@@ -1,0 +1,100 @@
+"""Report of a fitting: the figures of what changed."""
+
+from __future__ import annotations
+
+from pydantic import BaseModel, ConfigDict
+
+from vicinal.models.refiner_manifest import RerankVerdict, Sides
+
+
+class _Frozen(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Interval(_Frozen):
+    """A share with its 95 % interval over labels.
+
+    Attributes:
+        value: As measured.
+        low: Lower end.
+        high: Upper end.
+    """
+
+    value: float
+    low: float
+    high: float
+
+
+class HeldOutFigures(_Frozen):
+    """Figures of the held-out labels, of a network that never saw them.
+
+    Attributes:
+        n_held_out_photos: Photos that were searched for.
+        n_held_out_labels: Their labels, with two photos or more.
+        fpir: Rate of wrong matches that both bundles are compared at.
+        found_before: Share of the photos of things that are there which the bundle before finds.
+        found_after: The same with the new bundle.
+        gain: The difference, paired over labels.
+        hit_rate_before: Share of them whose first answer is right, before.
+        hit_rate_after: The same with the new bundle.
+        map_at_r_before: MAP@R before.
+        map_at_r_after: MAP@R with the new bundle.
+        refine: What its refiner refines by default; None without a refiner.
+        rerank: Whether to re-rank by default; None without a refiner.
+    """
+
+    n_held_out_photos: int
+    n_held_out_labels: int
+    fpir: float
+    found_before: Interval
+    found_after: Interval
+    gain: Interval
+    hit_rate_before: float
+    hit_rate_after: float
+    map_at_r_before: float
+    map_at_r_after: float
+    refine: Sides | None
+    rerank: RerankVerdict | None
+
+
+class FitReport(HeldOutFigures):
+    """Report of a fitting, and of a trial without some of the labels that said what it changes.
+
+    Attributes:
+        bundle: Folder of the new bundle.
+        name: Its name.
+        fingerprint: Its fingerprint.
+        n_photos: Photos that it learned from, those held out in the trial among them.
+        n_labels: Their labels.
+        n_single: Labels with one photo, which stood for things that are not there.
+        n_unlabelled: Photos without a label, left out.
+        n_repeated: Files that are there twice, left out.
+        n_unusable: Files that are no picture, left out.
+        n_spare: Photos of labels that have more than there is time for, left out.
+        share: How far from the first weights to the trained ones the kept weights lie.
+        views: Views of each photo.
+        steps: Steps of training.
+        precision: Form of the network.
+        seconds: Seconds by stage, of the last start of the run.
+    """
+
+    bundle: str
+    name: str
+    fingerprint: str
+    n_photos: int
+    n_labels: int
+    n_single: int
+    n_unlabelled: int
+    n_repeated: int
+    n_unusable: int
+    n_spare: int
+    share: float
+    views: int
+    steps: int
+    precision: str | None
+    seconds: dict[str, float]
+
+    @property
+    def helps(self) -> bool:
+        """True if more is found than before."""
+        return self.gain.value > 0.0
