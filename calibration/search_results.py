@@ -36,7 +36,7 @@ class CalibratedThreshold:
         precision: Share of the matches that are mates, over queries with and without; None without matches.
         n_queries: Number of queries.
         n_labels: Number of their labels: what the intervals rest on.
-        warnings: Warnings of what could make the rates wrong.
+        warnings: What could make the rates wrong.
     """
 
     threshold: float

@@ -26,7 +26,7 @@ _LEAST_ERRORS = 3.0 - 1e-9
 
 
 class Target(BaseModel):
-    """Rate that the threshold must hold.
+    """What the threshold must hold.
 
     Attributes:
         rate: `far` (share of negative pairs accepted), `frr` (share of positive pairs rejected), `fpir`

@@ -224,7 +224,8 @@ def test_the_service_reaches_training_at_one_place() -> None:
 
 
 def test_serving_and_commands_load_nothing_of_training() -> None:
-    code = "import vicinal.service.http.app, vicinal.service.cli.main, vicinal.service.tasks.kinds, sys"
+    modules = ("http.app", "cli.main", "surfaces.job_kinds")
+    code = "import sys, " + ", ".join(f"vicinal.service.{one}" for one in modules)
     said = f"{code}; print([one for one in sys.modules if one.startswith('vicinal.training')])"
     done = subprocess.run(
         [sys.executable, "-c", said],

@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from tests.source_tree import sources_of
+from tests.source_tree import ROOT, sources_of
 
 HELD = ("calibration", "models", "refine", "training")
 CLAUSE = re.compile(r"(What|Which|Who|Where|When|Why|How|Whether|One|Those|That|Of|With|From)\b")
@@ -26,7 +26,12 @@ def clauses_in(source: str) -> list[str]:
 
 @pytest.mark.parametrize("folder", HELD)
 def test_docstrings_begin_with_a_noun_or_a_verb(folder: str) -> None:
-    found = {path: clauses_in(text) for path, text in sources_of(folder).items()}
+    """What `openapi.json` says word by word stays."""
+    promised = (ROOT / "openapi.json").read_text(encoding="utf-8")
+    found = {
+        path: [line for line in clauses_in(text) if line not in promised]
+        for path, text in sources_of(folder).items()
+    }
     assert {path: lines for path, lines in found.items() if lines} == {}
 
 

@@ -121,7 +121,7 @@ class Searches:
 
 @dataclass(frozen=True)
 class SelectionSplit:
-    """Optimism of choosing the best of several variants.
+    """What choosing the best of several variants promises too much.
 
     Attributes:
         promised: Error of the best on the labels that it was chosen on, mean over the splits.
