@@ -17,7 +17,6 @@ import json
 import os
 import re
 import subprocess
-import sys
 import textwrap
 import time
 import tomllib
@@ -30,6 +29,7 @@ from sybil import Document, Example, Region
 from sybil.parsers.markdown.lexers import FencedCodeBlockLexer
 
 from benchmarks.common.server_process import running_server
+from tests.forks import forked_python
 from tests.programs import program
 from vicinal.models.bundle import default_bundle_path
 
@@ -44,7 +44,7 @@ _HERE = re.compile(r"(?:localhost|127\.0\.0\.1):8321")
 _MODULE_NAME = re.compile(r"// (\w+\.mjs)\n")
 _ID = re.compile(r"\b\d{8}-\d{6}-[0-9a-f]{6}\b|\b[0-9a-f]{32}\b")
 _IN_SHELL = """
-vicinal() { "$PYTHON" -m vicinal "$@"; }
+vicinal() { $FORKED_PYTHON -m vicinal "$@"; }
 curl() { command curl --silent --show-error --fail-with-body "$@"; }
 """
 
@@ -90,7 +90,7 @@ class PageFolder:
         Raises:
             AssertionError: It fails.
         """
-        self._run_program([sys.executable, "-"], source)
+        self._run_program([*forked_python(), "-"], source)
 
     def run_javascript(self, source: str) -> None:
         """Run a module with Node; without Node the test is skipped.
@@ -145,7 +145,7 @@ class PageFolder:
 
     def _settings(self) -> dict[str, str]:
         return {
-            "PYTHON": sys.executable,
+            "FORKED_PYTHON": " ".join(forked_python()),
             "PYTHONPATH": f"{ROOT / 'src'}:{ROOT / 'client' / 'src'}:{ROOT}",
             "VICINAL_DATA_DIR": str(self.data),
             "VICINAL_SOURCES_DIR": str(self.path),

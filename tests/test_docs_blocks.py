@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -68,24 +69,40 @@ def write_embeddings(folder: Path) -> None:
     np.save(folder / "rows.npy", vectors[:2, :3])
 
 
-@pytest.fixture
-def folder(
-    tmp_path: Path, pictures: Path, tiny_bundle: ModelBundle, refiner_bundle: ModelBundle
-) -> Iterator[PageFolder]:
-    shutil.copytree(pictures, tmp_path, dirs_exist_ok=True)
-    shutil.copytree(tiny_bundle.path, tmp_path / "bundles" / "better")
-    shutil.copytree(refiner_bundle.path, tmp_path / "bundles" / "mine")
-    with PageFolder(tmp_path) as made:
-        yield made
+@pytest.fixture(scope="module")
+def prepared(
+    pictures: Path,
+    tmp_path_factory: pytest.TempPathFactory,
+    tiny_bundle: ModelBundle,
+    refiner_bundle: ModelBundle,
+) -> Callable[[bool], Path]:
+    """Where pages run one after the other, with the pictures, and with a gallery 'shop' or without one."""
+    home = tmp_path_factory.mktemp("page") / "home"
+    shutil.copytree(tiny_bundle.path, pictures / "bundles" / "better")
+    shutil.copytree(refiner_bundle.path, pictures / "bundles" / "mine")
+
+    def begin(kept: Path) -> Path:
+        shutil.rmtree(home, ignore_errors=True)
+        shutil.copytree(kept, home)
+        return home
+
+    @cache
+    def with_shop() -> Path:
+        with PageFolder(begin(pictures)) as folder:
+            folder.run("vicinal index photos --gallery shop\nvicinal calibrate --gallery shop")
+        # The gallery holds paths: pages find it where it was made.
+        return Path(shutil.copytree(home, home.with_name("with shop")))
+
+    return lambda is_wanted: begin(with_shop() if is_wanted else pictures)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
-def test_every_block_of_a_page_runs(page: Path, folder: PageFolder) -> None:
+def test_every_block_of_a_page_runs(page: Path, prepared: Callable[[bool], Path]) -> None:
     """Pages other than README begin where it ends: with a gallery 'shop' that is indexed and calibrated."""
-    if page != README and re.search(r"\bshop\b", page.read_text(encoding="utf-8")):
-        folder.run("vicinal index photos --gallery shop\nvicinal calibrate --gallery shop")
-    run_page(page, folder)
+    has_shop = page != README and bool(re.search(r"\bshop\b", page.read_text(encoding="utf-8")))
+    with PageFolder(prepared(has_shop)) as folder:
+        run_page(page, folder)
 
 
 @pytest.mark.parametrize(

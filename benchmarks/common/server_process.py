@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -35,15 +35,16 @@ def running_server(
     environment: Mapping[str, str] | None = None,
     *,
     folder: Path | None = None,
+    python: Sequence[str] = (sys.executable,),
 ) -> Iterator[tuple[str, int]]:
-    """The same with variables added to the environment, and with another working folder.
+    """The same with variables added to the environment, and with another working folder or interpreter.
 
     Yields:
         The server's base URL and the id of its process.
     """
     with listen("127.0.0.1", 0) as free:
         port = free.getsockname()[1]
-    command = [sys.executable, "-m", "vicinal", "serve", "--port", str(port), "--data-dir", str(data_dir)]
+    command = [*python, "-m", "vicinal", "serve", "--port", str(port), "--data-dir", str(data_dir)]
     variables = {**os.environ, **(environment or {})}
     with subprocess.Popen([*command, "--bundle", str(bundle)], env=variables, cwd=folder) as server:
         try:
