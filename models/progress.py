@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
-# The stage's name, what is done of it, and all there is.
-OnProgress = Callable[[str, int, int], None]
+from typing import Protocol
 
 
-def no_progress(stage: str, done: int, total: int) -> None:
+class OnProgress(Protocol):
+    """Hears how far work is."""
+
+    def __call__(self, stage: str, done: int, total: int, note: str = "", /) -> None:
+        """Take a stage's name, what is done of it, all there is, and what to say of it."""
+
+
+def no_progress(stage: str, done: int, total: int, note: str = "", /) -> None:
     """For a caller that does not want to know."""

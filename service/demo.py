@@ -17,6 +17,7 @@ from vicinal.indexer.gallery import Gallery
 from vicinal.indexer.jobs.index_job import index_items
 from vicinal.indexer.sources import read_source
 from vicinal.models.demo_catalog import DemoCatalog, write_demo_catalog
+from vicinal.models.progress import OnProgress
 from vicinal.service.galleries.bundles import ServedBundles
 from vicinal.service.measuring.matcher import Matcher
 from vicinal.service.measuring.records.record import CalibrationRecord
@@ -30,7 +31,6 @@ TARGET = "fpir=5%"
 
 # An answer as JSON, as a client in any language sees it.
 Answer = dict[str, Any]
-OnProgress = Callable[[str, int, int], None]
 
 
 @dataclass(frozen=True)
@@ -118,7 +118,7 @@ def prepare_demo(folder: Path, settings: Settings, on_progress: OnProgress) -> P
         gallery,
         read_source(catalog.gallery),
         bundles.own.embedder,
-        on_progress=lambda stage, done, total: on_progress(f"Indexing: {stage}", done, total),
+        on_progress=lambda stage, done, total, *_: on_progress(f"Indexing: {stage}", done, total),
     )
     matcher = bundles.matcher(gallery)
     stages = [
@@ -135,7 +135,7 @@ def _calibrate(
     found = run_calibration(
         matcher,
         CalibrationOptions(target=TARGET, **choice.model_dump()),
-        on_progress=lambda _stage, done, total: on_progress(done, total),
+        on_progress=lambda _stage, done, total, *_: on_progress(done, total),
     )
     return matcher.calibrations.add(found.record, found.scores, found.curves)
 

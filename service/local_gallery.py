@@ -396,7 +396,7 @@ class LocalGallery:
         require_train_extra("adapting the model")
         from vicinal.service.training import Fitting
 
-        def report(stage: str, done: int, total: int, _note: str = "") -> None:
+        def report(stage: str, done: int, total: int, _note: str = "", /) -> None:
             on_progress(stage, done, total)
 
         photos = read_photos(items, on_progress=report)

@@ -141,7 +141,7 @@ def calibrate(
     reading = None
     with progress_bar() as update:
 
-        def show(stage: str, done: int, total: int) -> None:
+        def show(stage: str, done: int, total: int, _note: str = "", /) -> None:
             update(_STAGES[stage], done, total)
 
         if queries is not None:

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from rich import progress as bars
 from rich.console import Console
@@ -32,6 +32,7 @@ from vicinal.service.words import visible
 
 if TYPE_CHECKING:
     from vicinal.indexer.jobs.embedding_run import Failure
+    from vicinal.models.progress import OnProgress
 
 _SHOWN_FAILURES = 10
 _SECONDS_A_LINE = 10.0
@@ -63,13 +64,6 @@ class _RateColumn(ProgressColumn):
         return Text("" if speed is None else f"{speed:,.{digits}f}/s", style="progress.data.speed")
 
 
-class Update(Protocol):
-    """Moves a progress bar."""
-
-    def __call__(self, stage: str, done: int, total: int, note: str = "") -> None:
-        """Stage's name, what is done, all there is, and what to say of it."""
-
-
 class ProgressLines:
     """A line every ten seconds, where no bar can move: stage, what is done, rate and time left.
 
@@ -85,8 +79,8 @@ class ProgressLines:
         self._unsaid: str | None = None
         self._is_worth_it = False
 
-    def __call__(self, stage: str, done: int, total: int, note: str = "") -> None:
-        """See `Update`."""
+    def __call__(self, stage: str, done: int, total: int, note: str = "", /) -> None:
+        """See `OnProgress`."""
         now = self._clock()
         if stage != self._stage:
             self._stage, self._began_at, self._first = stage, now, done
@@ -117,7 +111,7 @@ class ProgressLines:
 
 
 @contextmanager
-def progress_bar(clock: Callable[[], float] = time.monotonic) -> Iterator[Update]:
+def progress_bar(clock: Callable[[], float] = time.monotonic) -> Iterator[OnProgress]:
     """A bar with rate and time left, on standard error; a line every ten seconds where that is no terminal.
 
     Args:
@@ -142,7 +136,7 @@ def progress_bar(clock: Callable[[], float] = time.monotonic) -> Iterator[Update
     with bars.Progress(*columns, console=errors) as progress:
         tasks: dict[str, Any] = {}
 
-        def update(stage: str, done: int, total: int, note: str = "") -> None:
+        def update(stage: str, done: int, total: int, note: str = "", /) -> None:
             if stage not in tasks:
                 tasks[stage] = progress.add_task(visible(stage), total=total, note="")
             progress.update(tasks[stage], completed=done, total=total, note=visible(note))
@@ -159,7 +153,7 @@ def progress_of(stages: Mapping[str, str]) -> Iterator[Progress]:
     """
     with progress_bar() as update:
 
-        def show(stage: str, done: int, total: int) -> None:
+        def show(stage: str, done: int, total: int, _note: str = "", /) -> None:
             if stage in stages:
                 update(stages[stage], done, total)
 

@@ -68,7 +68,7 @@ def duplicates(
             GalleryReader(opened).view(),
             options,
             new_calibration_id(),
-            on_progress=lambda stage, done, total: update(_STAGES[stage], done, total),
+            on_progress=lambda stage, done, total, *_: update(_STAGES[stage], done, total),
         )
     if report is not None:
         report.write_text(render_duplicates(found, opened), encoding="utf-8")

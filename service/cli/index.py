@@ -156,7 +156,7 @@ def index(
             max_failures=max_failures,
             workers=workers,
             unread={} if opened is None else opened.unread,
-            on_progress=lambda stage, done, total: update(stages[stage], done, total),
+            on_progress=lambda stage, done, total, *_: update(stages[stage], done, total),
         )
     if json_output:
         print_json(asdict(result))

@@ -22,6 +22,7 @@ from vicinal.calibration.arrays import Objects
 from vicinal.indexer.errors import SourceError
 from vicinal.indexer.gallery import Gallery
 from vicinal.indexer.sources import Refuse, SourceOptions, refuse_none
+from vicinal.models.progress import OnProgress, no_progress
 from vicinal.service.comparing.figures import (
     Answers,
     ComparedSearches,
@@ -49,7 +50,7 @@ from vicinal.service.errors import ComparisonNotFoundError, RequestError
 from vicinal.service.galleries.bundles import ServedBundles
 from vicinal.service.measuring.calibrator import Calibration, Calibrator, same_pictures_of
 from vicinal.service.measuring.evidence import measure_opis
-from vicinal.service.measuring.queries import LabelledQueries, OnProgress
+from vicinal.service.measuring.queries import LabelledQueries
 from vicinal.service.measuring.records.curves import CalibrationCurves
 from vicinal.service.measuring.records.record import CalibrationRecord, StoredScores
 from vicinal.service.measuring.records.store import CalibrationStore
@@ -61,10 +62,6 @@ from vicinal.service.words import number_of
 
 # Below this many labels a percentile interval is too short.
 _FEW_LABELS = 30
-
-
-def _silent(_stage: str, _done: int, _total: int) -> None:
-    pass
 
 
 @dataclass(frozen=True)
@@ -90,7 +87,7 @@ class ComparisonPlan:
     queries: Path | None = None
     pictures: Path | None = None
     refuse: Refuse = refuse_none
-    on_stage: OnProgress = _silent
+    on_stage: OnProgress = no_progress
     options: SourceOptions | None = None
 
 
@@ -263,7 +260,7 @@ class _Trial:
             one.left_out["calibration"] = f"the items of version {opened.version} have no labels"
             return
 
-        def report(_stage: str, done: int, n: int) -> None:
+        def report(_stage: str, done: int, n: int, _note: str = "", /) -> None:
             self.plan.on_stage("score", number * n + done, total * n)
 
         calibrator = self._calibrator(opened)

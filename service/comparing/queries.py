@@ -14,9 +14,10 @@ from vicinal.calibration.arrays import Ints
 from vicinal.indexer.errors import SourceError
 from vicinal.indexer.gallery import Gallery
 from vicinal.indexer.sources import Refuse, SourceOptions, holds_embeddings
+from vicinal.models.progress import OnProgress
 from vicinal.service.comparing.record import ItemCounts
 from vicinal.service.comparing.variants import OpenedVariant
-from vicinal.service.measuring.queries import LabelledQueries, OnProgress, QueryReading, read_queries
+from vicinal.service.measuring.queries import LabelledQueries, QueryReading, read_queries
 from vicinal.service.measuring.visits import Visits
 
 _SCHEMA = pa.schema([("id", pa.string()), ("content_sha256", pa.binary()), ("label", pa.string())])

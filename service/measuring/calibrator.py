@@ -16,6 +16,7 @@ from vicinal.indexer.graph.neighbor_graph import N_NEIGHBORS
 from vicinal.indexer.hygiene import are_same_pictures
 from vicinal.indexer.storage.arrays import as_matrix
 from vicinal.indexer.views.snapshot import Snapshot
+from vicinal.models.progress import OnProgress, no_progress
 from vicinal.service.measuring.evidence import (
     ERROR_RATES,
     Evidence,
@@ -32,7 +33,7 @@ from vicinal.service.measuring.group_trials import (
     require_group_target,
     require_reached,
 )
-from vicinal.service.measuring.queries import LabelledQueries, OnProgress, require_labels
+from vicinal.service.measuring.queries import LabelledQueries, require_labels
 from vicinal.service.measuring.records.curves import CalibrationCurves, gather_curves
 from vicinal.service.measuring.records.record import (
     CalibrationRecord,
@@ -157,7 +158,7 @@ class Calibrator:
         *,
         coarse_labels: Mapping[str, str] | None = None,
         absent: float | None = None,
-        on_progress: OnProgress | None = None,
+        on_progress: OnProgress = no_progress,
     ) -> Calibration:
         """Score the queries and choose the best threshold that holds the target.
 
@@ -346,14 +347,13 @@ class Calibrator:
 class _Progress:
     """Progress over several passes over the same queries."""
 
-    def __init__(self, on_progress: OnProgress | None, n_queries: int, *, passes: int) -> None:
+    def __init__(self, on_progress: OnProgress, n_queries: int, *, passes: int) -> None:
         self._on_progress = on_progress
         self._total = passes * n_queries
         self._before = 0
 
-    def __call__(self, stage: str, done: int, n_queries: int) -> None:
-        if self._on_progress is not None:
-            self._on_progress(stage, self._before + done, self._total)
+    def __call__(self, stage: str, done: int, n_queries: int, _note: str = "", /) -> None:
+        self._on_progress(stage, self._before + done, self._total)
         if done == n_queries:
             self._before += n_queries
 

@@ -6,7 +6,7 @@ They come from the gallery itself (leave-one-out), from a folder or a manifest o
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -29,11 +29,11 @@ from vicinal.indexer.sources import (
 from vicinal.indexer.views.snapshot import Snapshot
 from vicinal.models.embedder import Embedder
 from vicinal.models.errors import EmbeddingError, ImageError
+from vicinal.models.progress import OnProgress, no_progress
 from vicinal.service.measuring.visits import Visits
 from vicinal.service.search.item_groups import value_text
 
 # Takes a stage, what of it is done, and all there is.
-OnProgress = Callable[[str, int, int], None]
 # Ready embeddings that are read at once.
 _ROWS = 8192
 # Files of other machines that are read at a time.
@@ -159,7 +159,7 @@ def read_queries(
     *,
     visits_by: str | None = None,
     refuse: Refuse = refuse_none,
-    on_progress: OnProgress | None = None,
+    on_progress: OnProgress = no_progress,
     failures: list[Failure] | None = None,
     needs_labels: bool = True,
     options: SourceOptions | None = None,
@@ -185,8 +185,7 @@ def read_queries(
         _read_embeddings(opened, embedder.bundle.dim, reading)
         if needs_labels:
             _check_labels(source, reading.items, "give each row of the label column one")
-        if on_progress:
-            on_progress("embed", reading.total, reading.total)
+        on_progress("embed", reading.total, reading.total)
         return reading
     items = opened.items
     if needs_labels:
@@ -205,8 +204,7 @@ def read_queries(
                 else:
                     usable.append((item, pool.submit(_readable, item.path, embedder)))
             _embed(list(_read(usable, reading)), embedder, reading)
-            if on_progress:
-                on_progress("embed", start + len(batch), len(items))
+            on_progress("embed", start + len(batch), len(items))
     return reading
 
 

@@ -18,13 +18,14 @@ from vicinal.calibration import Margins, TrialLabels, Trials, implied_margins
 from vicinal.calibration.arrays import Codes, Floats, Ints, Mask, Objects
 from vicinal.calibration.trials import ListedPairs
 from vicinal.indexer.views.snapshot import Snapshot
+from vicinal.models.progress import OnProgress
 from vicinal.service.measuring.pairs import (
     GalleryLabels,
     PairScores,
     PairScoring,
     QueryMates,
 )
-from vicinal.service.measuring.queries import LabelledQueries, OnProgress
+from vicinal.service.measuring.queries import LabelledQueries
 from vicinal.service.measuring.visits import Visits
 from vicinal.service.search.block_products import block_products
 from vicinal.service.search.item_groups import BuiltGroups, GroupTable, ItemGroups

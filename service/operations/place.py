@@ -121,7 +121,7 @@ class Place:
         if self.sent is None and request.queries is None:
             return None
 
-        def show(stage: str, done: int, total: int) -> None:
+        def show(stage: str, done: int, total: int, _note: str = "", /) -> None:
             progress.total, progress.done = total, done - len(progress.failures)
             progress(stage, done, total)
 

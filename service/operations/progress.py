@@ -27,7 +27,7 @@ class Progress:
         self.total = self.done = self.skipped = 0
         self.failures: list[Failure] = []
 
-    def __call__(self, stage: str, done: int, total: int) -> None:
+    def __call__(self, stage: str, done: int, total: int, _note: str = "", /) -> None:
         """Tell of a stage.
 
         Raises:

@@ -68,7 +68,7 @@ class _Reported(Progress):
         super().__init__()
         self._context = context
 
-    def __call__(self, stage: str, done: int, total: int) -> None:
+    def __call__(self, stage: str, done: int, total: int, _note: str = "", /) -> None:
         self._context.report(
             JobProgress(
                 stage=stage,

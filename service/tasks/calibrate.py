@@ -6,11 +6,12 @@ from dataclasses import replace
 
 from vicinal.calibration import Target
 from vicinal.models.bundle import Noun
+from vicinal.models.progress import OnProgress, no_progress
 from vicinal.service.measuring.calibrator import Calibration, Calibrator
 from vicinal.service.measuring.coarse_labels import coarse_labels_by_column
 from vicinal.service.measuring.group_trials import group_forms, require_group_target
 from vicinal.service.measuring.matcher import Matcher
-from vicinal.service.measuring.queries import OnProgress, QueryReading
+from vicinal.service.measuring.queries import QueryReading
 from vicinal.service.measuring.records.record import CalibrationRecord, promised_range
 from vicinal.service.request_fields import CalibrationOptions, PipelineChoice
 from vicinal.service.search.pipeline import Pipeline, choose_pipeline
@@ -43,7 +44,7 @@ def run_calibration(
     options: CalibrationOptions,
     queries: QueryReading | None = None,
     *,
-    on_progress: OnProgress | None = None,
+    on_progress: OnProgress = no_progress,
 ) -> Calibration:
     """Calibrate the built version under a matcher; nothing is kept.
 

@@ -68,7 +68,7 @@ def run_comparison(context: JobContext, plan: ComparisonPlan, sources: JobSource
     sources = sources.within(context.job.folders)
     before = context.job.progress.model_dump(exclude={"rate", "seconds_left"})
 
-    def report(stage: str, done: int, total: int) -> None:
+    def report(stage: str, done: int, total: int, _note: str = "", /) -> None:
         counts = before | {"stage": stage, "stage_done": done, "stage_total": total}
         context.report(JobProgress.model_validate(counts))
 

@@ -79,7 +79,7 @@ class FitJob:
         gallery = Gallery.open(self.settings.gallery_path(context.job.gallery))
         before = self.bundles.resolve(gallery, gallery.snapshot().manifest).bundle
 
-        def report(stage: str, done: int, total: int, _note: str = "") -> None:
+        def report(stage: str, done: int, total: int, _note: str = "", /) -> None:
             context.report(
                 JobProgress(stage=stage, stage_done=done, stage_total=total, done=done, total=total)
             )

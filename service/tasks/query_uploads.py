@@ -63,7 +63,7 @@ class QueryProgress:
         self._read = 0
         self._total = 0
 
-    def __call__(self, stage: str, done: int, total: int) -> None:
+    def __call__(self, stage: str, done: int, total: int, _note: str = "", /) -> None:
         """Report a stage; the queries that were read stay in sight."""
         if stage == "embed":
             self._read, self._total = done, total

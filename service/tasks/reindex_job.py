@@ -301,7 +301,7 @@ class ReindexJob:
         )
         staging = Staging(gallery, context.job.id)
 
-        def report(stage: str, done: int, total: int) -> None:
+        def report(stage: str, done: int, total: int, _note: str = "", /) -> None:
             context.report(_progress_of(index_job.sync, stage, done, total))
 
         index_job = IndexJob(gallery, served.embedder, plan, staging, report)

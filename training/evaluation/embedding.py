@@ -14,7 +14,7 @@ from numpy.lib.npyio import NpzFile
 from vicinal.calibration.arrays import AnyArray, AnyFloats, FloatArray, Texts
 from vicinal.models.embedder import Embedder
 from vicinal.models.errors import DatasetError, EvaluationError, ImageError
-from vicinal.models.progress import OnProgress
+from vicinal.models.progress import OnProgress, no_progress
 from vicinal.training.datasets.files import LabelledFile, ReadImage
 
 # Images of which the pixels are held at a time.
@@ -42,7 +42,7 @@ def embed_files(
     files: Sequence[LabelledFile],
     read: ReadImage,
     *,
-    on_progress: OnProgress | None = None,
+    on_progress: OnProgress = no_progress,
 ) -> FloatArray:
     """Embed the images of a data set.
 
@@ -53,8 +53,7 @@ def embed_files(
     for start in range(0, len(files), _BATCH):
         batch = files[start : start + _BATCH]
         embeddings[start : start + len(batch)] = _embed(embedder, batch, read)
-        if on_progress is not None:
-            on_progress("embed", start + len(batch), len(files))
+        on_progress("embed", start + len(batch), len(files))
     return embeddings
 
 

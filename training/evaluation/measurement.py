@@ -8,7 +8,7 @@ from typing import Literal
 import numpy as np
 
 from vicinal.models.embedder import Embedder
-from vicinal.models.progress import OnProgress
+from vicinal.models.progress import OnProgress, no_progress
 from vicinal.training.datasets import list_images
 from vicinal.training.datasets.layouts.revisited import RevisitedConfig
 from vicinal.training.evaluation.config import RetrievalTest
@@ -28,7 +28,7 @@ def measure_test(
     test: RetrievalTest,
     settings: EvaluationSettings | None = None,
     *,
-    on_progress: OnProgress | None = None,
+    on_progress: OnProgress = no_progress,
 ) -> Evaluation:
     """Embed the images of a test and measure.
 
@@ -62,9 +62,7 @@ def manifest_metrics(embedder: Embedder, test: RetrievalTest) -> dict[str, float
     }
 
 
-def _measure_landmarks(
-    embedder: Embedder, config: RevisitedConfig, on_progress: OnProgress | None
-) -> Evaluation:
+def _measure_landmarks(embedder: Embedder, config: RevisitedConfig, on_progress: OnProgress) -> Evaluation:
     judged = config.judged()
     with config.open() as read:
         embeddings = embed_files(embedder, judged.files, read, on_progress=on_progress)
@@ -78,6 +76,5 @@ def _measure_landmarks(
         if metrics.n_without_relevant:
             missing = f"{metrics.n_without_relevant} of {len(queries)} queries have no relevant image"
             notes.append(f"{difficulty}: {missing}")
-        if on_progress is not None:
-            on_progress("measure", done, len(_DIFFICULTIES))
+        on_progress("measure", done, len(_DIFFICULTIES))
     return Evaluation(figures, tuple(notes))

@@ -10,7 +10,7 @@ import numpy.typing as npt
 from vicinal.calibration import CalibrationError, opis_floor
 from vicinal.calibration.arrays import AnyArray, FloatArray
 from vicinal.models.errors import EvaluationError
-from vicinal.models.progress import OnProgress
+from vicinal.models.progress import OnProgress, no_progress
 from vicinal.models.similarity import normalize
 from vicinal.training.evaluation.clustering import clustering_nmi
 from vicinal.training.evaluation.metrics import auroc, retrieval_metrics
@@ -58,7 +58,7 @@ def evaluate(
     roles: npt.ArrayLike | None = None,
     *,
     settings: EvaluationSettings | None = None,
-    on_progress: OnProgress | None = None,
+    on_progress: OnProgress = no_progress,
 ) -> Evaluation:
     """Measure a labelled set.
 
@@ -84,26 +84,25 @@ def evaluate(
         MissingPackageError: scikit-learn or Faiss is needed and not installed.
     """
     settings = settings or EvaluationSettings()
-    report = on_progress or (lambda _stage, _done, _total: None)
     n_steps = 2 + settings.nmi + settings.opis
     search = _Search(normalize(embeddings), np.asarray(labels), roles)
-    report("measure", 0, n_steps)
+    on_progress("measure", 0, n_steps)
     notes: tuple[str, ...] = ()
     figures = search.retrieval(settings.ks)
-    report("measure", 1, n_steps)
+    on_progress("measure", 1, n_steps)
     area, n_without_mate = search.auroc()
-    report("measure", 2, n_steps)
+    on_progress("measure", 2, n_steps)
     known = search.queries | search.gallery
     unit, names = search.unit[known], search.labels[known]
     if settings.nmi:
         figures["nmi"] = clustering_nmi(unit, names, seed=settings.seed)
-        report("measure", 3, n_steps)
+        on_progress("measure", 3, n_steps)
     if area is not None:
         figures["auroc"] = area
     if settings.opis:
         found, notes = _opis(unit, names, settings)
         figures |= found
-        report("measure", n_steps, n_steps)
+        on_progress("measure", n_steps, n_steps)
     counts = {
         "n_gallery": search.gallery.sum(),
         "n_queries": search.queries.sum(),

@@ -16,7 +16,7 @@ from vicinal.models.embedder import Embedder
 from vicinal.models.errors import DatasetError, ImageError
 from vicinal.models.images.hidden_files import hidden_part
 from vicinal.models.preprocessing import Preprocessing
-from vicinal.models.progress import OnProgress
+from vicinal.models.progress import OnProgress, no_progress
 from vicinal.training.datasets.files import ImageFolder, LabelledFile, ReadImage
 from vicinal.training.datasets.layouts.demo_catalog import DemoCatalogConfig
 from vicinal.training.datasets.listing import ImageListing
@@ -60,7 +60,7 @@ class Sample:
                 parts.append(embedder.infer([embedder.prepare(_decoded(read, file)) for file in batch]))
         return np.concatenate(parts)
 
-    def embed(self, embedder: Embedder, on_progress: OnProgress | None = None) -> FloatArray:
+    def embed(self, embedder: Embedder, on_progress: OnProgress = no_progress) -> FloatArray:
         """Embed all images to (n, d) float32, L2-normalized."""
         with self.listing.open() as read:
             return embed_files(embedder, self.listing.files, read, on_progress=on_progress)

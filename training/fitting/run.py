@@ -8,7 +8,7 @@ import math
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,6 +22,7 @@ from vicinal.models.bundle import ModelBundle, read_fingerprint
 from vicinal.models.configs.file import checked, read_toml
 from vicinal.models.errors import ConfigError
 from vicinal.models.probe import write_probe
+from vicinal.models.progress import OnProgress, no_progress
 from vicinal.training.backbones.front_maps import discard_maps
 from vicinal.training.backbones.weights import PACKAGED_WEIGHTS
 from vicinal.training.card import write_card, write_notice
@@ -43,7 +44,6 @@ from vicinal.training.trainer import Trainer, TrainingResult
 
 Start = Literal["new", "resume", "overwrite"]
 # Stage, what is done, all there is, and a note for people.
-FitProgress = Callable[[str, int, int, str], None]
 
 PHOTOS_FILE = "photos.csv"
 PLAN_FILE = "fit-plan.json"
@@ -75,7 +75,7 @@ class _Watcher(TrainingObserver):
         steps: Time of each step.
     """
 
-    report: FitProgress
+    report: OnProgress
     stage: str
     notices: list[str] = field(default_factory=list)
     views: list[tuple[float, int]] = field(default_factory=list)
@@ -83,7 +83,7 @@ class _Watcher(TrainingObserver):
 
     def on_views(self, done: int, total: int) -> None:
         self.views.append((time.monotonic(), done))
-        self.report("views", done, total, "")
+        self.report("views", done, total)
 
     def on_start(self) -> None:
         self.steps.append(time.monotonic())
@@ -149,7 +149,7 @@ class Fitting:
         minutes: float = 15.0,
         seed: int = 0,
         recipe: Path | None = None,
-        report: FitProgress = lambda *_: None,
+        report: OnProgress = no_progress,
     ) -> None:
         self.photos, self.output, self.before = photos, output, before
         self.minutes, self.seed, self.report = minutes, seed, report
@@ -248,7 +248,7 @@ class Fitting:
         some = np.unique(self.photos.codes[self.split.training])[:_TRIED_LABELS]
         few = Split(self.split.training & np.isin(self.photos.codes, some), self.split.held_out & False)
         few = self.photos.at_most(4, few, self.seed)
-        self.report("try", 0, 1, "")
+        self.report("try", 0, 1)
         watcher, threads = _TryingThreads(lambda *_: None, "try"), torch.get_num_threads()
         with tempfile.TemporaryDirectory() as folder:
             self.photos.write_manifest(Path(folder) / PHOTOS_FILE, few)
@@ -257,7 +257,7 @@ class Fitting:
                 Trainer(config, observer=watcher).run()
             finally:
                 torch.set_num_threads(threads)
-        self.report("try", 1, 1, "")
+        self.report("try", 1, 1)
         first, last = watcher.views[0], watcher.views[-1]
         n_views = _TRIED_VIEWS * (last[1] - first[1])
         step, fewer = watcher.speed
@@ -286,7 +286,7 @@ class Fitting:
                 held_out,
                 list_images(config.datasets[0]),
                 seed=self.seed,
-                on_embedded=lambda done, total: self.report("measure", done, total, ""),
+                on_embedded=lambda done, total: self.report("measure", done, total),
             )
         trial = FitTrial(
             share=result.share,
@@ -307,14 +307,14 @@ class Fitting:
         result = self._train(config, self.output, is_resumed=is_resumed, stage="train")
         torch.save(result.network.state_dict(), self.output / "weights.pt")
         with self._timed("export"):
-            self.report("export", 0, 1, "")
+            self.report("export", 0, 1)
             bundle = export_network(
                 result.network, self.output, self._fields(config, bundle_fields(config, result))
             )
             # Searches among photos that it learned from would flatter every form, so that none is measured.
             bundle = give_form(bundle, trial.form, Sample(list_images(config.datasets[0])))
             bundle = carry_refiner(self.before, bundle, trial.verdict)
-            self.report("export", 1, 1, "")
+            self.report("export", 1, 1)
         return bundle
 
     def _train(

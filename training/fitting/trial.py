@@ -117,7 +117,7 @@ def _validation(
     embedder = Embedder(bundle, device="cpu")
 
     def embedded(some: ImageListing, done_before: int) -> EmbeddingSet:
-        rows = Sample(some).embed(embedder, lambda _stage, done, _total: on_embedded(done_before + done))
+        rows = Sample(some).embed(embedder, lambda _stage, done, *_: on_embedded(done_before + done))
         return EmbeddingSet.of(rows, some.labels)
 
     section = bundle.manifest.refiner

@@ -14,7 +14,7 @@ import numpy as np
 
 from vicinal.models.bundle import ModelBundle, read_fingerprint
 from vicinal.models.embedder import Embedder
-from vicinal.models.progress import OnProgress
+from vicinal.models.progress import OnProgress, no_progress
 from vicinal.refine.errors import RefinerTrainingError
 from vicinal.training.card import write_card
 from vicinal.training.datasets import list_images
@@ -46,7 +46,7 @@ def embed_datasets(
     embedder: Embedder,
     datasets: Sequence[DatasetConfig],
     *,
-    on_progress: OnProgress | None = None,
+    on_progress: OnProgress = no_progress,
 ) -> EmbeddingSet:
     """Embed every image of the data sets.
 
@@ -56,7 +56,7 @@ def embed_datasets(
     sets = []
     for config in datasets:
         listing = list_images(config)
-        report = None if on_progress is None else _named(listing.name, on_progress)
+        report = _named(listing.name, on_progress)
         with listing.open() as read:
             embeddings = embed_files(embedder, listing.files, read, on_progress=report)
         sets.append(EmbeddingSet.of(embeddings, listing.labels))
@@ -183,4 +183,4 @@ def _notes(bundle: ModelBundle, items: EmbeddingSet, held_out: EmbeddingSet | No
 
 
 def _named(name: str, report: OnProgress) -> OnProgress:
-    return lambda _stage, done, total: report(name, done, total)
+    return lambda _stage, done, total, *_: report(name, done, total)

@@ -330,7 +330,7 @@ class SyncRun:
         run = EmbeddingRun(partial(self._append, work), self.embedder, options)
         run.failures = self.failures
 
-        def report(stage: str, done: int, _total: int) -> None:
+        def report(stage: str, done: int, _total: int, _note: str = "", /) -> None:
             self.n_done = done - len(self.failures)
             self._report(stage, self.n_skipped + done, self.n_items)
 

@@ -117,7 +117,7 @@ def _measure_stored(path: Path, settings: EvaluationSettings) -> _Measured:
             stored.labels,
             stored.roles,
             settings=settings,
-            on_progress=lambda _stage, done, total: update("Measuring", done, total),
+            on_progress=lambda _stage, done, total, *_: update("Measuring", done, total),
         )
     return _Measured(path.stem, result.figures, result.notes)
 

@@ -12,7 +12,7 @@ import typer
 from rich.table import Table
 
 from vicinal.service.cli.bundles.training import DataRootOption, SetOption
-from vicinal.service.cli.console import Update, print_json, print_table, progress_bar, say
+from vicinal.service.cli.console import print_json, print_table, progress_bar, say
 from vicinal.service.cli.options import (
     BundleOption,
     DataDirOption,
@@ -25,6 +25,7 @@ from vicinal.service.words import percent
 
 if TYPE_CHECKING:
     from vicinal.models.bundle import ModelBundle
+    from vicinal.models.progress import OnProgress
     from vicinal.models.refiner_manifest import RefinerManifest
     from vicinal.service.galleries.labelled_items import LabelledItems
     from vicinal.service.settings import Settings
@@ -171,7 +172,7 @@ class _Watcher:
         update: Moves the bar.
     """
 
-    def __init__(self, update: Update) -> None:
+    def __init__(self, update: OnProgress) -> None:
         self.update = update
         self._note = ""
 
@@ -254,7 +255,7 @@ def _check_output(bundle: ModelBundle, output: Path | None, *, overwrite: bool) 
 
 def _read(
     bundle: ModelBundle,
-    update: Update,
+    update: OnProgress,
     device: str,
     files: Sequence[Path] | None,
     datasets: Sequence[DatasetConfig],
@@ -267,7 +268,7 @@ def _read(
     return embed_datasets(
         Embedder(bundle, device=device),
         datasets,
-        on_progress=lambda name, done, total: update(f"Embedding {name}", done, total),
+        on_progress=lambda name, done, total, *_: update(f"Embedding {name}", done, total),
     )
 
 

@@ -6,7 +6,8 @@ import os
 import time
 from types import FrameType
 
-from vicinal.service.cli.console import Update, errors, say
+from vicinal.models.progress import OnProgress, no_progress
+from vicinal.service.cli.console import errors, say
 from vicinal.service.training import StepProgress, TrainingObserver
 
 # Reading the loss waits for a GPU, and people cannot read faster.
@@ -20,7 +21,7 @@ class TrainingWatcher(TrainingObserver):
         update: Moves the bar; takes stage, steps done, all steps, and a note.
     """
 
-    def __init__(self, update: Update) -> None:
+    def __init__(self, update: OnProgress) -> None:
         self.update = update
         self.is_stepping = False
         self.is_interrupted = False
@@ -67,7 +68,7 @@ class SilentWatcher(TrainingWatcher):
     """Shows nothing, of a process that trains beside the one that does."""
 
     def __init__(self) -> None:
-        super().__init__(lambda *_, **__: None)
+        super().__init__(no_progress)
 
     def on_step(self, progress: StepProgress) -> None:
         """Read no loss, which may wait for a GPU."""

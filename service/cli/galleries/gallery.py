@@ -255,7 +255,7 @@ def _add(
 
     with progress_bar() as update:
 
-        def report(_stage: str, done: int, total: int) -> None:
+        def report(_stage: str, done: int, total: int, _note: str = "", /) -> None:
             update("Adding", done, total)
 
         try:

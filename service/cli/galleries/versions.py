@@ -34,7 +34,7 @@ def compact_now(reader: GalleryReader, settings: Settings) -> tuple[Compaction |
 
     with progress_bar() as update:
         done = compact(
-            reader, on_progress=lambda _stage, done, total: update("Finding neighbors", done, total)
+            reader, on_progress=lambda _stage, done, total, *_: update("Finding neighbors", done, total)
         )
     return done, prune_gallery(reader.gallery, settings.retention)
 
@@ -83,7 +83,7 @@ def refine(
         version = refine_gallery(
             matcher.gallery,
             RefinementPlan(refiner, n_steps, device=settings.device),
-            on_progress=lambda _stage, done, total: update("Refining", done, total),
+            on_progress=lambda _stage, done, total, *_: update("Refining", done, total),
         )
     say(f"Gallery {name} version {version}: refined by {refiner.fingerprint} in {number_of(n_steps, 'step')}")
 

@@ -21,8 +21,9 @@ from vicinal.calibration import (
 )
 from vicinal.calibration.rates.promise import PromiseVerdict
 from vicinal.models.bundle import Noun
+from vicinal.models.progress import OnProgress, no_progress
 from vicinal.service.measuring.calibrator import Calibrator
-from vicinal.service.measuring.queries import LabelledQueries, OnProgress
+from vicinal.service.measuring.queries import LabelledQueries
 from vicinal.service.measuring.records.record import CalibrationRecord, promised_range
 from vicinal.service.measuring.trials import Measurement
 
@@ -92,11 +93,11 @@ def check_calibration(
     *,
     warnings: tuple[str, ...] = (),
     noun: Noun = "photo",
-    on_progress: OnProgress | None = None,
+    on_progress: OnProgress = no_progress,
 ) -> PromiseCheck:
     """Search for new queries with a record's threshold, and compare with what it promised."""
     require_promise(record)
-    measured = calibrator.score(queries, on_progress or _in_silence)
+    measured = calibrator.score(queries, on_progress)
     counted = {rate: _counts(measured, rate, record.threshold) for rate in _RATES}
     tried = {rate: counts for rate, counts in counted.items() if counts and promised_range(record, rate)}
     if not tried:
@@ -131,10 +132,6 @@ def require_promise(record: CalibrationRecord) -> None:
             f"the threshold of calibration {record.id} {how}, and nothing was promised with it: make one "
             "that promises rates by `vicinal calibrate -g NAME`"
         )
-
-
-def _in_silence(stage: str, done: int, total: int) -> None:
-    """Report nothing."""
 
 
 def _counts(measured: Measurement, rate: TriedRate, threshold: float) -> LabelCounts | None:

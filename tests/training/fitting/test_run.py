@@ -19,6 +19,7 @@ from tests.training.conftest import write_class_folders  # noqa: E402
 from vicinal.indexer.sources import read_source  # noqa: E402
 from vicinal.models.bundle import ModelBundle  # noqa: E402
 from vicinal.models.errors import ConfigError  # noqa: E402
+from vicinal.models.progress import OnProgress, no_progress  # noqa: E402
 from vicinal.service.fitting.photos import hold_out, read_photos  # noqa: E402
 from vicinal.training.fitting import run  # noqa: E402
 from vicinal.training.fitting.plan import FitSpeed  # noqa: E402
@@ -46,7 +47,7 @@ from pathlib import Path
 from vicinal.models.bundle import ModelBundle
 from tests.training.fitting.test_run import fitting, make_quick
 photos, output, before, stage, number = sys.argv[1:]
-def die(at, done, _total, _note):
+def die(at, done, _total, _note=""):
     if (at, done) == (stage, int(number)):
         os.kill(os.getpid(), signal.SIGKILL)
 make_quick(setattr)
@@ -76,7 +77,7 @@ def fitting(
     photos: Path,
     output: Path,
     before: ModelBundle,
-    report: run.FitProgress = lambda *_: None,
+    report: OnProgress = no_progress,
     *,
     text: str = RECIPE,
     minutes: float = 0.1,
