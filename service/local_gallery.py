@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -17,19 +17,16 @@ from vicinal.calibration import Target
 from vicinal.calibration.arrays import AnyArray
 from vicinal.indexer.gallery import Gallery
 from vicinal.indexer.jobs.changes import remove_items
-from vicinal.indexer.jobs.conflicts import OnConflict
-from vicinal.indexer.jobs.index_job import gallery_items, index_items
+from vicinal.indexer.jobs.index_job import gallery_items
 from vicinal.indexer.jobs.index_plan import IndexResult
 from vicinal.indexer.jobs.retention import VersionSummary, describe_versions
-from vicinal.indexer.jobs.source_addition import LiveAddition, add_embeddings, add_source
+from vicinal.indexer.jobs.source_addition import LiveAddition
 from vicinal.indexer.reader import GalleryReader
-from vicinal.indexer.sources import ANYWHERE, EmbeddingSource, Source, SourceOptions, open_source, place_of
+from vicinal.indexer.sources import ANYWHERE, EmbeddingSource, SourceOptions, place_of
 from vicinal.models.decoding import ImageSource
 from vicinal.models.embedder import Embedder
 from vicinal.models.progress import OnProgress, no_progress
 from vicinal.service.checked_calls import (
-    AtLeastOne,
-    Counted,
     Given,
     Texts,
     checked_call,
@@ -42,16 +39,15 @@ from vicinal.service.comparing.store import put_in_force
 from vicinal.service.errors import RequestError
 from vicinal.service.fitting.photos import hold_out, read_photos
 from vicinal.service.galleries.bundles import ServedBundles
-from vicinal.service.galleries.uploads import require_images, require_parts, require_space
 from vicinal.service.galleries.versions import activate_version
 from vicinal.service.measuring.matcher import Matcher
 from vicinal.service.measuring.queries import read_queries
 from vicinal.service.measuring.records.promise import PromiseCheck
 from vicinal.service.measuring.records.record import CalibrationRecord, new_calibration_id
 from vicinal.service.measuring.visits import visit_column
-from vicinal.service.operations import Progress, check
+from vicinal.service.operations import Progress, add, check, index
 from vicinal.service.operations.place import Place
-from vicinal.service.request_fields import CalibrationOptions
+from vicinal.service.request_fields import CalibrationOptions, ItemSource
 from vicinal.service.search.answers import Answer
 from vicinal.service.search.threshold import Threshold
 from vicinal.service.settings import Settings
@@ -61,6 +57,7 @@ from vicinal.service.training import require_train_extra
 if TYPE_CHECKING:
     from vicinal.service.training import FitReport
 
+Asked = TypeVar("Asked", bound=ItemSource)
 Query = ImageSource | AnyArray | Sequence[float]
 _SEARCH_OPTIONS = (
     *("limit", "threshold", "refine", "steps", "rerank", "group_by", "filter"),
@@ -189,15 +186,6 @@ class LocalGallery:
         self,
         source: Given[Path | str | EmbeddingSource | None] = None,
         *,
-        bundle: str | None = None,
-        space: str | None = None,
-        on_conflict: OnConflict = "error",
-        delete: bool = False,
-        restore: bool = False,
-        activate: bool = True,
-        index: str = "auto",
-        max_failures: Counted | None = None,
-        workers: AtLeastOne = 2,
         on_progress: OnProgress = no_progress,
         **options: Any,
     ) -> IndexResult:
@@ -206,55 +194,28 @@ class LocalGallery:
         Args:
             source: Folder of images, manifest, or ready embeddings: a file, or an `EmbeddingSource`. What
                 the gallery holds when None.
-            bundle: Name of a bundle in `bundles_dir`; that of the settings when None.
-            space: `NAME` or `NAME@VERSION` of what made the embeddings; needed the first time.
-            on_conflict: What to do with an item whose id belongs to another one of another source.
-            delete: Leave out items that came from the source before and that it no longer lists.
-            restore: Bring back items that were removed and that the source still lists.
-            activate: Let searches use the new version.
-            index: Factory string of the vector index, or `auto`.
-            max_failures: Give up when more images or rows than this cannot be used; None goes on.
-            workers: Threads that decode beside the network.
             on_progress: Called with the stage, what is done and all there is.
-            **options: As for `SourceOptions`: `prefix`, `label_from`, `include_hidden` and others.
+            **options: As for `operations.index.Request`: `bundle` (name of one in `bundles_dir`), `space`
+                (`NAME` or `NAME@VERSION` of what made the embeddings; needed the first time), `delete`,
+                `restore`, `activate`, `index`, `max_failures`, `workers`, what becomes of items whose ids are
+                taken, and how the source is read: `prefix`, `include_hidden` and others.
 
         Raises:
             SourceError: The source cannot be used.
-            ItemExistsError: Ids belong to other images, and `on_conflict` is `error`.
+            ItemExistsError: Ids belong to other images, and nothing says what becomes of them.
             BuildError: Too many failures, or none could be used.
             SpaceMismatchError: The gallery holds embeddings of another space, or images.
             GalleryBusyError: Another process indexes the same source.
             RequestError: Nothing names the space of the embeddings; or a space or a bundle plays no part.
         """
-        given = None if source is None else self._opened(source, space, options)
-        is_ready = None if given is None else isinstance(given, EmbeddingSource)
-        require_parts(str(source), is_ready=is_ready, space=space, bundle=bundle)
-        served = self.bundles.resolve(self.gallery, given, bundle=bundle, space=space)
-        if given is not None and delete:
-            given.require_whole()
-        return index_items(
-            self.gallery,
-            given.items if isinstance(given, Source) else given,
-            served.embedder,
-            source=None if given is None else given.name,
-            on_conflict=on_conflict,
-            delete=delete,
-            restore=restore,
-            index=index,
-            activate=activate,
-            max_failures=max_failures,
-            workers=workers,
-            unread={} if given is None else given.unread,
-            on_progress=on_progress,
-        )
+        place, request = self._of_source(index.Request, source, options)
+        return index.run(place, request, Progress(on_progress))
 
     @checked_call
     def add(
         self,
         source: Given[Path | str | EmbeddingSource],
         *,
-        space: str | None = None,
-        on_conflict: OnConflict = "error",
         on_progress: OnProgress = no_progress,
         **options: Any,
     ) -> LiveAddition:
@@ -262,35 +223,20 @@ class LocalGallery:
 
         Args:
             source: Image, folder of images, manifest, or ready embeddings: a file, or an `EmbeddingSource`.
-            space: What made the embeddings; the gallery's own when None.
-            on_conflict: What to do with an item whose id belongs to another one.
             on_progress: Called with the stage, what is done and all there is.
-            **options: As for `SourceOptions`.
+            **options: As for `operations.add.Request`: `label` (of all of them), `space` (what made the
+                embeddings; the gallery's own by default), what becomes of items whose ids are taken, and how
+                the source is read.
 
         Raises:
             GalleryNotFoundError: The gallery was not indexed yet.
             SourceError: The source cannot be used.
-            ItemExistsError: Ids belong to others, and `on_conflict` is `error`: nothing was added.
+            ItemExistsError: Ids belong to others, and nothing says what becomes of them: nothing was added.
             SpaceMismatchError: The gallery holds embeddings of another space, or images.
             GalleryBusyError: Another job keeps writing.
         """
-        held = self.embedder.bundle.manifest
-        given = self._opened(source, space, options)
-        require_parts(str(source), is_ready=isinstance(given, EmbeddingSource), space=space)
-        if isinstance(given, EmbeddingSource):
-            require_space(self.name, held, space)
-            return add_embeddings(
-                self._reader, given, held, name=given.name, on_conflict=on_conflict, on_progress=on_progress
-            )
-        require_images(self.name, held)
-        return add_source(
-            self._reader,
-            given.items,
-            self.embedder,
-            source=given.name,
-            on_conflict=on_conflict,
-            on_progress=on_progress,
-        )
+        place, request = self._of_source(add.Request, source, options)
+        return add.run(place, request, Progress(on_progress))
 
     @checked_call
     def remove(self, ids: Texts) -> int:
@@ -368,7 +314,7 @@ class LocalGallery:
 
     @property
     def _place(self) -> Place:
-        return Place(self.bundles, self.gallery, find_matcher=lambda: self.matcher)
+        return Place(self.bundles, self.gallery, find_matcher=lambda: self.matcher, known_reader=self._reader)
 
     @checked_call
     def fit(
@@ -469,31 +415,25 @@ class LocalGallery:
         self.gallery.delete()
         self._reader, self._matcher = GalleryReader(self.gallery), None
 
-    def _opened(
-        self, source: Path | str | EmbeddingSource, space: str | None, options: Mapping[str, Any]
-    ) -> EmbeddingSource | Source:
-        known = [one.name for one in fields(SourceOptions)]
-        require_known(options, known)
+    def _of_source(
+        self, model: type[Asked], source: Path | str | EmbeddingSource | None, options: Mapping[str, Any]
+    ) -> tuple[Place, Asked]:
+        """A place and a request about a source; one that is open already goes with the place."""
+        place, known = self._place, {one.name for one in fields(SourceOptions)}
         if isinstance(source, EmbeddingSource):
-            if options:
+            if said := [name for name in options if name in known]:
                 raise RequestError(
-                    f"{', '.join(options)}: these embeddings are open already; such options are given to "
+                    f"{', '.join(said)}: these embeddings are open already; such options are given to "
                     "EmbeddingSource.open"
                 )
-            return source
-        if not isinstance(source, Path | str):
+            place.embeddings, source = source, None
+        if not isinstance(source, Path | str | None):
             raise RequestError(
                 f"a source is a path, an address or an EmbeddingSource, not {type(source).__name__}: arrays "
                 "become one by EmbeddingSource.of_arrays"
             )
-        for name, value in options.items():
-            if name not in ("access", "include_hidden") and not isinstance(value, str | None):
-                raise RequestError(f"{name} is {value!r}, expected a text")
-        # A program of the machine's owner may read what they may read.
-        read_as = SourceOptions(**{"prefix": None, "label_from": "auto", "access": ANYWHERE, **options})
-        return open_source(
-            place_of(str(source)), read_as, expects_embeddings=bool(space or self.gallery.space)
-        )
+        named = {} if source is None else {"source": str(source)}
+        return place, checked_options(model, {**options, **named})
 
 
 def _kind_of(queries: Sequence[Query] | AnyArray) -> dict[str, Any]:

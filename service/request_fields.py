@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StrictBool, StrictInt, model_validator
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from vicinal.indexer.sources import SourceOptions
 
 RefineChoice = Literal["auto", "off", "gallery", "query", "both"]
 RerankChoice = Literal["auto", "off", "contextual", "k_reciprocal"]
 GroupChoice = Literal["auto", "max", "mean", "lme", "vote", "share", "learned"]
+OnConflict = Literal["error", "replace", "skip"]
 
 
 class CommandOption:
@@ -63,6 +65,8 @@ class Request(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     command_options: ClassVar[Mapping[str, CommandOption]] = {}
+    # Fields that stand first in `--help`, in this order.
+    command_order: ClassVar[Sequence[str]] = ()
 
 
 def _target_text(text: str) -> str:
@@ -111,8 +115,26 @@ class PipelineChoice(Request):
     )
 
 
-class QuerySource(Request):
-    """Labelled queries of a source, and how it is read; see `SourceOptions`."""
+_PATHS = CommandOption("Column of the paths, or of the images inside; path by default.", metavar="NAME")
+_LABELS = CommandOption("Column of the labels; label by default.", metavar="NAME")
+_IDS = CommandOption("Column of the ids; id by default.", metavar="NAME")
+_EMBEDDINGS = CommandOption("Column of ready embeddings; embedding by default.", metavar="NAME")
+
+
+class _ReadSource(Request):
+    """A source, of which the fields say that have the names of `SourceOptions` how it is read."""
+
+    @property
+    def source_options(self) -> SourceOptions:
+        """The options of the source."""
+        from vicinal.indexer.sources import SourceOptions
+
+        names = {one.name for one in fields(SourceOptions)} & {*type(self).model_fields}
+        return SourceOptions(**{name: getattr(self, name) for name in names})
+
+
+class QuerySource(_ReadSource):
+    """Labelled queries of a source, and how it is read."""
 
     queries: str | None = None
     label_from: Annotated[
@@ -127,34 +149,86 @@ class QuerySource(Request):
         description="Where labels of the queries come from: `folder` (the topmost), `column` or "
         "`regex:PATTERN`; when null the column of a manifest, the folder of a folder.",
     )
-    path_column: Annotated[
-        str | None,
-        CommandOption("Column of the paths, or of the images inside; path by default.", metavar="NAME"),
-    ] = Field(None, description="Column of their paths or images, `path` when null.")
-    label_column: Annotated[
-        str | None, CommandOption("Column of the labels; label by default.", metavar="NAME")
-    ] = Field(None, description="Column of their labels, `label` when null.")
-    id_column: Annotated[str | None, CommandOption("Column of the ids; id by default.", metavar="NAME")] = (
-        Field(None, description="Column of their ids, `id` when null.")
+    path_column: Annotated[str | None, _PATHS] = Field(
+        None, description="Column of their paths or images, `path` when null."
     )
-    embedding_column: Annotated[
-        str | None, CommandOption("Column of ready embeddings; embedding by default.", metavar="NAME")
-    ] = Field(None, description="Column of ready embeddings, `embedding` when null.")
+    label_column: Annotated[str | None, _LABELS] = Field(
+        None, description="Column of their labels, `label` when null."
+    )
+    id_column: Annotated[str | None, _IDS] = Field(None, description="Column of their ids, `id` when null.")
+    embedding_column: Annotated[str | None, _EMBEDDINGS] = Field(
+        None, description="Column of ready embeddings, `embedding` when null."
+    )
 
     @model_validator(mode="after")
     def _labels_can_be_taken(self) -> QuerySource:
         _ = self.source_options
         return self
 
+
+class ItemSource(_ReadSource):
+    """A source of items, how it is read, and what becomes of items whose ids are taken."""
+
+    source: str | None = None
+    space: Annotated[
+        str | None,
+        CommandOption(
+            "What made the ready embeddings, such as clip-vit-b32; needed the first time.",
+            after="include_hidden",
+            metavar="NAME[@VERSION]",
+        ),
+    ] = Field(
+        None,
+        description="What made the ready embeddings of the source, `NAME` or `NAME@VERSION`; the space of "
+        "the gallery when null.",
+    )
+    prefix: Annotated[
+        str | None,
+        CommandOption("Stands before every id; of a folder its own name, '' for none.", metavar="NAME"),
+    ] = Field(
+        None, description="Stands before every id; the own name of a folder when null, none when empty."
+    )
+    label_from: Annotated[
+        str,
+        CommandOption(
+            "Where labels come from: folder (the topmost), column, none, regex:PATTERN (its group, in the "
+            "path), or auto: the column of a manifest, the folder unless folders look like albums.",
+            metavar="RULE",
+        ),
+    ] = Field(
+        "auto",
+        description="Where labels come from: `folder` (the topmost), `column`, `none`, `regex:PATTERN` (its "
+        "one group, in the path), or `auto`: the column of a manifest, the folder unless folders look like "
+        "albums.",
+    )
+    path_column: Annotated[str | None, _PATHS] = Field(
+        None, description="Column of the paths, `path` when null."
+    )
+    label_column: Annotated[str | None, _LABELS] = Field(
+        None, description="Column of the labels, `label` when null."
+    )
+    id_column: Annotated[str | None, _IDS] = Field(None, description="Column of the ids, `id` when null.")
+    embedding_column: Annotated[str | None, _EMBEDDINGS] = Field(
+        None, description="Column of ready embeddings, `embedding` when null."
+    )
+    include_hidden: Annotated[
+        StrictBool,
+        CommandOption(
+            "Also read hidden files and folders: bins, thumbnails, snapshots.", "--include-hidden", kind=bool
+        ),
+    ] = Field(
+        False, description="Also read hidden files and folders: bins, thumbnails and snapshots of systems."
+    )
+    on_conflict: Annotated[OnConflict, CommandOption(is_hidden=True)] = Field(
+        "error",
+        description="What to do with an image whose id belongs to another image of another source; with "
+        "`error` nothing is done when there is one.",
+    )
+
     @property
-    def source_options(self) -> SourceOptions:
-        """The options of the source."""
-        from vicinal.indexer.sources import SourceOptions
-
-        return SourceOptions(**{name: getattr(self, name) for name in _SOURCE_OPTIONS})
-
-
-_SOURCE_OPTIONS = tuple(name for name in QuerySource.model_fields if name != "queries")
+    def is_read_as_usual(self) -> bool:
+        """Whether nothing was said of how the source is read."""
+        return self.source_options == ItemSource().source_options
 
 
 class CalibrationOptions(PipelineChoice):

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.slow
 MOST_FILES = {
     "an image query over HTTP": 38,
     "an addition over HTTP": 45,
-    "an index command": 64,
+    "an index": 56,
     "a calibration": 36,
     "a calibration job": 71,
     "a calibration command": 58,

@@ -25,11 +25,11 @@ from typer.testing import CliRunner
 
 import vicinal
 from tests.conftest import write_tiny_bundle
-from vicinal.indexer.jobs.index_plan import IndexResult
+from vicinal.indexer.gallery import Gallery
 from vicinal.service.cli import app as commands
 from vicinal.service.cli.calibrate import calibrate
-from vicinal.service.cli.index import index
 from vicinal.service.cli.options import open_matcher
+from vicinal.service.galleries.bundles import ServedBundles
 from vicinal.service.http.app import create_app
 from vicinal.service.http.routes.calibrations import start_calibration
 from vicinal.service.http.routes.items import add_items
@@ -37,6 +37,8 @@ from vicinal.service.http.routes.search import search
 from vicinal.service.http.state import state_of
 from vicinal.service.jobs import JobWorker
 from vicinal.service.measuring.records.store import CalibrationStore
+from vicinal.service.operations import Progress, index
+from vicinal.service.operations.place import Place
 from vicinal.service.request_fields import CalibrationOptions
 from vicinal.service.settings import Settings
 from vicinal.service.tasks.calibrate import run_calibration
@@ -153,10 +155,17 @@ def addition_walk(settings: Settings) -> list[str]:
 
 
 def index_walk(settings: Settings) -> list[str]:
-    """Files that a folder passes from the command until its gallery is searched."""
-    walk = Walk(index, IndexResult.from_report)
+    """Files that a folder passes from what is asked for until its gallery is searched, whoever asked."""
+    request = index.Request(source=str(settings.data_dir.parent / "catalog"))
+    bundles, walk = ServedBundles(settings), Walk(index.run, index.run)
+
+    def run(name: str) -> None:
+        index.run(Place(bundles, Gallery(settings.gallery_path(name))), request, Progress())
+
+    # What is loaded once does not count.
+    run("boots")
     with walk.watching():
-        _command(settings, "index", settings.data_dir.parent / "catalog", "--gallery", "boots")
+        run("bags")
     return walk.files
 
 
@@ -198,7 +207,7 @@ def _walk_of_a_job(settings: Settings, walk: Walk) -> list[str]:
 WALKS = {
     "an image query over HTTP": query_walk,
     "an addition over HTTP": addition_walk,
-    "an index command": index_walk,
+    "an index": index_walk,
     "a calibration": calibration_walk,
     "a calibration job": calibration_job_walk,
     "a calibration command": calibration_command_walk,

@@ -113,9 +113,6 @@ def index_items(
         GalleryBusyError: Another process indexes the same source.
         GalleryError: The index is of no known kind or size, or the disk refuses.
     """
-    options = RunOptions(max_failures=max_failures, workers=workers, access=ANYWHERE)
-    if isinstance(items, EmbeddingSource):
-        options = replace(options, rows_per_commit=READY_ROWS_PER_COMMIT)
     plan = IndexPlan(
         items,
         source=source,
@@ -124,17 +121,16 @@ def index_items(
         restore=restore,
         index=index,
         activate=activate,
-        options=options,
+        options=options_for(items, RunOptions(max_failures=max_failures, workers=workers, access=ANYWHERE)),
         unread=unread,
     )
-    staging = Staging(gallery, f"{_BY_HAND}{_digest(plan)}")
-    try:
-        result = IndexJob(gallery, embedder, plan, staging, on_progress).run()
-    except (BuildError, ItemExistsError, SourceError, SpaceMismatchError):
-        staging.remove()
-        raise
-    staging.remove()
-    return result
+    return IndexJob(gallery, embedder, plan, on_progress=on_progress).run()
+
+
+def options_for(items: Sequence[SourceItem] | EmbeddingSource | None, options: RunOptions) -> RunOptions:
+    """Options with as many rows a commit as suit what is indexed."""
+    is_ready = isinstance(items, EmbeddingSource)
+    return replace(options, rows_per_commit=READY_ROWS_PER_COMMIT) if is_ready else options
 
 
 def gallery_items(gallery: Gallery, access: WebAccess = PUBLIC) -> list[SourceItem]:
@@ -181,7 +177,8 @@ class IndexJob:
         gallery: The gallery, new or existing.
         embedder: Embedder of the bundle to use.
         plan: What to build.
-        staging: Where the rows of earlier attempts are.
+        staging: Where the rows of earlier attempts are. When None those of the plan's job; or those of runs
+            over the same files, which are removed when it ends, or when another attempt would not help.
         on_progress: Called with `copy`, `embed`, `neighbors` or `publish`, finished units and all after every
             batch; what it raises ends the attempt, finished rows committed.
 
@@ -194,19 +191,31 @@ class IndexJob:
         gallery: Gallery,
         embedder: Embedder,
         plan: IndexPlan,
-        staging: Staging,
+        staging: Staging | None = None,
         on_progress: OnProgress = no_progress,
     ) -> None:
+        self._is_by_hand = staging is None and plan.job is None
         self.gallery = gallery
         self.embedder = embedder
         self.plan = plan
-        self.staging = staging
-        self.sync = SyncRun(gallery, embedder, plan, staging, on_progress)
+        self.staging = staging or Staging(gallery, plan.job or f"{_BY_HAND}{_digest(plan)}")
+        self.sync = SyncRun(gallery, embedder, plan, self.staging, on_progress)
         self._report = on_progress
         self._clock = StageClock()
 
     def run(self) -> IndexResult:
         """Go on where the last attempt was, up to the new version."""
+        try:
+            result = self._run()
+        except (BuildError, ItemExistsError, SourceError, SpaceMismatchError):
+            if self._is_by_hand:
+                self.staging.remove()
+            raise
+        if self._is_by_hand:
+            self.staging.remove()
+        return result
+
+    def _run(self) -> IndexResult:
         self._check_space()
         check_factory(self.plan.index, self.embedder.bundle.dim)
         with self.staging.held():

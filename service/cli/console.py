@@ -32,6 +32,7 @@ from vicinal.service.words import visible
 
 if TYPE_CHECKING:
     from vicinal.indexer.jobs.embedding_run import Failure
+    from vicinal.indexer.sources import EmbeddingSource, Source
     from vicinal.models.progress import OnProgress
 
 _SHOWN_FAILURES = 10
@@ -145,11 +146,14 @@ def progress_bar(clock: Callable[[], float] = time.monotonic) -> Iterator[OnProg
 
 
 @contextmanager
-def progress_of(stages: Mapping[str, str]) -> Iterator[Progress]:
+def progress_of(
+    stages: Mapping[str, str], on_source: Callable[[Source | EmbeddingSource], None] | None = None
+) -> Iterator[Progress]:
     """Progress of an operation as a bar.
 
     Args:
         stages: Titles of its stages; others are not shown.
+        on_source: See `Progress`.
     """
     with progress_bar() as update:
 
@@ -157,7 +161,7 @@ def progress_of(stages: Mapping[str, str]) -> Iterator[Progress]:
             if stage in stages:
                 update(stages[stage], done, total)
 
-        yield Progress(show)
+        yield Progress(show, on_source)
 
 
 def say(line: str, *, to: Console = console) -> None:

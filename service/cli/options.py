@@ -14,8 +14,6 @@ from vicinal.service.errors import RequestError
 if TYPE_CHECKING:
     from vicinal.indexer.gallery import Gallery
     from vicinal.indexer.jobs.conflicts import OnConflict
-    from vicinal.models.bundle import BundleManifest
-    from vicinal.service.galleries.bundles import ServedBundles
     from vicinal.service.measuring.matcher import Matcher
     from vicinal.service.operations.place import Place
     from vicinal.service.settings import Settings
@@ -28,33 +26,10 @@ DataDirOption = Annotated[
 BundleOption = Annotated[
     Path | None, typer.Option(help="Model bundle; VICINAL_BUNDLE, or the one that ships with Vicinal.")
 ]
-SpaceOption = Annotated[
-    str | None,
-    typer.Option(
-        metavar="NAME[@VERSION]",
-        help="What made the ready embeddings, such as clip-vit-b32; needed the first time.",
-    ),
-]
 EmbeddingColumnOption = Annotated[
     str | None, typer.Option(metavar="NAME", help="Column of ready embeddings; embedding by default.")
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON for a script.")]
-PrefixOption = Annotated[
-    str | None,
-    typer.Option(metavar="NAME", help="Stands before every id; of a folder its own name, '' for none."),
-]
-LabelFromOption = Annotated[
-    str,
-    typer.Option(
-        metavar="RULE",
-        help="Where labels come from: folder (the topmost), column, none, regex:PATTERN (its group, in the "
-        "path), or auto: the column of a manifest, the folder unless folders look like albums.",
-    ),
-]
-HiddenOption = Annotated[
-    bool,
-    typer.Option("--include-hidden", help="Also read hidden files and folders: bins, thumbnails, snapshots."),
-]
 QueryLabelOption = Annotated[
     str | None,
     typer.Option(
@@ -161,37 +136,19 @@ def open_matcher(name: str, *, data_dir: Path | None, bundle: Path | None) -> Ma
     return open_place(name, data_dir=data_dir, bundle=bundle).matcher
 
 
-def open_place(name: str, *, data_dir: Path | None, bundle: Path | None) -> Place:
-    """Place of an operation on a gallery; see `open_matcher`."""
+def open_place(
+    name: str, *, data_dir: Path | None, bundle: Path | None, is_new: bool = False, **settings: Any
+) -> Place:
+    """Place of an operation on a gallery; see `open_matcher`.
+
+    Args:
+        is_new: Whether the gallery need not be there yet.
+        **settings: Other settings that were given.
+    """
+    from vicinal.indexer.gallery import Gallery
     from vicinal.service.galleries.bundles import ServedBundles
     from vicinal.service.operations.place import Place
 
-    settings = load_settings(data_dir=data_dir, bundle=bundle)
-    bundles, gallery = ServedBundles(settings), open_gallery(settings, name)
-
-    def find_matcher() -> Matcher:
-        matcher = bundles.matcher(gallery)
-        check_bundle(bundle, bundles, gallery, matcher.embedder.bundle.manifest)
-        return matcher
-
-    return Place(bundles, gallery, find_matcher=find_matcher)
-
-
-def check_bundle(given: Path | None, bundles: ServedBundles, gallery: Gallery, used: BundleManifest) -> None:
-    """Refuse a bundle of other ready embeddings that was given for this gallery.
-
-    Args:
-        given: The option; None where the settings decide, which may name a bundle for other galleries.
-        bundles: Bundles of the process.
-        gallery: The gallery.
-        used: What it is searched or indexed with.
-
-    Raises:
-        RequestError: It is one.
-    """
-    space = None if given is None else bundles.own_space
-    if space is not None and space.fingerprint != used.fingerprint:
-        raise RequestError(
-            f"gallery '{gallery.name}' holds {used.in_words}, and bundle '{given}' is for {space.in_words}: "
-            "leave --bundle out, or name one of the gallery's own"
-        )
+    loaded = load_settings(data_dir=data_dir, bundle=bundle, **settings)
+    gallery = Gallery(loaded.gallery_path(name)) if is_new else open_gallery(loaded, name)
+    return Place(ServedBundles(loaded, named=bundle), gallery)

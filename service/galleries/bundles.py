@@ -89,15 +89,22 @@ class ServedBundles:
         settings: Where they are, and how they run.
         link: Link to Redis, for the cache of query embeddings.
         embedder: Embedder of the bundle in the settings, where it is open already.
+        named: The bundle of the settings where whoever asks named it, for one gallery.
 
     Attributes:
         lookups: Counts what the caches of query embeddings are asked for.
     """
 
     def __init__(
-        self, settings: Settings, link: RedisLink | None = None, *, embedder: Embedder | None = None
+        self,
+        settings: Settings,
+        link: RedisLink | None = None,
+        *,
+        embedder: Embedder | None = None,
+        named: Path | None = None,
     ) -> None:
         self.settings = settings
+        self.named = named
         self.lookups = lookup_counter()
         self._link = link
         self._opening = threading.Lock()
@@ -162,19 +169,31 @@ class ServedBundles:
 
         Raises:
             BundleMismatchError: The bundle of the version is not here.
-            RequestError: There is no bundle of that name, it would not be searched with, or nothing names
-                the space of the embeddings.
+            RequestError: There is no bundle of that name, it would not be searched with, it is one of other
+                ready embeddings, or nothing names the space of the embeddings.
         """
         if isinstance(made_of, SnapshotManifest):
-            return self._embedded_with(gallery, made_of.bundle, made_of.refiner)
+            served = self._embedded_with(gallery, made_of.bundle, made_of.refiner)
+            self._require_named(gallery, served)
+            return served
         if made_of is None:
             served = self._to_index(gallery, bundle)
         elif isinstance(made_of, EmbeddingSource):
             served = self._space(gallery, space, made_of.dim)
         else:
             served = self.own if bundle is None else self._open(self._named(bundle))
+        self._require_named(gallery, served)
         served.make_versions_of(gallery)
         return served
+
+    def _require_named(self, gallery: Gallery, served: ServedBundle) -> None:
+        """Refuse a bundle of other ready embeddings that was named for this gallery."""
+        used, space = served.bundle.manifest, None if self.named is None else self.own_space
+        if space is not None and space.fingerprint != used.fingerprint:
+            raise RequestError(
+                f"gallery '{gallery.name}' holds {used.in_words}, and bundle '{self.named}' is for "
+                f"{space.in_words}: leave the bundle out, or name one of the gallery's own"
+            )
 
     def _named(self, name: str) -> ModelBundle:
         if self.settings.bundles_dir is None:

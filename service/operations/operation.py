@@ -37,6 +37,8 @@ class Operation(Generic[Asked, Made]):
         require: Refuses what cannot work before it waits in the queue.
         told: What the result of a job says; all that a model holds by default.
         clean: Removes what a job kept for another attempt, when there will be none.
+        goes_on: Whether a job goes on where the attempt before was, and is tried again while that holds the
+            gallery.
     """
 
     name: str
@@ -45,3 +47,4 @@ class Operation(Generic[Asked, Made]):
     require: Callable[[Place, Asked], None] = _nothing
     told: Callable[[Made], dict[str, Any]] = _fields_of
     clean: Callable[[Place, Job], None] = _nothing
+    goes_on: bool = False

@@ -10,7 +10,8 @@ from typing import Protocol
 
 from vicinal.calibration import UnlabelledGalleryError
 from vicinal.indexer.gallery import Gallery
-from vicinal.indexer.sources import ANYWHERE, ImageFile, SourceOptions, place_of, refuse_none
+from vicinal.indexer.reader import GalleryReader
+from vicinal.indexer.sources import ANYWHERE, EmbeddingSource, ImageFile, SourceOptions, place_of, refuse_none
 from vicinal.service.galleries.bundles import ServedBundles
 from vicinal.service.measuring.matcher import Matcher
 from vicinal.service.measuring.queries import QueryReading, read_queries, require_labels
@@ -69,8 +70,11 @@ class Place:
         readable: What may be read.
         id: Id of the record that the operation makes. A job gives its own, so that an attempt after the death
             of its worker finds what the one before has kept.
+        is_job: Whether another attempt may come after this one.
         find_matcher: Finds the matcher, where the process has one open.
+        known_reader: Reader of the gallery, where the process has one open.
         on_change: Called with the name of a gallery that is searched otherwise from now on.
+        embeddings: Ready embeddings to index or add that a program holds, in place of a source.
         sent: File of the labelled queries that came with the request.
         sent_labels: Their labels, while the request is looked at.
     """
@@ -79,8 +83,11 @@ class Place:
     gallery: Gallery
     readable: Readable = field(default_factory=Anything)
     id: str = field(default_factory=new_calibration_id)
+    is_job: bool = False
     find_matcher: Callable[[], Matcher] | None = None
+    known_reader: GalleryReader | None = None
     on_change: Callable[[str], None] = lambda _: None
+    embeddings: EmbeddingSource | None = None
     sent: Path | None = None
     sent_labels: Sequence[str] | None = None
 
@@ -88,6 +95,11 @@ class Place:
     def settings(self) -> Settings:
         """The settings."""
         return self.bundles.settings
+
+    @cached_property
+    def reader(self) -> GalleryReader:
+        """Reader of the gallery, which live changes are made with."""
+        return self.known_reader or GalleryReader(self.gallery)
 
     @cached_property
     def matcher(self) -> Matcher:

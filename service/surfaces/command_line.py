@@ -16,7 +16,8 @@ from vicinal.service.request_fields import CommandOption, Request
 def from_options(command: Callable[..., None]) -> Callable[..., None]:
     """A command whose parameter of a kind of request is made of options, which stand in its place.
 
-    A value that no option has, such as one that `read` refuses, is told like any other error.
+    A value that no option has, such as one that `read` refuses, is told like any other error. Another
+    parameter with a `CommandOption` of its own stands behind the option that this names.
     """
     known = signature(command, eval_str=True).parameters
     name, model = next((name, one.annotation) for name, one in known.items() if _is_request(one.annotation))
@@ -28,7 +29,13 @@ def from_options(command: Callable[..., None]) -> Callable[..., None]:
 
     parameters: list[Parameter] = []
     for one in known.values():
-        parameters += options.values() if one.name == name else [one.replace(kind=Parameter.KEYWORD_ONLY)]
+        if one.name == name:
+            parameters += options.values()
+            continue
+        after = next((told.after for told in _metadata(one) if isinstance(told, CommandOption)), None)
+        names = [each.name for each in parameters]
+        place = len(names) if after is None else names.index(after) + 1
+        parameters.insert(place, one.replace(kind=Parameter.KEYWORD_ONLY))
     vars(run)["__signature__"] = signature(command, eval_str=True).replace(parameters=parameters)
     run.__name__, run.__doc__, run.__annotations__ = command.__name__, command.__doc__, {}
     return run
@@ -42,6 +49,8 @@ def options_of(model: type[Request]) -> dict[str, Parameter]:
         if after is not None:
             names.remove(name)
             names.insert(names.index(after) + 1 if after else 0, name)
+    first = [*model.command_order]
+    names = first + [name for name in names if name not in first]
     return {name: _parameter(model, name) for name in names}
 
 
@@ -95,6 +104,10 @@ def _plain(annotation: Any) -> Any:
     if get_origin(annotation) in (Union, UnionType):
         return Union[tuple(_plain(one) for one in get_args(annotation))]  # noqa: UP007 (made at run time)
     return annotation
+
+
+def _metadata(parameter: Parameter) -> Sequence[Any]:
+    return get_args(parameter.annotation)[1:] if get_origin(parameter.annotation) is Annotated else ()
 
 
 def _is_request(annotation: Any) -> bool:

@@ -9,16 +9,15 @@ from typing import Any
 from vicinal.service.galleries.bundles import ServedBundles
 from vicinal.service.galleries.change_notices import announce_change
 from vicinal.service.jobs import JobKind
-from vicinal.service.operations import Operation, check
+from vicinal.service.operations import Operation, check, reindex
 from vicinal.service.redis_link import RedisLink
 from vicinal.service.surfaces.jobs import OperationJob
 from vicinal.service.tasks.calibration_job import CALIBRATE, CalibrationJob
 from vicinal.service.tasks.comparison_job import COMPARE, ComparisonJob
 from vicinal.service.tasks.duplicates_job import DUPLICATES, DuplicatesJob
 from vicinal.service.tasks.fit_job import FIT, FitJob
-from vicinal.service.tasks.reindex_job import REINDEX, ReindexJob
 
-OPERATIONS: tuple[Operation[Any, Any], ...] = (check.OPERATION,)
+OPERATIONS: tuple[Operation[Any, Any], ...] = (check.OPERATION, reindex.OPERATION)
 
 
 @dataclass(frozen=True)
@@ -29,7 +28,6 @@ class JobKinds:
     compare: ComparisonJob
     duplicates: DuplicatesJob
     fit: FitJob
-    reindex: ReindexJob
     operations: dict[str, OperationJob]
 
     @classmethod
@@ -41,7 +39,6 @@ class JobKinds:
             compare=ComparisonJob(bundles),
             duplicates=DuplicatesJob(bundles.settings),
             fit=FitJob(bundles),
-            reindex=ReindexJob(bundles, announce),
             operations={one.name: OperationJob(one, bundles, announce) for one in OPERATIONS},
         )
 
@@ -52,6 +49,5 @@ class JobKinds:
             COMPARE: self.compare,
             DUPLICATES: self.duplicates,
             FIT: self.fit,
-            REINDEX: self.reindex,
             **self.operations,
         }

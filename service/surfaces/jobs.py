@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from vicinal.indexer.errors import GalleryBusyError
 from vicinal.indexer.gallery import Gallery
+from vicinal.service.errors import JobStoppedError
 from vicinal.service.galleries.bundles import ServedBundles
 from vicinal.service.jobs.context import JobContext
 from vicinal.service.jobs.records import Job, JobFailure, JobProgress
@@ -44,6 +46,7 @@ class OperationJob:
             Gallery(self._bundles.settings.gallery_path(job.gallery)),
             self._sources.within(job.folders),
             job.id,
+            is_job=True,
             on_change=self._on_change,
         )
 
@@ -53,7 +56,13 @@ class OperationJob:
         if fields.pop(IS_UPLOAD, False):
             place.sent = self.uploads.uploaded(context.job)
         request = self.operation.request.model_validate(fields)
-        return self.operation.told(self.operation.run(place, request, _Reported(context)))
+        try:
+            return self.operation.told(self.operation.run(place, request, _Reported(context)))
+        except GalleryBusyError as error:
+            if not self.operation.goes_on:
+                raise
+            # The worker before this one is not dead yet; when it is, another attempt is made.
+            raise JobStoppedError("overtaken") from error
 
     def clean(self, job: Job) -> None:
         """Remove what was kept for another attempt, and the queries that were sent."""

@@ -121,8 +121,3 @@ class JobSources:
             return None
         where = "sources_dir" if self.folders is None else "a folder that was given to the key"
         return f"its file does not lie below {where}, so that a job must not read it"
-
-    def require(self, path: ImageFile) -> None:
-        """Refuse a file that a request names and that must not be read."""
-        if reason := self.refusal(path):
-            raise RequestError(f"'{Path(str(path)).name}': {reason}")

@@ -15,39 +15,31 @@ from vicinal.service.cli.console import (
     print_failures,
     print_json,
     print_table,
-    progress_bar,
+    progress_of,
     say,
 )
 from vicinal.service.cli.galleries import transfer, versions
 from vicinal.service.cli.options import (
     BundleOption,
     DataDirOption,
-    EmbeddingColumnOption,
-    HiddenOption,
-    IdColumnOption,
     JsonOption,
-    LabelColumnOption,
-    LabelFromOption,
     NameArgument,
-    PathColumnOption,
-    PrefixOption,
-    SpaceOption,
     conflict_rule,
     load_settings,
     open_gallery,
-    open_matcher,
+    open_place,
 )
 from vicinal.service.errors import RequestError
+from vicinal.service.operations import add as add_operation
+from vicinal.service.request_fields import CommandOption
+from vicinal.service.surfaces.command_line import from_options
 from vicinal.service.words import look_lines, number_of, search_words, unread_lines
 
 if TYPE_CHECKING:
     from vicinal.indexer.gallery import Gallery
-    from vicinal.indexer.jobs.conflicts import OnConflict
     from vicinal.indexer.jobs.source_addition import LiveAddition
     from vicinal.indexer.reader import GalleryReader
-    from vicinal.indexer.sources import EmbeddingSource, Source, SourceOptions
-    from vicinal.models.bundle import BundleManifest
-    from vicinal.models.embedder import Embedder
+    from vicinal.indexer.sources import EmbeddingSource, Source
     from vicinal.service.settings import Settings
 
 app = typer.Typer(help="List, show, change, roll back and delete galleries.", no_args_is_help=True)
@@ -125,56 +117,50 @@ def show(
 
 
 @app.command("add")
+@from_options
 def add(
     name: NameArgument,
-    source: Annotated[
-        str,
-        typer.Argument(
-            help="Image, or any source that `vicinal index` takes: of images, or for a gallery of ready "
-            "embeddings one of these."
-        ),
-    ],
-    label: Annotated[str | None, typer.Option(help="Label of all of them, in place of their own.")] = None,
+    request: add_operation.Request,
     replaces: Annotated[
-        bool, typer.Option("--replace", help="Put them in the place of others with their ids.")
+        bool,
+        CommandOption(after="label"),
+        typer.Option("--replace", help="Put them in the place of others with their ids."),
     ] = False,
     skips: Annotated[
-        bool, typer.Option("--skip", help="Leave out those whose ids belong to others.")
+        bool,
+        CommandOption(after="replaces"),
+        typer.Option("--skip", help="Leave out those whose ids belong to others."),
     ] = False,
-    prefix: PrefixOption = None,
-    label_from: LabelFromOption = "auto",
-    path_column: PathColumnOption = None,
-    label_column: LabelColumnOption = None,
-    id_column: IdColumnOption = None,
-    embedding_column: EmbeddingColumnOption = None,
-    include_hidden: HiddenOption = False,
-    space: SpaceOption = None,
     data_dir: DataDirOption = None,
     bundle: BundleOption = None,
     json_output: JsonOption = False,
 ) -> None:
     """Add images or embeddings while the gallery is searched; what is there stays without --replace."""
-    from vicinal.indexer.reader import GalleryReader
-    from vicinal.indexer.sources import ANYWHERE, SourceOptions, place_of
+    from vicinal.indexer.errors import ItemExistsError
 
-    on_conflict = conflict_rule(replaces=replaces, skips=skips)
-    settings = load_settings(data_dir=data_dir, bundle=bundle)
-    matcher = open_matcher(name, data_dir=data_dir, bundle=bundle)
-    reader, place = GalleryReader(matcher.gallery), place_of(source)
-    options = SourceOptions(
-        prefix, label_from, path_column, label_column, id_column, embedding_column, ANYWHERE, include_hidden
-    )
-    opened = _open(place, options, name, matcher.embedder.bundle.manifest, space)
-    look = opened.look()
-    for line in look_lines(look if label is None else look.with_one_label()):
-        say(line, to=errors if json_output else console)
-    done = _add(reader, opened, matcher.embedder, on_conflict=on_conflict, label=label)
-    _compact_if_due(reader, settings)
+    request = request.model_copy(update={"on_conflict": conflict_rule(replaces=replaces, skips=skips)})
+    place = open_place(name, data_dir=data_dir, bundle=bundle)
+    unread: dict[str, str] = {}
+
+    def show(source: Source | EmbeddingSource) -> None:
+        unread.update(source.unread)
+        look = source.look()
+        for line in look_lines(look if request.label is None else look.with_one_label()):
+            say(line, to=errors if json_output else console)
+
+    try:
+        with progress_of(add_operation.STAGES, show) as progress:
+            done = add_operation.run(place, request, progress)
+    except ItemExistsError as error:
+        advice = "nothing was added: take --replace or --skip"
+        raise ItemExistsError(name, error.item_ids, advice, error.what) from error
+    reader = place.reader
+    _compact_if_due(reader, place.settings)
     if json_output:
-        print_json({**asdict(done), "n_items": len(reader.view()), "unread": look.unread_folders})
+        print_json({**asdict(done), "n_items": len(reader.view()), "unread": unread})
     else:
         _print_addition(name, done, len(reader.view()))
-        for line in unread_lines(look.unread_folders):
+        for line in unread_lines(unread):
             say(line)
 
 
@@ -214,73 +200,6 @@ def delete(
         raise RequestError("nothing was deleted")
     gallery.delete()
     say(f"Gallery {name} is gone")
-
-
-def _open(
-    source: Path | str, options: SourceOptions, gallery: str, held: BundleManifest, space: str | None
-) -> EmbeddingSource | Source:
-    """A source, or one image, that the gallery can take.
-
-    Raises:
-        SpaceMismatchError: It holds embeddings of another space, or images, and the gallery does not.
-    """
-    from vicinal.indexer.sources import holds_embeddings, open_source
-    from vicinal.service.galleries.uploads import require_images, require_parts, require_space
-
-    is_ready = holds_embeddings(source, options, expected=bool(space or held.space))
-    if is_ready:
-        require_space(gallery, held, space)
-    else:
-        require_images(gallery, held)
-    require_parts(str(source), is_ready=is_ready, space=space)
-    return open_source(source, options, expects_embeddings=is_ready)
-
-
-def _add(
-    reader: GalleryReader,
-    opened: EmbeddingSource | Source,
-    embedder: Embedder,
-    *,
-    on_conflict: OnConflict,
-    label: str | None,
-) -> LiveAddition:
-    """Add what was opened, with a progress bar.
-
-    Raises:
-        ItemExistsError: Ids belong to others, and `on_conflict` is `error`; it says what to do.
-    """
-    from vicinal.indexer.errors import ItemExistsError
-    from vicinal.indexer.jobs.source_addition import add_embeddings, add_source
-    from vicinal.indexer.sources import EmbeddingSource
-
-    with progress_bar() as update:
-
-        def report(_stage: str, done: int, total: int, _note: str = "", /) -> None:
-            update("Adding", done, total)
-
-        try:
-            if isinstance(opened, EmbeddingSource):
-                return add_embeddings(
-                    reader,
-                    opened,
-                    embedder.bundle.manifest,
-                    name=opened.name,
-                    on_conflict=on_conflict,
-                    label=label,
-                    on_progress=report,
-                )
-            return add_source(
-                reader,
-                opened.items,
-                embedder,
-                source=opened.name,
-                on_conflict=on_conflict,
-                label=label,
-                on_progress=report,
-            )
-        except ItemExistsError as error:
-            advice = "nothing was added: take --replace or --skip"
-            raise ItemExistsError(reader.gallery.name, error.item_ids, advice, error.what) from error
 
 
 def _compact_if_due(reader: GalleryReader, settings: Settings) -> None:

@@ -18,8 +18,9 @@ from vicinal.service.http.state import State, StateDependency
 from vicinal.service.jobs import Job
 from vicinal.service.jobs.events import job_events
 from vicinal.service.jobs.records import JobState
+from vicinal.service.operations import reindex
+from vicinal.service.operations.reindex import ReindexRequest
 from vicinal.service.tasks.fit_job import FIT, FitRequest
-from vicinal.service.tasks.reindex_job import REINDEX, ReindexRequest
 
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
 reindex_router = APIRouter(prefix="/v1/admin/galleries", tags=["jobs"], route_class=JsonRoute)
@@ -68,8 +69,9 @@ def fit_gallery(
 
 def _reindex_job(gallery: str, body: ReindexRequest, request: Request, state: State) -> Job:
     reads = (body.source, body.comparison.queries, body.comparison.pictures)
-    job = state.job_for(request, REINDEX, gallery, body.model_dump(), reads=reads, bundle=body.bundle)
-    state.kinds.reindex.check(gallery, body)
+    name, kind = reindex.OPERATION.name, state.kinds.operations[reindex.OPERATION.name]
+    job = state.job_for(request, name, gallery, body.model_dump(), reads=reads, bundle=body.bundle)
+    reindex.require(kind.place(job), body)
     return job
 
 
@@ -120,7 +122,7 @@ def resume_job(job_id: str, request: Request, state: StateDependency, response: 
     on the gallery: 409, with its id as `job`.
     """
     job = seen_by(request, state.galleries.path, state.jobs.get(job_id))
-    if job.kind != REINDEX:
+    if job.kind != reindex.OPERATION.name:
         raise RequestError(f"a job of kind '{job.kind}' cannot be resumed: send its request again")
     again = _reindex_job(job.gallery, ReindexRequest.model_validate(job.request), request, state)
     if again.folders not in (None, job.folders):

@@ -144,16 +144,16 @@ def test_live_changes_made_during_the_comparison_are_kept(
     client: TestClient, app: FastAPI, worker: None, monkeypatch: pytest.MonkeyPatch, shoes: Gallery
 ) -> None:
     """The version that is activated is not the compared one, but that with the changes."""
-    import vicinal.service.tasks.reindex_job as module
+    import vicinal.service.operations.reindex as module
 
-    compare = module.run_comparison
+    compare = module.compare
 
     def changing(*arguments: Any) -> Any:
         made = compare(*arguments)
         assert client.delete(f"{SHOES}/items/plain/view 0.png").status_code == 204
         return made
 
-    monkeypatch.setattr(module, "run_comparison", changing)
+    monkeypatch.setattr(module, "compare", changing)
     job = finished(client, REINDEX, {"activate_if": {**GENEROUS, "needs_calibration": True}})
     assert (job["problem"], job["result"]["is_active"], job["result"]["n_items"]) == (None, True, 59)
     (compared,) = job["result"]["summaries"]

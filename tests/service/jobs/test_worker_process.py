@@ -18,8 +18,8 @@ from tests.waiting import wait_until
 from vicinal.indexer.gallery import Gallery
 from vicinal.indexer.reader import GalleryReader
 from vicinal.service.jobs import Job, JobQueue, JobStore, new_job
+from vicinal.service.operations.reindex import OPERATION
 from vicinal.service.settings import Settings
-from vicinal.service.tasks.reindex_job import REINDEX
 
 pytestmark = pytest.mark.slow
 
@@ -35,12 +35,14 @@ FREEZES_AT = 2 * PER_COMMIT // BATCH + 1
 SLOW_WORKER = f"""
 import signal, sys, threading, time
 from contextlib import nullcontext
-from vicinal.indexer.jobs.embedding_run import RunOptions
+from functools import partial
+from vicinal.indexer.jobs import embedding_run
 from vicinal.models.bundle import ModelBundle
 from vicinal.models.embedder import Embedder
 from vicinal.service.galleries.bundles import ServedBundles
 from vicinal.service.jobs import JobQueue, JobStore, JobWorker
-from vicinal.service.tasks.reindex_job import REINDEX, ReindexJob
+from vicinal.service.operations.reindex import OPERATION
+from vicinal.service.surfaces.jobs import OperationJob
 from vicinal.service.settings import Settings
 
 freeze, n_batches = sys.argv[2], 0
@@ -61,8 +63,8 @@ class SlowEmbedder(Embedder):
 
 settings = Settings.model_validate_json(sys.argv[1])
 embedder = SlowEmbedder(ModelBundle.open(settings.bundle), device="cpu", threads=1, batch_size={BATCH})
-options = RunOptions(workers=1, rows_per_commit={PER_COMMIT})
-kinds = {{REINDEX: ReindexJob(ServedBundles(settings, embedder=embedder), lambda name: None, options)}}
+embedding_run.RunOptions = partial(embedding_run.RunOptions, rows_per_commit={PER_COMMIT})
+kinds = {{"reindex": OperationJob(OPERATION, ServedBundles(settings, embedder=embedder), lambda name: None)}}
 store = JobStore(JobQueue(settings.jobs_path, settings.open_link()))
 with JobWorker(store, kinds, heartbeat_seconds=0.25):
     threading.Event().wait()
@@ -90,7 +92,7 @@ def store(settings: Settings) -> Iterator[JobStore]:
 
 @pytest.fixture
 def job(store: JobStore, catalog: Path) -> Job:
-    return store.create(new_job(REINDEX, "shoes", {"source": catalog.name}))
+    return store.create(new_job(OPERATION.name, "shoes", {"source": catalog.name}))
 
 
 @pytest.fixture

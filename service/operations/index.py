@@ -1,0 +1,193 @@
+"""Index: what is new or changed in a source is taken over into a gallery, while it is searched."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated
+
+from pydantic import Field, StrictBool, StrictInt
+
+from vicinal.service.errors import RequestError
+from vicinal.service.operations.progress import Progress
+from vicinal.service.request_fields import CommandOption, ItemSource
+
+if TYPE_CHECKING:
+    from vicinal.indexer.jobs.index_job import IndexJob
+    from vicinal.indexer.jobs.index_plan import IndexResult
+    from vicinal.indexer.sources import EmbeddingSource, ImageFile, Source
+    from vicinal.service.operations.place import Place
+
+STAGES = {"copy": "Copying", "embed": "Embedding", "neighbors": "Finding neighbors", "publish": "Publishing"}
+
+
+class NewVersion(ItemSource):
+    """What to make of a gallery, whoever asks; without a source its own items are taken."""
+
+    source: Annotated[
+        str | None,
+        CommandOption(
+            "Folder of images, .csv, .tsv or .parquet manifest, .parquet files with images inside, alone or "
+            "in a folder, .tar shards, bucket (s3://, gs://, az://), data set of the hub (hf:owner/name), or "
+            "ready embeddings (.parquet, .lance, saved dataset of Hugging Face, .npz, .npy beside a .csv). "
+            "Default: what the gallery holds.",
+            is_argument=True,
+        ),
+    ] = Field(
+        None,
+        description="Folder, manifest, dataset or ready embeddings below `sources_dir`, or a public data set "
+        "of the hub, `hf:owner/name`, where addresses are allowed: what is new or changed there is taken "
+        "over, and what the gallery holds stays.",
+    )
+    delete: Annotated[
+        StrictBool,
+        CommandOption("Remove items of this source that it does not list any more.", "--delete", kind=bool),
+    ] = Field(False, description="Remove items that came from this source and that it no longer lists.")
+    restore: Annotated[
+        StrictBool,
+        CommandOption("Bring back removed items that this source still lists.", "--restore", kind=bool),
+    ] = Field(
+        False,
+        description="Bring back items that were removed and that this source still lists; they are left out "
+        "without it.",
+    )
+    bundle: Annotated[str | None, CommandOption(is_hidden=True)] = Field(
+        None, pattern=r"^[a-z0-9][a-z0-9._-]{0,63}$", description="Name of a bundle below `bundles_dir`."
+    )
+    index: Annotated[str, CommandOption("auto, Flat, SQ8, HNSW32, IVF1024,SQ8 and the like.")] = Field(
+        "auto",
+        description="Kind of the vector index: `auto`, `Flat`, `SQ8`, `PQ16x4fs`, `HNSW32`, or inverted "
+        "lists before them such as `IVF1024,SQ8`.",
+        examples=["auto"],
+    )
+    max_failures: Annotated[
+        StrictInt | None, CommandOption("Give up when more items than this cannot be read.")
+    ] = Field(None, ge=0, description="Most images or rows that may be left out.")
+
+
+class Request(NewVersion):
+    """What to index, by a command or a program."""
+
+    command_order = ("source", "index", "activate", "max_failures", "workers", "delete", "restore", "space")
+
+    activate: Annotated[
+        StrictBool,
+        CommandOption(
+            "Search the new version at once, or leave it to `vicinal compare` and `use`.", kind=bool
+        ),
+    ] = True
+    workers: Annotated[StrictInt, CommandOption("Threads that decode beside the network.")] = Field(2, ge=1)
+
+
+def run(place: Place, request: Request, progress: Progress) -> IndexResult:
+    """Index, going on where a run over the same files was stopped."""
+    require_devices(place, request)
+    source = open_items(place, request)
+    return index_job(
+        place, request, source, progress, activate=request.activate, workers=request.workers
+    ).run()
+
+
+def holds_ready(place: Place, request: ItemSource, refuse: Callable[[ImageFile], str | None]) -> bool | None:
+    """Whether the source is one of ready embeddings; None for the gallery's own items.
+
+    Raises:
+        RequestError: What was said is about a source and there is none, or a space or a bundle would play no
+            part.
+    """
+    from vicinal.indexer.sources import holds_embeddings
+    from vicinal.service.galleries.uploads import require_parts
+
+    is_ready = None if place.embeddings is None else True
+    if request.source is not None:
+        is_ready = holds_embeddings(
+            place.readable.place(request.source),
+            request.source_options,
+            expected=bool(request.space or place.gallery.space),
+            refuse=refuse,
+        )
+    for name in ("delete", "restore"):
+        if getattr(request, name, False) and is_ready is None:
+            raise RequestError(f"{name} is about a source: name it")
+    if is_ready is None and not request.is_read_as_usual:
+        raise RequestError("name a source: without one there is nothing to read ids and labels from")
+    bundles = place.bundles
+    named = bundles.named if bundles.own_space is None else None
+    require_parts(
+        request.source or place.gallery.name,
+        is_ready=is_ready,
+        space=request.space,
+        bundle=getattr(request, "bundle", None) or (named if is_ready else None),
+    )
+    return is_ready
+
+
+def open_items(place: Place, request: ItemSource) -> Source | EmbeddingSource | None:
+    """The source that a request names; None for the gallery's own items."""
+    from vicinal.indexer.gallery import Gallery
+    from vicinal.indexer.sources import open_source
+
+    readable = place.readable
+    is_ready = bool(holds_ready(place, request, readable.refusal))
+    if request.source is None:
+        if place.embeddings is None:
+            Gallery.open(place.gallery.path)
+        return place.embeddings
+    options = readable.options(request.source, request.source_options)
+    source = open_source(readable.place(request.source), options, expects_embeddings=is_ready)
+    return source.require_whole() if getattr(request, "delete", False) else source
+
+
+def index_job(
+    place: Place,
+    request: NewVersion,
+    source: Source | EmbeddingSource | None,
+    progress: Progress,
+    *,
+    activate: bool,
+    workers: int = 2,
+) -> IndexJob:
+    """An attempt at the new version, with the bundle that serves it; whoever asks hears of it."""
+    from vicinal.indexer.jobs.embedding_run import RunOptions
+    from vicinal.indexer.jobs.index_job import IndexJob, options_for
+    from vicinal.indexer.jobs.index_plan import IndexPlan
+    from vicinal.indexer.sources import Source, SourceOptions
+
+    if source is not None:
+        progress.opened(source)
+    served = place.bundles.resolve(place.gallery, source, bundle=request.bundle, space=request.space)
+    access = place.readable.options("", SourceOptions()).access
+    items = source.items if isinstance(source, Source) else source
+    options = RunOptions(max_failures=request.max_failures, workers=workers, access=access)
+    plan = IndexPlan(
+        items,
+        source=None if source is None else source.name,
+        on_conflict=request.on_conflict,
+        delete=request.delete,
+        restore=request.restore,
+        index=request.index,
+        activate=activate,
+        options=options_for(items, options),
+        refuse=place.readable.refusal,
+        unread={} if source is None else source.unread,
+        job=place.id if place.is_job else None,
+    )
+
+    def report(stage: str, done: int, total: int, _note: str = "", /) -> None:
+        sync, progress.failures = job.sync, job.sync.failures
+        progress.total, progress.done, progress.skipped = sync.n_items, sync.n_done, sync.n_skipped
+        progress(stage, done, total)
+
+    job = IndexJob(place.gallery, served.embedder, plan, on_progress=report)
+    return job
+
+
+def require_devices(place: Place, request: NewVersion) -> None:
+    """Refuse a GPU that was asked for and cannot be used, before a source is opened."""
+    from vicinal.indexer.graph.gpu import faiss_gpus
+
+    settings = place.settings
+    is_ready = bool(request.space or place.gallery.space)
+    if not is_ready and request.bundle is None and settings.device.startswith("cuda"):
+        # ONNX Runtime does not tell before a network is opened there.
+        _ = place.bundles.own
+    faiss_gpus(settings.index_device)

@@ -1,0 +1,182 @@
+"""Re-index: an index in a job, whose new version may be compared before it is searched."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import Field, model_validator
+
+from vicinal.indexer.errors import GalleryBusyError, GalleryError, SpaceMismatchError
+from vicinal.indexer.gallery import Gallery
+from vicinal.indexer.graph.vector_index import check_factory
+from vicinal.indexer.jobs.index_plan import IndexResult
+from vicinal.indexer.jobs.staging import Staging
+from vicinal.indexer.sources import ImageFile, SourceLook
+from vicinal.models.errors import BundleError
+from vicinal.refine.errors import RefineError
+from vicinal.service.comparing.comparison import ComparisonPlan, compare
+from vicinal.service.comparing.record import ActivationConditions, ComparisonOptions, ComparisonRequest
+from vicinal.service.errors import CalibrationRecordError, RequestError
+from vicinal.service.galleries.versions import prune_gallery
+from vicinal.service.jobs.records import Job
+from vicinal.service.operations import Operation, Progress
+from vicinal.service.operations.index import NewVersion, holds_ready, index_job, open_items
+from vicinal.service.operations.place import Place
+from vicinal.service.tasks.comparison_job import comparison_fields
+
+logger = logging.getLogger(__name__)
+_FILES = (".npz", ".npy", ".tar")
+
+
+class ReindexRequest(NewVersion):
+    """What to make of a gallery; without a source its own items are taken.
+
+    Attributes:
+        source: Folder, manifest, dataset or ready embeddings below `sources_dir`, or a data set of the hub,
+            of which is taken over what is new or changed.
+        space: What made the ready embeddings.
+        prefix: See `SourceOptions`; it and the following say how the source is read.
+        on_conflict: What to do with an image whose id belongs to another image of another source.
+        delete: Remove items that came from the source and that it no longer lists.
+        restore: Bring back items that were removed and that the source still lists.
+        bundle: Name of a bundle below `bundles_dir`; the service's own when None.
+        index: Factory string of the vector index, or `auto`.
+        max_failures: Give up when more images or rows than this cannot be used.
+        activate: `automatic`: searches use the new version as soon as it is there; `manual`: it is compared
+            with the active one and waits to be activated.
+        activate_if: Compare it, and activate it when all of these conditions hold.
+        comparison: How it is compared.
+    """
+
+    activate: Literal["automatic", "manual"] = Field(
+        "automatic",
+        description="`automatic`: searches use the new version as soon as it is there, or when what is asked "
+        "in `activate_if` holds; `manual`: it is compared with the active one and waits.",
+    )
+    activate_if: ActivationConditions | None = Field(
+        None, description="What must hold of the comparison with the active version, at the bad end."
+    )
+    comparison: ComparisonOptions = Field(
+        ComparisonOptions(), description="How the new version is compared with the active one."
+    )
+
+    @model_validator(mode="after")
+    def _options_are_of_use(self) -> ReindexRequest:
+        if self.activate_if is not None and self.activate == "manual":
+            raise ValueError(
+                "conditions decide by themselves: give activate_if or activate = manual, not both"
+            )
+        for name in ("delete", "restore"):
+            if getattr(self, name) and self.source is None:
+                raise ValueError(f"{name} is about a source: name it")
+        return self
+
+    @property
+    def is_compared(self) -> bool:
+        """Whether the new version waits for a comparison."""
+        return self.activate == "manual" or self.activate_if is not None
+
+
+@dataclass(frozen=True)
+class Reindexed:
+    """What became of a gallery.
+
+    Attributes:
+        result: The new version, or the one that stayed.
+        look: What the source held; None without one.
+        compared: What the result of the job says of the comparison, where there was one.
+    """
+
+    result: IndexResult
+    look: SourceLook | None
+    compared: dict[str, Any] = field(default_factory=dict)
+
+    def told(self) -> dict[str, Any]:
+        """What the result of the job says."""
+        look = {} if self.look is None else {"source": asdict(self.look)}
+        return {**self.result.summary(), **look, **self.compared}
+
+
+def require(place: Place, request: ReindexRequest) -> None:
+    """Refuse what cannot work before it waits in the queue."""
+    gallery = place.gallery
+    if request.source is None or request.activate_if is not None:
+        Gallery.open(gallery.path)
+    if request.source is not None:
+        place.readable.check(request.source, also=_FILES, takes_hub=True)
+    for name, also in ((request.comparison.queries, (".npz",)), (request.comparison.pictures, ())):
+        if name is not None:
+            place.readable.check(name, also=also)
+
+    def refuse(file: ImageFile) -> None:
+        if reason := place.readable.refusal(file):
+            raise RequestError(f"'{Path(str(file)).name}': {reason}")
+
+    try:
+        is_ready = holds_ready(place, request, refuse)
+        # Images are listed when the job runs: that may take minutes.
+        unopened: Literal["images"] | None = None if request.source is None else "images"
+        source = open_items(place, request) if is_ready else unopened
+        served = place.bundles.resolve(gallery, source, bundle=request.bundle, space=request.space)
+        check_factory(request.index, served.bundle.dim)
+    except (BundleError, GalleryError, RefineError) as error:
+        raise RequestError(str(error)) from error
+    held, given = gallery.in_words, served.bundle.manifest.in_words
+    if held and held != given and (gallery.space is not None or is_ready):
+        raise SpaceMismatchError(gallery.name, held, given)
+
+
+def run(place: Place, request: ReindexRequest, progress: Progress) -> Reindexed:
+    """Make the new version, compare it with the active one, and activate it when that was asked for."""
+    gallery, source = place.gallery, open_items(place, request)
+    job = index_job(place, request, source, progress, activate=not request.is_compared)
+    result, compared = job.run(), dict[str, Any]()
+    # The first version of a gallery has nothing to be compared with, and there may be no new one.
+    if request.is_compared and result.is_new and gallery.active_version is not None:
+        made = compare(_comparison(place, request, progress, result.version), place.id)
+        compared = comparison_fields(made)
+        if made.decision is not None:
+            compared["decision"] = made.decision.model_dump(mode="json")
+            result = job.put_in_force(result.version) if made.decision.activate else result
+    place.on_change(gallery.name)
+    _prune(place)
+    return Reindexed(result, None if source is None else source.look(place.readable.refusal), compared)
+
+
+def clean(place: Place, job: Job) -> None:
+    """Remove the staged rows; those of a cancelled job stay until it is resumed or another one begins."""
+    if job.state != "cancelled":
+        Staging(place.gallery, job.id).remove()
+
+
+OPERATION = Operation(
+    "reindex", ReindexRequest, run, require=require, told=Reindexed.told, clean=clean, goes_on=True
+)
+
+
+def _comparison(place: Place, request: ReindexRequest, progress: Progress, version: int) -> ComparisonPlan:
+    asked = ComparisonRequest(**request.comparison.model_dump(), versions=(version,))
+    queries, pictures = (
+        None if name is None else Path(place.readable.place(name)) for name in (asked.queries, asked.pictures)
+    )
+    return ComparisonPlan(
+        place.gallery,
+        place.bundles,
+        asked,
+        request.activate_if,
+        queries=queries,
+        pictures=pictures,
+        refuse=place.readable.refusal,
+        on_stage=progress,
+    )
+
+
+def _prune(place: Place) -> None:
+    try:
+        prune_gallery(place.gallery, place.settings.retention)
+    except (GalleryBusyError, CalibrationRecordError) as error:
+        # Old versions take room and do no harm; the next compaction tries again.
+        logger.info("old versions of gallery '%s' are not removed now: %s", place.gallery.name, error)
