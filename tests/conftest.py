@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import re
 import shutil
@@ -34,7 +35,10 @@ for _name in [name for name in os.environ if name.startswith("VICINAL_")]:
 
 # How long an example takes says nothing here: the first one may import a library, and machines are shared.
 hypothesis.settings.register_profile("untimed", deadline=None)
-hypothesis.settings.load_profile("untimed")
+# Where a property does not say itself how many examples it takes.
+hypothesis.settings.register_profile(
+    "quick", parent=hypothesis.settings.get_profile("untimed"), max_examples=25
+)
 
 pytest_plugins = ["tests.refiner_fixtures"]
 
@@ -52,9 +56,29 @@ def needs_torch(module: Path) -> bool:
     return module.suffix == ".py" and bool(NEEDS_TORCH.search(module.read_text(encoding="utf-8")))
 
 
+def is_quick(config: pytest.Config) -> bool:
+    """Whether the fast tests alone are asked for."""
+    return bool(config.getoption("markexpr") == "not slow")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    hypothesis.settings.load_profile("quick" if is_quick(config) else "untimed")
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """What is imported and collected stays: it is looked through for garbage neither now nor later."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
+
+
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     """Leave out at once what the fast tests leave out: importing torch takes longer than many of them."""
-    return True if config.getoption("markexpr") == "not slow" and needs_torch(collection_path) else None
+    return True if is_quick(config) and needs_torch(collection_path) else None
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -38,9 +38,10 @@ from vicinal.service.http.state import state_of
 from vicinal.service.jobs import JobWorker
 from vicinal.service.measuring.records.store import CalibrationStore
 from vicinal.service.operations import Progress, index
-from vicinal.service.operations import calibrate as operation
 from vicinal.service.operations.place import Place
+from vicinal.service.request_fields import CalibrationOptions
 from vicinal.service.settings import Settings
+from vicinal.service.tasks.calibrate import run_calibration
 
 PACKAGE = Path(vicinal.__file__).parent
 GALLERY = "shoes"
@@ -171,11 +172,11 @@ def index_walk(settings: Settings) -> list[str]:
 def calibration_walk(settings: Settings) -> list[str]:
     """Files that a calibration passes from its options to the record, whoever asked for it."""
     matcher = open_matcher(GALLERY, data_dir=settings.data_dir, bundle=settings.bundle)
-    walk = Walk(operation.measure, CalibrationStore.add)
+    walk = Walk(run_calibration, CalibrationStore.add)
     # What is loaded once does not count.
-    operation.measure(matcher, operation.Request())
+    run_calibration(matcher, CalibrationOptions())
     with walk.watching():
-        found = operation.measure(matcher, operation.Request())
+        found = run_calibration(matcher, CalibrationOptions())
         matcher.calibrations.add(found.record, found.scores, found.curves, activate=False)
     return walk.files
 

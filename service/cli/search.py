@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.table import Table
 
+from vicinal.calibration.arrays import AnyArray
 from vicinal.service.cli.console import print_json, print_table, say
 from vicinal.service.cli.options import (
     BundleOption,
@@ -23,7 +24,6 @@ from vicinal.service.request_fields import RefineChoice, RerankChoice
 from vicinal.service.words import number_of
 
 if TYPE_CHECKING:
-    from vicinal.calibration.arrays import AnyArray
     from vicinal.service.search.answers import Answer, FoundGroup
     from vicinal.service.search.explanation import ExplainedRefinement
 

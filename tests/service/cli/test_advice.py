@@ -164,6 +164,7 @@ def run_line(line: str) -> str:
     return done.output
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "file", "label_column"),
     [
@@ -210,6 +211,7 @@ def unlabelled(run: Run, catalog: Path) -> None:
     run("index", catalog, "-g", "shop", "--label-from", "none")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "command",
     [
@@ -239,6 +241,7 @@ def test_a_gallery_of_unlabelled_embeddings_is_said_to_need_labels(run: Run, tmp
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("command", "said"),
     [
@@ -260,6 +263,7 @@ def test_what_would_play_no_part_is_refused(
     assert said in fail(*(one.format(**places) for one in command))
 
 
+@pytest.mark.slow
 def test_items_that_are_embedded_anew_are_counted(run: Run, catalog: Path, tmp_path: Path) -> None:
     run("index", catalog, "-g", "shop")
     bundle = write_tiny_bundle(tmp_path / "other", name="other", seed=3).path
@@ -292,6 +296,7 @@ def test_a_server_does_not_tell_how_a_library_was_loaded(capsys: pytest.CaptureF
     assert ("said" in said, "AVX512" in said) == (True, False)
 
 
+@pytest.mark.slow
 def test_labelled_queries_of_a_comparison_are_read_as_those_of_a_calibration(
     run: Run, catalog: Path, tmp_path: Path
 ) -> None:

@@ -62,6 +62,7 @@ def test_a_calibration_is_made_with_the_version_s_bundle(run: Run, other: ModelB
     assert [one["id"] for one in listed["calibrations"]] == [record["id"]]
 
 
+@pytest.mark.slow
 def test_live_changes_are_compacted_with_the_version_s_bundle(
     run: Run, other: ModelBundle, picture: Path, gallery: Gallery
 ) -> None:

@@ -116,6 +116,7 @@ def test_photos_of_one_visit_are_kept_apart(run: Run, manifest: Path) -> None:
     assert set(visits["promised"]) == set(visits["shown"])
 
 
+@pytest.mark.slow
 def test_the_optimism_and_opis_are_said_in_words(run: Run, manifest: Path) -> None:
     run("index", manifest, "--gallery", "visits")
     lines = run("calibrate", "-g", "visits", "--visits-by", "visit", "--details").stdout
@@ -141,6 +142,7 @@ def test_an_unknown_column_is_named(run: Run, fail: Fail, manifest: Path) -> Non
     assert "kind, visit" in line
 
 
+@pytest.mark.slow
 def test_a_calibration_with_photos_from_outside_is_not_replaced_unasked(
     run: Run, gallery: Gallery, matcher: Matcher, catalog: Path
 ) -> None:
@@ -153,6 +155,7 @@ def test_a_calibration_with_photos_from_outside_is_not_replaced_unasked(
     assert matcher.calibrations.active(matcher.pipeline).id == third["id"]
 
 
+@pytest.mark.slow
 def test_the_first_line_says_how_many_of_a_hundred_are_found(run: Run, data_dir: Path) -> None:
     lines = run("calibrate", "-g", "shoes").stdout.splitlines()
     assert lines[0].startswith("Of 100 matches that are shown, between ")
@@ -179,6 +182,7 @@ def dated(catalog: Path, tmp_path: Path) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_capture_times_tell_visits_apart_without_being_asked(run: Run, dated: Path) -> None:
     run("index", dated, "--gallery", "dated")
     record = json.loads(run("calibrate", "-g", "dated", "--json").stdout)
@@ -214,6 +218,7 @@ def _written(catalog: Path, folder: Path, kind: str) -> tuple[Path | str, list[s
     return folder / "deeper", ["--label-from", "regex:^queries/([^/]+)/"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["table", "parquet", "shards", "folder"])
 def test_queries_are_of_any_source_that_is_indexed(
     run: Run, data_dir: Path, catalog: Path, tmp_path: Path, kind: str
@@ -226,6 +231,7 @@ def test_queries_are_of_any_source_that_is_indexed(
     assert json.loads(checked)["calibration"] == found["id"]
 
 
+@pytest.mark.slow
 def test_queries_of_a_bucket_are_read_where_they_are(run: Run, data_dir: Path, catalog: Path) -> None:
     wanted = json.loads(run("calibrate", "-g", "shoes", "--queries", catalog, "--json").stdout)
     with serving_s3() as client:

@@ -37,6 +37,7 @@ def test_list_marks_what_is_in_force(run: Run, call: Callable[..., Any], two: tu
     assert [two[1] in line for line in marked] == [True]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("columns", [40, 80])
 def test_a_narrow_list_cuts_no_id(
     run: Run, two: tuple[str, str], monkeypatch: pytest.MonkeyPatch, columns: int
@@ -86,16 +87,6 @@ def test_a_dry_run_takes_a_score_a_target_or_an_id(
     text = run("calibration", "dry-run", "0.2", "-g", "shoes").stdout
     assert ("would get a match" in text, "FPIR" in text) == (True, True)
     assert call("list")["calibrations"][0]["is_active"]
-
-
-@pytest.mark.parametrize("command", [["set", "0.4"], ["rollback"], ["drift"], ["dry-run", "0.4"]])
-def test_the_steps_of_a_refiner_tell_whose_threshold_it_is(
-    fail: Fail, two: tuple[str, str], command: list[str]
-) -> None:
-    """This pipeline refines nothing, and has none."""
-    assert "steps is 2, but nothing is refined" in fail(
-        "calibration", *command, "-g", "shoes", "--steps", "2"
-    )
 
 
 def test_drift_is_unknown_before_a_server_has_counted(run: Run, two: tuple[str, str]) -> None:

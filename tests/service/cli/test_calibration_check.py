@@ -113,6 +113,7 @@ def test_a_check_changes_nothing_that_searches_use(
     assert {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()} == before
 
 
+@pytest.mark.slow
 def test_live_changes_are_left_out_and_it_says_so(run: Run, record_id: str, photos: Path) -> None:
     """The built version is searched, in which the removed item still is."""
     arguments = ("calibration", "check", "-g", "shoes", "--queries", photos)

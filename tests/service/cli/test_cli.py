@@ -275,6 +275,7 @@ def test_help_names_every_command(run: Run) -> None:
     assert [command for command in commands if command not in output] == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["", ".", "../escape", "a/b"])
 def test_nothing_is_indexed_under_a_name_that_is_a_path(
     fail: Fail, catalog: Path, tmp_path: Path, name: str

@@ -6,6 +6,7 @@ import csv
 import json
 from pathlib import Path
 
+import pytest
 from fastapi.testclient import TestClient
 
 from tests.service.types import Encode, MakeSettings, Run, View
@@ -25,6 +26,7 @@ TAKEN = {
 ON_THE_DAY = {"ahead", "behind", "utc", "bare", "day"}
 
 
+@pytest.mark.slow
 def test_a_date_finds_the_day_that_a_table_says_whatever_its_zone(
     run: Run, tmp_path: Path, view: View, encode: Encode, make_settings: MakeSettings
 ) -> None:

@@ -118,6 +118,7 @@ def test_other_pictures_of_known_names_are_refused_and_nothing_is_added(changed:
     assert shown() == before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("option", "counts"), [("--skip", (1, 0, 2, 1)), ("--replace", (1, 3, 0, 0))])
 def test_other_pictures_of_known_names_are_left_out_or_replace(
     changed: Path, option: str, counts: tuple[int, ...]
@@ -152,6 +153,7 @@ def test_without_a_prefix_equal_file_names_are_a_conflict(tmp_path: Path, view: 
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("source", "options", "expected"),
     [
@@ -195,6 +197,7 @@ def test_items_are_removed_all_or_none(fail: Fail) -> None:
     assert shown()["n_items"] == 58
 
 
+@pytest.mark.slow
 def test_live_changes_are_made_a_version(folder: Path) -> None:
     first = shown()["version"]
     run("add", "shoes", folder)
@@ -204,6 +207,7 @@ def test_live_changes_are_made_a_version(folder: Path) -> None:
     assert "has no live changes" in run("compact", "shoes")
 
 
+@pytest.mark.slow
 def test_many_changes_are_compacted_when_they_are_added(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

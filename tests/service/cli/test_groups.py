@@ -19,6 +19,7 @@ def search(run: Run, catalog: Path, *options: str) -> dict:
     return json.loads(run("search", catalog / QUERY, "-g", "shoes", "--json", *options).stdout)
 
 
+@pytest.mark.slow
 def test_groups_are_calibrated_and_searched_by_their_own_threshold(
     run: Run, data_dir: Path, catalog: Path
 ) -> None:
@@ -42,6 +43,7 @@ def test_a_promise_speaks_of_photos_of_things(run: Run, data_dir: Path) -> None:
     assert "--group-by label" in text or "To improve it" not in text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("score", ["lme", "learned"])
 def test_a_form_can_be_named(run: Run, data_dir: Path, score: str) -> None:
     options = ("--group-by", "label", "--group-score", score)
@@ -72,6 +74,7 @@ def test_without_a_threshold_the_command_names_the_calibration(
     assert "vicinal calibrate -g shoes --group-by label" in text
 
 
+@pytest.mark.slow
 def test_items_can_be_grouped_by_a_metadata_key(run: Run, gallery: Gallery, catalog: Path) -> None:
     items = [item for _, item in GalleryReader(gallery).view().page(None, 100)]
     patches = {
@@ -87,6 +90,7 @@ def test_items_can_be_grouped_by_a_metadata_key(run: Run, gallery: Gallery, cata
     assert {one["n_items"] for one in answer["groups"]} == {3}
 
 
+@pytest.mark.slow
 def test_a_threshold_of_groups_is_set_by_hand_and_taken_back(run: Run, data_dir: Path, catalog: Path) -> None:
     first = json.loads(
         run("calibrate", "-g", "shoes", "--group-by", "label", "--group-score", "mean", "--json").stdout
@@ -100,6 +104,7 @@ def test_a_threshold_of_groups_is_set_by_hand_and_taken_back(run: Run, data_dir:
     assert search(run, catalog, "--group-by", "label")["threshold"]["calibration"] == first["id"]
 
 
+@pytest.mark.slow
 def test_forms_are_compared_and_the_recommended_one_is_named(run: Run, data_dir: Path) -> None:
     text = run("compare", "-g", "shoes", "--group-by", "label", "--target", "fpir=5%").stdout
     assert "group_by=label group=max" in text

@@ -47,6 +47,7 @@ def photos(tmp_path: Path, view: View) -> Path:
     return tmp_path / "photos"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("options", "expected"),
     [
@@ -177,6 +178,7 @@ def test_photos_of_a_telephone_are_indexed(
     assert set(items()) == {"phone/IMG_0001.HEIC"}
 
 
+@pytest.mark.slow
 def test_photos_of_a_telephone_that_cannot_be_read_are_named_with_what_reads_them(
     run: Run, photos: Path
 ) -> None:

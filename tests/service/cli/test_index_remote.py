@@ -118,6 +118,7 @@ def test_addresses_are_added_to_a_gallery_while_it_is_searched(
     assert "Added 2 items, replaced 0, skipped 0, unchanged 4; gallery shop holds 6" in output
 
 
+@pytest.mark.slow
 def test_indexing_addresses_again_embeds_what_changed_alone(
     run: Run, tmp_path: Path, web: WebServer, view: View, encode: Encode
 ) -> None:
@@ -163,6 +164,7 @@ def test_a_bucket_of_photos_is_indexed_searched_and_added_to(
         assert best(run, tmp_path / "query.png")["label"] == "milk"
 
 
+@pytest.mark.slow
 def test_shards_are_indexed_searched_and_embedded_again(
     run: Run, tmp_path: Path, view: View, encode: Encode, write_bundle: Callable[..., ModelBundle]
 ) -> None:
@@ -226,6 +228,7 @@ def test_a_data_set_of_the_hub_is_indexed_and_searched(
     assert "the hub has no data set 'hf:shop/none'" in fail("index", "hf:shop/none", "-g", "shop")
 
 
+@pytest.mark.slow
 def test_parquet_files_with_images_are_indexed_again_without_embedding_anew(
     run: Run, tmp_path: Path, view: View, encode: Encode, write_bundle: Callable[..., ModelBundle]
 ) -> None:

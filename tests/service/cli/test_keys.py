@@ -52,6 +52,7 @@ def test_a_key_may_end(run: Run, expires: str) -> None:
     assert store().find(made["key"]) is not None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [

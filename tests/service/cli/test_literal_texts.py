@@ -70,6 +70,7 @@ def test_what_can_be_seen_stays_as_it_is(text: str) -> None:
     assert visible(text) == text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("text", TEXTS)
 def test_an_error_names_what_it_is_about_as_it_is(fail: Fail, data_dir: Path, text: str) -> None:
     """Blanks are drawn together: an error is one line."""
@@ -97,6 +98,7 @@ def hostile(run: Run, data_dir: Path, view: View, tmp_path: Path) -> list[str]:
     return [one[2] for one in rows]
 
 
+@pytest.mark.slow
 def test_every_command_that_names_items_shows_them_as_they_are(
     run: Run, hostile: list[str], tmp_path: Path, view: View
 ) -> None:

@@ -118,6 +118,7 @@ def test_help_loads_nothing_that_a_run_needs() -> None:
     assert loaded_after(calls + "run(['--version'])\n") == set()
 
 
+@pytest.mark.slow
 def test_a_command_that_runs_loads_what_it_needs() -> None:
     """Negative control."""
     assert {"numpy", "pyarrow"} <= loaded_after("run(['gallery', 'list'])\n")
@@ -139,6 +140,7 @@ def test_completion_can_be_installed(run: Run) -> None:
     assert "--install-completion" in run("--help").stdout
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "words",
     [

@@ -55,6 +55,7 @@ def answers(run: Run, *query: object) -> Any:
     return json.loads(run("search", "-g", "shop", "--json", *query).stdout)
 
 
+@pytest.mark.slow
 def test_from_a_file_to_a_decision_and_back(run: Run, indexed: Gallery, tmp_path: Path) -> None:
     query, stranger = tmp_path / "query.npy", tmp_path / "stranger.npy"
     np.save(query, near(7, 100))
@@ -184,6 +185,7 @@ def test_the_own_embeddings_are_indexed_again(run: Run, indexed: Gallery, path: 
     assert "240 items with 40 labels, index IVF4,Flat" in output
 
 
+@pytest.mark.slow
 def test_the_first_time_needs_a_name_and_the_next_does_not(run: Run, fail: Fail, path: Path) -> None:
     assert fail("index", path, "-g", "shop") == (
         "vicinal: say what made these embeddings by --space, such as --space clip-vit-b32: only those of one "
@@ -207,6 +209,7 @@ def test_whatever_needs_a_picture_is_refused_in_one_sentence(
     assert fail("calibrate", "-g", "shop", "--queries", catalog) == searched
 
 
+@pytest.mark.slow
 def test_there_is_nothing_to_label(run: Run, fail: Fail, path: Path) -> None:
     run("index", path, "-g", "shop", "--space", "clip")
     assert fail("label", "-g", "shop", "--no-browser") == (
@@ -221,6 +224,7 @@ def test_images_are_refused(fail: Fail, run: Run, path: Path, catalog: Path) -> 
     assert expected in fail("index", catalog, "-g", "shop")
 
 
+@pytest.mark.slow
 def test_a_gallery_of_images_takes_none_and_is_searched_by_its_own(
     data_dir: Path, fail: Fail, run: Run, path: Path, tmp_path: Path
 ) -> None:
@@ -232,6 +236,7 @@ def test_a_gallery_of_images_takes_none_and_is_searched_by_its_own(
     assert found["candidates"][0]["similarity"] == pytest.approx(1.0, abs=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("content", [b"", b"words", b"\x93NUMPY\x01\x00"])
 def test_a_file_that_is_no_array_is_refused(
     indexed: Gallery, fail: Fail, tmp_path: Path, content: bytes
@@ -253,6 +258,7 @@ def ids(gallery: Gallery) -> list[str]:
     return [item["id"] for _, item in GalleryReader(gallery).view().page(None, 1000)]
 
 
+@pytest.mark.slow
 def test_embeddings_are_added_while_the_gallery_is_searched(
     run: Run, indexed: Gallery, tmp_path: Path
 ) -> None:
@@ -294,6 +300,7 @@ def test_other_embeddings_of_taken_ids_need_a_word(
     assert (best["id"], best["similarity"]) == ("item 7/0", pytest.approx(1.0, abs=1e-6))
 
 
+@pytest.mark.slow
 def test_a_bad_row_is_not_added_and_takes_no_other_with_it(
     run: Run, indexed: Gallery, tmp_path: Path
 ) -> None:
@@ -325,6 +332,7 @@ def test_a_gallery_of_images_takes_no_embeddings(data_dir: Path, fail: Fail, pat
     assert "gallery 'shoes' holds images embedded by bundle 'tiny', not ready embeddings" in refused
 
 
+@pytest.mark.slow
 def test_a_gallery_is_told_by_its_space_and_in_items(run: Run, indexed: Gallery) -> None:
     (line,) = (one for one in run("gallery", "list").stdout.splitlines() if "shop" in one)
     assert line.split()[-1] == "clip-vit-b32@1"
@@ -341,6 +349,7 @@ def test_a_gallery_is_told_by_its_space_and_in_items(run: Run, indexed: Gallery)
         assert "vicinal fit" not in text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["parquet", "npz", "npy", "lance"])
 def test_queries_from_outside_are_embeddings_of_any_kind(
     run: Run, indexed: Gallery, tmp_path: Path, kind: str

@@ -71,6 +71,7 @@ def damaged_table(photos: Path, png: bytes) -> tuple[Path, str, str]:
     return folder, "b.parquet", "cannot be read"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("make", [linked_folder, damaged_shard, damaged_table])
 def test_parts_of_a_source_that_were_not_read_are_in_the_summary_and_in_the_report(
     run: Run, tmp_path: Path, photos: Path, make: Callable[[Path, bytes], tuple[Path, str, str]]
@@ -92,6 +93,7 @@ def test_parts_of_a_source_that_were_not_read_are_in_the_summary_and_in_the_repo
     assert json.loads(run("gallery", "add", "shop", source, "--json").stdout)["unread"] == dict([found])
 
 
+@pytest.mark.slow
 def test_what_became_of_the_items_is_counted(run: Run, photos: Path, gallery: Gallery, view: View) -> None:
     view(20, 0).save(photos / "new.png")
     view(21, 0).save(photos / "1.png")
@@ -106,6 +108,7 @@ def test_what_became_of_the_items_is_counted(run: Run, photos: Path, gallery: Ga
     assert len(ids(gallery)) == 8
 
 
+@pytest.mark.slow
 def test_removed_items_are_left_out_and_restored(
     run: Run, photos: Path, gallery: Gallery, view: View, tmp_path: Path
 ) -> None:
@@ -132,6 +135,7 @@ def test_removed_items_are_left_out_and_restored(
     assert len(ids(gallery)) == 8
 
 
+@pytest.mark.slow
 def test_many_missing_items_are_named_by_the_first(run: Run, photos: Path, gallery: Gallery) -> None:
     for number in range(5):
         (photos / f"{number}.png").unlink()
@@ -166,6 +170,7 @@ def test_other_pictures_under_known_ids_are_refused_in_one_sentence(
     assert gallery.activation == before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("option", "counts", "n_items"),
     [
@@ -181,6 +186,7 @@ def test_the_advice_of_a_refusal_helps(
     assert (result["counts"], result["n_items"], len(ids(gallery))) == (counts, n_items, n_items)
 
 
+@pytest.mark.slow
 def test_what_was_added_by_gallery_add_is_known_to_index(
     run: Run, others: Path, gallery: Gallery, view: View
 ) -> None:
@@ -193,6 +199,7 @@ def test_what_was_added_by_gallery_add_is_known_to_index(
     assert [items[f"more/{number}.png"] for number in (0, 1, 9)] == ["boots"] * 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
@@ -207,6 +214,7 @@ def test_options_that_make_no_sense(
     assert sentence in fail("index", "-g", "shop", *arguments)
 
 
+@pytest.mark.slow
 def test_nothing_is_deleted_while_a_folder_cannot_be_read(
     fail: Fail, run: Run, photos: Path, gallery: Gallery, monkeypatch: pytest.MonkeyPatch, view: View
 ) -> None:

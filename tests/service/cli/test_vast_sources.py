@@ -34,6 +34,7 @@ def vast(path: Path, head: bytes = b"") -> Path:
     return path
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("little_memory")
 @pytest.mark.parametrize(
     ("name", "head", "sentence"),

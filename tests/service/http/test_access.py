@@ -75,6 +75,7 @@ def test_the_id_of_a_client_comes_back_in_answer_log_and_problem(
     assert (response.json()["request_id"], told[0]["id"]) == ("trace-7", "trace-7")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("method", "path", "headers", "status"),
     [
@@ -141,6 +142,7 @@ def test_requests_are_counted_by_route_and_status(client: TestClient) -> None:
     assert ("GET", "/v1/galleries/{gallery}", "401") in found
 
 
+@pytest.mark.slow
 def test_a_stranger_makes_no_series(client: TestClient) -> None:
     client.get("/nowhere")
     client.request("BREW", "/nowhere")

@@ -62,6 +62,7 @@ def test_an_id_that_reads_like_an_alias_stays(client: TestClient) -> None:
     assert (answer.status_code, answer.json()["type"].rsplit(":", 1)[-1]) == (404, "item-not-found")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("alias", "gallery", "status", "kind"),
     [

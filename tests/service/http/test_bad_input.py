@@ -411,6 +411,7 @@ def kinds_of(schema: dict[str, Any], schemas: dict[str, Any]) -> set[str]:
     return {str(schema.get("type"))}
 
 
+@pytest.mark.slow
 def test_a_field_of_json_takes_its_own_type_and_no_other(remote: httpx.Client) -> None:
     """What the document says is what is taken: a number is no text and no truth value."""
     document = remote.get("/openapi.json").json()

@@ -144,6 +144,7 @@ def test_a_connection_on_which_nothing_comes_is_closed(impatient: str) -> None:
         assert rest_of(there) == b""
 
 
+@pytest.mark.slow
 def test_the_second_request_of_a_connection_has_as_little_time(impatient: str) -> None:
     with connected(impatient) as there:
         there.sendall(b"GET /livez HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
@@ -252,6 +253,7 @@ ATTACKS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sent", ATTACKS.values(), ids=ATTACKS.keys())
 def test_one_address_keeps_nobody_else_out(crowded: str, sent: bytes) -> None:
     """Though it opens far more connections than there may be, and again whenever one is closed."""
@@ -274,6 +276,7 @@ def test_many_addresses_keep_nobody_out_who_says_what_it_wants(crowded: str, sen
             assert other.post(crowded + SEARCH, json=ITEM).status_code == 200
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", ["/livez", "/readyz", "/metrics"])
 def test_probes_are_answered_where_all_connections_are_at_work(
     crowded: str, working: Callable[[str], None], path: str
@@ -303,6 +306,7 @@ def test_an_address_alone_has_all_connections(crowded: str, working: Callable[[s
     assert statuses == [503, 200, 200]
 
 
+@pytest.mark.slow
 def test_hundreds_of_connections_of_one_address_lose_no_request(
     calibrated_dir: Path, make_settings: MakeSettings
 ) -> None:
@@ -317,6 +321,7 @@ def test_hundreds_of_connections_of_one_address_lose_no_request(
             assert {answer_of(there)[:12] for there in many} == {b"HTTP/1.1 200"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sent", [b"", b"GET /livez HT", b"GET"], ids=["nothing", "head", "less"])
 @pytest.mark.parametrize("is_at_work", [False, True], ids=["half-open", "at work"])
 def test_a_flood_of_an_address_pushes_out_no_probe_of_the_same(

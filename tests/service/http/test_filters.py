@@ -228,6 +228,7 @@ def test_matches_among_many_items_are_found(
     assert n_right == 1.0 if few or n < 1000 else n_right > 0.9
 
 
+@pytest.mark.slow
 def test_no_hostile_filter_gets_through(client: TestClient) -> None:
     """Each is refused in a sentence, and the server lives."""
     address = "/v1/galleries/shoes/search"

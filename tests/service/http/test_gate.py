@@ -104,6 +104,7 @@ def test_an_application_in_another_one_is_guarded_too(data_dir: Path, make_setti
     assert client.get("/pictures/livez").status_code == 200
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", ["/livez", "/readyz", "/", "/openapi.json"])
 def test_pages_and_probes_pass(address: str, path: str) -> None:
     assert httpx.get(address + path).status_code == 200

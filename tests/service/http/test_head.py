@@ -38,6 +38,7 @@ PLACES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("place", PLACES)
 def test_head_is_answered_as_get_is_without_a_body(server_url: str, place: str) -> None:
     got, head = httpx.get(server_url + place), httpx.head(server_url + place)

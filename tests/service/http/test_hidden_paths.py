@@ -105,6 +105,7 @@ def settings(
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_a_key_for_one_gallery_reads_no_path_of_the_server(
     settings: Settings, tmp_path: Path, write_bundle: Callable[[Path, int], object], damage: str

@@ -340,6 +340,7 @@ def test_an_origin_that_is_none_is_no_error_of_the_server(server: Watched, origi
     assert answer.status_code == 403
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("length", ["9" * 30, "9" * 5000, "-1", "1e3", "0x10"])
 def test_a_length_that_is_none_is_no_error_of_the_server(server: Watched, length: str) -> None:
     head = f"POST {SHOES}/search HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: {length}\r\n\r\n"
@@ -400,6 +401,7 @@ SENT: dict[str, tuple[Callable[[], bytes], str]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("kind", ["json", "multipart", "npy"])
 def test_whatever_is_sent_the_server_goes_on(server: Watched, kind: str, seed: int) -> None:
@@ -491,6 +493,7 @@ def memory_of(paths: list[Path]) -> int:
     return int(read.stdout) * 1024
 
 
+@pytest.mark.slow
 def test_files_that_hold_far_more_than_their_size_are_refused(tmp_path: Path) -> None:
     for name, make in FILES.items():
         (tmp_path / name).write_bytes(make())
@@ -501,6 +504,7 @@ def test_files_that_hold_far_more_than_their_size_are_refused(tmp_path: Path) ->
     assert memory_of([tmp_path / name for name in FILES]) - at_rest < 100 * MIB
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", SEEDS)
 def test_whatever_a_file_of_embeddings_holds_it_is_read_or_refused(tmp_path: Path, seed: int) -> None:
     draw = random.Random(seed)

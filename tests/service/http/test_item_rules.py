@@ -45,6 +45,7 @@ def poison(monkeypatch: pytest.MonkeyPatch, gallery: Gallery, item_id: str, meta
         patch_items(GalleryReader(gallery), {item_id: Patch(keeps_label=True, metadata=metadata)})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "metadata",
     [DEEP, LARGE, '{"a": NaN}', '{"a": 1e999}', '{"a": "\\ud800"}', '{"a": "\\u0000"}', "{" * 5000],
@@ -56,6 +57,7 @@ def test_a_patch_that_is_refused_changed_nothing(client: TestClient, metadata: s
     assert (client.get(ITEM).json(), client.get(SHOES).json()["revision"]) == before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("sent", "kept"),
     [
@@ -79,6 +81,7 @@ def test_a_label_is_kept_in_one_form(
         assert client.get(f"{SHOES}/items/new").json()["label"] == kept
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("label", ["a\nb", "a\u0000b", "a\u2028b", "a\tb", ["a"], {"a": 1}, 1e17])
 def test_a_label_that_cannot_be_kept_is_refused(client: TestClient, label: Any) -> None:
     before = client.get(ITEM).json()
@@ -120,6 +123,7 @@ def test_images_whose_texts_hold_control_characters_are_refused_by_name_and_alon
     require_refused_alone(client.post(f"{SHOES}/items", files=files, data=texts(name)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["id", "label"])
 @pytest.mark.parametrize("is_form", [False, True], ids=["json", "form"])
 def test_embeddings_whose_texts_hold_control_characters_are_refused_by_name_and_alone(
@@ -283,6 +287,7 @@ def odd(client: TestClient, encode: Encode, view: View, monkeypatch: pytest.Monk
     return ODD
 
 
+@pytest.mark.slow
 def test_items_with_any_id_have_an_address(client: TestClient, odd: list[str]) -> None:
     n_before = client.get(SHOES).json()["n_items"]
     for number, item_id in enumerate(odd, start=1):
@@ -296,6 +301,7 @@ def test_items_with_any_id_have_an_address(client: TestClient, odd: list[str]) -
         assert client.get(SHOES).json()["n_items"] == n_before - number
 
 
+@pytest.mark.slow
 def test_the_client_reaches_items_with_any_id(client: TestClient, odd: list[str]) -> None:
     with Client(app=client.app) as vicinal:
         for item_id in odd:
@@ -317,6 +323,7 @@ def test_a_path_that_was_shortened_deletes_no_gallery(client: TestClient, data_d
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("item_id", ["../../other", "..", "a/./b", "%2e%2e/x", "..\\x"])
 def test_ids_that_shorten_a_path_are_refused_beside_others(
     client: TestClient, encode: Encode, view: View, item_id: str

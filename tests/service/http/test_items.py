@@ -91,6 +91,7 @@ def test_an_id_with_a_path_is_found_again(client: TestClient, picture: Picture) 
     assert (item["label"], item["uri"], item["metadata"]) == (None, "b.png", {})
 
 
+@pytest.mark.slow
 def test_without_an_id_the_digest_of_the_file_is_the_id(client: TestClient, picture: Picture) -> None:
     files = picture(50), picture(51)
     added = add(client, *files).json()["added"]
@@ -113,6 +114,7 @@ def test_a_request_whose_answer_was_lost_can_be_sent_again(
     assert (again.json()["revision"], n_items(client)) == (first["revision"], 62)
 
 
+@pytest.mark.slow
 def test_what_is_there_already_keeps_its_label(client: TestClient, picture: Picture) -> None:
     add(client, picture(), id="mine", label="boots")
     assert add(client, picture(), id="mine", label="hats").json()["unchanged"][0]["id"] == "mine"
@@ -229,6 +231,7 @@ def test_bad_images_only_are_a_problem_that_names_each(client: TestClient) -> No
     assert [one["filename"] for one in response.json()["errors"]] == ["a.png", "b.png"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("fields", "reason"),
     [
@@ -427,6 +430,7 @@ def test_an_item_may_be_called_delete(client: TestClient, picture: Picture) -> N
     assert client.get(f"{ITEMS}/delete").status_code == 404
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("filename", "item_id", "noted"),
     [

@@ -206,6 +206,7 @@ def test_a_client_that_has_seen_the_end_need_not_come_again(url: str, store: Job
     assert again.status_code == 204
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seen", ["9" * 5000, "-1", "1e3", "x", "", "\xb2", "\u0663"])
 def test_an_id_of_no_event_is_that_of_none(url: str, store: JobStore, job: Job, seen: str) -> None:
     store.finish(job.model_copy(update={"state": "failed", "problem": "no images"}))

@@ -162,6 +162,7 @@ def test_a_probe_learns_neither_process_nor_path_of_what_holds_jobs_back(
     assert not any(str(path.parent) in answer.text for answer in answers[:2])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("damage", ["gone", "garbled", "empty", "a folder"])
 def test_a_probe_is_told_that_no_key_is_accepted(client: TestClient, store: KeyStore, damage: str) -> None:
     _, key = store.create("all", ["search"])

@@ -40,6 +40,7 @@ def answer(web: TestClient, n: int) -> dict[str, Any]:
     return state
 
 
+@pytest.mark.slow
 def test_answers_become_the_threshold_of_searches(web: TestClient) -> None:
     begun = told(web.post(LABELLING, json=TARGET))
     assert (begun["n_answers"], begun["estimate"], begun["target"]) == (0, None, "precision 90 %")
@@ -54,6 +55,7 @@ def test_answers_become_the_threshold_of_searches(web: TestClient) -> None:
     assert web.get(LABELLING).status_code == 404
 
 
+@pytest.mark.slow
 def test_a_report_and_the_history_know_answers(web: TestClient) -> None:
     web.post(LABELLING, json=TARGET)
     answer(web, 48)
@@ -78,6 +80,7 @@ def test_an_answer_is_taken_back(web: TestClient) -> None:
     assert (refused.status_code, "no answer to take back" in refused.text) == (422, True)
 
 
+@pytest.mark.slow
 def test_a_page_that_is_loaded_again_asks_the_same(web: TestClient) -> None:
     told(web.post(LABELLING, json=TARGET))
     state = answer(web, 6)
@@ -98,6 +101,7 @@ def test_a_session_is_given_up(web: TestClient) -> None:
     assert web.get(LABELLING).status_code == 404
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("method", "path", "body", "status", "reason"),
     [

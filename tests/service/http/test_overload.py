@@ -134,6 +134,7 @@ def test_the_connection_goes_on_with_the_next_request(line: Line) -> None:
             received += there.recv(65_536)
 
 
+@pytest.mark.slow
 def test_answers_that_nobody_takes_in_are_not_heaped_up(line: Line) -> None:
     one = head(SEARCH, len(BODY), "X-Long: " + "a" * 4000) + BODY
     n_sent = 0

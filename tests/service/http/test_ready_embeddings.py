@@ -178,6 +178,7 @@ def test_an_array_is_added_with_fields_for_each_row(client: TestClient) -> None:
     assert [best(client, near(seed))["id"] for seed in range(3)] == ["x", "y", "z"]
 
 
+@pytest.mark.slow
 def test_one_by_one_and_together_give_the_same_answers(client: TestClient, settings: Settings) -> None:
     items = [{"id": f"new {i}", "embedding": near(i // 2)} for i in range(4)]
     for item in items:
@@ -190,6 +191,7 @@ def test_one_by_one_and_together_give_the_same_answers(client: TestClient, setti
     assert client.post(f"{SHOP}/search", json=query).json()["candidates"] == apart
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("embedding", "reason"),
     [
@@ -259,6 +261,7 @@ def test_nothing_of_another_space_is_mixed_in(client: TestClient, picture: dict[
     assert client.get(SHOP).json() == before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("body", "where"),
     [
@@ -280,6 +283,7 @@ def test_wrong_fields_are_named(client: TestClient, body: dict[str, Any], where:
     assert client.get(SHOP).json()["n_items"] == N
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("file", "reason"),
     [
@@ -320,6 +324,7 @@ def test_a_gallery_is_made_empty_and_filled(client: TestClient) -> None:
     assert (again.status_code, again.json()["n_items"]) == (200, 3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("query", "status", "reason"),
     [
@@ -401,6 +406,7 @@ def test_rows_that_cannot_be_used_take_no_others_of_a_job_with_them(
     assert progress["done"] + progress["failed"] + progress["skipped"] == progress["total"] == 2 * N
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("gallery", "fields", "status", "reason"),
     [

@@ -70,6 +70,7 @@ def worker(app: FastAPI) -> Iterator[None]:
     state_of(app).jobs.queue.close()
 
 
+@pytest.mark.slow
 def test_a_new_source_is_taken_over_into_the_searched_version(client: TestClient, worker: None) -> None:
     before = client.get("/v1/galleries/shoes").json()
     accepted = client.post(REINDEX, json={"source": "photos"})
@@ -88,6 +89,7 @@ def test_a_new_source_is_taken_over_into_the_searched_version(client: TestClient
     }
 
 
+@pytest.mark.slow
 def test_ids_and_labels_of_a_folder_are_those_of_the_command_line(client: TestClient, worker: None) -> None:
     path = "/v1/admin/galleries/boots/reindex"
     job = wait_for_job(client, client.post(path, json={"source": "photos"}))
@@ -106,6 +108,7 @@ def test_ids_and_labels_of_a_folder_are_those_of_the_command_line(client: TestCl
     assert (len(items), {item["label"] for item in plain}) == (36, {"view 0", "view 1", None})
 
 
+@pytest.mark.slow
 def test_hidden_photos_are_counted_and_become_items_only_where_they_are_asked_for(
     client: TestClient, worker: None, sources: Path
 ) -> None:
@@ -132,6 +135,7 @@ def test_hidden_photos_are_counted_and_become_items_only_where_they_are_asked_fo
     assert index() == (18, hidden, 23)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("body", "sentence"),
     [
@@ -148,6 +152,7 @@ def test_labels_that_cannot_be_taken_are_refused_at_once(
     assert (answer.status_code, sentence in answer.json()["detail"]) == (422, True)
 
 
+@pytest.mark.slow
 def test_a_shard_is_a_source_and_no_way_out_of_the_sources(
     client: TestClient, worker: None, sources: Path, tmp_path: Path, catalog: Path
 ) -> None:
@@ -162,6 +167,7 @@ def test_a_shard_is_a_source_and_no_way_out_of_the_sources(
     assert client.post(REINDEX, json={"source": "../photos.tar"}).status_code == 422
 
 
+@pytest.mark.slow
 def test_a_parquet_file_of_images_is_a_source_and_no_way_out_of_the_sources(
     client: TestClient, worker: None, sources: Path, tmp_path: Path, catalog: Path
 ) -> None:
@@ -177,6 +183,7 @@ def test_a_parquet_file_of_images_is_a_source_and_no_way_out_of_the_sources(
     assert (job["state"], "sources_dir" in job["problem"]) == ("failed", True)
 
 
+@pytest.mark.slow
 def test_odd_names_in_a_folder_end_no_job(client: TestClient, worker: None, sources: Path) -> None:
     odd = [b"caf\xe9.png", b"na\xefve/1.png", b"line\nbreak.png", b"x.\xff"]
     image = next((sources / "photos").rglob("*.png")).read_bytes()
@@ -192,6 +199,7 @@ def test_odd_names_in_a_folder_end_no_job(client: TestClient, worker: None, sour
     assert job["result"]["source"]["other_files"] == {".\\xff": 1, "": 1}
 
 
+@pytest.mark.slow
 def test_a_data_set_of_the_hub_is_read_where_addresses_are_allowed(
     data_dir: Path,
     make_settings: MakeSettings,
@@ -241,6 +249,7 @@ def test_addresses_are_read_by_no_job_unasked(client: TestClient, worker: None, 
     assert "VICINAL_ALLOW_URLS" in str(job["problem"])
 
 
+@pytest.mark.slow
 def test_allowed_addresses_are_public_ones_of_the_web(
     data_dir: Path, make_settings: MakeSettings, sources: Path, encode: Encode, view: View
 ) -> None:
@@ -335,6 +344,7 @@ def reindexed(client: TestClient, **body: Any) -> dict[str, Any]:
     return dict(wait_for_job(client, client.post(REINDEX, json={"source": "photos", **body})))
 
 
+@pytest.mark.slow
 def test_a_source_is_taken_over_again_and_again(
     client: TestClient, worker: None, sources: Path, view: View
 ) -> None:
@@ -351,6 +361,7 @@ def test_a_source_is_taken_over_again_and_again(
     assert (result["counts"], result["n_items"]) == ({"unchanged": 17, "removed": 1}, 77)
 
 
+@pytest.mark.slow
 def test_what_was_deleted_comes_back_only_where_that_is_asked_for(client: TestClient, worker: None) -> None:
     reindexed(client)
     items = client.get("/v1/galleries/shoes/items", params={"size": 100}).json()["items"]
@@ -363,6 +374,7 @@ def test_what_was_deleted_comes_back_only_where_that_is_asked_for(client: TestCl
     assert client.post(REINDEX, json={"restore": True}).status_code == 422
 
 
+@pytest.mark.slow
 def test_ids_of_other_images_are_a_conflict(
     client: TestClient, worker: None, sources: Path, view: View, catalog: Path
 ) -> None:
@@ -389,6 +401,7 @@ def test_a_bundle_that_cannot_embed_all_of_a_gallery_again_is_refused(
     assert client.get("/v1/galleries/shoes").json()["n_items"] == 60
 
 
+@pytest.mark.slow
 def test_a_version_that_would_be_the_same_is_not_compared(client: TestClient, worker: None) -> None:
     reindexed(client)
     result = reindexed(client, activate="manual")["result"]
@@ -493,6 +506,7 @@ def test_what_cannot_work_is_refused_before_it_waits(
     assert client.get("/v1/jobs").json() == {"jobs": []}
 
 
+@pytest.mark.slow
 def test_a_bundle_by_name_may_be_the_service_s_own(client: TestClient, worker: None) -> None:
     job = wait_for_job(client, client.post(REINDEX, json={"bundle": "same"}))
     assert (job["state"], job["result"]["is_active"]) == ("succeeded", True)
@@ -515,6 +529,7 @@ def test_re_indexing_is_for_administrators(
     assert answer.status_code == status
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("then", ["resumed", "overtaken", "begun anew"])
 def test_a_cancelled_job_leaves_the_old_version_and_goes_on_when_it_is_resumed(
     client: TestClient, app: FastAPI, monkeypatch: pytest.MonkeyPatch, then: str
@@ -578,6 +593,7 @@ def give(app: FastAPI) -> Callable[..., dict[str, str]]:
     return make
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("folders", [(), ("photos",)])
 def test_a_key_of_a_gallery_reads_only_folders_that_were_given_to_it(
     client: TestClient, give: Callable[..., dict[str, str]], sources: Path, folders: tuple[str, ...]

@@ -99,6 +99,7 @@ def test_an_image_without_a_file_name_may_be_larger_than_a_text(
     assert calibrated_client.post(SEARCH, content=form(b'name="image"', vast), headers=BOUNDARY).is_success
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("disposition", "name"),
     [

@@ -17,6 +17,7 @@ def model(tiny_bundle: ModelBundle) -> Path:
     return tiny_bundle.backbone_path
 
 
+@pytest.mark.slow
 def test_an_imported_bundle_is_measured_and_searched_with(
     run: Run, model: Path, tmp_path: Path, catalog: Path
 ) -> None:
