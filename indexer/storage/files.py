@@ -1,39 +1,23 @@
-"""Files that outlive a crash: replaced in one step, on the disk itself before anyone is told; seals; locks.
-
-Every record and pointer of a gallery is a small JSON file with a seal of its own. One changed byte of it
-would move a threshold, or what is searched, without a word. So nobody gets the content of one whose seal is
-broken, and whoever reads it says how to come by another.
-"""
+"""Files that outlive a crash: replaced in one step, on the disk before anyone is told; locks."""
 
 from __future__ import annotations
 
 import fcntl
-import json
 import math
 import os
 import secrets
 import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Generic, TypeVar
 
 from filelock import FileLock, Timeout
 
-from vicinal.indexer.errors import GalleryBusyError, GalleryError, StorageError
-from vicinal.models.configs.sealed_json import BrokenSealError, sealed, unsealed
+from vicinal.indexer.errors import GalleryBusyError, StorageError
 
 _POLL_SECONDS = 0.01
-# Written within milliseconds.
-_PATIENCE = 30.0
 _LEFTOVER_SECONDS = 24 * 3600
-_REMEDY = "bring it back from a backup, or remove it and calibrate again"
-# What was replaced so recently could be replaced again without another time of change.
-_SETTLED_NANOSECONDS = 2 * 10**9
-# Of a job that is not over, or of Lance, which seals its own.
-_PASSED_OVER = {"staging", "uploads", "data", "_versions", "_transactions", "_deletions", "_indices"}
-Parsed = TypeVar("Parsed")
 
 
 @contextmanager
@@ -91,6 +75,26 @@ def making_in(folder: Path) -> Iterator[None]:
         os.close(descriptor)
 
 
+@contextmanager
+def appearing(path: Path) -> Iterator[Path]:
+    """A folder to write into that appears at a path whole or not at all, in place of what is there."""
+    # Names of their own: two processes may find the same version damaged at the same time.
+    token = secrets.token_hex(4)
+    staging, before = (path.with_name(f"{path.name}.{token}.{end}.partial") for end in ("new", "old"))
+    make_folder(path.parent)
+    try:
+        with making_in(path.parent), storing(f"version '{path}'"):
+            staging.mkdir(mode=0o700)
+            yield staging
+            if path.exists():
+                path.rename(before)
+            staging.rename(path)
+            sync_path(path.parent)
+    finally:
+        for folder in (staging, before):
+            shutil.rmtree(folder, ignore_errors=True)
+
+
 def remove_half_made(folder: Path) -> None:
     """Remove the folders that killed processes left half made, or half deleted, in a folder.
 
@@ -132,112 +136,13 @@ def write_atomically(path: Path, content: str | bytes, *, durable: bool = True) 
         durable: Bring it to the disk itself before this returns; otherwise a crash of the machine may leave
             it old or cut.
     """
-    with storing(f"'{path}'"):
-        _replace(path, content, durable=durable)
-
-
-def write_sealed(path: Path, text: str, *, durable: bool = True) -> None:
-    """Replace a small file by a JSON object with its seal; after any crash it is the old one or the new one.
-
-    Args:
-        path: The file.
-        text: The object.
-        durable: Bring it to the disk itself before this returns.
-
-    Raises:
-        StorageError: The disk refuses; the old one stays.
-    """
-    write_atomically(path, sealed(text), durable=durable)
-
-
-def read_sealed(path: Path) -> bytes:
-    """The JSON object in a sealed file."""
-    return unsealed(path.read_bytes())
-
-
-def read_sealed_or_refuse(path: Path, remedy: str) -> bytes:
-    """The same for what only a gallery's own code reads.
-
-    Args:
-        remedy: What to do when it is damaged.
-    """
-    try:
-        return read_sealed(path)
-    except FileNotFoundError:
-        raise
-    except (OSError, BrokenSealError) as error:
-        raise GalleryError(f"'{path}' is damaged: {remedy}") from error
-
-
-class SealedFile(Generic[Parsed]):
-    """A sealed file that every search asks for; it is read again only after it was replaced.
-
-    Args:
-        path: The file.
-        parse: Makes a value of the JSON object in it; `ValueError` or `LookupError` where it cannot.
-    """
-
-    def __init__(self, path: Path, parse: Callable[[bytes], Parsed]) -> None:
-        self.path = path
-        self._parse = parse
-        self._known: tuple[tuple[int, ...] | None, bytes, Parsed] | None = None
-
-    def read(self) -> Parsed:
-        """What the file says now."""
-        found = self.path.stat()
-        # Replaced, it is another file; a number that is free again comes with another time.
-        identity = (found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
-        known = self._known
-        if known is not None and known[0] == identity:
-            return known[2]
-        stored = self.path.read_bytes()
-        value = known[2] if known is not None and known[1] == stored else self._understood(stored)
-        is_settled = time.time_ns() - found.st_mtime_ns >= _SETTLED_NANOSECONDS
-        self._known = (identity if is_settled else None), stored, value
-        return value
-
-    def _understood(self, stored: bytes) -> Parsed:
-        content = unsealed(stored)
-        try:
-            return self._parse(content)
-        except (AttributeError, LookupError, TypeError, ValueError) as error:
-            raise BrokenSealError(f"it says something else than expected: {error}") from error
-
-
-def broken_files(folder: Path) -> Iterator[Path]:
-    """Sealed files below a gallery's folder that are not what was written, sorted."""
-    for path in sorted(folder.rglob("*.json")):
-        if _PASSED_OVER.isdisjoint(path.relative_to(folder).parts[:-1]):
-            try:
-                read_sealed(path)
-            except FileNotFoundError:
-                # Replaced or removed meanwhile.
-                continue
-            except (OSError, BrokenSealError):
-                yield path
-
-
-def identity_of(folder: Path) -> str:
-    """Identity of the gallery in a folder, which is given when it is first asked for.
-
-    It stays when the gallery is renamed, copied or taken to another machine.
-    """
-    path = folder / "identity.json"
-    if not path.is_file():
-        busy = f"'{path}' is being written by a process that hangs"
-        with file_lock(folder / "active.lock", busy, patience=_PATIENCE):
-            if not path.is_file():
-                write_sealed(path, json.dumps({"identity": secrets.token_hex(8)}))
-    return str(json.loads(read_sealed_or_refuse(path, _REMEDY))["identity"])
-
-
-def _replace(path: Path, content: str | bytes, *, durable: bool) -> None:
     staging = path.with_name(path.name + ".partial")
-    with staging.open("wb") as stream:
-        stream.write(content.encode() if isinstance(content, str) else content)
+    with storing(f"'{path}'"):
+        with staging.open("wb") as stream:
+            stream.write(content.encode() if isinstance(content, str) else content)
+            if durable:
+                stream.flush()
+                os.fsync(stream.fileno())
+        staging.replace(path)
         if durable:
-            stream.flush()
-            os.fsync(stream.fileno())
-    staging.replace(path)
-    if durable:
-        sync_path(path.parent)
+            sync_path(path.parent)

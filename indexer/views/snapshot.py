@@ -12,7 +12,7 @@ All of it is derived from the version's rows in the gallery table and can be mad
     sequences.npy               (n,) int64, ascending: which rows of the table these are
     items.arrow                 id, label, uri, metadata
     initial.index               the vector index over the initial embeddings
-    checked.json, damaged.json  what checks found; see `storage.check_notes`
+    checked.json, damaged.json  what checks found; see `storage.sealed_folder`
 """
 
 from __future__ import annotations
@@ -36,12 +36,11 @@ from vicinal.indexer.graph.neighbor_graph import NeighborGraph
 from vicinal.indexer.graph.vector_index import FaissIndex, automatic_factories
 from vicinal.indexer.item_rules import served_metadata
 from vicinal.indexer.storage.arrays import expect_single_rows
-from vicinal.indexer.storage.files import remove_half_made
-from vicinal.indexer.storage.seals import OnRead, uncounted
+from vicinal.indexer.storage.files import appearing, remove_half_made
+from vicinal.indexer.storage.sealed_file import OnRead, uncounted
 from vicinal.indexer.views.derived_files import (
     DerivedFiles,
     DerivedManifest,
-    appearing,
     read_manifest,
     write_derived,
 )
@@ -226,8 +225,7 @@ def intact_graph(path: Path) -> NeighborGraph | None:
         files = _files(path)
     except GalleryError:
         return None
-    damaged = {"neighbor_ids.npy", "neighbor_similarities.npy"} & {*files.damaged(whole=True)}
-    return None if damaged else files.graph()
+    return files.graph() if files.is_whole("neighbor_ids.npy", "neighbor_similarities.npy") else None
 
 
 def write_snapshot(

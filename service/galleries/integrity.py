@@ -19,8 +19,8 @@ from pydantic import Field
 
 from vicinal.indexer.errors import DamagedGalleryError, GalleryBusyError, IndexerError, StorageError
 from vicinal.indexer.reader import GalleryReader
-from vicinal.indexer.storage.check_notes import CheckNotes, Damage
 from vicinal.indexer.storage.files import file_lock
+from vicinal.indexer.storage.sealed_folder import CheckNotes, Damage
 from vicinal.indexer.views.refined_snapshot import check_refined, refined_bytes
 from vicinal.indexer.views.snapshot import Snapshot
 

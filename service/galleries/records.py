@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Iterator
 from pathlib import Path
 
 from vicinal.indexer.gallery import Gallery
-from vicinal.indexer.storage.files import broken_files, read_sealed
+from vicinal.indexer.storage.sealed_file import broken_files, read_bound, read_sealed
 from vicinal.models.configs.sealed_json import BrokenSealError
 
 _BACKUP = "bring it back from a backup, or index the gallery again"
@@ -66,10 +65,9 @@ def _fields(path: Path) -> dict[str, str | None]:
 
 def _unlike(path: Path, sha256: str | None) -> Iterator[Path]:
     try:
-        found = hashlib.sha256(path.read_bytes()).hexdigest()
-    except OSError:
-        found = ""
-    if sha256 and found != sha256:
+        if sha256:
+            read_bound(path, sha256)
+    except (OSError, BrokenSealError):
         yield path
 
 

@@ -7,7 +7,7 @@ import logging
 from vicinal.indexer.errors import GalleryError
 from vicinal.indexer.gallery import Gallery
 from vicinal.indexer.jobs.retention import Pruning, RetentionPolicy, prune
-from vicinal.indexer.storage.check_notes import CheckNotes
+from vicinal.indexer.storage.sealed_folder import CheckNotes
 from vicinal.indexer.views.refined_snapshot import check_refined
 from vicinal.indexer.views.snapshot import Snapshot, SnapshotManifest, snapshot_manifest
 from vicinal.service.galleries.bundles import ServedBundles

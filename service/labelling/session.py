@@ -10,7 +10,6 @@ A session ends as a calibration of its id, whose proof stays here.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -23,7 +22,9 @@ from pydantic import BaseModel, ConfigDict, Field
 from vicinal.calibration import CalibrationError, RateInterval, Target, TopScoreCounts, UnreachableTargetError
 from vicinal.calibration.rates.answered_pairs import AnsweredPairs
 from vicinal.indexer.gallery import Gallery
-from vicinal.indexer.storage.files import file_lock, make_folder, read_sealed, write_atomically, write_sealed
+from vicinal.indexer.storage.files import file_lock, make_folder
+from vicinal.indexer.storage.sealed_file import read_bound, read_sealed, write_bound, write_sealed
+from vicinal.models.configs.sealed_json import BrokenSealError
 from vicinal.models.errors import ReadyEmbeddingsError
 from vicinal.service.errors import CalibrationRecordError, RequestError
 from vicinal.service.labelling.questions import (
@@ -195,9 +196,8 @@ class LabelSession:
             )
         folder = matcher.gallery.path / _FOLDER
         make_folder(folder / head.id)
-        stored = pairs.to_bytes()
-        head = head.model_copy(update={"pairs_sha256": hashlib.sha256(stored).hexdigest()})
-        write_atomically(folder / head.id / "pairs.npz", stored)
+        bound = write_bound(folder / head.id / "pairs.npz", pairs.to_bytes())
+        head = head.model_copy(update={"pairs_sha256": bound})
         write_sealed(folder / head.id / "answers.json", _Answers().model_dump_json())
         write_sealed(folder / head.id / "session.json", head.model_dump_json(indent=2))
         # Last, so that a session that is there is complete.
@@ -379,12 +379,9 @@ class LabelSession:
         """The pairs that questions are drawn from."""
         path = self.path / "pairs.npz"
         try:
-            stored = path.read_bytes()
-        except OSError as error:
+            return ScoredPairs.from_bytes(read_bound(path, self.head.pairs_sha256))
+        except (OSError, BrokenSealError) as error:
             raise _damaged(path) from error
-        if hashlib.sha256(stored).hexdigest() != self.head.pairs_sha256:
-            raise _damaged(path)
-        return ScoredPairs.from_bytes(stored)
 
     @contextmanager
     def _changing(self) -> Iterator[list[_Answered]]:

@@ -9,12 +9,17 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
 from contextlib import suppress
 from pathlib import Path
 
-from vicinal.indexer.storage.files import SealedFile, identity_of, write_atomically, write_sealed
+from vicinal.indexer.storage.sealed_file import (
+    SealedFile,
+    identity_of,
+    read_bound,
+    write_bound,
+    write_sealed,
+)
 from vicinal.models.configs.sealed_json import BrokenSealError
 from vicinal.service.errors import CalibrationNotFoundError, CalibrationRecordError
 from vicinal.service.measuring.records.activations import ACTIVATION_FILES, Activation, Activations
@@ -60,13 +65,9 @@ class CalibrationStore:
         folder = self.path.parent
         bound = {"gallery": record.gallery or folder.name, "gallery_id": identity_of(folder)}
         if scores is not None:
-            stored = scores.to_bytes()
-            write_atomically(self._scores_file(record.id), stored)
-            bound["scores_sha256"] = hashlib.sha256(stored).hexdigest()
+            bound["scores_sha256"] = write_bound(self._scores_file(record.id), scores.to_bytes())
         if curves is not None:
-            stored = curves.to_bytes()
-            write_atomically(self._curves_file(record.id), stored)
-            bound["curves_sha256"] = hashlib.sha256(stored).hexdigest()
+            bound["curves_sha256"] = write_bound(self._curves_file(record.id), curves.to_bytes())
         kept = record.model_copy(update=bound)
         # Last, so that a record that is there is complete.
         write_sealed(file, kept.model_dump_json(indent=2))
@@ -164,16 +165,12 @@ class CalibrationStore:
     def _bound(self, record_id: str, path: Path, sha256: str, what: str) -> bytes:
         """Content of a file that a record names."""
         try:
-            stored = path.read_bytes()
-        except OSError as error:
+            return read_bound(path, sha256)
+        except (OSError, BrokenSealError) as error:
+            state = "missing" if isinstance(error, OSError) else "damaged"
             raise CalibrationRecordError(
-                f"the {what} of calibration '{record_id}' are missing: calibrate again"
+                f"the {what} of calibration '{record_id}' are {state}: calibrate again"
             ) from error
-        if hashlib.sha256(stored).hexdigest() != sha256:
-            raise CalibrationRecordError(
-                f"the {what} of calibration '{record_id}' are damaged: calibrate again"
-            )
-        return stored
 
     def curves(self, record: CalibrationRecord) -> CalibrationCurves | None:
         """The curves and examples of a record; None where there are none."""
