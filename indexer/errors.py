@@ -36,12 +36,7 @@ _NAMED_IDS = 3
 
 
 def named_ids(item_ids: Sequence[str], n_all: int | None = None) -> str:
-    """The first of some ids, and how many more there are.
-
-    Args:
-        item_ids: The ids, at least the first three.
-        n_all: How many there are; those of `item_ids` when None.
-    """
+    """The first of some ids, and how many more there are."""
     n_more = (len(item_ids) if n_all is None else n_all) - _NAMED_IDS
     named = ", ".join(f"'{one}'" for one in item_ids[:_NAMED_IDS])
     return named + (f" and {n_more:,} more" if n_more > 0 else "")
@@ -74,12 +69,7 @@ class GalleryError(IndexerError, ValueError):
 
 
 class DamagedGalleryError(GalleryError):
-    """A byte of a file that is searched is not what was written, so that the gallery is not searched.
-
-    Args:
-        problem: What was found, and what to do.
-        file: The file.
-    """
+    """A byte of a file that is searched is not what was written, so that the gallery is not searched."""
 
     headers: ClassVar[dict[str, str]] = {"Retry-After": "10"}
 
@@ -120,13 +110,7 @@ class GalleryNameError(GalleryError):
 
 
 class GalleryExistsError(GalleryError):
-    """The name of a new gallery or alias is taken; nothing is ever replaced by one.
-
-    Args:
-        name: The name.
-        stands_for: The gallery that it is an alias of, if it is one.
-        begun: Its folder, if an index that was begun there has made no gallery yet.
-    """
+    """The name of a new gallery or alias is taken; nothing is ever replaced by one."""
 
     def __init__(self, name: str, *, stands_for: str | None = None, begun: Path | None = None) -> None:
         if begun is not None:
@@ -141,12 +125,7 @@ class GalleryExistsError(GalleryError):
 
 
 class GalleryAliasedError(GalleryError):
-    """The gallery cannot go: clients know it by another name.
-
-    Args:
-        gallery: Its name.
-        aliases: Its aliases.
-    """
+    """The gallery cannot go: clients know it by another name."""
 
     def __init__(self, gallery: str, aliases: Sequence[str]) -> None:
         super().__init__(
@@ -167,14 +146,7 @@ class ItemNotFoundError(GalleryError, LookupError):
 
 
 class ItemExistsError(GalleryError):
-    """Ids of images or embeddings that shall be added belong to others.
-
-    Args:
-        gallery: Name of the gallery.
-        item_ids: The ids.
-        advice: What can be done.
-        what: What they are ids of.
-    """
+    """Ids of images or embeddings that shall be added belong to others."""
 
     def __init__(
         self,
@@ -205,13 +177,7 @@ class NoImageError(GalleryError, LookupError):
 
 
 class SpaceMismatchError(GalleryError):
-    """A gallery of ready embeddings takes those of its space alone, and a gallery of images takes none.
-
-    Args:
-        gallery: Its name.
-        held: What it holds, in words.
-        given: What it should take, in words.
-    """
+    """A gallery of ready embeddings takes those of its space alone, and a gallery of images takes none."""
 
     def __init__(self, gallery: str, held: str, given: str) -> None:
         super().__init__(
@@ -223,14 +189,7 @@ class SpaceMismatchError(GalleryError):
 
 
 class BundleMismatchError(GalleryError):
-    """The gallery was embedded with another bundle than the one in use.
-
-    Args:
-        gallery: Its name.
-        expected: Fingerprint of the bundle in use.
-        actual: Fingerprint of the gallery's.
-        reason: Why that one cannot be used, where it is known.
-    """
+    """The gallery was embedded with another bundle than the one in use."""
 
     def __init__(self, gallery: str, expected: str, actual: str, reason: str | None = None) -> None:
         super().__init__(

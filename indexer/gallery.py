@@ -87,9 +87,6 @@ class Gallery:
         refinement: How the items of versions made from now on are refined; None leaves them as they are.
         index_device: Where their neighbor lists are made, and pairs compared; see
             `graph.gpu.faiss_gpus`.
-
-    Raises:
-        GalleryError: The name is not made of lower-case letters, digits, `-` and `_`.
     """
 
     def __init__(
@@ -106,11 +103,7 @@ class Gallery:
 
     @classmethod
     def open(cls, path: Path | str, *, refinement: RefinementPlan | None = None) -> Self:
-        """Open a gallery that was indexed; see the class for the arguments.
-
-        Raises:
-            GalleryNotFoundError: There is none at this path.
-        """
+        """Open a gallery that was indexed; see the class for the arguments."""
         gallery = cls(path, refinement=refinement)
         # What it says may be damaged; whoever puts a version in force again opens the gallery, too.
         if not gallery.pointer.exists:
@@ -127,11 +120,7 @@ class Gallery:
 
     @property
     def activation(self) -> Activation | None:
-        """What is searched, or None before the first index job.
-
-        Raises:
-            GalleryError: The file that says it is damaged.
-        """
+        """The state that is searched, or None before the first index job."""
         return self.pointer.read()
 
     @property
@@ -183,7 +172,7 @@ class Gallery:
 
     @property
     def in_words(self) -> str:
-        """What it holds; '' before anything was indexed."""
+        """Words for what it holds; '' before anything was indexed."""
         active, space = self.activation, self.space
         if active is None or space is not None:
             return "" if space is None else space.in_words
@@ -194,9 +183,6 @@ class Gallery:
 
         Args:
             bundle: The space, with or without a refiner; a bundle with a backbone is left where it is.
-
-        Raises:
-            StorageError: The disk refuses.
         """
         space, refiner = bundle.manifest.model_copy(update={"refiner": None}), bundle.manifest.refiner
         if not space.space:
@@ -218,15 +204,7 @@ class Gallery:
         return self.pointer.versions()
 
     def snapshot(self, version: int | None = None) -> Snapshot:
-        """Open a version as it was built; its derived files are made again when missing or damaged.
-
-        Args:
-            version: A published version; the active one when None.
-
-        Raises:
-            VersionNotFoundError: There is no such version.
-            GalleryError: The gallery table itself is damaged.
-        """
+        """Open a version as it was built; its derived files are made again when missing or damaged."""
         chosen = self.active_version if version is None else version
         if chosen is None:
             raise GalleryNotFoundError(f"gallery '{self.name}' was never indexed")
@@ -241,26 +219,12 @@ class Gallery:
                 raise StorageError(f"{damage}, and it cannot be made again: {error}") from error
 
     def repair(self, version: int) -> Snapshot:
-        """Make the derived files of a version again.
-
-        Raises:
-            GalleryError: The gallery table itself is damaged.
-        """
+        """Make the derived files of a version again."""
         # The report remembers the kind of index, also one that was chosen by hand.
         return self._derive(version, index=self.reports.of(version).get("index", "auto"))
 
     def thumbnail(self, revision: int, item_id: str, *, sequence: int | None = None) -> bytes:
-        """JPEG thumbnail of an item.
-
-        Args:
-            revision: Revision of the item table, such as that of what is searched.
-            item_id: Id of the item.
-            sequence: Its sequence, where that is known: it is found faster than an id.
-
-        Raises:
-            ItemNotFoundError: There is no such item in it.
-            NoImageError: It came as an embedding.
-        """
+        """JPEG thumbnail of an item."""
         by_id = "id = '" + item_id.replace("'", "''") + "'"
         condition = by_id if sequence is None else f"sequence = {sequence}"
         found = self.table.find(revision, "thumbnail", condition)
@@ -290,12 +254,7 @@ class Gallery:
         return len(together) - len(counted), len(old)
 
     def delete(self) -> None:
-        """Remove the gallery and all its versions.
-
-        Raises:
-            GalleryAliasedError: It has an alias.
-            GalleryBusyError: Another job is writing or compacting.
-        """
+        """Remove the gallery and all its versions."""
         with self.compacting(), self.writing():
             if self.aliases:
                 raise GalleryAliasedError(self.name, self.aliases)
@@ -315,14 +274,7 @@ class Gallery:
 
     @contextmanager
     def writing(self, *, patience: float = 0.0) -> Iterator[None]:
-        """Hold the writer's lock; it is released also when the process dies.
-
-        Args:
-            patience: Seconds to wait for another writer.
-
-        Raises:
-            GalleryBusyError: Another job is writing.
-        """
+        """Hold the writer's lock; it is released also when the process dies."""
         make_folder(self.path)
         busy = f"gallery '{self.name}' is being written by another job: wait for it"
         with file_lock(self.path / "writer.lock", busy, patience=patience):
@@ -330,11 +282,7 @@ class Gallery:
 
     @contextmanager
     def compacting(self) -> Iterator[None]:
-        """Hold the lock of those who make or remove versions of the existing items.
-
-        Raises:
-            GalleryBusyError: Another job is compacting.
-        """
+        """Hold the lock of those who make or remove versions of the existing items."""
         make_folder(self.path)
         busy = f"gallery '{self.name}' is being compacted by another job: wait for it"
         with file_lock(self.path / "compaction.lock", busy):
@@ -342,26 +290,12 @@ class Gallery:
 
     @contextmanager
     def still(self, *, patience: float = 0.0) -> Iterator[None]:
-        """Hold every lock, so that nothing of what is searched changes.
-
-        Args:
-            patience: Seconds to wait for a writer.
-
-        Raises:
-            GalleryBusyError: Another job is writing or compacting.
-        """
+        """Hold every lock, so that nothing of what is searched changes."""
         with self.compacting(), self.writing(patience=patience), self.pointer.held():
             yield
 
     def start(self, rows: pa.Table, *, bundle: str, bundle_name: str, refiner: str = "") -> None:
-        """Commit the first rows of a new generation of the table, which published versions outlive.
-
-        Args:
-            rows: One row an item.
-            bundle: Fingerprint of the bundle that embedded them.
-            bundle_name: Its name.
-            refiner: Of ready embeddings, fingerprint of the refiner that `keep_space` keeps.
-        """
+        """Commit the first rows of a new generation of the table, which published versions outlive."""
         self.table.start(rows, {"bundle": bundle, "bundle_name": bundle_name, "refiner": refiner})
 
     def append(self, rows: pa.Table) -> None:
@@ -369,13 +303,7 @@ class Gallery:
         self.table.append(rows)
 
     def publish(self, graph: NeighborGraph, *, index: str = "auto", activate: bool = True) -> Snapshot:
-        """Make the appended rows a version.
-
-        Args:
-            graph: Neighbor graph over all rows, in order.
-            index: Factory string of the vector index, or `auto`.
-            activate: Let searches use it, from their next request on.
-        """
+        """Make the appended rows a version."""
         version = self.pointer.number(self.table.add_neighbors(graph.ids, graph.similarities))
         snapshot = self._derive(version, index=index, graph=graph)
         if activate:

@@ -81,21 +81,12 @@ def examine(
 
 
 def are_same_pictures(first: Bytes, second: Bytes) -> Mask:
-    """Whether pictures are almost the same, pair by pair.
-
-    Args:
-        first: (n, 768) uint8, 16 x 16 RGB thumbnails.
-        second: (n, 768) the same of the others.
-    """
+    """Whether pictures are almost the same, pair by pair."""
     return np.asarray(_correlation(first, second) >= SAME_PICTURE)
 
 
 def correlations(signatures: Bytes) -> FloatArray:
-    """(n, n) Pearson correlations of pictures, color by color; blank pictures correlate with nothing.
-
-    Args:
-        signatures: (n, 768) uint8, 16 x 16 RGB thumbnails.
-    """
+    """(n, n) Pearson correlations of pictures, color by color; blank pictures correlate with nothing."""
     rows = _centered(signatures.astype(np.float32))
     norms = np.linalg.norm(rows, axis=1, keepdims=True)
     unit = np.divide(rows, norms, out=np.zeros_like(rows), where=norms > _BLANK)

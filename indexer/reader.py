@@ -22,7 +22,7 @@ _MOST_ATTEMPTS = 5
 
 
 class GalleryReader:
-    """One gallery, open for reading; any number of threads may ask for its view.
+    """Gallery that is open for reading; any number of threads may ask for its view.
 
     Asking costs the reading of one small file while nothing changed. After a live change only the changed
     rows are read; after a new version its files are mapped.

@@ -13,17 +13,13 @@ _REMEDY = "bring it back from a backup; without it the gallery is searched as be
 
 
 class Reports:
-    """Reports of the versions of one gallery.
-
-    Args:
-        folder: Where they are.
-    """
+    """Reports of the versions of one gallery."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
     def of(self, version: int) -> dict[str, Any]:
-        """What the index job found when it made a version; empty when it left no report."""
+        """Findings of the index job when it made a version; empty when it left no report."""
         try:
             return dict(json.loads(read_sealed_or_refuse(self._path(version), _REMEDY)))
         except FileNotFoundError:

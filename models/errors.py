@@ -175,6 +175,11 @@ class LostProcessError(ModelsError, RuntimeError):
         self.count = count
 
 
+def in_one_line(error: BaseException) -> str:
+    """Words of an error on one line, or the name of one that says nothing."""
+    return " ".join(str(error).split()) or type(error).__name__
+
+
 def install_command(extra: str) -> str:
     """The command that brings what an extra needs, whether an index has this project or not."""
     try:

@@ -14,7 +14,7 @@ import numpy as np
 
 from vicinal.calibration.arrays import AnyInts, FloatArray
 from vicinal.models.bundle import ModelBundle
-from vicinal.models.errors import BundleError, NetworkDeviceError
+from vicinal.models.errors import BundleError, NetworkDeviceError, in_one_line
 from vicinal.models.refiner_manifest import REFINER_FILE
 from vicinal.models.runtime import CPU, Device, offers_cuda, open_session, session_provider
 from vicinal.refine.neighbor_features import N_RADII
@@ -55,10 +55,6 @@ def refined_on_gpu(
     Returns:
         (m, d) float32, L2-normalized. None where the processor has to refine them: it is asked for, there are
         few, or `auto` finds no GPU that can.
-
-    Raises:
-        BundleError: A GPU is asked for by `cuda` or `cuda:N`, and is not to be had.
-        NetworkDeviceError: It failed.
     """
     if len(rows) < _FEWEST or device == "cpu" or (device == "auto" and not offers_cuda()):
         return None
@@ -97,8 +93,7 @@ def _refined(
         try:
             refined[part] = _steps(session, embeddings, neighbor_ids[part], rows[part])[:, n_steps - 1]
         except Exception as error:  # ONNX Runtime raises classes of its own that share no public base
-            reason = " ".join(str(error).split())
-            raise NetworkDeviceError(f"the GPU that refines failed: {reason}") from error
+            raise NetworkDeviceError(f"the GPU that refines failed: {in_one_line(error)}") from error
         if on_progress:
             on_progress(min(start + size, n), n)
     return refined

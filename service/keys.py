@@ -37,7 +37,7 @@ _NOBODY = "0" * 64
 
 
 class KeyRecord(BaseModel):
-    """What is kept of a key.
+    """Record of a key.
 
     Attributes:
         id: Its public part.
@@ -75,9 +75,6 @@ class KeyStore:
     From the first key on a server asks for keys, until `turn_off` says otherwise. The file stays when the
     last key is revoked. That it is gone says nothing: a note beside the audit log tells that keys were on,
     and a process that saw them remembers it.
-
-    Args:
-        path: The file.
     """
 
     def __init__(self, path: Path) -> None:
@@ -144,14 +141,7 @@ class KeyStore:
         folders: Sequence[str] = (),
         expires_at: datetime | None = None,
     ) -> tuple[KeyRecord, str]:
-        """Make a key.
-
-        Args:
-            scopes: What it may do, at least one of them.
-            galleries: Names or aliases of the only galleries that it is for; None for all.
-            folders: Folders below `sources_dir` that its jobs may read.
-            expires_at: When it ends; None for never.
-        """
+        """Make a key."""
         if not name.isprintable() or not 1 <= len(name) <= _LONGEST_NAME:
             raise RequestError(f"a key needs a name of 1 to {_LONGEST_NAME} characters on one line")
         if not scopes or galleries == []:
@@ -221,7 +211,7 @@ class KeyStore:
 
 
 class Grant(BaseModel):
-    """What a key may do.
+    """Rights of a key.
 
     Attributes:
         name: Of whom logs speak; it tells nothing of the key.
@@ -244,11 +234,7 @@ class Grant(BaseModel):
 
 
 class Keyring:
-    """All keys that a server knows: those of its settings, those of its store, and one that it lends itself.
-
-    Args:
-        settings: Whose keys.
-    """
+    """All keys that a server knows: of its settings, of its store, and one that it lends itself."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
@@ -301,7 +287,7 @@ class Keyring:
         return settings.stored_keys and not (settings.api_keys and not self.store.path.exists())
 
     def find(self, key: str) -> Grant | None:
-        """What a key may do; None where it is no valid one."""
+        """Rights of a key; None where it is no valid one."""
         granted = None
         # Every key is compared, so that the time taken does not tell how much of one was right.
         for known, scopes in self._settings.api_keys.items():

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
-from vicinal.models.errors import MissingPackageError
+from vicinal.models.errors import MissingPackageError, in_one_line
 from vicinal.service.errors import RedisAwayError, RequestError
 
 if TYPE_CHECKING:
@@ -27,18 +27,14 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class RedisState:
-    """Whether Redis answers.
-
-    Attributes:
-        problem: Why it is left alone; None while it answers.
-    """
+    """Whether Redis answers."""
 
     available: bool
     problem: str | None = None
 
 
 class RedisLink:
-    """One connection pool and one circuit breaker for everything that this process asks Redis.
+    """Connection pool and circuit breaker for everything that this process asks Redis.
 
     Args:
         url: `redis://`, `rediss://` or `unix://`; connecting is left to the first question.
@@ -49,10 +45,6 @@ class RedisLink:
     Attributes:
         client: The client; what is asked of it directly is not watched over.
         failures: What the client raises when Redis does not answer.
-
-    Raises:
-        MissingPackageError: The package `redis` is not installed.
-        RequestError: The URL is none of Redis.
     """
 
     def __init__(
@@ -74,16 +66,12 @@ class RedisLink:
 
     @property
     def state(self) -> RedisState:
-        """What the last question showed."""
+        """State that the last question showed."""
         problem = self._problem
         return RedisState(problem is None, problem)
 
     def ask(self, question: Callable[[Redis], Answer]) -> Answer:
-        """Ask Redis, unless it failed a moment ago.
-
-        Args:
-            question: Called with the client; it may be given up in the middle.
-        """
+        """Ask Redis, unless it failed a moment ago."""
         if not self._may_ask():
             raise RedisAwayError(str(self._problem))
         try:
@@ -119,7 +107,7 @@ class RedisLink:
             return True
 
     def _note_failure(self, error: Exception) -> str:
-        problem = f"Redis does not answer: {' '.join(str(error).split()) or type(error).__name__}"
+        problem = f"Redis does not answer: {in_one_line(error)}"
         with self._lock:
             is_new = self._problem is None
             self._problem = problem

@@ -1,4 +1,4 @@
-"""What a filter says, as a tree.
+"""Tree of what a filter says.
 
 A comparison with a field that an item lacks, or that is null, is unknown: neither it nor its NOT selects the
 item, as in SQL. A value that is there but of another kind (a text where a number is named) fulfils none;
@@ -18,7 +18,7 @@ Literal: TypeAlias = str | int | float | bool | date
 
 @dataclass(frozen=True)
 class Field:
-    """What is compared.
+    """Field that is compared.
 
     Attributes:
         path: `("id",)`, `("label",)`, or `metadata` and the keys that lead to a value of it.

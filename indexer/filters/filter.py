@@ -17,10 +17,6 @@ class Filter:
 
     It can only compare what an item has, so it selects the same items whenever it is asked; filters of one
     text are equal.
-
-    Attributes:
-        text: What was written.
-        expression: What it says.
     """
 
     text: str
@@ -28,20 +24,16 @@ class Filter:
 
     @classmethod
     def of(cls, text: str) -> Filter:
-        """Understand a filter.
-
-        Raises:
-            FilterError: It is none.
-        """
+        """Understand a filter."""
         return cls(text, parse(text))
 
     @cached_property
     def fields(self) -> tuple[Field, ...]:
-        """What it compares, each once."""
+        """Fields that it compares, each once."""
         return tuple(dict.fromkeys(fields_of(self.expression)))
 
     def columns(self) -> dict[str, str]:
-        """What Lance has to read, by name of the column: of all that a filter says, only these reach it."""
+        """Fields that Lance reads, by name of the column: of all that a filter says, only these reach it."""
         return lance_columns(self.fields)
 
     def selects(self, rows: pa.RecordBatch) -> Mask:

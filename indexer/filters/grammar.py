@@ -111,7 +111,7 @@ _WORDS = {
 
 
 def parse(text: str) -> Expression:
-    """What a filter says.
+    """Parse a filter.
 
     Args:
         text: The filter, of at most `MOST_CHARACTERS`.
@@ -139,7 +139,7 @@ def parse(text: str) -> Expression:
 
 
 class _RefusedError(ValueError):
-    """What follows the grammar and is no filter all the same."""
+    """Text that follows the grammar and is no filter all the same."""
 
     def __init__(self, reason: str, position: int | None = None) -> None:
         super().__init__(reason)
@@ -325,7 +325,7 @@ def _place(text: str, position: int) -> str:
 
 
 def _misread(text: str, position: int, error: UnexpectedInput) -> str:
-    """What stood there in place of what could, and what was probably meant."""
+    """Tell what stood there in place of what could, and what was probably meant."""
     expected = getattr(error, "expected", None) or getattr(error, "allowed", None) or ()
     names = [word for name, word in _WORDS.items() if name in expected]
     hint = _hint(text[:position], text[position:])

@@ -31,7 +31,7 @@ import numpy as np
 from vicinal.calibration.arrays import FloatArray, Ints, Mask, ShortInts
 from vicinal.indexer.errors import IndexDeviceError
 from vicinal.indexer.graph.vector_index import FaissIndex, import_faiss
-from vicinal.models.errors import install_command
+from vicinal.models.errors import in_one_line, install_command
 from vicinal.models.progress import OnProgress, no_progress
 
 logger = logging.getLogger(__name__)
@@ -101,9 +101,6 @@ def faiss_gpus(device: str) -> Sequence[int]:
 
     Args:
         device: `cpu`; `cuda`, the first GPU; `cuda:N`; `all` GPUs; or `auto`, all there are.
-
-    Raises:
-        IndexDeviceError: A GPU is asked for that Faiss cannot use.
     """
     if device == "cpu":
         return ()
@@ -130,11 +127,6 @@ class GpuIndex:
     """An index on GPUs; see `FaissIndex` for the methods of the same names.
 
     Where the GPU fails, the search fails with it, and all that follow are made on the processor.
-
-    Args:
-        behind: The same index on the processor.
-        moved: The index that Faiss made of it there; not for two threads.
-        where: The GPU, such as `cuda:0`.
     """
 
     def __init__(self, behind: FaissIndex, moved: Any, where: str) -> None:
@@ -195,9 +187,6 @@ class IndexDevices:
     Args:
         device: `cpu`; `cuda`, the first GPU; `cuda:N`; `all` GPUs, each with the whole index where it fits,
             else with a part; or `auto`: the GPU with most memory free, or the processor where none has room.
-
-    Raises:
-        IndexDeviceError: A GPU is asked for that Faiss cannot use.
     """
 
     def __init__(self, device: str = "cpu") -> None:
@@ -292,12 +281,7 @@ def gpu_bytes(spec: str, n_items: int, dim: int) -> int:
 
 
 class GpuComparison:
-    """Comparison of vectors on the GPU with most memory free; not for two threads.
-
-    Args:
-        number: The GPU.
-        free: Bytes that are free; None where nobody knows.
-    """
+    """Comparison of vectors on the GPU with most memory free; not for two threads."""
 
     def __init__(self, number: int, free: int | None) -> None:
         self.name = f"cuda:{number}"
@@ -433,11 +417,6 @@ def _working(what: str) -> Iterator[None]:
         yield
     except (MemoryError, RuntimeError) as error:
         raise IndexDeviceError(f"{what}: {in_one_line(error)}") from error
-
-
-def in_one_line(error: Exception) -> str:
-    """The several lines of Faiss in one, or the name of an error that says nothing."""
-    return " ".join(str(error).split()) or type(error).__name__
 
 
 def _too_large(needed: int, free: int, who: str) -> IndexDeviceError:

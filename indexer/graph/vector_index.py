@@ -106,13 +106,7 @@ _UNMEASURED = Candidates(160, 400)
 
 
 class FaissIndex:
-    """Nearest neighbors by inner product, over positions 0..n-1; never changed after it was built.
-
-    Args:
-        index: The Faiss index, trained and filled.
-        spec: Its factory string.
-        candidates: How many hold the nearest items.
-    """
+    """Nearest neighbors by inner product, over positions 0..n-1; never changed after it was built."""
 
     def __init__(self, index: Any, spec: str, candidates: Candidates) -> None:
         self._index = index
@@ -313,11 +307,7 @@ def _one_thread(faiss: Any) -> Iterator[None]:
 
 
 def _built(faiss: Any, embeddings: FloatArray, specs: Sequence[str]) -> tuple[Any, str, Candidates]:
-    """An index, trained, filled and measured, its factory string, and how many candidates it needs.
-
-    Args:
-        embeddings: (n, d) float32, L2-normalized.
-    """
+    """An index, trained, filled and measured, its factory string, and how many candidates it needs."""
     n_items = len(embeddings)
     is_measured = n_items > 1 and not (specs[0] == "Flat" or specs[0].startswith("HNSW"))
     sample = _Sample.of(faiss, embeddings) if is_measured else None
@@ -361,7 +351,7 @@ class _Sample:
 
     @property
     def few(self) -> list[Ints]:
-        """Of each at most the ten nearest others."""
+        """At most the ten nearest others of each."""
         return [near[:_FEW_NEAREST] for near in self.many]
 
     @classmethod

@@ -28,7 +28,7 @@ _VERSION = "version-"
 
 @dataclass(frozen=True)
 class Activation:
-    """What is searched; every change of a gallery replaces it in one step.
+    """The state that is searched; every change of a gallery replaces it in one step.
 
     Attributes:
         version: Number of the version whose built files are searched.
@@ -60,7 +60,7 @@ class Activation:
         return {**self.revisions, self.version: self.revision}
 
     def calibration_of(self, version: int) -> int:
-        """What `calibrated_as` is to be with another version: as before, or as now for a new one."""
+        """Value of `calibrated_as` with another version: as before, or as now for a new one."""
         if version == self.version:
             return self.calibrated_as
         return self.calibrated.get(version, self.calibrated_as)
@@ -118,10 +118,6 @@ class ActivePointer:
 
     It also sees to it that the table keeps the rows of everything that is searched, can be searched again, or
     is read by a job.
-
-    Args:
-        folder: Folder of the gallery.
-        table: Its item table.
     """
 
     def __init__(self, folder: Path, table: ItemTable) -> None:
@@ -140,7 +136,7 @@ class ActivePointer:
             return True
 
     def read(self) -> Activation | None:
-        """What is searched, or None where nothing is."""
+        """The state that is searched, or None where nothing is."""
         try:
             return self._file.read()
         except FileNotFoundError as error:
@@ -305,7 +301,7 @@ class ActivePointer:
             yield
 
     def _last_known(self) -> Activation | None:
-        """What is searched; where nobody knows any more, what its copy says, or None."""
+        """The state that is searched; where nobody knows any more, what its copy says, or None."""
         try:
             return self.read()
         except GalleryError as damage:

@@ -41,11 +41,7 @@ def matrices(rows: Any, column: str) -> Iterator[AnyArray]:
 
 
 def mapped_matrix(path: Path, shape: tuple[int, int], parts: Iterable[FloatArray]) -> FloatArray:
-    """An (n, width) float32 matrix in an `.npy` file, which is larger than memory may be.
-
-    Args:
-        parts: All rows in order, some at a time.
-    """
+    """An (n, width) float32 matrix in an `.npy` file, which is larger than memory may be."""
     if not shape[0]:
         return np.empty(shape, np.float32)
     path.unlink(missing_ok=True)

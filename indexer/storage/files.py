@@ -31,11 +31,7 @@ def storing(what: object) -> Iterator[None]:
 
 @contextmanager
 def file_lock(path: Path, busy: str, *, patience: float = 0.0) -> Iterator[None]:
-    """Hold a lock file, which ends with the process; threads exclude each other as processes do.
-
-    Args:
-        busy: What to say when another one holds it.
-    """
+    """Hold a lock file, which ends with the process; threads exclude each other as processes do."""
     # Not bound to a thread: who counts searches gives its lock back in another one.
     lock = FileLock(path, thread_local=False)
     with storing(f"lock file '{path}'"):
@@ -50,11 +46,7 @@ def file_lock(path: Path, busy: str, *, patience: float = 0.0) -> Iterator[None]
 
 
 def make_folder(path: Path) -> None:
-    """Make a folder and those above it, where they are not there; nobody else looks into what is made here.
-
-    Raises:
-        StorageError: The disk refuses.
-    """
+    """Make a folder and those above it where they are not there; nobody else looks into what is made."""
     with storing(f"'{path}'"):
         # What is between is made by `parents` for everybody.
         for folder in (*reversed(path.parents), path):

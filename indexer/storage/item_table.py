@@ -64,7 +64,7 @@ _REMEDY = "bring it back from a backup, or index the gallery again"
 
 @dataclass(frozen=True)
 class Difference:
-    """What happened between two revisions of the table.
+    """Changes between two revisions of the table.
 
     Attributes:
         removed: Sequences that are gone, ascending.
@@ -78,22 +78,13 @@ class Difference:
 
 
 class ItemTable(SealedTable):
-    """The Lance data set of one gallery.
-
-    Args:
-        path: Its directory.
-        gallery: Name of the gallery, for messages.
-    """
+    """The Lance data set of one gallery."""
 
     def __init__(self, path: Path, gallery: str) -> None:
         super().__init__(path, f"gallery '{gallery}'")
 
     def start(self, rows: pa.Table, identity: dict[str, str]) -> None:
-        """Commit the first rows of a new generation, which earlier revisions outlive.
-
-        Args:
-            rows: One row an item, without the columns of this module.
-        """
+        """Commit the first rows of a new generation, which earlier revisions outlive."""
         numbered = _numbered(_stored(rows), first=0)
         described = numbered.replace_schema_metadata({_BUNDLE_KEY: json.dumps(identity)})
         self.write(described, mode="overwrite" if self.path.exists() else "create")
@@ -249,7 +240,7 @@ class ItemTable(SealedTable):
         return sum(one.metadata.physical_rows < _SMALL_FILE_ROWS for one in fragments)
 
     def difference(self, before: int, after: int, next_number: int) -> Difference:
-        """What happened between two revisions of one generation; only files that differ are read."""
+        """Changes between two revisions of one generation; only files that differ are read."""
         old, new = self.at(before), self.at(after)
         old_files, new_files = _fragments_by_file(old), _fragments_by_file(new)
         gone = [old_files[key] for key in old_files.keys() - new_files.keys()]

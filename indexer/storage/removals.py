@@ -59,7 +59,7 @@ class RemovedItems:
     items: dict[str, dict[bytes, Removal]] = field(default_factory=dict)
 
     def of_id(self, item_id: str) -> Collection[Removal]:
-        """Those that had an id."""
+        """Removed items that had an id."""
         return self.items.get(item_id, {}).values()
 
     def contents(self) -> set[bytes]:
@@ -104,11 +104,7 @@ class RemovedItems:
 
 
 class Removals:
-    """Removals of one gallery; only a writer adds to them.
-
-    Args:
-        folder: Their folder.
-    """
+    """Removals of one gallery; only a writer adds to them."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder

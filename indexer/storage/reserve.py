@@ -23,11 +23,7 @@ Done = TypeVar("Done")
 
 @dataclass(frozen=True)
 class Reserve:
-    """Room for all galleries of a folder.
-
-    Attributes:
-        folder: The folder.
-    """
+    """Room for all galleries of a folder."""
 
     folder: Path
 

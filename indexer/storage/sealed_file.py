@@ -79,12 +79,7 @@ def _is_settled(identity: tuple[int, ...]) -> bool:
 
 
 class CachedFile(Generic[Parsed]):
-    """A file that is asked for often: read again only after it was replaced, parsed only where it differs.
-
-    Args:
-        path: The file.
-        parse: Makes a value of its bytes.
-    """
+    """A file that is asked for often: read again only after it was replaced, parsed only where it differs."""
 
     def __init__(self, path: Path, parse: Callable[[bytes], Parsed]) -> None:
         self.path = path
@@ -92,7 +87,7 @@ class CachedFile(Generic[Parsed]):
         self._known: tuple[tuple[int, ...] | None, bytes, Parsed] | None = None
 
     def read(self) -> Parsed:
-        """What the file says now."""
+        """The value of the file as it is now."""
         identity, known = file_identity(self.path), self._known
         if known is not None and known[0] == identity:
             return known[2]
@@ -127,11 +122,7 @@ def read_sealed(path: Path) -> bytes:
 
 
 def read_sealed_or_refuse(path: Path, remedy: str) -> bytes:
-    """The same for what only a gallery's own code reads.
-
-    Args:
-        remedy: How to come by another when it is damaged.
-    """
+    """The same for what only a gallery's own code reads."""
     try:
         return read_sealed(path)
     except FileNotFoundError:
@@ -146,9 +137,6 @@ def write_sealed(path: Path, text: str, *, durable: bool = True) -> None:
     Args:
         text: The object.
         durable: Bring it to the disk itself before this returns.
-
-    Raises:
-        StorageError: The disk refuses; the old one stays.
     """
     write_atomically(path, sealed(text), durable=durable)
 
@@ -200,7 +188,7 @@ def digest_of(content: bytes) -> str:
 
 
 class FileSeal(BaseModel):
-    """What a file must look like.
+    """Look that a file must have.
 
     Attributes:
         n_bytes: Its size.

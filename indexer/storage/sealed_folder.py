@@ -44,12 +44,7 @@ _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
 class SealedFolder:
-    """Files of one folder; no reader gets a file of it that was not compared with its seal.
-
-    Args:
-        path: The folder.
-        seals: What each file must look like, by name.
-    """
+    """Files of one folder; no reader gets a file of it that was not compared with its seal."""
 
     def __init__(self, path: Path, seals: Mapping[str, FileSeal]) -> None:
         self.path = path
@@ -93,9 +88,6 @@ class TableSeals:
     into force may leave lines behind, and a crash half a line; neither matters. Each line has a checksum of
     its own: a file whose line is damaged cannot be compared, which is no reason to refuse it; it gets another
     line with the next commit.
-
-    Args:
-        folder: Folder of the table.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -122,11 +114,7 @@ class TableSeals:
                 sync_path(self.path.parent)
 
     def damaged(self, files: Iterable[Path], *, whole: bool, on_read: OnRead = uncounted) -> Path | None:
-        """The first file that is missing or is not what it was; files without a seal are passed over.
-
-        Args:
-            whole: Every byte, also of large files; otherwise see `FileSeal.fits_still`.
-        """
+        """The first file that is missing or is not what it was; files without a seal are passed over."""
         known = self._known()
         for path in files:
             seal = known.get(self._name(path))
@@ -185,13 +173,7 @@ class _Checked(BaseModel):
 
 
 class Damage(BaseModel):
-    """Damage that a check found.
-
-    Attributes:
-        problem: In one sentence, with what to do.
-        file: The file.
-        identity: Its identity when it was found damaged.
-    """
+    """Damage that a check found."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -201,12 +183,12 @@ class Damage(BaseModel):
 
     @classmethod
     def of(cls, error: DamagedGalleryError, problem: str | None = None) -> Self:
-        """What an error tells, or more than that."""
+        """Damage that an error tells of, in its words or in others."""
         return cls(problem=problem or str(error), file=error.file, identity=file_identity(error.file))
 
     @property
     def error(self) -> DamagedGalleryError:
-        """What whoever wants to search is told."""
+        """The error for whoever wants to search."""
         return DamagedGalleryError(self.problem, self.file)
 
     @property
@@ -225,9 +207,6 @@ class CheckNotes:
     What is mapped is shared by all processes of a machine, and so is a check of it: one that began after a
     process opened the files counts for that process too. Nobody searches a version that one of them found
     damaged, also not after a restart.
-
-    Attributes:
-        folder: Folder of the files.
     """
 
     folder: Path
@@ -261,7 +240,7 @@ class CheckNotes:
             write_sealed(self._damaged, damage.model_dump_json())
 
     def damage(self) -> Damage | None:
-        """What was found; None where nothing was. Cheap enough for every search."""
+        """Damage that was found; None where none was. Cheap enough for every search."""
         path = self._damaged
         if not path.exists():
             return None

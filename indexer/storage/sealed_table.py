@@ -19,12 +19,7 @@ _LAST = 2**64 - 1
 
 
 class SealedTable:
-    """The Lance data set in one folder.
-
-    Args:
-        path: Its folder.
-        name: What it is, for messages.
-    """
+    """The Lance data set in one folder."""
 
     def __init__(self, path: Path, name: str) -> None:
         self.path = path
@@ -45,11 +40,7 @@ class SealedTable:
         return self._open(revision)
 
     def readable(self, revision: int | None = None) -> Any:
-        """The data set at a revision, its rows too.
-
-        Args:
-            revision: The revision; the newest when None.
-        """
+        """The data set at a revision, its rows too."""
         table = self._open(self._newest() if revision is None else revision)
         self._compare(self._files_of(table.get_fragments()))
         return table
@@ -130,5 +121,5 @@ class SealedTable:
 
 
 def reason_of(error: Exception) -> str:
-    """What Lance says, without the place in its own source."""
+    """Words of Lance, without the place in its own source."""
     return " ".join(str(error).partition(", /")[0].split())[:300]

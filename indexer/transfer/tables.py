@@ -34,13 +34,7 @@ _KINDS = {bool: pa.bool_(), int: pa.int64(), float: pa.float64(), str: pa.string
 
 @dataclass(frozen=True)
 class ParquetExport:
-    """What was exported.
-
-    Attributes:
-        n_items: Items.
-        n_originals: Pictures that are the indexed files themselves.
-        n_thumbnails: Pictures of files that are gone, were changed, or lie behind an address.
-    """
+    """Counts of what was exported."""
 
     n_items: int
     n_originals: int

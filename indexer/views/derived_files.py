@@ -22,13 +22,7 @@ _GRAPH = ("neighbor_ids", "neighbor_similarities")
 
 
 class DerivedManifest(BaseModel):
-    """What every manifest of such a folder says.
-
-    Attributes:
-        index: Kind of the vector index.
-        candidates: How many of the index hold the nearest items.
-        files: What each file must look like.
-    """
+    """Content of every manifest of such a folder."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -41,12 +35,7 @@ Manifest = TypeVar("Manifest", bound=DerivedManifest)
 
 
 class DerivedFiles(SealedFolder, Generic[Manifest]):
-    """The files of one folder.
-
-    Args:
-        path: The folder.
-        manifest: Its manifest.
-    """
+    """The files of one folder."""
 
     def __init__(self, path: Path, manifest: Manifest) -> None:
         super().__init__(path, manifest.files)

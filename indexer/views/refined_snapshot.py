@@ -85,13 +85,7 @@ class RefinementPlan:
 
 
 class RefinedManifest(DerivedManifest):
-    """Content of `refined.json`, beside what `DerivedManifest` says.
-
-    Attributes:
-        refiner: Fingerprint of the refiner.
-        n_steps: Steps that the items were refined in.
-        n_neighbors: Neighbors k of a context.
-    """
+    """Content of `refined.json`, beside what `DerivedManifest` says."""
 
     refiner: str
     n_steps: int
@@ -99,14 +93,7 @@ class RefinedManifest(DerivedManifest):
 
 
 class RefinedSnapshot:
-    """The refined items of one version, opened for searching.
-
-    Attributes:
-        manifest: By what they were refined.
-        embeddings: (n, d) float32 memory map, L2-normalized.
-        graph: Neighbor graph of them, memory maps.
-        index: Vector index over them.
-    """
+    """The refined items of one version, opened for searching."""
 
     def __init__(self, files: DerivedFiles[RefinedManifest], snapshot: Snapshot) -> None:
         self.path = files.path
@@ -119,11 +106,7 @@ class RefinedSnapshot:
 
     @classmethod
     def open(cls, snapshot: Snapshot, refiner: str, n_steps: int) -> Self | None:
-        """Open the items of a version that were refined so, after comparing the files with their seals.
-
-        Returns:
-            None when the version was never refined so.
-        """
+        """Open the items of a version that were refined so, after comparing the files with their seals."""
         path = _folder(snapshot.path, refiner, n_steps)
         if not path.is_dir():
             return None

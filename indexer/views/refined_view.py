@@ -30,7 +30,7 @@ _NOBODY: Ints = np.empty(0, np.int64)
 
 @dataclass(frozen=True, eq=False)
 class RefinedView:
-    """One state of a gallery, its items refined; see `GalleryView` for the methods of the same names.
+    """State of a gallery, its items refined; see `GalleryView` for the methods of the same names.
 
     Attributes:
         view: The state.
@@ -184,12 +184,7 @@ class RefinedView:
 
 
 class BuiltItems:
-    """The items of one built version, refined, and what refines others.
-
-    Args:
-        stored: The version's items.
-        refiner: What they were refined with.
-    """
+    """The items of one built version, refined, and what refines others."""
 
     def __init__(self, stored: RefinedSnapshot, refiner: ContextRefiner) -> None:
         self.stored = stored
@@ -225,12 +220,7 @@ class BuiltItems:
 
 
 class RefinedSpace:
-    """The refined items of one built version, and of what is added to it.
-
-    Args:
-        stored: The version's items.
-        refiner: What they were refined with.
-    """
+    """The refined items of one built version, and of what is added to it."""
 
     def __init__(self, stored: RefinedSnapshot, refiner: ContextRefiner) -> None:
         # Not this object itself: views know it, and with the last of them here none would ever be let go,

@@ -17,11 +17,7 @@ _BLOCK = 65_536
 
 @dataclass(frozen=True)
 class Selection:
-    """Some items of a view.
-
-    Attributes:
-        positions: Ascending positions of live items.
-    """
+    """Some items of a view."""
 
     positions: Ints
 

@@ -80,7 +80,7 @@ class SnapshotManifest(DerivedManifest):
 
     @property
     def identity(self) -> tuple[str, str]:
-        """What is equal for versions that are searched with the same bundle and kept refiner."""
+        """Key that is equal for versions that are searched with the same bundle and kept refiner."""
         return self.bundle, self.refiner
 
     @property
@@ -91,14 +91,7 @@ class SnapshotManifest(DerivedManifest):
 
 @dataclass(frozen=True)
 class SnapshotRows:
-    """What a snapshot is made of, one row an item in gallery order.
-
-    Attributes:
-        items: Table with `ITEM_COLUMNS`.
-        sequences: (n,) int64, ascending.
-        embeddings: (n, d) float32, L2-normalized; may be a memory map.
-        graph: Neighbor graph of the embeddings.
-    """
+    """Rows that a snapshot is made of, one an item in gallery order."""
 
     items: pa.Table
     sequences: Ints
@@ -107,7 +100,7 @@ class SnapshotRows:
 
 
 class Snapshot:
-    """One immutable version of a gallery, opened for searching.
+    """Immutable version of a gallery, opened for searching.
 
     Attributes:
         manifest: Counts and identity.

@@ -61,11 +61,7 @@ class Segment:
 
 
 class SegmentBuilder:
-    """Grows a segment; segments that were given out before stay as they are.
-
-    Args:
-        dim: Length of the embeddings.
-    """
+    """Grows a segment; segments that were given out before stay as they are."""
 
     def __init__(self, dim: int) -> None:
         self._sequences = _Growing(np.empty(0, np.int64))
@@ -118,12 +114,7 @@ class _Growing(Generic[_Number]):
 
 @dataclass(frozen=True)
 class Patches:
-    """Items whose label or metadata changed since the version was built.
-
-    Attributes:
-        positions: Ascending.
-        items: Their present rows, in the same order.
-    """
+    """Items whose label or metadata changed since the version was built."""
 
     positions: Ints
     items: pa.Table
@@ -136,7 +127,7 @@ class Patches:
 
 @dataclass(frozen=True)
 class GalleryView:
-    """One state of a gallery.
+    """State of a gallery.
 
     Attributes:
         snapshot: The built version.
@@ -188,7 +179,7 @@ class GalleryView:
 
     @property
     def n_changes(self) -> int:
-        """What searches carry along because of live changes: added, dead and patched rows."""
+        """Number of added, dead and patched rows that searches carry along because of live changes."""
         return self.n_added + len(self.dead) + len(self.patches.positions)
 
     @property
@@ -401,11 +392,7 @@ class GalleryView:
         return rows
 
     def page(self, after: int | None, size: int) -> list[tuple[int, dict[str, Any]]]:
-        """The next items in gallery order.
-
-        Args:
-            after: Sequence that the page begins after; None for the first page.
-        """
+        """The next items in gallery order."""
         start = 0 if after is None else self._first_after(after)
         positions = _NOBODY
         while len(positions) < size and start < self.n_positions:

@@ -10,7 +10,6 @@ import logging
 import threading
 import time
 from contextlib import closing, suppress
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from vicinal.indexer.errors import IndexerError
@@ -38,13 +37,7 @@ def announce_change(link: RedisLink | None, gallery: str) -> None:
 
 
 class ChangeNotices:
-    """Keeps the open galleries of a process current, from a thread, while the context lasts.
-
-    Args:
-        galleries: The open galleries.
-        link: Link to Redis, if it is to be listened to.
-        poll_seconds: How often the disk is looked at in any case.
-    """
+    """Keeps the open galleries of a process current, from a thread, while the context lasts."""
 
     def __init__(self, galleries: OpenGalleries, link: RedisLink | None, *, poll_seconds: float) -> None:
         self._galleries = galleries
@@ -59,9 +52,7 @@ class ChangeNotices:
         self._thread.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._stopping.set()
         # It may be opening galleries that are large or not in memory. A daemon: the process ends without it.
         self._thread.join(_STOP_SECONDS)

@@ -51,7 +51,7 @@ class CheckedGallery:
 
 @dataclass
 class _Check:
-    """What is known of one opened version."""
+    """State of the check of one opened version."""
 
     reader: GalleryReader
     snapshot: Snapshot
@@ -247,12 +247,7 @@ class Integrity:
 
 
 class _Pace:
-    """Counts what was read, and lets searches go before.
-
-    Args:
-        check: Where to count.
-        bytes_per_second: Most that is read in a second.
-    """
+    """Counts what was read, and lets searches go before."""
 
     def __init__(self, check: _Check, bytes_per_second: float) -> None:
         self._check = check

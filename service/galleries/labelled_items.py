@@ -14,7 +14,7 @@ from vicinal.service.errors import RequestError
 
 @dataclass(frozen=True)
 class LabelledItems:
-    """What a gallery gives to learn from.
+    """Items of a gallery to learn from.
 
     Attributes:
         gallery: Its name.
@@ -34,7 +34,7 @@ class LabelledItems:
 
     @classmethod
     def read(cls, view: GalleryView, gallery: str, *, max_items: int, seed: int) -> LabelledItems:
-        """Those of a state of a gallery."""
+        """Labelled items of a state of a gallery."""
         positions = np.arange(view.n_positions)
         positions = positions[~view.is_dead(positions)]
         named = [row["label"] for row in view.items(positions)]

@@ -13,6 +13,7 @@ from vicinal.indexer.errors import GalleryBusyError, IndexerError
 from vicinal.indexer.jobs.compaction import CompactionPolicy, compact
 from vicinal.indexer.jobs.retention import RetentionPolicy
 from vicinal.indexer.reader import GalleryReader
+from vicinal.models.errors import in_one_line
 from vicinal.service.errors import ServiceError
 from vicinal.service.galleries.versions import prune_gallery
 
@@ -32,12 +33,7 @@ class CompactionState:
 
 
 class Maintenance:
-    """Compactions of one process, one a gallery at a time.
-
-    Args:
-        compaction: When a gallery is compacted.
-        retention: Which versions stay.
-    """
+    """Compactions of one process, one a gallery at a time."""
 
     def __init__(self, compaction: CompactionPolicy, retention: RetentionPolicy) -> None:
         self.compaction = compaction
@@ -102,7 +98,7 @@ class Maintenance:
             logger.info("gallery '%s' is not compacted now: %s", name, error)
         except (IndexerError, ServiceError, OSError) as error:
             # Searches and changes go on without it; the next change tries again.
-            self._problems[name] = " ".join(str(error).split())
+            self._problems[name] = in_one_line(error)
             logger.exception("gallery '%s' could not be compacted", name)
         else:
             self._problems.pop(name, None)

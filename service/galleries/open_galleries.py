@@ -63,14 +63,7 @@ class GalleryState:
 
 
 class OpenGalleries:
-    """Galleries of a data folder, opened when first asked for.
-
-    Args:
-        bundles: Bundles of the process, with the settings that say where the galleries are.
-
-    Raises:
-        IndexDeviceError: The settings ask for a GPU that Faiss cannot use.
-    """
+    """Galleries of a data folder, opened when first asked for."""
 
     def __init__(self, bundles: ServedBundles) -> None:
         self.bundles = bundles

@@ -19,7 +19,6 @@ from contextlib import ExitStack
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 from prometheus_client import CollectorRegistry
@@ -65,7 +64,7 @@ class _Tally:
         self._n_written = kept.counts.n
 
     def count(self, score: float) -> None:
-        """One more search with this top score."""
+        """Count a search with this top score."""
         place = bisect_right(self._edges, score)
         is_no_match = score < self.record.threshold
         with self._lock:
@@ -90,12 +89,7 @@ class _Tally:
 
 
 class DriftMonitor:
-    """Counts the searches of one process; as a context it also writes the counts.
-
-    Args:
-        replicas: Folder of the locks that number the processes.
-        seconds: Between two writes.
-    """
+    """Counts the searches of one process; as a context it also writes the counts."""
 
     def __init__(self, replicas: Path, *, seconds: float = _SECONDS_BETWEEN_WRITES) -> None:
         self._replicas = replicas
@@ -191,9 +185,7 @@ class DriftMonitor:
         self._thread.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._stopping.set()
         if self._thread is not None:
             self._thread.join()
@@ -202,7 +194,7 @@ class DriftMonitor:
         self._replica = None
 
     def _known(self, gallery: str, pipeline: str, threshold: Threshold) -> DriftState | None:
-        """What was computed last, if it was for the calibration that decides."""
+        """State that was computed last, if it was for the calibration that decides."""
         state = self._states.get((gallery, pipeline))
         if state is None or threshold.source != "calibration":
             return None

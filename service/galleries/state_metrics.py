@@ -28,9 +28,6 @@ class GalleryStateMetrics:
 
     Of a gallery that this process has not opened only the state of its files is told. A running server opens
     all, and looks at them every `poll_seconds`.
-
-    Args:
-        galleries: Galleries of the process.
     """
 
     def __init__(self, galleries: OpenGalleries) -> None:

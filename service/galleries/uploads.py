@@ -54,13 +54,7 @@ class Upload:
 
 @dataclass(frozen=True)
 class SentEmbedding:
-    """A ready embedding that came with a request.
-
-    Attributes:
-        vector: d numbers, of any length.
-        id: Id it shall get.
-        uri: Path or address of what was embedded.
-    """
+    """A ready embedding that came with a request."""
 
     vector: npt.ArrayLike
     id: str
@@ -170,11 +164,7 @@ def add_sent_embeddings(
 
 
 def require_space(gallery: str, held: BundleManifest, name: str | None) -> None:
-    """Refuse embeddings for a gallery of images, and those of another space.
-
-    Args:
-        name: `NAME` or `NAME@VERSION` of the space of the embeddings; the gallery's own when None.
-    """
+    """Refuse embeddings for a gallery of images, and those of another space."""
     given = None if name is None else space_manifest(name, held.dim)
     if not held.space or (given is not None and given.fingerprint != held.fingerprint):
         what = "ready embeddings" if given is None else given.in_words
@@ -182,11 +172,7 @@ def require_space(gallery: str, held: BundleManifest, name: str | None) -> None:
 
 
 def require_parts(name: str, *, is_ready: bool | None, space: str | None, bundle: object = None) -> None:
-    """Refuse a space for images and a bundle for ready embeddings: they would play no part.
-
-    Args:
-        is_ready: Whether it holds ready embeddings; None for what the gallery holds.
-    """
+    """Refuse a space for images and a bundle for ready embeddings: they would play no part."""
     if space is not None and is_ready is None:
         raise RequestError("space says what made the ready embeddings of a source: name the source")
     if space is not None and is_ready is False:

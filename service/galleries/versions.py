@@ -27,7 +27,7 @@ def activate_version(
 
 
 def manifest_of(gallery: Gallery, version: int) -> SnapshotManifest:
-    """What a version says of itself, among it which bundle it was embedded with."""
+    """Manifest of a version, which names the bundle that it was embedded with."""
     try:
         return snapshot_manifest(gallery.snapshot_path(version))
     except GalleryError:

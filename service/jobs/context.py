@@ -17,17 +17,7 @@ _SECONDS_BETWEEN_LOOKS = 0.5
 
 
 class JobContext:
-    """One attempt at a job.
-
-    Args:
-        job: The record, which only this attempt writes from now on.
-        store: Where it is kept.
-        stopping: Set when the worker shuts down.
-        clock: Seconds that never go back.
-
-    Attributes:
-        job: The record as it was last kept.
-    """
+    """Attempt at a job."""
 
     def __init__(
         self,
@@ -47,18 +37,11 @@ class JobContext:
 
     @property
     def request(self) -> dict[str, Any]:
-        """What was asked for."""
+        """The request."""
         return self.job.request
 
     def report(self, progress: JobProgress) -> None:
-        """Tell how far the job is; to be called after every batch.
-
-        Args:
-            progress: Counts of this attempt; rate and time left are filled in.
-
-        Raises:
-            JobStoppedError: The job must stop here.
-        """
+        """Tell how far the job is after every batch, and learn that it must stop, by a `JobStoppedError`."""
         if self._stopping.is_set():
             raise JobStoppedError("interrupted")
         now = self._clock()

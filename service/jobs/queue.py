@@ -68,11 +68,7 @@ class JobQueue:
             return self._huey
 
     def open(self) -> None:
-        """Find out whether there is a place for jobs; one that does not answer yet is asked again later.
-
-        Raises:
-            JobsUnavailableError: There is none, and no wait would help.
-        """
+        """Find out whether there is a place for jobs; one that does not answer yet is asked again later."""
         if self._link is None:
             try:
                 self._ask(lambda _: None)

@@ -18,11 +18,6 @@ class Recovery:
 
     Time is measured by the watcher's own clock from sign to sign, so that machines whose clocks differ
     do not take each other for dead.
-
-    Args:
-        store: Store of the jobs.
-        patience: Seconds without a sign after which a worker counts as dead.
-        clock: Seconds that never go back.
     """
 
     def __init__(

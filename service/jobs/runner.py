@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from itertools import count
 from typing import Any, Protocol
 
+from vicinal.models.errors import in_one_line
 from vicinal.service.errors import JobNotFoundError, JobStoppedError, JobsUnavailableError, RequestError
 from vicinal.service.jobs.context import JobContext
 from vicinal.service.jobs.records import Job
@@ -21,29 +22,17 @@ _SECONDS_BETWEEN_TRIES = 1.0
 
 
 class JobKind(Protocol):
-    """What jobs of one kind do."""
+    """The work of jobs of one kind."""
 
     def run(self, context: JobContext) -> dict[str, Any]:
-        """Do it, going on where an earlier attempt was; what it made.
-
-        Raises:
-            JobStoppedError: It must stop, or another worker is still at it.
-        """
+        """Do it, going on where an earlier attempt was; `JobStoppedError` where it must stop."""
 
     def clean(self, job: Job) -> None:
         """Remove what was kept for another attempt; there will be none, unless a cancelled job is resumed."""
 
 
 class JobRunner:
-    """Makes attempts at jobs.
-
-    Args:
-        store: Store of the jobs.
-        kinds: What there is to do, by kind.
-        worker: Name of this worker.
-        heartbeat_seconds: Between two signs of life.
-        stopping: Set when the worker shuts down.
-    """
+    """Makes attempts at jobs."""
 
     def __init__(
         self,
@@ -138,7 +127,7 @@ class JobRunner:
                 context.job,
                 {
                     "state": "failed",
-                    "problem": " ".join(str(error).split()),
+                    "problem": in_one_line(error),
                     "problem_type": problem_type(error),
                     "problem_members": problem_members(error),
                 },

@@ -15,12 +15,7 @@ from vicinal.service.jobs.store import JobStore
 
 
 class JobStateMetrics:
-    """A collector of the jobs that the store remembers, by kind and state.
-
-    Args:
-        store: The store.
-        kinds: Kinds of which zero is told as well.
-    """
+    """A collector of the jobs that the store remembers, by kind and state."""
 
     def __init__(self, store: JobStore, kinds: Iterable[str]) -> None:
         self._store = store

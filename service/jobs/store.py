@@ -24,21 +24,13 @@ _KEPT = 200
 
 
 class JobStore:
-    """Job records in a queue's store.
-
-    Args:
-        queue: The queue.
-    """
+    """Job records in a queue's store."""
 
     def __init__(self, queue: JobQueue) -> None:
         self.queue = queue
 
     def create(self, job: Job) -> Job:
-        """Keep a new job and let it wait for a worker.
-
-        Raises:
-            JobConflictError: Another job works on the gallery.
-        """
+        """Keep a new job and let it wait for a worker."""
         saved = self.save(job)
         holder = self.reserve(saved)
         if holder != job.id:
@@ -49,11 +41,7 @@ class JobStore:
         return saved
 
     def get(self, job_id: str) -> Job:
-        """One job.
-
-        Raises:
-            JobNotFoundError: There is none of this id, or its record is damaged.
-        """
+        """Record of a job; one that is damaged counts as none."""
         found = self.queue.get(f"job:{job_id}", f"cancel:{job_id}")
         if f"job:{job_id}" not in found:
             raise JobNotFoundError(job_id)
@@ -72,11 +60,7 @@ class JobStore:
         return sorted(jobs, key=lambda job: (job.created_at, job.id), reverse=True)
 
     def save(self, job: Job) -> Job:
-        """Keep a changed record; the caller is the only one that writes it.
-
-        Returns:
-            The record with its new revision.
-        """
+        """Keep a changed record; the caller is the only one that writes it."""
         saved = job.model_copy(update={"revision": job.revision + 1, "updated_at": datetime.now(UTC)})
         self.queue.put(f"job:{job.id}", sealed(saved.model_dump_json()))
         return saved
@@ -125,14 +109,7 @@ class JobStore:
         return bool(self.queue.get(f"cancel:{job_id}"))
 
     def cancel(self, job_id: str) -> Job:
-        """Cancel a job: at once when nobody has begun it, else when its worker has finished a batch.
-
-        Returns:
-            The record; a finished job stays as it is.
-
-        Raises:
-            JobNotFoundError: There is none of this id.
-        """
+        """Cancel a job: at once when nobody has begun it, else when its worker has finished a batch."""
         job = self.get(job_id)
         if job.is_final:
             return job
@@ -143,13 +120,7 @@ class JobStore:
         return self.get(job_id)
 
     def resume(self, job_id: str) -> Job:
-        """Let a cancelled job wait for a worker again, which goes on after what was kept of it.
-
-        Raises:
-            JobNotFoundError: There is none of this id.
-            RequestError: It was not cancelled.
-            JobConflictError: Another job works on the gallery.
-        """
+        """Let a cancelled job wait for a worker again, which goes on after what was kept of it."""
         cancelled = self.get(job_id)
         if cancelled.state != "cancelled":
             state = "being cancelled" if cancelled.cancel_requested else cancelled.state

@@ -7,7 +7,6 @@ import secrets
 import socket
 import threading
 from collections.abc import Mapping
-from types import TracebackType
 from typing import Self
 
 from huey.consumer import Consumer
@@ -22,17 +21,7 @@ _LONGEST_POLL_SECONDS = 1.0
 
 
 class JobWorker:
-    """Works on jobs from `start` to `stop`; also a context.
-
-    Args:
-        store: Store of the jobs.
-        kinds: What there is to do, by kind.
-        threads: Jobs at a time.
-        heartbeat_seconds: Between two signs of life; after four without one, another worker takes over.
-
-    Raises:
-        JobsUnavailableError: There is no place for jobs. A store that does not answer yet is waited for.
-    """
+    """Works on jobs from `start` to `stop`; also a context."""
 
     def __init__(
         self,
@@ -77,9 +66,7 @@ class JobWorker:
         self.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
 
     def _recover(self) -> None:
