@@ -9,10 +9,11 @@ import shlex
 import shutil
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, Self
+
+from pydantic import TypeAdapter
 
 from vicinal.indexer.errors import GalleryBusyError, GalleryError, VersionNotFoundError
 from vicinal.indexer.storage.files import file_lock
@@ -85,32 +86,8 @@ class Activation:
             calibrated={v: c for v, c in self.calibrated.items() if v not in versions},
         )
 
-    def as_json(self) -> dict[str, Any]:
-        """Fields of the file, by the names that they have on the disk."""
-        return {
-            "version": self.version,
-            "revision": self.revision,
-            "next_number": self.next_number,
-            "token": self.token,
-            "revisions": self.revisions,
-            "calibrated_as": self.calibrated_as,
-            "calibrated": self.calibrated,
-            "last_version": self.last_version,
-        }
 
-    @classmethod
-    def from_json(cls, fields: dict[str, Any]) -> Self:
-        """An activation of the fields of a file."""
-        return cls(
-            version=int(fields["version"]),
-            revision=int(fields["revision"]),
-            next_number=int(fields["next_number"]),
-            token=str(fields["token"]),
-            revisions=_numbers(fields["revisions"]),
-            calibrated_as=int(fields["calibrated_as"]),
-            calibrated=_numbers(fields["calibrated"]),
-            last_version=int(fields["last_version"]),
-        )
+_ACTIVATION = TypeAdapter(Activation)
 
 
 class ActivePointer:
@@ -125,7 +102,7 @@ class ActivePointer:
         self.table = table
         self._path = folder / "active.json"
         self._copy = folder / "active.copy.json"
-        self._file = SealedFile(self._path, _parsed)
+        self._file = SealedFile(self._path, _ACTIVATION.validate_json)
 
     @property
     def exists(self) -> bool:
@@ -310,8 +287,8 @@ class ActivePointer:
         return self._copied()
 
     def _copied(self) -> Activation | None:
-        with suppress(OSError, ValueError, LookupError, TypeError, AttributeError):
-            return _parsed(read_sealed(self._copy))
+        with suppress(OSError, ValueError):
+            return _ACTIVATION.validate_json(read_sealed(self._copy))
         return None
 
     def _number(self, revision: int, active: Activation | None) -> int:
@@ -340,7 +317,7 @@ class ActivePointer:
         self._write(chosen if before is None else chosen.succeeding(before))
 
     def _write(self, activation: Activation) -> None:
-        fields = json.dumps(activation.as_json())
+        fields = json.dumps(asdict(activation))
         write_sealed(self._path, fields)
         # For whoever finds the file above damaged; nothing is read of it before.
         write_sealed(self._copy, fields, durable=False)
@@ -358,11 +335,3 @@ def _changes_tag(version: int) -> str:
 
 def _job_tag(job: str) -> str:
     return f"job-{job}"
-
-
-def _parsed(stored: bytes) -> Activation:
-    return Activation.from_json(json.loads(stored))
-
-
-def _numbers(fields: dict[str, int]) -> dict[int, int]:
-    return {int(version): int(number) for version, number in fields.items()}

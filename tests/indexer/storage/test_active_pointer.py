@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -37,7 +38,7 @@ def test_what_is_written_is_what_was_read(live_gallery: Gallery) -> None:
     write_sealed(live_gallery.path / "active.json", json.dumps(FIELDS))
     activation = live_gallery.activation
     assert activation is not None
-    assert json.loads(json.dumps(activation.as_json())) == FIELDS
+    assert json.loads(json.dumps(asdict(activation))) == FIELDS
 
 
 def test_an_attribute_that_is_no_field_does_not_reach_the_file(
