@@ -27,7 +27,11 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class RedisState:
-    """Whether Redis answers."""
+    """Whether Redis answers.
+
+    Attributes:
+        problem: Why it is left alone; None while it answers.
+    """
 
     available: bool
     problem: str | None = None

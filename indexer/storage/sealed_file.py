@@ -68,9 +68,13 @@ def file_identity(path: Path) -> tuple[int, ...]:
     A number that is free again comes with another time. () for none.
     """
     try:
-        found = path.stat()
+        return _identity(path)
     except OSError:
         return ()
+
+
+def _identity(path: Path) -> tuple[int, ...]:
+    found = path.stat()
     return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
 
 
@@ -88,12 +92,12 @@ class CachedFile(Generic[Parsed]):
 
     def read(self) -> Parsed:
         """The value of the file as it is now."""
-        identity, known = file_identity(self.path), self._known
+        identity, known = _identity(self.path), self._known
         if known is not None and known[0] == identity:
             return known[2]
         stored = self.path.read_bytes()
         value = known[2] if known is not None and known[1] == stored else self._parse(stored)
-        self._known = (identity if identity and _is_settled(identity) else None), stored, value
+        self._known = (identity if _is_settled(identity) else None), stored, value
         return value
 
 
