@@ -54,12 +54,12 @@ from vicinal.indexer.storage.files import (
     storing,
     sync_path,
     write_atomically,
+    write_sealed,
 )
 from vicinal.indexer.storage.gallery_names import GALLERY_NAME, aliases, require_name
 from vicinal.indexer.storage.item_table import ItemTable
 from vicinal.indexer.storage.removals import Removals
 from vicinal.indexer.storage.reserve import Reserve
-from vicinal.indexer.storage.sealed_file import write_sealed
 from vicinal.indexer.views.refined_snapshot import RefinementPlan, refinements, whole_refined_folders
 from vicinal.indexer.views.snapshot import (
     ITEM_COLUMNS,

@@ -6,8 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from vicinal.indexer.storage.files import make_folder
-from vicinal.indexer.storage.sealed_file import read_sealed_or_refuse, write_sealed
+from vicinal.indexer.storage.files import make_folder, read_sealed_or_refuse, write_sealed
 
 _REMEDY = "bring it back from a backup; without it the gallery is searched as before, and not pruned by age"
 

@@ -21,9 +21,15 @@ from typing import NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from vicinal.indexer.storage.files import file_lock, make_folder, storing, write_atomically
+from vicinal.indexer.storage.files import (
+    SealedFile,
+    file_lock,
+    make_folder,
+    storing,
+    write_atomically,
+    write_sealed,
+)
 from vicinal.indexer.storage.gallery_names import folder_of, require_name
-from vicinal.indexer.storage.sealed_file import SealedFile, write_sealed
 from vicinal.models.configs.sealed_json import BrokenSealError
 from vicinal.service.errors import KeyStoreError, RequestError
 from vicinal.service.settings import Scope, Settings

@@ -18,8 +18,7 @@ import numpy as np
 
 from vicinal.calibration.arrays import FloatArray, Ints, Mask
 from vicinal.indexer.errors import DamagedGalleryError, GalleryError
-from vicinal.indexer.storage.files import storing
-from vicinal.indexer.storage.sealed_file import FileSeal
+from vicinal.indexer.storage.files import FileSeal, storing
 from vicinal.models.errors import MissingPackageError
 from vicinal.models.runtime import usable_processors
 

@@ -29,9 +29,16 @@ from vicinal.calibration.arrays import FloatArray, Ints
 from vicinal.indexer.errors import GalleryBusyError, GalleryError
 from vicinal.indexer.gallery import Gallery
 from vicinal.indexer.storage.arrays import mapped_matrix, matrices
-from vicinal.indexer.storage.files import file_lock, make_folder, storing, sync_path
-from vicinal.indexer.storage.sealed_file import FileSeal, read_sealed, write_sealed
-from vicinal.indexer.storage.sealed_table import SealedTable
+from vicinal.indexer.storage.files import (
+    FileSeal,
+    file_lock,
+    make_folder,
+    read_sealed,
+    storing,
+    sync_path,
+    write_sealed,
+)
+from vicinal.indexer.storage.sealed_folder import SealedTable
 from vicinal.models.configs.sealed_json import BrokenSealError
 
 logger = logging.getLogger(__name__)

@@ -16,9 +16,8 @@ from pathlib import Path
 from pydantic import TypeAdapter
 
 from vicinal.indexer.errors import GalleryBusyError, GalleryError, VersionNotFoundError
-from vicinal.indexer.storage.files import file_lock
+from vicinal.indexer.storage.files import SealedFile, file_lock, read_sealed, write_sealed
 from vicinal.indexer.storage.item_table import ItemTable
-from vicinal.indexer.storage.sealed_file import SealedFile, read_sealed, write_sealed
 from vicinal.models.configs.sealed_json import BrokenSealError
 
 logger = logging.getLogger(__name__)

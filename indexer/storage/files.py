@@ -1,23 +1,68 @@
-"""Files that outlive a crash: replaced in one step, on the disk before anyone is told; locks."""
+"""Files that outlive a crash: replaced in one step, on the disk before anyone is told; seals; locks.
+
+Every record and pointer of a gallery is a small JSON file with a seal of its own, see
+`models.configs.sealed_json`; a large file beside such a record is bound by a checksum in it. One changed byte
+of either would move a threshold, or what is searched, without a word. So nobody gets the content of one whose
+seal is broken, and whoever reads it says how to come by another.
+
+All other files get a `FileSeal`, which whoever opens them compares before Faiss, Arrow, Lance or numpy see a
+byte. Those trust the sizes and offsets that they read: a damaged one makes them read where there is nothing,
+and the process is gone. It is compared in one of two ways:
+
+    whole     every byte; due for what a native parser follows from place to place, the vector index and
+              `items.arrow`, however large they are: 260 MB and 0.2 s for a million items
+    sampled   the size and 64 places, the first and the last among them; a file of up to 4 MB in full
+
+Arrays are sampled when they are opened. Of their bytes only the header, in the first block, says where
+anything lies, and what numpy maps is as long as that says, or it refuses. The rest are numbers; positions
+among them are compared with the length of what they point into. The files of the item table are sampled
+too: most are small, and Lance answers damage between the blocks of a large one with an error or another
+value. Whoever searches reads all of these in full in the background, at every start and from time to time
+(`service.galleries.integrity`).
+"""
 
 from __future__ import annotations
 
 import fcntl
+import hashlib
+import json
 import math
 import os
 import secrets
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import lru_cache
+from itertools import zip_longest
 from pathlib import Path
+from typing import Generic, Self, TypeVar
 
 from filelock import FileLock, Timeout
+from pydantic import BaseModel, ConfigDict
 
-from vicinal.indexer.errors import GalleryBusyError, StorageError
+from vicinal.indexer.errors import GalleryBusyError, GalleryError, StorageError
+from vicinal.models.configs.sealed_json import BrokenSealError, sealed, unsealed
 
 _POLL_SECONDS = 0.01
 _LEFTOVER_SECONDS = 24 * 3600
+# A lock that is held while a file is written, for milliseconds.
+_PATIENCE = 30.0
+_REMEDY = "bring it back from a backup, or remove it and calibrate again"
+# Of a job that is not over, or of Lance, which seals its own.
+_PASSED_OVER = {"staging", "uploads", "data", "_versions", "_transactions", "_deletions", "_indices"}
+# A file that was written so recently could be written again without another time of change.
+_SETTLED_NANOSECONDS = 2 * 10**9
+# A file up to this size is always read in full: a few milliseconds.
+_SMALL_BYTES = 4 * 2**20
+_BLOCK_BYTES, _N_BLOCKS = 4096, 64
+# What one checksum of a file covers, and how long it is.
+_SEALED_BYTES, _DIGITS = 2**20, 16
+# Files that are known to fit.
+_MOST_FITTED = 4096
+
+Parsed = TypeVar("Parsed")
+OnRead = Callable[[int], None]
 
 
 @contextmanager
@@ -138,3 +183,213 @@ def write_atomically(path: Path, content: str | bytes, *, durable: bool = True) 
         staging.replace(path)
         if durable:
             sync_path(path.parent)
+
+
+def uncounted(_n_bytes: int) -> None:
+    """For a caller that does not want to know."""
+
+
+def file_identity(path: Path) -> tuple[int, ...]:
+    """Identity of a file, which another of the same name does not share, nor the same one written again.
+
+    A number that is free again comes with another time. () for none.
+    """
+    try:
+        return _identity(path)
+    except OSError:
+        return ()
+
+
+def _identity(path: Path) -> tuple[int, ...]:
+    found = path.stat()
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
+
+
+def _is_settled(identity: tuple[int, ...]) -> bool:
+    return time.time_ns() - identity[3] >= _SETTLED_NANOSECONDS
+
+
+class CachedFile(Generic[Parsed]):
+    """A file that is asked for often: read again only after it was replaced, parsed only where it differs."""
+
+    def __init__(self, path: Path, parse: Callable[[bytes], Parsed]) -> None:
+        self.path = path
+        self._parse = parse
+        self._known: tuple[tuple[int, ...] | None, bytes, Parsed] | None = None
+
+    def read(self) -> Parsed:
+        """The value of the file as it is now."""
+        identity, known = _identity(self.path), self._known
+        if known is not None and known[0] == identity:
+            return known[2]
+        stored = self.path.read_bytes()
+        value = known[2] if known is not None and known[1] == stored else self._parse(stored)
+        self._known = (identity if _is_settled(identity) else None), stored, value
+        return value
+
+
+class SealedFile(CachedFile[Parsed]):
+    """A sealed JSON object that is asked for often.
+
+    Args:
+        path: The file.
+        parse: Makes a value of the object; `ValueError` or `LookupError` where it cannot.
+    """
+
+    def __init__(self, path: Path, parse: Callable[[bytes], Parsed]) -> None:
+        def understood(stored: bytes) -> Parsed:
+            content = unsealed(stored)
+            try:
+                return parse(content)
+            except (AttributeError, LookupError, TypeError, ValueError) as error:
+                raise BrokenSealError(f"it says something else than expected: {error}") from error
+
+        super().__init__(path, understood)
+
+
+def read_sealed(path: Path) -> bytes:
+    """The JSON object in a sealed file."""
+    return unsealed(path.read_bytes())
+
+
+def read_sealed_or_refuse(path: Path, remedy: str) -> bytes:
+    """The same for what only a gallery's own code reads."""
+    try:
+        return read_sealed(path)
+    except FileNotFoundError:
+        raise
+    except (OSError, BrokenSealError) as error:
+        raise GalleryError(f"'{path}' is damaged: {remedy}") from error
+
+
+def write_sealed(path: Path, text: str, *, durable: bool = True) -> None:
+    """Replace a small file by a JSON object with its seal; after any crash it is the old one or the new one.
+
+    Args:
+        text: The object.
+        durable: Bring it to the disk itself before this returns.
+    """
+    write_atomically(path, sealed(text), durable=durable)
+
+
+def write_bound(path: Path, content: bytes) -> str:
+    """Write a file, and give the checksum that the record beside it is to name."""
+    write_atomically(path, content)
+    return hashlib.sha256(content).hexdigest()
+
+
+def read_bound(path: Path, sha256: str) -> bytes:
+    """The content of a file, which its record names by a checksum."""
+    content = path.read_bytes()
+    if hashlib.sha256(content).hexdigest() != sha256:
+        raise BrokenSealError("it is not what was written")
+    return content
+
+
+def broken_files(folder: Path) -> Iterator[Path]:
+    """Sealed files below a gallery's folder that are not what was written, sorted."""
+    for path in sorted(folder.rglob("*.json")):
+        if _PASSED_OVER.isdisjoint(path.relative_to(folder).parts[:-1]):
+            try:
+                read_sealed(path)
+            except FileNotFoundError:
+                # Replaced or removed meanwhile.
+                continue
+            except (OSError, BrokenSealError):
+                yield path
+
+
+def identity_of(folder: Path) -> str:
+    """Identity of the gallery in a folder, which is given when it is first asked for.
+
+    It stays when the gallery is renamed, copied or taken to another machine.
+    """
+    path = folder / "identity.json"
+    if not path.is_file():
+        busy = f"'{path}' is being written by a process that hangs"
+        with file_lock(folder / "active.lock", busy, patience=_PATIENCE):
+            if not path.is_file():
+                write_sealed(path, json.dumps({"identity": secrets.token_hex(8)}))
+    return str(json.loads(read_sealed_or_refuse(path, _REMEDY))["identity"])
+
+
+def digest_of(content: bytes) -> str:
+    """A short checksum: the first 16 hexadecimal digits of the SHA-256."""
+    return hashlib.sha256(content).hexdigest()[:_DIGITS]
+
+
+class FileSeal(BaseModel):
+    """Look that a file must have.
+
+    Attributes:
+        n_bytes: Its size.
+        blocks: The first 16 hexadecimal digits of the SHA-256 of each MiB of it, one after the other.
+        sample: Hexadecimal SHA-256 of its samples; of all of it when it is small.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    n_bytes: int
+    blocks: str
+    sample: str
+
+    @classmethod
+    def of(cls, path: Path) -> Self:
+        """Seal of a finished file."""
+        n_bytes = path.stat().st_size
+        return cls(n_bytes=n_bytes, blocks="".join(_blocks_of(path)), sample=_sample_of(path, n_bytes))
+
+    def fits(self, path: Path, *, whole: bool, on_read: OnRead = uncounted) -> bool:
+        """Whether a file is there and is what it was.
+
+        Args:
+            whole: Compare every byte, and not only samples of a large file.
+        """
+        try:
+            if path.stat().st_size != self.n_bytes:
+                return False
+            return self._is_whole(path, on_read) if whole else _sample_of(path, self.n_bytes) == self.sample
+        except OSError:
+            # Gone, or on a part of the disk that cannot be read any more.
+            return False
+
+    def fits_still(self, path: Path) -> bool:
+        """Whether samples of a file fit; they are not read again while the file stays as it is."""
+        identity = file_identity(path)
+        is_known = bool(identity) and _is_settled(identity)
+        return _fitted(path, self, identity) if is_known else self.fits(path, whole=False)
+
+    def _is_whole(self, path: Path, on_read: OnRead) -> bool:
+        n_left = self.n_bytes
+        starts = range(0, len(self.blocks), _DIGITS)
+        # Up to the first block that differs; a file that grew meanwhile has one more.
+        for start, found in zip_longest(starts, _blocks_of(path)):
+            if start is None or found != self.blocks[start : start + _DIGITS]:
+                return False
+            on_read(min(n_left, _SEALED_BYTES))
+            n_left -= _SEALED_BYTES
+        return True
+
+
+@lru_cache(maxsize=_MOST_FITTED)
+def _fitted(path: Path, seal: FileSeal, _identity: tuple[int, ...]) -> bool:
+    return seal.fits(path, whole=False)
+
+
+def _sample_of(path: Path, n_bytes: int) -> str:
+    digest = hashlib.sha256()
+    with path.open("rb") as stream:
+        if n_bytes <= _SMALL_BYTES:
+            return hashlib.file_digest(stream, "sha256").hexdigest()
+        for i in range(_N_BLOCKS):
+            # The first block starts the file and the last one ends it.
+            stream.seek(i * (n_bytes - _BLOCK_BYTES) // (_N_BLOCKS - 1))
+            digest.update(stream.read(_BLOCK_BYTES))
+    return digest.hexdigest()
+
+
+def _blocks_of(path: Path) -> Iterator[str]:
+    """Checksum of each MiB of a file."""
+    with path.open("rb", buffering=0) as stream:
+        while block := stream.read(_SEALED_BYTES):
+            yield digest_of(block)

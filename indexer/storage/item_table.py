@@ -29,9 +29,8 @@ from vicinal.calibration.arrays import FloatArray, Ints, ShortInts
 from vicinal.indexer.errors import GalleryError
 from vicinal.indexer.filters import Filter
 from vicinal.indexer.storage.arrays import as_fixed_lists, mapped_matrix, matrices
-from vicinal.indexer.storage.files import storing, sync_path
-from vicinal.indexer.storage.sealed_file import read_sealed_or_refuse
-from vicinal.indexer.storage.sealed_table import SealedTable
+from vicinal.indexer.storage.files import read_sealed_or_refuse, storing, sync_path
+from vicinal.indexer.storage.sealed_folder import SealedTable
 from vicinal.models.configs.sealed_json import sealed
 
 if TYPE_CHECKING:

@@ -16,8 +16,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from vicinal.indexer.storage.files import make_folder
-from vicinal.indexer.storage.sealed_file import read_sealed_or_refuse, write_sealed
+from vicinal.indexer.storage.files import make_folder, read_sealed_or_refuse, write_sealed
 
 # Columns of the item table that are remembered, in the order of the fields of `Removal`.
 REMEMBERED_COLUMNS = ("id", "content_sha256", "source", "uri", "file_size", "modified_at")

@@ -13,8 +13,7 @@ from vicinal.calibration.arrays import AnyArray, FloatArray
 from vicinal.indexer.errors import DamagedGalleryError
 from vicinal.indexer.graph.neighbor_graph import NeighborGraph
 from vicinal.indexer.graph.vector_index import Candidates, FaissIndex
-from vicinal.indexer.storage.files import sync_path
-from vicinal.indexer.storage.sealed_file import FileSeal, read_sealed
+from vicinal.indexer.storage.files import FileSeal, read_sealed, sync_path
 from vicinal.indexer.storage.sealed_folder import SealedFolder
 from vicinal.models.configs.sealed_json import sealed
 

@@ -24,8 +24,7 @@ import numpy as np
 from vicinal.calibration.arrays import FloatArray, Ints
 from vicinal.indexer.errors import GalleryError
 from vicinal.indexer.graph.neighbor_graph import build_neighbor_graph
-from vicinal.indexer.storage.files import appearing
-from vicinal.indexer.storage.sealed_file import OnRead, uncounted
+from vicinal.indexer.storage.files import OnRead, appearing, uncounted
 from vicinal.indexer.views.derived_files import (
     DerivedFiles,
     DerivedManifest,

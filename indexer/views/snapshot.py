@@ -36,8 +36,7 @@ from vicinal.indexer.graph.neighbor_graph import NeighborGraph
 from vicinal.indexer.graph.vector_index import FaissIndex, automatic_factories
 from vicinal.indexer.item_rules import served_metadata
 from vicinal.indexer.storage.arrays import expect_single_rows
-from vicinal.indexer.storage.files import appearing, remove_half_made
-from vicinal.indexer.storage.sealed_file import OnRead, uncounted
+from vicinal.indexer.storage.files import OnRead, appearing, remove_half_made, uncounted
 from vicinal.indexer.views.derived_files import (
     DerivedFiles,
     DerivedManifest,

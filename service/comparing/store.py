@@ -10,7 +10,7 @@ import re
 from datetime import UTC, datetime
 
 from vicinal.indexer.gallery import Gallery
-from vicinal.indexer.storage.sealed_file import read_sealed, write_sealed
+from vicinal.indexer.storage.files import read_sealed, write_sealed
 from vicinal.service.comparing.record import Comparison
 from vicinal.service.errors import (
     CalibrationNotFoundError,

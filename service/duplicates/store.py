@@ -8,8 +8,7 @@ from __future__ import annotations
 import re
 
 from vicinal.indexer.gallery import Gallery
-from vicinal.indexer.storage.files import make_folder
-from vicinal.indexer.storage.sealed_file import read_sealed, write_sealed
+from vicinal.indexer.storage.files import make_folder, read_sealed, write_sealed
 from vicinal.service.duplicates.record import DuplicateRecord, DuplicateSummary
 from vicinal.service.errors import DuplicatesNotFoundError
 

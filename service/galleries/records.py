@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from vicinal.indexer.gallery import Gallery
-from vicinal.indexer.storage.sealed_file import broken_files, read_bound, read_sealed
+from vicinal.indexer.storage.files import broken_files, read_bound, read_sealed
 from vicinal.models.configs.sealed_json import BrokenSealError
 
 _BACKUP = "bring it back from a backup, or index the gallery again"

@@ -26,8 +26,7 @@ from prometheus_client.core import GaugeMetricFamily
 
 from vicinal.calibration import TopScoreCounts
 from vicinal.indexer.errors import GalleryBusyError
-from vicinal.indexer.storage.files import file_lock
-from vicinal.indexer.storage.sealed_file import write_sealed
+from vicinal.indexer.storage.files import file_lock, write_sealed
 from vicinal.service.errors import CalibrationRecordError
 from vicinal.service.measuring.drift import (
     DriftLevel,

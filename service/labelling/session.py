@@ -22,8 +22,14 @@ from pydantic import BaseModel, ConfigDict, Field
 from vicinal.calibration import CalibrationError, RateInterval, Target, TopScoreCounts, UnreachableTargetError
 from vicinal.calibration.rates.answered_pairs import AnsweredPairs
 from vicinal.indexer.gallery import Gallery
-from vicinal.indexer.storage.files import file_lock, make_folder
-from vicinal.indexer.storage.sealed_file import read_bound, read_sealed, write_bound, write_sealed
+from vicinal.indexer.storage.files import (
+    file_lock,
+    make_folder,
+    read_bound,
+    read_sealed,
+    write_bound,
+    write_sealed,
+)
 from vicinal.models.configs.sealed_json import BrokenSealError
 from vicinal.models.errors import ReadyEmbeddingsError
 from vicinal.service.errors import CalibrationRecordError, RequestError

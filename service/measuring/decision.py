@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from functools import cached_property
 
 from vicinal.indexer.gallery import Gallery
-from vicinal.indexer.storage.sealed_file import identity_of
+from vicinal.indexer.storage.files import identity_of
 from vicinal.indexer.views.selection import Selection
 from vicinal.indexer.views.view import GalleryView
 from vicinal.models.bundle import ModelBundle

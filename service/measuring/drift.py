@@ -16,7 +16,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from vicinal.calibration import TopScoreCounts, measure_drift
-from vicinal.indexer.storage.sealed_file import read_sealed
+from vicinal.indexer.storage.files import read_sealed
 from vicinal.service.measuring.records.record import CalibrationRecord
 from vicinal.service.measuring.records.store import CalibrationStore
 

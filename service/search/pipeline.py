@@ -22,7 +22,7 @@ from urllib.parse import quote
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from vicinal.indexer.graph.neighbor_graph import N_NEIGHBORS
-from vicinal.indexer.storage.sealed_file import SealedFile, write_sealed
+from vicinal.indexer.storage.files import SealedFile, write_sealed
 from vicinal.models.bundle import ModelBundle
 from vicinal.models.configs.sealed_json import BrokenSealError
 from vicinal.models.refiner_manifest import Sides

@@ -17,8 +17,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, TypeAdapter
 
-from vicinal.indexer.storage.files import file_lock
-from vicinal.indexer.storage.sealed_file import SealedFile, read_sealed, write_sealed
+from vicinal.indexer.storage.files import SealedFile, file_lock, read_sealed, write_sealed
 from vicinal.models.configs.sealed_json import BrokenSealError
 from vicinal.service.errors import CalibrationRecordError, RequestError
 

@@ -13,7 +13,7 @@ import re
 from contextlib import suppress
 from pathlib import Path
 
-from vicinal.indexer.storage.sealed_file import (
+from vicinal.indexer.storage.files import (
     SealedFile,
     identity_of,
     read_bound,

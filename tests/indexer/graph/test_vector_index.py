@@ -25,7 +25,7 @@ from vicinal.indexer.graph.vector_index import (
     products_at,
     shared_out,
 )
-from vicinal.indexer.storage.sealed_file import FileSeal
+from vicinal.indexer.storage.files import FileSeal
 from vicinal.models.similarity import normalize
 
 DIM = 32

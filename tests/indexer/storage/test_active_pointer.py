@@ -11,8 +11,7 @@ import pytest
 from vicinal.indexer.errors import GalleryBusyError, GalleryError
 from vicinal.indexer.gallery import Gallery
 from vicinal.indexer.storage.active_pointer import Activation
-from vicinal.indexer.storage.files import file_lock
-from vicinal.indexer.storage.sealed_file import read_sealed, write_sealed
+from vicinal.indexer.storage.files import file_lock, read_sealed, write_sealed
 
 FIELDS = {
     "version": 4,

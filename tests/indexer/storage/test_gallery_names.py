@@ -14,8 +14,8 @@ from vicinal.indexer.errors import (
     GalleryNameError,
     GalleryNotFoundError,
 )
+from vicinal.indexer.storage.files import identity_of
 from vicinal.indexer.storage.gallery_names import aliases, folder_of, remove_alias, require_free, set_alias
-from vicinal.indexer.storage.sealed_file import identity_of
 from vicinal.indexer.transfer.moving import copy_gallery
 
 

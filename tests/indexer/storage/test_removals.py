@@ -9,8 +9,8 @@ import pytest
 
 from vicinal.indexer.errors import GalleryError
 from vicinal.indexer.storage import removals as module
+from vicinal.indexer.storage.files import broken_files
 from vicinal.indexer.storage.removals import REMEMBERED_COLUMNS, Removal, Removals
-from vicinal.indexer.storage.sealed_file import broken_files
 
 
 @pytest.fixture

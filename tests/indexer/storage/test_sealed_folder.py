@@ -10,7 +10,7 @@ import pytest
 
 from vicinal.indexer.errors import DamagedGalleryError
 from vicinal.indexer.storage import sealed_folder
-from vicinal.indexer.storage.sealed_file import FileSeal
+from vicinal.indexer.storage.files import FileSeal
 from vicinal.indexer.storage.sealed_folder import CheckNotes, Damage, TableSeals
 
 

@@ -22,8 +22,8 @@ from vicinal.indexer.errors import (
 )
 from vicinal.indexer.jobs.changes import Patch, patch_items
 from vicinal.indexer.reader import GalleryReader
+from vicinal.indexer.storage.files import identity_of
 from vicinal.indexer.storage.gallery_names import set_alias
-from vicinal.indexer.storage.sealed_file import identity_of
 from vicinal.indexer.transfer import archive as module
 from vicinal.indexer.transfer.archive import export_gallery, import_gallery
 

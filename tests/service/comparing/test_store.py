@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from vicinal.indexer.gallery import Gallery
-from vicinal.indexer.storage.sealed_file import identity_of, write_sealed
+from vicinal.indexer.storage.files import identity_of, write_sealed
 from vicinal.models.embedder import Embedder
 from vicinal.service.comparing.comparison import ComparisonPlan, compare
 from vicinal.service.comparing.record import Comparison, ComparisonRequest, PipelineGrid

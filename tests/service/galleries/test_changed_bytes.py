@@ -14,7 +14,7 @@ from tests.service.types import Calibrate, MakeSettings
 from vicinal.indexer.gallery import Gallery
 from vicinal.indexer.jobs.changes import remove_items
 from vicinal.indexer.reader import GalleryReader
-from vicinal.indexer.storage import sealed_file
+from vicinal.indexer.storage import files
 from vicinal.models.embedder import Embedder
 from vicinal.service.comparing.comparison import ComparisonPlan, compare
 from vicinal.service.comparing.record import ComparisonRequest, PipelineGrid
@@ -122,7 +122,7 @@ def test_a_changed_byte_of_another_small_file_never_gives_another_answer(bundles
 @pytest.mark.slow
 def test_without_seals_some_would(bundles: ServedBundles, monkeypatch: pytest.MonkeyPatch) -> None:
     """Negative control."""
-    monkeypatch.setattr(sealed_file, "unsealed", lambda stored: stored[:-82].removesuffix(b",") + b"}")
+    monkeypatch.setattr(files, "unsealed", lambda stored: stored[:-82].removesuffix(b",") + b"}")
     _, others = other_answers(bundles, "calibrations/*.json", 100)
     assert others
 

@@ -17,7 +17,7 @@ from vicinal.indexer.gallery import Gallery
 from vicinal.indexer.jobs.changes import remove_items
 from vicinal.indexer.jobs.compaction import compact
 from vicinal.indexer.reader import GalleryReader
-from vicinal.indexer.storage import sealed_file
+from vicinal.indexer.storage import files
 from vicinal.service.galleries import integrity
 from vicinal.service.galleries.bundles import ServedBundles
 from vicinal.service.galleries.open_galleries import OpenGalleries
@@ -40,9 +40,9 @@ ALWAYS = 1e-9
 def large_dir(tmp_path_factory: pytest.TempPathFactory, base_dir: Path) -> Iterator[Path]:
     """Data folder whose gallery's files all count as large: opening compares 256 bytes of each."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sealed_file, "_SMALL_BYTES", 0)
-        patch.setattr(sealed_file, "_BLOCK_BYTES", 128)
-        patch.setattr(sealed_file, "_N_BLOCKS", 2)
+        patch.setattr(files, "_SMALL_BYTES", 0)
+        patch.setattr(files, "_BLOCK_BYTES", 128)
+        patch.setattr(files, "_N_BLOCKS", 2)
         root = tmp_path_factory.mktemp("large") / "data"
         shutil.copytree(base_dir, root)
         gallery = Gallery(root / "galleries" / "shoes")

@@ -15,7 +15,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from tests.service.types import Calibrate, MakeSettings
 from tests.waiting import wait_for_job
 from vicinal.indexer.gallery import Gallery
-from vicinal.indexer.storage.sealed_file import read_sealed, write_sealed
+from vicinal.indexer.storage.files import read_sealed, write_sealed
 from vicinal.service.http.app import create_app
 from vicinal.service.http.state import state_of
 

@@ -13,7 +13,7 @@ from tests.service.types import Calibrate, MakeSettings
 from vicinal.indexer.gallery import Gallery
 from vicinal.indexer.jobs.index_job import index_items
 from vicinal.indexer.sources import read_source, source_name
-from vicinal.indexer.storage.sealed_file import write_sealed
+from vicinal.indexer.storage.files import write_sealed
 from vicinal.models.embedder import Embedder
 from vicinal.service.http.app import create_app
 from vicinal.service.measuring.records.store import CalibrationStore

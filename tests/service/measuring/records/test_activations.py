@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from vicinal.indexer.storage.sealed_file import read_sealed, write_sealed
+from vicinal.indexer.storage.files import read_sealed, write_sealed
 from vicinal.service.errors import CalibrationRecordError, RequestError
 from vicinal.service.measuring.records.activations import Activations
 

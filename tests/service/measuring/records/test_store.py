@@ -12,7 +12,7 @@ import pytest
 from pydantic import ValidationError
 
 from vicinal.calibration import Target, TrialLabels, Trials
-from vicinal.indexer.storage.sealed_file import identity_of, read_sealed, write_sealed
+from vicinal.indexer.storage.files import identity_of, read_sealed, write_sealed
 from vicinal.service.errors import CalibrationNotFoundError, CalibrationRecordError
 from vicinal.service.measuring.records.record import (
     CalibrationRecord,

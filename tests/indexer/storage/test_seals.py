@@ -14,14 +14,14 @@ import numpy as np
 import pytest
 
 from vicinal.indexer.errors import GalleryError
-from vicinal.indexer.storage.files import write_atomically
-from vicinal.indexer.storage.sealed_file import (
+from vicinal.indexer.storage.files import (
     FileSeal,
     SealedFile,
     broken_files,
     read_bound,
     read_sealed,
     read_sealed_or_refuse,
+    write_atomically,
     write_bound,
     write_sealed,
 )
