@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,12 +19,12 @@ from vicinal.indexer.sources import read_source
 from vicinal.models.demo_catalog import DemoCatalog, write_demo_catalog
 from vicinal.models.progress import OnProgress
 from vicinal.service.galleries.bundles import ServedBundles
-from vicinal.service.measuring.matcher import Matcher
-from vicinal.service.measuring.records.record import CalibrationRecord
-from vicinal.service.request_fields import CalibrationOptions, PipelineChoice
+from vicinal.service.measuring.records.record import CalibrationRecord, new_calibration_id
+from vicinal.service.operations import Progress, calibrate
+from vicinal.service.operations.place import Place
+from vicinal.service.request_fields import PipelineChoice
 from vicinal.service.search.pipeline import Pipeline
 from vicinal.service.settings import Settings
-from vicinal.service.tasks.calibrate import run_calibration
 
 GALLERY = "demo"
 TARGET = "fpir=5%"
@@ -120,24 +120,25 @@ def prepare_demo(folder: Path, settings: Settings, on_progress: OnProgress) -> P
         bundles.own.embedder,
         on_progress=lambda stage, done, total, *_: on_progress(f"Indexing: {stage}", done, total),
     )
-    matcher = bundles.matcher(gallery)
+    place = Place(bundles, gallery)
     stages = [
-        DemoStage(name, choice, _calibrate(matcher, choice, partial(on_progress, f"Calibrating: {name}")))
-        for name, choice in _stages(matcher.pipeline)
+        DemoStage(name, choice, _calibrate(place, choice, partial(on_progress, f"Calibrating: {name}")))
+        for name, choice in _stages(place.matcher.pipeline)
     ]
     return PreparedDemo(folder, catalog, settings, tuple(stages))
 
 
 def _calibrate(
-    matcher: Matcher, choice: PipelineChoice, on_progress: Callable[[int, int], None]
+    place: Place, choice: PipelineChoice, on_progress: Callable[[int, int], None]
 ) -> CalibrationRecord:
     """Put a threshold of its own in force for a pipeline."""
-    found = run_calibration(
-        matcher,
-        CalibrationOptions(target=TARGET, **choice.model_dump()),
-        on_progress=lambda _stage, done, total, *_: on_progress(done, total),
-    )
-    return matcher.calibrations.add(found.record, found.scores, found.curves)
+    request = calibrate.Request(target=TARGET, activate=True, **choice.model_dump())
+
+    def show(stage: str, done: int, total: int, _note: str = "", /) -> None:
+        if stage in calibrate.STAGES:
+            on_progress(done, total)
+
+    return calibrate.run(replace(place, id=new_calibration_id()), request, Progress(show)).record
 
 
 def _stages(pipeline: Pipeline) -> list[tuple[str, PipelineChoice]]:

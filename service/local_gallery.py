@@ -22,7 +22,7 @@ from vicinal.indexer.jobs.index_plan import IndexResult
 from vicinal.indexer.jobs.retention import VersionSummary, describe_versions
 from vicinal.indexer.jobs.source_addition import LiveAddition
 from vicinal.indexer.reader import GalleryReader
-from vicinal.indexer.sources import ANYWHERE, EmbeddingSource, SourceOptions, place_of
+from vicinal.indexer.sources import EmbeddingSource, SourceOptions
 from vicinal.models.decoding import ImageSource
 from vicinal.models.embedder import Embedder
 from vicinal.models.progress import OnProgress, no_progress
@@ -37,21 +37,18 @@ from vicinal.service.comparing.comparison import ComparisonPlan, compare
 from vicinal.service.comparing.record import Comparison, ComparisonRequest
 from vicinal.service.comparing.store import put_in_force
 from vicinal.service.errors import RequestError
-from vicinal.service.fitting.photos import hold_out, read_photos
+from vicinal.service.fitting.photos import read_photos
 from vicinal.service.galleries.bundles import ServedBundles
 from vicinal.service.galleries.versions import activate_version
 from vicinal.service.measuring.matcher import Matcher
-from vicinal.service.measuring.queries import read_queries
 from vicinal.service.measuring.records.promise import PromiseCheck
 from vicinal.service.measuring.records.record import CalibrationRecord, new_calibration_id
-from vicinal.service.measuring.visits import visit_column
-from vicinal.service.operations import Progress, add, check, index
+from vicinal.service.operations import Progress, add, calibrate, check, fit, index
 from vicinal.service.operations.place import Place
-from vicinal.service.request_fields import CalibrationOptions, ItemSource
+from vicinal.service.request_fields import ItemSource
 from vicinal.service.search.answers import Answer
 from vicinal.service.search.threshold import Threshold
 from vicinal.service.settings import Settings
-from vicinal.service.tasks.calibrate import run_calibration
 from vicinal.service.training import require_train_extra
 
 if TYPE_CHECKING:
@@ -259,7 +256,7 @@ class LocalGallery:
         target: Given[str] = "fpir=5%",
         *,
         queries: Path | str | None = None,
-        activate: bool = True,
+        activate: bool | None = True,
         on_progress: OnProgress = no_progress,
         **options: Any,
     ) -> CalibrationRecord:
@@ -269,9 +266,9 @@ class LocalGallery:
             target: `fpir=5%`, `fnir=20%`, `far=0.001`, `frr=10%`, `precision=95%` or `utility=mean`.
             queries: Labelled queries, of any source that `index` takes; every labelled item is left out once
                 when None.
-            activate: Use the threshold; otherwise it is only kept.
+            activate: Use the threshold; False only keeps it, None does where it promises less.
             on_progress: Called with the stage, what is done and all there is.
-            **options: As for `CalibrationOptions`: `group_by`, `visits_by`, `max_queries` and others.
+            **options: As for `operations.calibrate.Request`: `group_by`, `steps` and others.
 
         Raises:
             CalibrationError: No threshold can be found: too few labels or queries, or the target is beyond
@@ -279,19 +276,9 @@ class LocalGallery:
             SourceError: The queries cannot be used.
         """
         Target.parse(target)
-        wanted = checked_options(CalibrationOptions, {"target": target, **options})
-        matcher = self.matcher
-        reading = None
-        if queries is not None:
-            reading = read_queries(
-                place_of(str(queries)),
-                matcher.embedder,
-                visits_by=visit_column(wanted.visits_by),
-                on_progress=on_progress,
-                options=SourceOptions(access=ANYWHERE),
-            )
-        found = run_calibration(matcher, wanted, reading, on_progress=on_progress)
-        return matcher.calibrations.add(found.record, found.scores, found.curves, activate=activate)
+        given = {"target": target, "queries": queries and str(queries), "activate": activate, **options}
+        request = checked_options(calibrate.Request, given)
+        return calibrate.run(self._place, request, Progress(on_progress)).record
 
     @checked_call
     def check(
@@ -302,7 +289,7 @@ class LocalGallery:
         Args:
             queries: Of any source that `index` takes; also of things that the gallery does not have.
             on_progress: Called with the stage, what is done and all there is.
-            **options: As for `operations.check.Request`: `calibration`, `label_from` and others.
+            **options: As for `operations.check.Request`: `calibration`, `label_column` and others.
 
         Raises:
             CalibrationError: The calibration promised nothing, or no query can be used.
@@ -321,34 +308,26 @@ class LocalGallery:
         self,
         output: Path | str,
         *,
-        minutes: float = 15.0,
-        seed: int = 0,
         on_progress: OnProgress = no_progress,
-    ) -> FitReport:
+        **options: Any,
+    ) -> Given[FitReport]:
         """Adapt the model to the gallery's own labelled photos, and measure on labels that it did not see.
 
         Args:
             output: Directory of the new bundle; new, or empty.
-            minutes: About how long it may take.
-            seed: Seed of everything that is drawn.
             on_progress: Called with the stage, what is done and all there is.
+            **options: `minutes`, about how long it may take, and `seed`; see `operations.fit.Learning`.
 
         Raises:
             MissingPackageError: The `train` extra is not installed.
             RequestError: There are too few labels or photos.
             ReadyEmbeddingsError: The gallery holds embeddings, which no model here made.
         """
-        items = gallery_items(self.gallery)
+        request = checked_options(fit.Learning, options)
+        items, progress = gallery_items(self.gallery), Progress(on_progress)
         require_train_extra("adapting the model")
-        from vicinal.service.training import Fitting
-
-        def report(stage: str, done: int, total: int, _note: str = "", /) -> None:
-            on_progress(stage, done, total)
-
-        photos = read_photos(items, on_progress=report)
-        split, before = hold_out(photos, seed), self.embedder.bundle
-        fitting = Fitting(photos, split, Path(output), before, minutes=minutes, seed=seed, report=report)
-        return fitting.run()
+        photos = read_photos(items, on_progress=progress)
+        return fit.learn(photos, Path(output), self.embedder.bundle, request, progress)
 
     @checked_call
     def compare(self, *versions: int, on_progress: OnProgress = no_progress, **request: Any) -> Comparison:
@@ -357,7 +336,7 @@ class LocalGallery:
         Args:
             versions: Versions to compare with the active one.
             on_progress: Called with the stage, what is done and all there is.
-            **request: As for `ComparisonRequest`: `target`, `max_queries` and others.
+            **request: As for `ComparisonRequest`: `target`, `queries` and others.
 
         Raises:
             RequestError: There is nothing to compare with.

@@ -29,7 +29,7 @@ class CommandOption:
         *flags: Names in place of `--field-name`.
         kind: Type of what is given, such as `Path`.
         default: Its default; `...` where it must be given.
-        after: Field behind which it stands in `--help`; an empty one puts it first.
+        after: Field behind which it stands in `--help`; an empty text puts it first.
         read: Makes the field's value of what was given, where anything was.
         is_argument: Whether it is given by its place.
         is_hidden: Whether the command line does not have it.
@@ -162,7 +162,8 @@ class QuerySource(_ReadSource):
 
     @model_validator(mode="after")
     def _labels_can_be_taken(self) -> QuerySource:
-        _ = self.source_options
+        if self.label_from is not None:
+            _ = self.source_options
         return self
 
 
@@ -229,62 +230,3 @@ class ItemSource(_ReadSource):
     def is_read_as_usual(self) -> bool:
         """Whether nothing was said of how the source is read."""
         return self.source_options == ItemSource().source_options
-
-
-class CalibrationOptions(PipelineChoice):
-    """What to calibrate, and for which target.
-
-    Attributes:
-        target: Such as `fpir=5%`; see `calibration.Target.parse`.
-        max_queries: Most queries that are scored; more are sampled.
-        coarse_labels: Coarse label of each label, to tell near from far queries.
-        coarse_by: Metadata column that holds the coarse label, in place of the above.
-        visits_by: What tells which photos were taken together, which are never each other's mates: `auto` to
-            look for it, `none`, or the metadata column of the visit or session.
-        group_score: How the scores of a group's items become one, where groups are decided.
-        absent: Expected share of searches for things that the gallery lacks.
-        activate: Whether searches use the threshold as soon as it is there; None where it promises no less
-            than the one in force.
-    """
-
-    target: TargetText = Field(
-        "fpir=5%",
-        description="`fpir=5%`, `fnir=20%`, `far=0.001`, `frr=10%`, `precision=95%`, `utility=mean` or "
-        "`utility=worst`.",
-    )
-    max_queries: StrictInt = Field(2000, ge=1, le=100_000, description="Sample at most this many queries.")
-    coarse_labels: dict[str, str] | None = Field(
-        None, description="Coarse label of each label, to tell near from far queries without a mate."
-    )
-    coarse_by: str | None = Field(
-        None, description="Metadata column that holds the coarse label, in place of `coarse_labels`."
-    )
-    visits_by: str = Field(
-        "auto",
-        min_length=1,
-        description="What tells which photos were taken together, which are never mates: `auto`, `none` or a "
-        "metadata column.",
-    )
-    group_score: GroupChoice = Field(
-        "auto",
-        description="How the scores of a group's items become one, where groups are decided; `auto` tries "
-        "all and keeps `max`, the best photo, unless another is surely better.",
-    )
-    absent: float | None = Field(
-        None,
-        ge=0.0,
-        lt=1.0,
-        description="Share of real searches for things that the gallery lacks, which a precision is for; "
-        "when null that of the queries, and half where every query is tried both ways.",
-    )
-    activate: StrictBool | None = Field(
-        None,
-        description="Whether searches use the threshold as soon as it is there; when null they do unless it "
-        "promises less than the one in force, which `objection` in the job's result then says.",
-    )
-
-    @model_validator(mode="after")
-    def _one_kind_of_coarse_labels(self) -> CalibrationOptions:
-        if self.coarse_labels is not None and self.coarse_by is not None:
-            raise ValueError("coarse labels come as coarse_labels or by coarse_by: name one of them")
-        return self

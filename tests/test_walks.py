@@ -20,10 +20,10 @@ pytestmark = pytest.mark.slow
 MOST_FILES = {
     "an image query over HTTP": 38,
     "an addition over HTTP": 45,
-    "an index": 56,
+    "an index": 55,
     "a calibration": 36,
-    "a calibration job": 71,
-    "a calibration command": 58,
+    "a calibration job": 70,
+    "a calibration command": 59,
 }
 
 

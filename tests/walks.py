@@ -38,10 +38,9 @@ from vicinal.service.http.state import state_of
 from vicinal.service.jobs import JobWorker
 from vicinal.service.measuring.records.store import CalibrationStore
 from vicinal.service.operations import Progress, index
+from vicinal.service.operations import calibrate as operation
 from vicinal.service.operations.place import Place
-from vicinal.service.request_fields import CalibrationOptions
 from vicinal.service.settings import Settings
-from vicinal.service.tasks.calibrate import run_calibration
 
 PACKAGE = Path(vicinal.__file__).parent
 GALLERY = "shoes"
@@ -172,11 +171,11 @@ def index_walk(settings: Settings) -> list[str]:
 def calibration_walk(settings: Settings) -> list[str]:
     """Files that a calibration passes from its options to the record, whoever asked for it."""
     matcher = open_matcher(GALLERY, data_dir=settings.data_dir, bundle=settings.bundle)
-    walk = Walk(run_calibration, CalibrationStore.add)
+    walk = Walk(operation.measure, CalibrationStore.add)
     # What is loaded once does not count.
-    run_calibration(matcher, CalibrationOptions())
+    operation.measure(matcher, operation.Request())
     with walk.watching():
-        found = run_calibration(matcher, CalibrationOptions())
+        found = operation.measure(matcher, operation.Request())
         matcher.calibrations.add(found.record, found.scores, found.curves, activate=False)
     return walk.files
 

@@ -65,7 +65,7 @@ def vicinal(path: Path, n_queries: int, method: RerankMethod) -> dict[str, Any]:
     pipeline, laps = Pipeline(rerank=Rerank(method=method)), []
 
     def run() -> Found:
-        calibrator = Calibrator(snapshot, pipeline, max_queries=n_queries)
+        calibrator = Calibrator(snapshot, pipeline, most_queries=n_queries)
         queries = calibrator.leave_one_out().sample(n_queries, calibrator.seed)
         laps.append(time.perf_counter())
         measured = calibrator.score(queries, lambda *_: None)

@@ -44,7 +44,7 @@ def measure_part(root: Path, split: str, folder: Path, embedder: Embedder, optio
         matcher.pipeline, options.rerank, refine=options.refine, bundle=embedder.bundle, group_by="label"
     )
     refinement = matcher.refinement(pipeline)
-    calibrator = Calibrator(matcher.snapshot, pipeline, refinement=refinement, max_queries=100_000)
+    calibrator = Calibrator(matcher.snapshot, pipeline, refinement=refinement, most_queries=100_000)
     if options.leave_one_out:
         queries = calibrator.leave_one_out()
     else:

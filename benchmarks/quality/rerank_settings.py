@@ -49,7 +49,7 @@ def measure_set(root: Path, embedder: Embedder, folder: Path) -> list[dict]:
     for rerank in SETTINGS:
         pipeline = Pipeline(rerank=rerank)
         record = (
-            Calibrator(gallery.snapshot(), pipeline, max_queries=len(items)).measure(queries, TARGET).record
+            Calibrator(gallery.snapshot(), pipeline, most_queries=len(items)).measure(queries, TARGET).record
         )
         rates = record.rates.model_dump() if record.rates else {}
         rows.append({"set": root.name, "pipeline": pipeline.key, "threshold": record.threshold, **rates})

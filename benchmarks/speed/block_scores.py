@@ -49,7 +49,7 @@ def measured(snapshot: Snapshot, pipeline: Pipeline, n_queries: int) -> dict[str
     trials.block_products = lambda *_given: products
     try:
         started = time.perf_counter()
-        calibrator = Calibrator(snapshot, pipeline, max_queries=n_queries)
+        calibrator = Calibrator(snapshot, pipeline, most_queries=n_queries)
         calibrator.measure(LabelledQueries.leave_one_out(snapshot), Target.parse("fpir=5%"))
         spent = time.perf_counter() - started
     finally:

@@ -87,7 +87,7 @@ def calibrate(path: Path, n_queries: int, target: str) -> dict:
     snapshot, found = Snapshot.open(path), []
 
     def run() -> None:
-        calibrator = Calibrator(snapshot, Pipeline(), max_queries=n_queries)
+        calibrator = Calibrator(snapshot, Pipeline(), most_queries=n_queries)
         found.append(calibrator.measure(LabelledQueries.leave_one_out(snapshot), Target.parse(target)))
 
     started, busy = time.perf_counter(), time.process_time()

@@ -151,7 +151,7 @@ def calibration(gallery: Path, n_queries: int, name: str) -> Costs:
     snapshot = Gallery(gallery).snapshot()
     started = time.perf_counter()
     with Memory() as memory:
-        calibrator = Calibrator(snapshot, Pipeline(), max_queries=n_queries)
+        calibrator = Calibrator(snapshot, Pipeline(), most_queries=n_queries)
         calibrator.measure(calibrator.leave_one_out(), Target.parse("far=0.001"))
     return {
         f"calibration, {name}, s": round(time.perf_counter() - started, 3),

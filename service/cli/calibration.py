@@ -155,7 +155,7 @@ def roll_back(
     json_output: JsonOption = False,
 ) -> None:
     """Use the calibration again that was in force before the present one."""
-    from vicinal.service.tasks.calibrate import chosen_pipeline
+    from vicinal.service.operations.calibrate import chosen_pipeline
 
     matcher = open_matcher(gallery, data_dir=data_dir, bundle=bundle)
     record = matcher.calibrations.roll_back(chosen_pipeline(matcher, choice))
@@ -174,7 +174,7 @@ def set_by_hand(
     json_output: JsonOption = False,
 ) -> None:
     """Use a threshold of your own; every answer says so, and no rate is claimed."""
-    from vicinal.service.tasks.calibrate import chosen_pipeline
+    from vicinal.service.operations.calibrate import chosen_pipeline
 
     matcher = open_matcher(gallery, data_dir=data_dir, bundle=bundle)
     record = matcher.thresholds.set_by_hand(chosen_pipeline(matcher, choice), threshold)
@@ -197,7 +197,7 @@ def try_threshold(
 ) -> None:
     """Try a threshold beside the one in force, on stored scores; nothing is changed."""
     from vicinal.service.measuring.dry_run import dry_run
-    from vicinal.service.tasks.calibrate import chosen_pipeline
+    from vicinal.service.operations.calibrate import chosen_pipeline
 
     matcher = open_matcher(gallery, data_dir=data_dir, bundle=bundle)
     pipeline = chosen_pipeline(matcher, choice)
@@ -259,7 +259,7 @@ def drift(
 ) -> None:
     """Whether searches still look like the queries of the calibration in force, as servers have written."""
     from vicinal.service.measuring.drift import read_drift
-    from vicinal.service.tasks.calibrate import chosen_pipeline
+    from vicinal.service.operations.calibrate import chosen_pipeline
 
     matcher = open_matcher(gallery, data_dir=data_dir, bundle=bundle)
     pipeline = chosen_pipeline(matcher, choice)

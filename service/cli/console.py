@@ -157,9 +157,9 @@ def progress_of(
     """
     with progress_bar() as update:
 
-        def show(stage: str, done: int, total: int, _note: str = "", /) -> None:
+        def show(stage: str, done: int, total: int, note: str = "", /) -> None:
             if stage in stages:
-                update(stages[stage], done, total)
+                update(stages[stage], done, total, note)
 
         yield Progress(show, on_source)
 

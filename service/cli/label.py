@@ -18,16 +18,14 @@ from vicinal.service.cli.options import (
     place_words,
 )
 from vicinal.service.cli.promise import print_promise
+from vicinal.service.operations import label as operation
+from vicinal.service.surfaces.command_line import from_options
 
 
+@from_options
 def label(
     gallery: GalleryOption,
-    target: Annotated[
-        str, typer.Option(help="What the threshold has to hold: precision=95% of the matches, or far=0.1%.")
-    ] = "precision=95%",
-    restart: Annotated[
-        bool, typer.Option("--restart", help="Begin anew although a session is under way.")
-    ] = False,
+    request: operation.Request,
     port: Annotated[
         int, typer.Option(min=0, max=65_535, help="Port of the page; any free one by default.")
     ] = 0,
@@ -43,7 +41,6 @@ def label(
     from vicinal.service.http.serving.server import listen, serve_until_stopped
     from vicinal.service.http.state import state_of
     from vicinal.service.keys import Grant
-    from vicinal.service.labelling.session import LabelSession, SessionOptions
 
     # Others may be logged in here: the page has a key of its own, for this gallery, which no other key is.
     settings = load_settings(data_dir=data_dir, bundle=bundle).model_copy(
@@ -58,14 +55,12 @@ def label(
     )
     with listen(settings.host, port) as listener:
         app = create_app(settings)
-        galleries = state_of(app).galleries
-        matcher = galleries.matcher(gallery)
-        session = LabelSession.resume(matcher, SessionOptions(target=target), restart=restart)
+        session = operation.run(state_of(app).place(gallery), request)
         grant = Grant(name="label", scopes=("search", "admin"), galleries=(gallery,), folders=())
         # Programs see the arguments of others, a browser's too: the token is of no use when its page is open.
         token = state_of(app).keyring.offer(grant)
         place = f"http://{settings.host}:{listener.getsockname()[1]}/label"
-        address = f"{place}?{_query(gallery, target)}#{token}"
+        address = f"{place}?{_query(gallery, request.target)}#{token}"
         n_answers = len(session.answers())
         if n_answers:
             say(f"{n_answers} answers are there already: the session goes on.", to=errors)
@@ -74,7 +69,7 @@ def label(
         if browser:
             webbrowser.open(address)
         serve_until_stopped(app, listener)
-    matcher = galleries.matcher(gallery)
+    matcher = state_of(app).galleries.matcher(gallery)
     record = next((one for one in matcher.calibrations.history() if one.id == session.head.id), None)
     places = place_words(data_dir=data_dir, bundle=bundle)
     if record is None:

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.table import Table
 
-from vicinal.calibration.arrays import AnyArray
 from vicinal.service.cli.console import print_json, print_table, say
 from vicinal.service.cli.options import (
     BundleOption,
@@ -24,6 +23,7 @@ from vicinal.service.request_fields import RefineChoice, RerankChoice
 from vicinal.service.words import number_of
 
 if TYPE_CHECKING:
+    from vicinal.calibration.arrays import AnyArray
     from vicinal.service.search.answers import Answer, FoundGroup
     from vicinal.service.search.explanation import ExplainedRefinement
 

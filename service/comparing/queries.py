@@ -71,7 +71,7 @@ def read_common(
         readings[served.bundle.fingerprint] = read_queries(
             source,
             served.embedder,
-            visits_by=visits_by,
+            visit_column=visits_by,
             refuse=refuse,
             on_progress=on_stage,
             needs_labels=needs_labels,

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Annotated, Any
 
 from fastapi import Depends, FastAPI, Request
@@ -26,11 +27,12 @@ from vicinal.service.jobs.state_metrics import JobStateMetrics
 from vicinal.service.keys import Grant, Keyring
 from vicinal.service.measuring.matcher import Matcher
 from vicinal.service.observability.traces import Traces, open_traces
+from vicinal.service.operations.fit import fitted_for
+from vicinal.service.operations.place import Place
 from vicinal.service.redis_link import RedisLink
 from vicinal.service.search.answers import Answer
 from vicinal.service.settings import Settings
 from vicinal.service.surfaces.job_kinds import JobKinds
-from vicinal.service.tasks.fit_job import fitted_for
 from vicinal.service.tasks.readable_sources import JobSources
 
 
@@ -111,6 +113,13 @@ class State:
         if link is not None:
             link.register(registry)
         return state
+
+    def place(self, gallery: str) -> Place:
+        """Where an operation works on a gallery."""
+        opened = self.galleries.gallery(gallery)
+        return Place(
+            self.galleries.bundles, opened, find_matcher=partial(self.galleries.matcher, opened.name)
+        )
 
     def job_for(
         self,

@@ -45,7 +45,6 @@ from vicinal.service.labelling.questions import (
 from vicinal.service.measuring.evidence import AnswerEvidence, Evidence, StatedRate
 from vicinal.service.measuring.matcher import Matcher
 from vicinal.service.measuring.records.record import CalibrationRecord, Rates, new_calibration_id
-from vicinal.service.request_fields import TargetText
 from vicinal.service.search.pipeline import Pipeline
 from vicinal.service.search.scorer import Scorer
 
@@ -53,16 +52,6 @@ _PATIENCE_SECONDS = 10.0
 # From so many answers on, further ones say little.
 _MANY = 300
 _FOLDER, _CURRENT = "labelling", "current.json"
-
-
-class SessionOptions(BaseModel):
-    """What a session is for."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    target: TargetText = Field(
-        "precision=95%", description="`precision=95%` of the matches that are shown, or `far=0.1%`."
-    )
 
 
 class _Head(BaseModel):
@@ -173,9 +162,9 @@ class LabelSession:
         self._known: tuple[object, AnsweredPairs] | None = None
 
     @classmethod
-    def start(cls, matcher: Matcher, options: SessionOptions) -> Self:
+    def start(cls, matcher: Matcher, target: Target) -> Self:
         """Draw the pairs of a new session, which becomes the one under way."""
-        target, snapshot, pipeline = Target.parse(options.target), matcher.snapshot, matcher.pipeline
+        snapshot, pipeline = matcher.snapshot, matcher.pipeline
         if pipeline.group is not None:
             raise CalibrationError(
                 f"searches of gallery '{matcher.gallery.name}' are decided by {pipeline.group.by}, and "
@@ -222,7 +211,7 @@ class LabelSession:
         return found if is_same and found.head.pipeline == matcher.pipeline else None
 
     @classmethod
-    def resume(cls, matcher: Matcher, options: SessionOptions, *, restart: bool = False) -> Self:
+    def resume(cls, matcher: Matcher, target: Target, *, restart: bool = False) -> Self:
         """Go on with the session under way, or start one where there is none for this target."""
         space = matcher.embedder.bundle.manifest.space
         if space:
@@ -230,9 +219,9 @@ class LabelSession:
                 matcher.gallery.name, space, "there are no photos to look at; calibrate it with labels"
             )
         found = None if restart else cls.current(matcher)
-        if found is not None and found.head.target == Target.parse(options.target):
+        if found is not None and found.head.target == target:
             return found
-        return cls.start(matcher, options)
+        return cls.start(matcher, target)
 
     def answers(self) -> list[_Answered]:
         """Questions and answers so far."""

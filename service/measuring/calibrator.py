@@ -80,7 +80,7 @@ class Calibrator:
     Args:
         snapshot: The gallery version; its labelled items are the possible mates.
         pipeline: The pipeline to calibrate.
-        max_queries: Most queries that are scored; more are sampled.
+        most_queries: Most queries that are scored; more are sampled.
         seed: Seed of the sample.
         visits: Visits of the items: photos of one are never each other's mates, candidates or context.
         refinement: What the pipeline refines with; None where it refines nothing.
@@ -97,7 +97,7 @@ class Calibrator:
         snapshot: Snapshot,
         pipeline: Pipeline,
         *,
-        max_queries: int = 2000,
+        most_queries: int = 2000,
         seed: int = 0,
         refinement: OpenedRefiner | None = None,
         visits: Visits | None = None,
@@ -107,7 +107,7 @@ class Calibrator:
     ) -> None:
         self.snapshot = snapshot
         self.scorer = Scorer(snapshot, pipeline, refinement)
-        self.max_queries = max_queries
+        self.most_queries = most_queries
         self.seed = seed
         self.visits = visits
         self.same_pictures = same_pictures
@@ -125,7 +125,7 @@ class Calibrator:
         refinement: OpenedRefiner | None = None,
         *,
         by: str = "none",
-        max_queries: int = 2000,
+        most_queries: int = 2000,
         seed: int = 0,
         forms: Sequence[Group] | None = None,
     ) -> Calibrator:
@@ -138,7 +138,7 @@ class Calibrator:
         return cls(
             snapshot,
             pipeline,
-            max_queries=max_queries,
+            most_queries=most_queries,
             seed=seed,
             refinement=refinement,
             visits=find_visits(by, gallery, snapshot),
@@ -170,7 +170,7 @@ class Calibrator:
         require_labels(self._labels, queries.labels)
         if self.scorer.pipeline.group is not None:
             require_group_target(self.scorer.pipeline.group, target)
-        sampled = queries.sample(self.max_queries, self.seed)
+        sampled = queries.sample(self.most_queries, self.seed)
         progress = _Progress(on_progress, len(sampled.labels), passes=2 if self._keeps_apart else 1)
         measured = self.score_items(sampled, progress)
         together = self._scoring(sampled, None).measure(sampled, progress) if self._keeps_apart else None

@@ -115,14 +115,14 @@ class QueryReading:
         failures: Those that cannot be used.
         rows: (1, d) or (n, d) embeddings of those that can, L2-normalized.
         items: Id, label and metadata of each.
-        visits_by: Metadata column that names the visit of each; None where visits play no part.
+        visit_column: Metadata column that names the visit of each; None where visits play no part.
     """
 
     total: int
     failures: list[Failure] = field(default_factory=list)
     rows: list[FloatArray] = field(default_factory=list)
     items: list[SourceItem] = field(default_factory=list)
-    visits_by: str | None = None
+    visit_column: str | None = None
 
     def fail(self, item: SourceItem, reason: str) -> None:
         """Note one that cannot be used."""
@@ -144,12 +144,14 @@ class QueryReading:
         if not self.rows:
             first = f"; the first: {self.failures[0].reason}" if self.failures else ""
             raise CalibrationError(f"none of {self.total} queries can be used{first}")
-        visits = [value_text(item.metadata.get(self.visits_by)) for item in self.items if self.visits_by]
+        visits = [
+            value_text(item.metadata.get(self.visit_column)) for item in self.items if self.visit_column
+        ]
         return LabelledQueries(
             np.concatenate(self.rows),
             np.array([item.label for item in self.items], dtype=object),
             ids=np.array([item.id for item in self.items], dtype=object),
-            visits=np.array(visits, dtype=object) if self.visits_by else None,
+            visits=np.array(visits, dtype=object) if self.visit_column else None,
         )
 
 
@@ -157,7 +159,7 @@ def read_queries(
     source: Path | str,
     embedder: Embedder,
     *,
-    visits_by: str | None = None,
+    visit_column: str | None = None,
     refuse: Refuse = refuse_none,
     on_progress: OnProgress = no_progress,
     failures: list[Failure] | None = None,
@@ -181,7 +183,7 @@ def read_queries(
         refuse=refuse,
     )
     if isinstance(opened, EmbeddingSource):
-        reading = QueryReading(len(opened), [] if failures is None else failures, visits_by=visits_by)
+        reading = QueryReading(len(opened), [] if failures is None else failures, visit_column=visit_column)
         _read_embeddings(opened, embedder.bundle.dim, reading)
         if needs_labels:
             _check_labels(source, reading.items, "give each row of the label column one")
@@ -191,7 +193,7 @@ def read_queries(
     if needs_labels:
         advice = "lay them in a folder a label, or say where labels are by --label-from or --label-column"
         _check_labels(source, [one for one in items if one.problem is None], advice)
-    reading = QueryReading(len(items), [] if failures is None else failures, visits_by=visits_by)
+    reading = QueryReading(len(items), [] if failures is None else failures, visit_column=visit_column)
     # A GPU may take fewer at a time from some batch on.
     size = embedder.batch_size
     with ThreadPoolExecutor(_READERS, thread_name_prefix="queries") as pool:

@@ -39,7 +39,7 @@ from vicinal.service.search.item_groups import value_text
 
 _NOBODY: Ints = np.empty(0, np.int64)
 
-# What `visits_by` takes beside the name of a metadata column.
+# What may stand in place of the name of a metadata column.
 VISITS_BY = ("auto", "none")
 _SECONDS = 600.0
 _SERIES_QUANTILE = 0.75
@@ -152,7 +152,7 @@ def find_visits(by: str, gallery: Gallery, snapshot: Snapshot) -> Visits | None:
 
 
 def visit_column(by: str | None) -> str | None:
-    """The metadata column that `visits_by` names, if it names one."""
+    """The metadata column that tells of visits, where one is named."""
     return None if by in VISITS_BY else by
 
 

@@ -14,6 +14,6 @@ What a run needs is imported inside of it: `--help` loads the requests of all co
 """
 
 from vicinal.service.operations.operation import Operation
-from vicinal.service.operations.progress import Progress
+from vicinal.service.operations.place import Progress
 
 __all__ = ["Operation", "Progress"]

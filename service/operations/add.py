@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from vicinal.service.errors import RequestError
 from vicinal.service.operations.index import holds_ready, open_items
-from vicinal.service.operations.progress import Progress
+from vicinal.service.operations.place import Progress
 from vicinal.service.request_fields import CommandOption, ItemSource
 
 if TYPE_CHECKING:

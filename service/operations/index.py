@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 from pydantic import Field, StrictBool, StrictInt
 
 from vicinal.service.errors import RequestError
-from vicinal.service.operations.progress import Progress
+from vicinal.service.operations.place import Progress
 from vicinal.service.request_fields import CommandOption, ItemSource
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from pydantic import BaseModel
 
-from vicinal.service.operations.progress import Progress
+from vicinal.service.operations.place import Progress
 
 if TYPE_CHECKING:
     from vicinal.service.jobs.records import Job
@@ -22,7 +22,7 @@ def _nothing(*_: Any) -> None:
     pass
 
 
-def _fields_of(made: Any) -> dict[str, Any]:
+def _fields_of(_: Any, made: Any) -> dict[str, Any]:
     return dict(made.model_dump(mode="json"))
 
 
@@ -45,6 +45,6 @@ class Operation(Generic[Asked, Made]):
     request: type[Asked]
     run: Callable[[Place, Asked, Progress], Made]
     require: Callable[[Place, Asked], None] = _nothing
-    told: Callable[[Made], dict[str, Any]] = _fields_of
+    told: Callable[[Place, Made], dict[str, Any]] = _fields_of
     clean: Callable[[Place, Job], None] = _nothing
     goes_on: bool = False

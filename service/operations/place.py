@@ -5,22 +5,67 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from vicinal.calibration import UnlabelledGalleryError
-from vicinal.indexer.gallery import Gallery
-from vicinal.indexer.reader import GalleryReader
-from vicinal.indexer.sources import ANYWHERE, EmbeddingSource, ImageFile, SourceOptions, place_of, refuse_none
-from vicinal.service.galleries.bundles import ServedBundles
-from vicinal.service.measuring.matcher import Matcher
-from vicinal.service.measuring.queries import QueryReading, read_queries, require_labels
-from vicinal.service.measuring.records.record import new_calibration_id
-from vicinal.service.operations.progress import Progress
-from vicinal.service.request_fields import QuerySource
-from vicinal.service.settings import Settings
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from vicinal.indexer.gallery import Gallery
+    from vicinal.indexer.jobs.embedding_run import Failure
+    from vicinal.indexer.reader import GalleryReader
+    from vicinal.indexer.sources import EmbeddingSource, ImageFile, Source, SourceOptions
+    from vicinal.models.progress import OnProgress
+    from vicinal.service.galleries.bundles import ServedBundles
+    from vicinal.service.measuring.matcher import Matcher
+    from vicinal.service.measuring.queries import QueryReading
+    from vicinal.service.request_fields import QuerySource
+    from vicinal.service.settings import Settings
 
 _FILES_OF_QUERIES = (".npz", ".npy", ".tar")
+
+
+class Progress:
+    """Takes how far an operation is, as a function of the stage, what of it is done, and all there is.
+
+    Args:
+        on_progress: Who hears of it.
+        on_source: Called with a source of items that is open, before its items are read.
+
+    Attributes:
+        total: Files or rows that the operation reads.
+        done: Those that it has used.
+        skipped: Those that an earlier attempt had finished.
+        failures: Those that cannot be used.
+    """
+
+    def __init__(
+        self,
+        on_progress: OnProgress | None = None,
+        on_source: Callable[[Source | EmbeddingSource], None] | None = None,
+    ) -> None:
+        self._on_progress = on_progress
+        self._on_source = on_source
+        self.total = self.done = self.skipped = 0
+        self.failures: list[Failure] = []
+
+    def __call__(self, stage: str, done: int, total: int, note: str = "", /) -> None:
+        """Tell of a stage.
+
+        Raises:
+            JobStoppedError: The job must stop here.
+        """
+        if self._on_progress is not None:
+            self._on_progress(stage, done, total, note)
+
+    def of_files(self, stage: str, done: int, total: int, note: str = "", /) -> None:
+        """Tell of a stage that goes through all that is read."""
+        self.total, self.done = total, done - len(self.failures)
+        self(stage, done, total, note)
+
+    def opened(self, source: Source | EmbeddingSource) -> None:
+        """Tell of a source that is open, for a look at it."""
+        if self._on_source is not None:
+            self._on_source(source)
 
 
 class Readable(Protocol):
@@ -47,10 +92,14 @@ class Anything:
 
     def place(self, name: str) -> Path | str:
         """See `Readable`."""
+        from vicinal.indexer.sources import place_of
+
         return place_of(name)
 
     def options(self, name: str, options: SourceOptions) -> SourceOptions:
         """See `Readable`."""
+        from vicinal.indexer.sources import ANYWHERE
+
         del name
         return replace(options, access=ANYWHERE)
 
@@ -58,6 +107,12 @@ class Anything:
         """See `Readable`."""
         del path
         return None
+
+
+def _new_id() -> str:
+    from vicinal.service.measuring.records.record import new_calibration_id
+
+    return new_calibration_id()
 
 
 @dataclass
@@ -82,7 +137,7 @@ class Place:
     bundles: ServedBundles
     gallery: Gallery
     readable: Readable = field(default_factory=Anything)
-    id: str = field(default_factory=new_calibration_id)
+    id: str = field(default_factory=_new_id)
     is_job: bool = False
     find_matcher: Callable[[], Matcher] | None = None
     known_reader: GalleryReader | None = None
@@ -99,19 +154,24 @@ class Place:
     @cached_property
     def reader(self) -> GalleryReader:
         """Reader of the gallery, which live changes are made with."""
+        from vicinal.indexer.reader import GalleryReader
+
         return self.known_reader or GalleryReader(self.gallery)
 
     @cached_property
     def matcher(self) -> Matcher:
         """What searches the gallery as it is, with the bundle that it was embedded with."""
-        return (
-            self.find_matcher()
-            if self.find_matcher
-            else self.bundles.matcher(Gallery.open(self.gallery.path))
-        )
+        from vicinal.indexer.gallery import Gallery
+
+        if self.find_matcher is not None:
+            return self.find_matcher()
+        return self.bundles.matcher(Gallery.open(self.gallery.path))
 
     def require_queries(self, request: QuerySource) -> None:
         """Refuse labelled queries that nothing could be measured with, before they are read."""
+        from vicinal.calibration import UnlabelledGalleryError
+        from vicinal.service.measuring.queries import require_labels
+
         name, matcher = f"gallery '{self.gallery.name}'", self.matcher
         labels = None if request.queries is not None else self.sent_labels or ()
         try:
@@ -127,24 +187,23 @@ class Place:
             self.readable.check(request.queries, also=_FILES_OF_QUERIES, takes_hub=True)
 
     def read_queries(
-        self, request: QuerySource, progress: Progress, *, visits_by: str | None = None
+        self, request: QuerySource, progress: Progress, *, visit_column: str | None = None
     ) -> QueryReading | None:
         """The labelled queries of a request; None where there are none."""
+        from vicinal.indexer.sources import refuse_none
+        from vicinal.service.measuring.queries import read_queries
+
         if self.sent is None and request.queries is None:
             return None
-
-        def show(stage: str, done: int, total: int, _note: str = "", /) -> None:
-            progress.total, progress.done = total, done - len(progress.failures)
-            progress(stage, done, total)
 
         name = request.queries or ""
         # What was sent lies in a file of our own, and names no others.
         return read_queries(
             self.sent or self.readable.place(name),
             self.matcher.embedder,
-            visits_by=visits_by,
+            visit_column=visit_column,
             refuse=refuse_none if self.sent else self.readable.refusal,
-            on_progress=show,
+            on_progress=progress.of_files,
             failures=progress.failures,
             options=None if self.sent else self.readable.options(name, request.source_options),
         )

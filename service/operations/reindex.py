@@ -153,7 +153,13 @@ def clean(place: Place, job: Job) -> None:
 
 
 OPERATION = Operation(
-    "reindex", ReindexRequest, run, require=require, told=Reindexed.told, clean=clean, goes_on=True
+    "reindex",
+    ReindexRequest,
+    run,
+    require=require,
+    told=lambda _, made: made.told(),
+    clean=clean,
+    goes_on=True,
 )
 
 

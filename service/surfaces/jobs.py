@@ -57,7 +57,7 @@ class OperationJob:
             place.sent = self.uploads.uploaded(context.job)
         request = self.operation.request.model_validate(fields)
         try:
-            return self.operation.told(self.operation.run(place, request, _Reported(context)))
+            return self.operation.told(place, self.operation.run(place, request, _Reported(context)))
         except GalleryBusyError as error:
             if not self.operation.goes_on:
                 raise

@@ -16,7 +16,6 @@ from vicinal.calibration import UnlabelledGalleryError
 from vicinal.indexer.gallery import Gallery
 from vicinal.indexer.item_rules import checked_label
 from vicinal.indexer.jobs.embedding_run import Failure
-from vicinal.indexer.sources import Refuse, SourceOptions, refuse_none
 from vicinal.indexer.storage.gallery_names import GALLERY_NAME
 from vicinal.models.similarity import as_embeddings
 from vicinal.service.errors import RequestError
@@ -24,8 +23,6 @@ from vicinal.service.jobs.context import JobContext
 from vicinal.service.jobs.records import Job, JobFailure, JobProgress
 from vicinal.service.measuring.matcher import Matcher
 from vicinal.service.measuring.queries import (
-    QueryReading,
-    read_queries,
     require_labels,
 )
 from vicinal.service.settings import Settings
@@ -139,40 +136,6 @@ class QueryUploads:
         if found is None:
             raise RequestError("the queries that were sent are gone: start the job again")
         return found
-
-    def source(self, job: Job, request: QueryRequest) -> tuple[Path | str, Refuse] | None:
-        """Where the queries of a job are, and what of them must not be read; None where there are none."""
-        if request.is_upload:
-            return self.uploaded(job), refuse_none
-        if request.queries is None:
-            return None
-        sources = self.sources.within(job.folders)
-        return sources.place(request.queries), sources.refusal
-
-    def read(
-        self,
-        job: Job,
-        matcher: Matcher,
-        request: QueryRequest,
-        progress: QueryProgress,
-        *,
-        visits_by: str | None,
-        options: SourceOptions,
-    ) -> QueryReading | None:
-        """The queries of a job; None where every labelled item is left out once."""
-        found = self.source(job, request)
-        if found is None:
-            return None
-        source, refuse = found
-        return read_queries(
-            source,
-            matcher.embedder,
-            visits_by=visits_by,
-            refuse=refuse,
-            on_progress=progress,
-            failures=progress.failures,
-            options=None if request.is_upload else self.sources.options(request.queries or "", options),
-        )
 
     def clean(self, job: Job) -> None:
         """Remove uploaded queries."""

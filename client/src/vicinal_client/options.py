@@ -68,13 +68,13 @@ class CalibrationOptions(PipelineOptions, total=False):
         embedding_column: Column of ready embeddings, `embedding` when null.
         target: `fpir=5%`, `fnir=20%`, `far=0.001`, `frr=10%`, `precision=95%`, `utility=mean` or
             `utility=worst`.
-        max_queries: Sample at most this many queries.
         coarse_labels: Coarse label of each label, to tell near from far queries without a mate.
         coarse_by: Metadata column that holds the coarse label, in place of `coarse_labels`.
         visits_by: What tells which photos were taken together, which are never mates: `auto`, `none` or a
             metadata column.
         group_score: How the scores of a group's items become one, where groups are decided; `auto` tries all
             and keeps `max`, the best photo, unless another is surely better.
+        max_queries: Sample at most this many queries.
         absent: Share of real searches for things that the gallery lacks, which a precision is for; when null
             that of the queries, and half where every query is tried both ways.
         activate: Whether searches use the threshold as soon as it is there; when null they do unless it
@@ -88,11 +88,11 @@ class CalibrationOptions(PipelineOptions, total=False):
     id_column: str | None
     embedding_column: str | None
     target: str | None
-    max_queries: int | None
     coarse_labels: Mapping[str, str] | None
     coarse_by: str | None
     visits_by: str | None
     group_score: Literal["auto", "max", "mean", "lme", "vote", "share", "learned"] | None
+    max_queries: int | None
     absent: float | None
     activate: bool | None
 

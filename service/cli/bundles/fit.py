@@ -12,20 +12,12 @@ from vicinal.service.cli.bundles.training import (
     ResumeOption,
     run_start,
 )
-from vicinal.service.cli.console import errors, print_json, progress_bar, say
+from vicinal.service.cli.console import errors, print_json, progress_of, say
 from vicinal.service.cli.options import BundleOption, DataDirOption, JsonOption, load_settings, open_gallery
 from vicinal.service.errors import RequestError
-
-_STAGES = {
-    "look": "Looking at the photos",
-    "try": "Trying out this machine",
-    "views": "Making views of the photos",
-    "trial": "Trying without some labels",
-    "train": "Learning from all labels",
-    "export": "Writing the bundle",
-    "measure": "Measuring",
-}
-
+from vicinal.service.operations import fit as operation
+from vicinal.service.request_fields import CommandOption
+from vicinal.service.surfaces.command_line import from_options
 
 SourceArgument = Annotated[
     Path | None,
@@ -42,14 +34,15 @@ RecipeOption = Annotated[
 ]
 
 
+@from_options
 def fit(
     source: SourceArgument = None,
     output: OutputOption = None,
     gallery: GalleryOption = None,
-    minutes: Annotated[float, typer.Option(min=0.1, help="About how long it may take.")] = 15.0,
-    resume: ResumeOption = False,
-    overwrite: OverwriteOption = False,
-    seed: Annotated[int, typer.Option(min=0, help="Seed of everything that is drawn.")] = 0,
+    *,
+    request: operation.Learning,
+    resume: Annotated[ResumeOption, CommandOption(after="minutes")] = False,
+    overwrite: Annotated[OverwriteOption, CommandOption(after="resume")] = False,
     recipe: RecipeOption = None,
     data_dir: DataDirOption = None,
     bundle: BundleOption = None,
@@ -59,35 +52,24 @@ def fit(
     from vicinal.indexer.jobs.index_job import gallery_items
     from vicinal.indexer.sources import read_source
     from vicinal.models.bundle import ModelBundle
-    from vicinal.service.fitting.photos import hold_out, read_photos
+    from vicinal.service.fitting.photos import read_photos
     from vicinal.service.fitting.report import next_commands, report_lines
+    from vicinal.service.training import require_train_extra
 
     if (source is None) == (gallery is None):
         raise RequestError("say what to learn from: a folder of PHOTOS, or --gallery NAME")
     if output is None:
         raise RequestError("say where the new bundle goes: --output bundles/mine")
     start = run_start(resume=resume, overwrite=overwrite)
-    from vicinal.service.training import require_train_extra
-
     require_train_extra("adapting the model")
-    from vicinal.service.training import Fitting
-
     settings = load_settings(data_dir=data_dir, bundle=bundle)
     before = ModelBundle.open(settings.bundle)
-    with progress_bar() as update:
-
-        def report(stage: str, done: int, total: int, note: str = "") -> None:
-            update(_STAGES[stage], done, total, note)
-
+    with progress_of(operation.STAGES) as progress:
         items = gallery_items(open_gallery(settings, gallery)) if gallery else read_source(_given(source))
-        photos = read_photos(items, on_progress=report)
+        photos = read_photos(items, on_progress=progress)
         for one in photos.unusable[:_SHOWN]:
             say(f"  left out {one.path}: {one.reason}", to=errors)
-        split = hold_out(photos, seed)
-        fitting = Fitting(
-            photos, split, output, before, minutes=minutes, seed=seed, recipe=recipe, report=report
-        )
-        made = fitting.run(start)
+        made = operation.learn(photos, output, before, request, progress, start=start, recipe=recipe)
     commands = next_commands(made, None if source is None else str(source), gallery, data_dir, bundle)
     if json_output:
         print_json({**made.model_dump(mode="json"), "helps": made.helps, "next": commands})

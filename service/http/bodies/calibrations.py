@@ -6,24 +6,19 @@ from pydantic import Field, StrictFloat
 
 from vicinal.service.http.bodies.fields import Labels, SentEmbeddings
 from vicinal.service.measuring.dry_run import TriedThreshold
-from vicinal.service.operations.check import NewQueries
-from vicinal.service.request_fields import CalibrationOptions, PipelineChoice, QuerySource
+from vicinal.service.operations import calibrate, check
+from vicinal.service.request_fields import PipelineChoice
 
 
-class CalibrationStart(CalibrationOptions, QuerySource, SentEmbeddings):
+class CalibrationStart(calibrate.Request, SentEmbeddings):
     """What to calibrate; with queries from a source, as embeddings with labels, or from the gallery."""
 
-    queries: str | None = Field(
-        None,
-        description="Labelled queries, of any source that a re-index takes, or embeddings with labels. "
-        "Without: every labelled item is left out once.",
-    )
     labels: Labels | None = Field(
         None, description="Label of each embedding; one that the gallery lacks makes a query without a mate."
     )
 
 
-class CheckStart(NewQueries, SentEmbeddings):
+class CheckStart(check.NewQueries, SentEmbeddings):
     """New labelled queries to try a calibration's promise with: from a source, or embeddings with labels."""
 
     labels: Labels | None = Field(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Annotated, Literal, TypeVar
 
 from fastapi import APIRouter, Query, Request, Response
@@ -28,13 +29,14 @@ from vicinal.service.http.request_bodies import (
     read_form,
     validated,
 )
-from vicinal.service.http.routes.job_calls import Sent, begin_job, enqueue
+from vicinal.service.http.routes.job_calls import Sent, begin_job
 from vicinal.service.http.state import StateDependency
 from vicinal.service.jobs import Job
 from vicinal.service.measuring.drift import DriftState
 from vicinal.service.measuring.dry_run import DryRunResult
 from vicinal.service.measuring.dry_run import dry_run as dry_run_of
-from vicinal.service.operations import check
+from vicinal.service.operations import calibrate, check
+from vicinal.service.operations.calibrate import chosen_pipeline
 from vicinal.service.reports.page import page_style, render_report
 from vicinal.service.reports.report import (
     CalibrationHistoryBody,
@@ -45,25 +47,13 @@ from vicinal.service.reports.report import (
     report_record,
 )
 from vicinal.service.request_fields import PipelineChoice
-from vicinal.service.tasks.calibrate import chosen_pipeline
-from vicinal.service.tasks.calibration_job import CALIBRATE, CalibrationRequest
+from vicinal.service.surfaces.forms import form_of
 
 router = APIRouter(prefix="/v1/admin/galleries/{gallery}", tags=["calibrations"], route_class=JsonRoute)
 
 # The size of the whole request is limited too.
 _MOST_IMAGES = 10_000
-_FORM_FIELDS = (
-    "target",
-    "refine",
-    "steps",
-    "rerank",
-    "group_by",
-    "group_score",
-    "max_queries",
-    "absent",
-    "activate",
-)
-_FIELDS = {name: CalibrationStart.model_json_schema()["properties"][name] for name in _FORM_FIELDS}
+_FIELDS = form_of(calibrate.Request)
 _LABELS = {"type": "array", "items": {"type": "string"}, "description": "One an image, or one for all."}
 _BODY = body_schema(
     {"label": _LABELS, **_FIELDS},
@@ -85,14 +75,11 @@ async def start_calibration(
     Labelled queries come as JSON (a source, or embeddings with labels), as a form with images and their
     labels, or from the gallery: every labelled item is then left out once. Another job on the gallery: 409.
     """
-    sent, start = await _read_start(request, CalibrationStart, _FORM_FIELDS)
-    matcher = await run_in_threadpool(state.galleries.matcher, gallery)
-    options = start.model_dump(exclude={*SentEmbeddings.model_fields})
-    asked = CalibrationRequest.model_validate({**options, "is_upload": sent.labels is not None})
-    kind, name = state.kinds.calibrate, matcher.gallery.name
-    job = state.job_for(request, CALIBRATE, name, asked.model_dump(), reads=[asked.queries])
-    await run_in_threadpool(kind.check, matcher, asked, sent.labels)
-    return await run_in_threadpool(enqueue, state, kind, matcher, job, sent, response)
+    sent, start = await _read_start(request, CalibrationStart, _FIELDS)
+    asked = calibrate.Request(**start.model_dump(exclude={*SentEmbeddings.model_fields}))
+    return await run_in_threadpool(
+        begin_job, request, response, state, calibrate.OPERATION, gallery, asked, sent
+    )
 
 
 @router.get("/calibrations")
@@ -185,7 +172,7 @@ def put_threshold(gallery: str, body: ThresholdByHand, state: StateDependency) -
 
 
 async def _read_start(
-    request: Request, model: type[_Start], fields: tuple[str, ...] = ()
+    request: Request, model: type[_Start], fields: Iterable[str] = ()
 ) -> tuple[Sent, _Start]:
     if content_type(request, JSON, FORM) == JSON:
         start = await json_body(request, model, may_be_empty=True)

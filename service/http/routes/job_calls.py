@@ -4,20 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import ExitStack
-from typing import Any, NamedTuple, Protocol
+from functools import partial
+from typing import Any, NamedTuple
 
 from fastapi import Request, Response
 
 from vicinal.service.errors import RequestError
 from vicinal.service.http.bodies.fields import SentEmbeddings
 from vicinal.service.http.state import State
-from vicinal.service.jobs import Job, JobKind
-from vicinal.service.measuring.matcher import Matcher
+from vicinal.service.jobs import Job
 from vicinal.service.operations import Operation
 from vicinal.service.request_fields import QuerySource
 from vicinal.service.request_fields import Request as Asked
 from vicinal.service.surfaces.jobs import IS_UPLOAD
-from vicinal.service.tasks.query_uploads import QueryUploads
 
 
 class Sent(NamedTuple):
@@ -44,10 +43,6 @@ class Sent(NamedTuple):
 _NOTHING = Sent()
 
 
-class _KeepsQueries(JobKind, Protocol):
-    uploads: QueryUploads
-
-
 def begin_job(
     request: Request,
     response: Response,
@@ -64,27 +59,20 @@ def begin_job(
     Args:
         leave_out: Fields of the request that this call does not have.
     """
-    matcher, kind = state.galleries.matcher(gallery), state.kinds.operations[operation.name]
-    name, fields = matcher.gallery.name, asked.model_dump(mode="json", exclude=set(leave_out))
+    opened, kind = state.galleries.gallery(gallery), state.kinds.operations[operation.name]
+    fields = asked.model_dump(mode="json", exclude=set(leave_out))
     if isinstance(asked, QuerySource):
         fields[IS_UPLOAD] = sent.labels is not None
-    job = state.job_for(request, operation.name, name, fields)
+    job = state.job_for(request, operation.name, opened.name, fields)
     place = kind.place(job)
-    place.find_matcher, place.sent_labels = (lambda: matcher), sent.labels
+    place.find_matcher, place.sent_labels = partial(state.galleries.matcher, opened.name), sent.labels
     operation.require(place, asked)
-    return enqueue(state, kind, matcher, job, sent, response)
-
-
-def enqueue(
-    state: State, kind: _KeepsQueries, matcher: Matcher, job: Job, sent: Sent, response: Response
-) -> Job:
-    """Keep the queries that came with a call, and let its job wait."""
     with ExitStack() as undo:
         undo.callback(kind.clean, job)
         if sent.images:
             kind.uploads.keep_images(job, sent.images, sent.labels or [])
         elif sent.embeddings is not None:
-            dim = matcher.snapshot.manifest.dim
+            dim = place.matcher.snapshot.manifest.dim
             kind.uploads.keep_embeddings(job, sent.embeddings, sent.labels or [], dim=dim)
         created = state.jobs.create(job)
         undo.pop_all()

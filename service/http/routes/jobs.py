@@ -13,14 +13,14 @@ from pydantic import BaseModel, ConfigDict
 
 from vicinal.service.errors import RequestError
 from vicinal.service.http.request_bodies import JsonRoute
+from vicinal.service.http.routes.job_calls import begin_job
 from vicinal.service.http.security import may_see, seen_by, shown_to, still_holds
 from vicinal.service.http.state import State, StateDependency
 from vicinal.service.jobs import Job
 from vicinal.service.jobs.events import job_events
 from vicinal.service.jobs.records import JobState
-from vicinal.service.operations import reindex
+from vicinal.service.operations import fit, reindex
 from vicinal.service.operations.reindex import ReindexRequest
-from vicinal.service.tasks.fit_job import FIT, FitRequest
 
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
 reindex_router = APIRouter(prefix="/v1/admin/galleries", tags=["jobs"], route_class=JsonRoute)
@@ -37,6 +37,16 @@ class JobListBody(BaseModel):
     model_config = ConfigDict(frozen=True)
 
     jobs: list[Job]
+
+
+class FitRequest(fit.Request):
+    """How to adapt the model to a gallery's labelled photos.
+
+    Attributes:
+        name: Name of the new bundle, a folder below `bundles` in the data folder.
+        minutes: About how long it may take.
+        seed: Seed of everything that is drawn.
+    """
 
 
 @reindex_router.post("/{gallery}/reindex", status_code=202)
@@ -61,10 +71,7 @@ def fit_gallery(
     It takes minutes, and the `train` extra on the worker. The result says what is found more, and names the
     bundle's folder. Another job on the gallery: 409, with its id as `job`.
     """
-    state.kinds.fit.check(gallery, body)
-    job = state.jobs.create(state.job_for(request, FIT, gallery, body.model_dump()))
-    response.headers["Location"] = f"/v1/jobs/{job.id}"
-    return job
+    return begin_job(request, response, state, fit.OPERATION, gallery, body)
 
 
 def _reindex_job(gallery: str, body: ReindexRequest, request: Request, state: State) -> Job:

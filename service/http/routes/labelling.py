@@ -7,8 +7,9 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from vicinal.service.http.request_bodies import JsonRoute
 from vicinal.service.http.state import State, StateDependency
-from vicinal.service.labelling.session import LabelSession, LabelState, SessionOptions
+from vicinal.service.labelling.session import LabelSession, LabelState
 from vicinal.service.measuring.matcher import Matcher
+from vicinal.service.operations import label
 from vicinal.service.reports.report import CalibrationStateBody, describe_record
 
 router = APIRouter(
@@ -16,10 +17,8 @@ router = APIRouter(
 )
 
 
-class LabellingStart(SessionOptions):
+class LabellingStart(label.Request):
     """What to label for."""
-
-    restart: bool = Field(False, strict=True, description="Begin anew although a session is under way.")
 
 
 class LabelAnswer(BaseModel):
@@ -40,8 +39,8 @@ def start_labelling(gallery: str, body: LabellingStart, state: StateDependency) 
     Its questions are pairs that searches of the gallery would show. A session belongs to the searched version
     and pipeline: when one of these changes, another is begun.
     """
-    matcher = state.galleries.matcher(gallery)
-    return LabelSession.resume(matcher, body, restart=body.restart).state(matcher)
+    place = state.place(gallery)
+    return label.run(place, body).state(place.matcher)
 
 
 @router.get("")

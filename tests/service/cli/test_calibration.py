@@ -89,6 +89,16 @@ def test_a_dry_run_takes_a_score_a_target_or_an_id(
     assert call("list")["calibrations"][0]["is_active"]
 
 
+@pytest.mark.parametrize("command", [["set", "0.4"], ["rollback"], ["drift"], ["dry-run", "0.4"]])
+def test_the_steps_of_a_refiner_tell_whose_threshold_it_is(
+    fail: Fail, two: tuple[str, str], command: list[str]
+) -> None:
+    """This pipeline refines nothing, and has none."""
+    assert "steps is 2, but nothing is refined" in fail(
+        "calibration", *command, "-g", "shoes", "--steps", "2"
+    )
+
+
 def test_drift_is_unknown_before_a_server_has_counted(run: Run, two: tuple[str, str]) -> None:
     assert "no search was counted since" in run("calibration", "drift", "-g", "shoes").stdout
 

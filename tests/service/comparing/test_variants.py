@@ -180,7 +180,7 @@ def test_every_side_is_tried_and_sharing_changes_no_threshold(refined: Compariso
     order = np.argsort(queries.ids.astype(str), kind="stable")
     for one in found.variants[-2:]:
         calibrator = Calibrator(
-            snapshot, one.pipeline, max_queries=40, refinement=matcher.refinement(one.pipeline)
+            snapshot, one.pipeline, most_queries=40, refinement=matcher.refinement(one.pipeline)
         )
         alone = calibrator.measure(queries.take(order), Target.parse("fpir=20%")).record
         assert one.calibration.threshold == alone.threshold

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from tests.service.types import Calibrate, MakeSettings
+from vicinal.calibration import Target
 from vicinal.indexer.gallery import Gallery
 from vicinal.indexer.jobs.changes import remove_items
 from vicinal.indexer.reader import GalleryReader
@@ -23,7 +24,7 @@ from vicinal.service.galleries.bundles import ServedBundles
 from vicinal.service.galleries.open_galleries import OpenGalleries
 from vicinal.service.galleries.records import damaged_records
 from vicinal.service.galleries.versions import activate_version, check_version
-from vicinal.service.labelling.session import LabelSession, SessionOptions
+from vicinal.service.labelling.session import LabelSession
 from vicinal.service.problem_types import ERRORS
 
 _SMALL_BYTES = 64 * 2**10
@@ -46,7 +47,7 @@ def bundles(
     gallery = Gallery(root / "galleries" / "shoes")
     remove_items(GalleryReader(gallery), ["plain/view 1.png"])
     calibrate(gallery)
-    LabelSession.start(served.matcher(gallery), SessionOptions())
+    LabelSession.start(served.matcher(gallery), Target.parse("precision=95%"))
     request = ComparisonRequest(target="fpir=20%", pipelines=PipelineGrid(rerank=("off",)))
     comparison = compare(ComparisonPlan(gallery, served, request), "first")
     put_in_force(gallery, served, comparison, 1)

@@ -10,21 +10,21 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from vicinal.calibration import CalibrationError, UnreachableTargetError
+from vicinal.calibration import CalibrationError, Target, UnreachableTargetError
 from vicinal.indexer.jobs.index_job import index_items
 from vicinal.indexer.sources import read_source, source_name
 from vicinal.models.embedder import Embedder
 from vicinal.service.errors import CalibrationRecordError, RequestError
 from vicinal.service.labelling.questions import BLOCK, FEWEST
-from vicinal.service.labelling.session import LabelSession, SessionOptions
+from vicinal.service.labelling.session import LabelSession
 from vicinal.service.measuring.matcher import Matcher
 from vicinal.service.reports.promise import advice, promise
 
-OPTIONS = SessionOptions(target="precision=90%")
+TARGET = Target.parse("precision=90%")
 
 
 def start(matcher: Matcher) -> LabelSession:
-    return LabelSession.start(matcher, OPTIONS)
+    return LabelSession.start(matcher, TARGET)
 
 
 def answer(session: LabelSession, matcher: Matcher, n: int, *, lies: bool = False) -> None:
@@ -67,16 +67,16 @@ def test_a_session_goes_on_where_it_was(matcher: Matcher) -> None:
     session = start(matcher)
     answer(session, matcher, 10)
     before = session.state(matcher)
-    again = LabelSession.resume(matcher, OPTIONS)
+    again = LabelSession.resume(matcher, TARGET)
     assert again.state(matcher) == before
     assert (before.n_answers, len(before.questions)) == (10, 2)
 
 
 def test_another_target_begins_anew_and_so_does_a_restart(matcher: Matcher) -> None:
     first = start(matcher)
-    other = LabelSession.resume(matcher, SessionOptions(target="far=1%"))
+    other = LabelSession.resume(matcher, Target.parse("far=1%"))
     assert other.head.id != first.head.id
-    assert LabelSession.resume(matcher, SessionOptions(target="far=1%"), restart=True).head.id not in (
+    assert LabelSession.resume(matcher, Target.parse("far=1%"), restart=True).head.id not in (
         first.head.id,
         other.head.id,
     )
@@ -141,7 +141,7 @@ def test_answers_that_no_threshold_holds_are_refused(matcher: Matcher) -> None:
 @pytest.mark.parametrize("target", ["fpir=5%", "fnir=10%", "utility=mean"])
 def test_targets_that_pairs_say_nothing_of_are_refused(matcher: Matcher, target: str) -> None:
     with pytest.raises(CalibrationError, match="name precision=95% or far"):
-        LabelSession.start(matcher, SessionOptions(target=target))
+        LabelSession.start(matcher, Target.parse(target))
     assert LabelSession.current(matcher) is None
 
 
@@ -157,8 +157,8 @@ def test_damaged_files_are_named(matcher: Matcher, name: str) -> None:
     session = start(matcher)
     (session.path / name).write_bytes(b"{")
     with pytest.raises(CalibrationRecordError):
-        LabelSession.resume(matcher, OPTIONS).state(matcher)
-    assert LabelSession.resume(matcher, OPTIONS, restart=True).answers() == []
+        LabelSession.resume(matcher, TARGET).state(matcher)
+    assert LabelSession.resume(matcher, TARGET, restart=True).answers() == []
 
 
 def test_answers_are_whole_after_every_one(matcher: Matcher) -> None:

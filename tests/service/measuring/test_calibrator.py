@@ -270,7 +270,7 @@ def test_labels_with_one_image_and_few_labels_are_warned_of(write_gallery: Write
 
 def test_a_sample_of_queries_is_the_same_for_the_same_seed(write_gallery: WriteGallery) -> None:
     snapshot = write_gallery(*labelled_gallery())
-    first, second, other = (calibrate(snapshot, max_queries=40, seed=seed) for seed in (3, 3, 4))
+    first, second, other = (calibrate(snapshot, most_queries=40, seed=seed) for seed in (3, 3, 4))
     unlike = {"id", "created_at"}
     assert first.model_dump(exclude=unlike) == second.model_dump(exclude=unlike)
     assert first.n_with_mate == 40

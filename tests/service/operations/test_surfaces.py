@@ -1,4 +1,4 @@
-"""Surfaces: a field that is added to a request is an option, a member, a field of a form and a keyword."""
+"""Surfaces: a field that is added to a request stands on each: command, body, form, job, keyword, client."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from fastapi.testclient import TestClient
 from pydantic import Field, StrictInt, create_model
 from typer.testing import CliRunner
 
+from client import generate
 from tests.service.types import MakeSettings
 from vicinal.service.checked_calls import checked_options
 from vicinal.service.errors import RequestError
@@ -143,6 +144,20 @@ def test_its_words_are_told_everywhere() -> None:
     assert all(word in told for word in ("--depth", "How deep to dig.", "1<=x<=9", "default: 3"))
     assert form_of(Deeper)["depth"]["description"] == "How deep to dig."
     assert Deeper.model_json_schema()["properties"]["depth"] == form_of(Deeper)["depth"]
+
+
+@pytest.mark.parametrize("model", [Dig, Deeper])
+def test_the_options_of_the_client_have_it(model: type[Request], monkeypatch: pytest.MonkeyPatch) -> None:
+    app = FastAPI()
+
+    def dig(request: Request) -> None:
+        """Nothing is dug."""
+
+    dig.__annotations__ = {"request": model}
+    app.post("/", operation_id="dig")(dig)
+    monkeypatch.setattr(generate, "OPTIONS", {"DigOptions": ("dig", "", set())})
+    text = generate._options(app.openapi())
+    assert ("    depth: int | None" in text, "depth: How deep to dig." in text) == (model is Deeper,) * 2
 
 
 class Told(Request):

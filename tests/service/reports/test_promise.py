@@ -13,9 +13,9 @@ from vicinal.models.similarity import normalize
 from vicinal.service.measuring.calibrator import Calibrator
 from vicinal.service.measuring.evidence import AnotherDay, LargerGallery
 from vicinal.service.measuring.records.record import CalibrationRecord
+from vicinal.service.operations.calibrate import objection
 from vicinal.service.reports.promise import advice, promise
 from vicinal.service.search.pipeline import Pipeline, Rerank
-from vicinal.service.tasks.calibrate import objection
 
 
 @pytest.fixture(scope="module")

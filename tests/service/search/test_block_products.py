@@ -23,11 +23,10 @@ from vicinal.service.measuring import pairs
 from vicinal.service.measuring.calibrator import Calibration, Calibrator
 from vicinal.service.measuring.matcher import Matcher
 from vicinal.service.measuring.queries import LabelledQueries
-from vicinal.service.request_fields import CalibrationOptions
+from vicinal.service.operations import calibrate
 from vicinal.service.search import block_products as module
 from vicinal.service.search.block_products import block_products, exact_products
 from vicinal.service.search.pipeline import Pipeline
-from vicinal.service.tasks.calibrate import run_calibration
 
 N_LABELS, PER_LABEL, DIM = 40, 6, 16
 N = N_LABELS * PER_LABEL
@@ -153,5 +152,5 @@ def test_a_real_gpu_makes_the_products_of_the_processor(device: str) -> None:
 def test_the_device_is_that_of_the_gallerys_index(gallery: Gallery, embedder: Embedder) -> None:
     gallery.index_device = "cuda:1"
     with stand_in_gpus([2**30, 2**30]) as gpus:
-        run_calibration(Matcher(gallery, embedder), CalibrationOptions(target="fpir=5%"))
+        calibrate.measure(Matcher(gallery, embedder), calibrate.Request(target="fpir=5%"))
     assert {number for number, *_ in gpus.compared} == {1}

@@ -19,7 +19,6 @@ from vicinal.service.jobs import Job, JobQueue, JobStore, JobWorker, new_job
 from vicinal.service.measuring.records.store import CalibrationStore
 from vicinal.service.settings import Settings
 from vicinal.service.surfaces.job_kinds import JobKinds
-from vicinal.service.tasks.calibration_job import CALIBRATE
 
 pytestmark = pytest.mark.slow
 
@@ -63,7 +62,7 @@ def store(settings: Settings) -> Iterator[JobStore]:
 
 @pytest.fixture
 def job(store: JobStore) -> Job:
-    return store.create(new_job(CALIBRATE, "shoes", {"target": "fpir=5%"}))
+    return store.create(new_job("calibrate", "shoes", {"target": "fpir=5%"}))
 
 
 @pytest.fixture

@@ -167,9 +167,11 @@ def test_queries_as_uploaded_images(
 ) -> None:
     names = sorted(set(gallery.snapshot().labels))
     files = [("image", ("same name.png", encode(view(i % 10, 7 + i // 10)), "image/png")) for i in range(70)]
-    data = {"label": [names[i % 10] for i in range(70)], "target": "fpir=10%", "activate": "false"}
+    asked = {"target": "fpir=10%", "activate": "false", "visits_by": "none"}
+    data = {"label": [names[i % 10] for i in range(70)], **asked}
     job = wait_for_job(client, client.post(START, files=files, data=data))
     assert (job["state"], job["progress"]["done"], job["request"]["activate"]) == ("succeeded", 70, False)
+    assert job["request"]["visits_by"] == "none"
     assert list((gallery.calibrations_path / "uploads").iterdir()) == []
 
 

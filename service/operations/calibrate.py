@@ -1,0 +1,337 @@
+"""Calibrate: the threshold that holds a stated target on a gallery, and what it lets expect."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+
+from pydantic import Field, StrictBool, StrictInt, model_validator
+
+from vicinal.service.operations import Operation, Progress
+from vicinal.service.request_fields import (
+    CommandOption,
+    GroupChoice,
+    PipelineChoice,
+    QuerySource,
+    TargetText,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from vicinal.models.bundle import Noun
+    from vicinal.service.measuring.calibrator import Calibration
+    from vicinal.service.measuring.matcher import Matcher
+    from vicinal.service.measuring.queries import QueryReading
+    from vicinal.service.measuring.records.record import CalibrationRecord
+    from vicinal.service.operations.place import Place
+    from vicinal.service.search.pipeline import Pipeline
+
+STAGES = {"embed": "Embedding queries", "score": "Scoring"}
+# What a promise may be worse by before anyone is asked: of photos found, and of wrong matches.
+_FEWER_FOUND = 0.02
+_MORE_WRONG = 0.005
+
+
+def _coarse_labels(path: Path) -> dict[str, str]:
+    from vicinal.service.measuring.coarse_labels import read_coarse_labels
+
+    return read_coarse_labels(path)
+
+
+class Request(PipelineChoice, QuerySource):
+    """What to calibrate, for which target, and with which labelled queries."""
+
+    command_options: ClassVar[Mapping[str, CommandOption]] = {
+        "refine": CommandOption("What is refined; auto: as in searches."),
+        "rerank": CommandOption("The re-ranking; auto: as in searches."),
+        "group_by": CommandOption(
+            "Decide by products with all their items: label or a metadata key; auto: as in searches."
+        ),
+    }
+
+    queries: Annotated[
+        str | None,
+        CommandOption(
+            "Labelled queries, of any source that `vicinal index` takes; ids of ready embeddings may be "
+            "missing. Default: leave one out."
+        ),
+    ] = Field(
+        None,
+        description="Labelled queries, of any source that a re-index takes, or embeddings with labels. "
+        "Without: every labelled item is left out once.",
+    )
+    target: Annotated[
+        TargetText,
+        CommandOption(
+            "fpir=5% (absent queries answered), fnir=20% (queries that miss all mates), far=0.001 (pairs "
+            "accepted wrongly), frr=10% (rejected wrongly), precision=95%, utility=mean or worst.",
+            after="",
+        ),
+    ] = Field(
+        "fpir=5%",
+        description="`fpir=5%`, `fnir=20%`, `far=0.001`, `frr=10%`, `precision=95%`, `utility=mean` or "
+        "`utility=worst`.",
+    )
+    coarse_labels: Annotated[
+        dict[str, str] | None,
+        CommandOption(
+            "CSV file with the columns label and coarse, to tell near from far queries.",
+            kind=Path | None,
+            read=_coarse_labels,
+            after="queries",
+            exists=True,
+            dir_okay=False,
+        ),
+    ] = Field(None, description="Coarse label of each label, to tell near from far queries without a mate.")
+    coarse_by: Annotated[
+        str | None,
+        CommandOption("The same by a metadata column that holds the coarse label.", after="coarse_labels"),
+    ] = Field(None, description="Metadata column that holds the coarse label, in place of `coarse_labels`.")
+    visits_by: Annotated[
+        str,
+        CommandOption(
+            "What tells which items were taken together, and are never each other's mates: auto looks for "
+            "it, none, or the metadata column of the visit or session.",
+            after="coarse_by",
+        ),
+    ] = Field(
+        "auto",
+        min_length=1,
+        description="What tells which photos were taken together, which are never mates: `auto`, `none` or a "
+        "metadata column.",
+    )
+    group_score: Annotated[
+        GroupChoice,
+        CommandOption(
+            "How a product is scored from its items; auto tries all and keeps the best item unless another "
+            "is surely better."
+        ),
+    ] = Field(
+        "auto",
+        description="How the scores of a group's items become one, where groups are decided; `auto` tries "
+        "all and keeps `max`, the best photo, unless another is surely better.",
+    )
+    max_queries: Annotated[StrictInt, CommandOption(max=None)] = Field(
+        2000, ge=1, le=100_000, description="Sample at most this many queries."
+    )
+    absent: Annotated[
+        float | None,
+        CommandOption(
+            "Share of real searches for things that the gallery lacks, such as 0.2: how many matches are "
+            "right depends on it. Default: that of the queries, and half where each is tried both ways.",
+            max=0.99,
+        ),
+    ] = Field(
+        None,
+        ge=0.0,
+        lt=1.0,
+        description="Share of real searches for things that the gallery lacks, which a precision is for; "
+        "when null that of the queries, and half where every query is tried both ways.",
+    )
+    activate: Annotated[
+        StrictBool | None,
+        CommandOption(
+            "Use it from the next search on.",
+            kind=bool,
+            default=True,
+            read=lambda used: None if used else False,
+        ),
+    ] = Field(
+        None,
+        description="Whether searches use the threshold as soon as it is there; when null they do unless it "
+        "promises less than the one in force, which `objection` in the job's result then says.",
+    )
+
+    @model_validator(mode="after")
+    def _one_kind_of_coarse_labels(self) -> Request:
+        if self.coarse_labels is not None and self.coarse_by is not None:
+            raise ValueError("coarse labels come as coarse_labels or by coarse_by: name one of them")
+        return self
+
+
+@dataclass(frozen=True)
+class Calibrated:
+    """A calibration that was kept.
+
+    Attributes:
+        is_active: Whether searches use it from now on.
+        objection: Why they do not, where nobody has said whether they shall.
+    """
+
+    record: CalibrationRecord
+    is_active: bool
+    objection: str | None
+
+    @property
+    def told(self) -> dict[str, Any]:
+        """What the result of a job says."""
+        return {
+            "calibration": self.record.id,
+            "threshold": self.record.threshold,
+            "target": str(self.record.target),
+            "pipeline": self.record.pipeline.key,
+            "is_active": self.is_active,
+            "objection": self.objection,
+        }
+
+
+def require(place: Place, request: Request) -> None:
+    """Refuse what cannot work before it waits in the queue."""
+    from vicinal.calibration import Target
+    from vicinal.service.measuring.group_trials import require_group_target
+
+    pipeline = chosen_pipeline(place.matcher, request)
+    if pipeline.group is not None:
+        require_group_target(pipeline.group, Target.parse(request.target))
+    place.matcher.refinement(pipeline)
+    place.require_queries(request)
+
+
+def run(place: Place, request: Request, progress: Progress) -> Calibrated:
+    """Calibrate the built version, keep the record, and put it in force where it may be.
+
+    The record has the id of its job, so that an attempt after the death of a worker finds what the one before
+    has kept; an unfinished one begins anew.
+    """
+    record = _kept(place) or _made(place, request, progress)
+    store, objects = place.matcher.calibrations, None
+    if request.activate is None:
+        objects = objection(
+            record,
+            store.active(record.pipeline),
+            is_broken=place.matcher.threshold(record.pipeline).state == "broken",
+            noun=place.matcher.embedder.bundle.manifest.noun,
+        )
+    is_active = objects is None if request.activate is None else request.activate
+    if is_active:
+        store.activate(record)
+        place.on_change(place.gallery.name)
+    return Calibrated(record, is_active, objects)
+
+
+OPERATION = Operation("calibrate", Request, run, require=require, told=lambda _, made: made.told)
+
+
+def _kept(place: Place) -> CalibrationRecord | None:
+    """What another attempt has finished."""
+    from vicinal.service.errors import CalibrationNotFoundError
+
+    try:
+        return place.matcher.calibrations.find(place.id)
+    except CalibrationNotFoundError:
+        return None
+
+
+def _made(place: Place, request: Request, progress: Progress) -> CalibrationRecord:
+    from vicinal.service.measuring.visits import visit_column
+
+    queries = place.read_queries(request, progress, visit_column=visit_column(request.visits_by))
+    found = measure(place.matcher, request, queries, progress)
+    # An attempt that was overtaken, or cancelled, is told so here and keeps nothing.
+    progress("keep", 0, 1)
+    own = found.record.model_copy(update={"id": place.id})
+    return _kept(place) or place.matcher.calibrations.add(own, found.scores, found.curves, activate=False)
+
+
+def chosen_pipeline(matcher: Matcher, choice: PipelineChoice) -> Pipeline:
+    """The pipeline that a request names, with the form of group score that is in force for it."""
+    from vicinal.service.search.pipeline import choose_pipeline
+
+    chosen = choose_pipeline(
+        matcher.pipeline,
+        choice.rerank,
+        refine=choice.refine,
+        steps=choice.steps,
+        group_by=choice.group_by,
+        bundle=matcher.embedder.bundle,
+    )
+    if chosen.group is None:
+        return chosen
+    # Refused where nothing can be grouped.
+    matcher.groups(chosen.group.by)
+    return matcher.thresholds.with_form(chosen)
+
+
+def measure(
+    matcher: Matcher,
+    request: Request,
+    queries: QueryReading | None = None,
+    progress: Progress | None = None,
+) -> Calibration:
+    """Calibrate the built version under a matcher; nothing is kept.
+
+    Args:
+        queries: Labelled queries from outside; without them every labelled item is left out once.
+    """
+    from vicinal.calibration import Target
+    from vicinal.service.measuring.calibrator import Calibrator
+    from vicinal.service.measuring.coarse_labels import coarse_labels_by_column
+    from vicinal.service.measuring.group_trials import group_forms, require_group_target
+
+    snapshot, pipeline = matcher.snapshot, chosen_pipeline(matcher, request)
+    target = Target.parse(request.target)
+    if pipeline.group is not None:
+        require_group_target(pipeline.group, target)
+    calibrator = Calibrator.of_version(
+        matcher.gallery,
+        snapshot,
+        pipeline,
+        matcher.refinement(pipeline),
+        # Photos from outside were taken apart from those of the gallery, but for those of a named visit.
+        by="none" if queries is not None and request.visits_by == "auto" else request.visits_by,
+        most_queries=request.max_queries,
+        forms=None if pipeline.group is None else group_forms(pipeline.group.by, request.group_score),
+    )
+    coarse = request.coarse_labels
+    if request.coarse_by is not None:
+        coarse = coarse_labels_by_column(snapshot, request.coarse_by, queries.metadata if queries else ())
+    found = calibrator.measure(
+        queries.labelled() if queries else calibrator.leave_one_out(),
+        target,
+        coarse_labels=coarse,
+        absent=request.absent,
+        on_progress=progress or Progress(),
+    )
+    if queries is None:
+        return found
+    warnings = (*queries.warnings, *found.record.warnings)
+    return replace(found, record=found.record.model_copy(update={"warnings": warnings}))
+
+
+def objection(
+    record: CalibrationRecord,
+    present: CalibrationRecord | None,
+    *,
+    is_broken: bool = False,
+    noun: Noun = "photo",
+) -> str | None:
+    """Why a calibration should not replace the one in force without a question; None where it may."""
+    from vicinal.service.measuring.records.record import promised_range
+
+    if present is None or present.evidence is None or record.evidence is None:
+        return None
+    if is_broken and record.source != "queries":
+        shown = f"{noun.capitalize()}s have shown that the promise in force does not hold"
+        return f"{shown}; this one was made without."
+    if is_broken:
+        return None
+    if present.source == "queries" and record.source == "leave_one_out":
+        return f"The threshold in force was measured with {noun}s from outside; this one was not."
+    ranges = [(promised_range(one, "fnir"), promised_range(one, "fpir")) for one in (present, record)]
+    (missed, answered), (misses, answers) = (
+        [0.0 if one is None else one.high for one in pair] for pair in ranges
+    )
+    fewer, more = misses - missed, answers - answered
+    misses_more = fewer > _FEWER_FOUND and more > -_MORE_WRONG
+    if not misses_more and not (more > _MORE_WRONG and fewer > -_FEWER_FOUND):
+        return None
+    then, now = _ends(missed, answered), _ends(misses, answers)
+    return f"The threshold in force promises {then}; this one promises {now}."
+
+
+def _ends(missed: float, answered: float) -> str:
+    from vicinal.service.words import counted
+
+    return f"at least {counted(1 - missed)} of 100 found, at most {counted(answered)} of 100 wrong"
