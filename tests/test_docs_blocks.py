@@ -136,6 +136,7 @@ def test_a_wrong_block_is_noticed(tmp_path: Path, text: str, expected: str) -> N
         run_page(tmp_path / "page.md", folder)
 
 
+@pytest.mark.slow
 def test_what_the_server_refuses_is_noticed(tmp_path: Path) -> None:
     """Negative control."""
     (tmp_path / "page.md").write_text("    curl localhost:8321/v1/galleries/nowhere\n", encoding="utf-8")

@@ -127,6 +127,7 @@ def test_metadata_up_to_the_limits_are_kept_and_served_whole(metadata: dict[str,
     assert served_metadata(checked_metadata(metadata, "a")) == metadata
 
 
+@pytest.mark.slow
 @given(st.dictionaries(st.text(max_size=3), st.recursive(st.none() | st.integers() | st.text(), st.lists)))
 def test_what_is_not_refused_is_served_as_it_was(metadata: dict[str, Any]) -> None:
     try:

@@ -482,6 +482,7 @@ def test_target_side_never_goes_below_what_was_asked_for(width: int, height: int
     assert decoded.height >= min(height, side)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("image_format", accepted_formats())
 @pytest.mark.parametrize(
     ("side", "size"), [(1200, (1600, 1200)), (601, (1600, 1200)), (600, (800, 600)), (140, (200, 150))]

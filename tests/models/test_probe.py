@@ -57,6 +57,7 @@ def test_a_damaged_file_is_named(copied: ModelBundle, content: bytes | str) -> N
         read_probe(copied)
 
 
+@pytest.mark.slow
 def test_another_way_through_the_bundled_network_is_within_the_tolerance(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -143,6 +143,7 @@ def _left_at_home(bundle: ModelBundle, home: Path, **variables: str) -> list[Pat
     return sorted(home.rglob("*"))
 
 
+@pytest.mark.slow
 def test_onnx_runtime_reports_nothing_to_anybody(tiny_bundle: ModelBundle, tmp_path: Path) -> None:
     """Where it does, it keeps an id of the machine and what it has yet to send in the home folder."""
     assert _left_at_home(tiny_bundle, tmp_path / "home") == []

@@ -59,6 +59,7 @@ def test_a_machine_without_control_groups_has_those_that_it_is_bound_to(
     assert usable_processors(tmp_path) == 2
 
 
+@pytest.mark.slow
 def test_a_process_that_is_bound_to_one_processor_uses_one() -> None:
     one = min(os.sched_getaffinity(0))
     code = (

@@ -86,6 +86,7 @@ def queries_are_kept(folder: Path) -> None:
     np.testing.assert_array_equal(rows.embeddings, normalize(vectors))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "do",
     [

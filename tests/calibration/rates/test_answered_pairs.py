@@ -71,6 +71,7 @@ def test_shares_fall_from_stratum_to_stratum() -> None:
     assert found.shares.max() <= 1.0
 
 
+@pytest.mark.slow
 def test_intervals_hold_the_truth_and_not_what_is_far_from_it() -> None:
     """Of 120 sessions with 100 answers 95 % intervals hold the truth in nine of ten at least."""
     strata = PairStrata.of(SCORES)

@@ -56,6 +56,7 @@ def slow_tau_weights(counts: LabelCounts, rate: float) -> np.ndarray:
     return weights / weights.sum()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("events", "trials"),
     [([3, 1, 0, 4, 2, 0], [100] * 6), ([30, 2, 0, 25, 9, 6], [100, 100, 60, 90, 120, 110])],

@@ -51,6 +51,7 @@ def index(pictures: Pictures) -> CutIndex:
     return CutIndex(pictures.signatures)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("change", CHANGES)
 def test_copies_are_found(
     change: Change, photos: list[Image.Image], pictures: Pictures, index: CutIndex
@@ -75,6 +76,7 @@ def test_no_picture_is_its_own_candidate(pictures: Pictures, index: CutIndex) ->
     assert np.bincount(pairs[:, 0]).max() <= 12
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("orientation", range(8))
 def test_how_a_copy_was_turned_is_told_from_either_side(
     orientation: int, photos: list[Image.Image], pictures: Pictures
@@ -106,6 +108,7 @@ def test_the_area_of_a_crop_is_told_from_either_side(
     assert min(there.scores.min(), back.scores.min()) > SURE
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("change", ["cropped", "mixed"])
 def test_no_copy_is_lost_from_the_other_side(
     change: Change, photos: list[Image.Image], pictures: Pictures
@@ -134,6 +137,7 @@ def test_no_pairs_are_no_trouble(pictures: Pictures) -> None:
     assert (len(found.scores), len(ComparedPairs.joined([found, found]).pairs)) == (0, 0)
 
 
+@pytest.mark.slow
 def test_the_work_stops_when_it_is_told_to(pictures: Pictures) -> None:
     def stop(stage: str, done: int, total: int) -> None:
         raise InterruptedError(stage)

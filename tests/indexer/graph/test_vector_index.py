@@ -128,6 +128,7 @@ def test_auto_codes_odd_dimensions_one_by_one(dim: int) -> None:
     assert automatic_factories(60_000, dim) == ("IVF512,SQ8",)
 
 
+@pytest.mark.slow
 def test_items_without_groups_get_one_list_and_all_nearest_are_among_the_candidates(
     without_groups: tuple[FloatArray, FloatArray], tmp_path: Path
 ) -> None:
@@ -148,6 +149,7 @@ def test_items_without_groups_get_one_list_and_all_nearest_are_among_the_candida
     assert missed_in_lists[100] > 2 * missed[100]
 
 
+@pytest.mark.slow
 def test_one_list_is_searched_among_some_items(without_groups: tuple[FloatArray, FloatArray]) -> None:
     items, queries = without_groups
     among = np.random.default_rng(1).random(len(items)) < 0.2
@@ -213,6 +215,7 @@ def test_query_finds_the_same_alone_and_in_a_batch(
     assert np.array_equal(together, alone)
 
 
+@pytest.mark.slow
 def test_auto_finds_the_nearest_of_a_gallery_just_too_large_to_scan(
     without_groups: tuple[FloatArray, FloatArray],
 ) -> None:
@@ -257,6 +260,7 @@ def test_opened_index_looks_into_as_many_lists(large_index: FaissIndex, tmp_path
     assert opened.candidates == large_index.candidates
 
 
+@pytest.mark.slow
 def test_as_many_candidates_are_fetched_as_hold_the_nearest(
     clustered: tuple[FloatArray, FloatArray],
 ) -> None:
@@ -443,6 +447,7 @@ def test_sub_quantizers_divide_the_length() -> None:
             check_factory(factory, 512)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "factory",
     [

@@ -240,6 +240,7 @@ def test_an_emptied_gallery_can_be_compacted_and_filled_again(
     assert [one["id"] for one in items_of(reader.view())] == ["a", "b"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("policy", "due"),
     [

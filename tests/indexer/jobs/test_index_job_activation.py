@@ -80,6 +80,7 @@ def test_a_version_is_put_in_force_with_its_own_calibrations(
     assert active.calibration_of(before) == 0
 
 
+@pytest.mark.slow
 def test_changes_that_came_meanwhile_make_it_another_version(
     gallery: Gallery, rebuild: Callable[[], IndexJob], waiting: IndexResult
 ) -> None:
@@ -95,6 +96,7 @@ def test_changes_that_came_meanwhile_make_it_another_version(
     assert view.items([view.position("item 4")])[0]["label"] == "renamed"
 
 
+@pytest.mark.slow
 def test_a_compaction_meanwhile_loses_nothing(
     gallery: Gallery, rebuild: Callable[[], IndexJob], waiting: IndexResult
 ) -> None:
@@ -114,6 +116,7 @@ def test_an_attempt_after_a_death_finds_it_done(
     assert gallery.versions() == versions
 
 
+@pytest.mark.slow
 def test_what_somebody_else_activated_meanwhile_stays(
     gallery: Gallery,
     rebuild: Callable[[], IndexJob],

@@ -161,6 +161,7 @@ def test_a_command_that_was_stopped_goes_on_over_the_same_file_only(
     np.testing.assert_array_equal(np.asarray(gallery.snapshot().embeddings), expected)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("bad_row", [0, 17, N - 1])
 @pytest.mark.parametrize("looks_first", [False, True])
 def test_a_row_that_cannot_be_used_fails_alone(
@@ -354,6 +355,7 @@ def test_the_gallery_s_own_embeddings_are_kept_with_another_index(indexed: Galle
     np.testing.assert_array_equal(np.asarray(indexed.snapshot().embeddings), before)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stage", ["embed", "neighbors", "publish"])
 def test_live_changes_are_kept_through_a_new_version(indexed: Gallery, path: Path, stage: str) -> None:
     done: list[str] = []

@@ -346,6 +346,7 @@ def test_single_image_makes_a_gallery(gallery: Gallery, embedder: Embedder, tmp_
     assert (result.n_items, len(gallery.snapshot())) == (1, 1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n", [BATCH_SIZE - 1, BATCH_SIZE, 3 * BATCH_SIZE, 3 * BATCH_SIZE + 1])
 @pytest.mark.parametrize("workers", [1, 3])
 def test_every_item_is_kept_around_the_batch_size(

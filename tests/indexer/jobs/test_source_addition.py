@@ -129,6 +129,7 @@ def test_a_name_that_is_not_utf8_fails_alone(
     assert (counts(done), [one.id for one in done.failures]) == ({"unchanged": 3, "added": 1}, ["\\xff.png"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("on_conflict", ["error", "skip", "replace"])
 def test_an_id_that_is_taken_while_the_run_lasts_is_not_lost(
     reader: GalleryReader, embedder: Embedder, tmp_path: Path, on_conflict: str

@@ -100,6 +100,7 @@ def refusal(path: Path, **options: Any) -> str:
     return str(refused.value)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n_rows", [1, 600, 10_000])
 def test_every_kind_gives_the_rows_that_were_written(written: Path, n_rows: int) -> None:
     found, expected = read(written, n_rows), rows()

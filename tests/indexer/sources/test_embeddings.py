@@ -74,6 +74,7 @@ def refusal(path: Path, **options: Any) -> str:
     return str(refused.value)
 
 
+@pytest.mark.slow
 @settings(max_examples=40)
 @given(
     names=st.lists(IDS, unique=True, min_size=1, max_size=40),

@@ -320,6 +320,7 @@ def test_every_row_is_found_in_any_order_by_several_threads(tmp_path: Path, grou
         assert list(pool.map(column.read, order)) == [images[row] for row in order]
 
 
+@pytest.mark.slow
 def test_in_order_every_part_of_a_file_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also where threads ask a little out of order; a step far back, on the other hand, reads again."""
     images = [os.urandom(100_000) for _ in range(400)]
@@ -352,6 +353,7 @@ def test_in_order_every_part_of_a_file_is_read_once(tmp_path: Path, monkeypatch:
     assert n_read
 
 
+@pytest.mark.slow
 def test_a_large_file_of_one_group_does_not_lie_in_memory(tmp_path: Path) -> None:
     """Beside it, as a control, the same group is read at once."""
     n_bytes, schema = 1_000_000, pa.schema({"image": pa.binary()})

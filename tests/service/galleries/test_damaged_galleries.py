@@ -78,6 +78,7 @@ every_damage = pytest.mark.parametrize("damaged_dir", DAMAGES.values(), ids=DAMA
 every_pointer = pytest.mark.parametrize("damaged_dir", POINTER.values(), ids=POINTER, indirect=True)
 
 
+@pytest.mark.slow
 @every_damage
 def test_the_service_tells_of_it_and_of_the_others(damaged_dir: Path, make_settings: MakeSettings) -> None:
     with TestClient(create_app(make_settings(damaged_dir))) as client:
@@ -92,6 +93,7 @@ def test_the_service_tells_of_it_and_of_the_others(damaged_dir: Path, make_setti
         assert client.post("/v1/galleries/boots/search", json={"item_id": "plain/view 0.png"}).is_success
 
 
+@pytest.mark.slow
 @every_damage
 def test_the_list_and_the_doctor_tell_of_it_and_of_the_others(
     damaged_dir: Path, make_settings: MakeSettings
@@ -104,6 +106,7 @@ def test_the_list_and_the_doctor_tell_of_it_and_of_the_others(
     assert found == {"gallery shoes": "failed"}
 
 
+@pytest.mark.slow
 @every_pointer
 @pytest.mark.parametrize("ask", ["list", "check", "doctor"])
 def test_the_advice_for_a_damaged_pointer_works_as_it_is_printed(

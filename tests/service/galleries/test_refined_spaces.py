@@ -158,6 +158,7 @@ def test_a_process_that_runs_sees_the_switch(settings: Settings, clips: Gallery,
         assert local.matcher.pipeline.refine.sides == expected
 
 
+@pytest.mark.slow
 def test_added_items_and_compactions_are_refined_alike(
     settings: Settings, one: ModelBundle, clips: Gallery
 ) -> None:

@@ -184,6 +184,7 @@ def test_answers_that_do_not_drift_are_the_same_objects(
     assert (monitor.noted([]), answers[0].threshold.drift) == ([], None)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("change", ["another threshold", "another calibration", "another pipeline"])
 def test_drift_from_one_calibration_says_nothing_of_others(
     matcher: Matcher, record: CalibrationRecord, monitor: DriftMonitor, calibrate: Calibrate, change: str

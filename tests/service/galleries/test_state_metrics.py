@@ -112,6 +112,7 @@ def damage_report(gallery: Gallery) -> None:
     (gallery.path / "reports" / "1.json").write_text("damaged", encoding="utf-8")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("damage", "missing"),
     [

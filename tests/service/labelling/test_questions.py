@@ -116,6 +116,7 @@ def test_the_same_answers_give_the_same_questions(pairs: ScoredPairs) -> None:
     assert len(blocks[0]) == BLOCK
 
 
+@pytest.mark.slow
 def test_two_photos_are_asked_about_once_but_for_repeated_questions(pairs: ScoredPairs) -> None:
     asked, _ = answer_all(pairs, 120)
     times = Counter(pairs.photos[one] for one in asked)
@@ -124,6 +125,7 @@ def test_two_photos_are_asked_about_once_but_for_repeated_questions(pairs: Score
     assert repeated == 120 // 8 - 1
 
 
+@pytest.mark.slow
 def test_the_first_questions_are_about_all_strata_alike(pairs: ScoredPairs) -> None:
     asked, _ = answer_all(pairs, 8)
     strata, last = pairs.own_strata[asked[:7]], len(pairs.strata.sizes) - 1
@@ -177,6 +179,7 @@ def test_what_cannot_be_told_says_nothing(pairs: ScoredPairs) -> None:
     np.testing.assert_array_equal(known.shares, skipped.shares)
 
 
+@pytest.mark.slow
 def test_a_session_comes_nearer_to_its_end(pairs: ScoredPairs) -> None:
     nothing = posterior(pairs, [], [], 0)
     assert progress(nothing, 0, TARGET) == 0.0

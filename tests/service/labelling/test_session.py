@@ -35,6 +35,7 @@ def answer(session: LabelSession, matcher: Matcher, n: int, *, lies: bool = Fals
         session.answer(len(session.answers()), bool(labels[first] == labels[second]) != lies)
 
 
+@pytest.mark.slow
 def test_a_session_ends_as_a_calibration_in_force(matcher: Matcher) -> None:
     session = start(matcher)
     answer(session, matcher, 60)
@@ -52,6 +53,7 @@ def test_a_session_ends_as_a_calibration_in_force(matcher: Matcher) -> None:
     assert (found.threshold.state, found.threshold.value) == ("current", estimate.threshold)
 
 
+@pytest.mark.slow
 def test_the_stated_precision_is_that_of_the_labels(matcher: Matcher) -> None:
     session = start(matcher)
     answer(session, matcher, 120)
@@ -117,6 +119,7 @@ def test_an_answer_to_another_question_is_refused(matcher: Matcher, number: int)
     assert len(session.answers()) == 1
 
 
+@pytest.mark.slow
 def test_too_few_answers_are_refused(matcher: Matcher) -> None:
     session = start(matcher)
     answer(session, matcher, FEWEST - 1)
@@ -127,6 +130,7 @@ def test_too_few_answers_are_refused(matcher: Matcher) -> None:
         session.finish(matcher)
 
 
+@pytest.mark.slow
 def test_answers_that_no_threshold_holds_are_refused(matcher: Matcher) -> None:
     session = start(matcher)
     for number in range(FEWEST):
@@ -169,6 +173,7 @@ def test_answers_are_whole_after_every_one(matcher: Matcher) -> None:
         assert [one["same"] for one in kept["answers"]] == [i % 2 == 0 for i in range(number + 1)]
 
 
+@pytest.mark.slow
 def test_what_is_promised_speaks_of_matches_and_of_slips(matcher: Matcher) -> None:
     session = start(matcher)
     answer(session, matcher, 60)
@@ -182,6 +187,7 @@ def test_what_is_promised_speaks_of_matches_and_of_slips(matcher: Matcher) -> No
     assert step.command.startswith("vicinal index")
 
 
+@pytest.mark.slow
 def test_a_person_who_always_lies_reaches_nothing(matcher: Matcher) -> None:
     """Negative control: the answers matter."""
     session = start(matcher)
@@ -189,6 +195,7 @@ def test_a_person_who_always_lies_reaches_nothing(matcher: Matcher) -> None:
     assert session.estimate() is None
 
 
+@pytest.mark.slow
 def test_after_many_answers_a_session_says_that_more_hardly_help(
     matcher: Matcher, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -75,6 +75,7 @@ def test_rates_are_those_of_searching_for_every_item(
     assert record.rates.fnir == pytest.approx(np.mean(np.array(best) < record.threshold), abs=1e-9)
 
 
+@pytest.mark.slow
 def test_a_gallery_without_an_item_is_made_once(
     write_gallery: WriteGallery, refiner: ContextRefiner, monkeypatch: pytest.MonkeyPatch
 ) -> None:

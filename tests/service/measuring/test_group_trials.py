@@ -245,6 +245,7 @@ def test_the_best_photo_stays_where_no_other_form_is_surely_better(snapshot: Sna
     assert tried[0].difference == 0.0
 
 
+@pytest.mark.slow
 def test_a_form_that_is_surely_better_is_chosen(write_gallery: WriteGallery) -> None:
     """Strangers stand next to one photo each, own groups all around: the mean tells them apart."""
     rng = np.random.default_rng(0)
@@ -274,6 +275,7 @@ def calibrate(snapshot: Snapshot, score: str) -> Calibration:
     return calibrator.measure(calibrator.leave_one_out(), FPIR)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("score", ["max", "mean", "lme", "vote", "share", "learned"])
 def test_the_range_for_another_day_holds_both_readings(crowd: Snapshot, score: str) -> None:
     evidence = calibrate(crowd, score).record.evidence

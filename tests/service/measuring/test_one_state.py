@@ -144,6 +144,7 @@ def states(server: TestClient, client: Client, run: Run, data_dir: Path) -> dict
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("prepare", "expected"),
     [
@@ -170,6 +171,7 @@ def test_everything_says_the_same_state(
     assert {name: state for name, state in found.items() if state != expected} == {}
 
 
+@pytest.mark.slow
 def test_people_are_told_first_that_a_promise_does_not_hold(
     server: TestClient, run: Run, gallery: Gallery, calibrate: Calibrate
 ) -> None:
@@ -235,6 +237,7 @@ def test_a_threshold_given_with_the_request_is_by_hand(server: TestClient) -> No
     assert (found["source"], found["state"]) == ("request", "by_hand")
 
 
+@pytest.mark.slow
 def test_a_broken_promise_is_replaced_without_a_question_only_by_photos_from_outside(
     run: Run, gallery: Gallery, calibrate: Calibrate, catalog: Path
 ) -> None:

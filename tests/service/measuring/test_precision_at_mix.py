@@ -71,6 +71,7 @@ def slow_precision(found: Calibration, threshold: float, absent: float) -> float
     return known * right / (known * (right + wrong) + unknown * answered)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pipeline", PIPELINES, ids=lambda one: one.key)
 @pytest.mark.parametrize("kind", ["leave one out", "known", "some absent"])
 def test_precision_is_that_of_the_expected_mix(snapshot: Snapshot, kind: str, pipeline: Pipeline) -> None:

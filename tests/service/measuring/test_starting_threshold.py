@@ -53,6 +53,7 @@ def pipeline(fresh: Matcher, sides: str, rerank: str = "off", group: Group | Non
     return Pipeline(refine=refine, rerank=Rerank.model_validate({"method": rerank}), group=group)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("sides", "rerank", "group", "value"),
     [

@@ -127,6 +127,7 @@ def test_another_one_is_replaced(sent: str | None) -> None:
     assert (made == sent, len(made)) == (False, 16)
 
 
+@pytest.mark.slow
 @given(st.text())
 def test_no_text_makes_two_lines_or_a_header(sent: str) -> None:
     assert request_id_of(sent).isascii()

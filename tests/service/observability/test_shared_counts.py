@@ -50,6 +50,7 @@ def counted() -> dict[str, float]:
     return {series: float(value) for series, _, value in (line.rpartition(" ") for line in lines)}
 
 
+@pytest.mark.slow
 def test_processes_count_together_while_it_lasts() -> None:
     with shared_counts() as folder:
         told = [counted() for _ in range(2)]

@@ -163,6 +163,7 @@ def test_labels_of_users_never_become_markup(report: ReportBody, gallery: Galler
     assert SCRIPT in page.texts
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "label", ['"><img src=x onerror=1>', "' onload='1", "&lt;b&gt;", "]]>", "{{ 7 * 7 }}", "--></style>"]
 )

@@ -65,6 +65,7 @@ def assert_are_equal(found: Calibration, expected: Calibration) -> None:
         assert found.opis[space].evidence.opis == pytest.approx(opis.evidence.opis, abs=TOLERANCE)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("device", "number"), [("auto", 1), ("cuda", 0), ("cuda:1", 1), ("all", 1)])
 def test_a_calibration_is_the_processors(snapshot: Snapshot, device: str, number: int) -> None:
     with stand_in_gpus([2**30, 2**31]) as gpus:

@@ -146,6 +146,7 @@ def test_items_without_the_key_are_groups_of_their_own(gallery: Gallery, embedde
     assert all(one.n_items == len(one.items) == 1 and one.score == one.items[0].score for one in alone)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", FORMS, ids=lambda form: form.score)
 def test_removed_relabelled_and_added_items_count_at_once(
     gallery: Gallery, embedder: Embedder, view: View, form: Group

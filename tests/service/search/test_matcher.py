@@ -133,6 +133,7 @@ def test_a_calibration_made_with_another_bundle_is_not_used(matcher: Matcher) ->
     assert "0123456789abcdef" in str(answer.threshold.reason)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("n_changed", "state"), [(0, "current"), (12, "current"), (13, "stale")])
 def test_a_calibration_is_stale_when_more_than_a_fifth_of_the_items_changed(
     matcher: Matcher,

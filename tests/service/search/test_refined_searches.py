@@ -135,6 +135,7 @@ def test_an_answer_says_how_long_refining_took(matcher: Matcher) -> None:
     assert "refine" not in plain.milliseconds
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sides", ["off", "gallery", "query", "both"])
 def test_each_choice_of_sides_is_a_pipeline_of_its_own(matcher: Matcher, sides: str) -> None:
     record = calibrate(matcher)

@@ -154,6 +154,7 @@ def test_an_item_as_its_own_query_scores_as_if_it_had_never_been_in_the_gallery(
         assert by_position(scored, row) == pytest.approx(expected, abs=1e-6)
 
 
+@pytest.mark.slow
 @settings(max_examples=10, deadline=None)
 @given(seed=st.integers(0, 10**6), n_excluded=st.integers(1, 12), sides=st.sampled_from(SIDES))
 def test_excluded_items_count_as_not_in_the_gallery(

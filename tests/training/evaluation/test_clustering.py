@@ -47,6 +47,7 @@ def test_moved_labels_fail_the_comparison() -> None:
     assert nmi(np.roll(labels, 1), clusters) != pytest.approx(_slow_nmi(labels, clusters), abs=1e-3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("labels", "clusters", "expected"),
     [

@@ -101,6 +101,7 @@ def test_top_similarity_is_that_of_the_nearest_item(monkeypatch: pytest.MonkeyPa
     np.testing.assert_allclose(top_similarities(queries, gallery), expected, rtol=0, atol=1e-7)
 
 
+@pytest.mark.slow
 def test_the_full_matrix_is_never_held(monkeypatch: pytest.MonkeyPatch) -> None:
     """3,000 x 3,000 similarities would take 36 MB in float32 alone."""
     monkeypatch.setattr("vicinal.training.evaluation.ranking._BLOCK", 2**18)

@@ -56,6 +56,7 @@ def test_without_labels_agreement_decides(cosine: float, expected: str) -> None:
     assert choose_form(forms) == expected
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("precision", ["float32", "float16", "int8", "auto"])
 def test_a_bundle_says_its_form_and_how_it_was_measured(
     bundle: ModelBundle, sample: Sample, precision: str
@@ -74,6 +75,7 @@ def test_two_forms_of_a_network_have_two_fingerprints(bundle: ModelBundle, sampl
     assert give_form(bundle, "int8", sample).fingerprint != before
 
 
+@pytest.mark.slow
 def test_pictures_are_drawn_for_want_of_photos(bundle: ModelBundle) -> None:
     notes: list[str] = []
     made = give_form(bundle, "int8", on_note=notes.append)

@@ -347,6 +347,7 @@ def test_another_bundle_embeds_everything_again(
     np.testing.assert_allclose(snapshot.embeddings[snapshot.position("more")], expected, atol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("own", [False, True])
 def test_another_bundle_is_refused_where_an_image_is_not_there_any_more(
     indexed: Gallery,
@@ -506,6 +507,7 @@ def test_no_file_of_a_removed_item_is_read(
     assert sync(photos).counts == {"unchanged": N - 1, "left_out": 1}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("change", "left_out"),
     [
@@ -556,6 +558,7 @@ def test_a_copy_that_was_kept_may_move_and_vanish_and_come_back(
     assert sync(photos).counts == {"added": 1, "unchanged": N - 1, "left_out": 1}
 
 
+@pytest.mark.slow
 def test_what_the_source_dropped_comes_back_with_its_file(
     indexed: Gallery, photos: Path, sync: Callable[..., IndexResult], tmp_path: Path
 ) -> None:

@@ -194,6 +194,7 @@ def test_a_number_that_is_none_is_named(
     assert refusal(config).endswith("is no whole number")
 
 
+@pytest.mark.slow
 def test_a_recipe_names_a_layout_below_the_data_root(layout: str, tmp_path: Path) -> None:
     kind = layout.removesuffix("_devkit")
     recipe = (
