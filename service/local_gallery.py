@@ -6,7 +6,7 @@ the gallery open: each sees what the others change.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -25,7 +25,7 @@ from vicinal.indexer.reader import GalleryReader
 from vicinal.indexer.sources import EmbeddingSource, SourceOptions
 from vicinal.models.decoding import ImageSource
 from vicinal.models.embedder import Embedder
-from vicinal.models.progress import OnProgress, no_progress
+from vicinal.models.progress import no_progress
 from vicinal.service.checked_calls import (
     Given,
     Texts,
@@ -53,8 +53,12 @@ from vicinal.service.training import require_train_extra
 
 if TYPE_CHECKING:
     from vicinal.service.training import FitReport
+else:
+    # The check of a call's arguments looks at what it gives too; this one comes with torch alone.
+    FitReport = Any
 
 Asked = TypeVar("Asked", bound=ItemSource)
+Hears = Callable[[str, int, int], None]
 Query = ImageSource | AnyArray | Sequence[float]
 _SEARCH_OPTIONS = (
     *("limit", "threshold", "refine", "steps", "rerank", "group_by", "filter"),
@@ -183,7 +187,7 @@ class LocalGallery:
         self,
         source: Given[Path | str | EmbeddingSource | None] = None,
         *,
-        on_progress: OnProgress = no_progress,
+        on_progress: Hears = no_progress,
         **options: Any,
     ) -> IndexResult:
         """Take what is new or changed in a source over into the gallery, as `vicinal index` does.
@@ -206,14 +210,14 @@ class LocalGallery:
             RequestError: Nothing names the space of the embeddings; or a space or a bundle plays no part.
         """
         place, request = self._of_source(index.Request, source, options)
-        return index.run(place, request, Progress(on_progress))
+        return index.run(place, request, _heard(on_progress))
 
     @checked_call
     def add(
         self,
         source: Given[Path | str | EmbeddingSource],
         *,
-        on_progress: OnProgress = no_progress,
+        on_progress: Hears = no_progress,
         **options: Any,
     ) -> LiveAddition:
         """Add items while the gallery is searched, as `vicinal gallery add` does; they are found at once.
@@ -233,7 +237,7 @@ class LocalGallery:
             GalleryBusyError: Another job keeps writing.
         """
         place, request = self._of_source(add.Request, source, options)
-        return add.run(place, request, Progress(on_progress))
+        return add.run(place, request, _heard(on_progress))
 
     @checked_call
     def remove(self, ids: Texts) -> int:
@@ -257,7 +261,7 @@ class LocalGallery:
         *,
         queries: Path | str | None = None,
         activate: bool | None = True,
-        on_progress: OnProgress = no_progress,
+        on_progress: Hears = no_progress,
         **options: Any,
     ) -> CalibrationRecord:
         """Find the threshold that holds a target on this gallery, and use it from the next search on.
@@ -278,12 +282,10 @@ class LocalGallery:
         Target.parse(target)
         given = {"target": target, "queries": queries and str(queries), "activate": activate, **options}
         request = checked_options(calibrate.Request, given)
-        return calibrate.run(self._place, request, Progress(on_progress)).record
+        return calibrate.run(self._place, request, _heard(on_progress)).record
 
     @checked_call
-    def check(
-        self, queries: Path | str, *, on_progress: OnProgress = no_progress, **options: Any
-    ) -> PromiseCheck:
+    def check(self, queries: Path | str, *, on_progress: Hears = no_progress, **options: Any) -> PromiseCheck:
         """Try what the threshold in force promised with new labelled queries; nothing is changed.
 
         Args:
@@ -297,7 +299,7 @@ class LocalGallery:
             SourceError: The queries cannot be used.
         """
         request = checked_options(check.Request, {"queries": str(queries), **options})
-        return check.run(self._place, request, Progress(on_progress))
+        return check.run(self._place, request, _heard(on_progress))
 
     @property
     def _place(self) -> Place:
@@ -308,9 +310,9 @@ class LocalGallery:
         self,
         output: Path | str,
         *,
-        on_progress: OnProgress = no_progress,
+        on_progress: Hears = no_progress,
         **options: Any,
-    ) -> Given[FitReport]:
+    ) -> FitReport:
         """Adapt the model to the gallery's own labelled photos, and measure on labels that it did not see.
 
         Args:
@@ -324,13 +326,13 @@ class LocalGallery:
             ReadyEmbeddingsError: The gallery holds embeddings, which no model here made.
         """
         request = checked_options(fit.Learning, options)
-        items, progress = gallery_items(self.gallery), Progress(on_progress)
+        items, progress = gallery_items(self.gallery), _heard(on_progress)
         require_train_extra("adapting the model")
         photos = read_photos(items, on_progress=progress)
         return fit.learn(photos, Path(output), self.embedder.bundle, request, progress)
 
     @checked_call
-    def compare(self, *versions: int, on_progress: OnProgress = no_progress, **request: Any) -> Comparison:
+    def compare(self, *versions: int, on_progress: Hears = no_progress, **request: Any) -> Comparison:
         """Try versions side by side on the same queries, each with its own threshold, and recommend one.
 
         Args:
@@ -345,7 +347,7 @@ class LocalGallery:
         if request.get("target") is not None:
             Target.parse(request["target"])
         wanted = checked_options(ComparisonRequest, {"versions": versions, **request})
-        plan = ComparisonPlan(self.gallery, self.bundles, wanted, on_stage=on_progress)
+        plan = ComparisonPlan(self.gallery, self.bundles, wanted, on_stage=_heard(on_progress))
         return compare(plan, new_calibration_id())
 
     @checked_call
@@ -413,6 +415,10 @@ class LocalGallery:
             )
         named = {} if source is None else {"source": str(source)}
         return place, checked_options(model, {**options, **named})
+
+
+def _heard(on_progress: Hears) -> Progress:
+    return Progress(lambda stage, done, total, _note="", /: on_progress(stage, done, total))
 
 
 def _kind_of(queries: Sequence[Query] | AnyArray) -> dict[str, Any]:

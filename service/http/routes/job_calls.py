@@ -61,9 +61,11 @@ def begin_job(
     """
     opened, kind = state.galleries.gallery(gallery), state.kinds.operations[operation.name]
     fields = asked.model_dump(mode="json", exclude=set(leave_out))
+    reads: list[str | None] = []
     if isinstance(asked, QuerySource):
         fields[IS_UPLOAD] = sent.labels is not None
-    job = state.job_for(request, operation.name, opened.name, fields)
+        reads = [asked.queries]
+    job = state.job_for(request, operation.name, opened.name, fields, reads=reads)
     place = kind.place(job)
     place.find_matcher, place.sent_labels = partial(state.galleries.matcher, opened.name), sent.labels
     operation.require(place, asked)
