@@ -2,7 +2,9 @@
 
 ServiceError
 ├── RequestError (ValueError)        a request cannot be answered as it was asked
-│   └── NothingAddedError            none of several uploaded images was added
+│   ├── NothingAddedError            none of several uploaded images was added
+│   ├── BodyTooLargeError            its body is larger than the call takes
+│   └── BodyTooSlowError             its body does not come
 ├── CalibrationRecordError (ValueError)  a stored calibration is missing or damaged
 ├── CalibrationNotFoundError (LookupError)  there is no calibration of that id
 ├── CalibrationMismatchError (ValueError)  a calibration is of another bundle or gallery
@@ -46,6 +48,14 @@ class NothingAddedError(RequestError):
     def __init__(self, reason: str, errors: list[dict[str, Any]]) -> None:
         super().__init__(reason)
         self.members = {"errors": errors}
+
+
+class BodyTooLargeError(RequestError):
+    """The body of a request is larger than its call takes."""
+
+
+class BodyTooSlowError(RequestError):
+    """The body of a request does not come."""
 
 
 class CalibrationRecordError(ServiceError, ValueError):

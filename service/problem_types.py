@@ -64,6 +64,8 @@ from vicinal.refine.errors import (
     RefinerTrainingError,
 )
 from vicinal.service.errors import (
+    BodyTooLargeError,
+    BodyTooSlowError,
     CalibrationMismatchError,
     CalibrationNotFoundError,
     CalibrationRecordError,
@@ -105,6 +107,8 @@ PROBLEMS: dict[type[Exception], tuple[int, str]] = {
     TrainingStoppedError: (409, "training-stopped"),
     LostProcessError: (500, "training-process-lost"),
     MissingPackageError: (501, "package-missing"),
+    BodyTooLargeError: (413, "body-too-large"),
+    BodyTooSlowError: (408, "too-slow"),
     NothingAddedError: (422, "nothing-added"),
     RequestError: (422, "invalid-request"),
     FilterError: (422, "invalid-filter"),

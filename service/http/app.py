@@ -7,13 +7,12 @@ from contextlib import asynccontextmanager
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
-from fastapi import APIRouter, Depends, FastAPI
+from fastapi import FastAPI
 from starlette.middleware.cors import CORSMiddleware
 from starlette.types import ASGIApp
 
 from vicinal.service.errors import RequestError
-from vicinal.service.http.access import Access, RouteNote
-from vicinal.service.http.alias_paths import AliasPaths
+from vicinal.service.http.access import Access
 from vicinal.service.http.browsers.guard import (
     EXPOSED_HEADERS,
     REQUEST_HEADERS,
@@ -22,9 +21,7 @@ from vicinal.service.http.browsers.guard import (
     Origins,
 )
 from vicinal.service.http.document import complete_document, name_of_operation
-from vicinal.service.http.gate import Gate, routes_by_scope
-from vicinal.service.http.limits import BodyLimit
-from vicinal.service.http.parameters import require_known_parameters
+from vicinal.service.http.gate import OpenRoute, unknown_address
 from vicinal.service.http.problems import install_problem_handlers
 from vicinal.service.http.routes import (
     calibrations,
@@ -37,45 +34,30 @@ from vicinal.service.http.routes import (
     operations,
     search,
 )
-from vicinal.service.http.state import State, announce_write, state_of
-from vicinal.service.settings import Scope, Settings
+from vicinal.service.http.state import State, state_of
+from vicinal.service.settings import Settings
 
 _DESCRIPTION = """
 Image search that knows when there is no match. Every answer is decided by one threshold, calibrated for a
 stated error rate, and says which. Errors are RFC 9457 problem documents.
 """
-_ROUTERS: dict[Scope, tuple[APIRouter, ...]] = {
-    "search": (
-        search.router,
-        galleries.router,
-        galleries.alias_router,
-        items.router,
-    ),
-    "write": (items.writing_router,),
-    "admin": (
-        galleries.admin_router,
-        galleries.alias_admin_router,
-        jobs.router,
-        calibrations.router,
-        comparisons.router,
-        duplicates.router,
-        labelling.router,
-        jobs.reindex_router,
-    ),
-}
-# Calls that take images or embeddings; all others take little.
-_LARGE_BODIES = (
-    search.search,
-    search.search_batch,
-    items.add_items,
-    calibrations.start_calibration,
-    calibrations.start_check,
-    comparisons.start_comparison,
+ROUTERS = (
+    search.router,
+    galleries.router,
+    galleries.alias_router,
+    items.router,
+    items.writing_router,
+    galleries.admin_router,
+    galleries.alias_admin_router,
+    jobs.router,
+    calibrations.router,
+    comparisons.router,
+    duplicates.router,
+    labelling.router,
+    jobs.reindex_router,
+    operations.router,
+    operations.metrics_router,
 )
-
-
-# Calls that wait for a thread which searches.
-_SEARCHES = (search.search, search.search_batch)
 
 
 def create_app(settings: Settings | None = None) -> FastAPI:
@@ -110,17 +92,8 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     )
     app.state.vicinal = state
     install_problem_handlers(app, state.metrics)
-    app.add_middleware(RouteNote)
-    app.add_middleware(AliasPaths, root=state.settings.galleries_path)
-    app.add_middleware(
-        BodyLimit,
-        max_bytes=state.settings.max_request_bytes,
-        seconds=state.settings.request_seconds,
-        metrics=state.metrics,
-    )
-    app.add_middleware(Gate, state=state, routers=_ROUTERS, large=_LARGE_BODIES, searching=_SEARCHES)
     if state.settings.cors_origins:
-        # In front of the gate: a browser asks whether it may without the key.
+        # In front of the routes: a browser asks whether it may without the key.
         app.add_middleware(
             CORSMiddleware,
             allow_origins=state.settings.cors_origins,
@@ -135,13 +108,9 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         strangers=state.strangers,
         keyring=state.keyring,
     )
-    for scope, routers in _ROUTERS.items():
-        dependencies = [Depends(require_known_parameters)]
-        if scope != "search":
-            dependencies.append(Depends(announce_write))
-        for router in routers:
-            app.include_router(router, dependencies=dependencies)
-    app.include_router(operations.router)
+    for router in ROUTERS:
+        app.include_router(router)
+    app.router.default = unknown_address
     return app
 
 
@@ -150,9 +119,9 @@ class _Application(FastAPI):
 
     def openapi(self) -> dict[str, Any]:
         if self.openapi_schema is None:
-            scopes: dict[str, Scope] = {route.name: scope for route, scope in routes_by_scope(_ROUTERS)}
-            scopes[operations.metrics.__name__] = "admin"
-            self.openapi_schema = complete_document(super().openapi(), scopes)
+            routes = (one for router in ROUTERS for one in router.routes if isinstance(one, OpenRoute))
+            needs = {route.name: route.needs for route in routes}
+            self.openapi_schema = complete_document(super().openapi(), needs)
         return self.openapi_schema
 
     def build_middleware_stack(self) -> ASGIApp:

@@ -21,10 +21,10 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from vicinal.indexer.errors import IndexerError, StorageError
 from vicinal.indexer.storage.files import file_lock, make_folder
+from vicinal.service.http.access import call_of
 
 logger = logging.getLogger(__name__)
 
-_NOTES = "vicinal.audit"
 _MOST_BYTES = 16 * 2**20
 _N_KEPT = 8
 _MOST_IDS = 100
@@ -115,47 +115,46 @@ class StrangerLog(AuditLog):
 
 def note_items(request: Request, item_ids: list[str]) -> None:
     """Tell the audit log which items a call is about, where its address does not."""
-    request.scope.get(_NOTES, {}).update(n_items=len(item_ids), items=item_ids[:_MOST_IDS])
+    call_of(request.scope).items.update(n_items=len(item_ids), items=item_ids[:_MOST_IDS])
 
 
-async def audited(
-    app: ASGIApp, log: AuditLog, who: str, route: str | None, scope: Scope, receive: Receive, send: Send
-) -> None:
-    """Pass a change on, and note it before its answer begins, or when there is none.
+async def note(log: AuditLog, who: str, route: str | None, scope: Scope, status: int) -> None:
+    """Note a change that was asked for.
 
     Args:
         route: Path of the route, with names in place of values; None where there is none.
     """
-    request, notes, is_noted = Request(scope), dict[str, Any](), False
+    line = _line(Request(scope), who, route, status)
+    try:
+        await run_in_threadpool(log.append, line)
+    except IndexerError:
+        # The change is made, and cannot be taken back.
+        logger.exception("a change is missing in the audit log: %s", json.dumps(line, default=str))
 
-    async def note(status: int) -> None:
-        nonlocal is_noted
-        if is_noted:
-            return
-        is_noted = True
-        line = _line(request, who, route, notes, status)
-        try:
-            await run_in_threadpool(log.append, line)
-        except IndexerError:
-            # The change is made, and cannot be taken back.
-            logger.exception("a change is missing in the audit log: %s", json.dumps(line, default=str))
+
+async def audited(
+    app: ASGIApp, log: AuditLog, who: str, route: str, scope: Scope, receive: Receive, send: Send
+) -> None:
+    """Pass a change on, and note it before its answer begins, or when there is none."""
+    is_noted = False
 
     async def noting(message: Message) -> None:
-        if message["type"] == "http.response.start":
-            await note(int(message["status"]))
+        nonlocal is_noted
+        if not is_noted:
+            is_noted = True
+            await note(log, who, route, scope, int(message["status"]))
         await send(message)
 
     try:
-        await app({**scope, _NOTES: notes}, receive, noting)
+        await app(scope, receive, noting)
     except Exception:
         # It is answered further out. Some of it may be done.
-        await note(500)
+        if not is_noted:
+            await note(log, who, route, scope, 500)
         raise
 
 
-def _line(
-    request: Request, who: str, route: str | None, notes: dict[str, Any], status: int
-) -> dict[str, Any]:
+def _line(request: Request, who: str, route: str | None, status: int) -> dict[str, Any]:
     path = request.scope["path"]
     return {
         "time": datetime.now(UTC).isoformat(timespec="milliseconds"),
@@ -165,6 +164,6 @@ def _line(
         "method": request.method,
         "route": route,
         "path": path[: 4 * _LONGEST],
-        **notes,
+        **call_of(request.scope).items,
         "status": status,
     }

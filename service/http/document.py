@@ -55,7 +55,7 @@ def name_of_operation(route: APIRoute) -> str:
     return route.name
 
 
-def complete_document(document: dict[str, Any], scopes: Mapping[str, Scope]) -> dict[str, Any]:
+def complete_document(document: dict[str, Any], scopes: Mapping[str, Scope | None]) -> dict[str, Any]:
     """Add to a document the problems of each call, who may call it, and examples."""
     _simplify(document)
     parts = document.setdefault("components", {})

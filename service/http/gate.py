@@ -1,194 +1,235 @@
-"""Gate: looks at the rate, the key and the route of a request before a byte of its body is read."""
+"""Gate: looks at rate and key of a request once its route is known, before a byte of its body is read.
+
+Every route of the service is one of these classes. The one that matches asks here, and nothing else looks for
+the route again.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Iterable, Iterator, Mapping
-from typing import Any
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+from functools import partial
+from typing import Any, ClassVar, TypeVar
 
-from fastapi import APIRouter, HTTPException, Request
+from fastapi import HTTPException, Request, Response
 from fastapi.concurrency import run_in_threadpool
 from fastapi.routing import APIRoute
-from starlette.responses import Response
-from starlette.routing import Match
+from pydantic import BaseModel
+from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Receive, Send
 from starlette.types import Scope as Connection
 
-from vicinal.indexer.errors import GalleryNameError, StorageError
-from vicinal.service.errors import KeyStoreError, TooManyRequestsError
-from vicinal.service.http.access import note_key, note_route
-from vicinal.service.http.alias_paths import GALLERY, own_path
-from vicinal.service.http.audit import audited
-from vicinal.service.http.limits import LARGE_BODY
-from vicinal.service.http.problems import problem, problem_of
-from vicinal.service.http.security import GRANT, client_of, grant_sees_all, key_in
-from vicinal.service.http.state import State
+from vicinal.indexer.errors import GalleryNameError, GalleryNotFoundError
+from vicinal.indexer.storage.gallery_names import folder_of
+from vicinal.service.galleries.change_notices import announce_change
+from vicinal.service.http.access import call_of
+from vicinal.service.http.audit import audited, note
+from vicinal.service.http.limits import limited_body
+from vicinal.service.http.parameters import require_known_parameters
+from vicinal.service.http.request_bodies import json_body
+from vicinal.service.http.security import client_of, key_in
+from vicinal.service.http.state import State, state_of
 from vicinal.service.keys import Grant, key_id
-from vicinal.service.problem_types import status_and_kind
 from vicinal.service.settings import Scope
 
 _API = "/v1/"
-_METRICS = "/metrics"
-_ROUTE = "vicinal.route"
-_SEARCHES = "vicinal.searches"
+_GALLERY = re.compile("/v1/(?:admin/)?galleries/([^/]+)")
 _READING = ("GET", "HEAD", "OPTIONS")
-_JOBS = re.compile("/v1/jobs(?:/|$)")
-_KINDS = {401: "unauthorized", 403: "forbidden", 404: "gallery-not-found"}
+# Calls that show a key for some galleries what it is for.
+_OF_SOME = re.compile("/v1/(?:galleries$|jobs(?:/|$))")
+_LARGE = "takes_much"
+_Endpoint = TypeVar("_Endpoint", bound=Callable[..., Any])
 
 
-class Gate:
-    """ASGI middleware in front of the API; pages and probes pass it. The metrics name galleries, and do not.
+def large_body(endpoint: _Endpoint) -> _Endpoint:
+    """Let a call take as much as images or embeddings are; all others take little."""
+    setattr(endpoint, _LARGE, True)
+    return endpoint
 
-    An address of the API that no route answers needs a key too: a stranger does not learn what there is.
 
-    Args:
-        app: The application behind.
-        state: Its state.
-        routers: Routers of the API by the scope that their routes need.
-        large: Endpoints that take images or embeddings.
-        searching: Endpoints that wait for a thread which searches; when too many wait, the body is not read.
+class OpenRoute(APIRoute):
+    """A route that anybody may ask for: a page or a probe.
+
+    Its body, if it has one, is read by `json_body` before FastAPI looks at it.
     """
 
-    def __init__(
-        self,
-        app: ASGIApp,
-        state: State,
-        routers: Mapping[Scope, Iterable[APIRouter]],
-        large: Iterable[Any],
-        searching: Iterable[Any],
-    ) -> None:
-        self.app = app
-        self._state = state
-        self._large = set(large)
-        self._searching = set(searching)
-        self._routes = list(routes_by_scope(routers))
+    needs: ClassVar[Scope | None] = None
 
-    def __call__(self, connection: Connection, receive: Receive, send: Send) -> Awaitable[None]:
-        """Pass a request on, or refuse it."""
-        path = own_path(connection) if connection["type"] == "http" else ""
-        if path == _METRICS and self._hides_metrics():
-            note_route(connection, _METRICS)
-            return self._enter("admin", connection, receive, send)
-        if not path.startswith(_API):
-            return self.app(connection, receive, send)
-        route, scope = self._route_of(connection)
-        note_route(connection, None if route is None else route.path)
-        passed = {**connection, LARGE_BODY: route is not None and route.endpoint in self._large}
-        passed[_ROUTE] = None if route is None else route.path
-        passed[_SEARCHES] = route is not None and route.endpoint in self._searching
-        return self._enter(scope, passed, receive, send)
+    async def handle(self, scope: Connection, receive: Receive, send: Send) -> None:
+        """Answer a request whose route this is."""
+        state = state_of(scope["app"])
+        call_of(scope).in_full = not state.keyring.is_asked_for
+        await self._answer(state, scope, receive, send)
 
-    def _hides_metrics(self) -> bool:
-        return self._state.keyring.is_asked_for and not self._state.settings.open_metrics
+    async def _answer(self, state: State, scope: Connection, receive: Receive, send: Send) -> None:
+        settings = state.settings
+        most, seconds = settings.max_request_bytes, settings.request_seconds
+        is_large = getattr(self.endpoint, _LARGE, False)
+        body = limited_body(scope, receive, most=most, is_large=is_large, seconds=seconds)
+        # Who goes before the body is whole is answered nothing.
+        with suppress(ClientDisconnect):
+            await super().handle(scope, body, send)
 
-    def _enter(
-        self, scope: Scope | None, connection: Connection, receive: Receive, send: Send
-    ) -> Awaitable[None]:
-        enter = self._with_key if self._state.rate_limit is None else self._within_rate
-        return enter(scope, connection, receive, send)
+    def get_route_handler(self) -> Callable[[Request], Awaitable[Response]]:  # type: ignore[override]
+        """What answers a request."""
+        answer = super().get_route_handler()
+        if self.body_field is None and self.needs is None:
+            return answer
+        field = self.body_field
+        model: type[BaseModel] | None = None if field is None else field.field_info.annotation  # type: ignore[assignment]
 
-    def _route_of(self, connection: Connection) -> tuple[APIRoute | None, Scope | None]:
-        matching = (one for one in self._routes if one[0].matches(connection)[0] == Match.FULL)
-        return next(matching, (None, None))
+        async def read_and_answer(request: Request) -> Response:
+            # What is refused by its address needs no body.
+            if self.needs is not None:
+                require_known_parameters(request, self)
+            if model is None:
+                return await answer(request)
+            read = _ReadRequest(request.scope, request.receive)
+            read.model = await json_body(read, model)
+            return await answer(read)
 
-    async def _within_rate(
-        self, scope: Scope | None, connection: Connection, receive: Receive, send: Send
-    ) -> None:
-        limit = self._state.rate_limit
-        try:
-            if limit is not None:
-                await run_in_threadpool(limit.check, client_of(Request(connection), self._state.keyring))
-        except (KeyStoreError, TooManyRequestsError) as error:
-            await self._counted_of(error, None)(connection, receive, send)
-        else:
-            await self._with_key(scope, connection, receive, send)
+        return read_and_answer
 
-    def _with_key(
-        self, scope: Scope | None, connection: Connection, receive: Receive, send: Send
-    ) -> Awaitable[None]:
-        request, grant = Request(connection), None
-        try:
-            grant = self._granted(request, scope)
-            if connection.get(_SEARCHES):
-                self._state.searches.check()
-            route = connection.get(_ROUTE)
-            if route is None or scope in (None, "search") or request.method in _READING:
-                return self.app({**connection, GRANT: grant}, receive, send)
-            self._state.audit.require_writable()
-        except HTTPException as error:
-            return self._noted(self._refusal_of(error), connection, receive, send)
-        except (KeyStoreError, StorageError, TooManyRequestsError) as error:
-            return self._counted_of(error, grant)(connection, receive, send)
-        # Without keys everybody is the same one.
-        who = "anybody" if grant is None else grant.name
-        passed = {**connection, GRANT: grant}
-        return audited(self.app, self._state.audit, who, route, passed, receive, send)
 
-    def _granted(self, request: Request, scope: Scope | None) -> Grant | None:
-        """What the key of a request may do; None where none is asked for."""
-        keyring = self._state.keyring
-        if not keyring.is_asked_for:
-            return None
-        grant = keyring.find(key_in(request))
+class _ReadRequest(Request):
+    """A request whose body of JSON is a model already, which FastAPI takes as it is."""
+
+    model: BaseModel
+
+    async def json(self) -> Any:
+        return self.model
+
+
+class ApiRoute(OpenRoute):
+    """A route of the API: it needs a key with its scope, and what it changes is noted."""
+
+    async def handle(self, scope: Connection, receive: Receive, send: Send) -> None:
+        """Answer a request whose route this is, or refuse it."""
+        state, call = state_of(scope["app"]), call_of(scope)
+        # Of an address that is asked for in a way that it does not know, only that is told.
+        needs = self.needs if scope["method"] in (self.methods or ()) else None
+        await admit(state, scope, needs, self.path, scope["path_params"])
+        self._check(state)
+        answer: ASGIApp = partial(self._answer, state)
+        changes = needs not in (None, "search") and scope["method"] not in _READING
+        if changes:
+            state.audit.require_writable()
+            # Without keys everybody is the same one.
+            who = "anybody" if call.grant is None else call.grant.name
+            answer = partial(audited, answer, state.audit, who, self.path)
+        gallery = scope["path_params"].get("gallery")
+        if gallery is not None:
+            # The route refuses what is no name.
+            with suppress(GalleryNameError):
+                gallery = folder_of(state.settings.galleries_path, gallery).name
+            scope["path_params"]["gallery"] = call.gallery = gallery
+        await answer(scope, receive, send)
+        if changes and gallery is not None and state.link is not None:
+            await run_in_threadpool(announce_change, state.link, gallery)
+
+    def _check(self, state: State) -> None:
+        """Refuse what would be refused after its body was read."""
+
+
+class SearchRoute(ApiRoute):
+    """A route that reads."""
+
+    needs = "search"
+
+
+class QueryRoute(SearchRoute):
+    """A route that waits for a thread which searches; when too many wait, the body is not read."""
+
+    def _check(self, state: State) -> None:
+        state.searches.check()
+
+
+class WriteRoute(ApiRoute):
+    """A route that changes items."""
+
+    needs = "write"
+
+
+class AdminRoute(ApiRoute):
+    """A route of who runs the service."""
+
+    needs = "admin"
+
+
+class MetricsRoute(AdminRoute):
+    """A route that names galleries where its settings do not open it, or nobody is asked for a key."""
+
+    async def handle(self, scope: Connection, receive: Receive, send: Send) -> None:
+        """Answer a request whose route this is, or refuse it."""
+        state = state_of(scope["app"])
+        is_open = state.settings.open_metrics or not state.keyring.is_asked_for
+        await (OpenRoute if is_open else AdminRoute).handle(self, scope, receive, send)
+
+
+async def unknown_address(scope: Connection, receive: Receive, send: Send) -> None:
+    """Refuse a request that no route answers; one of the API needs a key, so that no stranger learns that."""
+    path = _own_path(scope) if scope["type"] == "http" else ""
+    if path.startswith(_API):
+        named = _GALLERY.match(path)
+        await admit(state_of(scope["app"]), scope, None, path, {"gallery": named[1]} if named else {})
+    await scope["router"].not_found(scope, receive, send)
+
+
+async def admit(
+    state: State, scope: Connection, needs: Scope | None, path: str, named: Mapping[str, Any]
+) -> None:
+    """Look at the rate of a client, and at its key.
+
+    Args:
+        state: State of the application.
+        scope: The request.
+        needs: Scope that its key must have.
+        path: Its address, or the template of that.
+        named: What stands in its address.
+
+    Raises:
+        HTTPException: It may not do that.
+        GalleryNotFoundError: Its key is for other galleries.
+    """
+    request, call, keyring = Request(scope), call_of(scope), state.keyring
+    if state.rate_limit is not None:
+        await run_in_threadpool(state.rate_limit.check, client_of(request, keyring))
+    if not keyring.is_asked_for:
+        call.in_full = True
+        return
+    sent = key_in(request)
+    call.grant = grant = keyring.find(sent)
+    try:
         if grant is None:
-            raise HTTPException(401, "send a valid API key as a bearer token")
-        note_key(request.scope, grant.name)
-        if scope is not None and scope not in grant.scopes:
-            raise HTTPException(403, f"this API key lacks the scope '{scope}'")
+            said = "send a valid API key as a bearer token"
+            raise HTTPException(401, said, headers={"WWW-Authenticate": "Bearer"})
+        call.in_full = grant.galleries is None
+        if needs is not None and needs not in grant.scopes:
+            raise HTTPException(403, f"this API key lacks the scope '{needs}'")
         if grant.galleries is not None:
-            self._check_gallery(own_path(request.scope), request.method, grant)
-        return grant
-
-    def _check_gallery(self, path: str, method: str, grant: Grant) -> None:
-        """Refuse a key that is for some galleries everything else.
-
-        Another gallery is not found, whether it is there or not: its key learns nothing of it.
-        """
-        named = GALLERY.match(path)
-        if named is not None:
-            try:
-                is_covered = grant.covers(self._state.settings.galleries_path, named[2])
-            except GalleryNameError:
-                is_covered = True
-            if not is_covered:
-                raise HTTPException(404, f"there is no gallery '{named[2]}'")
-        elif (
-            path != "/v1/galleries"
-            and not _JOBS.match(path)
-            and not (path == "/v1/aliases" and method == "GET")
-        ):
-            raise HTTPException(403, f"this API key is only for {', '.join(grant.galleries or ())}")
-
-    def _noted(
-        self, refusal: Response, connection: Connection, receive: Receive, send: Send
-    ) -> Awaitable[None]:
-        """Refuse what a key may not do, or what came without one, and note that."""
-        sent = key_in(Request(connection))
-        grant = self._state.keyring.find(sent)
-        if grant is not None:
-            log, who = self._state.audit, grant.name
-        else:
-            log, who = self._state.strangers, key_id(sent) or "nobody"
-        return audited(refusal, log, who, connection.get(_ROUTE), connection, receive, send)
-
-    def _refusal_of(self, error: HTTPException) -> Response:
-        kind = _KINDS[error.status_code]
-        refused = problem(error.status_code, kind, error.detail)
-        if error.status_code == 401:
-            refused.headers["WWW-Authenticate"] = "Bearer"
-        return self._counted(refused, kind)
-
-    def _counted_of(self, error: Exception, grant: Grant | None) -> Response:
-        in_full = grant_sees_all(grant, self._state.keyring)
-        return self._counted(problem_of(error, in_full=in_full), status_and_kind(error)[1])
-
-    def _counted(self, refusal: Response, kind: str) -> Response:
-        self._state.metrics.record_problem(kind)
-        return refusal
+            _check_gallery(state, path, request.method, named.get("gallery"), grant)
+    except (HTTPException, GalleryNotFoundError) as error:
+        log, who = (state.strangers, key_id(sent) or "nobody") if grant is None else (state.audit, grant.name)
+        route = path if needs is not None else None
+        await note(log, who, route, scope, getattr(error, "status_code", 404))
+        raise
 
 
-def routes_by_scope(routers: Mapping[Scope, Iterable[APIRouter]]) -> Iterator[tuple[APIRoute, Scope]]:
-    """Each route of some routers, with the scope that it needs."""
-    for scope, found in routers.items():
-        for router in found:
-            yield from ((route, scope) for route in router.routes if isinstance(route, APIRoute))
+def _check_gallery(state: State, path: str, method: str, gallery: str | None, grant: Grant) -> None:
+    """Refuse a key that is for some galleries everything else.
+
+    Another gallery is not found, whether it is there or not: its key learns nothing of it.
+    """
+    if gallery is not None:
+        with suppress(GalleryNameError):
+            if not grant.covers(state.settings.galleries_path, gallery):
+                raise GalleryNotFoundError(f"there is no gallery '{gallery}'")
+    elif not _OF_SOME.match(path) and not (path == "/v1/aliases" and method == "GET"):
+        raise HTTPException(403, f"this API key is only for {', '.join(grant.galleries or ())}")
+
+
+def _own_path(scope: Connection) -> str:
+    """Path of a request below where the application is mounted, as its routes see it."""
+    path, root = str(scope["path"]), str(scope.get("root_path", ""))
+    return path.removeprefix(root) if root and path.startswith(f"{root}/") else path

@@ -5,25 +5,18 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import Awaitable
 from contextlib import suppress
-from typing import NamedTuple
 
 from limits import RateLimitItem, parse_many
 from limits.storage import MemoryStorage, RedisStorage
 from limits.strategies import SlidingWindowCounterRateLimiter
 from starlette.datastructures import Headers
-from starlette.requests import ClientDisconnect
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import Message, Receive, Scope
 
-from vicinal.service.errors import RedisAwayError, TooManyRequestsError
-from vicinal.service.http.metrics import Metrics
-from vicinal.service.http.problems import problem
+from vicinal.models.errors import UnsupportedFormatError
+from vicinal.service.errors import BodyTooLargeError, BodyTooSlowError, RedisAwayError, TooManyRequestsError
 from vicinal.service.http.request_bodies import FORM, MOST_VALUES, count_values, media_type
 from vicinal.service.redis_link import RedisLink
-
-# In the scope of a connection: whether its call takes images or embeddings.
-LARGE_BODY = "vicinal.large_body"
 
 # Of a call that takes neither images nor embeddings.
 _SMALL_BODY = 4 * 2**20
@@ -78,109 +71,65 @@ class RateLimit:
         return None
 
 
-class BodyLimit:
-    """ASGI middleware that answers 413 when a body grows beyond a limit, 408 when it comes too slowly, and
-    415 when it is compressed.
+def limited_body(scope: Scope, receive: Receive, *, most: int, is_large: bool, seconds: float) -> Receive:
+    """What reads the body of a request as long as it is not too large, and comes in time.
 
     A call that takes neither images nor embeddings takes 4 MiB. Values of JSON are counted as they come: a
     body of brackets costs forty times its size once it is parsed.
 
     Args:
-        app: The application behind.
-        max_bytes: Largest accepted body of a call that takes images or embeddings.
+        most: Largest accepted body of a call that takes images or embeddings.
+        is_large: Whether it is such a call.
         seconds: Longest time that a body may take, besides a second for every 16 KiB that came.
-        metrics: Counts what is refused.
+
+    Raises:
+        BodyTooLargeError: It says itself that it is too large.
+        UnsupportedFormatError: It is compressed.
     """
+    most = most if is_large else min(most, _SMALL_BODY)
+    most_values = MOST_VALUES if is_large else _MOST_SMALL_VALUES
+    headers = Headers(scope=scope)
+    declared = headers.get("content-length", "").lstrip("0")
+    if "transfer-encoding" not in headers:
+        if not declared:
+            return receive
+        if declared.isdecimal() and (len(declared) > _MOST_DIGITS or int(declared) > most):
+            raise _too_large(most)
+    coding = headers.get("content-encoding", "identity").strip().lower()
+    if coding not in ("", "identity"):
+        raise UnsupportedFormatError(
+            f"the body is compressed, Content-Encoding '{coding[:40]}': send it as it is"
+        )
+    received = values = 0
+    is_whole = False
+    begun = asyncio.get_running_loop().time()
+    # Pictures hold any byte; who parses fields of a form counts for itself.
+    is_counted = media_type(headers) != FORM
 
-    def __init__(self, app: ASGIApp, max_bytes: int, seconds: float, metrics: Metrics) -> None:
-        self.app = app
-        self.max_bytes = max_bytes
-        self.seconds = seconds
-        self.metrics = metrics
+    async def counted() -> Message:
+        nonlocal received, values, is_whole
+        if is_whole:
+            return await receive()
+        try:
+            async with asyncio.timeout_at(begun + seconds + received / _SLOWEST):
+                message = await receive()
+        except TimeoutError as error:
+            raise BodyTooSlowError(f"{received:,} bytes of the body came, and then none") from error
+        body = message.get("body", b"")
+        is_whole = not message.get("more_body", False)
+        received += len(body)
+        values += count_values(body) if is_counted else 0
+        if values > most_values:
+            raise BodyTooLargeError(f"the JSON of the request holds more than {most_values:,} values")
+        if received > most:
+            raise _too_large(most)
+        return message
 
-    def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
-        """Pass a request on, or refuse it."""
-        if scope["type"] != "http":
-            return self.app(scope, receive, send)
-        headers = Headers(scope=scope)
-        most, declared = self._most(scope), headers.get("content-length", "").lstrip("0")
-        if "transfer-encoding" not in headers:
-            if not declared:
-                return self.app(scope, receive, send)
-            if declared.isdecimal() and (len(declared) > _MOST_DIGITS or int(declared) > most):
-                return self._refuse(_Refusal(413, "body-too-large", _too_large(most)), scope, receive, send)
-        coding = headers.get("content-encoding", "identity").strip().lower()
-        if coding not in ("", "identity"):
-            said = f"the body is compressed, Content-Encoding '{coding[:40]}': send it as it is"
-            return self._refuse(_Refusal(415, "unsupported-format", said), scope, receive, send)
-        return self._counted(most, scope, receive, send)
-
-    def _most(self, scope: Scope) -> int:
-        return self.max_bytes if scope.get(LARGE_BODY) else min(self.max_bytes, _SMALL_BODY)
-
-    async def _counted(self, most: int, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass a request on as long as its body is not too large, and comes in time."""
-        received = values = 0
-        started = is_whole = False
-        begun = asyncio.get_running_loop().time()
-        refused: _Refusal | None = None
-        # Pictures hold any byte; who parses fields of a form counts for itself.
-        is_counted = media_type(Headers(scope=scope)) != FORM
-        most_values = MOST_VALUES if scope.get(LARGE_BODY) else _MOST_SMALL_VALUES
-
-        async def counting_receive() -> Message:
-            nonlocal received, values, is_whole, refused
-            if is_whole:
-                return await receive()
-            try:
-                async with asyncio.timeout_at(begun + self.seconds + received / _SLOWEST):
-                    message = await receive()
-            except TimeoutError as error:
-                refused = _Refusal(408, "too-slow", f"{received:,} bytes of the body came, and then none")
-                raise _RefusedError from error
-            body = message.get("body", b"")
-            is_whole = not message.get("more_body", False)
-            received += len(body)
-            values += count_values(body) if is_counted else 0
-            if values > most_values:
-                many = f"the JSON of the request holds more than {most_values:,} values"
-                refused = _Refusal(413, "body-too-large", many)
-            if received > most:
-                refused = _Refusal(413, "body-too-large", _too_large(most))
-            if refused is not None:
-                raise _RefusedError
-            return message
-
-        async def noting_send(message: Message) -> None:
-            nonlocal started
-            # The application may answer that it could not read the body; the reason is told below.
-            if started or refused is None:
-                started = True
-                await send(message)
-
-        # Who goes before the body is whole is answered nothing.
-        with suppress(_RefusedError, ClientDisconnect):
-            await self.app(scope, counting_receive, noting_send)
-        if refused is not None and not started:
-            await self._refuse(refused, scope, receive, send)
-
-    async def _refuse(self, refused: _Refusal, scope: Scope, receive: Receive, send: Send) -> None:
-        self.metrics.record_problem(refused.kind)
-        await problem(refused.status, refused.kind, refused.reason)(scope, receive, send)
+    return counted
 
 
-class _Refusal(NamedTuple):
-    status: int
-    kind: str
-    reason: str
-
-
-def _too_large(most: int) -> str:
-    return f"the request is larger than this call takes: {most:,} bytes"
-
-
-class _RefusedError(Exception):
-    pass
+def _too_large(most: int) -> BodyTooLargeError:
+    return BodyTooLargeError(f"the request is larger than this call takes: {most:,} bytes")
 
 
 def _shared_limiter(link: RedisLink) -> SlidingWindowCounterRateLimiter:

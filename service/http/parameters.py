@@ -12,14 +12,9 @@ from fastapi.routing import APIRoute
 from vicinal.service.errors import RequestError
 from vicinal.service.known_names import did_you_mean
 
-_CHECKED_PATHS = "/v1/"
 
-
-async def require_known_parameters(request: Request) -> None:
-    """A dependency that refuses a query parameter which the request's route does not have, or has twice."""
-    route = request.scope.get("route")
-    if not isinstance(route, APIRoute) or not request.url.path.startswith(_CHECKED_PATHS):
-        return
+def require_known_parameters(request: Request, route: APIRoute) -> None:
+    """Refuse a query parameter which the request's route does not have, or has twice."""
     known = sorted(set(_names(route.dependant)))
     for name, n in Counter(name for name, _ in request.query_params.multi_items()).items():
         if name in known and n > 1:

@@ -93,7 +93,7 @@ class Problem(BaseModel):
 
 
 class _Handlers:
-    """Handlers of an application's errors.
+    """Handlers of an application's errors; coroutines, because others would be called on another thread.
 
     Args:
         metrics: Counts the problems.
@@ -102,7 +102,7 @@ class _Handlers:
     def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics
 
-    def expected(self, request: Request, error: Exception) -> JSONResponse:
+    async def expected(self, request: Request, error: Exception) -> JSONResponse:
         status, kind = status_and_kind(error)
         self._metrics.record_problem(kind)
         if status == _SERVER_ERROR:
@@ -110,7 +110,7 @@ class _Handlers:
             logger.error("%s at %s", kind, request.url.path, exc_info=error)
         return problem_of(error, in_full=sees_all(request))
 
-    def invalid_fields(self, _request: Request, error: RequestValidationError) -> JSONResponse:
+    async def invalid_fields(self, _request: Request, error: RequestValidationError) -> JSONResponse:
         errors = error.errors()
         fields = [
             {
@@ -124,7 +124,7 @@ class _Handlers:
         detail = f"{first['field']}: {first['reason']}{further}"
         return self._counted(422, "invalid-request", detail, errors=fields)
 
-    def http_error(self, request: Request, error: HTTPException) -> Response:
+    async def http_error(self, request: Request, error: HTTPException) -> Response:
         if error.status_code in _NO_ROUTE and (place := _without_slash(request)) is not None:
             return RedirectResponse(place, _SAME_METHOD_ELSEWHERE)
         kind = _STATUS_KINDS.get(error.status_code, "invalid-request")
@@ -135,7 +135,7 @@ class _Handlers:
             answer.headers["Allow"] = ", ".join(_methods_of(request))
         return answer
 
-    def unexpected(self, request: Request, error: Exception) -> JSONResponse:
+    async def unexpected(self, request: Request, error: Exception) -> JSONResponse:
         logger.exception("unexpected error at %s", request.url.path, exc_info=error)
         status, kind = status_and_kind(error)
         return self._counted(status, kind, "an unexpected error; the server's log has the details")

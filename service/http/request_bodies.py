@@ -6,16 +6,15 @@ They are parsed in a thread: the event loop answers others meanwhile.
 from __future__ import annotations
 
 import codecs
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from email.message import Message
 from email.utils import collapse_rfc2231_value
 from typing import Any, TypeVar
 
-from fastapi import HTTPException, Request, Response
+from fastapi import HTTPException, Request
 from fastapi.concurrency import run_in_threadpool
 from fastapi.exceptions import RequestValidationError
-from fastapi.routing import APIRoute
 from pydantic import BaseModel, ValidationError
 from python_multipart.multipart import parse_options_header
 from starlette.datastructures import FormData, Headers, UploadFile
@@ -23,7 +22,6 @@ from starlette.formparsers import MultiPartException, MultiPartParser
 
 from vicinal.models.errors import UnsupportedFormatError
 from vicinal.service.errors import RequestError
-from vicinal.service.http.parameters import require_known_parameters
 
 Model = TypeVar("Model", bound=BaseModel)
 FORM = "multipart/form-data"
@@ -36,35 +34,6 @@ _GZIP = b"\x1f\x8b"
 # cost as much as some numbers, though they be empty.
 MOST_VALUES = 2_500_000
 _VALUES_OF = ((b",", 1), (b"[", 10), (b"{", 20))
-
-
-class JsonRoute(APIRoute):
-    """A route whose body, if it has one, is read by `json_body` before FastAPI looks at it."""
-
-    def get_route_handler(self) -> Callable[[Request], Awaitable[Response]]:  # type: ignore[override]
-        """What answers a request."""
-        answer = super().get_route_handler()
-        if self.body_field is None:
-            return answer
-        model: type[BaseModel] = self.body_field.field_info.annotation  # type: ignore[assignment]
-
-        async def read_and_answer(request: Request) -> Response:
-            # What is refused by its address needs no body.
-            await require_known_parameters(request)
-            read = _ReadRequest(request.scope, request.receive)
-            read.model = await json_body(read, model)
-            return await answer(read)
-
-        return read_and_answer
-
-
-class _ReadRequest(Request):
-    """A request whose body of JSON is a model already, which FastAPI takes as it is."""
-
-    model: BaseModel
-
-    async def json(self) -> Any:
-        return self.model
 
 
 def body_schema(

@@ -9,13 +9,11 @@ from fastapi import Request
 
 from vicinal.indexer.errors import StorageError
 from vicinal.service.errors import JobNotFoundError, KeyStoreError, RequestError
+from vicinal.service.http.access import call_of
 from vicinal.service.jobs import Job
 from vicinal.service.keys import Grant, Keyring
 from vicinal.service.problem_types import PREFIX, told_to_some
 from vicinal.service.settings import Settings
-
-# What the gate found of the key of a request, in its ASGI scope.
-GRANT = "vicinal.grant"
 
 
 def check_exposure(settings: Settings) -> Keyring:
@@ -59,18 +57,17 @@ def key_in(request: Request) -> str:
 
 def still_holds(request: Request, keyring: Keyring) -> bool:
     """Whether what let a call in would let it in now: its key is not revoked, over or another one."""
-    grant: Grant | None = request.scope.get(GRANT)
     if not keyring.is_asked_for:
         return True
     try:
-        return grant is not None and keyring.find(key_in(request)) == grant
+        return keyring.find(key_in(request)) == call_of(request.scope).grant is not None
     except KeyStoreError:
         return False
 
 
 def may_see(request: Request, root: Path, gallery: str) -> bool:
     """Whether a call may learn of a gallery that its address does not name."""
-    grant: Grant | None = request.scope.get(GRANT)
+    grant = call_of(request.scope).grant
     return grant is None or grant.covers(root, gallery)
 
 
@@ -80,9 +77,8 @@ def grant_sees_all(grant: Grant | None, keyring: Keyring) -> bool:
 
 
 def sees_all(request: Request) -> bool:
-    """Whether a call that passed the gate may see all galleries, and learn of files and processes."""
-    grant: Grant | None = request.scope.get(GRANT)
-    return grant is None or grant.galleries is None
+    """Whether a call may see all galleries, and learn of files and processes."""
+    return call_of(request.scope).in_full
 
 
 def seen_by(request: Request, root: Path, job: Job) -> Job:

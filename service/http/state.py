@@ -14,17 +14,17 @@ from fastapi import Depends, FastAPI, Request
 from vicinal.models.runtime import usable_processors
 from vicinal.service.errors import RequestError
 from vicinal.service.galleries.bundles import ServedBundles
-from vicinal.service.galleries.change_notices import ChangeNotices, announce_change
+from vicinal.service.galleries.change_notices import ChangeNotices
 from vicinal.service.galleries.open_galleries import OpenGalleries
 from vicinal.service.galleries.state_metrics import GalleryStateMetrics
+from vicinal.service.http.access import call_of
 from vicinal.service.http.audit import AuditLog, StrangerLog
 from vicinal.service.http.limits import RateLimit
 from vicinal.service.http.metrics import Metrics
 from vicinal.service.http.search_queue import SearchQueue
-from vicinal.service.http.security import GRANT
 from vicinal.service.jobs import Job, JobQueue, JobStore, JobWorker, new_job
 from vicinal.service.jobs.state_metrics import JobStateMetrics
-from vicinal.service.keys import Grant, Keyring
+from vicinal.service.keys import Keyring
 from vicinal.service.measuring.matcher import Matcher
 from vicinal.service.observability.traces import Traces, open_traces
 from vicinal.service.operations.fit import fitted_for
@@ -133,7 +133,7 @@ class State:
     ) -> Job:
         """A job with what the key of a call lets it read."""
         settings = self.settings
-        grant: Grant | None = request.scope.get(GRANT)
+        grant = call_of(request.scope).grant
         job = new_job(kind, gallery, body, None if grant is None else grant.folders)
         if job.folders is not None:
             sources = JobSources.of(settings).within(job.folders)
@@ -179,11 +179,3 @@ async def _state(request: Request) -> State:
 
 
 StateDependency = Annotated[State, Depends(_state)]
-
-
-def announce_write(request: Request, state: StateDependency) -> Iterator[None]:
-    """A dependency that tells other replicas of a gallery after a call that may have changed it."""
-    yield
-    gallery = request.path_params.get("gallery")
-    if gallery is not None and request.method != "GET":
-        announce_change(state.link, gallery)

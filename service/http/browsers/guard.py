@@ -5,14 +5,14 @@ A request is looked at before a byte of its body is read.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Collection
+from collections.abc import Collection
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from vicinal.service.http.audit import AuditLog, audited
+from vicinal.service.http.audit import AuditLog, note
 from vicinal.service.http.metrics import Metrics
 from vicinal.service.http.problems import problem
 from vicinal.service.keys import Keyring
@@ -79,12 +79,12 @@ class Origins:
         self._metrics = metrics
         self._strangers = strangers
 
-    def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass a request on, or refuse it."""
         refusal = self._refusal(scope) if scope["type"] == "http" else None
         if refusal is not None and refusal.status_code == 403:
-            return audited(refusal, self._strangers, "a page of another origin", None, scope, receive, send)
-        return (self.app if refusal is None else refusal)(scope, receive, send)
+            await note(self._strangers, "a page of another origin", None, scope, 403)
+        await (self.app if refusal is None else refusal)(scope, receive, send)
 
     def _refusal(self, scope: Scope) -> Response | None:
         headers = Headers(scope=scope)
@@ -152,7 +152,9 @@ class AnswerHeaders:
             elif not is_head:
                 await send(message)
 
-        await self.app({**scope, "method": "GET"} if is_head else scope, receive, send_with_headers)
+        if is_head:
+            scope["method"] = "GET"
+        await self.app(scope, receive, send_with_headers)
 
 
 def _host_of(origin: str) -> str | None:

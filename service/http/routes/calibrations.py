@@ -17,10 +17,10 @@ from vicinal.service.http.bodies.calibrations import (
 )
 from vicinal.service.http.bodies.fields import SentEmbeddings
 from vicinal.service.http.browsers.pages import html_page
+from vicinal.service.http.gate import AdminRoute, large_body
 from vicinal.service.http.request_bodies import (
     FORM,
     JSON,
-    JsonRoute,
     body_schema,
     check_form,
     content_type,
@@ -49,7 +49,7 @@ from vicinal.service.reports.report import (
 from vicinal.service.request_fields import PipelineChoice
 from vicinal.service.surfaces.forms import form_of
 
-router = APIRouter(prefix="/v1/admin/galleries/{gallery}", tags=["calibrations"], route_class=JsonRoute)
+router = APIRouter(prefix="/v1/admin/galleries/{gallery}", tags=["calibrations"], route_class=AdminRoute)
 
 # The size of the whole request is limited too.
 _MOST_IMAGES = 10_000
@@ -67,6 +67,7 @@ _Start = TypeVar("_Start", CalibrationStart, CheckStart)
 
 
 @router.post("/calibrations", status_code=202, openapi_extra=_BODY)
+@large_body
 async def start_calibration(
     gallery: str, request: Request, state: StateDependency, response: Response
 ) -> Job:
@@ -139,6 +140,7 @@ def get_drift(gallery: str, calibration: str, state: StateDependency) -> DriftSt
 
 
 @router.post("/calibrations/{calibration}/check", status_code=202, openapi_extra=_CHECK_BODY)
+@large_body
 async def start_check(
     gallery: str, calibration: str, request: Request, state: StateDependency, response: Response
 ) -> Job:

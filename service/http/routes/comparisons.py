@@ -13,14 +13,14 @@ from vicinal.service.comparing.record import Comparison, ComparisonRequest
 from vicinal.service.comparing.store import ComparisonStore, put_in_force
 from vicinal.service.errors import RequestError
 from vicinal.service.http.bodies.fields import Labels, Vectors
-from vicinal.service.http.request_bodies import JsonRoute
+from vicinal.service.http.gate import AdminRoute, large_body
 from vicinal.service.http.state import StateDependency
 from vicinal.service.jobs import Job
 from vicinal.service.measuring.matcher import Matcher
 from vicinal.service.search.threshold import CalibrationState
 from vicinal.service.tasks.comparison_job import COMPARE, ComparisonJobRequest
 
-router = APIRouter(prefix="/v1/admin/galleries/{gallery}", tags=["comparisons"], route_class=JsonRoute)
+router = APIRouter(prefix="/v1/admin/galleries/{gallery}", tags=["comparisons"], route_class=AdminRoute)
 
 
 class ComparisonStart(ComparisonRequest):
@@ -55,6 +55,7 @@ class ActivePipelineBody(BaseModel):
 
 
 @router.post("/comparisons", status_code=202)
+@large_body
 def start_comparison(
     gallery: str,
     start: ComparisonStart,

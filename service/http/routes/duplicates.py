@@ -11,7 +11,7 @@ from pydantic import Field
 from vicinal.service.duplicates.record import DuplicateGroup, DuplicateOptions, DuplicateSummary
 from vicinal.service.duplicates.store import DuplicateStore
 from vicinal.service.http.browsers.pages import html_page
-from vicinal.service.http.request_bodies import JsonRoute
+from vicinal.service.http.gate import AdminRoute
 from vicinal.service.http.state import StateDependency
 from vicinal.service.jobs import Job, new_job
 from vicinal.service.reports.duplicates import render_duplicates
@@ -19,7 +19,7 @@ from vicinal.service.reports.page import page_style
 from vicinal.service.tasks.duplicates_job import DUPLICATES
 
 router = APIRouter(
-    prefix="/v1/admin/galleries/{gallery}/duplicates", tags=["duplicates"], route_class=JsonRoute
+    prefix="/v1/admin/galleries/{gallery}/duplicates", tags=["duplicates"], route_class=AdminRoute
 )
 
 

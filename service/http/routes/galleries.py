@@ -30,16 +30,16 @@ from vicinal.service.http.bodies.galleries import (
     VersionBody,
     VersionListBody,
 )
-from vicinal.service.http.request_bodies import JsonRoute
+from vicinal.service.http.gate import AdminRoute, SearchRoute
 from vicinal.service.http.security import may_see, sees_all
 from vicinal.service.http.state import State, StateDependency
 from vicinal.service.measuring.matcher import Matcher
 from vicinal.service.problem_types import detail_of
 
-router = APIRouter(prefix="/v1/galleries", tags=["galleries"])
-admin_router = APIRouter(prefix="/v1/galleries", tags=["galleries"])
-alias_router = APIRouter(prefix="/v1/aliases", tags=["galleries"])
-alias_admin_router = APIRouter(prefix="/v1/aliases", tags=["galleries"], route_class=JsonRoute)
+router = APIRouter(prefix="/v1/galleries", tags=["galleries"], route_class=SearchRoute)
+admin_router = APIRouter(prefix="/v1/galleries", tags=["galleries"], route_class=AdminRoute)
+alias_router = APIRouter(prefix="/v1/aliases", tags=["galleries"], route_class=SearchRoute)
+alias_admin_router = APIRouter(prefix="/v1/aliases", tags=["galleries"], route_class=AdminRoute)
 
 
 @router.get("")

@@ -47,11 +47,11 @@ from vicinal.service.http.bodies.items import (
     RefusedItemBody,
     SentFields,
 )
+from vicinal.service.http.gate import SearchRoute, WriteRoute, large_body
 from vicinal.service.http.request_bodies import (
     FORM,
     JSON,
     MOST_VALUES,
-    JsonRoute,
     body_schema,
     check_form,
     content_type,
@@ -73,8 +73,8 @@ class _IdConvertor(PathConvertor):
 
 
 register_url_convertor("item_id", _IdConvertor())
-router = APIRouter(prefix="/v1/galleries/{gallery}", tags=["items"])
-writing_router = APIRouter(prefix="/v1/galleries/{gallery}", tags=["items"], route_class=JsonRoute)
+router = APIRouter(prefix="/v1/galleries/{gallery}", tags=["items"], route_class=SearchRoute)
+writing_router = APIRouter(prefix="/v1/galleries/{gallery}", tags=["items"], route_class=WriteRoute)
 
 _TEXTS = {"type": "array", "items": {"type": "string"}}
 _BODY = body_schema(
@@ -153,6 +153,7 @@ def get_item_at(gallery: str, item_id: str, state: StateDependency) -> ItemBody:
 
 
 @writing_router.post("/items", openapi_extra=_BODY)
+@large_body
 async def add_items(gallery: str, request: Request, state: StateDependency) -> AdditionBody:
     """Add images, or embeddings to a gallery of ready embeddings; the next search finds them.
 

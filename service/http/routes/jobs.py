@@ -12,7 +12,7 @@ from fastapi.sse import EventSourceResponse
 from pydantic import BaseModel, ConfigDict
 
 from vicinal.service.errors import RequestError
-from vicinal.service.http.request_bodies import JsonRoute
+from vicinal.service.http.gate import AdminRoute
 from vicinal.service.http.routes.job_calls import begin_job
 from vicinal.service.http.security import may_see, seen_by, shown_to, still_holds
 from vicinal.service.http.state import State, StateDependency
@@ -22,8 +22,8 @@ from vicinal.service.jobs.records import JobState
 from vicinal.service.operations import fit, reindex
 from vicinal.service.operations.reindex import ReindexRequest
 
-router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
-reindex_router = APIRouter(prefix="/v1/admin/galleries", tags=["jobs"], route_class=JsonRoute)
+router = APIRouter(prefix="/v1/jobs", tags=["jobs"], route_class=AdminRoute)
+reindex_router = APIRouter(prefix="/v1/admin/galleries", tags=["jobs"], route_class=AdminRoute)
 
 _EVENTS: dict[int | str, dict[str, Any]] = {
     200: {"description": "Server-sent events `progress` and `end`.", "content": {"text/event-stream": {}}},

@@ -5,7 +5,7 @@ from __future__ import annotations
 from fastapi import APIRouter, HTTPException, Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from vicinal.service.http.request_bodies import JsonRoute
+from vicinal.service.http.gate import AdminRoute
 from vicinal.service.http.state import State, StateDependency
 from vicinal.service.labelling.session import LabelSession, LabelState
 from vicinal.service.measuring.matcher import Matcher
@@ -13,7 +13,7 @@ from vicinal.service.operations import label
 from vicinal.service.reports.report import CalibrationStateBody, describe_record
 
 router = APIRouter(
-    prefix="/v1/admin/galleries/{gallery}/labelling", tags=["labelling"], route_class=JsonRoute
+    prefix="/v1/admin/galleries/{gallery}/labelling", tags=["labelling"], route_class=AdminRoute
 )
 
 

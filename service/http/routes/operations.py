@@ -12,12 +12,13 @@ from pydantic import BaseModel, ConfigDict
 from vicinal.service.errors import KeyStoreError
 from vicinal.service.http.bodies.galleries import LimitsBody, ReadinessBody
 from vicinal.service.http.browsers.pages import html_page
-from vicinal.service.http.request_bodies import JsonRoute
+from vicinal.service.http.gate import MetricsRoute, OpenRoute
 from vicinal.service.http.security import grant_sees_all, key_in
 from vicinal.service.http.state import State, StateDependency
 from vicinal.service.search.explanation import stage_devices
 
-router = APIRouter(tags=["operations"], route_class=JsonRoute)
+router = APIRouter(tags=["operations"], route_class=OpenRoute)
+metrics_router = APIRouter(tags=["operations"], route_class=MetricsRoute)
 
 # What the documentation needs, as its package has it.
 _DOCS_FILES = {"swagger-ui-bundle.js": "text/javascript", "swagger-ui.css": "text/css"}
@@ -53,7 +54,7 @@ def _sees_names(request: Request, state: State) -> bool:
     return False
 
 
-@router.get("/metrics", response_class=Response)
+@metrics_router.get("/metrics", response_class=Response)
 def metrics(state: StateDependency) -> Response:
     """Prometheus metrics; of several processes of one server together.
 

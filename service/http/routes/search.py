@@ -9,7 +9,7 @@ from fastapi import APIRouter, Request, Response
 from pydantic import TypeAdapter
 
 from vicinal.service.errors import RequestError
-from vicinal.service.http.access import note_stages
+from vicinal.service.http.access import call_of
 from vicinal.service.http.bodies.search import (
     BatchAnswerBody,
     BatchRequest,
@@ -17,10 +17,10 @@ from vicinal.service.http.bodies.search import (
     SearchOptions,
     SearchRequest,
 )
+from vicinal.service.http.gate import QueryRoute, large_body
 from vicinal.service.http.request_bodies import (
     FORM,
     JSON,
-    JsonRoute,
     body_schema,
     content_type,
     images_of,
@@ -37,10 +37,11 @@ _BATCH = TypeAdapter(BatchAnswerBody)
 _BODY = body_schema(SearchOptions.model_json_schema()["properties"], several=False, json=SearchRequest)
 
 
-router = APIRouter(prefix="/v1/galleries/{gallery}", tags=["search"], route_class=JsonRoute)
+router = APIRouter(prefix="/v1/galleries/{gallery}", tags=["search"], route_class=QueryRoute)
 
 
 @router.post("/search", response_model=Answer, openapi_extra=_BODY)
+@large_body
 async def search(gallery: str, request: Request, state: StateDependency) -> Response:
     """Find the matches of one image, embedding or item, or learn that there is none."""
     options: SearchOptions
@@ -51,11 +52,12 @@ async def search(gallery: str, request: Request, state: StateDependency) -> Resp
         options = parsed = await json_body(request, SearchRequest)
         kind, queries = _as_query([parsed])
     answers = await _answered(state, request, gallery, kind, queries, options)
-    note_stages(request.scope, answers[0].milliseconds)
+    call_of(request.scope).note_stages(answers[0].milliseconds)
     return _json(_ANSWER.dump_json(answers[0]))
 
 
 @router.post("/search/batch", response_model=BatchAnswerBody)
+@large_body
 async def search_batch(
     gallery: str, body: BatchRequest, request: Request, state: StateDependency
 ) -> Response:
@@ -64,7 +66,7 @@ async def search_batch(
     if len(body.queries) > most:
         raise RequestError(f"{len(body.queries)} queries, at most max_batch = {most} are accepted")
     answers = await _answered(state, request, gallery, *_as_query(body.queries), body)
-    note_stages(request.scope, answers[0].milliseconds)
+    call_of(request.scope).note_stages(answers[0].milliseconds)
     return _json(_BATCH.dump_json(BatchAnswerBody(answers=answers)))
 
 

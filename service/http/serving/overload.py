@@ -10,7 +10,7 @@ from functools import lru_cache
 from fastapi.routing import APIRoute
 
 from vicinal.service.errors import TooManyRequestsError
-from vicinal.service.http.access import Seen, tell
+from vicinal.service.http.access import Call, tell
 from vicinal.service.http.browsers.guard import HEADERS
 from vicinal.service.http.metrics import Metrics
 from vicinal.service.http.problems import problem_of
@@ -83,8 +83,8 @@ class Overload:
         lines, body = _text(str(error), error.seconds)
         body = body.replace(_ID, request.encode())
         self._metrics.record_problem(kind)
-        seen = Seen(route, status=status, n_bytes=len(body), request=request)
-        tell(self._metrics, "POST", client, seen, time.perf_counter() - started)
+        call = Call(route, status=status, n_bytes=len(body), request=request)
+        tell(self._metrics, "POST", client, call, time.perf_counter() - started)
         own = b"content-length: %d\r\nX-Request-ID: %b" % (len(body), request.encode())
         return b"%b\r\n%b\r\n\r\n%b" % (lines, own, body)
 

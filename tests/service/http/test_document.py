@@ -8,9 +8,9 @@ from typing import Any, get_args
 import pytest
 from fastapi.testclient import TestClient
 
-from vicinal.service.http.app import _ROUTERS
+from vicinal.service.http.app import ROUTERS
 from vicinal.service.http.document import _EXAMPLES, complete_document
-from vicinal.service.http.gate import routes_by_scope
+from vicinal.service.http.gate import OpenRoute
 from vicinal.service.settings import Scope
 
 PROBLEM = "application/problem+json"
@@ -59,7 +59,12 @@ def test_each_call_names_the_scope_that_it_needs(operations: dict[str, dict[str,
 
 
 def _names(scope: Scope) -> list[str]:
-    return [route.name for route, needed in routes_by_scope(_ROUTERS) if needed == scope]
+    return [
+        route.name
+        for router in ROUTERS
+        for route in router.routes
+        if isinstance(route, OpenRoute) and route.needs == scope
+    ]
 
 
 def test_keys_are_described(document: dict[str, Any]) -> None:

@@ -12,10 +12,8 @@ from fastapi import FastAPI
 from fastapi.testclient import TestClient
 
 from tests.service.types import MakeSettings
-from vicinal.service.http.app import _ROUTERS, create_app
-from vicinal.service.http.gate import routes_by_scope
-from vicinal.service.http.request_bodies import JsonRoute
-from vicinal.service.http.routes import operations as pages
+from vicinal.service.http.app import ROUTERS, create_app
+from vicinal.service.http.gate import OpenRoute
 
 ITEMS = "/v1/galleries/shoes/items"
 METHODS = ("get", "post", "put", "patch", "delete")
@@ -115,12 +113,13 @@ def test_pages_and_probes_take_any(keyed: TestClient, path: str) -> None:
     assert keyed.get(path).status_code == 200
 
 
-def test_every_body_of_json_is_read_in_one_way() -> None:
-    """In a thread, counted, and refused in a few words; FastAPI's own way knows none of that."""
-    routers = {**_ROUTERS, None: (pages.router,)}
-    bodies = [route for route, _ in routes_by_scope(routers) if route.body_field is not None]
-    assert len(bodies) > 6
-    assert [route.path for route in bodies if not isinstance(route, JsonRoute)] == []
+def test_every_route_asks_at_the_gate() -> None:
+    """There rate, key and body are looked at; FastAPI's own routes know none of that."""
+    routes = [route for router in ROUTERS for route in router.routes]
+    assert len(routes) > 50
+    assert [route for route in routes if not isinstance(route, OpenRoute)] == []
+    needed = {route.path: route.needs for route in routes if isinstance(route, OpenRoute)}
+    assert [path for path, scope in needed.items() if scope is None and path.startswith("/v1/")] == []
 
 
 @pytest.mark.parametrize("path", ["search", "search/batch", "items/delete"])
