@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import logging
 import os
-import threading
-from collections import deque
 from contextlib import suppress
-from typing import IO
+from logging.handlers import QueueHandler, QueueListener
+from queue import Full, Queue
+from typing import IO, Any
 
 # Some seconds of a busy server's lines, a few megabytes.
 _MOST_LINES = 20_000
-# Lines that are written with one call of the system.
-_TOGETHER = 200
 # For who reads to take what is left, when the process ends.
 _END_SECONDS = 2.0
 
 
-class BackgroundStream(logging.Handler):
+class BackgroundStream(QueueHandler):
     """Writes lines to a stream in the background.
 
     A terminal that is held, or a collector that reads no more, would otherwise stop the whole server at its
@@ -29,60 +27,57 @@ class BackgroundStream(logging.Handler):
     """
 
     def __init__(self, stream: IO[str]) -> None:
-        super().__init__()
-        self._stream = stream
-        self._waiting: deque[str] = deque()
-        self._changed = threading.Condition()
+        self._lines: Queue[Any] = Queue(_MOST_LINES)
+        super().__init__(self._lines)
         self._n_lost = 0
-        self._is_writing = False
         self._is_closed = False
-        self._writer: threading.Thread | None = None
+        _Writer(self._lines, stream).start()
 
-    def emit(self, record: logging.LogRecord) -> None:
+    def enqueue(self, record: logging.LogRecord) -> None:
         """Let a line wait to be written."""
-        try:
-            line = self.format(record)
-        except Exception:
-            self.handleError(record)
+        if self._is_closed:
             return
-        with self._changed:
-            if self._writer is None and not self._is_closed:
-                self._writer = threading.Thread(target=self._write, name="logs", daemon=True)
-                self._writer.start()
-            if len(self._waiting) >= _MOST_LINES:
-                self._n_lost += 1
-                return
-            self._waiting.append(line)
-            self._changed.notify_all()
+        try:
+            if self._n_lost:
+                self._lines.put_nowait(self._of_lost())
+                self._n_lost = 0
+            self._lines.put_nowait(record)
+        except Full:
+            self._n_lost += 1
 
     def flush(self) -> None:
         """Wait until what was logged is written, some seconds at most."""
-        with self._changed:
-            self._changed.wait_for(lambda: not (self._waiting or self._is_writing), _END_SECONDS)
+        with self._lines.all_tasks_done:
+            self._lines.all_tasks_done.wait_for(lambda: not self._lines.unfinished_tasks, _END_SECONDS)
 
     def close(self) -> None:
-        """Write what waits, and end the thread; nothing is written afterwards."""
+        """Write what waits; nothing is written afterwards."""
         self.flush()
-        with self._changed:
-            self._is_closed = True
-            self._changed.notify_all()
+        self._is_closed = True
         super().close()
 
-    def _write(self) -> None:
-        while True:
-            with self._changed:
-                self._is_writing = False
-                self._changed.notify_all()
-                self._changed.wait_for(lambda: self._waiting or self._is_closed)
-                if self._is_closed:
-                    return
-                lines = [self._waiting.popleft() for _ in range(min(_TOGETHER, len(self._waiting)))]
-                if self._n_lost:
-                    lines.append(self._of_lost())
-                self._is_writing = True
-            # When nobody is there to read, nobody is there to be told of it either.
-            with suppress(OSError, ValueError):
-                self._put("\n".join(lines) + "\n")
+    def _of_lost(self) -> Any:
+        said = f"{self._n_lost} lines were lost: nobody read them"
+        return self.prepare(logging.LogRecord(__name__, logging.WARNING, __file__, 0, said, (), None))
+
+
+class _Writer(QueueListener):
+    """Writes lines that are formatted; a handler has a lock, for which a process would wait when it ends.
+
+    Args:
+        lines: The lines.
+        stream: Where to.
+    """
+
+    def __init__(self, lines: Queue[Any], stream: IO[str]) -> None:
+        super().__init__(lines)
+        self._stream = stream
+
+    def handle(self, record: logging.LogRecord) -> None:
+        """Write one line."""
+        # When nobody is there to read, nobody is there to be told of it either.
+        with suppress(OSError, ValueError):
+            self._put(f"{record.msg}\n")
 
     def _put(self, text: str) -> None:
         try:
@@ -94,10 +89,3 @@ class BackgroundStream(logging.Handler):
         data = text.encode(errors="backslashreplace")
         while data:
             data = data[os.write(handle, data) :]
-
-    def _of_lost(self) -> str:
-        n, self._n_lost = self._n_lost, 0
-        record = logging.LogRecord(
-            __name__, logging.WARNING, __file__, 0, "%s lines were lost: nobody read them", (n,), None
-        )
-        return self.format(record)
