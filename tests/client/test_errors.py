@@ -34,6 +34,7 @@ CLASSES = {
     403: AccessError,
     404: NotFoundError,
     409: ConflictError,
+    408: InvalidRequestError,
     413: InvalidRequestError,
     415: InvalidRequestError,
     422: InvalidRequestError,
