@@ -25,9 +25,8 @@ from vicinal.indexer.storage.gallery_names import folder_of
 from vicinal.service.galleries.change_notices import announce_change
 from vicinal.service.http.access import call_of
 from vicinal.service.http.audit import audited, note
-from vicinal.service.http.limits import limited_body
 from vicinal.service.http.parameters import require_known_parameters
-from vicinal.service.http.request_bodies import json_body
+from vicinal.service.http.request_bodies import json_body, limited_body
 from vicinal.service.http.security import client_of, key_in
 from vicinal.service.http.state import State, state_of
 from vicinal.service.keys import Grant, key_id

@@ -1,8 +1,7 @@
-"""Limits on requests: how many of a client in a time, and how large one is."""
+"""Limits on requests: how many a client sends in a time."""
 
 from __future__ import annotations
 
-import asyncio
 import math
 import time
 from contextlib import suppress
@@ -10,20 +9,10 @@ from contextlib import suppress
 from limits import RateLimitItem, parse_many
 from limits.storage import MemoryStorage, RedisStorage
 from limits.strategies import SlidingWindowCounterRateLimiter
-from starlette.datastructures import Headers
-from starlette.types import Message, Receive, Scope
 
-from vicinal.models.errors import UnsupportedFormatError
-from vicinal.service.errors import BodyTooLargeError, BodyTooSlowError, RedisAwayError, TooManyRequestsError
-from vicinal.service.http.request_bodies import FORM, MOST_VALUES, count_values, media_type
+from vicinal.service.errors import RedisAwayError, TooManyRequestsError
 from vicinal.service.redis_link import RedisLink
 
-# Of a call that takes neither images nor embeddings.
-_SMALL_BODY = 4 * 2**20
-_MOST_DIGITS = 18
-# Bytes a second of a body, at the least.
-_SLOWEST = 16 * 2**10
-_MOST_SMALL_VALUES = 200_000
 _Passed = tuple[RateLimitItem, float]
 
 
@@ -69,67 +58,6 @@ class RateLimit:
             if not limiter.hit(limit, client):
                 return limit, limiter.get_window_stats(limit, client).reset_time
         return None
-
-
-def limited_body(scope: Scope, receive: Receive, *, most: int, is_large: bool, seconds: float) -> Receive:
-    """What reads the body of a request as long as it is not too large, and comes in time.
-
-    A call that takes neither images nor embeddings takes 4 MiB. Values of JSON are counted as they come: a
-    body of brackets costs forty times its size once it is parsed.
-
-    Args:
-        most: Largest accepted body of a call that takes images or embeddings.
-        is_large: Whether it is such a call.
-        seconds: Longest time that a body may take, besides a second for every 16 KiB that came.
-
-    Raises:
-        BodyTooLargeError: It says itself that it is too large.
-        UnsupportedFormatError: It is compressed.
-    """
-    most = most if is_large else min(most, _SMALL_BODY)
-    most_values = MOST_VALUES if is_large else _MOST_SMALL_VALUES
-    headers = Headers(scope=scope)
-    declared = headers.get("content-length", "").lstrip("0")
-    if "transfer-encoding" not in headers:
-        if not declared:
-            return receive
-        if declared.isdecimal() and (len(declared) > _MOST_DIGITS or int(declared) > most):
-            raise _too_large(most)
-    coding = headers.get("content-encoding", "identity").strip().lower()
-    if coding not in ("", "identity"):
-        raise UnsupportedFormatError(
-            f"the body is compressed, Content-Encoding '{coding[:40]}': send it as it is"
-        )
-    received = values = 0
-    is_whole = False
-    begun = asyncio.get_running_loop().time()
-    # Pictures hold any byte; who parses fields of a form counts for itself.
-    is_counted = media_type(headers) != FORM
-
-    async def counted() -> Message:
-        nonlocal received, values, is_whole
-        if is_whole:
-            return await receive()
-        try:
-            async with asyncio.timeout_at(begun + seconds + received / _SLOWEST):
-                message = await receive()
-        except TimeoutError as error:
-            raise BodyTooSlowError(f"{received:,} bytes of the body came, and then none") from error
-        body = message.get("body", b"")
-        is_whole = not message.get("more_body", False)
-        received += len(body)
-        values += count_values(body) if is_counted else 0
-        if values > most_values:
-            raise BodyTooLargeError(f"the JSON of the request holds more than {most_values:,} values")
-        if received > most:
-            raise _too_large(most)
-        return message
-
-    return counted
-
-
-def _too_large(most: int) -> BodyTooLargeError:
-    return BodyTooLargeError(f"the request is larger than this call takes: {most:,} bytes")
 
 
 def _shared_limiter(link: RedisLink) -> SlidingWindowCounterRateLimiter:

@@ -16,7 +16,7 @@ from starlette.routing import Mount
 
 from tests.service.types import MakeSettings
 from vicinal.indexer.storage.gallery_names import set_alias
-from vicinal.service.http import limits, request_bodies
+from vicinal.service.http import request_bodies
 from vicinal.service.http.app import create_app
 from vicinal.service.http.serving.server import serving
 
@@ -136,7 +136,7 @@ def test_a_call_that_takes_little_takes_little(
     calibrated_dir: Path, make_settings: MakeSettings, length: str
 ) -> None:
     client = TestClient(create_app(make_settings(calibrated_dir)))
-    large = json.dumps({"gallery": "x" * limits._SMALL_BODY}).encode()
+    large = json.dumps({"gallery": "x" * request_bodies._SMALL_BODY}).encode()
     content = large if length == "declared" else iter([large])
     answer = client.put("/v1/aliases/shop", content=content, headers={"Content-Type": "application/json"})
     assert (answer.status_code, answer.json()["type"]) == (413, "urn:vicinal:problem:body-too-large")
