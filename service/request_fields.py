@@ -29,7 +29,7 @@ class CommandOption:
         *flags: Names in place of `--field-name`.
         kind: Type of what is given, such as `Path`.
         default: Its default; `...` where it must be given.
-        after: Field behind which it stands in `--help`; an empty text puts it first.
+        after: Option behind which a parameter of the command's own stands in `--help`.
         read: Makes the field's value of what was given, where anything was.
         is_argument: Whether it is given by its place.
         is_hidden: Whether the command line does not have it.
@@ -171,18 +171,6 @@ class ItemSource(_ReadSource):
     """A source of items, how it is read, and what becomes of items whose ids are taken."""
 
     source: str | None = None
-    space: Annotated[
-        str | None,
-        CommandOption(
-            "What made the ready embeddings, such as clip-vit-b32; needed the first time.",
-            after="include_hidden",
-            metavar="NAME[@VERSION]",
-        ),
-    ] = Field(
-        None,
-        description="What made the ready embeddings of the source, `NAME` or `NAME@VERSION`; the space of "
-        "the gallery when null.",
-    )
     prefix: Annotated[
         str | None,
         CommandOption("Stands before every id; of a folder its own name, '' for none.", metavar="NAME"),
@@ -219,6 +207,17 @@ class ItemSource(_ReadSource):
         ),
     ] = Field(
         False, description="Also read hidden files and folders: bins, thumbnails and snapshots of systems."
+    )
+    space: Annotated[
+        str | None,
+        CommandOption(
+            "What made the ready embeddings, such as clip-vit-b32; needed the first time.",
+            metavar="NAME[@VERSION]",
+        ),
+    ] = Field(
+        None,
+        description="What made the ready embeddings of the source, `NAME` or `NAME@VERSION`; the space of "
+        "the gallery when null.",
     )
     on_conflict: Annotated[OnConflict, CommandOption(is_hidden=True)] = Field(
         "error",

@@ -43,6 +43,7 @@ def _coarse_labels(path: Path) -> dict[str, str]:
 class Request(PipelineChoice, QuerySource):
     """What to calibrate, for which target, and with which labelled queries."""
 
+    command_order = ("target", "queries", "coarse_labels", "coarse_by", "visits_by")
     command_options: ClassVar[Mapping[str, CommandOption]] = {
         "refine": CommandOption("What is refined; auto: as in searches."),
         "rerank": CommandOption("The re-ranking; auto: as in searches."),
@@ -67,7 +68,6 @@ class Request(PipelineChoice, QuerySource):
         CommandOption(
             "fpir=5% (absent queries answered), fnir=20% (queries that miss all mates), far=0.001 (pairs "
             "accepted wrongly), frr=10% (rejected wrongly), precision=95%, utility=mean or worst.",
-            after="",
         ),
     ] = Field(
         "fpir=5%",
@@ -80,21 +80,19 @@ class Request(PipelineChoice, QuerySource):
             "CSV file with the columns label and coarse, to tell near from far queries.",
             kind=Path | None,
             read=_coarse_labels,
-            after="queries",
             exists=True,
             dir_okay=False,
         ),
     ] = Field(None, description="Coarse label of each label, to tell near from far queries without a mate.")
     coarse_by: Annotated[
         str | None,
-        CommandOption("The same by a metadata column that holds the coarse label.", after="coarse_labels"),
+        CommandOption("The same by a metadata column that holds the coarse label."),
     ] = Field(None, description="Metadata column that holds the coarse label, in place of `coarse_labels`.")
     visits_by: Annotated[
         str,
         CommandOption(
             "What tells which items were taken together, and are never each other's mates: auto looks for "
             "it, none, or the metadata column of the visit or session.",
-            after="coarse_by",
         ),
     ] = Field(
         "auto",

@@ -39,8 +39,10 @@ class NewQueries(QuerySource):
 class Request(PipelineChoice, NewQueries):
     """A calibration by its id, or the one in force for a pipeline, and what it is tried with."""
 
+    command_order = ("queries", "calibration")
+
     calibration: Annotated[
-        str | None, CommandOption("Id of the calibration; by default the one in force.", after="queries")
+        str | None, CommandOption("Id of the calibration; by default the one in force.")
     ] = None
 
 

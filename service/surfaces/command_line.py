@@ -43,15 +43,8 @@ def from_options(command: Callable[..., None]) -> Callable[..., None]:
 
 def options_of(model: type[Request]) -> dict[str, Parameter]:
     """The options of a command by the names of a request's fields, in the order of its help."""
-    names: list[str] = [name for name in model.model_fields if not _option(model, name).is_hidden]
-    for name in [*names]:
-        after = _option(model, name).after
-        if after is not None:
-            names.remove(name)
-            names.insert(names.index(after) + 1 if after else 0, name)
-    first = [*model.command_order]
-    names = first + [name for name in names if name not in first]
-    return {name: _parameter(model, name) for name in names}
+    names = [*model.command_order, *(one for one in model.model_fields if one not in model.command_order)]
+    return {name: _parameter(model, name) for name in names if not _option(model, name).is_hidden}
 
 
 def words_of(request: Request, *, leave_out: Sequence[str] = ()) -> list[str]:

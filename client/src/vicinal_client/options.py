@@ -142,8 +142,6 @@ class ReindexOptions(TypedDict, total=False):
         source: Folder, manifest, dataset or ready embeddings below `sources_dir`, or a public data set of the
             hub, `hf:owner/name`, where addresses are allowed: what is new or changed there is taken over, and
             what the gallery holds stays.
-        space: What made the ready embeddings of the source, `NAME` or `NAME@VERSION`; the space of the
-            gallery when null.
         prefix: Stands before every id; the own name of a folder when null, none when empty.
         label_from: Where labels come from: `folder` (the topmost), `column`, `none`, `regex:PATTERN` (its one
             group, in the path), or `auto`: the column of a manifest, the folder unless folders look like
@@ -153,6 +151,8 @@ class ReindexOptions(TypedDict, total=False):
         id_column: Column of the ids, `id` when null.
         embedding_column: Column of ready embeddings, `embedding` when null.
         include_hidden: Also read hidden files and folders: bins, thumbnails and snapshots of systems.
+        space: What made the ready embeddings of the source, `NAME` or `NAME@VERSION`; the space of the
+            gallery when null.
         on_conflict: What to do with an image whose id belongs to another image of another source; with
             `error` nothing is done when there is one.
         delete: Remove items that came from this source and that it no longer lists.
@@ -169,7 +169,6 @@ class ReindexOptions(TypedDict, total=False):
     """
 
     source: str | None
-    space: str | None
     prefix: str | None
     label_from: str | None
     path_column: str | None
@@ -177,6 +176,7 @@ class ReindexOptions(TypedDict, total=False):
     id_column: str | None
     embedding_column: str | None
     include_hidden: bool | None
+    space: str | None
     on_conflict: Literal["error", "replace", "skip"] | None
     delete: bool | None
     restore: bool | None

@@ -163,12 +163,13 @@ def test_the_options_of_the_client_have_it(model: type[Request], monkeypatch: py
 class Told(Request):
     """What the command line says in its own words."""
 
+    command_order = ("first",)
     near: Annotated[str | None, CommandOption("For people.", "--close", metavar="PLACE")] = Field(
         None, description="For programs."
     )
     table: Annotated[dict[str, str] | None, CommandOption(kind=str, read=lambda text: {"a": text})] = None
     hidden: Annotated[int, CommandOption(is_hidden=True)] = 1
-    first: Annotated[str, CommandOption(after="", default=...)] = "-"
+    first: Annotated[str, CommandOption(default=...)] = "-"
 
 
 def test_the_command_line_has_words_of_its_own() -> None:
