@@ -168,11 +168,6 @@ def share_change(
     """Interval of the difference of two shares, now minus then (Newcombe, 1998, method 10).
 
     Queries count as independent of each other; where each user asks many times it is too short.
-
-    Args:
-        then: Queries with the event, and all queries.
-        now: The same later.
-        confidence: Share of such intervals that hold the true difference.
     """
     (a, n), (b, m) = then, now
     z = NormalDist().inv_cdf(0.5 + confidence / 2.0)

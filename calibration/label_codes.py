@@ -15,9 +15,6 @@ from vicinal.calibration.arrays import Ints, Objects
 def label_codes(labels: Iterable[str]) -> tuple[Objects, Ints]:
     """Distinct labels, and the number of each label among them, as `numpy.unique` gives both.
 
-    Args:
-        labels: n labels.
-
     Returns:
         (L,) labels, sorted, and (n,) numbers.
     """

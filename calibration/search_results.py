@@ -140,11 +140,7 @@ def _interval(trials: Trials, name: RateName, threshold: float) -> RateInterval 
 
 
 def _require_one_kind(asked: Iterable[Any], present: set[Any]) -> None:
-    """Refuse labels that are the same only to a person, as 3 and '3'.
-
-    Raises:
-        CalibrationError: No query has a label of the results, and one has it in another type.
-    """
+    """Refuse labels that are the same only to a person, as 3 and '3'."""
     if not present.isdisjoint(asked):
         return
     by_text = {_text(one): one for one in present}
@@ -296,11 +292,7 @@ class _Results:
         return float((own < other).sum() / max(n, 1)), n
 
     def require_upright(self) -> None:
-        """Refuse what must be distances.
-
-        Raises:
-            CalibrationError: Of nearly all queries the results of their own label score lower than others.
-        """
+        """Refuse what must be distances."""
         share, n = self.share_inverted
         if share >= _INVERTED and n >= _LEAST_QUERIES:
             raise CalibrationError(

@@ -367,7 +367,6 @@ class ListedPairs:
         """These pairs and others, of which those below the ceiling are counted.
 
         Args:
-            more: The others, all listed.
             query_labels: (Q,) label of each query.
         """
         low, is_high = self.low, np.ones(len(more.scores), bool)
@@ -392,7 +391,6 @@ class NegativePairs:
 
     Args:
         query_labels: (Q,) label of each query.
-        n_labels: Number L of labels.
         lowest: Of the scores; the highest is 1. Both are integers.
         most_listed: Pairs that are listed; the rest is counted. See `listed_of`.
         both_ways: Whether every pair comes a second time, with the same score and with its labels exchanged.
@@ -561,12 +559,7 @@ class NegativePairs:
 
 
 def listed_of(n_pairs: int, n_labels: int) -> int:
-    """Number of negative pairs, of so many, that are worth a list.
-
-    Args:
-        n_pairs: All of them.
-        n_labels: Number of labels: the more there are, the wider are the bins in which others are counted.
-    """
+    """Number of negative pairs, of so many, that are worth a list."""
     in_range = math.ceil(_LOOSEST * n_pairs)
     if in_range <= _MOST_LISTED:
         return max(_LISTED, in_range)

@@ -211,7 +211,6 @@ def decoded_image(
     memory of it counts to that of the process until the context ends.
 
     Args:
-        source: Path, encoded bytes, or a PIL image (which is only brought upright and to RGB).
         limits: Sizes to refuse; the defaults of `DecodeLimits` when None.
         target_side: The caller will scale the image down to about this many pixels a side; it is then
             decoded at the next larger power-of-two fraction of its size, which for camera photos is several

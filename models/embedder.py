@@ -317,12 +317,7 @@ class Embedder:
 
 
 class SpaceEmbedder(Embedder):
-    """Stands where an embedder does for a gallery of ready embeddings: it takes no image.
-
-    Args:
-        bundle: The space.
-        gallery: Name of the gallery, for people.
-    """
+    """Stands where an embedder does for a gallery of ready embeddings: it takes no image."""
 
     def __init__(self, bundle: ModelBundle, gallery: str) -> None:
         self.bundle = bundle

@@ -38,11 +38,7 @@ class ModelsError(Exception):
 
 
 class ImageError(ModelsError, ValueError):
-    """An image cannot be used.
-
-    Args:
-        reason: One sentence without the image's name, for people.
-    """
+    """An image cannot be used."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
@@ -70,11 +66,7 @@ class BlankImageError(ImageError):
 
 
 class DecodingBusyError(ModelsError):
-    """Other images take the memory for decoding for too long.
-
-    Args:
-        seconds: How long it was waited for.
-    """
+    """Other images take the memory for decoding for too long."""
 
     def __init__(self, seconds: float) -> None:
         super().__init__(f"others decode large images, and no memory came free within {seconds:.0f} s")
@@ -114,13 +106,7 @@ class NoDirectionError(EmbeddingError):
 
 
 class ReadyEmbeddingsError(ModelsError, ValueError):
-    """A gallery of ready embeddings has no images, and no network that could embed one.
-
-    Args:
-        gallery: Its name.
-        space: Name of the embeddings.
-        instead: What to do, for people.
-    """
+    """A gallery of ready embeddings has no images, and no network that could embed one."""
 
     def __init__(
         self, gallery: str, space: str, instead: str = "search with an embedding or an item id"
@@ -143,13 +129,7 @@ class EvaluationError(ModelsError, ValueError):
 
 
 class TrainingStoppedError(ModelsError):
-    """A run was asked to stop, and did so after writing a checkpoint.
-
-    Args:
-        step: Steps done.
-        n_steps: Steps of the whole run.
-        how_to_resume: What to do to go on, for people.
-    """
+    """A run was asked to stop, and did so after writing a checkpoint."""
 
     def __init__(self, step: int, n_steps: int, how_to_resume: str = "resume it from its checkpoint") -> None:
         super().__init__(f"training stopped at step {step:,} of {n_steps:,}: {how_to_resume}")
@@ -162,8 +142,6 @@ class LostProcessError(ModelsError, RuntimeError):
 
     Args:
         rank: Number of this process, from 0.
-        count: Number of processes.
-        reason: What the exchange between them said.
     """
 
     def __init__(self, rank: int, count: int, reason: str) -> None:
@@ -191,13 +169,7 @@ def install_command(extra: str) -> str:
 
 
 class MissingPackageError(ModelsError, ImportError):
-    """An optional package is needed.
-
-    Args:
-        package: Import name of what is missing.
-        extra: Extra of this project that installs it.
-        purpose: What it is needed for.
-    """
+    """An optional package is needed."""
 
     def __init__(self, package: str, extra: str, purpose: str) -> None:
         super().__init__(f"{purpose} needs {package}: {install_command(extra)}")

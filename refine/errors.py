@@ -15,11 +15,7 @@ class RefineError(Exception):
 
 
 class RefinerNotFoundError(RefineError, LookupError):
-    """The bundle has no context refiner.
-
-    Args:
-        bundle: Name of the bundle.
-    """
+    """The bundle has no context refiner."""
 
     def __init__(self, bundle: str) -> None:
         super().__init__(
@@ -30,13 +26,7 @@ class RefinerNotFoundError(RefineError, LookupError):
 
 
 class RefinerMismatchError(RefineError, ValueError):
-    """The refiner was trained on the embeddings of another bundle.
-
-    Args:
-        bundle: Name of the bundle that holds it.
-        expected: Fingerprint of that bundle.
-        actual: Fingerprint of the bundle that it was trained on.
-    """
+    """The refiner was trained on the embeddings of another bundle."""
 
     def __init__(self, bundle: str, expected: str, actual: str) -> None:
         super().__init__(

@@ -44,13 +44,9 @@ def refined_on_gpu(
     """Refine items of a gallery with their neighbors in it.
 
     Args:
-        bundle: A bundle with a refiner.
         embeddings: (n, d) float32 initial embeddings, L2-normalized; may be a memory-mapped file.
         neighbor_ids: (m, k) positions of the neighbors, -1 where there is none.
         rows: (m,) positions of the items to refine.
-        n_steps: Steps after which to stop.
-        device: See `models.runtime.open_session`.
-        on_progress: Called with the number of finished items and m.
 
     Returns:
         (m, d) float32, L2-normalized. None where the processor has to refine them: it is asked for, there are

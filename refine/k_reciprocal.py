@@ -99,9 +99,6 @@ class ReciprocalGraph:
         removed: Positions that count as not in the gallery. With any, no stored encoding is used, because
             each may know one of them.
         has_gone: Whether the lists may name neighbors as gone; the encodings must not know those.
-
-    Raises:
-        ValueError: k1 is below 2.
     """
 
     lists: NeighborLists
@@ -131,9 +128,6 @@ class ReciprocalGraph:
         Args:
             positions: (m,) positions.
             k: 1 to K.
-
-        Raises:
-            ValueError: k is out of range.
         """
         if self.is_whole:
             lists = self.lists.neighbor_similarities(positions)
@@ -199,10 +193,6 @@ def reciprocal_encodings(
 ) -> SparseRows:
     """The e_i of all items of a gallery, block by block.
 
-    Args:
-        graph: The gallery.
-        on_progress: Called with the number of finished items and n.
-
     Returns:
         n rows; int32 indices, float32 values that sum to 1 in each row.
     """
@@ -235,15 +225,11 @@ def k_reciprocal_scores(
         positions: (B, n) positions of the candidates, most similar first, -1 for padding. They must hold the
             k1 + 1 nearest items and all that are tied with the last of these.
         similarities: (B, n) exact cosine similarities of the candidates, descending, -inf for padding.
-        graphs: The gallery, or one view of it for each query.
         k2: Items, the query itself counted, over which an encoding is averaged; 1 does not average.
         lam: Weight of the similarity, in [0, 1].
 
     Returns:
         (B, n) scores in [0, 1], -inf for padding, and (B, n) Jaccard similarities 1 - d_J in [0, 1].
-
-    Raises:
-        ValueError: k2 is below 1, or the lists are too short for k1 or k2.
     """
     if k2 < 1:
         raise ValueError(f"k2 must be at least 1, got {k2}")

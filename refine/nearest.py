@@ -22,7 +22,6 @@ def nearest_items(
     Args:
         queries: (n, d) float32, L2-normalized.
         items: (m, d) float32, L2-normalized, m at least 1.
-        k: Neighbors a query.
         query_groups: (n,) group of each query: its own position to leave out the query itself, its class to
             leave out all of its class, -1 to leave out nothing.
         item_groups: (m,) group of each item, at least 0.

@@ -103,9 +103,6 @@ def kth_similarities(neighbor_similarities: FloatArray, k: int, removed: Mask | 
 
     Returns:
         (..., 2) float32; -inf where the gallery has fewer items.
-
-    Raises:
-        ValueError: k is out of range for lists of this length.
     """
     width = neighbor_similarities.shape[-1]
     if not 2 <= k <= width + 1:

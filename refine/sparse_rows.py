@@ -33,7 +33,6 @@ class SparseRows:
             owners: (nnz,) row of each entry, ascending.
             indices: (nnz,) column of each entry.
             values: (nnz,) the entries.
-            n: Number of rows.
         """
         return cls(np.searchsorted(owners, np.arange(n + 1)), indices, values)
 

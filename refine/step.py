@@ -70,7 +70,6 @@ def moved_rows(
     Args:
         xp: `numpy` or `torch`.
         weights: Arrays of this step; see `refine.weights.parameter_shapes`.
-        architecture: What they belong to.
         rows: (n, 1, d) embeddings e^{t-1}.
         initial: (n, 1, d) embeddings e^0.
         context: (n, k, d), with zeros where there is no neighbor.
@@ -138,7 +137,6 @@ def log_lengths(
 
     Args:
         xp: `numpy` or `torch`.
-        weights: Arrays of this step.
         steps: (n, 1, d) embeddings e^0 and e^t, L2-normalized.
         attention: (n, k) of this step.
         context: (n, k, d), with zeros where there is no neighbor.

@@ -82,9 +82,7 @@ def save_weights(path: Path, steps: Sequence[Weights], architecture: RefinerArch
     """Write the arrays of all steps.
 
     Args:
-        path: The `.npy` file.
         steps: T mappings with the arrays of `parameter_shapes`.
-        architecture: What they belong to.
     """
     names = parameter_shapes(architecture)
     flat = [np.asarray(step[name], dtype=np.float32).ravel() for step in steps for name in names]
@@ -92,11 +90,7 @@ def save_weights(path: Path, steps: Sequence[Weights], architecture: RefinerArch
 
 
 def load_weights(path: Path, architecture: RefinerArchitecture) -> list[Weights]:
-    """Read the arrays of all steps.
-
-    Raises:
-        RefinementError: The file does not hold the weights of this architecture.
-    """
+    """Read the arrays of all steps."""
     shapes = parameter_shapes(architecture)
     expected = architecture.n_steps * sum(math.prod(shape) for shape in shapes.values())
     try:

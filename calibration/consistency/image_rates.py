@@ -71,11 +71,7 @@ def measure_images(
     Args:
         embeddings: (n, d), normalized or not.
         labels: (n,) class labels.
-        far_range: Shares of negative pairs accepted at the ends of the range.
         n_thresholds: Number N of thresholds; the first lies one step above the smallest distance.
-
-    Raises:
-        CalibrationError: No negative pairs, no class with two embeddings, or a parameter is out of range.
     """
     unit = _unit_rows(embeddings)
     names, classes, sizes = np.unique(np.asarray(labels), return_inverse=True, return_counts=True)

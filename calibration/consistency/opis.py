@@ -102,11 +102,7 @@ def opis(
 
 
 def opis_of(rates: ImageRates, epsilon: float) -> Opis:
-    """OPIS from the accepted pairs of each image.
-
-    Raises:
-        CalibrationError: `epsilon` is out of range.
-    """
+    """OPIS from the accepted pairs of each image."""
     return Opis(
         epsilon_opis=epsilon_opis(rates.specificity, rates.sensitivity, epsilon),
         threshold_range=rates.threshold_range,
@@ -131,9 +127,6 @@ def epsilon_opis(specificity: Floats, sensitivity: Floats, epsilon: float) -> fl
         specificity: (T, N) by class and threshold, in [0, 1].
         sensitivity: (T, N) in [0, 1].
         epsilon: Share of the classes in each group; at least one class.
-
-    Raises:
-        CalibrationError: `epsilon` is out of range.
     """
     if not 0.0 < epsilon <= 0.5:
         raise CalibrationError(f"epsilon is {epsilon!r}, expected a share up to 0.5")
@@ -192,14 +185,7 @@ def class_utilities(
     """Utilities at N evenly spaced thresholds of the calibration range.
 
     Args:
-        trials: Scores with labels.
-        far_range: Shares of all negative pairs that reach the ends of the range, the stricter first.
-        n_thresholds: Number N of thresholds.
         epsilon: Share of the classes in the best and in the worst group; at least one class each.
-
-    Raises:
-        CalibrationError: The trials carry no labels, or `epsilon` is out of range.
-        NoUtilityError: No label has positive and negative pairs.
     """
     labels = trials.labels
     if labels is None:

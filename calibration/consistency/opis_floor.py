@@ -169,16 +169,9 @@ def simulate_floor(
     """Draw worlds of equal classes on given pairs.
 
     Args:
-        measured: OPIS of T classes at N thresholds.
-        pairs: Their positive pairs.
         specificities: (n, N) of all images.
         sizes: (T,) how many of these each class has.
-        epsilon: Share of the classes in the best and in the worst group.
         n_repetitions: Number B of worlds, at least 2.
-        seed: Seed of the draws.
-
-    Raises:
-        CalibrationError: There are fewer than two repetitions.
     """
     if n_repetitions < 2:
         raise CalibrationError(f"n_repetitions is {n_repetitions}, a spread needs at least 2")
@@ -353,16 +346,8 @@ def pair_opis_floor(
     """Simulate OPIS and epsilon-OPIS for equal classes on the pairs of a calibration.
 
     Args:
-        found: Utilities of the classes.
-        trials: The trials that they are of.
-        images: The images behind these.
         epsilon: Share of the classes in the best and in the worst group; at least one class each.
         n_repetitions: Number B of simulated worlds, at least 2; fewer with millions of pairs.
-        seed: Seed of the simulation.
-
-    Raises:
-        CalibrationError: The calibration range lies among pairs that are not listed, or a parameter is out of
-            range.
     """
     if trials.low_pairs is not None and found.thresholds[-1] < trials.low_pairs.ceiling:
         raise CalibrationError("the calibration range reaches below the pairs that were listed one by one")

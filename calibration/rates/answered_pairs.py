@@ -73,12 +73,7 @@ class PairStrata:
 
         Args:
             scores: (n,) scores of the pairs; those of equal score share a stratum.
-            first: Pairs of the first stratum.
             growth: Accepted pairs from one border to the next, above 1.
-            n_others: Pairs that were not listed, with lower scores.
-
-        Raises:
-            CalibrationError: There is no pair.
         """
         if not len(scores):
             raise CalibrationError("there are no pairs to ask about: the gallery has fewer than two images")
@@ -112,11 +107,6 @@ class PairAnswers:
 class AnsweredPairs:
     """Posterior of the share of same pairs in every stratum.
 
-    Args:
-        strata: The strata.
-        answers: The answers so far.
-        seed: Seed of the draws.
-
     Attributes:
         shares: (D, H) draws of the share of same pairs.
         errors: (D,) draws of a person's error rate, in [0, 0.3].
@@ -140,11 +130,7 @@ class AnsweredPairs:
         return np.asarray(different / np.maximum(different[:, -1:] + self.strata.n_others, 1))
 
     def rate(self, target: Target) -> Floats:
-        """(D, H) draws of the rate that a target is about, at each border.
-
-        Raises:
-            CalibrationError: Pairs say nothing of it.
-        """
+        """(D, H) draws of the rate that a target is about, at each border."""
         if target.rate == "precision":
             return self.precision()
         if target.rate == "far":
@@ -152,11 +138,7 @@ class AnsweredPairs:
         raise CalibrationError(f"answers about pairs say nothing of {target}: name precision=95% or far=0.1%")
 
     def border(self, target: Target) -> int | None:
-        """The last border at which the target holds in the mean; None where it holds at none.
-
-        Raises:
-            CalibrationError: Pairs say nothing of it.
-        """
+        """The last border at which the target holds in the mean; None where it holds at none."""
         holds = np.flatnonzero(_holds(self.rate(target).mean(axis=0), target))
         return int(holds[-1]) if len(holds) else None
 
@@ -193,10 +175,8 @@ class AnsweredPairs:
         be right are so explored as often as they may (Thompson, 1933).
 
         Args:
-            target: What is to be held.
             n_asked: (H,) pairs of each stratum that were asked about, answered or not yet.
             n_left: (H,) pairs of each stratum that were not asked about; one at least is above 0.
-            rng: Random numbers.
         """
         last = int(rng.choice(self._borders(target)))
         # The stratum beyond the border decides whether it could lie further.
@@ -261,7 +241,6 @@ def _draw(likelihood: Floats, rng: np.random.Generator) -> tuple[Floats, Floats]
 
     Args:
         likelihood: (E, H, G); see `_likelihood`.
-        rng: Random numbers.
     """
     n_errors, n_strata, n_shares = likelihood.shape
     peaks = likelihood.max(axis=2, keepdims=True)

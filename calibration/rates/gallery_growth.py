@@ -96,11 +96,6 @@ def rarefied_fpir(n_reached: Ints, n_labels: int, n_kept: int) -> float:
 
     Args:
         n_reached: (Q,) labels that reach the threshold for each query.
-        n_labels: Labels of the gallery.
-        n_kept: Labels of the part.
-
-    Raises:
-        CalibrationError: There are no queries, or counts are out of range.
     """
     reached = np.asarray(n_reached, dtype=np.int64)
     if not len(reached) or reached.min() < 0 or reached.max() > n_labels or not 0 <= n_kept <= n_labels:

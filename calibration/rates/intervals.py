@@ -351,9 +351,6 @@ def rate_posterior(counts: LabelCounts) -> RatePosterior:
     Where each trial stands under two labels, every label's share also holds the effects of its partners, an
     error that all shares have in common. The likelihood of mu is flattened by as much as that makes the
     measured rate less certain; the likelihood of rho stays as it is.
-
-    Args:
-        counts: Events and trials by label.
     """
     rates, step = _grid(counts)
     m = 1.0 / _RHO - 1.0

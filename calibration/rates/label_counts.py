@@ -162,7 +162,6 @@ def impostor_label_effect(
         scores: (Q, w) scores of each query's candidates, best first, -inf for padding; its own label is out.
         labels: (Q, w) label of each candidate.
         query_labels: (Q,) label of each query.
-        threshold: Lowest accepted score.
 
     Returns:
         The ratio, at least 1; 1 where there is nothing to tell it by.

@@ -24,11 +24,6 @@ def near_labels(
 
     Args:
         labels: n labels; in leave-one-out a label of the gallery does not count as its own neighbor.
-        gallery_labels: Labels of the gallery.
-        coarse_labels: Coarse label of each label.
-
-    Raises:
-        CalibrationError: A label has no coarse label.
     """
     wanted, known = list(labels), set(gallery_labels)
     missing = sorted({*wanted, *known} - set(coarse_labels))

@@ -92,7 +92,6 @@ class Searches:
         """FNIR while an FPIR is held, or the other way round, with a threshold that is chosen in each draw.
 
         Args:
-            held: The error that the target holds.
             limit: Its highest rate, in [0, 1).
         """
 
@@ -140,10 +139,6 @@ class LabelDraws:
     Args:
         mate_labels: (M,) number of the label of each query with a mate.
         other_labels: (W,) number of the label of each query without one.
-        seed: Seed of draws and splits.
-
-    Raises:
-        CalibrationError: There are no queries.
     """
 
     def __init__(self, mate_labels: Ints, other_labels: Ints, seed: int) -> None:
@@ -164,12 +159,7 @@ class LabelDraws:
         return self._values(figures, iter([np.ones((1, self.n_labels))]))[:, 0]
 
     def drawn(self, figures: Sequence[Figure], n_draws: int = 2000) -> Floats:
-        """(F, B) the figures on labels drawn with replacement, the same for all.
-
-        Args:
-            figures: Of the same queries.
-            n_draws: Draws of all labels.
-        """
+        """(F, B) the figures on labels drawn with replacement, the same for all."""
         return self._values(figures, self._draws(n_draws))
 
     def selection(self, errors: Sequence[Figure], n_splits: int = 500) -> SelectionSplit | None:
@@ -177,7 +167,6 @@ class LabelDraws:
 
         Args:
             errors: One a variant; the first of equals is chosen.
-            n_splits: Random splits of the labels into halves.
         """
         if any(len(labels) < 2 for labels in self._kinds):
             return None

@@ -50,9 +50,6 @@ def to_rgb(
     sample, and whether white is zero. Where it says nothing, white is the first of 1 (of floats), 255, 1,023,
     4,095 and 65,535 that no value passes; values that do, or are below zero or far below 1, go from the least
     of them to the largest. What is no number, or noted as no value, is black.
-
-    Args:
-        convert: Brings a strip without transparency to RGB, where Pillow's own way is not meant.
     """
     lay: Callable[[Image.Image, str], Image.Image]
     if image.mode.startswith(("I", "F")) or _stored_kind(image) is not None:
