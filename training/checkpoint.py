@@ -14,7 +14,7 @@ from vicinal.models.errors import ConfigError
 from vicinal.training.config import TrainingConfig
 from vicinal.training.datasets import LabelledImages
 from vicinal.training.files import replacing
-from vicinal.training.state import TrainingState
+from vicinal.training.loop import TrainingState
 
 CHECKPOINT_FILE = "checkpoint.pt"
 _FORMAT = 1
@@ -33,13 +33,13 @@ def identity_of(config: TrainingConfig, images: LabelledImages) -> dict[str, Any
     }
 
 
-def save_checkpoint(path: Path, state: TrainingState, identity: Mapping[str, Any]) -> None:
+def save_checkpoint(path: Path, state: TrainingState[Any], identity: Mapping[str, Any]) -> None:
     """Write the state of a run in one step: a kill leaves the old checkpoint or the new one."""
     with replacing(path) as partial:
         torch.save({"format": _FORMAT, "identity": dict(identity), "state": state.state_dict()}, partial)
 
 
-def load_checkpoint(path: Path, state: TrainingState, identity: Mapping[str, Any]) -> None:
+def load_checkpoint(path: Path, state: TrainingState[Any], identity: Mapping[str, Any]) -> None:
     """Bring a run to the state of a checkpoint."""
     content = check_checkpoint(path, identity)
     try:

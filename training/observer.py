@@ -24,6 +24,11 @@ class StepRecord:
     map_at_r: float
     seconds: float
 
+    @property
+    def order(self) -> float:
+        """Key of which a lower one is better; NaN without validation classes."""
+        return -self.map_at_r
+
 
 @dataclass(frozen=True)
 class StepProgress:

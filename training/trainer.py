@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import pickle
 import tempfile
-import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -37,15 +36,18 @@ from vicinal.training.execution.compilation import compiled, require_compiler
 from vicinal.training.execution.precision import MixedPrecision, choose_device
 from vicinal.training.execution.processes import ALONE, Processes
 from vicinal.training.log import TrainingLog
+from vicinal.training.loop import TrainingState, copied, finite
 from vicinal.training.losses import build_loss
 from vicinal.training.losses.base import MetricLoss
 from vicinal.training.multistage import multistage_backward
 from vicinal.training.observer import StepProgress, StepRecord, TrainingObserver
 from vicinal.training.optimization import build_optimizer, build_schedule, parameter_groups
 from vicinal.training.samplers import leave_out_small_classes
-from vicinal.training.state import TrainingState, copied
 from vicinal.training.validation import best_between, between, embed_held_out, validate
 
+State = TrainingState[StepRecord]
+
+_NO_RECORD = StepRecord(0, math.nan, math.nan, math.nan, 0.0)
 # Images that the mean feature is taken of.
 _CENTERED_ON = 1024
 # Training images that stand beside the held-out ones in a gallery.
@@ -211,7 +213,7 @@ class Trainer:
         )
         return replace(images, network=cut, maps=maps)
 
-    def _new_state(self, network: EmbeddingNetwork, images: _Images) -> TrainingState:
+    def _new_state(self, network: EmbeddingNetwork, images: _Images) -> State:
         config, training = self.config, images.training
         if config.backbone.head == "classifier" and config.start_from is None:
             network.center_head(_mean_feature(network, images, config))
@@ -223,70 +225,71 @@ class Trainer:
         optimizer = build_optimizer(groups, config.optimizer)
         return TrainingState(
             network=network,
-            projector=projector,
-            loss=loss,
+            beside={"projector": projector, "loss": loss},
             optimizer=optimizer,
             schedule=build_schedule(optimizer, config.optimizer),
+            best=_NO_RECORD,
             scaler=self.precision.scaler,
             start_weights=copied(network.state_dict()) if config.interpolate else {},
         )
 
-    def _optimize(self, state: TrainingState, images: _Images) -> None:
-        steps = self.config.optimizer.steps
-        network = compiled(images.network) if self.config.compile else images.network
+    def _optimize(self, state: State, images: _Images) -> None:
+        config, steps = self.config, self.config.optimizer.steps
+        network = compiled(images.network) if config.compile else images.network
         writes = self.folder if self.processes.is_first else None
         log = TrainingLog(writes, first_step=state.step) if writes else None
         self.observer.on_start()
-        started = time.monotonic() - state.seconds
-        for inputs, labels in self._batches(state, images):
-            state.losses.append(self._step(state, network, inputs, labels))
-            state.step += 1
-            state.seconds = time.monotonic() - started
-            step_loss = state.losses[-1]
-            if state.step % self.config.validate_every == 0 or state.step == steps:
-                self._validate(state, images)
-                if log:
-                    log.write(state.records)
-                self._save(state, images)
-                self.observer.on_record(state.records[-1])
-            latest = state.records[-1] if state.records else None
-            self.observer.on_step(StepProgress(state.step, steps, latest, step_loss))
-            if self._has_stopped_improving(state):
-                self.observer.on_notice(
-                    f"stopped early at step {state.step:,}: MAP@R was best at step {state.best.step:,}"
-                )
-                break
-            if state.step < steps and self.processes.any(self.observer.should_stop()):
-                self._save(state, images)
-                raise TrainingStoppedError(state.step, steps)
+        for loss in state.looks(
+            # None if the run that is resumed was at its end.
+            () if self._has_stopped_improving(state) else self._batches(state, images),
+            lambda batch: self._backward(state, network, *batch),
+            last=steps,
+            every=config.validate_every,
+            clip_norm=config.optimizer.clip_norm,
+            ends=lambda step_loss: self._ends(state, images, step_loss),
+        ):
+            self._validate(state, images, loss)
+            if log:
+                log.write(state.records)
+            self._save(state, images)
+            self.observer.on_record(state.records[-1])
         self.observer.on_finish()
         if log:
             log.finish(state.records, state.best)
 
-    def _batches(self, state: TrainingState, images: _Images) -> Iterator[tuple[Tensor, Tensor]]:
-        """The batches that are left; none if the run that is resumed was at its end."""
-        if state.step < self.config.optimizer.steps and not self._has_stopped_improving(state):
-            on_gpu = self.device.type == "cuda"
-            training, maps = images.training, images.maps
-            drawn = maps.draws(training.class_ids, self.config.seed) if maps else None
-            yield from training_batches(
-                training,
-                self.config,
-                drawn=drawn,
-                first_step=state.step,
-                pin_memory=on_gpu,
-                processes=self.processes,
-            )
+    def _ends(self, state: State, images: _Images, step_loss: Tensor) -> bool:
+        """Tell of a step, and end early where nothing gets better any more, or the observer asks for it."""
+        steps = self.config.optimizer.steps
+        latest = state.records[-1] if state.records else None
+        self.observer.on_step(StepProgress(state.step, steps, latest, step_loss))
+        if self._has_stopped_improving(state):
+            best = f"MAP@R was best at step {state.best.step:,}"
+            self.observer.on_notice(f"stopped early at step {state.step:,}: {best}")
+            return True
+        if state.step < steps and self.processes.any(self.observer.should_stop()):
+            self._save(state, images)
+            raise TrainingStoppedError(state.step, steps)
+        return False
 
-    def _step(self, state: TrainingState, network: nn.Module, inputs: Tensor, labels: Tensor) -> Tensor:
-        trained = nn.Sequential(network, state.projector).train()
+    def _batches(self, state: State, images: _Images) -> Iterator[tuple[Tensor, Tensor]]:
+        training, maps = images.training, images.maps
+        return training_batches(
+            training,
+            self.config,
+            drawn=maps.draws(training.class_ids, self.config.seed) if maps else None,
+            first_step=state.step,
+            pin_memory=self.device.type == "cuda",
+            processes=self.processes,
+        )
+
+    def _backward(self, state: State, network: nn.Module, inputs: Tensor, labels: Tensor) -> Tensor:
+        trained = nn.Sequential(network, state.beside["projector"]).train()
         if self.config.optimizer.frozen_trunk_steps:
-            state.freeze_trunk(state.step < self.config.optimizer.frozen_trunk_steps)
-        state.optimizer.zero_grad(set_to_none=True)
+            _freeze_trunk(state, state.step < self.config.optimizer.frozen_trunk_steps)
         losses: list[Tensor] = []
 
         def scaled_loss(embeddings: Tensor, labels: Tensor) -> Tensor:
-            loss: Tensor = state.loss(embeddings, labels)
+            loss: Tensor = state.beside["loss"](embeddings, labels)
             losses.append(loss.detach())
             return state.scaler.scale(loss)
 
@@ -299,8 +302,7 @@ class Trainer:
             autocast=self.precision.autocast,
             processes=self.processes,
         )
-        self._unite(trained, state.loss)
-        state.apply_gradients(self.config.optimizer.clip_norm)
+        self._unite(trained, state.beside["loss"])
         return losses[0]
 
     def _unite(self, trained: nn.Module, loss: nn.Module) -> None:
@@ -313,13 +315,8 @@ class Trainer:
         self.processes.add_up([*own, *(one.grad for one in trained.parameters() if one.grad is not None)])
         self.processes.average(_running_statistics(trained))
 
-    def _validate(self, state: TrainingState, images: _Images) -> None:
-        loss = float(torch.stack(state.losses).mean())
-        if not math.isfinite(loss):
-            raise ConfigError(
-                f"the loss is {loss} by step {state.step}: lower optimizer.learning_rate, "
-                "or set precision to 'float32'"
-            )
+    def _validate(self, state: State, images: _Images, loss: float) -> None:
+        finite(loss, state.step, "set precision to 'float32'", ConfigError)
         hit_rate, map_at_r = self.processes.from_first(
             lambda: validate(
                 images.network, images.validation, self.config.preprocessing, images.held_out_maps
@@ -327,7 +324,7 @@ class Trainer:
         )
         state.add(StepRecord(state.step, loss, hit_rate, map_at_r, state.seconds))
 
-    def _keep_best(self, state: TrainingState, images: _Images) -> float:
+    def _keep_best(self, state: State, images: _Images) -> float:
         """Give the network the best weights, and say how far from the first ones they lie."""
         share, weights, wanted = 1.0, state.best_weights, self.config.interpolate
         if wanted:
@@ -347,7 +344,7 @@ class Trainer:
         state.network.load_state_dict(weights)
         return share
 
-    def _map_at_r(self, state: TrainingState, images: _Images, weights: dict[str, Tensor]) -> float:
+    def _map_at_r(self, state: State, images: _Images, weights: dict[str, Tensor]) -> float:
         """MAP@R of the held-out classes beside the trained ones, which are what they are mistaken for."""
         state.network.load_state_dict(weights)
         held_out = embed_held_out(
@@ -363,15 +360,13 @@ class Trainer:
         )
         return map_at_r_by_halves(held_out, images.validation.labels, beside)
 
-    def _save(self, state: TrainingState, images: _Images) -> None:
+    def _save(self, state: State, images: _Images) -> None:
         if self.folder is not None and self.processes.is_first:
             save_checkpoint(self._checkpoint, state, images.identity)
 
-    def _has_stopped_improving(self, state: TrainingState) -> bool:
+    def _has_stopped_improving(self, state: State) -> bool:
         patience = self.config.patience
-        if patience is None or not state.records:
-            return False
-        return sum(record.step > state.best.step for record in state.records) >= patience
+        return patience is not None and bool(state.records) and state.n_since_best >= patience
 
 
 def _build_loss(config: TrainingConfig, dim: int, class_sizes: list[int]) -> MetricLoss:
@@ -383,6 +378,14 @@ def _build_loss(config: TrainingConfig, dim: int, class_sizes: list[int]) -> Met
         max_per_class=sampler.max_per_class,
         batch_design=sampler.batch_design,
     )
+
+
+def _freeze_trunk(state: State, frozen: bool) -> None:
+    """Keep the trunk's learned weights where they are, or let them be trained."""
+    learned = {id(p) for group in state.optimizer.param_groups for p in group["params"]}
+    for parameter in state.network.get_submodule("trunk").parameters():
+        if id(parameter) in learned:
+            parameter.requires_grad_(not frozen)
 
 
 class _Labels(Dataset[tuple[Tensor, int]]):

@@ -70,53 +70,35 @@ def embed_held_out(
     preprocessing: Preprocessing,
     maps: HalfFloats | None = None,
 ) -> FloatArray:
-    """Embed unchanged images by their pixels, or by the maps that a front gave for them.
-
-    Args:
-        maps: (n, ...) for a cut network.
+    """Embed n unchanged images by their pixels, or by the maps, (n, ...), that a front gave for them.
 
     Returns:
         (n, d) float32, not normalized.
     """
-    return embed_images(network, images.pixels, preprocessing) if maps is None else embed_maps(network, maps)
+    if maps is None:
+        return embed_images(network, images.pixels, preprocessing)
+    return _embedded(network, len(maps), lambda part: torch.from_numpy(maps[part].astype(np.float32)), 64)
 
 
-def embed_maps(network: nn.Module, maps: HalfFloats, *, batch_size: int = 64) -> FloatArray:
-    """Embed what the front of a cut network gave, (n, ...) to (n, d) float32, not normalized."""
+def embed_images(
+    network: nn.Module, pixels: Bytes, preprocessing: Preprocessing, *, batch_size: int = 256
+) -> FloatArray:
+    """Embed stored images, (n, H, W, 3), as serving would: fitted, standardized, without augmentation."""
+
+    def prepared(part: slice) -> Tensor:
+        tensors = [preprocessing.to_tensor(Image.fromarray(image)) for image in pixels[part]]
+        return torch.from_numpy(np.stack(tensors)).contiguous(memory_format=torch.channels_last)
+
+    return _embedded(network, len(pixels), prepared, batch_size)
+
+
+def _embedded(network: nn.Module, n: int, prepared: Callable[[slice], Tensor], batch_size: int) -> FloatArray:
     network.eval()
     device = next(network.parameters()).device
     with torch.inference_mode():
         parts = [
-            network(torch.from_numpy(maps[start : start + batch_size].astype(np.float32)).to(device))
-            for start in range(0, len(maps), batch_size)
+            network(prepared(slice(start, start + batch_size)).to(device)).float().cpu()
+            for start in range(0, n, batch_size)
         ]
-    return torch.cat(parts).float().cpu().numpy()
-
-
-def embed_images(
-    network: nn.Module,
-    pixels: Bytes,
-    preprocessing: Preprocessing,
-    *,
-    batch_size: int = 256,
-) -> FloatArray:
-    """Embed stored images as serving would: fitted, standardized, without augmentation.
-
-    Args:
-        pixels: (n, H, W, 3) uint8 RGB.
-
-    Returns:
-        (n, d) float32, not normalized.
-    """
-    network.eval()
-    device = next(network.parameters()).device
-    parts = []
-    with torch.inference_mode():
-        for start in range(0, len(pixels), batch_size):
-            tensors = [
-                preprocessing.to_tensor(Image.fromarray(image))
-                for image in pixels[start : start + batch_size]
-            ]
-            batch = torch.from_numpy(np.stack(tensors)).to(device, memory_format=torch.channels_last)
-            parts.append(network(batch).float().cpu().numpy())
-    return np.concatenate(parts)
+    embeddings: FloatArray = torch.cat(parts).numpy()
+    return embeddings

@@ -15,15 +15,15 @@ pytest.importorskip("timm")
 pytest.importorskip("pytorch_metric_learning")
 
 from vicinal.models.errors import ConfigError, TrainingStoppedError  # noqa: E402
-from vicinal.training import state as training_state  # noqa: E402
+from vicinal.training import loop  # noqa: E402
 from vicinal.training.backbones.backbone import BackboneConfig  # noqa: E402
 from vicinal.training.config import TrainingConfig  # noqa: E402
+from vicinal.training.loop import TrainingState  # noqa: E402
 from vicinal.training.observer import (  # noqa: E402
     StepProgress,
     StepRecord,
     TrainingObserver,
 )
-from vicinal.training.state import TrainingState  # noqa: E402
 from vicinal.training.trainer import Trainer  # noqa: E402
 
 MakeConfig = Callable[..., TrainingConfig]
@@ -180,11 +180,11 @@ def test_each_part_of_a_checkpoint_is_needed(
     _interrupt(make_run(name), tmp_path / "run", KilledAtRecord())
     parts = TrainingState._parts
 
-    def without(state: TrainingState) -> dict[str, Any]:
+    def without(state: TrainingState[Any]) -> dict[str, Any]:
         return {name: part for name, part in parts(state).items() if name != lost}
 
     if lost == "random":
-        monkeypatch.setattr(training_state, "set_random_states", lambda *_: None)
+        monkeypatch.setattr(loop, "set_random_states", lambda *_: None)
     else:
         monkeypatch.setattr(TrainingState, "_parts", without)
     _resume(make_run(name), tmp_path / "run")

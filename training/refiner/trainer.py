@@ -7,8 +7,6 @@ minimized over class-balanced batches.
 
 from __future__ import annotations
 
-import copy
-import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -22,6 +20,7 @@ from vicinal.calibration.arrays import FloatArray
 from vicinal.models.refiner_manifest import Sides
 from vicinal.refine.context_refiner import Neighbors
 from vicinal.refine.errors import RefinerTrainingError
+from vicinal.training.loop import TrainingState, finite
 from vicinal.training.losses import build_loss
 from vicinal.training.refiner.batches import ClassBatch, ClassBatches
 from vicinal.training.refiner.config import OptimizerConfig, RefinerRecipe
@@ -52,7 +51,8 @@ class TrainingRecord:
     @property
     def order(self) -> tuple[float, float]:
         """Key of which a lower one is better: the best figures of the sides that refine anything."""
-        return min(one.order for sides, one in self.figures.items() if sides != "off")
+        orders = [one.order for sides, one in self.figures.items() if sides != "off"]
+        return min(orders, default=(math.inf, math.inf))
 
 
 @dataclass(frozen=True)
@@ -104,19 +104,15 @@ class RefinerTrainer:
         validation = Validation(held_out, recipe.refiner.n_neighbors, recipe.validation, seed=recipe.seed)
         validation.require_queries()
         training = self.begin(items)
-        records: list[TrainingRecord] = []
+        state = training.state
         for step, loss in training.checkpoints(self.on_step):
-            records.append(TrainingRecord(step, loss, validation.measure(refine_with(training.network))))
+            state.add(TrainingRecord(step, loss, validation.measure(refine_with(training.network))))
             if self.on_record:
-                self.on_record(records[-1])
-            best = min(records, key=lambda one: one.order)
-            if best is records[-1]:
-                weights = copy.deepcopy(training.network.state_dict())
-        training.network.load_state_dict(weights)
-        verdict = validation.decide(refine_with(training.network), best.figures)
-        return TrainingResult(
-            training.network.eval(), records, best, verdict, len(items), training.objective.n_classes
-        )
+                self.on_record(state.records[-1])
+        training.network.load_state_dict(state.best_weights)
+        verdict = validation.decide(refine_with(training.network), state.best.figures)
+        network, n_classes = training.network.eval(), training.objective.n_classes
+        return TrainingResult(network, state.records, state.best, verdict, len(items), n_classes)
 
     def begin(self, items: EmbeddingSet) -> Training:
         """A training that has not done a step yet."""
@@ -126,7 +122,9 @@ class RefinerTrainer:
             objective = search_objective(network, SearchBatches(items, self.recipe, self.device))
         else:
             objective = batch_objective(network, ClassBatches(items, self.recipe, self.device))
-        return Training(self.recipe, network, objective)
+        optimizer, schedule = _build_optimizer(network, objective, self.recipe.optimizer)
+        state = TrainingState(network, {}, optimizer, schedule, TrainingRecord(0, math.nan, {}))
+        return Training(self.recipe, network, objective, state)
 
 
 @dataclass(frozen=True)
@@ -142,6 +140,7 @@ class Training:
     recipe: RefinerRecipe
     network: ContextRefinerNetwork
     objective: Objective
+    state: TrainingState[TrainingRecord]
 
     def checkpoints(
         self, on_step: Callable[[int, int], None] | None = None, *, until: int | None = None
@@ -154,24 +153,30 @@ class Training:
         Yields:
             Steps done, at first 0, and the mean loss since the look before; NaN at step 0.
         """
-        config, every = self.recipe.optimizer, self.recipe.validation.every
+        config = self.recipe.optimizer
         last = config.steps if until is None else until
-        optimizer, schedule = _build_optimizer(self.network, self.objective, config)
-        losses: list[Tensor] = []
-        yield 0, math.nan
-        for step, loss in enumerate(itertools.islice(self.objective.losses, last), start=1):
-            optimizer.zero_grad(set_to_none=True)
-            loss.backward()
-            losses.append(loss.detach())
-            if config.clip_norm:
-                nn.utils.clip_grad_norm_(_parameters_of(optimizer), config.clip_norm)
-            optimizer.step()
-            schedule.step()
+
+        def ends(_loss: Tensor) -> bool:
             if on_step:
-                on_step(step, last)
-            if step % every == 0 or step == last:
-                yield step, _mean_loss(losses, step)
-                losses.clear()
+                on_step(self.state.step, last)
+            return False
+
+        yield 0, math.nan
+        for loss in self.state.looks(
+            self.objective.losses,
+            _backward,
+            last=last,
+            every=self.recipe.validation.every,
+            clip_norm=config.clip_norm,
+            ends=ends,
+        ):
+            advice = "use another loss"
+            yield self.state.step, finite(loss, self.state.step, advice, RefinerTrainingError)
+
+
+def _backward(loss: Tensor) -> Tensor:
+    loss.backward()
+    return loss.detach()
 
 
 def absent_loss(refined: Tensor, batch: ClassBatch, margin: float) -> Tensor:
@@ -285,20 +290,7 @@ def _build_optimizer(
     return optimizer, LambdaLR(optimizer, rate_at)
 
 
-def _parameters_of(optimizer: torch.optim.Optimizer) -> list[Tensor]:
-    return [one for group in optimizer.param_groups for one in group["params"]]
-
-
 def _is_of_small_network(name: str) -> bool:
     """Tell if a parameter belongs to the gates or the level, and is none of their scalars."""
     array = name.rpartition(".")[2]
     return array.startswith(("gate_", "level_")) and array not in ("level_scale", "level_bias")
-
-
-def _mean_loss(losses: list[Tensor], step: int) -> float:
-    mean = float(torch.stack(losses).mean())
-    if not math.isfinite(mean):
-        raise RefinerTrainingError(
-            f"the loss is {mean} at step {step}: lower optimizer.learning_rate, or use another loss"
-        )
-    return mean

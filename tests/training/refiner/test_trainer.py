@@ -193,7 +193,7 @@ def test_a_loss_that_is_no_number_stops_the_training(
     items: EmbeddingSet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("vicinal.training.refiner.trainer.build_loss", lambda *_, **__: _NotANumber())
-    with pytest.raises(RefinerTrainingError, match=r"the loss is nan at step 3: lower"):
+    with pytest.raises(RefinerTrainingError, match=r"the loss is nan by step 3: lower"):
         RefinerTrainer(recipe()).run(items)
 
 
