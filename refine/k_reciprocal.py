@@ -92,8 +92,6 @@ class ReciprocalGraph:
     """A gallery as the re-ranking sees it.
 
     Attributes:
-        lists: Its neighbor lists.
-        n: Number of positions.
         k1: Neighbors that can be reciprocal, 2 to the length K of the lists.
         encodings: The e_i of the first positions, see `reciprocal_encodings`; others are made when needed.
         removed: Positions that count as not in the gallery. With any, no stored encoding is used, because

@@ -42,7 +42,6 @@ class TrainingState(Generic[Kept]):
         network: What is kept in the end.
         beside: What is learned with it and left behind, by name: the loss with its parameters and memory,
             layers between embedding and loss.
-        optimizer: Over the parameters of them all.
         best: The best look; before the first one that any other is better than.
         scaler: Of the loss under float16.
         start_weights: The network's weights before the first step, for a run that interpolates; a resumed one

@@ -11,11 +11,8 @@ class StepRecord:
     """Validation during training.
 
     Attributes:
-        step: Steps done.
         loss: Mean training loss since the last record.
         hit_rate_1: Hit rate at rank 1 on held-out classes; NaN without validation classes.
-        map_at_r: MAP@R on held-out classes.
-        seconds: Seconds since training began.
     """
 
     step: int
@@ -35,8 +32,6 @@ class StepProgress:
     """Progress of a run.
 
     Attributes:
-        step: Steps done.
-        n_steps: Steps of the whole run.
         latest: The latest validation; None before the first.
         step_loss: Loss of the step; turning it into a float may wait for a GPU.
     """

@@ -51,7 +51,6 @@ class Recipe:
     """A training configuration and the text that it was read from.
 
     Attributes:
-        config: The checked configuration.
         text: TOML, with the settings that were changed for this run in a comment at its head.
     """
 

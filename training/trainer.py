@@ -61,10 +61,7 @@ class TrainingResult:
     """A trained network at its best validation.
 
     Attributes:
-        network: In evaluation mode.
-        records: All validations, in order.
         best: The record whose weights were kept.
-        training: The images trained on.
         share: How far from the first weights to the best ones the kept weights lie, in [0, 1].
     """
 

@@ -53,7 +53,6 @@ class FrontMaps:
 
     Attributes:
         rows: (n * views + m, ...) float16, of n training images with all views, then of m held-out ones.
-        n_training: Training images n.
         views: Views of each, the first unchanged.
     """
 
@@ -167,13 +166,7 @@ class _Views:
 
 @dataclass
 class _Progress:
-    """Number of images that are done, on disk.
-
-    Attributes:
-        path: The file.
-        key: Which run the maps belong to.
-        done: Images whose rows are written.
-    """
+    """Number of images that are done, on disk."""
 
     path: Path
     key: str

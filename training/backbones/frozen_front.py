@@ -25,7 +25,6 @@ class CutNetwork(nn.Module):
         frozen_stages: Stages that the front has; `all` for the whole trunk.
 
     Attributes:
-        network: The whole network.
         front: (B, 3, S, S) to maps (B, C, H, W), or to (B, width) where it is a trunk that pools itself.
     """
 

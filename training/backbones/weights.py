@@ -26,14 +26,7 @@ _SECONDS_TO_ANSWER = 3.0
 
 @dataclass(frozen=True)
 class PackagedWeights:
-    """Weights that a package holds.
-
-    Attributes:
-        package: Its import name.
-        file: The file inside of it.
-        licence: Licence of the weights.
-        source: Where they come from, for people.
-    """
+    """Weights that a package holds."""
 
     package: str
     file: str

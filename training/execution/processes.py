@@ -38,7 +38,6 @@ class Processes:
 
     Attributes:
         rank: Number of this process; the first one, 0, measures and writes.
-        count: Number of processes.
         local_rank: Number of this process on its machine, and of the GPU that it takes; None if it is alone.
         host_group: Exchanges what lies in the memory of the host; None for torch's default group.
     """

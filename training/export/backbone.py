@@ -25,7 +25,6 @@ class HeadConfig:
     """Way from long features to short embeddings.
 
     Attributes:
-        dim: Length of the embeddings.
         projection: `classifier` keeps what the classifier of the weights looks at; `pca` and `whitening`
             keep what differs most among a sample of images; None takes the classifier where there is one
             and no sample, else PCA.

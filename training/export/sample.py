@@ -35,7 +35,6 @@ class Sample:
     """Images to try a network on.
 
     Attributes:
-        listing: The images.
         is_labelled: They lie in one folder a label, so that searches among them can be judged.
         is_drawn: They are synthetic, for want of photos.
     """

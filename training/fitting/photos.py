@@ -16,12 +16,7 @@ from vicinal.training.files import replacing
 
 @dataclass(frozen=True)
 class UnusablePhoto:
-    """A file that was left out.
-
-    Attributes:
-        path: The file.
-        reason: One sentence, for people.
-    """
+    """A file that was left out."""
 
     path: str
     reason: str
@@ -46,10 +41,7 @@ class LabelledPhotos:
 
     Attributes:
         paths: n files, in the sequence of their names: more often than not the order they were taken in.
-        labels: (n,) labels.
-        n_unlabelled: Photos without a label.
         n_repeated: Files that hold the same bytes under the same label as one before.
-        unusable: Files that are no picture.
         digest: Changes with what is in the files, where they lie, and their labels.
     """
 

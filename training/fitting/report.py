@@ -61,20 +61,12 @@ class FitReport(HeldOutFigures):
     """Report of a fitting, and of a trial without some of the labels that said what it changes.
 
     Attributes:
-        bundle: Folder of the new bundle.
-        name: Its name.
-        fingerprint: Its fingerprint.
         n_photos: Photos that it learned from, those held out in the trial among them.
         n_labels: Their labels.
         n_single: Labels with one photo, which stood for things that are not there.
-        n_unlabelled: Photos without a label, left out.
         n_repeated: Files that are there twice, left out.
-        n_unusable: Files that are no picture, left out.
         n_spare: Photos of labels that have more than there is time for, left out.
         share: How far from the first weights to the trained ones the kept weights lie.
-        views: Views of each photo.
-        steps: Steps of training.
-        precision: Form of the network.
         seconds: Seconds by stage, of the last start of the run.
     """
 

@@ -68,11 +68,7 @@ class _Watcher(TrainingObserver):
     """Passes on how far the training is, and notes how long what takes.
 
     Attributes:
-        report: Gets the progress.
-        stage: What the steps are reported as.
-        notices: What the training said.
         views: Time of each call with its images done.
-        steps: Time of each step.
     """
 
     report: OnProgress

@@ -15,10 +15,7 @@ class PairedDifference:
     """Figure before and after, on the same queries.
 
     Attributes:
-        before: The figure before.
-        after: The figure after.
         low: Lower end of the 95 % interval of after - before, over classes.
-        high: Its upper end.
     """
 
     before: float
@@ -34,7 +31,6 @@ class Gain:
     Attributes:
         fnir: False negative identification rate at the rate of false positive ones that is compared at, with
             a threshold of its own on either side.
-        map_at_r: MAP@R.
         hit_rate_1: Hit rate R@1.
     """
 

@@ -32,8 +32,6 @@ class TrainedRefiner:
     """A bundle with its new refiner.
 
     Attributes:
-        bundle: The bundle, opened again.
-        result: Validations and verdict.
         notes: What to know of the figures, one line each.
     """
 

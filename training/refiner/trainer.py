@@ -41,7 +41,6 @@ class TrainingRecord:
     Attributes:
         step: Steps done; 0 is the network as it started.
         loss: Mean training loss since the record before; NaN at step 0.
-        figures: Figures by what is refined.
     """
 
     step: int
@@ -60,11 +59,9 @@ class TrainingResult:
     """A trained network at its best validation.
 
     Attributes:
-        records: All validations, in order.
         best: The record whose weights were kept.
         verdict: What to do by default.
         n_items: Embeddings trained on, those that only stand in contexts included.
-        n_classes: Classes trained on.
         gains: What it gains, where it was cross-fitted; by what it is compared with.
     """
 
@@ -129,13 +126,7 @@ class RefinerTrainer:
 
 @dataclass(frozen=True)
 class Training:
-    """Training under way.
-
-    Attributes:
-        recipe: The checked recipe.
-        network: The network, which the steps change.
-        objective: What is minimized.
-    """
+    """Training under way."""
 
     recipe: RefinerRecipe
     network: ContextRefinerNetwork
@@ -207,7 +198,6 @@ class Objective:
     Attributes:
         losses: The loss of each batch, when its turn comes.
         learned: What is learned beside the refiner.
-        n_classes: Classes trained on.
     """
 
     losses: Iterator[Tensor]

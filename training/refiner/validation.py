@@ -40,7 +40,6 @@ class SideFigures:
     Attributes:
         fnir: False negative identification rate at the stated false positive one: share of the queries with a
             mate none of whose mates passes the threshold.
-        map_at_r: MAP@R of the queries with a mate.
         hit_rate_1: Hit rate R@1 of the queries with a mate.
         threshold: Lowest final score that holds the false positive rate.
     """

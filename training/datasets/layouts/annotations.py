@@ -16,7 +16,6 @@ class Line:
     """Line of an annotation file.
 
     Attributes:
-        path: The file.
         number: Its line, from 1.
         fields: Text by column.
     """
