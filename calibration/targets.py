@@ -10,11 +10,12 @@ import re
 from typing import Literal, Self
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
 from vicinal.calibration.arrays import Floats, Ints, Mask
 from vicinal.calibration.consistency.opis import class_utilities
 from vicinal.calibration.errors import CalibrationError, NotEnoughTrialsError, UnreachableTargetError
+from vicinal.calibration.frozen import Frozen
 from vicinal.calibration.trials import LowPairs, Trials
 
 _TARGET = re.compile(r"^(?P<rate>[a-z]+)\s*=\s*(?P<value>[0-9.eE+-]+|mean|worst)\s*(?P<percent>%?)$")
@@ -25,7 +26,7 @@ _STRICT_FAR = 0.01
 _LEAST_ERRORS = 3.0 - 1e-9
 
 
-class Target(BaseModel):
+class Target(Frozen):
     """What the threshold must hold.
 
     Attributes:
@@ -37,8 +38,6 @@ class Target(BaseModel):
             allowed, in [0.5, 1). For `utility` the share of the classes, the worst ones, whose mean
             utility shall be largest, in (0, 1].
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     rate: Literal["far", "frr", "fpir", "fnir", "precision", "utility"]
     value: float = Field(gt=0.0, le=1.0)

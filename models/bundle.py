@@ -23,8 +23,9 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import Field, ValidationError, model_validator
 
+from vicinal.calibration.frozen import Frozen
 from vicinal.models.configs.sealed_json import BrokenSealError, unsealed_if_sealed
 from vicinal.models.errors import BundleError
 from vicinal.models.preprocessing import Preprocessing
@@ -49,7 +50,7 @@ def default_bundle_path() -> Path:
     return Path(str(files("vicinal.models"))) / "bundled" / "vicinal-photos"
 
 
-class BundleManifest(BaseModel):
+class BundleManifest(Frozen):
     """Content of `bundle.json`.
 
     Attributes:
@@ -71,8 +72,6 @@ class BundleManifest(BaseModel):
         files: SHA-256 by file name; a bundle is opened only if all fit.
         refiner: The context refiner, if there is one; its files are listed there.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     name: str = Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,63}$")
     version: str = "1"

@@ -6,9 +6,10 @@ from typing import Literal
 
 import numpy as np
 from PIL import Image, ImageOps
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from vicinal.calibration.arrays import FloatArray
+from vicinal.calibration.frozen import Frozen
 
 _RESAMPLING = {
     "bilinear": Image.Resampling.BILINEAR,
@@ -17,7 +18,7 @@ _RESAMPLING = {
 }
 
 
-class Preprocessing(BaseModel):
+class Preprocessing(Frozen):
     """Way from an image to a tensor; stored in the bundle, so that it travels with the weights.
 
     Attributes:
@@ -29,8 +30,6 @@ class Preprocessing(BaseModel):
         mean: Mean of each RGB channel, for values in [0, 1].
         std: Standard deviation of each RGB channel, for values in [0, 1].
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     input_size: int = Field(224, ge=16, le=2048)
     fit: Literal["crop", "squash", "pad"] = "crop"

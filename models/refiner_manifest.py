@@ -6,7 +6,9 @@ import hashlib
 import json
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
+
+from vicinal.calibration.frozen import Frozen
 
 REFINER_FILE = "refiner.onnx"
 REFINER_WEIGHTS_FILE = "refiner.npy"
@@ -16,7 +18,7 @@ RerankVerdict = Literal["off", "contextual"]
 Sides = Literal["off", "gallery", "query", "both"]
 
 
-class RefinerArchitecture(BaseModel):
+class RefinerArchitecture(Frozen):
     """Architecture of a refiner, apart from its weights.
 
     Attributes:
@@ -32,8 +34,6 @@ class RefinerArchitecture(BaseModel):
         level: Queries get a length of at most 1, which says how sure a mate is; see `refine.step`.
         gate_width: Hidden units of gates and level.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     dim: int = Field(ge=1)
     n_steps: int = Field(ge=1)
@@ -52,7 +52,7 @@ class RefinerArchitecture(BaseModel):
         return self
 
 
-class RefinerManifest(BaseModel):
+class RefinerManifest(Frozen):
     """The section `refiner` of `bundle.json`.
 
     Attributes:
@@ -64,8 +64,6 @@ class RefinerManifest(BaseModel):
         backbone_fingerprint: Fingerprint of the bundle whose embeddings it was trained on.
         files: SHA-256 by file name; the bundle is opened only if all fit.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     architecture: RefinerArchitecture
     sides: Sides

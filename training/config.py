@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
+from vicinal.calibration.frozen import Frozen
 from vicinal.models.bundle import Precision
 from vicinal.models.configs.file import checked, override, read_toml
 from vicinal.models.preprocessing import Preprocessing
@@ -19,11 +20,7 @@ from vicinal.training.optimization import OptimizerConfig
 from vicinal.training.samplers import ClassBalancedConfig, SamplerConfig
 
 
-class _Frozen(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class AugmentationConfig(_Frozen):
+class AugmentationConfig(Frozen):
     """Random changes of a training image; 0 switches one off.
 
     Attributes:
@@ -46,7 +43,7 @@ class AugmentationConfig(_Frozen):
     views: int = Field(8, ge=1)
 
 
-class TrainingConfig(_Frozen):
+class TrainingConfig(Frozen):
     """All of one training run.
 
     Attributes:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BeforeValidator, Field
 
+from vicinal.calibration.frozen import Frozen
 from vicinal.training.samplers.registry import SamplerConfig
 
 
@@ -15,7 +16,7 @@ def named_loss(loss: Any) -> Any:
     return {"name": loss} if isinstance(loss, str) else loss
 
 
-class AddedLossConfig(BaseModel):
+class AddedLossConfig(Frozen):
     """A loss that is added to another; its name alone stands for a table with the name.
 
     Attributes:
@@ -24,14 +25,12 @@ class AddedLossConfig(BaseModel):
         arguments: Arguments of the loss.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
     name: str
     weight: float = Field(1.0, gt=0.0, allow_inf_nan=False)
     arguments: dict[str, Any] = Field(default_factory=dict)
 
 
-class LossConfig(BaseModel):
+class LossConfig(Frozen):
     """A loss; its name alone (`loss = "contextual"`) stands for a table with the name.
 
     Attributes:
@@ -39,8 +38,6 @@ class LossConfig(BaseModel):
         arguments: Arguments of the loss.
         add: Losses added to it, each with its weight.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     name: str = "multi_similarity"
     arguments: dict[str, Any] = Field(default_factory=dict)

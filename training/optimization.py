@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PositiveInt, model_validator
+from pydantic import BeforeValidator, Field, PositiveInt, model_validator
 from torch import nn
 from torch.optim import SGD, Adam, AdamW, Optimizer, RMSprop
 from torch.optim.lr_scheduler import (
@@ -20,15 +20,14 @@ from torch.optim.lr_scheduler import (
     StepLR,
 )
 
+from vicinal.calibration.frozen import Frozen
 from vicinal.models.errors import ConfigError
 from vicinal.training.backbones.backbone import EmbeddingNetwork
 
 _OPTIMIZERS: dict[str, type[Optimizer]] = {"adam": Adam, "adamw": AdamW, "rmsprop": RMSprop, "sgd": SGD}
 
 
-class _Schedule(BaseModel, ABC):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
+class _Schedule(Frozen, ABC):
     @abstractmethod
     def build(self, optimizer: Optimizer, steps: int, warmup: int) -> LRScheduler:
         """The schedule of all steps but those of the warm-up."""
@@ -131,7 +130,7 @@ ScheduleConfig = Annotated[
 ]
 
 
-class OptimizerConfig(BaseModel):
+class OptimizerConfig(Frozen):
     """Optimizer, learning rates and number of steps.
 
     Attributes:
@@ -152,8 +151,6 @@ class OptimizerConfig(BaseModel):
         frozen_trunk_steps: First steps, in which the trunk's weights stay, so that a new head does not spoil
             pretrained ones.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     name: Literal["adamw", "adam", "sgd", "rmsprop"] = "adamw"
     learning_rate: float = Field(1e-3, gt=0.0, allow_inf_nan=False)

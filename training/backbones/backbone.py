@@ -9,11 +9,12 @@ from typing import Annotated, Any, Literal, Self
 
 import timm
 import torch
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 from torch import Tensor, nn
 
 import vicinal.training.backbones.plain_conv_net  # noqa: F401 - registers its network with timm
 from vicinal.calibration.arrays import FloatArray
+from vicinal.calibration.frozen import Frozen
 from vicinal.models.errors import BundleError, ConfigError
 from vicinal.training.backbones.projection import Projection, from_classifier
 from vicinal.training.backbones.weights import (
@@ -36,7 +37,7 @@ def _none_for_zero(dim: Any) -> Any:
     return None if dim == 0 else dim
 
 
-class ProjectorConfig(BaseModel):
+class ProjectorConfig(Frozen):
     """Layers after the embedding that the loss sees in training and that are dropped afterwards.
 
     Attributes:
@@ -44,13 +45,11 @@ class ProjectorConfig(BaseModel):
         layers: Linear layers, with a ReLU between two.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
     dim: int = Field(128, ge=8)
     layers: int = Field(2, ge=1)
 
 
-class BackboneConfig(BaseModel):
+class BackboneConfig(Frozen):
     """The network.
 
     Attributes:
@@ -75,8 +74,6 @@ class BackboneConfig(BaseModel):
             `training.backbones.front_maps`.
         projector: Layers between embedding and loss that are not exported; None trains without.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     name: str
     arguments: dict[str, Any] = Field(default_factory=dict)

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import ClassVar, Literal
 
 from PIL import Image
-from pydantic import BaseModel, ConfigDict
 
+from vicinal.calibration.frozen import Frozen
 from vicinal.models.decoding import ImageSource, decode_image
 from vicinal.models.errors import DatasetError, ImageError
 
@@ -43,15 +43,13 @@ class LabelledFile:
 ReadImage = Callable[[LabelledFile], ImageSource]
 
 
-class ImageFolder(BaseModel):
+class ImageFolder(Frozen):
     """Folder of a data set, of any layout.
 
     Attributes:
         origin: Name of a published data set and its authors' page; empty for others.
         root: The folder; of a published data set the one that its archive unpacks to.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     origin: ClassVar[str] = ""
     root: Path

@@ -5,14 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any, get_args
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
+from vicinal.calibration.frozen import Frozen
 from vicinal.models.configs.file import checked, models_of, read_toml
 from vicinal.models.errors import ConfigError
 from vicinal.training.datasets.layouts import MeasurableConfig
 
 
-class RetrievalTest(BaseModel):
+class RetrievalTest(Frozen):
     """A named data set to measure on, with classes that training never saw.
 
     Attributes:
@@ -20,8 +21,6 @@ class RetrievalTest(BaseModel):
         dataset: Where its images come from; their roles say who searches whom.
         ks: Ranks of the hit rates and recalls; None takes those of the whole run.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     name: str
     dataset: MeasurableConfig

@@ -6,7 +6,9 @@ from collections.abc import Mapping
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
+
+from vicinal.calibration.frozen import Frozen
 
 # More steps and views than these hardly changed what was found.
 MOST_STEPS = 300
@@ -24,7 +26,7 @@ _TRAININGS = 2
 _VALIDATIONS = 7 / 3
 
 
-class FitSpeed(BaseModel):
+class FitSpeed(Frozen):
     """Speed of this machine.
 
     Attributes:
@@ -34,15 +36,13 @@ class FitSpeed(BaseModel):
         threads: Threads of torch that a step takes so long with.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
     view: float = Field(gt=0.0)
     step: float = Field(gt=0.0)
     batch_size: int = Field(ge=1)
     threads: int = Field(ge=1)
 
 
-class FitPlan(BaseModel):
+class FitPlan(Frozen):
     """Plan of a run; a resumed one has the same.
 
     Attributes:
@@ -52,8 +52,6 @@ class FitPlan(BaseModel):
         per_label: Most photos of a label that are learned from; None takes all.
         speed: What it was reckoned with.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     asked: dict[str, str | int | float]
     views: int

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from pydantic import BaseModel, ConfigDict
-
+from vicinal.calibration.frozen import Frozen
 from vicinal.models.refiner_manifest import RerankVerdict, Sides
 
 
-class _Frozen(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class Interval(_Frozen):
+class Interval(Frozen):
     """A share with its 95 % interval over labels.
 
     Attributes:
@@ -25,7 +20,7 @@ class Interval(_Frozen):
     high: float
 
 
-class HeldOutFigures(_Frozen):
+class HeldOutFigures(Frozen):
     """Figures of the held-out labels, of a network that never saw them.
 
     Attributes:

@@ -8,8 +8,8 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict
 
+from vicinal.calibration.frozen import Frozen
 from vicinal.calibration.rates.paired_bootstrap import LabelDraws, Searches
 from vicinal.models.bundle import ModelBundle, Precision
 from vicinal.models.embedder import Embedder
@@ -30,7 +30,7 @@ _DRAWS = 4
 _MOST_BESIDE = 2000
 
 
-class FitTrial(BaseModel):
+class FitTrial(Frozen):
     """Findings of holding labels out, which are kept when all labels are learned from.
 
     Attributes:
@@ -40,8 +40,6 @@ class FitTrial(BaseModel):
         verdict: Manifest fields of the refiner that was carried over; empty without one.
         figures: What the held-out labels said.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     share: float
     steps: int

@@ -7,15 +7,14 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import (
-    BaseModel,
     BeforeValidator,
-    ConfigDict,
     Field,
     PositiveInt,
     ValidationError,
     model_validator,
 )
 
+from vicinal.calibration.frozen import Frozen
 from vicinal.models.configs.file import checked, override, read_toml
 from vicinal.models.errors import ConfigError
 from vicinal.models.refiner_manifest import RefinerArchitecture, RefinerForm
@@ -29,11 +28,7 @@ MOST_NEIGHBORS = 32
 DEFAULT_RECIPE = Path(__file__).with_name("default_recipe.toml")
 
 
-class _Frozen(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class RefinerConfig(_Frozen):
+class RefinerConfig(Frozen):
     """The network, and how its weights start.
 
     Attributes:
@@ -111,7 +106,7 @@ class RefinerConfig(_Frozen):
             ) from error
 
 
-class BatchConfig(_Frozen):
+class BatchConfig(Frozen):
     """Class-balanced batches, and the noise on them.
 
     Attributes:
@@ -137,7 +132,7 @@ class BatchConfig(_Frozen):
         return self
 
 
-class AbsentConfig(_Frozen):
+class AbsentConfig(Frozen):
     """Queries of a batch that are trained as if nothing of their class were in the gallery.
 
     Attributes:
@@ -151,7 +146,7 @@ class AbsentConfig(_Frozen):
     margin: float = Field(0.0, ge=0.0, le=2.0)
 
 
-class SearchConfig(_Frozen):
+class SearchConfig(Frozen):
     """Searches of a gallery that is drawn anew for every step: the objective `search`.
 
     Each step draws a gallery from the training items, leaves classes out of it, and searches it with items
@@ -192,7 +187,7 @@ class SearchConfig(_Frozen):
         return self
 
 
-class OptimizerConfig(_Frozen):
+class OptimizerConfig(Frozen):
     """AdamW with a linear warm-up and half a cosine to zero.
 
     Attributes:
@@ -213,7 +208,7 @@ class OptimizerConfig(_Frozen):
     network_rate_factor: float = Field(0.3, gt=0.0, allow_inf_nan=False)
 
 
-class RerankConfig(_Frozen):
+class RerankConfig(Frozen):
     """Contextual re-ranking that the verdict is measured with; see `refine.reranking`.
 
     Attributes:
@@ -227,7 +222,7 @@ class RerankConfig(_Frozen):
     eps: float = Field(0.05, ge=0.0, le=4.0)
 
 
-class ValidationConfig(_Frozen):
+class ValidationConfig(Frozen):
     """Searches among held-out classes that choose the step and the verdict.
 
     Attributes:
@@ -258,7 +253,7 @@ class ValidationConfig(_Frozen):
         return self
 
 
-class RefinerRecipe(_Frozen):
+class RefinerRecipe(Frozen):
     """All of one training of a refiner.
 
     Attributes:

@@ -9,9 +9,10 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from vicinal.calibration.arrays import AnyArray, Indices
+from vicinal.calibration.frozen import Frozen
 from vicinal.models.errors import ConfigError
 
 # Batches without end, by the seed.
@@ -39,15 +40,13 @@ class Batches:
         yield from islice(self._draw(self._seed), self.n_batches)
 
 
-class Sampler(BaseModel, ABC):
+class Sampler(Frozen, ABC):
     """Configuration of a sampler.
 
     Attributes:
         chunk_size: Images embedded at a time (multistage back-propagation): the batch then needs no more
             memory than a chunk, and one more forward pass. None embeds the batch at once.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     chunk_size: int | None = Field(None, ge=1)
 

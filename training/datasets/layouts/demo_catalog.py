@@ -7,13 +7,14 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import ClassVar, Literal
 
 from PIL import Image
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
+from vicinal.calibration.frozen import Frozen
 from vicinal.models.demo_catalog import make_catalog, render_view
 from vicinal.training.datasets.files import LabelledFile, ReadImage
 
 
-class DemoCatalogConfig(BaseModel):
+class DemoCatalogConfig(Frozen):
     """Products of the demo catalog generator; the demo itself uses seed 0.
 
     Attributes:
@@ -22,8 +23,6 @@ class DemoCatalogConfig(BaseModel):
         views: Photos of a product.
         side: Side of a photo in pixels; the scene is the same at every size, and drawing takes the time.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     name: ClassVar[str] = "demo"
     kind: Literal["demo_catalog"]

@@ -1,0 +1,11 @@
+"""Base of settings, manifests and records."""
+
+from __future__ import annotations
+
+from pydantic import BaseModel, ConfigDict
+
+
+class Frozen(BaseModel):
+    """A model that does not change, and refuses keys that it does not know."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
