@@ -119,10 +119,5 @@ class TrainingConfig(Frozen):
     def load(
         cls, path: Path, *, data_root: Path | None = None, settings: Sequence[str] = ()
     ) -> TrainingConfig:
-        """Read a TOML file.
-
-        Args:
-            data_root: Folder that relative data set paths start from; the working directory when None.
-            settings: `key=value` of fields to set anew; see `models.configs.file.override`.
-        """
+        """Read a TOML file, and set some `key=value` of it anew; see `models.configs.file`."""
         return checked(cls, override(read_toml(path), settings), f"'{path}'", data_root=data_root)

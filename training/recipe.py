@@ -115,17 +115,23 @@ def take_part(
 
 
 def _prepare(output: Path, start: Start) -> None:
-    found = [name for name in RUN_FILES if (output / name).exists()]
-    if found and start == "new":
-        raise ConfigError(
-            f"'{output}' already holds a run ({found[0]}): go on with --resume, "
-            "delete it with --overwrite, or write elsewhere"
-        )
+    found = files_of_run(output, RUN_FILES, start)
     output.mkdir(parents=True, exist_ok=True)
     if start == "overwrite":
         for name in found:
             (output / name).unlink()
         shutil.rmtree(output / TENSORBOARD_FOLDER, ignore_errors=True)
+
+
+def files_of_run(output: Path, names: Sequence[str], start: Start) -> list[str]:
+    """Names of a run's files that are there; a new run refuses a folder that has any."""
+    found = [name for name in names if (output / name).exists()]
+    if found and start == "new":
+        raise ConfigError(
+            f"'{output}' already holds a run ({found[0]}): go on with --resume, "
+            "delete it with --overwrite, or write elsewhere"
+        )
+    return found
 
 
 def finish_bundle(bundle: ModelBundle, config: TrainingConfig) -> ModelBundle:

@@ -128,11 +128,16 @@ def _existing(root: Path, file: LabelledFile, origin: str) -> Path:
     return path
 
 
-def _cut(source: ImageSource, name: str, box: Box) -> Image.Image:
+def decoded(source: ImageSource, what: str, *, target_side: int | None = None) -> Image.Image:
+    """Decode an image of a data set; see `decode_image`."""
     try:
-        image = decode_image(source)
+        return decode_image(source, target_side=target_side)
     except ImageError as error:
-        raise DatasetError(f"image '{name}' cannot be used: {error.reason}") from error
+        raise DatasetError(f"{what} cannot be used: {error.reason}") from error
+
+
+def _cut(source: ImageSource, name: str, box: Box) -> Image.Image:
+    image = decoded(source, f"image '{name}'")
     left, top, right, bottom = (round(edge) for edge in box)
     # A box may reach over the edge; what lies outside would come out black.
     edges = max(left, 0), max(top, 0), min(right, image.width), min(bottom, image.height)

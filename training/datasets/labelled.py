@@ -11,9 +11,8 @@ import numpy as np
 from PIL import Image
 
 from vicinal.calibration.arrays import Bytes, Indices, Ints, Mask, Texts
-from vicinal.models.decoding import decode_image
-from vicinal.models.errors import DatasetError, ImageError
-from vicinal.training.datasets.files import LabelledFile, ReadImage
+from vicinal.models.errors import DatasetError
+from vicinal.training.datasets.files import LabelledFile, ReadImage, decoded
 from vicinal.training.datasets.layouts import DatasetConfig
 from vicinal.training.datasets.listing import ImageListing, list_images
 
@@ -189,9 +188,4 @@ def _all_decoded(listing: ImageListing) -> Iterator[Image.Image]:
 def _decoded(
     listing: ImageListing, read: ReadImage, file: LabelledFile, target_side: int | None = None
 ) -> Image.Image:
-    try:
-        return decode_image(read(file), target_side=target_side)
-    except ImageError as error:
-        raise DatasetError(
-            f"data set '{listing.name}': image '{file.path}' cannot be used: {error.reason}"
-        ) from error
+    return decoded(read(file), f"data set '{listing.name}': image '{file.path}'", target_side=target_side)

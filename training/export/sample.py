@@ -11,13 +11,13 @@ import numpy as np
 from PIL import Image
 
 from vicinal.calibration.arrays import FloatArray
-from vicinal.models.decoding import accepted_formats, decode_image, image_suffixes
+from vicinal.models.decoding import accepted_formats, image_suffixes
 from vicinal.models.embedder import Embedder
-from vicinal.models.errors import DatasetError, ImageError
+from vicinal.models.errors import DatasetError
 from vicinal.models.images.hidden_files import hidden_part
 from vicinal.models.preprocessing import Preprocessing
 from vicinal.models.progress import OnProgress, no_progress
-from vicinal.training.datasets.files import ImageFolder, LabelledFile, ReadImage
+from vicinal.training.datasets.files import ImageFolder, LabelledFile, ReadImage, decoded
 from vicinal.training.datasets.layouts.demo_catalog import DemoCatalogConfig
 from vicinal.training.datasets.listing import ImageListing
 from vicinal.training.evaluation.embedding import embed_files
@@ -93,10 +93,7 @@ def drawn_sample() -> Sample:
 
 
 def _decoded(read: ReadImage, file: LabelledFile) -> Image.Image:
-    try:
-        return decode_image(read(file))
-    except ImageError as error:
-        raise DatasetError(f"image '{file.path}' cannot be used: {error.reason}") from error
+    return decoded(read(file), f"image '{file.path}'")
 
 
 def _evenly(items: Sequence[Item], most: int) -> Sequence[Item]:

@@ -39,10 +39,9 @@ from vicinal.training.fitting.plan import FitPlan, FitSpeed, plan_fit
 from vicinal.training.fitting.report import FitReport
 from vicinal.training.fitting.trial import FitTrial, carry_refiner, search_held_out
 from vicinal.training.observer import StepProgress, TrainingObserver
-from vicinal.training.recipe import RUN_FILES, bundle_fields
+from vicinal.training.recipe import RUN_FILES, Start, bundle_fields, files_of_run
 from vicinal.training.trainer import Trainer, TrainingResult
 
-Start = Literal["new", "resume", "overwrite"]
 # Stage, what is done, all there is, and a note for people.
 
 PHOTOS_FILE = "photos.csv"
@@ -181,12 +180,7 @@ class Fitting:
         if self._others and self.output.absolute().name == DemoCatalogConfig.name:
             raise ConfigError("drawn products go by the name 'demo': choose another --output")
         files = (*RUN_FILES, PHOTOS_FILE, PLAN_FILE, REPORT_FILE, TRIAL_FOLDER)
-        found = [name for name in files if (self.output / name).exists()]
-        if found and start == "new":
-            raise ConfigError(
-                f"'{self.output}' already holds a run ({found[0]}): go on with --resume, delete it with "
-                "--overwrite, or write elsewhere"
-            )
+        found = files_of_run(self.output, files, start)
         if start == "overwrite" and found:
             if not (self.output / PLAN_FILE).is_file() and read_fingerprint(self.output) is None:
                 raise ConfigError(f"'{self.output}' is no bundle and is not overwritten: choose another")

@@ -148,9 +148,7 @@ def _fewer_misses(fnir: PairedDifference) -> Interval:
 
 def _found_interval(found: Outcomes, seed: int) -> Interval:
     """Share found at the rate of wrong matches, with its interval over labels."""
-    classes = np.concatenate([found.mate_classes, found.other_classes])
-    codes = np.unique(classes, return_inverse=True)[1].astype(np.int64)
-    known, absent = np.split(codes, [len(found.mate_classes)])
+    known, absent = found.codes
     figures = [Searches(found.mates, known, found.others, absent).error_when_held("fpir", _FPIR)]
     draws = LabelDraws(known, absent, seed)
     value = 1.0 - float(draws.measured(figures)[0])

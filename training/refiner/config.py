@@ -293,13 +293,7 @@ class RefinerRecipe(Frozen):
     def load(
         cls, path: Path | None, *, data_root: Path | None = None, settings: Sequence[str] = ()
     ) -> RefinerRecipe:
-        """Read a TOML file.
-
-        Args:
-            path: The file; None takes `DEFAULT_RECIPE`.
-            data_root: Folder that relative data set paths start from; the working directory when None.
-            settings: `key=value` of fields to set anew; see `models.configs.file.override`.
-        """
+        """Read a TOML file, or `DEFAULT_RECIPE`, and set `key=value` anew; see `models.configs.file`."""
         fields = override(read_toml(path or DEFAULT_RECIPE), settings)
         where = "the refiner recipe" if path is None else f"'{path}'"
         return checked(cls, fields, where, data_root=data_root)

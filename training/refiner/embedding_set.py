@@ -16,8 +16,8 @@ from vicinal.calibration.label_codes import label_codes
 from vicinal.models.errors import ModelsError
 from vicinal.models.similarity import normalize
 from vicinal.refine.errors import RefinerTrainingError
-from vicinal.refine.nearest import nearest_items
 from vicinal.training.evaluation.embedding import read_embeddings
+from vicinal.training.refiner.nearest import nearest_items
 
 
 @dataclass(frozen=True)

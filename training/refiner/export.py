@@ -89,15 +89,7 @@ def _refer_to_weights(graph: Path, weights: Path, architecture: RefinerArchitect
             offset, length = places[tensor.name]
             set_external_data(tensor, REFINER_WEIGHTS_FILE, offset, length)
             tensor.ClearField("raw_data")
-    _strip_notes(model)
     onnx.save(model, graph)
-
-
-def _strip_notes(model: onnx.ModelProto) -> None:
-    """Take out the exporter's notes, among them paths of the machine that it ran on."""
-    for part in (model.graph, *model.graph.node, *model.graph.value_info, *model.graph.initializer):
-        del part.metadata_props[:]
-        part.ClearField("doc_string")
 
 
 def _places(weights: Path, architecture: RefinerArchitecture) -> dict[str, tuple[int, int]]:

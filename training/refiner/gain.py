@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 
-import numpy as np
-
 from vicinal.calibration.rates.paired_bootstrap import LabelDraws, Searches, mean_figure, paired_interval
 from vicinal.training.refiner.validation import Outcomes
 
@@ -49,9 +47,7 @@ def measure_gain(before: Outcomes, after: Outcomes, fpir: float, *, seed: int) -
     Intervals come from a paired bootstrap over classes, see `calibration.rates.paired_bootstrap`; thresholds
     are found anew in each draw.
     """
-    classes = np.concatenate([before.mate_classes, before.other_classes])
-    codes = np.unique(classes, return_inverse=True)[1].astype(np.int64)
-    known, absent = np.split(codes, [len(before.mate_classes)])
+    known, absent = before.codes
     figures = [
         figure
         for one in (before, after)

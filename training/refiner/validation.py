@@ -18,12 +18,12 @@ from vicinal.calibration.rates.average_precision import average_precisions
 from vicinal.models.refiner_manifest import RerankVerdict, Sides
 from vicinal.refine.context_refiner import Neighbors
 from vicinal.refine.errors import RefinerTrainingError
-from vicinal.refine.nearest import nearest_items
 from vicinal.refine.neighbor_features import neighborhood_radii
 from vicinal.refine.reranking import contextual_scores, kth_similarities
 from vicinal.training.evaluation import deal_roles, fnir_at_fpir, threshold_at_fpir
 from vicinal.training.refiner.config import MOST_NEIGHBORS, RerankConfig, ValidationConfig
 from vicinal.training.refiner.embedding_set import EmbeddingSet
+from vicinal.training.refiner.nearest import nearest_items
 
 SIDES: tuple[Sides, ...] = ("off", "gallery", "query", "both")
 # Candidates that are re-ranked; the service scores no fewer.
@@ -102,6 +102,13 @@ class Outcomes:
     def join(cls, parts: Sequence[Self]) -> Self:
         """Join the answers of several searches, in their order."""
         return cls(*(np.concatenate([getattr(one, field.name) for one in parts]) for field in fields(cls)))
+
+    @property
+    def codes(self) -> tuple[Ints, Ints]:
+        """Classes of the queries with a mate and of those without, by numbers that they share."""
+        classes = np.concatenate([self.mate_classes, self.other_classes])
+        codes = np.unique(classes, return_inverse=True)[1].astype(np.int64)
+        return codes[: len(self.mate_classes)], codes[len(self.mate_classes) :]
 
     def figures(self, fpir: float) -> SideFigures:
         """Figures of all the queries."""

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from vicinal.models.similarity import normalize
-from vicinal.refine import nearest
-from vicinal.refine.nearest import nearest_items
+from vicinal.training.refiner import nearest
 from vicinal.training.refiner.embedding_set import EmbeddingSet
+from vicinal.training.refiner.nearest import nearest_items
 
 
 def by_loop(queries, items, k, query_groups, item_groups) -> list[list[int]]:
