@@ -6,15 +6,12 @@ and opens them one by one; `labelled` holds the decoded ones in memory.
 
 from vicinal.training.datasets.files import LabelledFile
 from vicinal.training.datasets.labelled import LabelledImages, load_datasets, load_labels, opened_images
-from vicinal.training.datasets.layouts import DatasetConfig, MeasurableConfig
 from vicinal.training.datasets.listing import ImageListing, list_images
 
 __all__ = [
-    "DatasetConfig",
     "ImageListing",
     "LabelledFile",
     "LabelledImages",
-    "MeasurableConfig",
     "list_images",
     "load_datasets",
     "load_labels",

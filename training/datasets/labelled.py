@@ -15,6 +15,7 @@ from vicinal.models.errors import DatasetError
 from vicinal.training.datasets.files import LabelledFile, ReadImage, decoded
 from vicinal.training.datasets.layouts import DatasetConfig
 from vicinal.training.datasets.listing import ImageListing, list_images
+from vicinal.training.evaluation.open_set import hold_out_classes
 
 Fit = Callable[[Image.Image], Image.Image]
 
@@ -79,14 +80,7 @@ class LabelledImages:
         Returns:
             The larger part and the held-out part, which share no class.
         """
-        rng = np.random.default_rng(seed)
-        names = np.unique(self.labels)
-        sources = np.array([name.partition(":")[0] for name in names])
-        held: set[str] = set()
-        for source in np.unique(sources):
-            own = names[sources == source]
-            held.update(rng.permutation(own)[: round(share * len(own))].tolist())
-        mask = np.isin(self.labels, sorted(held))
+        mask = hold_out_classes(self.labels, self.sources, share, seed)
         return self.subset(~mask), self.subset(mask)
 
 

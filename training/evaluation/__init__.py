@@ -3,20 +3,16 @@
 from vicinal.training.evaluation.clustering import clustering_nmi, nmi
 from vicinal.training.evaluation.metrics import RetrievalMetrics, auroc, retrieval_metrics
 from vicinal.training.evaluation.open_set import (
-    OpenSetRoles,
     deal_roles,
     fnir_at_fpir,
     map_at_r_by_halves,
     threshold_at_fpir,
 )
-from vicinal.training.evaluation.report import Evaluation, EvaluationSettings, evaluate
-from vicinal.training.evaluation.revisited import JudgedMetrics, judged_metrics
+from vicinal.training.evaluation.report import EvaluationSettings, evaluate
+from vicinal.training.evaluation.revisited import judged_metrics
 
 __all__ = [
-    "Evaluation",
     "EvaluationSettings",
-    "JudgedMetrics",
-    "OpenSetRoles",
     "RetrievalMetrics",
     "auroc",
     "clustering_nmi",

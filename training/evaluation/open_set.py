@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from vicinal.calibration.arrays import AnyArray, FloatArray, Floats, Ints
+from vicinal.calibration.arrays import AnyArray, FloatArray, Floats, Ints, Mask
 from vicinal.calibration.rates.average_precision import average_precisions
 from vicinal.models.errors import EvaluationError
 from vicinal.models.similarity import normalize
@@ -68,6 +68,20 @@ def deal_roles(
                     gallery, queries, absent = queries, gallery, earlier
             dealt.append(OpenSetRoles(gallery, queries, np.concatenate([absent, single])))
     return [roles for roles in dealt[:draws] if len(roles.gallery)]
+
+
+def hold_out_classes(classes: AnyArray, groups: AnyArray, share: float, seed: int) -> Mask:
+    """(n,) items of a share of the classes, in [0, 1), drawn in each group alike.
+
+    Args:
+        classes: (n,) class of each item.
+        groups: (n,) group of each item; a class is in one.
+    """
+    rng, held = np.random.default_rng(seed), []
+    for group in np.unique(groups):
+        own = np.unique(classes[groups == group])
+        held.append(rng.permutation(own)[: round(share * len(own))])
+    return np.isin(classes, np.concatenate(held)) if held else np.zeros(len(classes), np.bool_)
 
 
 def threshold_at_fpir(best_absent_scores: npt.ArrayLike, fpir: float) -> float:

@@ -19,10 +19,10 @@ from vicinal.training.datasets.listing import ImageListing
 from vicinal.training.export.sample import Sample
 from vicinal.training.fitting.report import HeldOutFigures, Interval
 from vicinal.training.refiner.config import ValidationConfig
-from vicinal.training.refiner.cross_fitting import PresentLine
+from vicinal.training.refiner.cross_fitting import PresentLine, refine_by
 from vicinal.training.refiner.embedding_set import EmbeddingSet
 from vicinal.training.refiner.gain import PairedDifference, measure_gain
-from vicinal.training.refiner.validation import SIDES, Line, Outcomes, Validation, choose_sides, verdict_of
+from vicinal.training.refiner.validation import Outcomes, Validation
 
 _FPIR = 0.05
 _DRAWS = 4
@@ -130,12 +130,8 @@ def _decided(bundle: ModelBundle, validation: Validation) -> tuple[ModelBundle, 
     section = bundle.manifest.refiner
     if section is None:
         return bundle, {}
-    refiner = ContextRefiner(bundle)
-    figures = {
-        sides: PresentLine(Line(sides), refiner).outcomes(validation).figures(_FPIR) for sides in SIDES
-    }
-    reranked = PresentLine(Line(choose_sides(figures), "contextual"), refiner).outcomes(validation)
-    made = verdict_of(figures, reranked, _FPIR)
+    refine = refine_by(ContextRefiner(bundle))
+    made = validation.decide(refine, validation.measure(refine))
     verdict = {"sides": made.sides, "rerank": made.rerank, "validation": made.figures}
     fields = section.model_dump(exclude={"files", "backbone_fingerprint"})
     return bundle.with_refiner({**fields, **verdict}), verdict

@@ -67,7 +67,7 @@ class PresentLine:
         """Answers to the queries of a validation."""
         if self.refiner is None:
             return validation.outcomes(None, [self.line])[self.line]
-        refine, k = _refine_by(self.refiner), self.refiner.n_neighbors
+        refine, k = refine_by(self.refiner), self.refiner.n_neighbors
         return validation.outcomes(refine, [self.line], n_neighbors=k)[self.line]
 
 
@@ -214,7 +214,7 @@ class _CrossFitting:
         return count
 
 
-def _refine_by(refiner: ContextRefiner) -> Refine:
+def refine_by(refiner: ContextRefiner) -> Refine:
     """A refiner of a bundle as a validation asks it."""
 
     def refine(rows: FloatArray, neighborhood: Neighbors, *, as_queries: bool) -> FloatArray:

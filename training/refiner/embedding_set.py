@@ -17,6 +17,7 @@ from vicinal.models.errors import ModelsError
 from vicinal.models.similarity import normalize
 from vicinal.refine.errors import RefinerTrainingError
 from vicinal.training.evaluation.embedding import read_embeddings
+from vicinal.training.evaluation.open_set import hold_out_classes
 from vicinal.training.refiner.nearest import nearest_items
 
 
@@ -131,13 +132,7 @@ class EmbeddingSet:
         Returns:
             The larger part and the held-out part, which share no class.
         """
-        rng = np.random.default_rng(seed)
-        class_ids = self.class_ids
-        held: list[int] = []
-        for positions in self.positions_by_space():
-            own = np.unique(class_ids[positions])
-            held += rng.permutation(own)[: round(share * len(own))].tolist()
-        mask = np.isin(class_ids, held)
+        mask = hold_out_classes(self.class_ids, self.spaces, share, seed)
         return self.subset(~mask), self.subset(mask)
 
     def deal_classes(self, n_folds: int, seed: int) -> Ints:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 from vicinal.models.errors import DatasetError
+
+Number = TypeVar("Number", int, float)
 
 
 @dataclass(frozen=True)
@@ -29,17 +32,17 @@ class Line:
 
     def integer(self, column: str) -> int:
         """A column as a whole number."""
-        try:
-            return int(self.fields[column])
-        except ValueError as error:
-            raise self.error(f"{column} '{self.fields[column]}' is no whole number") from error
+        return self._number(column, int, "whole number")
 
     def decimal(self, column: str) -> float:
         """A column as a number."""
+        return self._number(column, float, "number")
+
+    def _number(self, column: str, kind: Callable[[str], Number], noun: str) -> Number:
         try:
-            return float(self.fields[column])
+            return kind(self.fields[column])
         except ValueError as error:
-            raise self.error(f"{column} '{self.fields[column]}' is no number") from error
+            raise self.error(f"{column} '{self.fields[column]}' is no {noun}") from error
 
     def error(self, reason: str) -> DatasetError:
         """The error that names this line."""
