@@ -238,7 +238,7 @@ def loss(device: str, sizes: Sizes) -> dict[str, Any]:
     """Milliseconds of recall@k with its gradient, and the memory at its highest."""
     torch = _torch(device)
     from benchmarks.speed.loss_costs import embeddings_of, with_gradient
-    from vicinal.training.losses import RecallAtKLoss
+    from vicinal.training.losses.recall_at_k import RecallAtKLoss
 
     embeddings, labels = embeddings_of(sizes.batch, torch.device(device))
     of_batch = RecallAtKLoss().to(device)

@@ -15,7 +15,7 @@ from vicinal.models.preprocessing import Preprocessing
 from vicinal.training.backbones.backbone import BackboneConfig
 from vicinal.training.datasets.layouts import DatasetConfig
 from vicinal.training.evaluation.config import RetrievalTest
-from vicinal.training.loss_config import LossConfig, check_loss_fits_sampler, named_loss
+from vicinal.training.losses.config import LossConfig, check_loss_fits_sampler, named_loss
 from vicinal.training.optimization import OptimizerConfig
 from vicinal.training.samplers import ClassBalancedConfig, SamplerConfig
 

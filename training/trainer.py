@@ -37,8 +37,8 @@ from vicinal.training.execution.precision import MixedPrecision, choose_device
 from vicinal.training.execution.processes import ALONE, Processes
 from vicinal.training.log import TrainingLog
 from vicinal.training.loop import TrainingState, copied, finite
-from vicinal.training.losses import build_loss
 from vicinal.training.losses.base import MetricLoss
+from vicinal.training.losses.registry import build_loss
 from vicinal.training.multistage import multistage_backward
 from vicinal.training.observer import StepProgress, StepRecord, TrainingObserver
 from vicinal.training.optimization import build_optimizer, build_schedule, parameter_groups

@@ -17,8 +17,8 @@ from torch import nn
 
 from benchmarks.losses.images import IMAGE_SIZE, Parts, augment, standardize
 from vicinal.training.backbones.backbone import BackboneConfig, EmbeddingNetwork
-from vicinal.training.loss_config import LossConfig
-from vicinal.training.losses import build_loss
+from vicinal.training.losses.config import LossConfig
+from vicinal.training.losses.registry import build_loss
 from vicinal.training.multistage import multistage_backward
 from vicinal.training.samplers import ClassBalancedConfig, GroupConfig, RandomPairsConfig
 

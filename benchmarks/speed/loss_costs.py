@@ -26,8 +26,10 @@ from torch import Tensor, nn
 from benchmarks.common.cost_meters import Peak, in_fresh_process, interleaved, peak_of
 from benchmarks.common.record import save_result
 from vicinal.training.backbones.backbone import BackboneConfig, EmbeddingNetwork, build_network
-from vicinal.training.loss_config import LossConfig
-from vicinal.training.losses import ContextualLoss, Loss, RecallAtKLoss, build_loss
+from vicinal.training.losses.config import LossConfig
+from vicinal.training.losses.contextual import ContextualLoss
+from vicinal.training.losses.recall_at_k import RecallAtKLoss
+from vicinal.training.losses.registry import Loss, build_loss
 from vicinal.training.multistage import multistage_backward
 
 __all__: list[str] = []

@@ -14,7 +14,7 @@ from vicinal.training.config import TrainingConfig
 from vicinal.training.datasets.layouts.demo_catalog import DemoCatalogConfig
 from vicinal.training.datasets.layouts.folder import FolderConfig
 from vicinal.training.datasets.layouts.protocol import ProtocolConfig
-from vicinal.training.loss_config import LossConfig
+from vicinal.training.losses.config import LossConfig
 
 MINIMAL = """
 name = "sample"

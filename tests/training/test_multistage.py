@@ -14,8 +14,8 @@ from torch import nn  # noqa: E402
 
 from vicinal.training.backbones.backbone import BackboneConfig  # noqa: E402
 from vicinal.training.config import AugmentationConfig, TrainingConfig  # noqa: E402
-from vicinal.training.loss_config import LossConfig  # noqa: E402
-from vicinal.training.losses import build_loss  # noqa: E402
+from vicinal.training.losses.config import LossConfig  # noqa: E402
+from vicinal.training.losses.registry import build_loss  # noqa: E402
 from vicinal.training.multistage import multistage_backward  # noqa: E402
 from vicinal.training.trainer import Trainer  # noqa: E402
 

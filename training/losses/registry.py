@@ -10,10 +10,10 @@ from pydantic import ValidationError
 from torch import Tensor
 
 from vicinal.models.errors import ConfigError
-from vicinal.training.loss_config import LossConfig
 from vicinal.training.losses import published
 from vicinal.training.losses.balanced_contrastive import BalancedContrastiveLoss, GroupBatch, RandomPairs
 from vicinal.training.losses.base import MetricLoss
+from vicinal.training.losses.config import LossConfig
 from vicinal.training.losses.contextual import ContextualLoss
 from vicinal.training.losses.cross_batch_memory import CrossBatchMemory, WeightedSum
 from vicinal.training.losses.recall_at_k import RecallAtKLoss

@@ -19,7 +19,7 @@ from vicinal.models.configs.file import checked, override, read_toml
 from vicinal.models.errors import ConfigError
 from vicinal.models.refiner_manifest import RefinerArchitecture, RefinerForm
 from vicinal.training.datasets.layouts import DatasetConfig
-from vicinal.training.loss_config import LossConfig, check_loss_fits_sampler, named_loss
+from vicinal.training.losses.config import LossConfig, check_loss_fits_sampler, named_loss
 from vicinal.training.samplers import ClassBalancedConfig
 
 # A gallery keeps this many neighbors of each item.

@@ -21,7 +21,7 @@ from vicinal.models.refiner_manifest import Sides
 from vicinal.refine.context_refiner import Neighbors
 from vicinal.refine.errors import RefinerTrainingError
 from vicinal.training.loop import TrainingState, finite
-from vicinal.training.losses import build_loss
+from vicinal.training.losses.registry import build_loss
 from vicinal.training.refiner.batches import ClassBatch, ClassBatches
 from vicinal.training.refiner.config import OptimizerConfig, RefinerRecipe
 from vicinal.training.refiner.embedding_set import EmbeddingSet

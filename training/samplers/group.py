@@ -45,7 +45,7 @@ class GroupConfig(Sampler):
 
     @property
     def batch_design(self) -> dict[str, Any]:
-        """The fields of `training.losses.GroupBatch`."""
+        """The fields of `training.losses.balanced_contrastive.GroupBatch`."""
         return {"kind": self.kind, "m": self.m, "n": self.n}
 
     def _drawing(self, labels: AnyArray, _groups: AnyArray, /) -> Draw:

@@ -40,7 +40,7 @@ class RandomPairsConfig(Sampler):
 
     @property
     def batch_design(self) -> dict[str, Any]:
-        """The fields of `training.losses.RandomPairs`."""
+        """The fields of `training.losses.balanced_contrastive.RandomPairs`."""
         return {"kind": self.kind, "p": self.p}
 
     def _drawing(self, labels: AnyArray, _groups: AnyArray, /) -> Draw:

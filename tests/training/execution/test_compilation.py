@@ -24,8 +24,8 @@ from vicinal.training.backbones.backbone import build_network  # noqa: E402
 from vicinal.training.config import TrainingConfig  # noqa: E402
 from vicinal.training.execution import compilation  # noqa: E402
 from vicinal.training.execution.compilation import compiled, require_compiler  # noqa: E402
-from vicinal.training.loss_config import LossConfig  # noqa: E402
-from vicinal.training.losses import build_loss  # noqa: E402
+from vicinal.training.losses.config import LossConfig  # noqa: E402
+from vicinal.training.losses.registry import build_loss  # noqa: E402
 from vicinal.training.multistage import multistage_backward  # noqa: E402
 from vicinal.training.observer import StepProgress, TrainingObserver  # noqa: E402
 from vicinal.training.trainer import Trainer  # noqa: E402

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 torch = pytest.importorskip("torch")
 
 from vicinal.models.errors import ConfigError  # noqa: E402
-from vicinal.training.losses import ContextualLoss, contextual_similarity  # noqa: E402
+from vicinal.training.losses.contextual import ContextualLoss, contextual_similarity  # noqa: E402
 
 Evaluate = Callable[..., tuple[float, NDArray[np.float64]]]
 Vectors = dict[str, NDArray[Any]]

@@ -13,9 +13,10 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("pytorch_metric_learning")
 
 from vicinal.models.errors import ConfigError  # noqa: E402
-from vicinal.training.loss_config import LossConfig  # noqa: E402
-from vicinal.training.losses import CrossBatchMemory, build_loss  # noqa: E402
+from vicinal.training.losses.config import LossConfig  # noqa: E402
+from vicinal.training.losses.cross_batch_memory import CrossBatchMemory  # noqa: E402
 from vicinal.training.losses.published import contrastive, proxy_anchor  # noqa: E402
+from vicinal.training.losses.registry import build_loss  # noqa: E402
 
 Batch = tuple[NDArray[np.float64], NDArray[np.int64]]
 

@@ -13,8 +13,9 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("pytorch_metric_learning")
 
 from vicinal.models import losses  # noqa: E402
-from vicinal.training.loss_config import LossConfig  # noqa: E402
-from vicinal.training.losses import MultiSimilarityLoss, build_loss  # noqa: E402
+from vicinal.training.losses.config import LossConfig  # noqa: E402
+from vicinal.training.losses.published import MultiSimilarityLoss  # noqa: E402
+from vicinal.training.losses.registry import build_loss  # noqa: E402
 
 
 def _cosines(embeddings: NDArray[np.float64]) -> NDArray[np.float64]:

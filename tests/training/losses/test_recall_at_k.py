@@ -18,8 +18,8 @@ from torch import Tensor  # noqa: E402
 from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
 
 from vicinal.models.errors import ConfigError  # noqa: E402
-from vicinal.training.losses import RecallAtKLoss, recall_at_k  # noqa: E402
-from vicinal.training.losses.recall_at_k import mix_positives  # noqa: E402
+from vicinal.training.losses import recall_at_k  # noqa: E402
+from vicinal.training.losses.recall_at_k import RecallAtKLoss, mix_positives  # noqa: E402
 from vicinal.training.losses.soft_ranks import VirtualExamples, classmates, soft_ranks  # noqa: E402
 
 Evaluate = Callable[..., tuple[float, NDArray[np.float64]]]

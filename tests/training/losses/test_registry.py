@@ -18,9 +18,9 @@ from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
 
 from vicinal.models.errors import ConfigError  # noqa: E402
 from vicinal.training.config import TrainingConfig  # noqa: E402
-from vicinal.training.loss_config import LossConfig  # noqa: E402
-from vicinal.training.losses import available_losses, build_loss  # noqa: E402
 from vicinal.training.losses.base import MetricLoss, required  # noqa: E402
+from vicinal.training.losses.config import LossConfig  # noqa: E402
+from vicinal.training.losses.registry import available_losses, build_loss  # noqa: E402
 from vicinal.training.trainer import Trainer  # noqa: E402
 
 Evaluate = Callable[..., tuple[float, NDArray[np.float64]]]

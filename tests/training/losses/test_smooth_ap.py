@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 torch = pytest.importorskip("torch")
 
 from vicinal.models.errors import ConfigError  # noqa: E402
-from vicinal.training.losses import SmoothAPLoss  # noqa: E402
+from vicinal.training.losses.smooth_ap import SmoothAPLoss  # noqa: E402
 
 Evaluate = Callable[..., tuple[float, NDArray[np.float64]]]
 

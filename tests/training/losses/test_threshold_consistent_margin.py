@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 torch = pytest.importorskip("torch")
 
 from vicinal.models.errors import ConfigError  # noqa: E402
-from vicinal.training.losses import ThresholdConsistentMargin  # noqa: E402
 from vicinal.training.losses.base import Memory  # noqa: E402
+from vicinal.training.losses.threshold_consistent_margin import ThresholdConsistentMargin  # noqa: E402
 
 Evaluate = Callable[..., tuple[float, NDArray[np.float64]]]
 Vectors = dict[str, NDArray[Any]]

@@ -112,7 +112,7 @@ def test_bare_refiner_gives_the_reference_gradients(
     reference: ContextRefinerNetwork, vectors: Arrays
 ) -> None:
     """Keys and values that are never computed have the gradients of those that are."""
-    losses = pytest.importorskip("vicinal.training.losses")
+    losses = pytest.importorskip("vicinal.training.losses.published")
     params = dict(zip(("alpha", "beta", "base"), vectors.get("ms_params", (2.0, 50.0, 0.5)), strict=True))
     loss_function = losses.MultiSimilarityLoss(**params, mining_margin=None)
     loss = loss_function(reference(*_inputs(vectors))[0][:, -1], torch.from_numpy(vectors["labels"]))

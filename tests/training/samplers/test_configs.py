@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import TypeAdapter, ValidationError
 
-from vicinal.training.loss_config import LossConfig, check_loss_fits_sampler
+from vicinal.training.losses.config import LossConfig, check_loss_fits_sampler
 from vicinal.training.samplers import (
     ClassBalancedConfig,
     GroupConfig,

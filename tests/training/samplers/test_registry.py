@@ -15,8 +15,8 @@ pytest.importorskip("pytorch_metric_learning")
 
 from vicinal.models.errors import ConfigError  # noqa: E402
 from vicinal.training.datasets import LabelledImages  # noqa: E402
-from vicinal.training.loss_config import LossConfig  # noqa: E402
-from vicinal.training.losses import build_loss  # noqa: E402
+from vicinal.training.losses.config import LossConfig  # noqa: E402
+from vicinal.training.losses.registry import build_loss  # noqa: E402
 from vicinal.training.samplers import (  # noqa: E402
     Batches,
     SamplerConfig,
