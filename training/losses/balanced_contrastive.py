@@ -115,10 +115,6 @@ class BalancedContrastiveLoss(MetricLoss):
         left_out: Labels of the classes that are too small.
         n_classes: Classes that are left.
         n_images: Images of the classes that are left.
-
-    Raises:
-        ConfigError: Fewer classes are left than a batch needs; or, of a batch, it is not one of the design or
-            holds a class that is left out.
     """
 
     def __init__(

@@ -29,9 +29,6 @@ class ContextualLoss(MetricLoss):
         pos_margin: Cosine that positive pairs have to reach.
         neg_margin: Cosine that negative pairs must not pass.
         target_similarity: Mean cosine over all ordered pairs (each item with itself too) that is aimed at.
-
-    Raises:
-        ConfigError: `k` is odd or less than 2; or, of a batch, a class does not have exactly `k` items.
     """
 
     def __init__(
@@ -101,9 +98,6 @@ def contextual_similarity(similarities: Tensor, k: int, eps: float, alpha: float
 
     Returns:
         (n, n) symmetric, in [0, 1].
-
-    Raises:
-        ConfigError: `k` is odd, less than 2 or more than n.
     """
     _check_k(k)
     if k > len(similarities):

@@ -24,9 +24,6 @@ class CrossBatchMemory(MetricLoss):
         loss: A loss of pairs or triplets of pytorch-metric-learning.
         dim: Length of the embeddings.
         memory_size: Embeddings kept, at least those of one batch.
-
-    Raises:
-        ConfigError: The loss cannot work against a memory; or, of a batch, it is larger than the memory.
     """
 
     def __init__(self, loss: PublishedLoss, dim: int, memory_size: int = 1024) -> None:

@@ -34,10 +34,6 @@ class RecallAtKLoss(MetricLoss):
         simix: Add a virtual example between the two items of every positive pair, as query and database item.
         max_per_class: Largest number of items of one class in a batch. Without it the labels are counted on
             the host, which waits for them when they are on an accelerator.
-
-    Raises:
-        ConfigError: A `k` is below 1 or a temperature is not positive; or, of a batch, a class has more than
-            `max_per_class` items.
     """
 
     def __init__(

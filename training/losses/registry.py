@@ -109,9 +109,6 @@ def build_loss(
         class_sizes: Images of each class in the training data.
         max_per_class: Largest number of items of one class in a batch.
         batch_design: How the batches are drawn: `{kind = "group", m, n}` or `{kind = "random_pairs", p}`.
-
-    Raises:
-        ConfigError: The name or an argument is unknown, or one is missing or cannot work.
     """
     if n_classes is None and class_sizes is not None:
         n_classes = len(class_sizes)

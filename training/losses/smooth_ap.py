@@ -24,10 +24,6 @@ class SmoothAPLoss(MetricLoss):
         temperature: Width of the sigmoids, in units of similarity.
         max_per_class: Largest number of items of one class in a batch. Without it the labels are counted on
             the host, which waits for them when they are on an accelerator.
-
-    Raises:
-        ConfigError: The temperature is not positive; or, of a batch, a class has more than `max_per_class`
-            items.
     """
 
     def __init__(self, temperature: float = 0.01, *, max_per_class: int | None = None) -> None:

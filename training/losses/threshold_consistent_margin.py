@@ -21,9 +21,6 @@ class ThresholdConsistentMargin(MetricLoss):
         neg_margin: Negative pairs with a cosine from this on are hard.
         pos_weight: Weight of the hard positive pairs.
         neg_weight: Weight of the hard negative pairs.
-
-    Raises:
-        ConfigError: A margin is no cosine.
     """
 
     def __init__(
