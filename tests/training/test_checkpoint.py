@@ -274,9 +274,10 @@ def test_a_kill_while_writing_leaves_the_checkpoint_before(
     before = _content(tmp_path / "stopped")
 
     def killed(_: int) -> None:
-        raise KilledError
+        if (tmp_path / "stopped" / "checkpoint.pt.partial").exists():
+            raise KilledError
 
-    monkeypatch.setattr("vicinal.training.checkpoint.os.fsync", killed)
+    monkeypatch.setattr("vicinal.training.files.os.fsync", killed)
     with pytest.raises(KilledError):
         _resume(make_run(), tmp_path / "stopped")
     assert _content(tmp_path / "stopped") == before
