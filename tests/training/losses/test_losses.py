@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 torch = pytest.importorskip("torch")
 pytest.importorskip("pytorch_metric_learning")
 
-from vicinal.models import losses  # noqa: E402
 from vicinal.training.losses.config import LossConfig  # noqa: E402
 from vicinal.training.losses.published import MultiSimilarityLoss  # noqa: E402
 from vicinal.training.losses.registry import build_loss  # noqa: E402
@@ -61,11 +60,6 @@ def _value(loss: MultiSimilarityLoss, embeddings: NDArray[np.float64], labels: N
 def reference(vectors_dir: Path) -> dict[str, NDArray[np.float64]]:
     with np.load(vectors_dir / "multi_similarity.npz") as stored:
         return dict(stored)
-
-
-def test_public_names_are_sorted_and_exist() -> None:
-    assert losses.__all__ == sorted(losses.__all__)
-    assert all(hasattr(losses, name) for name in losses.__all__)
 
 
 @pytest.mark.parametrize("setting", ["default", "alt"])
