@@ -1,9 +1,8 @@
 """Embedding models: bundles, decoding, the ONNX embedder; training and export in their own modules."""
 
-from vicinal.models.bundle import ModelBundle, default_bundle_path
+from vicinal.models.bundle import ModelBundle, Preprocessing, default_bundle_path
 from vicinal.models.decoding import DecodeLimits, decode_image
 from vicinal.models.embedder import Embedder
-from vicinal.models.preprocessing import Preprocessing
 
 __all__ = [
     "DecodeLimits",

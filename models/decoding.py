@@ -26,9 +26,8 @@ from vicinal.models.errors import (
     UnsupportedFormatError,
     install_command,
 )
-from vicinal.models.images.color_profiles import profile_of, to_srgb
 from vicinal.models.images.cut_jpegs import load_cut_jpeg
-from vicinal.models.images.pixels import is_blank, to_rgb
+from vicinal.models.images.pixels import is_blank, profile_of, to_rgb, to_srgb
 
 ImageSource = Path | str | bytes | Image.Image
 

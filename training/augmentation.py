@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 from torchvision.transforms import v2
 
-from vicinal.models.preprocessing import Preprocessing
+from vicinal.models.bundle import Preprocessing
 from vicinal.training.config import AugmentationConfig, TrainingConfig
 from vicinal.training.datasets import LabelledImages
 from vicinal.training.execution.processes import ALONE, Processes

@@ -9,9 +9,8 @@ from typing import Annotated, Literal
 from pydantic import BeforeValidator, Field, model_validator
 
 from vicinal.calibration.frozen import Frozen
-from vicinal.models.bundle import Precision
+from vicinal.models.bundle import Precision, Preprocessing
 from vicinal.models.configs.file import checked, override, read_toml
-from vicinal.models.preprocessing import Preprocessing
 from vicinal.training.backbones.backbone import BackboneConfig
 from vicinal.training.datasets.layouts import DatasetConfig
 from vicinal.training.evaluation.config import RetrievalTest

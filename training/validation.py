@@ -11,7 +11,7 @@ from PIL import Image
 from torch import Tensor, nn
 
 from vicinal.calibration.arrays import Bytes, FloatArray, HalfFloats
-from vicinal.models.preprocessing import Preprocessing
+from vicinal.models.bundle import Preprocessing
 from vicinal.training.datasets import LabelledImages
 from vicinal.training.evaluation import retrieval_metrics
 

@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as functional
 from torch import Tensor
 
-from vicinal.models.preprocessing import Preprocessing
+from vicinal.models.bundle import Preprocessing
 from vicinal.training.datasets import LabelledImages, load_datasets
 from vicinal.training.datasets.layouts.protocol import ProtocolConfig
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.losses.features import FeatureParts, Features
-from vicinal.models.preprocessing import Preprocessing
+from vicinal.models.bundle import Preprocessing
 from vicinal.training.backbones.backbone import BackboneConfig, build_network
 from vicinal.training.backbones.front_maps import make_maps
 from vicinal.training.backbones.frozen_front import CutNetwork

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from typing import Any, Self
 
 from vicinal.indexer.hygiene import Hygiene
-from vicinal.indexer.jobs.conflicts import OnConflict
+from vicinal.indexer.jobs.changes import OnConflict
 from vicinal.indexer.jobs.embedding_run import Failure, RunOptions
 from vicinal.indexer.sources import EmbeddingSource, Refuse, SourceItem, refuse_none
 

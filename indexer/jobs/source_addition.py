@@ -9,8 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from vicinal.indexer.errors import BuildError, ItemExistsError
-from vicinal.indexer.jobs.changes import add_items
-from vicinal.indexer.jobs.conflicts import OnConflict, Outcome, digests_of, outcomes_of
+from vicinal.indexer.jobs.changes import OnConflict, Outcome, add_items, digests_of, outcomes_of
 from vicinal.indexer.jobs.embedding_run import EmbeddingRun, Failure, RunOptions, failed_rows
 from vicinal.indexer.jobs.preparation import digest_of, ready_rows, stated_by
 from vicinal.indexer.reader import GalleryReader

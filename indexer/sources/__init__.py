@@ -3,7 +3,7 @@
 from vicinal.indexer.sources.archives import TarMember
 from vicinal.indexer.sources.datasets import ROW_SCHEME, DatasetImage
 from vicinal.indexer.sources.embeddings import EmbeddingSource, holds_embeddings
-from vicinal.indexer.sources.hub import HubDataset, is_on_hub
+from vicinal.indexer.sources.hub import HubDataset
 from vicinal.indexer.sources.items import SourceItem, SourceLook, SourceOptions
 from vicinal.indexer.sources.manifests import MANIFEST_SUFFIXES
 from vicinal.indexer.sources.remote import (
@@ -12,6 +12,7 @@ from vicinal.indexer.sources.remote import (
     RemoteFile,
     file_at,
     is_address,
+    is_on_hub,
     place_of,
     read_file,
     refuse_none,

@@ -20,7 +20,7 @@ from vicinal.models.decoding import DecodeLimits, require_size
 from vicinal.models.errors import NotAnImageError
 
 # Written by `save_to_disk` of a dataset, and of several.
-STATE, _PARTS = "state.json", "dataset_dict.json"
+STATE, PARTS = "state.json", "dataset_dict.json"
 ROW_SCHEME = "dataset://"
 _OPEN_COLUMNS = 16
 
@@ -144,7 +144,7 @@ class SavedDataset:
 
     def __init__(self, path: Path) -> None:
         if not (path / STATE).is_file():
-            parts = ", ".join(json.loads((path / _PARTS).read_text(encoding="utf-8"))["splits"])
+            parts = ", ".join(json.loads((path / PARTS).read_text(encoding="utf-8"))["splits"])
             raise SourceError(f"'{path.name}' holds several datasets: give one of its folders {parts}")
         self._path = path
         state = json.loads((path / STATE).read_text(encoding="utf-8"))
@@ -200,11 +200,6 @@ class SavedDataset:
                 for batch in pa.ipc.open_stream(stream):
                     table = pa.Table.from_batches([batch])
                     yield self._features.named(table if columns is None else table.select(columns))
-
-
-def is_saved(path: Path) -> bool:
-    """Whether `save_to_disk` wrote a folder."""
-    return any((path / name).is_file() for name in (STATE, _PARTS))
 
 
 @lru_cache(maxsize=_OPEN_COLUMNS)

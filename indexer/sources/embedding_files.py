@@ -8,6 +8,7 @@ import os
 import tokenize
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from io import BufferedIOBase
 from pathlib import Path
 from types import MappingProxyType
@@ -18,10 +19,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from vicinal.calibration.arrays import AnyArray, Ints
+from vicinal.calibration.arrays import AnyArray, FloatArray, Ints
 from vicinal.indexer.csv_tables import read_csv, require_single
 from vicinal.indexer.errors import ItemRefusedError, SourceError
-from vicinal.indexer.sources.datasets import STATE, SavedDataset, is_saved
+from vicinal.indexer.sources.datasets import STATE, SavedDataset
 from vicinal.indexer.sources.parquet_datasets import check_growth, open_parquet
 from vicinal.indexer.sources.values import Features
 
@@ -43,8 +44,7 @@ _NO_HEADER = (
     ValueError,
     tokenize.TokenError,
 )
-_FILES = (".parquet", ".npy", ".npz")
-_LANCE = ".lance"
+LANCE = ".lance"
 
 
 class EmbeddingRows(Protocol):
@@ -70,23 +70,38 @@ class EmbeddingRows(Protocol):
         """At most so many rows at a time: their columns, and their (b, d) embeddings as they are."""
 
 
-def kind_of(path: Path) -> str:
-    """What is there: a file's suffix, `.lance`, `state.json` for a dataset of Hugging Face, '' for others."""
-    suffix = path.suffix.lower()
-    if path.is_dir():
-        return _LANCE if suffix == _LANCE else STATE if is_saved(path) else ""
-    return suffix if suffix in _FILES and path.is_file() else ""
+@dataclass(frozen=True)
+class ReadyRows:
+    """Some rows of a source.
+
+    Attributes:
+        ids: n ids.
+        labels: n labels; null where there is none.
+        uris: n paths or addresses of what was embedded; empty where the source does not say.
+        metadata: n JSON objects of all other columns.
+        embeddings: (n, d) float32, L2-normalized.
+    """
+
+    ids: pa.Array
+    labels: pa.Array
+    uris: pa.Array
+    metadata: pa.Array
+    embeddings: FloatArray
+
+    def take(self, places: Ints) -> ReadyRows:
+        """The rows at some places."""
+        where = pa.array(places)
+        return ReadyRows(
+            self.ids.take(where),
+            self.labels.take(where),
+            self.uris.take(where),
+            self.metadata.take(where),
+            self.embeddings[places],
+        )
 
 
-def files_of(path: Path) -> list[Path]:
-    """All files that are read of what lies at a path, in a fixed order."""
-    beside = (path, path.with_suffix(".csv"), *sorted(path.rglob("*")))
-    return [one for one in beside if one.is_file()]
-
-
-def open_rows(path: Path, columns: Mapping[str, str]) -> EmbeddingRows:
-    """Open what `kind_of` knows."""
-    kind = kind_of(path)
+def open_rows(path: Path, kind: str, columns: Mapping[str, str]) -> EmbeddingRows:
+    """Open a file of a kind that `embeddings.kind_of` gives."""
     if kind == ".npz":
         return _read_npz(path, columns["embedding"])
     if kind == ".npy":
@@ -270,7 +285,7 @@ class _LanceTables:
 
 _TABLES: dict[str, Callable[[Path], _Tables]] = {
     ".parquet": _ParquetTables,
-    _LANCE: _LanceTables,
+    LANCE: _LanceTables,
     STATE: SavedDataset,
 }
 

@@ -16,7 +16,6 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
@@ -26,15 +25,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet
 
-from vicinal.calibration.arrays import AnyArray, FloatArray, Ints
+from vicinal.calibration.arrays import AnyArray, Ints
 from vicinal.indexer.errors import ItemRefusedError, SourceError
 from vicinal.indexer.item_rules import checked_id, checked_label, checked_metadata, checked_uri, readable
-from vicinal.indexer.sources.datasets import STATE, SavedDataset
+from vicinal.indexer.sources.datasets import PARTS, STATE, SavedDataset
 from vicinal.indexer.sources.embedding_files import (
+    LANCE,
     EmbeddingRows,
+    ReadyRows,
     array_rows,
-    files_of,
-    kind_of,
     open_rows,
     reading,
 )
@@ -45,42 +44,13 @@ from vicinal.models.errors import NoDirectionError
 from vicinal.models.similarity import normalize
 
 _ROWS_A_DIGEST = 65_536
+_FILES = (".parquet", ".npy", ".npz")
 _KINDS = (
     ".parquet file, .lance folder or saved dataset of Hugging Face with a column of lists, .npz file, or "
     ".npy file with a .csv file of the same name"
 )
 # What the arrays of an .npz file are called that are columns of other files.
 _PLURAL = {"id": "ids", "label": "labels", "path": "paths", "embedding": "embeddings"}
-
-
-@dataclass(frozen=True)
-class ReadyRows:
-    """Some rows of a source.
-
-    Attributes:
-        ids: n ids.
-        labels: n labels; null where there is none.
-        uris: n paths or addresses of what was embedded; empty where the source does not say.
-        metadata: n JSON objects of all other columns.
-        embeddings: (n, d) float32, L2-normalized.
-    """
-
-    ids: pa.Array
-    labels: pa.Array
-    uris: pa.Array
-    metadata: pa.Array
-    embeddings: FloatArray
-
-    def take(self, places: Ints) -> ReadyRows:
-        """The rows at some places."""
-        where = pa.array(places)
-        return ReadyRows(
-            self.ids.take(where),
-            self.labels.take(where),
-            self.uris.take(where),
-            self.metadata.take(where),
-            self.embeddings[places],
-        )
 
 
 class EmbeddingSource:
@@ -170,7 +140,7 @@ class EmbeddingSource:
             for name in _PLURAL
         }
         with reading(path):
-            rows = open_rows(path, columns)
+            rows = open_rows(path, kind, columns)
             _check_columns(path, rows, options)
             if options.label_rule.kind == "none":
                 del columns["label"]
@@ -449,6 +419,25 @@ def holds_embeddings(
     with reading(place):
         names = pa.parquet.read_schema(place).names
     return "embedding" in names and (options.path_column or "path") not in names
+
+
+def kind_of(path: Path) -> str:
+    """What is there: a file's suffix, `.lance`, `state.json` for a dataset of Hugging Face, '' for others."""
+    suffix = path.suffix.lower()
+    if path.is_dir():
+        return LANCE if suffix == LANCE else STATE if is_saved(path) else ""
+    return suffix if suffix in _FILES and path.is_file() else ""
+
+
+def files_of(path: Path) -> list[Path]:
+    """All files that are read of what lies at a path, in a fixed order."""
+    beside = (path, path.with_suffix(".csv"), *sorted(path.rglob("*")))
+    return [one for one in beside if one.is_file()]
+
+
+def is_saved(path: Path) -> bool:
+    """Whether `save_to_disk` wrote a folder."""
+    return any((path / name).is_file() for name in (STATE, PARTS))
 
 
 def _holds_images(path: Path) -> bool:

@@ -19,10 +19,10 @@ from typing import Any
 
 from vicinal.indexer.errors import SourceError
 from vicinal.indexer.sources.parquet_datasets import PARQUET
+from vicinal.indexer.sources.remote import HUB_SCHEME
 from vicinal.indexer.sources.web import WebAccess
 from vicinal.models.errors import MissingPackageError
 
-_SCHEME = "hf:"
 _NAMED = re.compile(
     r"hf:(?P<name>\w[\w.-]*/\w[\w.-]*)(?:@(?P<revision>refs/(?:convert|pr)/[\w.-]+|[\w.-]+))?(?:/(?P<path>.*))?",
     re.ASCII,
@@ -49,7 +49,7 @@ class HubDataset:
 
     def __str__(self) -> str:
         revision = f"@{self.revision}" if self.revision else ""
-        return f"{_SCHEME}{self.name}{revision}" + (f"/{self.path}" if self.path else "")
+        return f"{HUB_SCHEME}{self.name}{revision}" + (f"/{self.path}" if self.path else "")
 
     @classmethod
     def at(cls, address: str) -> HubDataset:
@@ -108,7 +108,7 @@ class HubDataset:
             there = ", ".join(sorted(sizes)[:5]) or "nothing"
             raise SourceError(
                 f"'{self}' has no Parquet files, only {there}{', …' if len(sizes) > 5 else ''}; the hub may "
-                f"have converted it: try '{_SCHEME}{self.name}@refs/convert/parquet'"
+                f"have converted it: try '{HUB_SCHEME}{self.name}@refs/convert/parquet'"
             )
         return chosen
 
@@ -118,7 +118,7 @@ class HubDataset:
         if n_bytes > free:
             raise SourceError(
                 f"'{self}' has {n_bytes / 1e9:,.1f} GB to download, and {free / 1e9:,.1f} GB are free in "
-                f"'{cache}': name a part of it, as '{_SCHEME}{self.name}/data/train-00000*', or make room"
+                f"'{cache}': name a part of it, as '{HUB_SCHEME}{self.name}/data/train-00000*', or make room"
             )
 
     @contextmanager
@@ -151,11 +151,6 @@ class HubDataset:
             raise SourceError(
                 f"data set '{self}' cannot be read from the hub: {type(error).__name__}: {reason[:200]}"
             ) from error
-
-
-def is_on_hub(text: str) -> bool:
-    """Whether a text is meant as the address of a data set of the hub."""
-    return text.startswith(_SCHEME)
 
 
 def _library() -> Any:

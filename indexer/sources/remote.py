@@ -15,11 +15,11 @@ from pyarrow import fs
 from vicinal.indexer.errors import DownloadError, SourceError
 from vicinal.indexer.sources.archives import FileStat, TarMember
 from vicinal.indexer.sources.datasets import DatasetImage
-from vicinal.indexer.sources.hub import is_on_hub
 from vicinal.indexer.sources.web import PUBLIC, WebAccess, WebClient
 from vicinal.models.decoding import DecodeLimits, read_encoded
 from vicinal.models.errors import ImageTooLargeError, NotAnImageError
 
+HUB_SCHEME = "hf:"
 _WEB = ("http", "https")
 _BUCKETS = ("s3", "gs", "az")
 _ADDRESS = re.compile(r"([a-z][a-z0-9+.-]*)://", re.IGNORECASE)
@@ -109,6 +109,11 @@ def read_file(file: ImageFile, limits: DecodeLimits) -> bytes:
 def is_address(text: str) -> bool:
     """Whether a text is an address rather than the name of a file."""
     return _ADDRESS.match(text) is not None or is_on_hub(text)
+
+
+def is_on_hub(text: str) -> bool:
+    """Whether a text is meant as the address of a data set of the hub of Hugging Face."""
+    return text.startswith(HUB_SCHEME)
 
 
 def place_of(text: str) -> Path | str:

@@ -12,10 +12,9 @@ from vicinal.indexer.errors import SourceError
 from vicinal.indexer.item_rules import readable
 from vicinal.indexer.sources.archives import shards_of
 from vicinal.indexer.sources.dataset_rows import dataset_items, parquet_items
-from vicinal.indexer.sources.datasets import is_saved
-from vicinal.indexer.sources.embeddings import EmbeddingSource, holds_embeddings
+from vicinal.indexer.sources.embeddings import EmbeddingSource, holds_embeddings, is_saved
 from vicinal.indexer.sources.folders import FolderFiles, folder_items
-from vicinal.indexer.sources.hub import HubDataset, is_on_hub
+from vicinal.indexer.sources.hub import HubDataset
 from vicinal.indexer.sources.items import (
     SourceItem,
     SourceLook,
@@ -26,7 +25,7 @@ from vicinal.indexer.sources.items import (
 )
 from vicinal.indexer.sources.manifests import MANIFEST_SUFFIXES, manifest_items
 from vicinal.indexer.sources.parquet_datasets import PARQUET, holds_images
-from vicinal.indexer.sources.remote import Refuse, is_address, list_bucket, refuse_none
+from vicinal.indexer.sources.remote import Refuse, is_address, is_on_hub, list_bucket, refuse_none
 from vicinal.indexer.sources.shards import shard_items
 from vicinal.models.decoding import image_suffixes
 

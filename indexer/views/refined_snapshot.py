@@ -35,7 +35,7 @@ from vicinal.indexer.views.snapshot import Snapshot
 from vicinal.models.progress import OnProgress, no_progress
 from vicinal.models.runtime import Device
 from vicinal.refine.context_refiner import ContextRefiner
-from vicinal.refine.sparse_rows import ranges
+from vicinal.refine.k_reciprocal import ranges
 
 _MANIFEST = "refined.json"
 _INDEX = "refined.index"

@@ -43,8 +43,13 @@ from vicinal.indexer.views.derived_files import (
     read_manifest,
     write_derived,
 )
-from vicinal.refine.k_reciprocal import DEFAULT_K1, ItemLists, ReciprocalGraph, reciprocal_encodings
-from vicinal.refine.sparse_rows import SparseRows
+from vicinal.refine.k_reciprocal import (
+    DEFAULT_K1,
+    ItemLists,
+    ReciprocalGraph,
+    SparseRows,
+    reciprocal_encodings,
+)
 
 ITEM_COLUMNS = ("id", "label", "uri", "metadata")
 _MANIFEST = "snapshot.json"

@@ -13,7 +13,7 @@ from vicinal.service.errors import RequestError
 
 if TYPE_CHECKING:
     from vicinal.indexer.gallery import Gallery
-    from vicinal.indexer.jobs.conflicts import OnConflict
+    from vicinal.indexer.jobs.changes import OnConflict
     from vicinal.service.measuring.matcher import Matcher
     from vicinal.service.operations.place import Place
     from vicinal.service.settings import Settings

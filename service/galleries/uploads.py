@@ -17,17 +17,15 @@ from pydantic import Field
 from vicinal.calibration.arrays import FloatArray
 from vicinal.indexer.errors import ItemExistsError, ItemRefusedError, SpaceMismatchError
 from vicinal.indexer.item_rules import checked_id, checked_label, checked_metadata, checked_uri, readable
-from vicinal.indexer.jobs.changes import add_items
-from vicinal.indexer.jobs.conflicts import OnConflict, Outcome
+from vicinal.indexer.jobs.changes import OnConflict, Outcome, add_items
 from vicinal.indexer.jobs.preparation import PreparedItem, as_rows, prepare_encoded, ready_rows
 from vicinal.indexer.reader import GalleryReader
 from vicinal.indexer.sources import SourceItem
-from vicinal.indexer.sources.embeddings import ReadyRows
+from vicinal.indexer.sources.embedding_files import ReadyRows
 from vicinal.models.bundle import BundleManifest, space_manifest
 from vicinal.models.embedder import Embedder
 from vicinal.models.errors import EmbeddingError, ImageError, NoDirectionError
 from vicinal.models.similarity import as_embeddings
-from vicinal.service.errors import RequestError
 
 
 @dataclass(frozen=True)
@@ -169,19 +167,6 @@ def require_space(gallery: str, held: BundleManifest, name: str | None) -> None:
     if not held.space or (given is not None and given.fingerprint != held.fingerprint):
         what = "ready embeddings" if given is None else given.in_words
         raise SpaceMismatchError(gallery, held.in_words, what)
-
-
-def require_parts(name: str, *, is_ready: bool | None, space: str | None, bundle: object = None) -> None:
-    """Refuse a space for images and a bundle for ready embeddings: they would play no part."""
-    if space is not None and is_ready is None:
-        raise RequestError("space says what made the ready embeddings of a source: name the source")
-    if space is not None and is_ready is False:
-        raise RequestError(
-            f"space '{space}' is for ready embeddings, and '{name}' is read for its images: leave it out, or "
-            "name the column of the embeddings"
-        )
-    if bundle is not None and is_ready:
-        raise RequestError(f"'{name}' holds ready embeddings, which no bundle embeds: leave the bundle out")
 
 
 def require_images(gallery: str, held: BundleManifest) -> None:

@@ -95,7 +95,6 @@ def holds_ready(place: Place, request: ItemSource, refuse: Callable[[ImageFile],
             part.
     """
     from vicinal.indexer.sources import holds_embeddings
-    from vicinal.service.galleries.uploads import require_parts
 
     is_ready = None if place.embeddings is None else True
     if request.source is not None:
@@ -112,7 +111,7 @@ def holds_ready(place: Place, request: ItemSource, refuse: Callable[[ImageFile],
         raise RequestError("name a source: without one there is nothing to read ids and labels from")
     bundles = place.bundles
     named = bundles.named if bundles.own_space is None else None
-    require_parts(
+    _require_parts(
         request.source or place.gallery.name,
         is_ready=is_ready,
         space=request.space,
@@ -191,3 +190,20 @@ def require_devices(place: Place, request: NewVersion) -> None:
         # ONNX Runtime does not tell before a network is opened there.
         _ = place.bundles.own
     faiss_gpus(settings.index_device)
+
+
+def _require_parts(name: str, *, is_ready: bool | None, space: str | None, bundle: object = None) -> None:
+    """Refuse a space for images and a bundle for ready embeddings: they would play no part.
+
+    Args:
+        is_ready: Whether it holds ready embeddings; None for what the gallery holds.
+    """
+    if space is not None and is_ready is None:
+        raise RequestError("space says what made the ready embeddings of a source: name the source")
+    if space is not None and is_ready is False:
+        raise RequestError(
+            f"space '{space}' is for ready embeddings, and '{name}' is read for its images: leave it out, or "
+            "name the column of the embeddings"
+        )
+    if bundle is not None and is_ready:
+        raise RequestError(f"'{name}' holds ready embeddings, which no bundle embeds: leave the bundle out")

@@ -15,8 +15,7 @@ from vicinal.calibration.arrays import FloatArray
 from vicinal.indexer.gallery import Gallery
 from vicinal.indexer.graph.neighbor_graph import build_neighbor_graph
 from vicinal.indexer.jobs.changes import remove_items
-from vicinal.indexer.jobs.live_diff import contents_of
-from vicinal.indexer.jobs.staging import Base, Staging
+from vicinal.indexer.jobs.staging import Base, Staging, contents_of
 from vicinal.indexer.reader import GalleryReader
 from vicinal.indexer.views.snapshot import Snapshot, SnapshotRows, write_snapshot
 from vicinal.models.bundle import ModelBundle

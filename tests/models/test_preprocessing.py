@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from PIL import Image
 from pydantic import ValidationError
 
-from vicinal.models.preprocessing import Preprocessing
+from vicinal.models.bundle import Preprocessing
 
 FITS = ["crop", "squash", "pad"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from vicinal.refine.sparse_rows import SparseRows, ranges
+from vicinal.refine.k_reciprocal import SparseRows, ranges
 
 MATRIX = np.array([[0.0, 0.5, 0.0, 0.5], [0.0, 0.0, 0.0, 0.0], [1.0, 0.0, 0.0, 0.0], [0.0, 0.2, 0.8, 0.0]])
 

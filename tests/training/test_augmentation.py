@@ -10,7 +10,7 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("torchvision")
 
-from vicinal.models.preprocessing import Preprocessing  # noqa: E402
+from vicinal.models.bundle import Preprocessing  # noqa: E402
 from vicinal.training.augmentation import AugmentedImages, training_batches  # noqa: E402
 from vicinal.training.config import AugmentationConfig, TrainingConfig  # noqa: E402
 from vicinal.training.datasets import LabelledImages  # noqa: E402

@@ -16,8 +16,8 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("timm")
 pytest.importorskip("pytorch_metric_learning")
 
+from vicinal.models.bundle import Preprocessing  # noqa: E402
 from vicinal.models.errors import ConfigError, DatasetError  # noqa: E402
-from vicinal.models.preprocessing import Preprocessing  # noqa: E402
 from vicinal.training import validation  # noqa: E402
 from vicinal.training.backbones.backbone import EmbeddingNetwork  # noqa: E402
 from vicinal.training.config import TrainingConfig  # noqa: E402

@@ -12,7 +12,7 @@ pytest.importorskip("timm")
 
 from PIL import Image  # noqa: E402
 
-from vicinal.models.preprocessing import Preprocessing  # noqa: E402
+from vicinal.models.bundle import Preprocessing  # noqa: E402
 from vicinal.training.backbones.backbone import BackboneConfig, build_network  # noqa: E402
 from vicinal.training.datasets import LabelledImages  # noqa: E402
 from vicinal.training.validation import embed_images, validate  # noqa: E402

@@ -12,10 +12,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from vicinal.models.bundle import BACKBONE_FILE, MANIFEST_FILE, ModelBundle
+from vicinal.models.bundle import BACKBONE_FILE, MANIFEST_FILE, ModelBundle, Preprocessing
 from vicinal.models.embedder import Embedder
 from vicinal.models.errors import BundleError
-from vicinal.models.preprocessing import Preprocessing
 from vicinal.models.similarity import normalize
 from vicinal.training.backbones.backbone import EmbeddingNetwork
 from vicinal.training.export.forms import forget_sources

@@ -10,10 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from vicinal.models.bundle import BACKBONE_FILE, ModelBundle, sha256_of
+from vicinal.models.bundle import BACKBONE_FILE, ModelBundle, Preprocessing, sha256_of
 from vicinal.models.embedder import Embedder
 from vicinal.models.errors import BundleError, MissingPackageError
-from vicinal.models.preprocessing import Preprocessing
 from vicinal.models.runtime import open_session
 from vicinal.training.export.sample import drawn_sample
 from vicinal.training.export.speed import measure_speed

@@ -11,11 +11,11 @@ import numpy as np
 from PIL import Image
 
 from vicinal.calibration.arrays import FloatArray
+from vicinal.models.bundle import Preprocessing
 from vicinal.models.decoding import accepted_formats, image_suffixes
 from vicinal.models.embedder import Embedder
 from vicinal.models.errors import DatasetError
 from vicinal.models.images.hidden_files import hidden_part
-from vicinal.models.preprocessing import Preprocessing
 from vicinal.models.progress import OnProgress, no_progress
 from vicinal.training.datasets.files import ImageFolder, LabelledFile, ReadImage, decoded
 from vicinal.training.datasets.layouts.demo_catalog import DemoCatalogConfig

@@ -1,8 +1,10 @@
-"""Held rows: what a gallery holds, read for a new version that keeps it."""
+"""Held rows and listed items: what a gallery holds, and what a source lists, as far as a sync has to know."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+import json
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from functools import cache, partial
 
 import numpy as np
 import pyarrow as pa
@@ -10,8 +12,10 @@ import pyarrow.compute as pc
 
 from vicinal.calibration.arrays import Ints
 from vicinal.indexer.gallery import Gallery
-from vicinal.indexer.jobs.preparation import no_rows
-from vicinal.indexer.jobs.sync.plan import Description, HeldItem
+from vicinal.indexer.jobs.preparation import FileState, digest_of, digests_of_ready, listing_of, no_rows
+from vicinal.indexer.jobs.sync.plan import Description, HeldItem, ListedItem
+from vicinal.indexer.sources import SourceItem
+from vicinal.indexer.sources.embeddings import EmbeddingSource
 from vicinal.indexer.storage.active_pointer import Activation
 
 _BATCH = 4096
@@ -143,3 +147,42 @@ def _plain(rows: pa.Table) -> pa.Table:
     for name, kind in (("metadata", pa.string()), ("modified_at", pa.int64())):
         rows = rows.set_column(rows.schema.get_field_index(name), name, rows[name].cast(kind))
     return rows
+
+
+_ROWS = 16_384
+
+
+def listed_files(
+    items: Iterable[SourceItem], source: str | None, known: Collection[str] | None
+) -> dict[str, ListedItem]:
+    """The images of a source by id; no file is read before its digest is asked for.
+
+    Args:
+        source: The source; None for images that come from none.
+        known: Ids that the gallery holds or held: the files of others are not looked at. None for all.
+    """
+    listed: dict[str, ListedItem] = {}
+    for item in items:
+        if item.id not in listed:
+            state = FileState.of(item.path) if known is None or item.id in known else None
+            size, modified_at = state or (None, None)
+            metadata = json.dumps(item.metadata)
+            listing = None if source is None else listing_of(item.label, metadata)
+            description = Description(
+                item.label, metadata, source, listing, str(item.path), size, modified_at
+            )
+            listed[item.id] = ListedItem(description, cache(partial(digest_of, item.path)))
+    return listed
+
+
+def listed_embeddings(embeddings: EmbeddingSource, source: str | None) -> dict[str, ListedItem]:
+    """The ready embeddings of a source by id; all of them are read."""
+    listed: dict[str, ListedItem] = {}
+    for rows in embeddings.batches(_ROWS):
+        columns = (rows.ids, rows.labels, rows.metadata, rows.uris)
+        values = zip(*(one.to_pylist() for one in columns), digests_of_ready(rows), strict=True)
+        for item_id, label, metadata, uri, digest in values:
+            listing = None if source is None else listing_of(label, metadata)
+            description = Description(label, metadata, source, listing, uri)
+            listed[item_id] = ListedItem(description, partial(bytes, digest))
+    return listed

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, Literal, get_args
 
-from vicinal.indexer.jobs.conflicts import OnConflict
+from vicinal.indexer.jobs.changes import OnConflict
 from vicinal.indexer.storage.removals import Removal, RemovedItems
 
 # Beside what `Outcome` says. `changed`: the source has another image for an item of its own. `updated`: it

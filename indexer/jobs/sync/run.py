@@ -20,8 +20,14 @@ from vicinal.indexer.jobs.embedding_run import EmbeddingRun, Failure, check_fail
 from vicinal.indexer.jobs.index_plan import IndexPlan
 from vicinal.indexer.jobs.preparation import FileState, ready_rows, stated_by
 from vicinal.indexer.jobs.staging import Staging
-from vicinal.indexer.jobs.sync.held_rows import STATED, HeldRows, copied_rows, redescribed
-from vicinal.indexer.jobs.sync.listed_items import listed_embeddings, listed_files
+from vicinal.indexer.jobs.sync.held_rows import (
+    STATED,
+    HeldRows,
+    copied_rows,
+    listed_embeddings,
+    listed_files,
+    redescribed,
+)
 from vicinal.indexer.jobs.sync.plan import Description, SyncPlan, plan_sync
 from vicinal.indexer.sources import PUBLIC, ImageFile, RemoteFile, SourceItem, WebAccess, file_at
 from vicinal.indexer.sources.embeddings import EmbeddingSource

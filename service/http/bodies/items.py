@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
-from vicinal.indexer.jobs.conflicts import OnConflict
+from vicinal.indexer.jobs.changes import OnConflict
 from vicinal.models.bundle import space_manifest
 from vicinal.service.galleries.uploads import AddedItem, SentItem
 from vicinal.service.http.bodies.fields import Id, Label, Vector

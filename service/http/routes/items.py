@@ -18,8 +18,7 @@ from starlette.datastructures import FormData
 from vicinal.calibration.arrays import AnyArray
 from vicinal.indexer.errors import ItemNotFoundError
 from vicinal.indexer.item_rules import LONGEST_ID
-from vicinal.indexer.jobs.changes import Patch, patch_items, remove_items
-from vicinal.indexer.jobs.conflicts import OnConflict
+from vicinal.indexer.jobs.changes import OnConflict, Patch, patch_items, remove_items
 from vicinal.indexer.sources.embedding_files import read_array
 from vicinal.indexer.views.view import GalleryView
 from vicinal.service.errors import NothingAddedError, RequestError

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import ExifTags, Image
 
-from vicinal.indexer.jobs.capture import Capture, read_capture
+from vicinal.indexer.jobs.preparation import Capture, read_capture
 from vicinal.models.decoding import accepted_formats
 
 ORIGINAL, DIGITIZED = ExifTags.Base.DateTimeOriginal, ExifTags.Base.DateTimeDigitized

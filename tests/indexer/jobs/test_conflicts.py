@@ -17,8 +17,16 @@ from vicinal.calibration.arrays import FloatArray
 from vicinal.indexer.errors import ItemExistsError
 from vicinal.indexer.gallery import Gallery
 from vicinal.indexer.jobs import changes
-from vicinal.indexer.jobs.changes import Change, add_items, patch_items, remove_items
-from vicinal.indexer.jobs.conflicts import OnConflict, Outcome, digests_of, outcomes_of
+from vicinal.indexer.jobs.changes import (
+    Change,
+    OnConflict,
+    Outcome,
+    add_items,
+    digests_of,
+    outcomes_of,
+    patch_items,
+    remove_items,
+)
 from vicinal.indexer.reader import GalleryReader
 
 BUNDLE = "0123456789abcdef"

@@ -19,8 +19,8 @@ from pyarrow import parquet
 from vicinal.calibration.arrays import FloatArray
 from vicinal.indexer.errors import SourceError
 from vicinal.indexer.sources import SourceOptions
-from vicinal.indexer.sources.embedding_files import kind_of
-from vicinal.indexer.sources.embeddings import EmbeddingSource, ReadyRows, holds_embeddings
+from vicinal.indexer.sources.embedding_files import ReadyRows
+from vicinal.indexer.sources.embeddings import EmbeddingSource, holds_embeddings, kind_of
 from vicinal.indexer.sources.values import holds_bytes
 from vicinal.models.similarity import normalize
 

@@ -22,7 +22,8 @@ from vicinal.indexer import EmbeddingSource
 from vicinal.indexer.errors import ItemRefusedError, SourceError
 from vicinal.indexer.item_rules import checked_label
 from vicinal.indexer.sources import SourceOptions
-from vicinal.indexer.sources.embeddings import ReadyRows, holds_embeddings
+from vicinal.indexer.sources.embedding_files import ReadyRows
+from vicinal.indexer.sources.embeddings import holds_embeddings
 from vicinal.models.similarity import normalize
 
 DIM = 4

@@ -12,7 +12,7 @@ from PIL import ExifTags, Image, ImageCms
 
 from tests.photos import draw_photo
 from vicinal.models.decoding import accepted_formats, decode_image
-from vicinal.models.images.color_profiles import _adobe_rgb, profile_of, to_srgb
+from vicinal.models.images.pixels import _adobe_rgb, profile_of, to_srgb
 
 SRGB = ImageCms.ImageCmsProfile(ImageCms.createProfile("sRGB")).tobytes()
 

@@ -41,7 +41,8 @@ from vicinal.indexer.jobs.preparation import as_rows, prepare_encoded, ready_row
 from vicinal.indexer.jobs.source_addition import add_embeddings, add_source
 from vicinal.indexer.reader import GalleryReader
 from vicinal.indexer.sources import SourceOptions, source_name
-from vicinal.indexer.sources.embeddings import EmbeddingSource, ReadyRows
+from vicinal.indexer.sources.embedding_files import ReadyRows
+from vicinal.indexer.sources.embeddings import EmbeddingSource
 from vicinal.indexer.transfer.archive import export_gallery, import_gallery
 from vicinal.indexer.transfer.moving import copy_gallery, rename_gallery
 from vicinal.models.bundle import ModelBundle, space_manifest

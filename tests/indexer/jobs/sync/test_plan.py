@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vicinal.indexer.jobs.conflicts import Outcome
+from vicinal.indexer.jobs.changes import Outcome
 from vicinal.indexer.jobs.preparation import listing_of
 from vicinal.indexer.jobs.sync.plan import (
     Description,

@@ -114,7 +114,7 @@ def test_a_source_that_did_not_change_makes_no_version(
     def refuse(path: Path) -> bytes:
         raise AssertionError(f"'{path}' was read")
 
-    monkeypatch.setattr("vicinal.indexer.jobs.sync.listed_items.digest_of", refuse)
+    monkeypatch.setattr("vicinal.indexer.jobs.sync.held_rows.digest_of", refuse)
     result = sync(photos)
     assert (result.is_new, result.counts, result.version) == (False, {"unchanged": N}, before.version)
     assert (indexed.activation, list((indexed.path / "staging").iterdir())) == (before, [])
@@ -503,7 +503,7 @@ def test_no_file_of_a_removed_item_is_read(
     def refuse(path: Path) -> bytes:
         raise AssertionError(f"'{path}' was read")
 
-    monkeypatch.setattr("vicinal.indexer.jobs.sync.listed_items.digest_of", refuse)
+    monkeypatch.setattr("vicinal.indexer.jobs.sync.held_rows.digest_of", refuse)
     assert sync(photos).counts == {"unchanged": N - 1, "left_out": 1}
 
 
