@@ -263,7 +263,7 @@ class IndexJob:
     def _check_space(self) -> None:
         """Refuse to mix ready embeddings of a space with anything else."""
         active, given = self.gallery.activation, self.embedder.bundle.manifest
-        if active is None or self._is_own_bundle(active):
+        if active is None or self.sync.is_own_bundle(active):
             return
         space = self.gallery.space
         if space is None and not given.space:
@@ -301,21 +301,27 @@ class IndexJob:
         self.gallery.keep_space(self.embedder.bundle)
         self._report("publish", 1, 1)
         labels = self.gallery.columns(active.revision, ["label"])["label"]
-        return IndexResult(
+        return self._result(
+            work,
             version=active.version,
             n_items=len(labels),
             n_labels=pc.count_distinct(labels).as_py(),
             index=self.gallery.snapshot().manifest.index,
+            hygiene=Hygiene(),
+            is_new=False,
+            is_active=True,
+        )
+
+    def _result(self, work: SyncWork, **more: Any) -> IndexResult:
+        return IndexResult(
             provider=self.embedder.provider,
             seconds=self._clock.laps,
             failures=self.sync.failures,
-            hygiene=Hygiene(),
             counts=work.plan.counts(),
             missing=work.plan.ids("missing")[:_MOST_NAMED],
             left_out=work.plan.ids("left_out")[:_MOST_NAMED],
             unread=dict(islice(self.plan.unread.items(), _MOST_NAMED)),
-            is_new=False,
-            is_active=True,
+            **more,
         )
 
     def _changed_meanwhile(self) -> set[str]:
@@ -325,11 +331,6 @@ class IndexJob:
             return set()
         changes = self._changes(base, active, contents_of(self.gallery, active))
         return set() if changes is None else set(changes.outdated)
-
-    def _is_own_bundle(self, active: Activation) -> bool:
-        """Whether the gallery's embeddings can be kept."""
-        identity = self.gallery.table.identity(active.revision)
-        return bool(identity["bundle"] == self.embedder.bundle.fingerprint)
 
     @property
     def _kept_refiner(self) -> str:
@@ -428,19 +429,13 @@ class IndexJob:
         hygiene = _examined(self.gallery, snapshot, has_images=not bundle.manifest.space)
         self._clock.lap("publish")
         made = snapshot.manifest
-        result = IndexResult(
+        result = self._result(
+            work,
             version=made.version,
             n_items=made.n_items,
             n_labels=made.n_labels,
             index=made.index,
-            provider=self.embedder.provider,
-            seconds=self._clock.laps,
-            failures=self.sync.failures,
             hygiene=hygiene,
-            counts=work.plan.counts(),
-            missing=work.plan.ids("missing")[:_MOST_NAMED],
-            left_out=work.plan.ids("left_out")[:_MOST_NAMED],
-            unread=dict(islice(self.plan.unread.items(), _MOST_NAMED)),
             n_embedded=self.sync.n_embedded,
         )
         report = {**result.as_report(), "job": self.plan.job}

@@ -44,9 +44,44 @@ class FileStat(NamedTuple):
     st_mtime_ns: int
 
 
+class FileElsewhere:
+    """A file that is none of its own on the disk; it is looked at and opened as a path is."""
+
+    @property
+    def container(self) -> Path | None:
+        """File or folder in which it lies; None behind an address."""
+        return None
+
+    def is_absolute(self) -> bool:
+        """Whether it is found from everywhere."""
+        return self.container is None or self.container.is_absolute()
+
+    def stat(self) -> FileStat:
+        """Its size, and when it was written.
+
+        Raises:
+            OSError: It cannot be read, or is not there.
+        """
+        raise NotImplementedError
+
+    def read(self, limits: DecodeLimits) -> bytes:
+        """Its bytes; no more of them than the limits allow.
+
+        Raises:
+            OSError: It cannot be read, must not be, or is not there.
+            ImageTooLargeError: It has more bytes than the limits allow.
+            NotAnImageError: It is empty, or there is no image.
+        """
+        raise NotImplementedError
+
+    def open(self, _mode: str = "rb") -> io.BytesIO:
+        """Its bytes as a stream; see `read`."""
+        return io.BytesIO(self.read(DecodeLimits()))
+
+
 @dataclass(frozen=True)
-class TarMember:
-    """A file in a `.tar` archive; it is looked at and opened as a path is.
+class TarMember(FileElsewhere):
+    """A file in a `.tar` archive.
 
     Attributes:
         archive: The archive; absolute.
@@ -65,34 +100,18 @@ class TarMember:
         archive, _, name = address.removeprefix(_SCHEME).partition(".tar#")
         return cls(Path(f"{archive}.tar"), name)
 
-    def is_absolute(self) -> bool:
-        """Whether its archive is found from everywhere."""
-        return self.archive.is_absolute()
+    @property
+    def container(self) -> Path:
+        """Its archive."""
+        return self.archive
 
     def stat(self) -> FileStat:
-        """Its size, and when its archive was written.
-
-        Raises:
-            OSError: The archive cannot be read, or does not hold it.
-        """
+        """Its size, and when its archive was written."""
         _, size = self._place()
         return FileStat(size, self.archive.stat().st_mtime_ns)
 
-    def open(self, _mode: str = "rb") -> io.BytesIO:
-        """Its bytes as a stream; see `read`."""
-        return io.BytesIO(self.read(DecodeLimits()))
-
     def read(self, limits: DecodeLimits) -> bytes:
-        """Its bytes.
-
-        Args:
-            limits: Its largest size.
-
-        Raises:
-            OSError: The archive cannot be read, or does not hold it.
-            ImageTooLargeError: It has more bytes than the limits allow.
-            NotAnImageError: It is empty.
-        """
+        """Its bytes."""
         offset, size = self._place()
         require_size(size, limits)
         with self.archive.open("rb") as stream:

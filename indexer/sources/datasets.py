@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,7 +12,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from vicinal.indexer.errors import DownloadError, SourceError
-from vicinal.indexer.sources.archives import FileStat
+from vicinal.indexer.sources.archives import FileElsewhere, FileStat
 from vicinal.indexer.sources.parquet_datasets import open_column
 from vicinal.indexer.sources.values import Features, image_parts
 from vicinal.models.decoding import DecodeLimits, require_size
@@ -26,8 +25,8 @@ _OPEN_COLUMNS = 16
 
 
 @dataclass(frozen=True)
-class DatasetImage:
-    """An image in a dataset; it is looked at and opened as a path is.
+class DatasetImage(FileElsewhere):
+    """An image in a dataset.
 
     Attributes:
         path: The folder that `save_to_disk` wrote, or a Parquet file; absolute.
@@ -55,16 +54,13 @@ class DatasetImage:
             raise SourceError(f"'{address}' names no row of a dataset")
         return cls(Path(path), column, int(row))
 
-    def is_absolute(self) -> bool:
-        """Whether its dataset is found from everywhere."""
-        return self.path.is_absolute()
+    @property
+    def container(self) -> Path:
+        """Its dataset."""
+        return self.path
 
     def stat(self) -> FileStat:
-        """Its size, in a Parquet file that of the file, and when its dataset was written.
-
-        Raises:
-            OSError: The dataset cannot be read, or has no such row.
-        """
+        """Its size, in a Parquet file that of the file, and when its dataset was written."""
         written = self._written().stat()
         if not self._is_parquet:
             return FileStat(len(self._bytes() or b""), written.st_mtime_ns)
@@ -74,21 +70,8 @@ class DatasetImage:
                 raise IndexError("it is shorter")
         return FileStat(written.st_size, written.st_mtime_ns)
 
-    def open(self, _mode: str = "rb") -> io.BytesIO:
-        """Its bytes as a stream; see `read`."""
-        return io.BytesIO(self.read(DecodeLimits()))
-
     def read(self, limits: DecodeLimits) -> bytes:
-        """Its bytes.
-
-        Args:
-            limits: Its largest size.
-
-        Raises:
-            OSError: The dataset cannot be read, or has no such row.
-            ImageTooLargeError: It has more bytes than the limits allow.
-            NotAnImageError: It is empty, or the row has none.
-        """
+        """Its bytes."""
         found = self._bytes()
         if found is None:
             raise NotAnImageError("the row has no image")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import os
 import re
 from collections.abc import Callable, Iterator
@@ -13,7 +12,7 @@ from pathlib import Path
 from pyarrow import fs
 
 from vicinal.indexer.errors import DownloadError, SourceError
-from vicinal.indexer.sources.archives import FileStat, TarMember
+from vicinal.indexer.sources.archives import FileElsewhere, FileStat, TarMember
 from vicinal.indexer.sources.datasets import DatasetImage
 from vicinal.indexer.sources.web import PUBLIC, WebAccess, WebClient
 from vicinal.models.decoding import DecodeLimits, read_encoded
@@ -28,8 +27,8 @@ _CONNECT_SECONDS, _REQUEST_SECONDS, _TRIES = 5, 30, 3
 
 
 @dataclass(frozen=True)
-class RemoteFile:
-    """A file behind an address; it is looked at and opened as a path is.
+class RemoteFile(FileElsewhere):
+    """A file behind an address.
 
     Attributes:
         address: Such as `https://shop.example/1.jpg` or `s3://bucket/photos/1.jpg`.
@@ -54,39 +53,18 @@ class RemoteFile:
         """Whether it is read by http or https."""
         return self.scheme in _WEB
 
-    def is_absolute(self) -> bool:
-        """Always: an address is the same from everywhere."""
-        return True
-
     def stat(self) -> FileStat:
-        """What a listing said of it.
-
-        Raises:
-            DownloadError: It stands in none.
-        """
+        """What a listing said of it."""
         if self.listed is None:
             raise DownloadError(f"nobody listed '{self}'")
         return self.listed
 
-    def open(self, _mode: str = "rb") -> io.BytesIO:
-        """Its bytes as a stream; see `read`."""
-        return io.BytesIO(self.read(DecodeLimits()))
-
     def read(self, limits: DecodeLimits) -> bytes:
-        """Its bytes; no more of them than the limits allow are read.
-
-        Args:
-            limits: Its largest size.
-
-        Raises:
-            DownloadError: It cannot be read, or must not be.
-            ImageTooLargeError: It has more bytes than the limits allow.
-            NotAnImageError: It is empty.
-        """
+        """Its bytes."""
         return _client(self.access).read(self.address, limits) if self.is_on_web else _object(self, limits)
 
 
-ImageFile = Path | RemoteFile | TarMember | DatasetImage
+ImageFile = Path | FileElsewhere
 # Says why a file must not be read, or None when it may.
 Refuse = Callable[[ImageFile], str | None]
 

@@ -12,7 +12,6 @@ from vicinal.indexer.sources import (
     ImageFile,
     RemoteFile,
     SourceOptions,
-    TarMember,
     is_on_hub,
 )
 from vicinal.service.errors import RequestError
@@ -107,17 +106,13 @@ class JobSources:
 
     def refusal(self, path: ImageFile) -> str | None:
         """Why a file must not be read: rows of a manifest, links and names of uploads can point anywhere."""
-        if isinstance(path, RemoteFile):
-            allowed = self.allow_urls and path.is_on_web
+        place = path if isinstance(path, Path) else path.container
+        if place is None:
+            allowed = self.allow_urls and isinstance(path, RemoteFile) and path.is_on_web
             return None if allowed else "jobs read no addresses: VICINAL_ALLOW_URLS allows those of the web"
-        hub = self.hub if self.allow_urls else None
-        if isinstance(path, TarMember):
-            path = path.archive
-        elif isinstance(path, DatasetImage):
-            path = path.path
-            if hub is not None and path.is_absolute() and path.resolve().is_relative_to(hub.resolve()):
-                return None
-        if path.is_absolute() and self._holds(path):
+        hub = self.hub if self.allow_urls and isinstance(path, DatasetImage) else None
+        is_of_hub = hub is not None and place.resolve().is_relative_to(hub.resolve())
+        if place.is_absolute() and (is_of_hub or self._holds(place)):
             return None
         where = "sources_dir" if self.folders is None else "a folder that was given to the key"
         return f"its file does not lie below {where}, so that a job must not read it"

@@ -153,7 +153,7 @@ class SyncRun:
             advice = "nothing was indexed: on_conflict 'replace' or 'skip' decides, or other ids"
             is_ready = isinstance(self.plan.items, EmbeddingSource)
             raise ItemExistsError(self.gallery.name, refused, advice, "embedding" if is_ready else "image")
-        is_own = active is None or self._is_own_bundle(active)
+        is_own = active is None or self.is_own_bundle(active)
         access = self.plan.options.access
         return SyncWork(sync, active, held, is_own_bundle=is_own, images=images, access=access)
 
@@ -187,7 +187,7 @@ class SyncRun:
     def take_over(self, active: Activation, sequences: Ints) -> None:
         """Stage rows that were changed since the job began, as they are now."""
         changed = HeldRows.of(self.gallery, active).at(sequences)
-        is_own, access = self._is_own_bundle(active), self.plan.options.access
+        is_own, access = self.is_own_bundle(active), self.plan.options.access
         work = SyncWork(SyncPlan(), active, changed, is_own_bundle=is_own, access=access)
         if work.is_own_bundle:
             for rows in copied_rows(self.gallery, active, sequences, {}):
@@ -236,7 +236,8 @@ class SyncRun:
     def _kind(self) -> str:
         return "row" if isinstance(self.plan.items, EmbeddingSource) else "image"
 
-    def _is_own_bundle(self, active: Activation) -> bool:
+    def is_own_bundle(self, active: Activation) -> bool:
+        """Whether the gallery's embeddings can be kept."""
         identity = self.gallery.table.identity(active.revision)
         return bool(identity["bundle"] == self.embedder.bundle.fingerprint)
 
