@@ -10,11 +10,10 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from itertools import islice
-from types import MappingProxyType
 from typing import Any
 
 import pyarrow as pa
@@ -32,7 +31,6 @@ from vicinal.indexer.graph.neighbor_graph import NeighborGraph, build_neighbor_g
 from vicinal.indexer.graph.neighbor_graph_update import update_neighbor_graph
 from vicinal.indexer.graph.vector_index import check_factory
 from vicinal.indexer.hygiene import Hygiene, examine
-from vicinal.indexer.jobs.changes import OnConflict
 from vicinal.indexer.jobs.embedding_run import RunOptions
 from vicinal.indexer.jobs.index_plan import IndexPlan, IndexResult, StageClock
 from vicinal.indexer.jobs.staging import Base, LiveDiff, Staging, contents_of, live_diff, remove_leftovers
@@ -66,16 +64,10 @@ def index_items(
     items: Sequence[SourceItem] | EmbeddingSource | None,
     embedder: Embedder,
     *,
-    source: str | None = None,
-    on_conflict: OnConflict = "error",
-    delete: bool = False,
-    restore: bool = False,
-    index: str = "auto",
-    activate: bool = True,
     max_failures: int | None = None,
     workers: int = 2,
-    unread: Mapping[str, str] = MappingProxyType({}),
     on_progress: OnProgress = no_progress,
+    **plan: Any,
 ) -> IndexResult:
     """Take a source over into a gallery and let searches use it, going on where a stopped run has been.
 
@@ -84,46 +76,23 @@ def index_items(
     kept for the next one over the same files, and thrown away when anything else is indexed.
 
     Args:
-        gallery: The gallery, new or existing.
-        items: What to index: images, of two with one id the first is kept; or ready embeddings. None for
-            the gallery's own items: with the bundle that embedded them another index is built, with another
-            bundle they are embedded again.
-        embedder: Embedder of the bundle to use. When it is another one than the gallery's, all of it is
-            embedded again.
-        source: Absolute path or address of the folder, manifest or file that they come from. Changed images
-            of items that came from it before take their place.
-        on_conflict: What to do with an image whose id belongs to another image of another source. With
-            `error` nothing is done when there is one.
-        delete: Leave out items that came from the source before and that it no longer lists.
-        restore: Bring back items that were removed from the gallery and that the source still lists; without
-            it they are left out.
-        index: Factory string of the vector index, or `auto`.
-        activate: Let searches use the result; else it is a version that can be compared and activated.
+        items: What to index. None for the gallery's own items: with the bundle that embedded them another
+            index is built, with another bundle they are embedded again.
         max_failures: Give up when more images or rows than this cannot be used; None goes on.
         workers: Threads that decode beside the network.
-        unread: Folders, archives and files of the source that were not read, which the report names.
-        on_progress: See `IndexJob`.
+        **plan: As for `IndexPlan`: `source`, `index`, `activate` and others.
 
     Raises:
-        ItemExistsError: Ids belong to other images, and `on_conflict` is `error`.
+        ItemExistsError: Ids belong to other images, and the plan does not say what becomes of these.
         BuildError: Too many failures, none could be used, or what is held cannot be embedded again.
         SourceError: A file of embeddings cannot be used.
         SpaceMismatchError: The gallery holds embeddings of another space, or images.
         GalleryBusyError: Another process indexes the same source.
         GalleryError: The index is of no known kind or size, or the disk refuses.
     """
-    plan = IndexPlan(
-        items,
-        source=source,
-        on_conflict=on_conflict,
-        delete=delete,
-        restore=restore,
-        index=index,
-        activate=activate,
-        options=options_for(items, RunOptions(max_failures=max_failures, workers=workers, access=ANYWHERE)),
-        unread=unread,
-    )
-    return IndexJob(gallery, embedder, plan, on_progress=on_progress).run()
+    options = RunOptions(max_failures=max_failures, workers=workers, access=ANYWHERE)
+    asked = IndexPlan(items, options=options_for(items, options), **plan)
+    return IndexJob(gallery, embedder, asked, on_progress=on_progress).run()
 
 
 def options_for(items: Sequence[SourceItem] | EmbeddingSource | None, options: RunOptions) -> RunOptions:
