@@ -28,6 +28,7 @@ from vicinal.models.embedder import Embedder
 from vicinal.models.progress import no_progress
 from vicinal.service.checked_calls import (
     Given,
+    OnProgress,
     Texts,
     checked_call,
     checked_options,

@@ -232,7 +232,7 @@ def test_a_bundle_of_another_space_is_refused(
         for command in commands:
             line = fail(*command, "clips", "--bundle", path)
             assert line.startswith(f"{holds} '{path}' is for ready {dim}-d embeddings of '{space}")
-            assert line.endswith("leave --bundle out, or name one of the gallery's own")
+            assert line.endswith("leave the bundle out, or name one of the gallery's own")
 
 
 def test_a_bundle_that_is_not_there_is_told(run: Run, fail: Fail, clips: Path, tmp_path: Path) -> None:
