@@ -25,7 +25,7 @@ AtLeastOne = Annotated[int, Field(ge=1)]
 _SHOWN = 60
 
 if TYPE_CHECKING:
-    from vicinal.models.progress import OnProgress
+    from vicinal.models.progress import OnProgress as OnProgress
 
     _Any = TypeVar("_Any")
     Given = Annotated[_Any, "looked at where it is used"]
