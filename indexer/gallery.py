@@ -45,7 +45,6 @@ from vicinal.indexer.errors import (
 from vicinal.indexer.graph.neighbor_graph import NeighborGraph, build_neighbor_graph
 from vicinal.indexer.reports import Reports
 from vicinal.indexer.storage.active_pointer import Activation, ActivePointer
-from vicinal.indexer.storage.arrays import as_matrix
 from vicinal.indexer.storage.files import (
     file_lock,
     make_folder,
@@ -57,7 +56,7 @@ from vicinal.indexer.storage.files import (
     write_sealed,
 )
 from vicinal.indexer.storage.gallery_names import GALLERY_NAME, aliases, require_name
-from vicinal.indexer.storage.item_table import ItemTable
+from vicinal.indexer.storage.item_table import ItemTable, as_matrix
 from vicinal.indexer.storage.removals import Removals
 from vicinal.indexer.storage.reserve import Reserve
 from vicinal.indexer.views.refined_snapshot import RefinementPlan, refinements, whole_refined_folders

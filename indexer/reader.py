@@ -12,8 +12,7 @@ from vicinal.indexer.errors import GalleryError, GalleryNotFoundError
 from vicinal.indexer.gallery import Gallery
 from vicinal.indexer.graph.gpu import IndexDevices
 from vicinal.indexer.storage.active_pointer import Activation
-from vicinal.indexer.storage.arrays import as_matrix
-from vicinal.indexer.storage.item_table import Difference
+from vicinal.indexer.storage.item_table import Difference, as_matrix
 from vicinal.indexer.views.snapshot import ITEM_COLUMNS
 from vicinal.indexer.views.view import GalleryView, Patches, Segment, SegmentBuilder
 

@@ -25,13 +25,9 @@ AtLeastOne = Annotated[int, Field(ge=1)]
 _SHOWN = 60
 
 if TYPE_CHECKING:
-    from vicinal.models.progress import OnProgress as OnProgress
-
     _Any = TypeVar("_Any")
     Given = Annotated[_Any, "looked at where it is used"]
 else:
-    # Pydantic knows no protocols.
-    OnProgress = Callable[..., None]
 
     class Given:
         """An argument that is looked at where it is used, of kinds that pydantic does not know."""

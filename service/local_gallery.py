@@ -28,7 +28,6 @@ from vicinal.models.embedder import Embedder
 from vicinal.models.progress import no_progress
 from vicinal.service.checked_calls import (
     Given,
-    OnProgress,
     Texts,
     checked_call,
     checked_options,

@@ -19,8 +19,8 @@ pytestmark = pytest.mark.slow
 # know the rules of its ids, pixels of any kind are read beside the decoding, and one hears of progress.
 MOST_FILES = {
     "an image query over HTTP": 38,
-    "an addition over HTTP": 41,
-    "an index": 46,
+    "an addition over HTTP": 39,
+    "an index": 44,
     "a calibration": 36,
     "a calibration job": 70,
     "a calibration command": 59,

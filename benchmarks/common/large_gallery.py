@@ -21,7 +21,7 @@ from PIL import Image
 from benchmarks.common.server_process import server_process
 from vicinal.indexer.gallery import Gallery
 from vicinal.indexer.graph.neighbor_graph import NeighborGraph, build_neighbor_graph
-from vicinal.indexer.storage.arrays import as_fixed_lists
+from vicinal.indexer.storage.item_table import as_fixed_lists
 from vicinal.models.bundle import BACKBONE_FILE, ModelBundle
 from vicinal.models.refiner_manifest import REFINER_FILE, REFINER_WEIGHTS_FILE, RefinerArchitecture
 from vicinal.models.similarity import normalize

@@ -301,7 +301,7 @@ class Lance(Engine):
         import lance
         import pyarrow as pa
 
-        from vicinal.indexer.storage.arrays import as_fixed_lists
+        from vicinal.indexer.storage.item_table import as_fixed_lists
 
         rows = pa.table({"id": pa.array(np.arange(len(items))), "vector": as_fixed_lists(items)})
         table = lance.write_dataset(rows, str(folder / "table.lance"))

@@ -25,7 +25,7 @@ from vicinal.indexer.hygiene import are_same_pictures
 from vicinal.indexer.jobs.index_job import index_items
 from vicinal.indexer.reader import GalleryReader
 from vicinal.indexer.sources import SourceItem
-from vicinal.indexer.storage.arrays import as_matrix
+from vicinal.indexer.storage.item_table import as_matrix
 from vicinal.models.decoding import decode_image
 from vicinal.service.duplicates.finding import find_duplicates
 from vicinal.service.duplicates.record import DuplicateOptions, DuplicateRecord

@@ -23,7 +23,7 @@ from benchmarks.common.server_process import memory_of, running_server
 from tests.indexer.filters.hostile import hostile_filters
 from vicinal.indexer.gallery import Gallery
 from vicinal.indexer.graph.neighbor_graph import build_neighbor_graph
-from vicinal.indexer.storage.arrays import as_fixed_lists
+from vicinal.indexer.storage.item_table import as_fixed_lists
 from vicinal.models.bundle import ModelBundle, default_bundle_path
 from vicinal.models.similarity import normalize
 

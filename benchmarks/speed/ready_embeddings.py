@@ -26,7 +26,7 @@ from vicinal.indexer.gallery import Gallery
 from vicinal.indexer.graph.neighbor_graph import nearest_others
 from vicinal.indexer.jobs.index_job import index_items
 from vicinal.indexer.sources.embeddings import EmbeddingSource
-from vicinal.indexer.storage.arrays import as_fixed_lists
+from vicinal.indexer.storage.item_table import as_fixed_lists
 from vicinal.indexer.views.snapshot import Snapshot
 from vicinal.models.bundle import ModelBundle, space_manifest
 from vicinal.models.embedder import SpaceEmbedder

@@ -27,7 +27,7 @@ from vicinal.indexer.jobs.preparation import no_rows
 from vicinal.indexer.jobs.retention import READER_GRACE
 from vicinal.indexer.reader import GalleryReader
 from vicinal.indexer.storage.active_pointer import Activation
-from vicinal.indexer.storage.arrays import as_fixed_lists, as_matrix
+from vicinal.indexer.storage.item_table import as_fixed_lists, as_matrix
 from vicinal.indexer.storage.removals import REMEMBERED_COLUMNS
 from vicinal.indexer.storage.reserve import Reserve
 from vicinal.indexer.views.view import GalleryView

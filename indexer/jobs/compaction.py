@@ -23,8 +23,8 @@ from vicinal.indexer.graph.neighbor_graph import NeighborGraph
 from vicinal.indexer.graph.neighbor_graph_update import update_neighbor_graph
 from vicinal.indexer.reader import GalleryReader
 from vicinal.indexer.storage.active_pointer import Activation
-from vicinal.indexer.storage.arrays import mapped_matrix
 from vicinal.indexer.storage.files import making_in, storing
+from vicinal.indexer.storage.item_table import mapped_matrix
 from vicinal.indexer.views.snapshot import ITEM_COLUMNS, SnapshotRows, write_snapshot
 from vicinal.indexer.views.view import GalleryView
 from vicinal.models.progress import OnProgress, no_progress

@@ -38,7 +38,7 @@ from vicinal.indexer.jobs.sync.run import SyncRun, SyncWork
 from vicinal.indexer.sources import ANYWHERE, PUBLIC, SourceItem, WebAccess, file_at
 from vicinal.indexer.sources.embeddings import EmbeddingSource
 from vicinal.indexer.storage.active_pointer import Activation
-from vicinal.indexer.storage.arrays import as_matrix
+from vicinal.indexer.storage.item_table import as_matrix
 from vicinal.indexer.views.snapshot import Snapshot
 from vicinal.models.embedder import Embedder
 from vicinal.models.errors import ReadyEmbeddingsError

@@ -20,7 +20,7 @@ from vicinal.calibration.arrays import Bytes, FloatArray
 from vicinal.indexer.duplicates.signatures import SIGNATURE_SIDE, make_signature
 from vicinal.indexer.sources import ImageFile, SourceItem, read_file
 from vicinal.indexer.sources.embedding_files import ReadyRows
-from vicinal.indexer.storage.arrays import as_fixed_lists
+from vicinal.indexer.storage.item_table import as_fixed_lists
 from vicinal.models.decoding import DecodeLimits, accepted_formats, require_content
 from vicinal.models.embedder import Embedder
 from vicinal.models.errors import ImageError

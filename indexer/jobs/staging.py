@@ -29,7 +29,6 @@ from vicinal.calibration.arrays import FloatArray, Ints
 from vicinal.indexer.errors import GalleryBusyError, GalleryError
 from vicinal.indexer.gallery import Gallery
 from vicinal.indexer.storage.active_pointer import Activation
-from vicinal.indexer.storage.arrays import mapped_matrix, matrices
 from vicinal.indexer.storage.files import (
     FileSeal,
     file_lock,
@@ -39,6 +38,7 @@ from vicinal.indexer.storage.files import (
     sync_path,
     write_sealed,
 )
+from vicinal.indexer.storage.item_table import mapped_matrix, matrices
 from vicinal.indexer.storage.sealed_folder import SealedTable
 from vicinal.models.configs.sealed_json import BrokenSealError
 

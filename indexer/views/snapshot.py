@@ -35,8 +35,8 @@ from vicinal.indexer.graph.gpu import IndexDevices, VectorIndex
 from vicinal.indexer.graph.neighbor_graph import NeighborGraph
 from vicinal.indexer.graph.vector_index import FaissIndex, automatic_factories
 from vicinal.indexer.item_rules import served_metadata
-from vicinal.indexer.storage.arrays import expect_single_rows
 from vicinal.indexer.storage.files import OnRead, appearing, remove_half_made, uncounted
+from vicinal.indexer.storage.item_table import expect_single_rows
 from vicinal.indexer.views.derived_files import (
     DerivedFiles,
     DerivedManifest,

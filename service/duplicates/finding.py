@@ -17,7 +17,7 @@ from vicinal.indexer.duplicates.made_copies import CHANGES, make_copy
 from vicinal.indexer.duplicates.signatures import make_signature
 from vicinal.indexer.gallery import Gallery
 from vicinal.indexer.jobs.preparation import make_thumbnail
-from vicinal.indexer.storage.arrays import as_matrix
+from vicinal.indexer.storage.item_table import as_matrix
 from vicinal.indexer.views.view import GalleryView
 from vicinal.models.decoding import decode_image
 from vicinal.models.progress import OnProgress, no_progress

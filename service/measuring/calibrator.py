@@ -14,7 +14,7 @@ from vicinal.calibration.arrays import Ints, Mask
 from vicinal.indexer.gallery import Gallery
 from vicinal.indexer.graph.neighbor_graph import N_NEIGHBORS
 from vicinal.indexer.hygiene import are_same_pictures
-from vicinal.indexer.storage.arrays import as_matrix
+from vicinal.indexer.storage.item_table import as_matrix
 from vicinal.indexer.views.snapshot import Snapshot
 from vicinal.models.progress import OnProgress, no_progress
 from vicinal.service.measuring.evidence import (

@@ -33,7 +33,7 @@ from vicinal.calibration.arrays import Bytes, FloatArray, Floats, Ints, Mask, Ob
 from vicinal.indexer.gallery import Gallery
 from vicinal.indexer.hygiene import SAME_PICTURE, correlations
 from vicinal.indexer.sources import ROW_SCHEME
-from vicinal.indexer.storage.arrays import as_matrix
+from vicinal.indexer.storage.item_table import as_matrix
 from vicinal.indexer.views.snapshot import Snapshot
 from vicinal.service.search.item_groups import value_text
 

@@ -14,7 +14,7 @@ import pytest
 from vicinal.calibration.arrays import FloatArray
 from vicinal.indexer.gallery import Gallery
 from vicinal.indexer.graph.neighbor_graph import build_neighbor_graph
-from vicinal.indexer.storage.arrays import as_fixed_lists
+from vicinal.indexer.storage.item_table import as_fixed_lists
 from vicinal.models.similarity import normalize
 
 BUNDLE = "0123456789abcdef"

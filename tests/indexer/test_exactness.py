@@ -33,7 +33,7 @@ from vicinal.indexer.graph.neighbor_graph import N_NEIGHBORS, build_neighbor_gra
 from vicinal.indexer.jobs.changes import Patch, add_items, patch_items, remove_items
 from vicinal.indexer.jobs.compaction import compact
 from vicinal.indexer.reader import GalleryReader
-from vicinal.indexer.storage.arrays import as_fixed_lists
+from vicinal.indexer.storage.item_table import as_fixed_lists
 from vicinal.indexer.views.snapshot import Snapshot
 from vicinal.indexer.views.view import GalleryView
 from vicinal.models.similarity import exact_similarities, normalize

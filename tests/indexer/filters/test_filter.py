@@ -29,8 +29,7 @@ from vicinal.indexer.filters.expressions import (
     Or,
     Ordered,
 )
-from vicinal.indexer.storage.arrays import as_fixed_lists
-from vicinal.indexer.storage.item_table import ItemTable
+from vicinal.indexer.storage.item_table import ItemTable, as_fixed_lists
 
 KEYS = ["a", "b", "list price", "a.b", 'q"', "é鞋", "in", "2024", "back\\slash", "o'k", "$", "*", "\n"]
 TEXTS = st.one_of(

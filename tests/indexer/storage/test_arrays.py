@@ -13,7 +13,7 @@ import pytest
 from tests.disks import mounted
 from tests.mappings import is_read_at_random
 from vicinal.calibration.arrays import FloatArray
-from vicinal.indexer.storage.arrays import (
+from vicinal.indexer.storage.item_table import (
     as_fixed_lists,
     as_matrix,
     expect_single_rows,

@@ -14,8 +14,7 @@ import pytest
 from vicinal.indexer.errors import GalleryError
 from vicinal.indexer.filters import Filter
 from vicinal.indexer.graph.neighbor_graph import N_NEIGHBORS
-from vicinal.indexer.storage.arrays import as_fixed_lists
-from vicinal.indexer.storage.item_table import Difference, ItemTable
+from vicinal.indexer.storage.item_table import Difference, ItemTable, as_fixed_lists
 
 IDENTITY = {"bundle": "0123456789abcdef", "bundle_name": "tiny"}
 IDS = ["a", "b", "c", "d", "e"]

@@ -19,7 +19,7 @@ from vicinal.indexer.gallery import Gallery
 from vicinal.indexer.graph.neighbor_graph import NeighborGraph
 from vicinal.indexer.jobs.changes import Patch, patch_items, remove_items
 from vicinal.indexer.reader import GalleryReader
-from vicinal.indexer.storage.arrays import as_fixed_lists
+from vicinal.indexer.storage.item_table import as_fixed_lists
 from vicinal.indexer.views import view as view_module
 from vicinal.models.embedder import Embedder
 from vicinal.models.similarity import normalize

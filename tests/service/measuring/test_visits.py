@@ -12,7 +12,7 @@ import pytest
 from tests.service.types import WriteGallery
 from vicinal.calibration import CalibrationError, Target
 from vicinal.indexer.duplicates.signatures import SIGNATURE_SIDE
-from vicinal.indexer.storage.arrays import as_fixed_lists
+from vicinal.indexer.storage.item_table import as_fixed_lists
 from vicinal.indexer.views.snapshot import Snapshot
 from vicinal.models.similarity import normalize
 from vicinal.service.measuring.calibrator import Calibrator
