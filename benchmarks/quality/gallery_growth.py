@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -22,15 +23,15 @@ from vicinal.indexer.sources import read_source
 from vicinal.indexer.views.view import GalleryView
 from vicinal.models.bundle import ModelBundle, default_bundle_path
 from vicinal.models.embedder import Embedder
+from vicinal.service.measuring.measurement import Found, TrialScoring
 from vicinal.service.measuring.queries import LabelledQueries
-from vicinal.service.measuring.trials import Impostors, TrialScoring
 from vicinal.service.search.pipeline import Pipeline, Rerank
 from vicinal.service.search.scorer import Scorer
 
 FPIR, SHARE, N_DRAWS = 0.2, 0.1, 100
 
 
-def impostors_of(root: Path, folder: Path, embedder: Embedder) -> Impostors:
+def impostors_of(root: Path, folder: Path, embedder: Embedder) -> Found:
     """Candidates of each test image, its label taken out of the gallery."""
     part = extract_part(root, "test", folder / "images")
     gallery = Gallery(folder / "gallery")
@@ -39,15 +40,15 @@ def impostors_of(root: Path, folder: Path, embedder: Embedder) -> Impostors:
     queries = LabelledQueries.leave_one_out(snapshot).sample(1000, seed=0)
     scorer = Scorer(GalleryView.of(snapshot), Pipeline(rerank=Rerank(method="off")))
     scoring = TrialScoring(snapshot, scorer, sorted(set(snapshot.labels)))
-    return scoring.measure(queries, lambda _done, _total: None).impostors
+    return scoring.measure(queries, lambda _done, _total: None).without
 
 
-def predict(impostors: Impostors, threshold: float, rng: np.random.Generator) -> dict[str, float]:
+def predict(impostors: Found, threshold: float, rng: np.random.Generator) -> dict[str, float]:
     """Both predictions for the whole gallery from some of its labels."""
     n = impostors.n_groups + 1
     kept = rng.choice(n, max(2, round(SHARE * n)), replace=False)
     scores = np.where(np.isin(impostors.groups, kept), impostors.scores, -np.inf)
-    small = Impostors(scores, impostors.groups, len(kept))
+    small = replace(impostors, scores=scores, n_groups=len(kept))
     growth = fit_gallery_growth(small.n_reached(threshold), len(kept))
     ratio = n / len(kept)
     return {

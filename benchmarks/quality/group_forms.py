@@ -28,8 +28,9 @@ from vicinal.indexer.gallery import Gallery
 from vicinal.models.bundle import ModelBundle, default_bundle_path
 from vicinal.models.embedder import Embedder
 from vicinal.service.measuring.calibrator import Calibrator
-from vicinal.service.measuring.group_trials import GroupMeasurement, group_forms, measure_groups
+from vicinal.service.measuring.group_trials import group_forms, measure_groups
 from vicinal.service.measuring.matcher import Matcher
+from vicinal.service.measuring.measurement import Measurement
 from vicinal.service.measuring.queries import read_queries
 from vicinal.service.search.pipeline import Group, choose_pipeline
 
@@ -55,29 +56,27 @@ def measure_part(root: Path, split: str, folder: Path, embedder: Embedder, optio
     return pipeline, [calibrator.score(one, lambda *_progress: None) for one in asked]
 
 
-def searches(measured: Sequence[GroupMeasurement]) -> Searches:
+def searches(measured: Sequence[Measurement]) -> Searches:
     """Searches with a mate, of the first measurement, and those without one, of all."""
     first = measured[0]
-    labels = [np.array(one.trials.labels.names)[one.query_codes] for one in measured]
+    labels = [one.names[one.codes] for one in measured]
     names = np.unique(np.concatenate(labels))
     codes = [np.searchsorted(names, own) for own in labels]
     return Searches(
         first.trials.best_mate_scores,
         codes[0][first.mates.has_mate],
         np.concatenate([one.trials.best_scores_without_mate for one in measured]),
-        np.concatenate([own[one.impostors.queries] for own, one in zip(codes, measured, strict=True)]),
+        np.concatenate([own[one.without.queries] for own, one in zip(codes, measured, strict=True)]),
     )
 
 
-def compared(
-    photos: Sequence[GroupMeasurement], groups: Sequence[GroupMeasurement], fpirs: list[float]
-) -> dict:
+def compared(photos: Sequence[Measurement], groups: Sequence[Measurement], fpirs: list[float]) -> dict:
     """FNIR at each FPIR and R@1 of both, and the differences with paired intervals."""
     both = [searches(one) for one in (photos, groups)]
     draws = LabelDraws(both[0].mate_labels, both[0].other_labels, 0)
     pairs = {f"fnir at {fpir:g}": [one.error_when_held("fpir", fpir) for one in both] for fpir in fpirs}
     pairs["hit_rate_1"] = [
-        mean_figure((one.first_labels == one.query_codes)[one.mates.has_mate].astype(float), labels)
+        mean_figure(one.hits[one.mates.has_mate].astype(float), labels)
         for one, labels in ((photos[0], both[0].mate_labels), (groups[0], both[1].mate_labels))
     ]
     found = {}
@@ -114,9 +113,9 @@ def run_set(root: Path, folder: Path, embedder: Embedder, options: argparse.Name
     counts = {
         name: {
             "with_mate": int(part[0].mates.has_mate.sum()),
-            "without_mate": sum(len(one.impostors.queries) for one in part),
+            "without_mate": sum(len(one.without.queries) for one in part),
             "labels_without_mate": len(np.unique(np.concatenate([one.labels_without_mate for one in part]))),
-            "labels": len(np.unique(part[0].query_codes)),
+            "labels": len(np.unique(part[0].codes)),
         }
         for name, part in (("calibration", items), ("test", tested))
     }

@@ -50,11 +50,11 @@ from vicinal.service.errors import ComparisonNotFoundError, RequestError
 from vicinal.service.galleries.bundles import ServedBundles
 from vicinal.service.measuring.calibrator import Calibration, Calibrator, same_pictures_of
 from vicinal.service.measuring.evidence import measure_opis
+from vicinal.service.measuring.measurement import Measurement
 from vicinal.service.measuring.queries import LabelledQueries
 from vicinal.service.measuring.records.curves import CalibrationCurves
 from vicinal.service.measuring.records.record import CalibrationRecord, StoredScores
 from vicinal.service.measuring.records.store import CalibrationStore
-from vicinal.service.measuring.trials import Measurement
 from vicinal.service.measuring.visits import Visits, find_visits, visit_column
 from vicinal.service.search.item_spaces import SearchSpace
 from vicinal.service.search.scorer import Scorer

@@ -33,7 +33,7 @@ from vicinal.service.comparing.record import (
     asked_error,
 )
 from vicinal.service.measuring.evidence import SpaceOpis, rate_evidence
-from vicinal.service.measuring.trials import Measurement
+from vicinal.service.measuring.measurement import Measurement
 from vicinal.service.search.item_groups import BuiltGroups, ItemGroups
 from vicinal.service.search.scorer import N_DECIDED_CANDIDATES, Scorer
 
@@ -103,17 +103,16 @@ class Outcomes:
         holds: float | None,
     ) -> Outcomes:
         """Outcomes of scored queries."""
-        codes, trials = measured.query_codes.astype(np.int64), measured.trials
-        n, rows = len(codes), measured.impostors.queries
+        n, rows = len(measured.codes), measured.without.queries
         has_none, others = np.zeros(n, np.bool_), np.zeros(n)
-        has_none[rows], others[rows] = True, trials.best_scores_without_mate
-        is_mate = measured.ranked_labels == codes[:, None]
+        has_none[rows], others[rows] = True, measured.trials.best_scores_without_mate
+        is_mate = measured.items.labels == measured.codes[:, None]
         n_mates = np.bincount(measured.pairs.mate_queries, minlength=n)
         return cls(
-            answers=Answers.of(snapshot, measured.best_items, measured.top_scores),
+            answers=Answers.of(snapshot, measured.found.best_items, measured.top_scores),
             has_mate=measured.mates.has_mate,
             mate_scores=measured.mates.best_scores,
-            hits=(measured.first_labels == codes).astype(np.float64),
+            hits=measured.hits.astype(np.float64),
             precisions=average_precisions(is_mate, n_mates),
             has_none=has_none,
             other_scores=others,

@@ -26,13 +26,13 @@ from vicinal.service.measuring.evidence import (
     visit_evidence,
 )
 from vicinal.service.measuring.group_trials import (
-    GroupMeasurement,
     TriedForm,
     choose_form,
     measure_groups,
     require_group_target,
     require_reached,
 )
+from vicinal.service.measuring.measurement import Measurement, TrialScoring
 from vicinal.service.measuring.queries import LabelledQueries, require_labels
 from vicinal.service.measuring.records.curves import CalibrationCurves, gather_curves
 from vicinal.service.measuring.records.record import (
@@ -41,7 +41,6 @@ from vicinal.service.measuring.records.record import (
     StoredScores,
     new_calibration_id,
 )
-from vicinal.service.measuring.trials import Measurement, TrialScoring
 from vicinal.service.measuring.visits import Visits, find_visits, look_alikes
 from vicinal.service.search.opened_refiner import OpenedRefiner
 from vicinal.service.search.pipeline import Group, Pipeline
@@ -178,10 +177,10 @@ class Calibrator:
         if self.forms:
             measured, tried = choose_form(measured, self.forms, target, seed=self.seed)
             # Fitted anew, as it would have been.
-            form = measured.group.model_copy(update={"weights": ()})
-            together = together and measure_groups(together, form)
+            form = measured.group and measured.group.model_copy(update={"weights": ()})
+            together = measure_groups(together, form) if together and form else together
         if absent is not None:
-            measured = replace(measured, trials=measured.trials.at_mix(absent))
+            measured = replace(measured, absent=absent)
         return self.calibration(
             sampled,
             measured,
@@ -222,10 +221,10 @@ class Calibrator:
             absent: Share of searches without a mate that the trials are weighted for; as tried when None.
         """
         require_labels(self._labels, queries.labels)
-        if isinstance(measured, GroupMeasurement):
+        if measured.group is not None:
             require_group_target(measured.group, target)
         threshold = choose_threshold(measured.trials, target)
-        if isinstance(measured, GroupMeasurement):
+        if measured.group is not None:
             require_reached(measured, target, threshold)
         opis = measure_opis(measured)
         visits = None if self.visits is None else visit_evidence(self.visits, measured, together, target)
@@ -273,7 +272,7 @@ class Calibrator:
     ) -> CalibrationRecord:
         """What is kept of a calibration for good."""
         pipeline, trials = self.scorer.pipeline, measured.trials
-        if isinstance(measured, GroupMeasurement):
+        if measured.group is not None:
             pipeline = pipeline.model_copy(update={"group": measured.group})
         shares = {name: evidence.rates[name].rate if name in evidence.rates else None for name in ERROR_RATES}
         manifest = self.snapshot.manifest
@@ -295,7 +294,7 @@ class Calibrator:
             n_with_mate=len(trials.best_mate_scores),
             n_without_mate=len(trials.best_scores_without_mate),
             n_labels=len(set(queries.labels)),
-            n_labels_without_mate=len(np.unique(measured.labels_without_mate)),
+            n_labels_without_mate=len(np.unique(measured.codes_without)),
             seed=self.seed,
             warnings=tuple(self._warnings(queries, measured, evidence.near_duplicates)),
         )
@@ -338,7 +337,7 @@ class Calibrator:
                 "and calibrate with --visits-by"
             )
         with_mate = queries.labels[measured.mates.has_mate]
-        for what, labels in (("FNIR", with_mate), ("FPIR", measured.labels_without_mate)):
+        for what, labels in (("FNIR", with_mate), ("FPIR", measured.names[measured.codes_without])):
             n_labels = len(set(labels.tolist()))
             if n_labels < _FEW_LABELS:
                 yield f"few labels stand behind {what} ({n_labels}): other labels can behave differently"

@@ -29,9 +29,15 @@ from vicinal.calibration.consistency.opis import ClassUtilities, NoUtilityError,
 from vicinal.calibration.consistency.opis_floor import PairImages, pair_opis_floor
 from vicinal.calibration.rates.intervals import RateInterval
 from vicinal.calibration.rates.label_counts import RateName, impostor_label_effect
-from vicinal.service.measuring.group_trials import GroupMeasurement, TriedForm
-from vicinal.service.measuring.trials import Impostors, Measurement
+from vicinal.service.measuring.group_trials import (
+    TriedForm,
+    best_without_nearest,
+    own_scores_apart,
+    own_scores_with_one_less,
+)
+from vicinal.service.measuring.measurement import Found, Measurement
 from vicinal.service.measuring.visits import Visits
+from vicinal.service.search.pipeline import Group
 
 ERROR_RATES: tuple[RateName, ...] = ("far", "frr", "fpir", "fnir")
 _FURTHER_LABELS = (10, 30, 100)
@@ -408,38 +414,35 @@ def _another_day(
 
 def _impostor_effect(measured: Measurement, threshold: float) -> float:
     """How much more FPIR varies over labels that are queries and impostors both."""
-    found = measured.impostors
-    own = measured.query_codes[found.queries].astype(np.int64)
+    found, own = measured.without, measured.codes_without.astype(np.int64)
     return impostor_label_effect(found.scores, found.groups, own, threshold)
 
 
 def _apart(measured: Measurement, threshold: float, look_alikes: Ints) -> dict[RateName, LabelCounts | None]:
     """Misses and wrong matches without what could be of the query's visit."""
-    pairs, impostors, codes = measured.pairs, measured.impostors, measured.query_codes
-    if isinstance(measured, GroupMeasurement):
-        own, others = measured.own_scores_apart(look_alikes), measured.best_without_nearest()
-        is_left = np.isfinite(own)
-        return {
-            "fnir": LabelCounts.of(own[is_left] < threshold, codes[is_left]),
-            "fpir": LabelCounts.of(others >= threshold, codes[impostors.queries]),
-        }
-    is_apart = look_alikes[measured.query_images[pairs.mate_queries]] != look_alikes[pairs.mate_items]
-    best = np.full(len(codes), -np.inf)
-    np.maximum.at(best, pairs.mate_queries[is_apart], pairs.mate_scores["final"][is_apart])
+    pairs, codes = measured.pairs, measured.codes
+    if measured.group is not None:
+        best = own_scores_apart(measured, look_alikes)
+        is_wrong = best_without_nearest(measured) >= threshold
+    else:
+        is_apart = look_alikes[measured.images[pairs.mate_queries]] != look_alikes[pairs.mate_items]
+        best = np.full(len(codes), -np.inf)
+        np.maximum.at(best, pairs.mate_queries[is_apart], pairs.mate_scores["final"][is_apart])
+        is_wrong = measured.without.n_reached(threshold) > 1
     is_known = np.isfinite(best)
     return {
         "fnir": LabelCounts.of(best[is_known] < threshold, codes[is_known]),
-        "fpir": LabelCounts.of(impostors.n_reached(threshold) > 1, codes[impostors.queries]),
+        "fpir": LabelCounts.of(is_wrong, measured.codes_without),
     }
 
 
 def _with_one_mate_more(measured: Measurement, threshold: float) -> float:
     """A lower end of how many times the FNIR is that of queries with one mate more, in [0, 1]."""
-    if isinstance(measured, GroupMeasurement):
-        return _with_one_of_group_more(measured, threshold)
+    if measured.group is not None:
+        return _with_one_of_group_more(measured, measured.group, threshold)
     pairs = measured.pairs
     is_missed = pairs.mate_scores["final"] < threshold
-    n = np.bincount(pairs.mate_queries, minlength=len(measured.query_codes))
+    n = np.bincount(pairs.mate_queries, minlength=len(measured.codes))
     n_found = n - np.bincount(pairs.mate_queries, weights=is_missed, minlength=len(n))
     several = n > 1
     missed = n_found[several] == 0
@@ -449,13 +452,13 @@ def _with_one_mate_more(measured: Measurement, threshold: float) -> float:
     return float(missed.sum()) / less if less > 0.0 else 1.0
 
 
-def _with_one_of_group_more(measured: GroupMeasurement, threshold: float) -> float:
-    less = measured.own_scores_with_one_less()
+def _with_one_of_group_more(measured: Measurement, group: Group, threshold: float) -> float:
+    less = own_scores_with_one_less(measured)
     several = np.isfinite(less)
     missed = float((measured.mates.best_scores[several] < threshold).sum())
     also = float((less[several] < threshold).sum())
     ratio = min(1.0, missed / also) if also else 1.0
-    return ratio if measured.group.score == "max" else ratio**2
+    return ratio if group.score == "max" else ratio**2
 
 
 def rate_evidence(counts: LabelCounts, *, is_ratio: bool = False) -> RateEvidence:
@@ -478,9 +481,9 @@ def _predictions(counts: LabelCounts) -> tuple[Prediction, ...]:
 
 
 def _larger_galleries(measured: Measurement, target: Target, threshold: float) -> tuple[LargerGallery, ...]:
-    impostors = measured.impostors
+    impostors, group = measured.without, measured.group
     # Scores that depend on other groups would change with those that a larger gallery has.
-    depends = isinstance(measured, GroupMeasurement) and measured.group.score in ("share", "learned")
+    depends = group is not None and group.score in ("share", "learned")
     if not len(impostors.scores) or depends:
         return ()
     growth = fit_gallery_growth(impostors.n_reached(threshold), impostors.n_groups)
@@ -505,7 +508,7 @@ def _larger_galleries(measured: Measurement, target: Target, threshold: float) -
     return tuple(found)
 
 
-def _held_at(impostors: Impostors, ratio: int, fpir: float, lowest: float) -> float | None:
+def _held_at(impostors: Found, ratio: int, fpir: float, lowest: float) -> float | None:
     """The lowest threshold at which the fitted FPIR of a larger gallery stays within a rate."""
     best = impostors.scores[:, 0]
     tried = np.nextafter(np.unique(best[best >= lowest]), np.inf)
@@ -524,7 +527,7 @@ def _held_at(impostors: Impostors, ratio: int, fpir: float, lowest: float) -> fl
 def measure_opis(measured: Measurement) -> dict[str, SpaceOpis]:
     """OPIS with its floor by space: `initial`, `refined` where the pipeline refines, and `final`."""
     spaces = [space for space in measured.pairs.mate_scores if space != "final"]
-    if not isinstance(measured, GroupMeasurement):
+    if measured.group is None:
         spaces.append("final")
     if not len(measured.pairs.mate_queries) or not measured.trials_in(spaces[0]).n_non_mates:
         return {}
@@ -551,9 +554,9 @@ def _measure_space(measured: Measurement, space: str) -> SpaceOpis:
     utilities = class_utilities(trials)
     pairs = measured.pairs
     images = PairImages(
-        mates=np.stack([measured.query_images[pairs.mate_queries], pairs.mate_items], axis=1),
+        mates=np.stack([measured.images[pairs.mate_queries], pairs.mate_items], axis=1),
         non_mate_queries=pairs.non_mates[space].queries,
-        query_labels=measured.query_codes,
+        query_labels=measured.codes,
         n_negatives=pairs.n_negatives,
     )
     floor: OpisFloor | None = None

@@ -20,89 +20,20 @@ import numpy as np
 from vicinal.calibration import (
     CalibrationError,
     Target,
-    TrialLabels,
-    Trials,
     UnreachableTargetError,
     choose_threshold,
 )
-from vicinal.calibration.arrays import Codes, Floats, Ints, Mask
+from vicinal.calibration.arrays import Floats, Ints, Mask
 from vicinal.calibration.rates.paired_bootstrap import Figure, LabelDraws, Searches
-from vicinal.service.measuring.trials import GroupTables, Impostors, Measurement
+from vicinal.service.measuring.measurement import Found, GroupTables, Measurement
 from vicinal.service.request_fields import GroupChoice
-from vicinal.service.search.group_scores import GroupedCandidates, group_features
-from vicinal.service.search.item_groups import GroupTable
+from vicinal.service.search.group_scores import group_features
 from vicinal.service.search.pipeline import Group, GroupScore
 
 _TEMPERATURES = (0.02, 0.05, 0.1)
 _N_FOLDS = 5
 _RIDGE = 30.0
 _N_STEPS = 50
-
-
-@dataclass(frozen=True, kw_only=True)
-class GroupMeasurement(Measurement):
-    """What a calibration of group decisions is made from; its trials hold no pairs of items.
-
-    Attributes:
-        group: The form of the score, fitted where it is `learned`.
-        weights: (n, F + 1) `learned`: weights that each query was scored with; None for others.
-    """
-
-    group: Group
-    weights: Floats | None
-    tables: GroupTables
-
-    def own_scores_apart(self, look_alikes: Ints) -> Floats:
-        """(n,) score of each query's own group without items of its visit by likeness; -inf with none left.
-
-        Args:
-            look_alikes: (n_items,) visit of each item by likeness.
-        """
-        table, groups, pairs = self.tables.with_label, self.tables.groups, self.pairs
-        own = look_alikes[self.query_images][:, None]
-        is_out = (look_alikes[table.positions] == own) & (table.positions >= 0)
-        # Items of one visit and group, as one number.
-        width = int(groups.codes.max(initial=0)) + 1
-        together, counts = np.unique(look_alikes * width + groups.codes, return_counts=True)
-        asked = own * width + np.maximum(table.codes, 0)
-        places = np.minimum(np.searchsorted(together, asked), len(together) - 1)
-        gone = np.where(together[places] == asked, counts[places], 0)
-        totals = np.append(groups.sizes, np.ones(width - len(groups.sizes), dtype=np.int64))
-        sizes = totals[np.maximum(table.codes, 0)] - gone
-        scores = _own(self, table.without(is_out, sizes).scored(self.group, self.weights))
-        is_left = look_alikes[self.query_images[pairs.mate_queries]] != look_alikes[pairs.mate_items]
-        has_left = np.bincount(pairs.mate_queries[is_left], minlength=len(scores)) > 0
-        return np.where(has_left, scores, -np.inf)
-
-    def best_without_nearest(self) -> Floats:
-        """(Q,) best score of the queries without a mate when the label of the best group is left out too."""
-        table, weights = self.tables.without_label, self._weights_without
-        labels = _group_labels(self)
-        first = table.scored(self.group, weights).codes[:, :1]
-        top = np.where(first >= 0, labels[np.maximum(first, 0)], -1)
-        found = np.where(table.codes >= 0, labels[np.maximum(table.codes, 0)], -1)
-        is_out = ((found == top) & (top >= 0)) | (table.codes == first)
-        scores = table.without(is_out, table.sizes).scored(self.group, weights).scores[:, 0]
-        return np.maximum(scores, 0.0)
-
-    def own_scores_with_one_less(self, seed: int = 0) -> Floats:
-        """(n,) score of each query's own group without one of its mates, drawn; -inf with fewer than two."""
-        pairs, table = self.pairs, self.tables.with_label
-        order = np.lexsort((np.random.default_rng(seed).random(len(pairs.mate_queries)), pairs.mate_queries))
-        queries, items = pairs.mate_queries[order], pairs.mate_items[order]
-        last = np.flatnonzero(np.append(np.diff(queries) != 0, True)) if len(queries) else order
-        gone = np.full(len(self.query_codes), -1, dtype=np.int64)
-        gone[queries[last]] = items[last]
-        codes = np.where(gone >= 0, self.tables.groups.of_items(gone), -1)[:, None]
-        sizes = table.sizes - ((table.codes == codes) & (codes >= 0))
-        is_out = (table.positions == gone[:, None]) & (gone >= 0)[:, None]
-        scores = _own(self, table.without(is_out, sizes).scored(self.group, self.weights))
-        n_mates = np.bincount(pairs.mate_queries, minlength=len(scores))
-        return np.where(n_mates > 1, scores, -np.inf)
-
-    @property
-    def _weights_without(self) -> Floats | None:
-        return None if self.weights is None else self.weights[self.impostors.queries]
 
 
 def require_group_target(group: Group, target: Target) -> None:
@@ -114,7 +45,7 @@ def require_group_target(group: Group, target: Target) -> None:
         )
 
 
-def require_reached(measured: GroupMeasurement, target: Target, threshold: float) -> None:
+def require_reached(measured: Measurement, target: Target, threshold: float) -> None:
     """Refuse a threshold that even groups reach of which a search finds no item."""
     scores = measured.trials.best_mate_scores
     if target.rate == "fnir" and threshold <= 0.0:
@@ -141,40 +72,96 @@ def group_forms(by: str, score: GroupChoice = "auto") -> tuple[Group, ...]:
     )
 
 
-def measure_groups(items: Measurement, group: Group) -> GroupMeasurement:
+def measure_groups(items: Measurement, group: Group) -> Measurement:
     """Decide the searches of a measurement by group.
 
     Args:
         group: The form of the score; `learned` without weights is fitted, and cross-fitted, on the trials.
     """
-    if items.tables is None:
-        raise CalibrationError("these items were scored without groups: calibrate with group_by")
-    tables, weights = items.tables, None
+    tables, weights = _tables(items), None
     if group.score == "learned" and not group.weights:
         group, weights = _learn(items, tables, group)
-    mates, chosen = items.mates, items.impostors.queries
-    found = tables.with_label.scored(group, weights)
-    out = tables.without_label.scored(group, None if weights is None else weights[chosen])
-    own = _own(items, found)
-    firsts = _labels_of(_group_labels(items), found.codes[:, 0])
-    hits = (firsts == items.query_codes)[mates.has_mate]
-    fields = {name: getattr(items, name) for name in Measurement.__dataclass_fields__}
-    changed = {
-        "trials": _trials(items, tables, found=found, out=out, own=own),
-        "hit_rate_1": float(hits.mean()) if len(hits) else None,
-        "top_scores": np.maximum(found.scores[:, 0], 0.0),
-        "best_items": _best_items(tables.with_label, found),
-        "impostors": Impostors(
-            scores=out.scores,
-            groups=out.codes,
-            n_groups=len(np.unique(tables.groups.codes)) - tables.is_taken_out,
-            best_items=_best_items(tables.without_label, out),
-            queries=chosen,
-        ),
-        "mates": replace(mates, best_scores=np.where(mates.has_mate, own, -np.inf)),
-        "first_labels": firsts,
-    }
-    return GroupMeasurement(**{**fields, **changed}, group=group, weights=weights)
+    mates, chosen = items.mates, items.without.queries
+    found = tables.found(items.found.queries, tables.with_label, group, weights)
+    out = tables.found(chosen, tables.without_label, group, None if weights is None else weights[chosen])
+    best_scores = np.where(mates.has_mate, _own_scores(items, found), -np.inf)
+    mates = replace(mates, best_scores=best_scores)
+    return replace(items, found=found, without=out, mates=mates, group=group, weights=weights)
+
+
+def _tables(measured: Measurement) -> GroupTables:
+    if measured.tables is None:
+        raise CalibrationError("these items were scored without groups: calibrate with group_by")
+    return measured.tables
+
+
+def _own_scores(measured: Measurement, found: Found) -> Floats:
+    """(n,) best score of a group of each query's label; 0 where none is among the candidates."""
+    return np.where(found.labels == measured.codes[:, None], found.scores, 0.0).max(axis=1)
+
+
+def _scored_without(measured: Measurement, is_out: Mask, sizes: Ints) -> Floats:
+    """(n,) score of each query's own group without some of the candidates."""
+    tables = _tables(measured)
+    table, group = tables.with_label.without(is_out, sizes), _group(measured)
+    return _own_scores(measured, tables.found(measured.found.queries, table, group, measured.weights))
+
+
+def _group(measured: Measurement) -> Group:
+    if measured.group is None:
+        raise CalibrationError("these items were not decided by group")
+    return measured.group
+
+
+def own_scores_apart(measured: Measurement, look_alikes: Ints) -> Floats:
+    """(n,) score of each query's own group without items of its visit by likeness; -inf with none left.
+
+    Args:
+        look_alikes: (n_items,) visit of each item by likeness.
+    """
+    tables, pairs = _tables(measured), measured.pairs
+    table, groups = tables.with_label, tables.groups
+    own = look_alikes[measured.images][:, None]
+    is_out = (look_alikes[table.positions] == own) & (table.positions >= 0)
+    # Items of one visit and group, as one number.
+    width = int(groups.codes.max(initial=0)) + 1
+    together, counts = np.unique(look_alikes * width + groups.codes, return_counts=True)
+    asked = own * width + np.maximum(table.codes, 0)
+    places = np.minimum(np.searchsorted(together, asked), len(together) - 1)
+    gone = np.where(together[places] == asked, counts[places], 0)
+    totals = np.append(groups.sizes, np.ones(width - len(groups.sizes), dtype=np.int64))
+    scores = _scored_without(measured, is_out, totals[np.maximum(table.codes, 0)] - gone)
+    is_left = look_alikes[measured.images[pairs.mate_queries]] != look_alikes[pairs.mate_items]
+    has_left = np.bincount(pairs.mate_queries[is_left], minlength=len(scores)) > 0
+    return np.where(has_left, scores, -np.inf)
+
+
+def best_without_nearest(measured: Measurement) -> Floats:
+    """(Q,) best score of the queries without a mate when the label of the best group is left out too."""
+    tables, found = _tables(measured), measured.without
+    table, labels = tables.without_label, tables.labels_of(tables.without_label.codes)
+    top = found.labels[:, :1]
+    is_out = ((labels == top) & (top >= 0)) | (table.codes == found.groups[:, :1])
+    weights = None if measured.weights is None else measured.weights[found.queries]
+    scores = table.without(is_out, table.sizes).scored(_group(measured), weights).scores[:, 0]
+    return np.maximum(scores, 0.0)
+
+
+def own_scores_with_one_less(measured: Measurement, seed: int = 0) -> Floats:
+    """(n,) score of each query's own group without one of its mates, drawn; -inf with fewer than two."""
+    tables, pairs = _tables(measured), measured.pairs
+    table = tables.with_label
+    order = np.lexsort((np.random.default_rng(seed).random(len(pairs.mate_queries)), pairs.mate_queries))
+    queries, items = pairs.mate_queries[order], pairs.mate_items[order]
+    last = np.flatnonzero(np.append(np.diff(queries) != 0, True)) if len(queries) else order
+    gone = np.full(len(measured.codes), -1, dtype=np.int64)
+    gone[queries[last]] = items[last]
+    codes = np.where(gone >= 0, tables.groups.of_items(gone), -1)[:, None]
+    sizes = table.sizes - ((table.codes == codes) & (codes >= 0))
+    is_out = (table.positions == gone[:, None]) & (gone >= 0)[:, None]
+    scores = _scored_without(measured, is_out, sizes)
+    n_mates = np.bincount(pairs.mate_queries, minlength=len(scores))
+    return np.where(n_mates > 1, scores, -np.inf)
 
 
 @dataclass(frozen=True)
@@ -199,7 +186,7 @@ class TriedForm:
 
 def choose_form(
     items: Measurement, forms: Sequence[Group], target: Target, *, seed: int = 0
-) -> tuple[GroupMeasurement, tuple[TriedForm, ...]]:
+) -> tuple[Measurement, tuple[TriedForm, ...]]:
     """The form with the lowest error, where its interval excludes chance; else the first.
 
     The interval is that of the difference to the first form on the same drawn labels, at 5 % shared out
@@ -210,18 +197,19 @@ def choose_form(
         return measured[0], ()
     figures = [_error(one, target) for one in measured]
     first = figures[0]
-    tried = [TriedForm(one.group, None) for one in measured]
-    if first is None or not items.mates.has_mate.any() or not len(items.impostors.queries):
+    groups = [_group(one) for one in measured]
+    tried = [TriedForm(group, None) for group in groups]
+    if first is None or not items.mates.has_mate.any() or not len(items.without.queries):
         return measured[0], tuple(tried)
-    codes = items.query_codes.astype(np.int64)
-    draws = LabelDraws(codes[items.mates.has_mate], codes[items.impostors.queries], seed)
+    codes = items.codes.astype(np.int64)
+    draws = LabelDraws(codes[items.mates.has_mate], codes[items.without.queries], seed)
     known = [(place, one) for place, one in enumerate(figures) if one is not None]
     errors, drawn = (find([one for _, one in known]) for find in (draws.measured, draws.drawn))
     share = 0.025 / max(1, len(known) - 1)
     for (place, _), error, values in zip(known, errors, drawn, strict=True):
         low, high = np.quantile(values - drawn[0], [share, 1.0 - share])
         tried[place] = TriedForm(
-            measured[place].group, float(error), float(error - errors[0]), float(low), float(high)
+            groups[place], float(error), float(error - errors[0]), float(low), float(high)
         )
     best = min(known, key=lambda one: tried[one[0]].error or 0.0)[0]
     is_sure = (tried[best].high or 0.0) < 0.0
@@ -230,12 +218,12 @@ def choose_form(
 
 def _error(measured: Measurement, target: Target) -> Figure | None:
     """What is compared between forms; None where a form cannot hold the target."""
-    trials, codes = measured.trials, measured.query_codes.astype(np.int64)
+    trials, codes = measured.trials, measured.codes.astype(np.int64)
     searches = Searches(
         trials.best_mate_scores,
         codes[measured.mates.has_mate],
         trials.best_scores_without_mate,
-        codes[measured.impostors.queries],
+        codes[measured.without.queries],
     )
     if target.rate == "fpir" or target.rate == "fnir":
         return searches.error_when_held(target.rate, target.value)
@@ -243,92 +231,6 @@ def _error(measured: Measurement, target: Target) -> Figure | None:
         return searches.fnir(choose_threshold(trials, target))
     except CalibrationError:
         return None
-
-
-def _group_labels(items: Measurement) -> Ints:
-    """(codes,) number of the label of each group; -1 for one whose items have none."""
-    tables = items.tables
-    if tables is None or items.trials.labels is None:
-        return np.empty(0, dtype=np.int64)
-    codes, labels = tables.groups.codes, tables.item_labels
-    n_labels = len(items.trials.labels.names)
-    is_labelled = labels < n_labels
-    pairs, counts = np.unique(codes[is_labelled] * n_labels + labels[is_labelled], return_counts=True)
-    # The most frequent label of a group last, of equally frequent ones the first by name.
-    order = np.lexsort((-pairs, counts))
-    found = np.full(int(codes.max(initial=0)) + 1, -1, dtype=np.int64)
-    found[pairs[order] // n_labels] = pairs[order] % n_labels
-    return found
-
-
-def _labels_of(labels: Ints, codes: Ints) -> Ints:
-    return np.where(codes >= 0, labels[np.maximum(codes, 0)], -1)
-
-
-def _own(items: Measurement, found: GroupedCandidates) -> Floats:
-    """(n,) best score of a group of each query's label; 0 where none is among the candidates."""
-    is_own = _labels_of(_group_labels(items), found.codes) == items.query_codes[:, None]
-    return np.where(is_own, found.scores, 0.0).max(axis=1)
-
-
-def _trials(
-    items: Measurement, tables: GroupTables, *, found: GroupedCandidates, out: GroupedCandidates, own: Floats
-) -> Trials:
-    """Trials of groups in place of items: of each query's own group, of the best other, and of all answers.
-
-    Args:
-        out: Those of the queries without a mate.
-        own: (n,) score of each query's own group.
-    """
-    named = items.trials.labels
-    if named is None:
-        raise CalibrationError("these trials carry no labels")
-    has_mate, without_mate = items.mates.has_mate, items.query_codes[items.impostors.queries]
-    # Where every query is searched for twice, both searches answer.
-    searches = [(found, items.query_codes, has_mate)]
-    if tables.is_taken_out:
-        searches.append((out, without_mate, np.zeros(len(without_mate), dtype=bool)))
-    labels = _group_labels(items)
-    answers = [_answers(*one, labels, len(named.names)) for one in searches]
-    scores, is_mate, answer_codes, answer_has_mate = map(np.concatenate, zip(*answers, strict=True))
-    none = items.query_codes[:0]
-    return Trials(
-        mate_scores=np.empty(0),
-        non_mate_scores=np.empty(0),
-        best_mate_scores=own[has_mate],
-        best_scores_without_mate=np.where(np.isfinite(out.scores[:, 0]), out.scores[:, 0], 0.0),
-        answer_scores=scores,
-        answer_is_mate=is_mate,
-        answer_has_mate=answer_has_mate,
-        n_searches=items.trials.n_searches,
-        labels=TrialLabels(
-            names=named.names,
-            mates=none,
-            non_mate_queries=none,
-            non_mate_items=none,
-            best_mates=items.query_codes[has_mate],
-            without_mate=without_mate,
-            answers=answer_codes,
-        ),
-    )
-
-
-def _best_items(table: GroupTable, found: GroupedCandidates) -> Ints:
-    columns = found.best[:, 0]
-    return np.where(columns >= 0, table.positions[np.arange(len(columns)), np.maximum(columns, 0)], -1)
-
-
-def _answers(
-    found: GroupedCandidates,
-    codes: Codes,
-    has_mate: Mask,
-    labels: Ints,
-    n_labels: int,
-) -> tuple[Floats, Mask, Codes, Mask]:
-    """Score of each group with a known label, whether it is the query's, its label, whether it has a mate."""
-    known = _labels_of(labels, found.codes)
-    rows, columns = np.nonzero((known >= 0) & (known < n_labels))
-    return found.scores[rows, columns], known[rows, columns] == codes[rows], codes[rows], has_mate[rows]
 
 
 @dataclass(frozen=True)
@@ -349,14 +251,14 @@ class _Examples:
 
     @classmethod
     def of(cls, items: Measurement, tables: GroupTables, group: Group) -> _Examples:
-        labels, codes = _group_labels(items), items.query_codes.astype(np.int64)
+        codes = items.codes.astype(np.int64)
         parts = []
         for table, queries in (
             (tables.with_label, codes),
-            (tables.without_label, codes[items.impostors.queries]),
+            (tables.without_label, codes[items.without.queries]),
         ):
             rows, numbers, features = group_features(table.scores, table.codes, table.sizes, group)
-            known = labels[numbers]
+            known = tables.labels[numbers]
             parts.append((features, known == queries[rows], queries[rows], known))
         return cls(*(np.concatenate(one) for one in zip(*parts, strict=True)))
 
@@ -373,13 +275,13 @@ class _Examples:
 def _learn(items: Measurement, tables: GroupTables, group: Group) -> tuple[Group, Floats]:
     """The group with weights of all trials, and for each query those of a model that never saw its label."""
     examples = _Examples.of(items, tables, group)
-    n_labels = int(items.query_codes.max(initial=0)) + 1
+    n_labels = int(items.codes.max(initial=0)) + 1
     n_labels = max(n_labels, int(examples.group_labels.max(initial=0)) + 1)
     folds = np.random.default_rng(0).permutation(n_labels) % _N_FOLDS
     # Groups without a label, the last number, are in no fold.
     fitted = np.stack([examples.fit(np.append(folds == fold, False)) for fold in range(_N_FOLDS)])
     whole = examples.fit(np.zeros(n_labels + 1, dtype=bool))
-    return group.model_copy(update={"weights": tuple(whole.tolist())}), fitted[folds[items.query_codes]]
+    return group.model_copy(update={"weights": tuple(whole.tolist())}), fitted[folds[items.codes]]
 
 
 def _logistic(features: Floats, is_own: Mask) -> Floats:

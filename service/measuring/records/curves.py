@@ -38,8 +38,8 @@ from vicinal.calibration.arrays import Floats, Ints
 from vicinal.calibration.consistency.opis import ClassUtilities
 from vicinal.indexer.views.snapshot import Snapshot
 from vicinal.service.measuring.evidence import SpaceOpis
+from vicinal.service.measuring.measurement import Measurement
 from vicinal.service.measuring.queries import LabelledQueries
-from vicinal.service.measuring.trials import Measurement
 
 _N_BINS = 50
 _N_CURVE = 201
@@ -194,12 +194,12 @@ class _Naming:
 
 
 def _false_accepts(measured: Measurement, threshold: float, naming: _Naming) -> Iterator[Example]:
-    found = measured.impostors
+    found = measured.without
     scores = found.scores[:, 0] if len(found.scores) else np.empty(0)
     wrong = np.flatnonzero((scores >= threshold) & (found.best_items >= 0))
     wrong = wrong[np.argsort(-scores[wrong], kind="stable")]
     rows, items = found.queries[wrong], found.best_items[wrong]
-    ends = np.sort(np.stack([measured.query_images[rows], items], axis=1), axis=1)
+    ends = np.sort(np.stack([measured.images[rows], items], axis=1), axis=1)
     first = np.sort(np.unique(ends, axis=0, return_index=True)[1])[:_MOST_EXAMPLES]
     return naming.examples(rows[first], items[first], scores[wrong[first]])
 

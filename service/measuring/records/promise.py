@@ -23,9 +23,9 @@ from vicinal.calibration.rates.promise import PromiseVerdict
 from vicinal.models.bundle import Noun
 from vicinal.models.progress import OnProgress, no_progress
 from vicinal.service.measuring.calibrator import Calibrator
+from vicinal.service.measuring.measurement import Measurement
 from vicinal.service.measuring.queries import LabelledQueries
 from vicinal.service.measuring.records.record import CalibrationRecord, promised_range
-from vicinal.service.measuring.trials import Measurement
 
 TriedRate = Literal["fnir", "fpir"]
 _RATES: tuple[TriedRate, ...] = ("fnir", "fpir")

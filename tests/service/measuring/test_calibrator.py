@@ -150,7 +150,7 @@ def test_with_the_first_candidates_only_duplicates_would_count_too_low(
     write_gallery: WriteGallery, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Negative control of the test above."""
-    monkeypatch.setattr("vicinal.service.measuring.trials._MOST_CANDIDATES", 100)
+    monkeypatch.setattr("vicinal.service.measuring.measurement._MOST_CANDIDATES", 100)
     embeddings, labels = many_copies()
     snapshot = write_gallery(embeddings, labels)
     queries = LabelledQueries.leave_one_out(snapshot)

@@ -16,11 +16,13 @@ from vicinal.service.measuring import group_trials
 from vicinal.service.measuring.calibrator import Calibration, Calibrator
 from vicinal.service.measuring.evidence import gather_evidence
 from vicinal.service.measuring.group_trials import (
-    GroupMeasurement,
     choose_form,
     group_forms,
     measure_groups,
+    own_scores_apart,
+    own_scores_with_one_less,
 )
+from vicinal.service.measuring.measurement import Measurement
 from vicinal.service.measuring.queries import LabelledQueries
 from vicinal.service.measuring.visits import Visits
 from vicinal.service.search.item_groups import BuiltGroups, ItemGroups
@@ -61,7 +63,7 @@ def crowd(write_gallery: WriteGallery) -> Snapshot:
 
 def measure(
     snapshot: Snapshot, form: Group, queries: LabelledQueries | None = None, **options
-) -> GroupMeasurement:
+) -> Measurement:
     calibrator = Calibrator(snapshot, EXACT.model_copy(update={"group": form}), **options)
     return calibrator.score(queries or calibrator.leave_one_out(), silent)
 
@@ -130,7 +132,7 @@ def test_a_group_is_right_where_most_of_its_items_have_the_querys_label(write_ga
     skus = ["a"] * 3 + ["b"] * 5 + ["b"] * 1 + ["c"] * 7 + [None] * 4 + ["e"] * 5 + [None] * 3
     snapshot = make(write_gallery, metadata=[{} if sku is None else {"sku": sku} for sku in skus])
     measured = measure(snapshot, Group(by="sku"))
-    labels, names = group_trials._group_labels(measured), measured.tables.groups.names
+    labels, names = measured.tables.labels, measured.tables.groups.names
     known = {name: measured.trials.labels.names[labels[code]] for code, name in enumerate(names)}
     assert known == {"a": "label 000", "b": "label 001", "c": "label 003", "e": "label 005"}
     # The one item of label 002 stands in b, which is label 001's: no group is right for it.
@@ -177,11 +179,11 @@ def test_a_threshold_holds_the_target_on_group_scores(crowd: Snapshot) -> None:
 
 
 @pytest.fixture(scope="module")
-def learned(crowd: Snapshot) -> GroupMeasurement:
+def learned(crowd: Snapshot) -> Measurement:
     return measure(crowd, Group(by="label", score="learned"))
 
 
-def test_no_label_is_scored_by_a_model_that_saw_it(crowd: Snapshot, learned: GroupMeasurement) -> None:
+def test_no_label_is_scored_by_a_model_that_saw_it(crowd: Snapshot, learned: Measurement) -> None:
     """Whatever the queries and groups of a label look like, its own weights stay the same; others change."""
     examples = group_trials._Examples.of(learned, learned.tables, learned.group)
     fold = np.random.default_rng(0).permutation(60) % 5
@@ -190,7 +192,7 @@ def test_no_label_is_scored_by_a_model_that_saw_it(crowd: Snapshot, learned: Gro
         touched = of_fold[examples.query_labels] | of_fold[examples.group_labels]
         noise = np.random.default_rng(1).normal(size=examples.features.shape)
         other = replace(examples, features=np.where(touched[:, None], noise, examples.features))
-        rows = learned.query_codes == label
+        rows = learned.codes == label
         assert (other.fit(of_fold) == examples.fit(of_fold)).all()
         assert (learned.weights[rows] == examples.fit(of_fold)).all()
         # Negative control: the model of all labels does see it.
@@ -198,7 +200,7 @@ def test_no_label_is_scored_by_a_model_that_saw_it(crowd: Snapshot, learned: Gro
         assert (other.fit(nobody) != examples.fit(nobody)).any()
 
 
-def test_a_model_is_that_of_least_ridge_logistic_loss(learned: GroupMeasurement) -> None:
+def test_a_model_is_that_of_least_ridge_logistic_loss(learned: Measurement) -> None:
     """The gradient of the loss is 0 at the weights."""
     rng = np.random.default_rng(3)
     features = rng.normal(size=(300, 3)) * [1.0, 5.0, 0.1] + [0.0, 2.0, -1.0]
@@ -213,7 +215,7 @@ def test_a_model_is_that_of_least_ridge_logistic_loss(learned: GroupMeasurement)
         group_trials._logistic(features, np.ones(300, dtype=bool))
 
 
-def test_what_is_kept_of_a_model_scores_without_any_file(crowd: Snapshot, learned: GroupMeasurement) -> None:
+def test_what_is_kept_of_a_model_scores_without_any_file(crowd: Snapshot, learned: Measurement) -> None:
     again = Group.model_validate_json(learned.group.model_dump_json())
     assert again == learned.group
     assert len(again.weights) == 8
@@ -303,7 +305,7 @@ def test_readings_without_what_could_be_of_one_visit_are_searches_without_it(
         )
         gone = np.array([0, 1]) if i < 2 else np.array([2])
         expected = search(crowd, weights, crowd.embeddings[i], gone).get("label 000", 0.0)
-        assert measured.own_scores_apart(alike)[i] == pytest.approx(expected, abs=1e-9)
+        assert own_scores_apart(measured, alike)[i] == pytest.approx(expected, abs=1e-9)
 
 
 def test_with_max_the_readings_are_those_of_photos(crowd: Snapshot) -> None:
@@ -323,7 +325,7 @@ def test_with_max_the_readings_are_those_of_photos(crowd: Snapshot) -> None:
 
 def test_one_mate_less_is_a_search_without_it(crowd: Snapshot) -> None:
     form = Group(by="label", score="mean", m=5)
-    less = measure(crowd, form).own_scores_with_one_less()
+    less = own_scores_with_one_less(measure(crowd, form))
     for i in (0, 50):
         own = of_label(crowd, crowd.labels[i])
         possible = [
@@ -335,7 +337,7 @@ def test_one_mate_less_is_a_search_without_it(crowd: Snapshot) -> None:
 
 def test_a_query_with_one_mate_has_none_to_spare(write_gallery: WriteGallery) -> None:
     pairs = make(write_gallery, sizes=(2,) * 20)
-    assert np.isinf(measure(pairs, Group(by="label")).own_scores_with_one_less()).all()
+    assert np.isinf(own_scores_with_one_less(measure(pairs, Group(by="label")))).all()
 
 
 def test_queries_from_outside_are_decided_by_group_too(crowd: Snapshot) -> None:
@@ -343,6 +345,6 @@ def test_queries_from_outside_are_decided_by_group_too(crowd: Snapshot) -> None:
     labels = np.array([f"label {i // 5:03}" if i < 50 else "unknown" for i in range(100)], dtype=object)
     measured = measure(crowd, Group(by="label", score="lme"), LabelledQueries(vectors, labels))
     assert len(measured.trials.best_mate_scores) == 50
-    assert measured.impostors.queries.tolist() == list(range(50, 100))
+    assert measured.without.queries.tolist() == list(range(50, 100))
     found = search(crowd, measured.group, vectors[70], np.empty(0, np.int64))
     assert measured.trials.best_scores_without_mate[20] == max(found.values())

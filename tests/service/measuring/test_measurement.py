@@ -11,8 +11,8 @@ from vicinal.indexer.views.snapshot import Snapshot
 from vicinal.indexer.views.view import GalleryView
 from vicinal.models.similarity import normalize
 from vicinal.service.measuring import pairs
+from vicinal.service.measuring.measurement import Found, Measurement, TrialScoring
 from vicinal.service.measuring.queries import LabelledQueries
-from vicinal.service.measuring.trials import Impostors, Measurement, TrialScoring
 from vicinal.service.search.pipeline import Pipeline, Rerank
 from vicinal.service.search.scorer import Scorer
 
@@ -95,16 +95,16 @@ def test_labels_that_reach_the_threshold_are_counted_once(snapshot: Snapshot) ->
         found = search(snapshot, snapshot.embeddings[i], of_label(snapshot, snapshot.labels[i]))
         reached = {snapshot.labels[p] or f"no label {p}" for p, score in found if score >= THRESHOLD}
         slow.append(len(reached))
-    impostors = measure(snapshot).impostors
+    impostors = measure(snapshot).without
     assert impostors.n_reached(THRESHOLD).tolist() == slow
     assert impostors.n_groups == len(SIZES) - 1 + 3
 
 
 def test_queries_of_absent_labels_have_their_own_impostors(snapshot: Snapshot) -> None:
     measured = measure(snapshot, outside(["label 0", "absent", "label 1", "absent"]))
-    assert (len(measured.impostors.scores), measured.impostors.n_groups) == (2, len(SIZES) + 3)
+    assert (len(measured.without.scores), measured.without.n_groups) == (2, len(SIZES) + 3)
     np.testing.assert_array_equal(
-        measured.impostors.scores.max(axis=1), measured.trials.best_scores_without_mate
+        measured.without.scores.max(axis=1), measured.trials.best_scores_without_mate
     )
     without = measured.trials.labels.names[measured.trials.labels.without_mate]
     assert without.tolist() == ["absent", "absent"]
@@ -132,7 +132,7 @@ def test_margins_are_the_cosines_at_quantiles_of_the_negative_distances(snapshot
 def test_a_label_with_several_candidates_is_one_label() -> None:
     scores = np.array([[0.9, 0.8, 0.7], [0.9, 0.2, -np.inf]])
     groups = np.array([[4, 4, 1], [0, 4, -1]])
-    impostors = Impostors(scores, groups, 5, np.array([7, 8]), np.arange(2))
+    impostors = Found(np.arange(2), scores, groups, groups, np.array([7, 8]), 5)
     assert impostors.n_reached(0.6).tolist() == [2, 1]
     assert impostors.n_reached(0.95).tolist() == [0, 0]
 
@@ -144,10 +144,10 @@ def test_one_search_without_re_ranking_finds_what_two_would(
     names = sorted({label for label in snapshot.labels if label is not None})
     queries = LabelledQueries.leave_one_out(snapshot)
 
-    def impostors(n_decided: int) -> Impostors:
-        monkeypatch.setattr("vicinal.service.measuring.trials.N_DECIDED_CANDIDATES", n_decided)
+    def impostors(n_decided: int) -> Found:
+        monkeypatch.setattr("vicinal.service.measuring.measurement.N_DECIDED_CANDIDATES", n_decided)
         scoring = TrialScoring(snapshot, Scorer(GalleryView.of(snapshot), pipeline), names)
-        return scoring.measure(queries, lambda *_progress: None).impostors
+        return scoring.measure(queries, lambda *_progress: None).without
 
     # With fewer candidates than the largest label has items, its queries are searched for twice.
     once, twice = impostors(max(SIZES)), impostors(max(SIZES) - 1)

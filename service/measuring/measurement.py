@@ -1,0 +1,439 @@
+"""Measurement: what a calibration searched for and found, the one table that every figure is made from.
+
+What counts: every pair of a query and a labelled item, but for the query's own item and, with visits, the
+items of its visit (`service.measuring.pairs`); among all items as neighbors and candidates, those without a
+label included. In leave-one-out a pair counts once in each direction, because its scores differ.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import pairwise
+
+import numpy as np
+
+from vicinal.calibration import Margins, TrialLabels, Trials, implied_margins
+from vicinal.calibration.arrays import Codes, Floats, Ints, Mask, Objects
+from vicinal.calibration.trials import ListedPairs
+from vicinal.indexer.views.snapshot import Snapshot
+from vicinal.models.progress import OnProgress
+from vicinal.service.measuring.pairs import GalleryLabels, PairScores, PairScoring, QueryMates
+from vicinal.service.measuring.queries import LabelledQueries
+from vicinal.service.measuring.visits import Visits
+from vicinal.service.search.block_products import block_products
+from vicinal.service.search.item_groups import BuiltGroups, GroupTable, ItemGroups
+from vicinal.service.search.item_spaces import InitialSpace, SearchSpace
+from vicinal.service.search.pipeline import Group
+from vicinal.service.search.scorer import N_DECIDED_CANDIDATES, ScoredCandidates, Scorer, stack_rows
+
+_CHUNK = 512
+_MOST_CANDIDATES = 1024
+
+
+@dataclass(frozen=True)
+class Found:
+    """Candidates of some queries, best first: items, or groups of them.
+
+    Attributes:
+        queries: (Q,) row of each query.
+        scores: (Q, w) final scores, -inf for padding.
+        groups: (Q, w) number of what counts as one, -1 for padding: the group, or the label of an item, which
+            has a number of its own without one.
+        labels: (Q, w) number of the label of each; -1, or beyond those of the labels, without one.
+        best_items: (Q,) position of the best item, -1 without candidates.
+        n_groups: Of what counts as one, how many each query could reach.
+    """
+
+    queries: Ints
+    scores: Floats
+    groups: Ints
+    labels: Ints
+    best_items: Ints
+    n_groups: int
+
+    def take(self, rows: Ints) -> Found:
+        """Some of the queries."""
+        arrays = {name: one[rows] for name, one in vars(self).items() if name != "n_groups"}
+        return replace(self, **arrays)
+
+    def n_reached(self, threshold: float) -> Ints:
+        """(Q,) groups with a candidate that reaches the threshold."""
+        reached = np.sort(np.where(self.scores >= threshold, self.groups, -1), axis=1)
+        is_new = np.diff(reached, axis=1, prepend=-1) > 0
+        return np.asarray(np.minimum(is_new.sum(axis=1), self.n_groups))
+
+
+@dataclass(frozen=True)
+class GroupTables:
+    """What decisions by group are made from (`service.measuring.group_trials`).
+
+    Attributes:
+        groups: Groups of the items.
+        labels: (codes,) number of the label of each group: that of most of its labelled items, of equally
+            many the first by name; -1 for one whose items have none.
+        with_label: The queries' candidates, their own labels in the gallery where it has them.
+        without_label: Candidates of the queries without a mate, as in `Measurement.without`.
+        n_groups: Groups that each of these could reach.
+    """
+
+    groups: ItemGroups
+    labels: Ints
+    with_label: GroupTable
+    without_label: GroupTable
+    n_groups: int
+
+    def found(self, queries: Ints, table: GroupTable, group: Group, weights: Floats | None) -> Found:
+        """Groups of the candidates of some queries."""
+        grouped = table.scored(group, weights)
+        columns = grouped.best[:, 0]
+        positions = table.positions[np.arange(len(columns)), np.maximum(columns, 0)]
+        best_items, labels = np.where(columns >= 0, positions, -1), self.labels_of(grouped.codes)
+        return Found(queries, grouped.scores, grouped.codes, labels, best_items, self.n_groups)
+
+    def labels_of(self, codes: Ints) -> Ints:
+        """Number of the label of groups; -1 at -1."""
+        return np.where(codes >= 0, self.labels[np.maximum(codes, 0)], -1)
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """What a calibration is made from; by groups, no pair of items is a trial.
+
+    Attributes:
+        names: (L,) labels of gallery and queries, sorted.
+        codes: (n,) number of each query's label.
+        images: (n,) number of each query's image: its position, or one beyond those of the items.
+        pairs: Scores of all pairs, in every space.
+        mates: Best mate of each query; by groups, the score of its own group.
+        found: Candidates of the queries, their own labels in the gallery where it has them.
+        without: Candidates of the queries without a mate.
+        items: `found` before groups were made of it.
+        is_taken_out: Whether these are all queries, searched for again with their label taken out.
+        tables: What decisions by group are made from; None where every item is decided by itself.
+        group: The form of the groups' score, fitted where it is `learned`; None where items are decided.
+        weights: (n, F + 1) `learned`: weights that each query was scored with; None for others.
+        absent: Share of searches without a mate that answers are weighted for; as tried when None.
+    """
+
+    names: Objects
+    codes: Codes
+    images: Ints
+    pairs: PairScores
+    mates: QueryMates
+    found: Found
+    without: Found
+    items: Found
+    is_taken_out: bool
+    tables: GroupTables | None = None
+    group: Group | None = None
+    weights: Floats | None = None
+    absent: float | None = None
+
+    @property
+    def hit_rate_1(self) -> float | None:
+        """Share of queries with a mate whose best candidate is one; None without such queries."""
+        hits = self.hits[self.mates.has_mate]
+        return float(hits.mean()) if len(hits) else None
+
+    @property
+    def hits(self) -> Mask:
+        """(n,) whether the best candidate of each query has its label."""
+        return np.asarray(self.found.labels[:, 0] == self.codes)
+
+    @property
+    def top_scores(self) -> Floats:
+        """(n,) best score of each query, its own label in the gallery where it has one."""
+        return np.maximum(self.found.scores[:, 0], 0.0)
+
+    @property
+    def codes_without(self) -> Codes:
+        """(Q,) number of the label of each query without a mate."""
+        return self.codes[self.without.queries]
+
+    @property
+    def margins(self) -> Margins | None:
+        """Margins on the cosine similarity that the negative pairs imply; None without such pairs."""
+        *_, last_space = (space for space in self.pairs.non_mates if space != "final")
+        return implied_margins(self.trials_in(last_space))
+
+    @cached_property
+    def trials(self) -> Trials:
+        """All scores, with labels."""
+        has_mate = self.mates.has_mate
+        searches = [(self.found, has_mate)]
+        if self.is_taken_out:
+            # Both searches of every query answer.
+            searches.append((self.without, np.zeros_like(has_mate)))
+        pairs = "final" if self.group is None else None
+        trials = self._trials(pairs, has_mate, self.without, searches)
+        return trials if self.absent is None else trials.at_mix(self.absent)
+
+    def trials_in(self, space: str) -> Trials:
+        """The pairs alone, scored in one space; see `PairScores`."""
+        return self.trials if space == "final" else self._trials_by_space[space]
+
+    @cached_property
+    def _trials_by_space(self) -> dict[str, Trials]:
+        nobody = np.zeros(len(self.codes), dtype=bool)
+        none = self.found.take(np.flatnonzero(nobody))
+        spaces = (space for space in self.pairs.non_mates if space != "final")
+        return {space: self._trials(space, nobody, none, [(none, nobody)]) for space in spaces}
+
+    def _trials(
+        self, space: str | None, has_mate: Mask, without: Found, searches: Sequence[tuple[Found, Mask]]
+    ) -> Trials:
+        """Pairs scored in a space, searches with and without a mate, and the answers of some searches."""
+        pairs, none, no_codes = self.pairs, np.empty(0), self.codes[:0]
+        mate_scores, mates, listed = none, no_codes, ListedPairs(none, no_codes, no_codes, None)
+        if space is not None:
+            mate_scores, mates = pairs.mate_scores[space], self.codes[pairs.mate_queries]
+            listed = pairs.non_mates[space]
+        answers = [self._answers(found, of_mates) for found, of_mates in searches]
+        scores, is_mate, codes, answer_has_mate = map(np.concatenate, zip(*answers, strict=True))
+        n_with, n_searches = int(has_mate.sum()), sum(len(found.queries) for found, _ in searches)
+        best = without.scores[:, 0]
+        return Trials(
+            mate_scores=mate_scores,
+            non_mate_scores=listed.scores,
+            best_mate_scores=self.mates.best_scores[has_mate],
+            # A label that fills the whole gallery leaves nothing to be drawn to.
+            best_scores_without_mate=np.where(np.isfinite(best), best, 0.0),
+            answer_scores=scores,
+            answer_is_mate=is_mate,
+            answer_has_mate=answer_has_mate,
+            n_searches=(n_with, n_searches - n_with),
+            labels=TrialLabels(
+                names=self.names,
+                mates=mates,
+                non_mate_queries=self.codes[listed.queries],
+                non_mate_items=listed.item_labels,
+                best_mates=self.codes[has_mate],
+                without_mate=self.codes[without.queries],
+                answers=codes,
+            ),
+            low_pairs=listed.low,
+        )
+
+    def _answers(self, found: Found, has_mate: Mask) -> tuple[Floats, Mask, Codes, Mask]:
+        """Score of each labelled candidate, whether it is a mate, its query's label, whether that has one."""
+        labels = found.labels[:, :N_DECIDED_CANDIDATES]
+        is_answer = (labels >= 0) & (labels < len(self.names))
+        rows = found.queries[np.nonzero(is_answer)[0]]
+        codes = self.codes[rows]
+        scores = found.scores[:, :N_DECIDED_CANDIDATES][is_answer]
+        return scores, labels[is_answer] == codes, codes, has_mate[rows]
+
+
+class _Searched:
+    """Candidates of chunks of queries."""
+
+    def __init__(self, groups: ItemGroups | None) -> None:
+        self._groups = groups
+        self._parts: list[tuple[Ints, Floats]] = []
+        self._tables: list[GroupTable] = []
+
+    def add(self, scored: ScoredCandidates, excluded: Sequence[Ints]) -> None:
+        self._parts.append((scored.positions, scored.scores))
+        if self._groups is not None:
+            self._tables.append(self._groups.table(scored, excluded=excluded))
+
+    def found(self, labels: GalleryLabels, n_groups: int) -> Found:
+        positions = stack_rows([one for one, _ in self._parts], np.int64(-1))
+        scores = stack_rows([one for _, one in self._parts], np.float64(-np.inf))
+        codes = np.where(positions >= 0, labels.groups[positions], -1)
+        return Found(np.arange(len(codes)), scores, codes, codes, positions[:, 0], n_groups)
+
+    def table(self) -> GroupTable:
+        return GroupTable.joined(self._tables)
+
+
+class TrialScoring:
+    """Scores labelled queries against one snapshot, by the code that serves queries.
+
+    Args:
+        snapshot: The gallery version.
+        scorer: Scorer of the pipeline on it.
+        names: Sorted labels of the gallery and of all queries.
+        visits: Visits of the items, when queries name theirs.
+        device: Where products are made, see `service.search.block_products`.
+    """
+
+    def __init__(
+        self,
+        snapshot: Snapshot,
+        scorer: Scorer,
+        names: Sequence[str],
+        *,
+        visits: Visits | None = None,
+        device: str = "cpu",
+    ) -> None:
+        self.snapshot = snapshot
+        self.scorer = scorer
+        self.visits = visits
+        self.device = device
+        self._names = np.array(names, dtype=object)
+        self._numbers = {name: number for number, name in enumerate(names)}
+        labels = snapshot.labels
+        is_labelled = np.array([label is not None for label in labels], dtype=bool)
+        # Each item without a label gets a number beyond those of the labels.
+        spare = len(names) + np.cumsum(~is_labelled) - 1
+        numbers = [self._numbers.get(label, own) for label, own in zip(labels, spare, strict=True)]
+        self._labels = GalleryLabels(np.array(numbers, dtype=np.int64), len(names))
+        self._of_label = _positions_by_value(self._labels.groups, len(names))
+        group, self._groups = scorer.pipeline.group, None
+        if group is not None:
+            self._groups = ItemGroups(scorer.view, BuiltGroups.of(snapshot, group.by))
+
+    def measure(self, queries: LabelledQueries, on_progress: OnProgress) -> Measurement:
+        """Score every query, once with its label in the gallery and, where all have mates, once without."""
+        n, codes = len(queries.labels), self._codes(queries.labels)
+        spaces = self._spaces()
+        pairs = self._pair_scoring(queries, codes, spaces)
+        searched, taken_out = _Searched(self._groups), _Searched(self._groups)
+        parts = []
+        for rows in _chunks(n):
+            part = queries.take(np.arange(rows.start, rows.stop))
+            own = self._own(part)
+            if queries.positions is None:
+                scored = self._score(part, own)
+            else:
+                scored, without = self._score_twice(part, own, codes[rows])
+                taken_out.add(without, self._gone(own, codes[rows]))
+            compared = [part.embeddings, scored.queries][: len(spaces)]
+            parts.append(pairs.add(rows, compared, scored, own))
+            searched.add(scored, own)
+            on_progress("score", rows.stop, n)
+        mates = QueryMates(
+            *(np.concatenate([getattr(one, name) for one in parts]) for name in vars(parts[0]))
+        )
+        chosen = np.flatnonzero(~mates.has_mate)
+        is_taken_out = queries.positions is not None or bool(mates.has_mate.all())
+        if is_taken_out:
+            chosen = np.arange(n)
+            if queries.positions is None:
+                self._search_without_labels(queries, codes, taken_out)
+        else:
+            taken_out = searched
+        n_groups = len(np.unique(self._labels.groups)) - is_taken_out
+        found = searched.found(self._labels, n_groups)
+        beyond = len(self.snapshot) + np.arange(n)
+        return Measurement(
+            names=self._names,
+            codes=codes,
+            images=beyond if queries.positions is None else queries.positions,
+            pairs=pairs.collected(),
+            mates=mates,
+            found=found,
+            without=(taken_out.found(self._labels, n_groups) if is_taken_out else found).take(chosen),
+            items=found,
+            is_taken_out=is_taken_out,
+            tables=self._tables(searched, taken_out, chosen, is_taken_out=is_taken_out),
+        )
+
+    def _pair_scoring(
+        self, queries: LabelledQueries, codes: Codes, spaces: dict[str, SearchSpace]
+    ) -> PairScoring:
+        is_whole = queries.positions is not None and len(codes) == self._labels.is_labelled.sum()
+        weight = self.scorer.pipeline.rerank.context_weight
+        # In the one space there is then, nothing is refined by what a query may see.
+        both_ways = bool(is_whole) and len(spaces) == 1
+        return PairScoring(
+            self._labels,
+            codes,
+            spaces,
+            context_weight=weight,
+            both_ways=both_ways,
+            multiply=block_products(self.device, len(codes) * len(self.snapshot)),
+        )
+
+    def _spaces(self) -> dict[str, SearchSpace]:
+        spaces: dict[str, SearchSpace] = {"initial": InitialSpace(self.scorer.view)}
+        if self.scorer.pipeline.refine.sides != "off":
+            spaces["refined"] = self.scorer.space
+        return spaces
+
+    def _own(self, queries: LabelledQueries) -> list[Ints]:
+        """For each query its own item and those of its visit."""
+        own = [np.empty(0, np.int64)] * len(queries.labels)
+        if queries.positions is not None:
+            own = [np.array([position]) for position in queries.positions]
+        if self.visits is None or queries.visits is None:
+            return own
+        members = [self.visits.members(name) for name in queries.visits]
+        return [np.union1d(one, other) for one, other in zip(own, members, strict=True)]
+
+    def _score(self, queries: LabelledQueries, own: list[Ints]) -> ScoredCandidates:
+        scored = self._search(queries, own, N_DECIDED_CANDIDATES)
+        if (scored.contextual[:, -1] > 0.0).any():
+            # The last candidate still shares neighbors, as among many duplicates: so may the next items.
+            scored = self._search(queries, own, _MOST_CANDIDATES)
+        return scored
+
+    def _score_twice(
+        self, queries: LabelledQueries, own: list[Ints], codes: Codes
+    ) -> tuple[ScoredCandidates, ScoredCandidates]:
+        """Candidates of queries, and those with their labels taken out of the gallery."""
+        gone, pipeline = self._gone(own, codes), self.scorer.pipeline
+        n_more = max(len(one) for one in gone)
+        # A score that nothing but the pair itself decides is the same without the label.
+        by_pairs = pipeline.rerank.method == "off" and pipeline.refine.sides == "off"
+        if by_pairs and n_more <= N_DECIDED_CANDIDATES:
+            scored = self._search(queries, own, N_DECIDED_CANDIDATES + n_more)
+            is_gone = self._labels.groups[scored.positions] == codes[:, None]
+            nobody = np.zeros_like(is_gone)
+            return (
+                scored.without(nobody, N_DECIDED_CANDIDATES),
+                scored.without(is_gone, N_DECIDED_CANDIDATES),
+            )
+        return self._score(queries, own), self._search(queries, gone, N_DECIDED_CANDIDATES)
+
+    def _search_without_labels(self, queries: LabelledQueries, codes: Codes, into: _Searched) -> None:
+        """Search for all queries, each with its label taken out of the gallery."""
+        for rows in _chunks(len(codes)):
+            part = queries.take(np.arange(rows.start, rows.stop))
+            gone = self._gone(self._own(part), codes[rows])
+            into.add(self._search(part, gone, N_DECIDED_CANDIDATES), gone)
+
+    def _gone(self, own: list[Ints], codes: Codes) -> list[Ints]:
+        """For each query its label's items and those that it is kept apart from."""
+        return [np.union1d(self._of_label[code], one) for code, one in zip(codes, own, strict=True)]
+
+    def _tables(
+        self, searched: _Searched, taken_out: _Searched, chosen: Ints, *, is_taken_out: bool
+    ) -> GroupTables | None:
+        if self._groups is None:
+            return None
+        n_groups = len(np.unique(self._groups.codes)) - is_taken_out
+        labels = _group_labels(self._groups.codes, self._labels)
+        return GroupTables(self._groups, labels, searched.table(), taken_out.table().take(chosen), n_groups)
+
+    def _search(self, queries: LabelledQueries, excluded: list[Ints], n: int) -> ScoredCandidates:
+        return self.scorer.score(queries.embeddings, n, excluded=excluded, items=queries.positions)
+
+    def _codes(self, labels: Objects) -> Codes:
+        return np.array([self._numbers[label] for label in labels], dtype=self._labels.code_type)
+
+
+def _group_labels(codes: Ints, labels: GalleryLabels) -> Ints:
+    """(codes,) number of the label of each group; -1 for one whose items have none."""
+    is_labelled, n = labels.is_labelled, labels.n_labels
+    pairs, counts = np.unique(codes[is_labelled] * n + labels.groups[is_labelled], return_counts=True)
+    # The most frequent label of a group last, of equally frequent ones the first by name.
+    order = np.lexsort((-pairs, counts))
+    found = np.full(int(codes.max(initial=0)) + 1, -1, dtype=np.int64)
+    found[pairs[order] // n] = pairs[order] % n
+    return found
+
+
+def _positions_by_value(values: Ints, n: int) -> list[Ints]:
+    """Ascending positions of each of the values 0 to n - 1."""
+    order = np.argsort(values, kind="stable")
+    edges = np.searchsorted(values[order], np.arange(n + 1))
+    return [order[start:stop] for start, stop in pairwise(edges)]
+
+
+def _chunks(n: int) -> Iterator[slice]:
+    for start in range(0, n, _CHUNK):
+        yield slice(start, min(start + _CHUNK, n))
