@@ -8,29 +8,20 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.table import Table
 
-from vicinal.service.cli.console import errors, print_json, print_table, progress_bar, say
-from vicinal.service.cli.options import DataDirOption, GalleryOption, JsonOption, load_settings, open_gallery
+from vicinal.service.cli.console import errors, print_json, print_table, progress_of, say
+from vicinal.service.cli.options import DataDirOption, GalleryOption, JsonOption, open_place
+from vicinal.service.duplicates.record import DuplicateOptions
 from vicinal.service.errors import RequestError
+from vicinal.service.operations import duplicates as operation
+from vicinal.service.surfaces.command_line import from_options
 
 if TYPE_CHECKING:
     from vicinal.service.duplicates.record import DuplicateItem, DuplicateRecord
 
 _SHOWN_GROUPS = 20
 _SHOWN_COPIES = 10
-_STAGES = {
-    "pictures": "Reading pictures",
-    "candidates": "Looking for candidates",
-    "compare": "Comparing",
-    "made copies": "Making copies to try",
-}
 
 
-NearOption = Annotated[
-    bool, typer.Option("--near/--exact", help="Also changed copies, or only files of the same bytes.")
-]
-PrecisionOption = Annotated[
-    float, typer.Option(min=0.5, max=0.999, help="Share of the pairs found that shall be copies.")
-]
 ReportOption = Annotated[
     Path | None, typer.Option(dir_okay=False, help="HTML page to write, with the pictures side by side.")
 ]
@@ -40,11 +31,10 @@ DeleteListOption = Annotated[
 PathsOption = Annotated[bool, typer.Option("--paths", help="Write paths of files to it in place of ids.")]
 
 
+@from_options
 def duplicates(
     gallery: GalleryOption,
-    near: NearOption = True,
-    precision: PrecisionOption = 0.99,
-    seed: Annotated[int, typer.Option(min=0, help="Seed of the copies that are made to try.")] = 0,
+    request: DuplicateOptions,
     report: ReportOption = None,
     delete_list: DeleteListOption = None,
     paths: PathsOption = False,
@@ -52,26 +42,15 @@ def duplicates(
     json_output: JsonOption = False,
 ) -> None:
     """Find copies: the same files, and resized, recompressed, cropped, turned or mirrored ones."""
-    from vicinal.indexer.reader import GalleryReader
-    from vicinal.service.duplicates.finding import find_duplicates
-    from vicinal.service.duplicates.record import DuplicateOptions
-    from vicinal.service.measuring.records.record import new_calibration_id
     from vicinal.service.reports.duplicates import render_duplicates
 
     if paths and delete_list is None:
         raise RequestError("--paths says what --delete-list FILE holds: give that too")
-    opened = open_gallery(load_settings(data_dir=data_dir), gallery)
-    options = DuplicateOptions(near=near, precision=precision, seed=seed)
-    with progress_bar() as update:
-        found = find_duplicates(
-            opened,
-            GalleryReader(opened).view(),
-            options,
-            new_calibration_id(),
-            on_progress=lambda stage, done, total, *_: update(_STAGES[stage], done, total),
-        )
+    place = open_place(gallery, data_dir=data_dir, bundle=None)
+    with progress_of(operation.STAGES) as progress:
+        found = operation.run(place, request, progress)
     if report is not None:
-        report.write_text(render_duplicates(found, opened), encoding="utf-8")
+        report.write_text(render_duplicates(found, place.gallery), encoding="utf-8")
     if delete_list is not None:
         lines = [one.uri if paths else one.id for one in found.removable]
         unwritable = [line for line in lines if "\n" in line or "\r" in line or not line]

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from datetime import datetime
+from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictFloat, StrictInt
+
+from vicinal.service.request_fields import CommandOption, Request
 
 KEPT_RULE = "kept of each group: most pixels, then most bytes, then taken first, then the first id"
 
@@ -13,16 +16,19 @@ class _Frozen(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
-class DuplicateOptions(_Frozen):
+class DuplicateOptions(Request):
     """What is looked for."""
 
-    near: StrictBool = Field(
-        True, description="Also copies that were changed; false: files of the same bytes only."
-    )
-    precision: StrictFloat = Field(
+    near: Annotated[
+        StrictBool,
+        CommandOption("Also changed copies, or only files of the same bytes.", "--near/--exact"),
+    ] = Field(True, description="Also copies that were changed; false: files of the same bytes only.")
+    precision: Annotated[StrictFloat, CommandOption(max=0.999)] = Field(
         0.99, ge=0.5, lt=1.0, description="Share of the pairs found that shall be copies."
     )
-    seed: StrictInt = Field(0, ge=0, description="Of the copies that are made to choose the threshold.")
+    seed: Annotated[StrictInt, CommandOption("Seed of the copies that are made to try.")] = Field(
+        0, ge=0, description="Of the copies that are made to choose the threshold."
+    )
 
 
 class DuplicateItem(_Frozen):

@@ -35,6 +35,7 @@ class Operation(Generic[Asked, Made]):
         request: What is asked for.
         run: Does it. In a job that runs again after the death of its worker it does nothing twice.
         require: Refuses what cannot work before it waits in the queue.
+        keep: Keeps what a job has made, where `run` does not; others are given it.
         told: What the result of a job says; all that a model holds by default.
         clean: Removes what a job kept for another attempt, when there will be none.
         goes_on: Whether a job goes on where the attempt before was, and is tried again while that holds the
@@ -45,6 +46,7 @@ class Operation(Generic[Asked, Made]):
     request: type[Asked]
     run: Callable[[Place, Asked, Progress], Made]
     require: Callable[[Place, Asked], None] = _nothing
+    keep: Callable[[Place, Made], None] | None = None
     told: Callable[[Place, Made], dict[str, Any]] = _fields_of
     clean: Callable[[Place, Job], None] = _nothing
     goes_on: bool = False

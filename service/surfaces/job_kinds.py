@@ -9,15 +9,15 @@ from typing import Any
 from vicinal.service.galleries.bundles import ServedBundles
 from vicinal.service.galleries.change_notices import announce_change
 from vicinal.service.jobs import JobKind
-from vicinal.service.operations import Operation, calibrate, check, fit, reindex
+from vicinal.service.operations import Operation, calibrate, check, duplicates, fit, reindex
 from vicinal.service.redis_link import RedisLink
 from vicinal.service.surfaces.jobs import OperationJob
 from vicinal.service.tasks.comparison_job import COMPARE, ComparisonJob
-from vicinal.service.tasks.duplicates_job import DUPLICATES, DuplicatesJob
 
 OPERATIONS: tuple[Operation[Any, Any], ...] = (
     calibrate.OPERATION,
     check.OPERATION,
+    duplicates.OPERATION,
     fit.OPERATION,
     reindex.OPERATION,
 )

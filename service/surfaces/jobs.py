@@ -56,13 +56,19 @@ class OperationJob:
         if fields.pop(IS_UPLOAD, False):
             place.sent = self.uploads.uploaded(context.job)
         request = self.operation.request.model_validate(fields)
+        progress = _Reported(context)
         try:
-            return self.operation.told(place, self.operation.run(place, request, _Reported(context)))
+            made = self.operation.run(place, request, progress)
         except GalleryBusyError as error:
             if not self.operation.goes_on:
                 raise
             # The worker before this one is not dead yet; when it is, another attempt is made.
             raise JobStoppedError("overtaken") from error
+        if self.operation.keep is not None:
+            # An attempt that was overtaken, or cancelled, is told so here and keeps nothing.
+            progress("keep", 0, 1)
+            self.operation.keep(place, made)
+        return self.operation.told(place, made)
 
     def clean(self, job: Job) -> None:
         """Remove what was kept for another attempt, and the queries that were sent."""

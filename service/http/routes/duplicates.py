@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, Query, Response
+from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import HTMLResponse
 from pydantic import Field
 
@@ -12,11 +12,12 @@ from vicinal.service.duplicates.record import DuplicateGroup, DuplicateOptions, 
 from vicinal.service.duplicates.store import DuplicateStore
 from vicinal.service.http.browsers.pages import html_page
 from vicinal.service.http.gate import AdminRoute
+from vicinal.service.http.routes.job_calls import begin_job
 from vicinal.service.http.state import StateDependency
-from vicinal.service.jobs import Job, new_job
+from vicinal.service.jobs import Job
+from vicinal.service.operations import duplicates as operation
 from vicinal.service.reports.duplicates import render_duplicates
 from vicinal.service.reports.page import page_style
-from vicinal.service.tasks.duplicates_job import DUPLICATES
 
 router = APIRouter(
     prefix="/v1/admin/galleries/{gallery}/duplicates", tags=["duplicates"], route_class=AdminRoute
@@ -33,13 +34,10 @@ class DuplicatePageBody(DuplicateSummary):
 
 @router.post("", status_code=202)
 def start_duplicates(
-    gallery: str, options: DuplicateOptions, state: StateDependency, response: Response
+    gallery: str, options: DuplicateOptions, request: Request, state: StateDependency, response: Response
 ) -> Job:
     """Look for copies in a job, whose id the record gets. Another job on the gallery: 409."""
-    opened = state.galleries.gallery(gallery)
-    created = state.jobs.create(new_job(DUPLICATES, opened.name, options.model_dump(mode="json")))
-    response.headers["Location"] = f"/v1/jobs/{created.id}"
-    return created
+    return begin_job(request, response, state, operation.OPERATION, gallery, options)
 
 
 @router.get("")
