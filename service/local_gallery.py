@@ -33,8 +33,7 @@ from vicinal.service.checked_calls import (
     checked_options,
     require_known,
 )
-from vicinal.service.comparing.comparison import ComparisonPlan, compare
-from vicinal.service.comparing.record import Comparison, ComparisonRequest
+from vicinal.service.comparing.record import Comparison
 from vicinal.service.comparing.store import put_in_force
 from vicinal.service.errors import RequestError
 from vicinal.service.fitting.photos import read_photos
@@ -42,8 +41,8 @@ from vicinal.service.galleries.bundles import ServedBundles
 from vicinal.service.galleries.versions import activate_version
 from vicinal.service.measuring.matcher import Matcher
 from vicinal.service.measuring.records.promise import PromiseCheck
-from vicinal.service.measuring.records.record import CalibrationRecord, new_calibration_id
-from vicinal.service.operations import Progress, add, calibrate, check, fit, index
+from vicinal.service.measuring.records.record import CalibrationRecord
+from vicinal.service.operations import Progress, add, calibrate, check, compare, fit, index
 from vicinal.service.operations.place import Place
 from vicinal.service.request_fields import ItemSource
 from vicinal.service.search.answers import Answer
@@ -338,7 +337,7 @@ class LocalGallery:
         Args:
             versions: Versions to compare with the active one.
             on_progress: Called with the stage, what is done and all there is.
-            **request: As for `ComparisonRequest`: `target`, `queries` and others.
+            **request: As for `operations.compare.Request`: `target`, `queries`, `label_column` and others.
 
         Raises:
             RequestError: There is nothing to compare with.
@@ -346,9 +345,8 @@ class LocalGallery:
         """
         if request.get("target") is not None:
             Target.parse(request["target"])
-        wanted = checked_options(ComparisonRequest, {"versions": versions, **request})
-        plan = ComparisonPlan(self.gallery, self.bundles, wanted, on_stage=_heard(on_progress))
-        return compare(plan, new_calibration_id())
+        wanted = checked_options(compare.Request, {"versions": versions, **request})
+        return compare.run(self._place, wanted, Progress(on_progress))
 
     @checked_call
     def use(self, comparison: Comparison, variant: int | None = None) -> None:

@@ -196,7 +196,7 @@ def calibration_command_walk(settings: Settings) -> list[str]:
 def _walk_of_a_job(settings: Settings, walk: Walk) -> list[str]:
     app = create_app(settings)
     state = state_of(app)
-    with walk.watching(), JobWorker(state.jobs, state.kinds.by_name(), heartbeat_seconds=SECONDS):
+    with walk.watching(), JobWorker(state.jobs, state.kinds, heartbeat_seconds=SECONDS):
         TestClient(app).post(f"/v1/admin/galleries/{GALLERY}/calibrations").raise_for_status()
         walk.is_over.wait(SECONDS)
     state.jobs.queue.close()

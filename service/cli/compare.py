@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, get_args
 
 import typer
@@ -12,18 +11,17 @@ from vicinal.service.cli.console import print_json, print_table, progress_bar, s
 from vicinal.service.cli.options import (
     BundleOption,
     DataDirOption,
-    EmbeddingColumnOption,
     GalleryOption,
-    IdColumnOption,
     JsonOption,
-    LabelColumnOption,
-    PathColumnOption,
-    QueryLabelOption,
     command_line,
     load_settings,
     open_gallery,
+    open_place,
 )
 from vicinal.service.errors import RequestError
+from vicinal.service.operations import Progress
+from vicinal.service.operations import compare as operation
+from vicinal.service.surfaces.command_line import from_options
 from vicinal.service.words import number_of, percent, rate_name, span
 
 if TYPE_CHECKING:
@@ -52,77 +50,31 @@ GroupByOption = Annotated[
     str | None,
     typer.Option(help="Try decisions by products: label or a metadata key, with every form of score."),
 ]
-TargetOption = Annotated[
-    str | None,
-    typer.Option(help="What every variant has to hold; by default that of the threshold in force."),
-]
-QueriesOption = Annotated[
-    Path | None,
-    typer.Option(help="Labelled queries: class subfolders or a manifest. Default: leave one out."),
-]
-PicturesOption = Annotated[
-    Path | None, typer.Option(help="Folder or manifest of any pictures: which decisions flip.")
-]
-VisitsByOption = Annotated[
-    str | None, typer.Option(help="As for calibrate; that of the calibration in force.")
-]
 
 
+@from_options
 def compare(
     gallery: GalleryOption,
+    *,
     versions: VersionsArgument = None,
     pipelines: Annotated[bool, typer.Option(help="Try the usual pipelines on every version.")] = False,
     group_by: GroupByOption = None,
-    target: TargetOption = None,
-    queries: QueriesOption = None,
-    pictures: PicturesOption = None,
-    visits_by: VisitsByOption = None,
-    label_from: QueryLabelOption = None,
-    path_column: PathColumnOption = None,
-    label_column: LabelColumnOption = None,
-    id_column: IdColumnOption = None,
-    embedding_column: EmbeddingColumnOption = None,
-    max_queries: Annotated[int, typer.Option(min=1, help="Sample at most this many queries.")] = 1000,
-    seed: Annotated[int, typer.Option(min=0, help="Seed of the sample and of the draws.")] = 0,
+    request: operation.Request,
     activate: Annotated[bool, typer.Option(help="Use the recommended variant and its threshold.")] = False,
     data_dir: DataDirOption = None,
     bundle: BundleOption = None,
     json_output: JsonOption = False,
 ) -> None:
     """Try versions and pipelines on the same queries, each with its own threshold, and recommend one."""
-    from vicinal.indexer.sources import ANYWHERE, SourceOptions
-    from vicinal.service.comparing.comparison import ComparisonPlan
-    from vicinal.service.comparing.comparison import compare as compare_variants
-    from vicinal.service.comparing.record import ComparisonRequest
     from vicinal.service.comparing.store import put_in_force
-    from vicinal.service.measuring.records.record import new_calibration_id
 
-    columns = path_column, label_column, id_column, embedding_column
-    opened, bundles = _open(gallery, load_settings(data_dir=data_dir, bundle=bundle))
     grid = {"group_by": group_by} if group_by is not None else {} if pipelines else None
-    request = ComparisonRequest.model_validate(
-        {
-            "versions": versions or (),
-            "pipelines": grid,
-            "target": target,
-            "queries": queries and str(queries),
-            "pictures": pictures and str(pictures),
-            "visits_by": visits_by,
-            "max_queries": max_queries,
-            "seed": seed,
-        }
-    )
+    asked = operation.Request.model_validate({**dict(request), "versions": versions or (), "pipelines": grid})
+    place = open_place(gallery, data_dir=data_dir, bundle=bundle)
     with progress_bar() as update:
-        plan = ComparisonPlan(
-            *(opened, bundles, request),
-            queries=queries,
-            pictures=pictures,
-            on_stage=update,
-            options=SourceOptions("", label_from, *columns, ANYWHERE),
-        )
-        made = compare_variants(plan, new_calibration_id())
+        made = operation.run(place, asked, Progress(update))
     if activate:
-        put_in_force(opened, bundles, made)
+        put_in_force(place.gallery, place.bundles, made)
     if json_output:
         print_json(made.model_dump(mode="json"))
     else:

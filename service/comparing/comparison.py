@@ -84,8 +84,8 @@ class ComparisonPlan:
     bundles: ServedBundles
     request: ComparisonRequest = field(default_factory=ComparisonRequest)
     conditions: ActivationConditions | None = None
-    queries: Path | None = None
-    pictures: Path | None = None
+    queries: Path | str | None = None
+    pictures: Path | str | None = None
     refuse: Refuse = refuse_none
     on_stage: OnProgress = no_progress
     options: SourceOptions | None = None
@@ -230,7 +230,7 @@ class _Trial:
         self.queries = dict(zip(self.versions, sampled, strict=True))
         self.labels = sampled[0].labels
 
-    def _read(self, source: Path, column: str | None, *, needs_labels: bool) -> list[LabelledQueries]:
+    def _read(self, source: Path | str, column: str | None, *, needs_labels: bool) -> list[LabelledQueries]:
         found, refused = read_common(
             source,
             list(self.versions.values()),
@@ -333,7 +333,7 @@ class _Trial:
         self._count_flips("queries", answers, self.labels)
         return compared
 
-    def _search_pictures(self, source: Path) -> None:
+    def _search_pictures(self, source: Path | str) -> None:
         try:
             if any(not one.opened.is_searchable for one in self.tried):
                 raise SourceError("a variant cannot be searched")

@@ -43,7 +43,7 @@ def common_items(versions: Sequence[OpenedVariant], visits: Sequence[Visits | No
 
 
 def read_common(
-    source: Path,
+    source: Path | str,
     versions: Sequence[OpenedVariant],
     *,
     visits_by: str | None,
@@ -66,7 +66,9 @@ def read_common(
         if served.bundle.fingerprint in readings:
             continue
         if readings and holds_embeddings(source, options):
-            raise SourceError(f"'{source.name}' holds embeddings of one bundle: give pictures for several")
+            raise SourceError(
+                f"'{Path(source).name}' holds embeddings of one bundle: give pictures for several"
+            )
 
         readings[served.bundle.fingerprint] = read_queries(
             source,
@@ -86,7 +88,9 @@ def read_common(
     n_refused = reading.total - len(usable)
     return (
         found,
-        f"{n_refused} of {reading.total} queries in '{source.name}' cannot be used" if n_refused else None,
+        f"{n_refused} of {reading.total} queries in '{Path(source).name}' cannot be used"
+        if n_refused
+        else None,
     )
 
 

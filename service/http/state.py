@@ -32,7 +32,8 @@ from vicinal.service.operations.place import Place
 from vicinal.service.redis_link import RedisLink
 from vicinal.service.search.answers import Answer
 from vicinal.service.settings import Settings
-from vicinal.service.surfaces.job_kinds import JobKinds
+from vicinal.service.surfaces.job_kinds import job_kinds
+from vicinal.service.surfaces.jobs import OperationJob
 from vicinal.service.tasks.readable_sources import JobSources
 
 
@@ -59,7 +60,7 @@ class State:
     metrics: Metrics
     traces: Traces | None
     jobs: JobStore
-    kinds: JobKinds
+    kinds: dict[str, OperationJob]
     keyring: Keyring
     audit: AuditLog
     strangers: StrangerLog
@@ -91,7 +92,7 @@ class State:
             metrics=metrics,
             traces=open_traces(),
             jobs=JobStore(JobQueue(settings.jobs_path, link)),
-            kinds=JobKinds.of(bundles, link),
+            kinds=job_kinds(bundles, link),
             keyring=Keyring(settings),
             audit=AuditLog(settings.audit_path),
             strangers=StrangerLog(settings.audit_path.with_name("refused.jsonl")),
@@ -108,7 +109,7 @@ class State:
         registry.register(bundles.lookups)
         state.searches.register(registry)
         states.register(GalleryStateMetrics(galleries))
-        states.register(JobStateMetrics(state.jobs, state.kinds.by_name()))
+        states.register(JobStateMetrics(state.jobs, state.kinds))
         galleries.drift.register(states)
         if link is not None:
             link.register(registry)
@@ -163,7 +164,7 @@ class State:
             )
             if settings.run_jobs:
                 seconds = settings.job_heartbeat_seconds
-                running.enter_context(JobWorker(self.jobs, self.kinds.by_name(), heartbeat_seconds=seconds))
+                running.enter_context(JobWorker(self.jobs, self.kinds, heartbeat_seconds=seconds))
             yield
 
 

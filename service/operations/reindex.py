@@ -17,15 +17,15 @@ from vicinal.indexer.jobs.staging import Staging
 from vicinal.indexer.sources import ImageFile, SourceLook
 from vicinal.models.errors import BundleError
 from vicinal.refine.errors import RefineError
-from vicinal.service.comparing.comparison import ComparisonPlan, compare
+from vicinal.service.comparing.comparison import compare
 from vicinal.service.comparing.record import ActivationConditions, ComparisonOptions, ComparisonRequest
 from vicinal.service.errors import CalibrationRecordError, RequestError
 from vicinal.service.galleries.versions import prune_gallery
 from vicinal.service.jobs.records import Job
 from vicinal.service.operations import Operation, Progress
+from vicinal.service.operations.compare import plan_of
 from vicinal.service.operations.index import NewVersion, holds_ready, index_job, open_items
 from vicinal.service.operations.place import Place
-from vicinal.service.tasks.comparison_job import comparison_fields
 
 logger = logging.getLogger(__name__)
 _FILES = (".npz", ".npy", ".tar")
@@ -107,9 +107,8 @@ def require(place: Place, request: ReindexRequest) -> None:
         Gallery.open(gallery.path)
     if request.source is not None:
         place.readable.check(request.source, also=_FILES, takes_hub=True)
-    for name, also in ((request.comparison.queries, (".npz",)), (request.comparison.pictures, ())):
-        if name is not None:
-            place.readable.check(name, also=also)
+    for name, also in request.comparison.sources:
+        place.readable.check(name, also=also)
 
     def refuse(file: ImageFile) -> None:
         if reason := place.readable.refusal(file):
@@ -136,8 +135,9 @@ def run(place: Place, request: ReindexRequest, progress: Progress) -> Reindexed:
     result, compared = job.run(), dict[str, Any]()
     # The first version of a gallery has nothing to be compared with, and there may be no new one.
     if request.is_compared and result.is_new and gallery.active_version is not None:
-        made = compare(_comparison(place, request, progress, result.version), place.id)
-        compared = comparison_fields(made)
+        asked = ComparisonRequest(**request.comparison.model_dump(), versions=(result.version,))
+        made = compare(plan_of(place, gallery, asked, progress, conditions=request.activate_if), place.id)
+        compared = made.in_short
         if made.decision is not None:
             compared["decision"] = made.decision.model_dump(mode="json")
             result = job.put_in_force(result.version) if made.decision.activate else result
@@ -161,23 +161,6 @@ OPERATION = Operation(
     clean=clean,
     goes_on=True,
 )
-
-
-def _comparison(place: Place, request: ReindexRequest, progress: Progress, version: int) -> ComparisonPlan:
-    asked = ComparisonRequest(**request.comparison.model_dump(), versions=(version,))
-    queries, pictures = (
-        None if name is None else Path(place.readable.place(name)) for name in (asked.queries, asked.pictures)
-    )
-    return ComparisonPlan(
-        place.gallery,
-        place.bundles,
-        asked,
-        request.activate_if,
-        queries=queries,
-        pictures=pictures,
-        refuse=place.readable.refusal,
-        on_stage=progress,
-    )
 
 
 def _prune(place: Place) -> None:

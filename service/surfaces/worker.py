@@ -10,7 +10,7 @@ from vicinal.service.galleries.bundles import ServedBundles
 from vicinal.service.jobs import JobQueue, JobStore, JobWorker
 from vicinal.service.process import prepare_process
 from vicinal.service.settings import Settings
-from vicinal.service.surfaces.job_kinds import JobKinds
+from vicinal.service.surfaces.job_kinds import job_kinds
 
 _LOOK_SECONDS = 0.5
 
@@ -25,7 +25,7 @@ def work_until_stopped(
     stop = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stop.set())
-    kinds = JobKinds.of(ServedBundles(settings, link), link).by_name()
+    kinds = job_kinds(ServedBundles(settings, link), link)
     with JobWorker(jobs, kinds, threads=threads, heartbeat_seconds=settings.job_heartbeat_seconds) as started:
         if on_start is not None:
             on_start(started.name, "Redis" if link is not None else str(settings.jobs_path))

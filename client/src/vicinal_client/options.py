@@ -111,6 +111,12 @@ class ComparisonOptions(TypedDict, total=False):
         seed: Seed of the sample and of the draws.
         versions: Other versions of the gallery, each with its own bundle and pipeline.
         pipelines: Pipelines to try on each version; the usual ones when null and no version is named.
+        label_from: Where labels of the queries come from: `folder` (the topmost), `column` or
+            `regex:PATTERN`; when null the column of a manifest, the folder of a folder.
+        path_column: Column of their paths or images, `path` when null.
+        label_column: Column of their labels, `label` when null.
+        id_column: Column of their ids, `id` when null.
+        embedding_column: Column of ready embeddings, `embedding` when null.
     """
 
     target: str | None
@@ -121,6 +127,11 @@ class ComparisonOptions(TypedDict, total=False):
     seed: int | None
     versions: Sequence[int] | None
     pipelines: Mapping[str, Any] | None
+    label_from: str | None
+    path_column: str | None
+    label_column: str | None
+    id_column: str | None
+    embedding_column: str | None
 
 
 class GalleryOptions(TypedDict, total=False):

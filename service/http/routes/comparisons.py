@@ -2,32 +2,28 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
 from datetime import datetime
 from typing import Literal
 
 from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel, ConfigDict, Field, StrictInt
 
-from vicinal.service.comparing.record import Comparison, ComparisonRequest
+from vicinal.service.comparing.record import Comparison
 from vicinal.service.comparing.store import ComparisonStore, put_in_force
-from vicinal.service.errors import RequestError
-from vicinal.service.http.bodies.fields import Labels, Vectors
+from vicinal.service.http.bodies.fields import SentEmbeddings
 from vicinal.service.http.gate import AdminRoute, large_body
+from vicinal.service.http.routes.job_calls import Sent, begin_job
 from vicinal.service.http.state import StateDependency
 from vicinal.service.jobs import Job
 from vicinal.service.measuring.matcher import Matcher
+from vicinal.service.operations import compare as operation
 from vicinal.service.search.threshold import CalibrationState
-from vicinal.service.tasks.comparison_job import COMPARE, ComparisonJobRequest
 
 router = APIRouter(prefix="/v1/admin/galleries/{gallery}", tags=["comparisons"], route_class=AdminRoute)
 
 
-class ComparisonStart(ComparisonRequest):
+class ComparisonStart(SentEmbeddings, operation.Request):
     """What to compare; labelled queries can also come as embeddings of the one bundle of all variants."""
-
-    embeddings: Vectors | None = Field(None, description="Queries as embeddings of the bundle.")
-    labels: Labels | None = Field(None, description="Label of each embedding.")
 
 
 class VariantChoice(BaseModel):
@@ -68,26 +64,9 @@ def start_comparison(
     Other versions also get calibrations of their own, which come into force when they are activated.
     Another job on the gallery: 409, with its id as `job`.
     """
-    if start.embeddings is not None and start.queries is not None:
-        raise RequestError("give queries or embeddings, not both")
-    if (start.embeddings is None) != (start.labels is None):
-        raise RequestError("embeddings and labels go together: give both")
-    opened, is_upload = state.galleries.gallery(gallery), start.embeddings is not None
-    comparing = state.kinds.compare
-    options = start.model_dump(exclude={"embeddings", "labels"})
-    asked = ComparisonJobRequest.model_validate({**options, "is_upload": is_upload})
-    body, reads = asked.model_dump(mode="json"), (asked.queries, asked.pictures)
-    job = state.job_for(request, COMPARE, opened.name, body, reads=reads)
-    comparing.check(opened, asked, start.labels)
-    with ExitStack() as undo:
-        undo.callback(comparing.clean, job)
-        if start.embeddings is not None:
-            dim = state.galleries.matcher(gallery).snapshot.manifest.dim
-            comparing.uploads.keep_embeddings(job, start.embeddings, start.labels or [], dim=dim)
-        created = state.jobs.create(job)
-        undo.pop_all()
-    response.headers["Location"] = f"/v1/jobs/{created.id}"
-    return created
+    sent = Sent.of(start, source=start.queries)
+    asked = operation.Request.model_validate(start.model_dump(exclude={*SentEmbeddings.model_fields}))
+    return begin_job(request, response, state, operation.OPERATION, gallery, asked, sent)
 
 
 @router.get("/comparisons")

@@ -59,7 +59,7 @@ def begin_job(
     Args:
         leave_out: Fields of the request that this call does not have.
     """
-    opened, kind = state.galleries.gallery(gallery), state.kinds.operations[operation.name]
+    opened, kind = state.galleries.gallery(gallery), state.kinds[operation.name]
     fields = asked.model_dump(mode="json", exclude=set(leave_out))
     reads: list[str | None] = []
     if isinstance(asked, QuerySource):

@@ -76,7 +76,7 @@ def fit_gallery(
 
 def _reindex_job(gallery: str, body: ReindexRequest, request: Request, state: State) -> Job:
     reads = (body.source, body.comparison.queries, body.comparison.pictures)
-    name, kind = reindex.OPERATION.name, state.kinds.operations[reindex.OPERATION.name]
+    name, kind = reindex.OPERATION.name, state.kinds[reindex.OPERATION.name]
     job = state.job_for(request, name, gallery, body.model_dump(), reads=reads, bundle=body.bundle)
     reindex.require(kind.place(job), body)
     return job

@@ -130,7 +130,7 @@ def test_a_damaged_space_is_told_and_takes_no_other_gallery_with_it(
 @pytest.mark.slow
 def test_an_index_of_the_own_embeddings_is_made_by_a_job(client: TestClient) -> None:
     state = state_of(client.app)
-    with JobWorker(state.jobs, state.kinds.by_name(), heartbeat_seconds=0.5):
+    with JobWorker(state.jobs, state.kinds, heartbeat_seconds=0.5):
         accepted = client.post("/v1/admin/galleries/shop/reindex", json={"index": "IVF2,Flat"})
         assert wait_for_job(client, accepted)["state"] == "succeeded"
     assert client.get(SHOP).json()["index"] == "IVF2,Flat"
@@ -347,7 +347,7 @@ def test_a_gallery_is_not_made_anew_for_another_space(
 def job(client: TestClient, path: str, **fields: Any) -> dict[str, Any]:
     """A job, done."""
     state = state_of(client.app)
-    with JobWorker(state.jobs, state.kinds.by_name(), heartbeat_seconds=0.5):
+    with JobWorker(state.jobs, state.kinds, heartbeat_seconds=0.5):
         return wait_for_job(client, client.post(f"/v1/admin/galleries/{path}", json=fields))
 
 

@@ -66,7 +66,7 @@ def client(settings: Settings) -> Iterator[TestClient]:
 def worked(client: TestClient) -> Iterator[Callable[..., dict[str, Any]]]:
     """Posts a job and gives it when it is over."""
     state = state_of(client.app)
-    with JobWorker(state.jobs, state.kinds.by_name(), heartbeat_seconds=0.5):
+    with JobWorker(state.jobs, state.kinds, heartbeat_seconds=0.5):
         yield lambda url, **body: wait_for_job(client, client.post(url, json=body))
 
 

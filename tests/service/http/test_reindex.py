@@ -65,7 +65,7 @@ def client(app: FastAPI) -> TestClient:
 
 @pytest.fixture
 def worker(app: FastAPI) -> Iterator[None]:
-    with JobWorker(state_of(app).jobs, state_of(app).kinds.by_name(), heartbeat_seconds=0.5):
+    with JobWorker(state_of(app).jobs, state_of(app).kinds, heartbeat_seconds=0.5):
         yield
     state_of(app).jobs.queue.close()
 
@@ -218,7 +218,7 @@ def test_a_data_set_of_the_hub_is_read_where_addresses_are_allowed(
     client = TestClient(app)
     with (
         serving() as web,
-        JobWorker(state_of(app).jobs, state_of(app).kinds.by_name(), heartbeat_seconds=0.5),
+        JobWorker(state_of(app).jobs, state_of(app).kinds, heartbeat_seconds=0.5),
     ):
         monkeypatch.setenv("HF_ENDPOINT", web.url(""))
         put_dataset(web, "shop/toys", {"data/train.parquet": stream.getvalue()})
@@ -257,7 +257,7 @@ def test_allowed_addresses_are_public_ones_of_the_web(
     client = TestClient(app)
     with (
         serving() as web,
-        JobWorker(state_of(app).jobs, state_of(app).kinds.by_name(), heartbeat_seconds=0.5),
+        JobWorker(state_of(app).jobs, state_of(app).kinds, heartbeat_seconds=0.5),
     ):
         web.answers["/1.png"] = sends(encode(view(50, 0)))
         web.answers["/2.png"] = redirects(web.url("/1.png", "127.0.0.2"))
@@ -464,7 +464,7 @@ def test_the_name_of_an_upload_is_not_read_as_a_path(
     client = TestClient(app)
     upload = {"image": (str(secret), encode(view(2, 2)), "image/png")}
     client.post("/v1/galleries/shoes/items", files=upload, data={"id": "mine"})
-    with JobWorker(state_of(app).jobs, state_of(app).kinds.by_name(), heartbeat_seconds=0.5):
+    with JobWorker(state_of(app).jobs, state_of(app).kinds, heartbeat_seconds=0.5):
         body = {"bundle": "other", "activate": "manual"}
         job = wait_for_job(client, client.post(REINDEX, json=body))
         assert (job["state"], "1 of its images cannot be read" in job["problem"]) == ("failed", True)
@@ -544,7 +544,7 @@ def test_a_cancelled_job_leaves_the_old_version_and_goes_on_when_it_is_resumed(
         return infer(tensors)
 
     monkeypatch.setattr(embedder, "infer", slow)
-    with JobWorker(state_of(app).jobs, state_of(app).kinds.by_name(), heartbeat_seconds=0.5):
+    with JobWorker(state_of(app).jobs, state_of(app).kinds, heartbeat_seconds=0.5):
         accepted = client.post(REINDEX, json={"source": "photos"})
         job_id = accepted.json()["id"]
         assert at_work.wait(30)
@@ -559,7 +559,7 @@ def test_a_cancelled_job_leaves_the_old_version_and_goes_on_when_it_is_resumed(
         assert (answer.status_code, answer.json()["job"]) == (409, other.json()["id"])
         assert client.get(f"/v1/jobs/{job_id}").json()["state"] == "cancelled"
         return
-    with JobWorker(state_of(app).jobs, state_of(app).kinds.by_name(), heartbeat_seconds=0.5):
+    with JobWorker(state_of(app).jobs, state_of(app).kinds, heartbeat_seconds=0.5):
         if then == "begun anew":
             wait_for_job(client, client.post(REINDEX, json={"index": "SQ8"}))
             assert not staged.exists()

@@ -49,7 +49,7 @@ def galleries(tmp_path_factory: pytest.TempPathFactory, embedder: Embedder) -> P
 def client(galleries: Path, tmp_path: Path, make_settings: MakeSettings) -> Iterator[TestClient]:
     shutil.copytree(galleries, tmp_path / "data")
     app = create_app(make_settings(tmp_path / "data"))
-    with JobWorker(state_of(app).jobs, state_of(app).kinds.by_name(), heartbeat_seconds=0.5):
+    with JobWorker(state_of(app).jobs, state_of(app).kinds, heartbeat_seconds=0.5):
         yield TestClient(app)
     state_of(app).jobs.queue.close()
 

@@ -18,7 +18,7 @@ from vicinal.service.galleries.bundles import ServedBundles
 from vicinal.service.jobs import Job, JobQueue, JobStore, JobWorker, new_job
 from vicinal.service.measuring.records.store import CalibrationStore
 from vicinal.service.settings import Settings
-from vicinal.service.surfaces.job_kinds import JobKinds
+from vicinal.service.surfaces.job_kinds import job_kinds
 
 pytestmark = pytest.mark.slow
 
@@ -33,7 +33,7 @@ from vicinal.service.galleries.bundles import ServedBundles
 from vicinal.service.jobs import JobQueue, JobStore, JobWorker
 from vicinal.service.search.scorer import Scorer
 from vicinal.service.settings import Settings
-from vicinal.service.surfaces.job_kinds import JobKinds
+from vicinal.service.surfaces.job_kinds import job_kinds
 
 def score_slowly(self, *arguments, **options):
     print("scoring", flush=True)
@@ -42,7 +42,7 @@ def score_slowly(self, *arguments, **options):
 Scorer.score = score_slowly
 settings = Settings.model_validate_json(sys.argv[1])
 embedder = Embedder(ModelBundle.open(settings.bundle), device="cpu", threads=1)
-kinds = JobKinds.of(ServedBundles(settings, embedder=embedder), None).by_name()
+kinds = job_kinds(ServedBundles(settings, embedder=embedder), None)
 with JobWorker(JobStore(JobQueue(settings.jobs_path)), kinds, heartbeat_seconds=0.25):
     threading.Event().wait()
 """
@@ -70,8 +70,8 @@ def work(settings: Settings, store: JobStore, embedder: object) -> Callable:
     """Works on jobs until one is finished."""
 
     def finish(job: Job) -> Job:
-        kinds = JobKinds.of(ServedBundles(settings, embedder=embedder), None)
-        with JobWorker(store, kinds.by_name(), heartbeat_seconds=0.25):
+        kinds = job_kinds(ServedBundles(settings, embedder=embedder), None)
+        with JobWorker(store, kinds, heartbeat_seconds=0.25):
             wait_until(lambda: store.get(job.id).is_final)
         return store.get(job.id)
 

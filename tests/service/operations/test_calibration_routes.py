@@ -43,7 +43,7 @@ def client(app: FastAPI) -> TestClient:
 
 @pytest.fixture
 def worker(app: FastAPI) -> Iterator[None]:
-    with JobWorker(state_of(app).jobs, state_of(app).kinds.by_name(), heartbeat_seconds=0.5):
+    with JobWorker(state_of(app).jobs, state_of(app).kinds, heartbeat_seconds=0.5):
         yield
     state_of(app).jobs.queue.close()
 
@@ -153,7 +153,7 @@ def test_queries_that_were_sent_and_are_gone_are_told(
     dim = gallery.snapshot().manifest.dim
     started = client.post(START, json={"embeddings": [[1.0] * dim], "labels": ["plain"]})
     shutil.rmtree(gallery.calibrations_path / "uploads")
-    with JobWorker(state_of(app).jobs, state_of(app).kinds.by_name(), heartbeat_seconds=0.5):
+    with JobWorker(state_of(app).jobs, state_of(app).kinds, heartbeat_seconds=0.5):
         job = wait_for_job(client, started)
     assert (job["state"], "start the job again" in job["problem"]) == ("failed", True)
 
@@ -185,7 +185,7 @@ def test_a_cancelled_calibration_leaves_nothing(client: TestClient, app: FastAPI
     assert client.get(f"/v1/jobs/{started.json()['id']}").json()["state"] == "cancelled"
     assert client.get(START).json()["calibrations"] == []
     # A worker that finds its ticket removes what came with the request.
-    with JobWorker(state_of(app).jobs, state_of(app).kinds.by_name(), heartbeat_seconds=0.5):
+    with JobWorker(state_of(app).jobs, state_of(app).kinds, heartbeat_seconds=0.5):
         wait_until(lambda: list((gallery.calibrations_path / "uploads").iterdir()) == [])
 
 

@@ -32,7 +32,7 @@ def app(data_dir: Path, make_settings: MakeSettings, catalog: Path, tmp_path: Pa
 
 @pytest.fixture
 def client(app: FastAPI) -> Iterator[TestClient]:
-    with JobWorker(state_of(app).jobs, state_of(app).kinds.by_name(), heartbeat_seconds=0.5):
+    with JobWorker(state_of(app).jobs, state_of(app).kinds, heartbeat_seconds=0.5):
         yield TestClient(app)
     state_of(app).jobs.queue.close()
 

@@ -1,0 +1,88 @@
+"""Compare: variants of a gallery on the same queries, each with its own threshold, and which to use."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar
+
+from vicinal.service.operations.progress import Progress
+
+from vicinal.service.comparing.record import ComparedQueries, ComparisonRequest
+from vicinal.service.operations.operation import Operation
+from vicinal.service.request_fields import CommandOption, QuerySource
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from vicinal.indexer.gallery import Gallery
+    from vicinal.indexer.sources import SourceOptions
+    from vicinal.service.comparing.comparison import ComparisonPlan
+    from vicinal.service.comparing.record import ActivationConditions, Comparison
+    from vicinal.service.operations.place import Place
+
+
+class Request(QuerySource, ComparisonRequest):
+    """Which variants are compared, how, and how the queries are read."""
+
+    command_options: ClassVar[Mapping[str, CommandOption]] = {
+        # Whether to try pipelines is an option of its own there.
+        "versions": CommandOption(is_hidden=True),
+        "pipelines": CommandOption(is_hidden=True),
+    }
+
+    queries: ComparedQueries = None
+
+
+def require(place: Place, request: Request) -> None:
+    """Refuse variants that cannot be opened, and queries that nothing could be measured with."""
+    from vicinal.service.comparing.variants import open_variants
+
+    open_variants(place.gallery, place.bundles, request)
+    for name, also in request.sources:
+        place.readable.check(name, also=also)
+    if not request.versions:
+        place.require_queries(request)
+
+
+def run(place: Place, request: Request, progress: Progress) -> Comparison:
+    """Try the variants, keep the comparison, and make the calibrations of other versions ready."""
+    from vicinal.indexer.gallery import Gallery
+    from vicinal.service.comparing.comparison import compare
+
+    asked = ComparisonRequest(**{name: getattr(request, name) for name in ComparisonRequest.model_fields})
+    gallery, options = Gallery.open(place.gallery.path), request.source_options
+    return compare(
+        plan_of(place, gallery, asked, progress, options=None if place.sent else options), place.id
+    )
+
+
+def plan_of(
+    place: Place,
+    gallery: Gallery,
+    asked: ComparisonRequest,
+    progress: Progress,
+    *,
+    conditions: ActivationConditions | None = None,
+    options: SourceOptions | None = None,
+) -> ComparisonPlan:
+    """A comparison with what may be read at a place."""
+    from vicinal.indexer.sources import refuse_none
+    from vicinal.service.comparing.comparison import ComparisonPlan
+
+    queries, pictures = (
+        None if name is None else place.readable.place(name) for name in (asked.queries, asked.pictures)
+    )
+    return ComparisonPlan(
+        gallery,
+        place.bundles,
+        asked,
+        conditions,
+        queries=place.sent or queries,
+        pictures=pictures,
+        # What was sent lies in a file of our own, and names no others.
+        refuse=refuse_none if place.sent else place.readable.refusal,
+        on_stage=progress,
+        options=options and place.readable.options(asked.queries or "", options),
+    )
+
+
+OPERATION = Operation("compare", Request, run, require=require, told=lambda _, made: made.in_short)
