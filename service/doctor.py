@@ -254,7 +254,7 @@ def _disk(settings: Settings) -> Finding:
 
 def _galleries(settings: Settings) -> Iterator[Finding]:
     """Damaged galleries; what `vicinal gallery check` finds in the files of versions takes longer."""
-    from vicinal.service.galleries.records import damaged_records
+    from vicinal.service.records import damaged_records
 
     for gallery in list_galleries(settings.galleries_path):
         try:

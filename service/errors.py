@@ -6,11 +6,12 @@ ServiceError
 │   ├── BodyTooLargeError            its body is larger than the call takes
 │   └── BodyTooSlowError             its body does not come
 ├── CalibrationRecordError (ValueError)  a stored calibration is missing or damaged
-├── CalibrationNotFoundError (LookupError)  there is no calibration of that id
+├── RecordNotFoundError (LookupError)  a gallery has no such record
+│   ├── CalibrationNotFoundError
+│   ├── ComparisonNotFoundError
+│   └── DuplicatesNotFoundError
 ├── CalibrationMismatchError (ValueError)  a calibration is of another bundle or gallery
-├── ComparisonNotFoundError (LookupError)  there is no such comparison
 ├── ComparisonRecordError (ValueError)  a stored comparison is damaged
-├── DuplicatesNotFoundError (LookupError)  there is no such record of duplicates
 ├── RedisAwayError (ConnectionError) Redis did not answer in time
 ├── TooManyRequestsError (RuntimeError)  a limit on requests was reached; says when to come again
 ├── JobNotFoundError (LookupError)   there is no job of that id
@@ -66,30 +67,35 @@ class CalibrationMismatchError(ServiceError, ValueError):
     """A calibration is of another bundle or gallery, so that no search could use it."""
 
 
-class CalibrationNotFoundError(ServiceError, LookupError):
+class RecordNotFoundError(ServiceError, LookupError):
+    """A gallery has no such record."""
+
+    kind = "record"
+
+    def __init__(self, gallery: str, record: str) -> None:
+        super().__init__(f"gallery '{gallery}' has no {self.kind} '{record}'")
+
+
+class CalibrationNotFoundError(RecordNotFoundError):
     """There is no calibration of that id."""
 
+    kind = "calibration"
 
-class ComparisonNotFoundError(ServiceError, LookupError):
-    """A gallery has no such comparison."""
 
-    def __init__(self, gallery: str, comparison: str) -> None:
-        super().__init__(f"gallery '{gallery}' has no comparison '{comparison}'")
-        self.gallery = gallery
-        self.comparison = comparison
+class ComparisonNotFoundError(RecordNotFoundError):
+    """There is no comparison of that id."""
+
+    kind = "comparison"
 
 
 class ComparisonRecordError(ServiceError, ValueError):
     """A stored comparison is damaged."""
 
 
-class DuplicatesNotFoundError(ServiceError, LookupError):
-    """There is no record of duplicates of that id, or it is damaged."""
+class DuplicatesNotFoundError(RecordNotFoundError):
+    """There is no record of duplicates of that id, or it is damaged; the newest are kept."""
 
-    def __init__(self, gallery: str, record_id: str) -> None:
-        super().__init__(
-            f"gallery '{gallery}' has no readable record '{record_id}' of duplicates: the newest are kept"
-        )
+    kind = "record of duplicates"
 
 
 class RedisAwayError(ServiceError, ConnectionError):

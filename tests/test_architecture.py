@@ -56,6 +56,7 @@ INNER_FLOORS = {
         "request_fields",
         "errors",
         "problem_types",
+        "records",
         "known_names",
         "observability",
         "redis_link",

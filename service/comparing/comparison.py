@@ -98,7 +98,7 @@ def compare(plan: ComparisonPlan, name: str) -> Comparison:
         return store.find(name)
     except ComparisonNotFoundError:
         made = _Trial(plan, name).make()
-    store.add(made)
+    store.keep(made, indent=1)
     return made
 
 

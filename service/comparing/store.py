@@ -5,12 +5,9 @@
 
 from __future__ import annotations
 
-import logging
-import re
 from datetime import UTC, datetime
 
 from vicinal.indexer.gallery import Gallery
-from vicinal.indexer.storage.files import read_sealed, write_sealed
 from vicinal.service.comparing.record import Comparison
 from vicinal.service.errors import (
     CalibrationNotFoundError,
@@ -23,57 +20,27 @@ from vicinal.service.galleries.versions import activate_version
 from vicinal.service.measuring.records.curves import CalibrationCurves
 from vicinal.service.measuring.records.record import CalibrationRecord, StoredScores
 from vicinal.service.measuring.records.store import CalibrationStore
+from vicinal.service.records import RecordFolder
 from vicinal.service.search.pipeline import ChosenPipeline
 
-logger = logging.getLogger(__name__)
-_ID = re.compile(r"[\w-][\w.-]{0,63}")
 
-
-class ComparisonStore:
+class ComparisonStore(RecordFolder[Comparison]):
     """Comparisons of one gallery.
 
     Args:
         gallery: The gallery.
     """
 
+    model, kind = Comparison, "comparison"
+    not_found, error = ComparisonNotFoundError, ComparisonRecordError
+
     def __init__(self, gallery: Gallery) -> None:
-        self.gallery = gallery
-        self.path = gallery.path / "comparisons"
-
-    def add(self, comparison: Comparison) -> None:
-        """Keep a comparison."""
-        file = self.path / f"{comparison.id}.json"
-        if file.exists():
-            raise ComparisonRecordError(f"comparison '{comparison.id}' exists: comparisons are never changed")
-        self.path.mkdir(parents=True, exist_ok=True)
-        write_sealed(file, comparison.model_dump_json(indent=1))
-
-    def find(self, comparison_id: str) -> Comparison:
-        """One comparison."""
-        file = self.path / f"{comparison_id}.json"
-        if not _ID.fullmatch(comparison_id) or not file.is_file():
-            raise ComparisonNotFoundError(self.gallery.name, comparison_id)
-        try:
-            return Comparison.model_validate_json(read_sealed(file))
-        except (OSError, ValueError) as error:
-            raise ComparisonRecordError(
-                f"comparison '{comparison_id}' of gallery '{self.gallery.name}' is damaged: compare again"
-            ) from error
-
-    def history(self) -> list[Comparison]:
-        """All comparisons, newest first; damaged ones are passed over and logged."""
-        found = []
-        for file in self.path.glob("*.json"):
-            try:
-                found.append(self.find(file.stem))
-            except ComparisonRecordError as error:
-                logger.warning("%s", error)
-        return sorted(found, key=lambda one: (one.created_at, one.id), reverse=True)
+        super().__init__(gallery.path / "comparisons")
 
     def summaries(self) -> dict[int, str]:
         """The newest comparison of each version with another, in one line."""
         lines: dict[int, str] = {}
-        for comparison in self.history():
+        for comparison in self.history(passes_over_damaged=True):
             lines = {**comparison.summaries, **lines}
         return lines
 

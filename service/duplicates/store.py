@@ -5,51 +5,36 @@
 
 from __future__ import annotations
 
-import re
-
 from vicinal.indexer.gallery import Gallery
-from vicinal.indexer.storage.files import make_folder, read_sealed, write_sealed
-from vicinal.service.duplicates.record import DuplicateRecord, DuplicateSummary
+from vicinal.service.duplicates.record import DuplicateRecord
 from vicinal.service.errors import DuplicatesNotFoundError
+from vicinal.service.records import RecordFolder
 
-_ID = re.compile(r"[\w-][\w.-]{0,63}")
 _MOST_KEPT = 10
 
 
-class DuplicateStore:
+class DuplicateStore(RecordFolder[DuplicateRecord]):
     """Records of one gallery.
 
     Args:
         gallery: The gallery.
     """
 
-    def __init__(self, gallery: Gallery) -> None:
-        self.gallery = gallery
-        self.path = gallery.path / "duplicates"
+    model, kind = DuplicateRecord, "record of duplicates"
+    not_found = error = DuplicatesNotFoundError
 
-    def keep(self, record: DuplicateRecord) -> None:
+    def __init__(self, gallery: Gallery) -> None:
+        super().__init__(gallery.path / "duplicates")
+
+    def keep_newest(self, record: DuplicateRecord) -> None:
         """Keep a record, and remove the oldest ones beyond the ten newest."""
-        make_folder(self.path)
-        write_sealed(self.path / f"{record.id}.json", record.model_dump_json())
+        # An attempt before this one may have kept it.
+        self.file(record.id).unlink(missing_ok=True)
+        self.keep(record)
         # Ids sort by time.
         for file in sorted(self.path.glob("*.json"))[:-_MOST_KEPT]:
             file.unlink(missing_ok=True)
 
-    def find(self, record_id: str) -> DuplicateRecord:
-        """One record."""
-        if not _ID.fullmatch(record_id):
-            raise DuplicatesNotFoundError(self.gallery.name, record_id)
-        try:
-            return DuplicateRecord.model_validate_json(read_sealed(self.path / f"{record_id}.json"))
-        except (OSError, ValueError) as error:
-            raise DuplicatesNotFoundError(self.gallery.name, record_id) from error
-
-    def summaries(self) -> list[DuplicateSummary]:
-        """All records without their groups, newest first; damaged ones are passed over."""
-        found = []
-        for file in sorted(self.path.glob("*.json"), reverse=True):
-            try:
-                found.append(self.find(file.stem).summary)
-            except DuplicatesNotFoundError:
-                continue
-        return found
+    def damaged(self, record_id: str) -> DuplicatesNotFoundError:
+        """The error of a record that cannot be read: it is no more."""
+        return DuplicatesNotFoundError(self.path.parent.name, record_id)

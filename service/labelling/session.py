@@ -45,6 +45,7 @@ from vicinal.service.labelling.questions import (
 from vicinal.service.measuring.evidence import AnswerEvidence, Evidence, StatedRate
 from vicinal.service.measuring.matcher import Matcher
 from vicinal.service.measuring.records.record import CalibrationRecord, Rates, new_calibration_id
+from vicinal.service.records import remedy_of
 from vicinal.service.search.pipeline import Pipeline
 from vicinal.service.search.scorer import Scorer
 
@@ -425,7 +426,5 @@ def _read(path: Path, parse: Callable[[bytes], Parsed]) -> Parsed:
 
 
 def _damaged(path: Path) -> CalibrationRecordError:
-    gallery = next(one.parent.name for one in path.parents if one.name == "labelling")
-    return CalibrationRecordError(
-        f"'{path}' is missing or damaged: begin anew by `vicinal label -g {gallery} --restart`"
-    )
+    gallery = next(one.parent for one in path.parents if one.name == _FOLDER)
+    return CalibrationRecordError(f"'{path}' is missing or damaged: {remedy_of(gallery, path)}")

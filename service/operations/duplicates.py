@@ -35,7 +35,7 @@ def run(place: Place, request: DuplicateOptions, progress: Progress) -> Duplicat
 def _keep(place: Place, found: DuplicateRecord) -> None:
     from vicinal.service.duplicates.store import DuplicateStore
 
-    DuplicateStore(place.gallery).keep(found)
+    DuplicateStore(place.gallery).keep_newest(found)
 
 
 def _told(_: Place, found: DuplicateRecord) -> dict[str, Any]:

@@ -134,8 +134,8 @@ def activate(
 def check(name: NameArgument, data_dir: DataDirOption = None, bundle: BundleOption = None) -> None:
     """Read every file in full, make damaged ones of versions again, and say what to do about others."""
     from vicinal.service.galleries.bundles import ServedBundles
-    from vicinal.service.galleries.records import damaged_records
     from vicinal.service.galleries.versions import check_version
+    from vicinal.service.records import damaged_records
 
     settings = load_settings(data_dir=data_dir, bundle=bundle)
     gallery = open_gallery(settings, name)

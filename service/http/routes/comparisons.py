@@ -72,7 +72,7 @@ def start_comparison(
 @router.get("/comparisons")
 def list_comparisons(gallery: str, state: StateDependency) -> list[Comparison]:
     """All comparisons, newest first."""
-    return ComparisonStore(state.galleries.gallery(gallery)).history()
+    return ComparisonStore(state.galleries.gallery(gallery)).history(passes_over_damaged=True)
 
 
 @router.get("/comparisons/{comparison}")

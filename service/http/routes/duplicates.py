@@ -43,7 +43,10 @@ def start_duplicates(
 @router.get("")
 def list_duplicates(gallery: str, state: StateDependency) -> list[DuplicateSummary]:
     """The newest records without their groups, newest first."""
-    return DuplicateStore(state.galleries.gallery(gallery)).summaries()
+    return [
+        one.summary
+        for one in DuplicateStore(state.galleries.gallery(gallery)).history(passes_over_damaged=True)
+    ]
 
 
 @router.get("/{record}")

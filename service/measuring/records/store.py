@@ -9,7 +9,6 @@
 
 from __future__ import annotations
 
-import re
 from contextlib import suppress
 from pathlib import Path
 
@@ -26,14 +25,14 @@ from vicinal.service.measuring.records.activations import ACTIVATION_FILES, Acti
 from vicinal.service.measuring.records.curves import CalibrationCurves
 from vicinal.service.measuring.records.promise import PromiseCheck
 from vicinal.service.measuring.records.record import CalibrationRecord, StoredScores
+from vicinal.service.records import RecordFolder, remedy_of
 from vicinal.service.search.pipeline import Pipeline
 
-_ID = re.compile(r"[\w.-]{1,64}")
 # No key of a pipeline holds it.
 _SLOT_MARK = ": "
 
 
-class CalibrationStore:
+class CalibrationStore(RecordFolder[CalibrationRecord]):
     """Records of one gallery.
 
     Args:
@@ -42,11 +41,14 @@ class CalibrationStore:
             in force is then its own, so that a roll back to another version brings back what held there.
     """
 
+    model, kind = CalibrationRecord, "calibration"
+    not_found, error = CalibrationNotFoundError, CalibrationRecordError
+    other_files = ACTIVATION_FILES
+
     def __init__(self, path: Path, *, calibrated_as: int = 0) -> None:
-        self.path = path
+        super().__init__(path)
         self.calibrated_as = calibrated_as
         self.activations = Activations(path)
-        self._files: dict[str, SealedFile[CalibrationRecord]] = {}
         self._checks: dict[str, SealedFile[PromiseCheck]] = {}
 
     def add(
@@ -58,19 +60,16 @@ class CalibrationStore:
         activate: bool = True,
     ) -> CalibrationRecord:
         """Keep a record, and let searches with its pipeline use it."""
-        self.path.mkdir(parents=True, exist_ok=True)
-        file = self._file(record.id)
-        if file.exists():
-            raise CalibrationRecordError(f"calibration '{record.id}' exists: records are never changed")
+        self.begin(record.id)
         folder = self.path.parent
         bound = {"gallery": record.gallery or folder.name, "gallery_id": identity_of(folder)}
         if scores is not None:
-            bound["scores_sha256"] = write_bound(self._scores_file(record.id), scores.to_bytes())
+            bound["scores_sha256"] = write_bound(self.file(record.id, ".scores.npz"), scores.to_bytes())
         if curves is not None:
-            bound["curves_sha256"] = write_bound(self._curves_file(record.id), curves.to_bytes())
+            bound["curves_sha256"] = write_bound(self.file(record.id, ".evidence.json.gz"), curves.to_bytes())
         kept = record.model_copy(update=bound)
         # Last, so that a record that is there is complete.
-        write_sealed(file, kept.model_dump_json(indent=2))
+        self.keep(kept, indent=2)
         if activate:
             self.activate(kept)
         return kept
@@ -127,57 +126,27 @@ class CalibrationStore:
         others = (self.get(one) for one in sorted(self.in_force()))
         return next((one for one in others if one.pipeline.is_of_other_refiner(pipeline)), None)
 
-    def get(self, record_id: str) -> CalibrationRecord:
-        """One record."""
-        file = self._files.get(record_id)
-        if file is None:
-            file = SealedFile(self._file(record_id), CalibrationRecord.model_validate_json)
-        try:
-            record = file.read()
-            if record.id != record_id:
-                raise BrokenSealError(f"it is that of calibration '{record.id}'")
-        except (OSError, BrokenSealError) as error:
-            name = self.path.parent.name
-            raise CalibrationRecordError(
-                f"calibration '{record_id}' is missing or damaged: calibrate again, or put another one in "
-                f"force by `vicinal calibration activate ID -g {name}`"
-            ) from error
-        # Every search asks for the one in force.
-        self._files[record_id] = file
-        return record
-
-    def find(self, record_id: str) -> CalibrationRecord:
-        """One record that somebody asks for by its id."""
-        name = f"{record_id}.json"
-        if not _ID.fullmatch(record_id) or name in ACTIVATION_FILES or not self._file(record_id).is_file():
-            raise CalibrationNotFoundError(
-                f"gallery '{self.path.parent.name}' has no calibration '{record_id}'"
-            )
-        return self.get(record_id)
-
     def scores(self, record: CalibrationRecord) -> StoredScores | None:
         """The scores that a record was made from; None where there are none."""
-        if record.scores_sha256 is None:
-            return None
-        stored = self._bound(record.id, self._scores_file(record.id), record.scores_sha256, "scores")
-        return StoredScores.from_bytes(stored)
+        stored = self._bound(record.id, ".scores.npz", record.scores_sha256, "scores")
+        return None if stored is None else StoredScores.from_bytes(stored)
 
-    def _bound(self, record_id: str, path: Path, sha256: str, what: str) -> bytes:
-        """Content of a file that a record names."""
+    def curves(self, record: CalibrationRecord) -> CalibrationCurves | None:
+        """The curves and examples of a record; None where there are none."""
+        stored = self._bound(record.id, ".evidence.json.gz", record.curves_sha256, "curves")
+        return None if stored is None else CalibrationCurves.from_bytes(stored)
+
+    def _bound(self, record_id: str, suffix: str, sha256: str | None, what: str) -> bytes | None:
+        """Content of a file that a record names; None where it names none."""
+        if sha256 is None:
+            return None
         try:
-            return read_bound(path, sha256)
+            return read_bound(self.file(record_id, suffix), sha256)
         except (OSError, BrokenSealError) as error:
             state = "missing" if isinstance(error, OSError) else "damaged"
             raise CalibrationRecordError(
                 f"the {what} of calibration '{record_id}' are {state}: calibrate again"
             ) from error
-
-    def curves(self, record: CalibrationRecord) -> CalibrationCurves | None:
-        """The curves and examples of a record; None where there are none."""
-        if record.curves_sha256 is None:
-            return None
-        stored = self._bound(record.id, self._curves_file(record.id), record.curves_sha256, "curves")
-        return CalibrationCurves.from_bytes(stored)
 
     def keep_check(self, check: PromiseCheck) -> None:
         """Keep the newest try of what a record promised, in place of the one before.
@@ -205,30 +174,14 @@ class CalibrationStore:
         except (OSError, BrokenSealError) as error:
             raise CalibrationRecordError(
                 f"the check of calibration {record.id} is damaged, so that nobody knows whether its promise "
-                "was found broken: check again by "
-                f"`vicinal calibration check -g {self.path.parent.name} --queries FOLDER`"
+                f"was found broken: {remedy_of(self.path.parent, file.path)}"
             ) from error
         # Every search asks for that of the one in force.
         self._checks[record.id] = file
         return found
 
-    def history(self) -> list[CalibrationRecord]:
-        """All records, newest first."""
-        ids = [file.stem for file in self.path.glob("*.json") if file.name not in ACTIVATION_FILES]
-        records = [self.get(record_id) for record_id in ids]
-        return sorted(records, key=lambda record: (record.created_at, record.id), reverse=True)
-
-    def _file(self, record_id: str) -> Path:
-        return self.path / f"{Path(record_id).name}.json"
-
-    def _curves_file(self, record_id: str) -> Path:
-        return self.path / f"{Path(record_id).name}.evidence.json.gz"
-
     def _check_file(self, record_id: str) -> Path:
         return self.path / "checks" / f"{Path(record_id).name}.json"
-
-    def _scores_file(self, record_id: str) -> Path:
-        return self.path / f"{Path(record_id).name}.scores.npz"
 
 
 def _owner(slot: str) -> str:

@@ -65,7 +65,7 @@ def test_a_comparison_is_given_back_and_never_changed(
     store = ComparisonStore(gallery)
     assert store.find("first") == made == compare(ComparisonPlan(gallery, bundles), "first")
     with pytest.raises(ComparisonRecordError, match="never changed"):
-        store.add(made)
+        store.keep(made, indent=1)
 
 
 def test_the_recommended_variant_is_kept_with_all_scores_and_others_with_the_comparison(
@@ -73,7 +73,7 @@ def test_the_recommended_variant_is_kept_with_all_scores_and_others_with_the_com
 ) -> None:
     calibrations = CalibrationStore(Gallery.open(settings.galleries_path / "shoes").calibrations_path)
     recommended = made.variants[made.recommended].calibration
-    assert [one.id for one in calibrations.history()] == [recommended.id]
+    assert [one.id for one in calibrations.history(passes_over_damaged=True)] == [recommended.id]
     assert calibrations.scores(recommended) is not None
     assert calibrations.in_force() == set()
 
@@ -82,12 +82,12 @@ def test_a_damaged_comparison_is_an_error_and_passed_over_in_lists(
     gallery: Gallery, made: Comparison
 ) -> None:
     store = ComparisonStore(gallery)
-    store.add(made)
+    store.keep(made, indent=1)
     store.add(made.model_copy(update={"id": "second"}))
     (store.path / "second.json").write_text("{}", encoding="utf-8")
     with pytest.raises(ComparisonRecordError, match="compare again"):
         store.find("second")
-    assert [one.id for one in store.history()] == ["first"]
+    assert [one.id for one in store.history(passes_over_damaged=True)] == ["first"]
 
 
 @pytest.mark.parametrize("name", ["none", "../calibrations/active", ".", ""])

@@ -22,10 +22,10 @@ from vicinal.service.comparing.record import ComparisonRequest, PipelineGrid
 from vicinal.service.comparing.store import put_in_force
 from vicinal.service.galleries.bundles import ServedBundles
 from vicinal.service.galleries.open_galleries import OpenGalleries
-from vicinal.service.galleries.records import damaged_records
 from vicinal.service.galleries.versions import activate_version, check_version
 from vicinal.service.labelling.session import LabelSession
 from vicinal.service.problem_types import ERRORS
+from vicinal.service.records import damaged_records
 
 _SMALL_BYTES = 64 * 2**10
 _N_PLACES = 12

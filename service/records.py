@@ -1,0 +1,189 @@
+"""Records of a gallery: small sealed files that are never changed, and what to do where one is damaged.
+
+<gallery>/<folder>/<id>.json    one record each
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+from collections.abc import Iterator
+from datetime import datetime
+from pathlib import Path
+from typing import ClassVar, Generic, Protocol, Self, TypeVar
+
+from vicinal.indexer.gallery import Gallery
+from vicinal.indexer.storage.files import (
+    SealedFile,
+    broken_files,
+    make_folder,
+    read_bound,
+    read_sealed,
+    write_sealed,
+)
+from vicinal.models.configs.sealed_json import BrokenSealError
+from vicinal.service.errors import RecordNotFoundError, ServiceError
+
+logger = logging.getLogger(__name__)
+_ID = re.compile(r"[\w-][\w.-]{0,63}")
+# What to do, by where a file lies; the first that fits. `{}` is the gallery.
+_REMEDIES = (
+    ("active.copy.json", "nothing is read of it; the next change writes it anew"),
+    ("identity.json", "bring it back from a backup, or remove it and calibrate again"),
+    (
+        "calibrations/active*.json",
+        "put a calibration in force again by `vicinal calibration activate ID -g {}`",
+    ),
+    ("calibrations/pipeline.json", "let the settings choose again by `vicinal use -g {} --reset`"),
+    ("calibrations/checks/*", "check again by `vicinal calibration check -g {} --queries FOLDER`"),
+    ("calibrations/drift/*", "it is left out, and can be removed"),
+    (
+        "calibrations/*",
+        "calibrate again, or put another one in force by `vicinal calibration activate ID -g {}`",
+    ),
+    ("comparisons/*", "compare again by `vicinal compare -g {}`"),
+    ("duplicates/*", "look for them again by `vicinal duplicates -g {}`"),
+    ("labelling/**/*", "begin anew by `vicinal label -g {} --restart`"),
+    ("reports/*", "bring it back from a backup; the gallery is searched as before"),
+)
+_BACKUP = "bring it back from a backup, or index the gallery again"
+
+
+def remedy_of(gallery: Path, path: Path) -> str:
+    """What to do where a file of a gallery's folder is damaged."""
+    place = path.relative_to(gallery)
+    known = (remedy for pattern, remedy in _REMEDIES if _lies_in(place, pattern))
+    return next(known, _BACKUP).format(gallery.name)
+
+
+def _lies_in(place: Path, pattern: str) -> bool:
+    if "**" in pattern:
+        return place.parts[0] == pattern.split("/")[0]
+    return len(place.parts) == pattern.count("/") + 1 and place.match(pattern)
+
+
+def damaged_records(gallery: Gallery) -> list[str]:
+    """Every record and pointer of a gallery that is not what was written, each with what to do.
+
+    The files of versions and of the item table are looked at by `check_version`.
+    """
+    versions = gallery.path / "versions"
+    broken = [path for path in broken_files(gallery.path) if versions not in path.parents]
+    paths = dict.fromkeys([*broken, *_unbound_files(gallery.path)])
+    own = {gallery.path / "active.json": gallery.pointer.remedy}
+    return [f"'{path}' is damaged: {own.get(path) or remedy_of(gallery.path, path)}" for path in paths]
+
+
+def _unbound_files(folder: Path) -> Iterator[Path]:
+    """Files that are no JSON, and are not what the records beside them say."""
+    for record in sorted((folder / "calibrations").glob("*.json")):
+        fields = _fields(record)
+        for name, suffix in (("scores_sha256", ".scores.npz"), ("curves_sha256", ".evidence.json.gz")):
+            if fields.get(name) is not None:
+                yield from _unlike(record.with_name(record.stem + suffix), fields[name])
+    for session in sorted((folder / "labelling").glob("*/session.json")):
+        yield from _unlike(session.with_name("pairs.npz"), _fields(session).get("pairs_sha256", ""))
+
+
+def _fields(path: Path) -> dict[str, str | None]:
+    try:
+        return dict(json.loads(read_sealed(path)))
+    except (OSError, BrokenSealError):
+        # It is named itself.
+        return {}
+
+
+def _unlike(path: Path, sha256: str | None) -> Iterator[Path]:
+    try:
+        if sha256:
+            read_bound(path, sha256)
+    except (OSError, BrokenSealError):
+        yield path
+
+
+class _Record(Protocol):
+    @property
+    def id(self) -> str: ...
+
+    @property
+    def created_at(self) -> datetime: ...
+
+    @classmethod
+    def model_validate_json(cls, json_data: bytes) -> Self: ...
+
+    def model_dump_json(self, *, indent: int | None = None) -> str: ...
+
+
+Record = TypeVar("Record", bound=_Record)
+
+
+class RecordFolder(Generic[Record]):
+    """Records of one kind of a gallery; a class of a kind says what they are.
+
+    Args:
+        path: Their folder, which is made when the first is added.
+    """
+
+    model: type[Record]
+    kind: ClassVar[str]
+    not_found: ClassVar[type[RecordNotFoundError]]
+    error: ClassVar[type[ServiceError]]
+    other_files: ClassVar[frozenset[str]] = frozenset()
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._files: dict[str, SealedFile[Record]] = {}
+
+    def keep(self, record: Record, *, indent: int | None = None) -> None:
+        """Keep a record."""
+        self.begin(record.id)
+        write_sealed(self.file(record.id), record.model_dump_json(indent=indent))
+
+    def begin(self, record_id: str) -> None:
+        """Make the folder of a new record."""
+        if self.file(record_id).exists():
+            raise self.error(f"{self.kind} '{record_id}' exists: records are never changed")
+        make_folder(self.path)
+
+    def get(self, record_id: str) -> Record:
+        """One record, which is read again only where its file was replaced."""
+        file = self._files.get(record_id)
+        if file is None:
+            file = SealedFile(self.file(record_id), self.model.model_validate_json)
+        try:
+            record = file.read()
+            if record.id != record_id:
+                raise BrokenSealError(f"it is that of {self.kind} '{record.id}'")
+        except (OSError, BrokenSealError) as error:
+            raise self.damaged(record_id) from error
+        self._files[record_id] = file
+        return record
+
+    def damaged(self, record_id: str) -> ServiceError:
+        """The error of a record that cannot be read."""
+        remedy = remedy_of(self.path.parent, self.file(record_id))
+        return self.error(f"{self.kind} '{record_id}' is missing or damaged: {remedy}")
+
+    def find(self, record_id: str) -> Record:
+        """One record that somebody asks for by its id."""
+        file = self.file(record_id)
+        if not _ID.fullmatch(record_id) or file.name in self.other_files or not file.is_file():
+            raise self.not_found(self.path.parent.name, record_id)
+        return self.get(record_id)
+
+    def history(self, *, passes_over_damaged: bool = False) -> list[Record]:
+        """All records, newest first; damaged ones are logged where they are passed over."""
+        found = []
+        for file in self.path.glob("*.json"):
+            try:
+                found += [] if file.name in self.other_files else [self.get(file.stem)]
+            except self.error as error:
+                if not passes_over_damaged:
+                    raise
+                logger.warning("%s", error)
+        return sorted(found, key=lambda one: (one.created_at, one.id), reverse=True)
+
+    def file(self, record_id: str, suffix: str = ".json") -> Path:
+        """A file of a record."""
+        return self.path / f"{Path(record_id).name}{suffix}"
