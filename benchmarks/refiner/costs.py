@@ -36,7 +36,7 @@ from vicinal.indexer.views.snapshot import Snapshot, SnapshotRows, write_snapsho
 from vicinal.models.bundle import ModelBundle, sha256_of
 from vicinal.models.runtime import open_session
 from vicinal.refine.context_refiner import ContextRefiner
-from vicinal.service.search.opened_refiner import open_refiner
+from vicinal.service.search.item_spaces import open_refiner
 from vicinal.service.search.pipeline import Pipeline, Refine
 from vicinal.service.search.scorer import Scorer
 from vicinal.training.refiner.config import RefinerConfig

@@ -47,7 +47,7 @@ from vicinal.models.bundle import ModelBundle, default_bundle_path, space_manife
 from vicinal.models.similarity import normalize
 from vicinal.refine.context_refiner import ContextRefiner
 from vicinal.service.measuring.calibrator import Calibrator
-from vicinal.service.search.opened_refiner import open_refiner
+from vicinal.service.search.item_spaces import open_refiner
 from vicinal.service.search.pipeline import Pipeline, Refine, Rerank
 from vicinal.service.search.scorer import N_DECIDED_CANDIDATES, Scorer
 from vicinal.service.settings import Settings

@@ -24,8 +24,7 @@ from vicinal.service.words import number_of
 
 if TYPE_CHECKING:
     from vicinal.calibration.arrays import AnyArray
-    from vicinal.service.search.answers import Answer, FoundGroup
-    from vicinal.service.search.explanation import ExplainedRefinement
+    from vicinal.service.search.answers import Answer, ExplainedRefinement, FoundGroup
 
 
 def search(

@@ -16,7 +16,7 @@ from vicinal.service.galleries.bundles import ServedBundle, ServedBundles
 from vicinal.service.measuring.group_trials import group_forms
 from vicinal.service.measuring.records.record import CalibrationRecord
 from vicinal.service.measuring.records.store import CalibrationStore
-from vicinal.service.search.opened_refiner import OpenedRefiner, open_refiner
+from vicinal.service.search.item_spaces import OpenedRefiner, open_refiner
 from vicinal.service.search.pipeline import ActivePipelineFile, Group, Pipeline, choose_pipeline
 
 

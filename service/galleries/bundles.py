@@ -36,7 +36,7 @@ from vicinal.refine.errors import RefineError
 from vicinal.service.errors import RequestError
 from vicinal.service.measuring.matcher import Matcher
 from vicinal.service.redis_link import RedisLink
-from vicinal.service.search.opened_refiner import refinement_plan
+from vicinal.service.search.item_spaces import refinement_plan
 from vicinal.service.search.pipeline import Pipeline
 from vicinal.service.search.query_embedder import CachingEmbedder, QueryCache, lookup_counter
 from vicinal.service.settings import Settings

@@ -42,7 +42,7 @@ from vicinal.service.measuring.records.record import (
     new_calibration_id,
 )
 from vicinal.service.measuring.visits import Visits, find_visits, look_alikes
-from vicinal.service.search.opened_refiner import OpenedRefiner
+from vicinal.service.search.item_spaces import OpenedRefiner
 from vicinal.service.search.pipeline import Group, Pipeline
 from vicinal.service.search.scorer import Scorer
 

@@ -10,7 +10,7 @@ from vicinal.service.measuring.records.curves import Utilities
 from vicinal.service.measuring.records.record import CalibrationRecord
 from vicinal.service.reports.charts import ASPECT, Axis, Chart
 from vicinal.service.reports.report import ReportBody
-from vicinal.service.search.explanation import ExplainedRefinement
+from vicinal.service.search.answers import ExplainedRefinement
 from vicinal.service.words import SPACES, percent, rate_name, span
 
 # Beyond so many classes the lines in between are no more than a gray surface.

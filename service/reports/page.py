@@ -19,7 +19,7 @@ from vicinal.service.reports.figures import (
 )
 from vicinal.service.reports.promise import advice
 from vicinal.service.reports.report import ReportBody
-from vicinal.service.search.explanation import ExplainedRefinement
+from vicinal.service.search.answers import ExplainedRefinement
 
 
 def render_report(report: ReportBody, gallery: Gallery) -> str:

@@ -27,16 +27,18 @@ from vicinal.models.similarity import as_embeddings
 from vicinal.refine.context_refiner import ContextRefiner
 from vicinal.service.errors import RequestError
 from vicinal.service.request_fields import RefineChoice, RerankChoice
-from vicinal.service.search.answers import Answer, Candidate, FoundGroup
-from vicinal.service.search.explanation import (
+from vicinal.service.search.answers import (
+    Answer,
+    Candidate,
     ExplainedRefinement,
     Explainer,
     Explanation,
+    FoundGroup,
     stage_devices,
 )
 from vicinal.service.search.group_scores import GroupedCandidates
 from vicinal.service.search.item_groups import BuiltGroups, ItemGroups
-from vicinal.service.search.opened_refiner import OpenedRefiner, open_refiner
+from vicinal.service.search.item_spaces import OpenedRefiner, open_refiner
 from vicinal.service.search.pipeline import (
     ActivePipeline,
     ActivePipelineFile,

@@ -24,8 +24,13 @@ from vicinal.models.similarity import exact_similarities, most_similar
 from vicinal.refine.errors import RefinementError
 from vicinal.refine.k_reciprocal import k_reciprocal_scores
 from vicinal.refine.reranking import contextual_scores, neighborhood, neighborhood_radius
-from vicinal.service.search.item_spaces import InitialSpace, RefinedItemSpace, SearchSpace, is_excluded
-from vicinal.service.search.opened_refiner import OpenedRefiner
+from vicinal.service.search.item_spaces import (
+    InitialSpace,
+    OpenedRefiner,
+    RefinedItemSpace,
+    SearchSpace,
+    is_excluded,
+)
 from vicinal.service.search.pipeline import Pipeline
 
 Element = TypeVar("Element", bound=np.generic)

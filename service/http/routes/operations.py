@@ -15,7 +15,7 @@ from vicinal.service.http.browsers.pages import html_page
 from vicinal.service.http.gate import MetricsRoute, OpenRoute
 from vicinal.service.http.security import grant_sees_all, key_in
 from vicinal.service.http.state import State, StateDependency
-from vicinal.service.search.explanation import stage_devices
+from vicinal.service.search.answers import stage_devices
 
 router = APIRouter(tags=["operations"], route_class=OpenRoute)
 metrics_router = APIRouter(tags=["operations"], route_class=MetricsRoute)

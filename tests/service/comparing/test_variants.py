@@ -29,7 +29,7 @@ from vicinal.service.galleries.bundles import ServedBundles
 from vicinal.service.measuring.calibrator import Calibrator
 from vicinal.service.measuring.matcher import Matcher
 from vicinal.service.measuring.queries import LabelledQueries
-from vicinal.service.search.opened_refiner import refinement_plan
+from vicinal.service.search.item_spaces import refinement_plan
 from vicinal.service.search.pipeline import Pipeline, Rerank
 from vicinal.service.search.scorer import Scorer
 from vicinal.service.settings import Settings

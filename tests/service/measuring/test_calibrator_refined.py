@@ -17,7 +17,7 @@ from vicinal.models.similarity import normalize
 from vicinal.refine.context_refiner import ContextRefiner
 from vicinal.service.measuring.calibrator import Calibration, Calibrator
 from vicinal.service.measuring.queries import LabelledQueries
-from vicinal.service.search.opened_refiner import open_refiner
+from vicinal.service.search.item_spaces import open_refiner
 from vicinal.service.search.pipeline import Pipeline, Refine, Rerank
 from vicinal.service.search.scorer import Scorer
 

@@ -15,7 +15,7 @@ from vicinal.models.bundle import ModelBundle
 from vicinal.models.embedder import Embedder
 from vicinal.service.http.app import create_app
 from vicinal.service.measuring.matcher import Matcher
-from vicinal.service.search.opened_refiner import refinement_plan
+from vicinal.service.search.item_spaces import refinement_plan
 from vicinal.service.search.pipeline import Group, Pipeline, Refine, Rerank, service_pipeline
 from vicinal.service.settings import Settings
 

@@ -26,7 +26,7 @@ from vicinal.service.reports.examples import embed_thumbnails
 from vicinal.service.reports.figures import drift_figures, utility_figures
 from vicinal.service.reports.page import page_style, render_refinement, render_report
 from vicinal.service.reports.report import ReportBody, report_record
-from vicinal.service.search.explanation import ExplainedNeighbor, ExplainedRefinement
+from vicinal.service.search.answers import ExplainedNeighbor, ExplainedRefinement
 from vicinal.service.words import visible
 
 SCRIPT = "<script>alert('x')</script>"

@@ -23,8 +23,8 @@ from vicinal.service.http.app import create_app
 from vicinal.service.measuring.matcher import Matcher
 from vicinal.service.reports.page import render_refinement
 from vicinal.service.request_fields import RefineChoice
-from vicinal.service.search.explanation import ExplainedNeighbor, ExplainedRefinement
-from vicinal.service.search.opened_refiner import refinement_plan
+from vicinal.service.search.answers import ExplainedNeighbor, ExplainedRefinement
+from vicinal.service.search.item_spaces import refinement_plan
 from vicinal.service.settings import Settings
 
 GALLERY, ITEM = "shoes", "plain/view 0.png"

@@ -35,7 +35,7 @@ from vicinal.service.measuring.calibrator import Calibrator
 from vicinal.service.measuring.matcher import Matcher
 from vicinal.service.measuring.queries import LabelledQueries
 from vicinal.service.measuring.records.store import CalibrationStore
-from vicinal.service.search.opened_refiner import refinement_plan
+from vicinal.service.search.item_spaces import refinement_plan
 from vicinal.service.settings import Settings
 
 GALLERY, ITEM = "shoes", "plain/view 0.png"

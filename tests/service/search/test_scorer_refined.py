@@ -24,7 +24,7 @@ from vicinal.models.similarity import exact_similarities, normalize
 from vicinal.refine.context_refiner import ContextRefiner
 from vicinal.refine.errors import RefinementError
 from vicinal.refine.reranking import dense_contextual_scores
-from vicinal.service.search.opened_refiner import open_refiner
+from vicinal.service.search.item_spaces import open_refiner
 from vicinal.service.search.pipeline import Pipeline, Refine, Rerank
 from vicinal.service.search.scorer import ScoredCandidates, Scorer
 
