@@ -12,10 +12,10 @@ from pydantic import BaseModel, ConfigDict, Field
 from vicinal.service.errors import CalibrationRecordError
 from vicinal.service.measuring.drift import DriftState
 from vicinal.service.measuring.matcher import Matcher
-from vicinal.service.measuring.records.activations import ActivationEvent
 from vicinal.service.measuring.records.curves import CalibrationCurves
 from vicinal.service.measuring.records.promise import PromiseCheck
 from vicinal.service.measuring.records.record import CalibrationRecord, Rates, StoredScores
+from vicinal.service.measuring.records.store import ActivationEvent
 from vicinal.service.reports.promise import tried_promise
 from vicinal.service.search.threshold import CalibrationState
 

@@ -11,7 +11,7 @@ import pytest
 
 from vicinal.indexer.storage.files import read_sealed, write_sealed
 from vicinal.service.errors import CalibrationRecordError, RequestError
-from vicinal.service.measuring.records.activations import Activations
+from vicinal.service.measuring.records.store import Activations
 
 CONTEXTUAL, OFF = "rerank=contextual", "rerank=off"
 
