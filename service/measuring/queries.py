@@ -33,7 +33,6 @@ from vicinal.models.progress import OnProgress, no_progress
 from vicinal.service.measuring.visits import Visits
 from vicinal.service.search.item_groups import value_text
 
-# Takes a stage, what of it is done, and all there is.
 # Ready embeddings that are read at once.
 _ROWS = 8192
 # Files of other machines that are read at a time.
