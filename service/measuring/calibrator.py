@@ -351,7 +351,7 @@ class _Progress:
         self._total = passes * n_queries
         self._before = 0
 
-    def __call__(self, stage: str, done: int, n_queries: int) -> None:
+    def __call__(self, stage: str, done: int, n_queries: int, _note: str = "", /) -> None:
         self._on_progress(stage, self._before + done, self._total)
         if done == n_queries:
             self._before += n_queries
