@@ -15,13 +15,14 @@ pytestmark = pytest.mark.slow
 # From its options to its record a calibration is the same for whoever asked; the job adds the queue and the
 # worker, the command the opening of a gallery, and both put the record in force. What a server opens asks
 # whether its files were found damaged, and what it serves of an item is cut where that is too large. A call
-# that begins a job is noted. A calibration asks whether a GPU compares its pairs. The options of a source
-# know the rules of its ids, pixels of any kind are read beside the decoding, and one hears of progress.
+# that begins a job is noted. A calibration asks whether a GPU compares its pairs, and one class keeps records
+# of all kinds. The options of a source know the rules of its ids, pixels of any kind are read beside the
+# decoding, and one hears of progress.
 MOST_FILES = {
     "an image query over HTTP": 38,
     "an addition over HTTP": 39,
     "an index": 44,
-    "a calibration": 36,
+    "a calibration": 37,
     "a calibration job": 70,
     "a calibration command": 59,
 }
