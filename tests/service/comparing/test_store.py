@@ -83,7 +83,7 @@ def test_a_damaged_comparison_is_an_error_and_passed_over_in_lists(
 ) -> None:
     store = ComparisonStore(gallery)
     store.keep(made, indent=1)
-    store.add(made.model_copy(update={"id": "second"}))
+    store.keep(made.model_copy(update={"id": "second"}))
     (store.path / "second.json").write_text("{}", encoding="utf-8")
     with pytest.raises(ComparisonRecordError, match="compare again"):
         store.find("second")
@@ -100,10 +100,10 @@ def test_the_newest_of_a_version_is_told(gallery: Gallery, made: Comparison) -> 
     store = ComparisonStore(gallery)
     version = made.variants[0].version
     request = made.request.model_copy(update={"versions": (version,)})
-    store.add(made.model_copy(update={"request": request, "id": "a"}))
+    store.keep(made.model_copy(update={"request": request, "id": "a"}))
     later = made.created_at.replace(year=made.created_at.year + 1)
     bare = tuple(one.model_copy(update={"calibration": None}) for one in made.variants)
-    store.add(made.model_copy(update={"request": request, "id": "b", "created_at": later, "variants": bare}))
+    store.keep(made.model_copy(update={"request": request, "id": "b", "created_at": later, "variants": bare}))
     assert store.summaries()[version].endswith("not calibrated")
 
 
