@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar
 
-from vicinal.service.operations.progress import Progress
-
 from vicinal.service.comparing.record import ComparedQueries, ComparisonRequest
 from vicinal.service.operations.operation import Operation
+from vicinal.service.operations.place import Progress
 from vicinal.service.request_fields import CommandOption, QuerySource
 
 if TYPE_CHECKING:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from vicinal.service.operations.progress import Progress
-
 from vicinal.service.duplicates.record import DuplicateOptions
 from vicinal.service.operations.operation import Operation
+from vicinal.service.operations.place import Progress
 
 if TYPE_CHECKING:
     from vicinal.service.duplicates.record import DuplicateRecord
