@@ -346,7 +346,7 @@ class LocalGallery:
         if request.get("target") is not None:
             Target.parse(request["target"])
         wanted = checked_options(compare.Request, {"versions": versions, **request})
-        return compare.run(self._place, wanted, Progress(on_progress))
+        return compare.run(self._place, wanted, _heard(on_progress))
 
     @checked_call
     def use(self, comparison: Comparison, variant: int | None = None) -> None:
