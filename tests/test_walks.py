@@ -19,12 +19,12 @@ pytestmark = pytest.mark.slow
 # of all kinds. The options of a source know the rules of its ids, pixels of any kind are read beside the
 # decoding, and one hears of progress.
 MOST_FILES = {
-    "an image query over HTTP": 38,
+    "an image query over HTTP": 36,
     "an addition over HTTP": 39,
     "an index": 44,
-    "a calibration": 37,
-    "a calibration job": 70,
-    "a calibration command": 59,
+    "a calibration": 36,
+    "a calibration job": 69,
+    "a calibration command": 58,
 }
 
 
