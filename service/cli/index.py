@@ -80,6 +80,8 @@ def index(
     if dry_run:
         source = index_operation.open_items(place, request)
         if source is not None:
+            if request.delete:
+                source.require_whole()
             print_look(source, as_json=json_output, is_all=True)
         return
     is_ready = bool(request.space or place.gallery.space)
