@@ -33,6 +33,7 @@ from typing import Self
 import numpy as np
 import pyarrow as pa
 
+from vicinal.calibration.advice import advise
 from vicinal.calibration.arrays import FloatArray, Ints
 from vicinal.indexer.errors import (
     GalleryAliasedError,
@@ -107,8 +108,8 @@ class Gallery:
         # What it says may be damaged; whoever puts a version in force again opens the gallery, too.
         if not gallery.pointer.exists:
             raise GalleryNotFoundError(
-                f"there is no gallery '{gallery.name}': "
-                f"make one with `vicinal index SOURCE --gallery {gallery.name}`"
+                f"there is no gallery '{gallery.name}': ",
+                advise("make one with {index()}", gallery=gallery.name),
             )
         return gallery
 

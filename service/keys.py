@@ -21,6 +21,7 @@ from typing import NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from vicinal.calibration.advice import advise
 from vicinal.indexer.storage.files import (
     SealedFile,
     file_lock,
@@ -108,9 +109,11 @@ class KeyStore:
             if not self.is_on:
                 return {}
             raise KeyStoreError(
-                f"keys were on, and there is no '{self.path}', so that none is accepted: bring it back from "
-                "a backup, or api_keys into the settings, make keys by `vicinal keys create NAME --scope "
-                "admin`, or ask for none any more by `vicinal keys off`"
+                f"keys were on, and there is no '{self.path}', so that none is accepted: ",
+                advise(
+                    "bring it back from a backup, or api_keys into the settings, make keys by "
+                    "{create_key()}, or ask for none any more by {keys_off()}"
+                ),
             ) from error
 
     def _read(self) -> dict[str, KeyRecord]:

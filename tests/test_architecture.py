@@ -56,6 +56,7 @@ INNER_FLOORS = {
         "request_fields",
         "errors",
         "problem_types",
+        "command_names",
         "records",
         "known_names",
         "observability",

@@ -93,6 +93,7 @@ def _reason(error: Exception) -> str:
     from pydantic import ValidationError
 
     from vicinal.indexer.sources.items import is_utf8
+    from vicinal.service.command_names import in_commands
     from vicinal.service.problem_types import ERRORS
 
     if isinstance(error, ValidationError):
@@ -102,7 +103,7 @@ def _reason(error: Exception) -> str:
         place = first["loc"][:1] if first["loc"][:1] == ("api_keys",) else first["loc"]
         return f"{kind} {'.'.join(str(part) for part in place)}: {first['msg']}"
     if isinstance(error, (*ERRORS, OSError)):
-        return str(error)
+        return in_commands(error)
     if isinstance(error, UnicodeEncodeError) and not is_utf8(error.object):
         return f"'{error.object}' is not UTF-8"
     raise error

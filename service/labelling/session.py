@@ -427,4 +427,4 @@ def _read(path: Path, parse: Callable[[bytes], Parsed]) -> Parsed:
 
 def _damaged(path: Path) -> CalibrationRecordError:
     gallery = next(one.parent for one in path.parents if one.name == _FOLDER)
-    return CalibrationRecordError(f"'{path}' is missing or damaged: {remedy_of(gallery, path)}")
+    return CalibrationRecordError(f"'{path}' is missing or damaged: ", remedy_of(gallery, path))

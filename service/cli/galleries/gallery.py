@@ -59,6 +59,7 @@ app.command("alias")(transfer.alias)
 def list_all(data_dir: DataDirOption = None, json_output: JsonOption = False) -> None:
     """All galleries."""
     from vicinal.indexer.gallery import list_galleries
+    from vicinal.service.command_names import in_commands
     from vicinal.service.galleries.open_galleries import UNREADABLE
 
     settings = load_settings(data_dir=data_dir)
@@ -67,7 +68,7 @@ def list_all(data_dir: DataDirOption = None, json_output: JsonOption = False) ->
         try:
             rows.append(_summary(gallery.name, data_dir))
         except UNREADABLE as error:
-            problems[gallery.name] = str(error)
+            problems[gallery.name] = in_commands(error)
     if json_output:
         print_json([*rows, *({"name": name, "problem": reason} for name, reason in problems.items())])
         return

@@ -133,6 +133,7 @@ def activate(
 
 def check(name: NameArgument, data_dir: DataDirOption = None, bundle: BundleOption = None) -> None:
     """Read every file in full, make damaged ones of versions again, and say what to do about others."""
+    from vicinal.service.command_names import command_names
     from vicinal.service.galleries.bundles import ServedBundles
     from vicinal.service.galleries.versions import check_version
     from vicinal.service.records import damaged_records
@@ -140,7 +141,7 @@ def check(name: NameArgument, data_dir: DataDirOption = None, bundle: BundleOpti
     settings = load_settings(data_dir=data_dir, bundle=bundle)
     gallery = open_gallery(settings, name)
     # First, because a damaged pointer ends the rest.
-    damaged = damaged_records(gallery)
+    damaged = damaged_records(gallery, command_names)
     for line in damaged:
         say(line)
     ServedBundles(settings).resolve(gallery, None)
