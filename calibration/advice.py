@@ -18,7 +18,7 @@ def own_names(name: str, values: dict[str, Any] | None) -> str:
 
 @dataclass(frozen=True)
 class Advice:
-    """What would help.
+    """Sentence on what would help, with blanks for names that differ between surfaces.
 
     Attributes:
         kind: A sentence with blanks: `{id_column}` for a field of a request and `{index()}` for an

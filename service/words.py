@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class RateWords(NamedTuple):
-    """What a rate counts: it is the share of the trials that have the event."""
+    """Trials and event of a rate: it is the share of the trials that have the event."""
 
     trials: str
     event: str
@@ -97,7 +97,7 @@ def rate_with_interval(found: RateEvidence) -> str:
 
 
 def labels_behind(found: RateEvidence) -> str:
-    """How many labels a rate rests on, and what they are worth where some have most of the trials."""
+    """Number of labels that a rate rests on, and what they are worth where some have most of the trials."""
     labels = number_of(found.n_labels, "label")
     if found.effective_labels < _EVEN * found.n_labels:
         labels += f" (worth {found.effective_labels:.3g} of equal size)"
@@ -115,7 +115,7 @@ def measured_rates(evidence: Evidence) -> Iterator[tuple[str, RateWords, RateEvi
 
 
 def visit_words(found: VisitEvidence, noun: Noun = "photo") -> str:
-    """What was kept apart, what a calibration would have promised without, and what that shows."""
+    """Sentence on what was kept apart, and on what a calibration would have promised without."""
     visits = number_of(found.n_visits, "visit")
     if found.by == "auto":
         joined = [f"{n:,} by {_EVIDENCE[kind]}" for kind, n in found.joined.items() if n]
@@ -134,7 +134,7 @@ def visit_words(found: VisitEvidence, noun: Noun = "photo") -> str:
 
 
 def drift_words(found: DriftState) -> str:
-    """How far searches have drifted from a calibration's queries."""
+    """Sentence on how far searches have drifted from a calibration's queries."""
     if found.psi is None:
         return f"unknown: {found.reason}"
     return (
@@ -145,7 +145,7 @@ def drift_words(found: DriftState) -> str:
 
 
 def holding_words(check: PromiseCheck | None, noun: Noun = "photo") -> str:
-    """What is known of a promise that nothing speaks against."""
+    """Clause on what is known of a promise that nothing speaks against."""
     if check is None:
         return f"nothing speaks against it, and no new {noun}s have been tried"
     if check.verdict == "unclear":
@@ -154,7 +154,7 @@ def holding_words(check: PromiseCheck | None, noun: Noun = "photo") -> str:
 
 
 def promise_lines(found: PromiseCheck, noun: Noun = "photo") -> Iterator[str]:
-    """What stands behind the sentence on a promise, rate by rate."""
+    """Lines on what stands behind the sentence on a promise, rate by rate."""
     yield f"calibration {found.calibration} ({found.pipeline}), threshold {found.threshold:.4f}"
     for name, one in found.rates.items():
         tried = f"{number_of(one.n_trials, noun)} of {number_of(one.n_labels, 'label')}"
@@ -171,7 +171,7 @@ def promise_lines(found: PromiseCheck, noun: Noun = "photo") -> Iterator[str]:
 
 
 def search_words(pipeline: Pipeline, bundle: ModelBundle) -> str:
-    """What a search does with a pipeline, stage by stage."""
+    """Stages of a search with a pipeline, stage by stage."""
     stages, refiner = ["nearest neighbors"], bundle.manifest.refiner
     if refiner is not None and pipeline.refine.sides != "off":
         n = refiner.architecture.n_neighbors
@@ -188,7 +188,7 @@ def mebibytes(n_bytes: int) -> str:
 
 
 def hygiene_lines(found: Hygiene) -> Iterator[str]:
-    """What stands out among the items of a gallery, with an example of each; nothing where nothing does."""
+    """Lines on what stands out among the items of a gallery, with an example of each, if anything does."""
     counts: list[tuple[int, str, str, Sequence[str | tuple[str, str]]]] = [
         (found.n_exact_duplicates, "exact duplicate", "", found.exact_duplicates),
         (found.n_near_duplicates, "pair", " of near duplicates", found.near_duplicates),
@@ -204,7 +204,7 @@ def hygiene_lines(found: Hygiene) -> Iterator[str]:
 
 
 def look_lines(found: SourceLook) -> Iterator[str]:
-    """What a source holds, what is left out, and what looks wrong about its labels."""
+    """Lines on what a source holds, what is left out, and what looks wrong about its labels."""
     from vicinal.indexer.sources.items import suffix_counts
 
     parts = [number_of(found.n_items, "item")]

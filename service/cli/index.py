@@ -188,7 +188,7 @@ def print_build(gallery: str, result: IndexResult) -> None:
 
 
 def _counts(result: IndexResult) -> str:
-    """What became of the items: the usual outcomes in any case, the others where there are some."""
+    """Numbers of items by what became of them; of the unusual outcomes those that there are."""
     from vicinal.indexer.jobs.sync.plan import SyncOutcome
 
     always = ("added", "changed", "unchanged", "missing") if result.counts else ()

@@ -89,7 +89,7 @@ def main() -> None:
 
 
 def _reason(error: Exception) -> str:
-    """What an error that was raised on purpose says; any other goes on."""
+    """Message of an error that was raised on purpose; any other goes on."""
     from pydantic import ValidationError
 
     from vicinal.indexer.sources.items import is_utf8

@@ -327,7 +327,7 @@ class ServedBundles:
 
 
 def _is_ready(gallery: Gallery) -> bool:
-    """Whether a gallery holds ready embeddings, as far as can be told."""
+    """Tell whether a gallery holds ready embeddings, as far as can be told."""
     try:
         return gallery.space is not None
     except GalleryError:

@@ -72,7 +72,7 @@ def may_see(request: Request, root: Path, gallery: str) -> bool:
 
 
 def grant_sees_all(grant: Grant | None, keyring: Keyring) -> bool:
-    """Whether what a key grants is for all galleries; who has shown none while keys are on is a stranger."""
+    """Tell whether a key is for all galleries; who has shown none while keys are on is a stranger."""
     return not keyring.is_asked_for if grant is None else grant.galleries is None
 
 

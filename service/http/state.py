@@ -39,7 +39,7 @@ from vicinal.service.tasks.readable_sources import JobSources
 
 @dataclass(frozen=True)
 class State:
-    """What the routes of one application share.
+    """State that the routes of one application share.
 
     Attributes:
         link: Link to Redis; None when no address is set.

@@ -227,7 +227,7 @@ def _print_addition(name: str, done: LiveAddition, n_items: int) -> None:
 
 
 def _searches(settings: Settings, gallery: Gallery) -> dict[str, Any]:
-    """What its searches do and are decided by; None where its bundle is not here."""
+    """Stages and threshold of its searches; None where its bundle is not here."""
     from vicinal.indexer.errors import BundleMismatchError
     from vicinal.service.galleries.bundles import ServedBundles
 
