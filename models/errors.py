@@ -30,7 +30,7 @@ from typing import ClassVar
 
 from vicinal.calibration.advice import AdvisedError, advise
 
-PICTURE_HINT = (
+IMAGE_HINT = (
     "a picture is a path, the bytes of an image file, or a PIL image such as PIL.Image.fromarray(array)"
 )
 

@@ -34,7 +34,7 @@ from vicinal.training.export.choice import give_form
 from vicinal.training.export.network import export_network
 from vicinal.training.export.sample import Sample
 from vicinal.training.files import write_text
-from vicinal.training.fitting.photos import LabelledPhotos, Split
+from vicinal.training.fitting.labelled_images import LabelledImages, Split
 from vicinal.training.fitting.plan import FitPlan, FitSpeed, plan_fit
 from vicinal.training.fitting.report import FitReport
 from vicinal.training.fitting.trial import FitTrial, carry_refiner, search_held_out
@@ -136,7 +136,7 @@ class Fitting:
 
     def __init__(
         self,
-        photos: LabelledPhotos,
+        photos: LabelledImages,
         split: Split,
         output: Path,
         before: ModelBundle,

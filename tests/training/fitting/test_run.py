@@ -20,7 +20,7 @@ from vicinal.indexer.sources import read_source  # noqa: E402
 from vicinal.models.bundle import ModelBundle  # noqa: E402
 from vicinal.models.errors import ConfigError  # noqa: E402
 from vicinal.models.progress import OnProgress, no_progress  # noqa: E402
-from vicinal.service.fitting.photos import hold_out, read_photos  # noqa: E402
+from vicinal.service.fitting.labelled_images import hold_out, read_labelled_images  # noqa: E402
 from vicinal.training.fitting import run  # noqa: E402
 from vicinal.training.fitting.plan import FitSpeed  # noqa: E402
 from vicinal.training.fitting.run import Fitting  # noqa: E402
@@ -85,7 +85,7 @@ def fitting(
 ) -> Fitting:
     recipe = photos.parent / "recipe.toml"
     recipe.write_text(text, encoding="utf-8")
-    found = read_photos(read_source(photos))
+    found = read_labelled_images(read_source(photos))
     return Fitting(
         found,
         hold_out(found, seed),
