@@ -34,7 +34,7 @@ class Advice:
         return _Blanks(names).vformat(self.kind, (), self.values)
 
 
-def advise(kind: str, **values: Any) -> Advice:
+def advise(kind: str, /, **values: Any) -> Advice:
     """Advice of a kind and its values."""
     return Advice(kind, values)
 

@@ -12,6 +12,7 @@ from typing import Any, Literal
 import numpy as np
 import torch
 
+from vicinal.calibration.advice import advise
 from vicinal.models.bundle import BACKBONE_FILE, MANIFEST_FILE, ModelBundle
 from vicinal.models.embedder import Embedder
 from vicinal.models.errors import ConfigError

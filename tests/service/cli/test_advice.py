@@ -36,6 +36,8 @@ _COMMAND = re.compile(r"`vicinal ([^`]+)`|^vicinal ([a-z][^`]*)$")
 _OPTION = re.compile(r"(?<![\w-])--[a-z][a-z-]*[a-z]")
 # Notes beside answers and in records, which are no errors and are finished sentences so far.
 SAYS_COMMANDS = {
+    "training/export/choice.py",
+    "training/recipe.py",
     "indexer/sources/items.py",
     "service/duplicates/threshold.py",
     "service/galleries/integrity.py",
@@ -165,7 +167,13 @@ def test_each_operation_and_field_that_errors_advise_to_has_a_name_on_the_comman
 
 def test_below_the_command_line_no_message_names_a_command_or_an_option() -> None:
     below = ("indexer/", "models/", "refine/", "calibration/", "service/search/", "service/measuring/")
-    below += ("service/galleries/", "service/labelling/", "service/duplicates/", "service/comparing/")
+    below += (
+        "service/galleries/",
+        "service/labelling/",
+        "service/duplicates/",
+        "service/comparing/",
+        "training/",
+    )
     said = ((module, text) for module, text in advised() if module.startswith(below))
     # The last is what an archive says of itself.
     others = {*_OTHERS, "vicinal gallery"}

@@ -148,7 +148,7 @@ def test_photos_with_many_labels_learn_without_drawn_products(
 def test_a_bundle_may_not_bear_the_name_of_the_drawn_products(
     photos: Path, tmp_path: Path, tiny_bundle: ModelBundle
 ) -> None:
-    with pytest.raises(ConfigError, match="choose another --output"):
+    with pytest.raises(ConfigError, match="choose another output"):
         fitting(photos, tmp_path / "demo", tiny_bundle, text=RECIPE + DRAWN).run()
 
 
