@@ -67,7 +67,7 @@ def _lies_in(place: Path, pattern: str) -> bool:
 def damaged_records(gallery: Gallery, names: Names = own_names) -> list[str]:
     """Every record and pointer of a gallery that is not what was written, each with what to do.
 
-    The files of versions and of the item table are looked at by `check_version`; a surface's names say what to do.
+    The files of versions and of the item table are looked at by `check_version`; a surface gives its names.
     """
     versions = gallery.path / "versions"
     broken = [path for path in broken_files(gallery.path) if versions not in path.parents]

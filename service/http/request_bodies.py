@@ -46,7 +46,7 @@ _VALUES_OF = ((b",", 1), (b"[", 10), (b"{", 20))
 
 
 def limited_body(scope: Scope, receive: Receive, *, most: int, is_large: bool, seconds: float) -> Receive:
-    """What reads the body of a request as long as it is not too large, and comes in time.
+    """Reader of the body of a request as long as it is not too large, and comes in time.
 
     A call that takes neither images nor embeddings takes 4 MiB. Values of JSON are counted as they come: a
     body of brackets costs forty times its size once it is parsed.

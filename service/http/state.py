@@ -116,7 +116,7 @@ class State:
         return state
 
     def place(self, gallery: str) -> Place:
-        """Where an operation works on a gallery."""
+        """Place where an operation works on a gallery."""
         opened = self.galleries.gallery(gallery)
         return Place(
             self.galleries.bundles, opened, find_matcher=partial(self.galleries.matcher, opened.name)
