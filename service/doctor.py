@@ -28,8 +28,8 @@ from vicinal.models.errors import install_command
 from vicinal.models.probe import drawn_pictures, read_probe
 from vicinal.models.runtime import offers_cuda
 from vicinal.models.similarity import normalize
-from vicinal.service.command_names import command_names, in_commands
 from vicinal.service.problem_types import ERRORS
+from vicinal.service.words import command_names, in_commands
 
 if TYPE_CHECKING:
     from PIL import Image

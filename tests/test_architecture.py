@@ -56,7 +56,6 @@ INNER_FLOORS = {
         "request_fields",
         "errors",
         "problem_types",
-        "command_names",
         "records",
         "known_names",
         "observability",

@@ -93,8 +93,8 @@ def _reason(error: Exception) -> str:
     from pydantic import ValidationError
 
     from vicinal.indexer.sources.items import is_utf8
-    from vicinal.service.command_names import in_commands
     from vicinal.service.problem_types import ERRORS
+    from vicinal.service.words import in_commands
 
     if isinstance(error, ValidationError):
         first = error.errors()[0]

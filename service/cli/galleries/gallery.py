@@ -59,8 +59,8 @@ app.command("alias")(transfer.alias)
 def list_all(data_dir: DataDirOption = None, json_output: JsonOption = False) -> None:
     """All galleries."""
     from vicinal.indexer.gallery import list_galleries
-    from vicinal.service.command_names import in_commands
     from vicinal.service.galleries.open_galleries import UNREADABLE
+    from vicinal.service.words import in_commands
 
     settings = load_settings(data_dir=data_dir)
     rows, problems = [], {}

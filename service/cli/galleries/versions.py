@@ -133,10 +133,10 @@ def activate(
 
 def check(name: NameArgument, data_dir: DataDirOption = None, bundle: BundleOption = None) -> None:
     """Read every file in full, make damaged ones of versions again, and say what to do about others."""
-    from vicinal.service.command_names import command_names
     from vicinal.service.galleries.bundles import ServedBundles
     from vicinal.service.galleries.versions import check_version
     from vicinal.service.records import damaged_records
+    from vicinal.service.words import command_names
 
     settings = load_settings(data_dir=data_dir, bundle=bundle)
     gallery = open_gallery(settings, name)

@@ -27,7 +27,7 @@ from vicinal.calibration.advice import AdvisedError, advise
 from vicinal.indexer.gallery import Gallery
 from vicinal.models.errors import install_command
 from vicinal.service.cli.main import app
-from vicinal.service.command_names import COMMANDS, command_names, in_commands
+from vicinal.service.words import COMMANDS, command_names, in_commands
 
 ROOT = Path(__file__).resolve().parents[3]
 _PACKAGES = ("service", "training", "indexer", "refine", "models", "calibration")
