@@ -9,10 +9,8 @@ CalibrationError (ValueError)
 
 from __future__ import annotations
 
-from vicinal.calibration.advice import AdvisedError
 
-
-class CalibrationError(AdvisedError, ValueError):
+class CalibrationError(ValueError):
     """A calibration cannot be made of these scores, or a target cannot be reached."""
 
 

@@ -25,10 +25,8 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from vicinal.calibration.advice import AdvisedError
 
-
-class ServiceError(AdvisedError):
+class ServiceError(Exception):
     """Root of the package's errors."""
 
 

@@ -21,7 +21,6 @@ from typing import NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from vicinal.calibration.advice import advise
 from vicinal.indexer.storage.files import (
     SealedFile,
     file_lock,
@@ -72,7 +71,7 @@ class KeyRecord(BaseModel):
 
     @property
     def is_expired(self) -> bool:
-        """Tell whether it ended."""
+        """Whether it ended."""
         return self.expires_at is not None and self.expires_at <= datetime.now(UTC)
 
 
@@ -92,7 +91,7 @@ class KeyStore:
 
     @property
     def is_on(self) -> bool:
-        """Tell whether keys are asked for: one was made, and nobody has turned them off since."""
+        """Whether keys are asked for: one was made or remembered, and nobody has turned them off since."""
         try:
             self._was_on = self._file.read().on
         except FileNotFoundError:
@@ -109,11 +108,9 @@ class KeyStore:
             if not self.is_on:
                 return {}
             raise KeyStoreError(
-                f"keys were on, and there is no '{self.path}', so that none is accepted: ",
-                advise(
-                    "bring it back from a backup, or api_keys into the settings, make keys by "
-                    "{create_key()}, or ask for none any more by {keys_off()}"
-                ),
+                f"keys were on, and there is no '{self.path}', so that none is accepted: bring it back from "
+                "a backup, or api_keys into the settings, make keys by `vicinal keys create NAME --scope "
+                "admin`, or ask for none any more by `vicinal keys off`"
             ) from error
 
     def _read(self) -> dict[str, KeyRecord]:
@@ -236,7 +233,7 @@ class Grant(BaseModel):
     folders: tuple[str, ...] | None = None
 
     def covers(self, root: Path, gallery: str) -> bool:
-        """Tell whether it is for a gallery."""
+        """Whether it is for a gallery."""
         if self.galleries is None:
             return True
         return _stands_for(root, gallery) in {_stands_for(root, one) for one in self.galleries}
@@ -253,7 +250,7 @@ class Keyring:
 
     @property
     def is_asked_for(self) -> bool:
-        """Tell whether calls need a key; those of a server that strangers reach do in any case."""
+        """Whether calls need a key; those of a server that strangers reach do, whatever is in its folder."""
         settings = self._settings
         return bool(
             settings.is_exposed
@@ -265,7 +262,7 @@ class Keyring:
 
     @property
     def problem(self) -> str | None:
-        """Reason why no stored key is accepted; None where they are."""
+        """Why no stored key is accepted; None where they are."""
         try:
             if self._is_store_used:
                 self.store.all()
@@ -291,7 +288,7 @@ class Keyring:
 
     @property
     def _is_store_used(self) -> bool:
-        """Tell whether keys may stand in the store; none need be there where the settings have some."""
+        """Whether keys may stand in the store; none need be there where the settings have some."""
         settings = self._settings
         return settings.stored_keys and not (settings.api_keys and not self.store.path.exists())
 
@@ -336,7 +333,7 @@ def _parsed(content: bytes) -> _Kept:
 
 
 def _may_be_there(path: Path) -> bool:
-    """Tell whether a file is there; where the disk does not say, it may be."""
+    """Whether a file is there; where the disk does not say, it may be."""
     try:
         path.lstat()
     except (FileNotFoundError, NotADirectoryError):

@@ -2,6 +2,7 @@
 
     subprocess.run([*forked_python(), "-m", "vicinal", "calibration", "list"])
     subprocess.run([*forked_python(), "-"], input="import vicinal")
+    subprocess.run([*forked_python(), "examples/own_photos.py", "photos"])
 
 Each is a process of its own with the folder, the variables and the streams that it was started with. How long
 Vicinal takes to load, and that a command loads no more than it needs, other tests say.
@@ -20,7 +21,7 @@ import socket
 import subprocess
 import sys
 import tempfile
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from functools import cache
 from importlib import import_module
 from pathlib import Path
@@ -35,8 +36,12 @@ _CHUNK = 1 << 16
 
 
 @cache
-def forked_python() -> tuple[str, ...]:
-    """What stands in for the interpreter in a command; the process that forks ends with this one."""
+def forked_python(*absent: str) -> tuple[str, ...]:
+    """What stands in for the interpreter in a command; the process that forks ends with this one.
+
+    Args:
+        absent: Packages that cannot be imported there.
+    """
     folder = tempfile.TemporaryDirectory(prefix="forks-")
     path = f"{folder.name}/socket"
     ours, theirs = os.pipe()
@@ -44,7 +49,7 @@ def forked_python() -> tuple[str, ...]:
         listener.bind(path)
         listener.listen()
         # It listens already: who comes before everything is imported waits.
-        command = [sys.executable, "-m", "tests.forks", str(listener.fileno()), str(ours)]
+        command = [sys.executable, "-m", "tests.forks", str(listener.fileno()), str(ours), *absent]
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
         process = subprocess.Popen(command, pass_fds=(listener.fileno(), ours), env=environment)
     os.close(ours)
@@ -58,10 +63,10 @@ def forked_python() -> tuple[str, ...]:
     return sys.executable, "-ISE", str(_CLIENT), path
 
 
-def _import_all() -> None:
+def _import_all(absent: list[str]) -> None:
+    sys.modules.update(dict.fromkeys(absent))
     for module in pkgutil.walk_packages(service.__path__, f"{service.__name__}."):
-        # What needs torch is imported by those that need it.
-        if not module.name.startswith("vicinal.service.fitting"):
+        with suppress(ImportError) if absent else nullcontext():
             import_module(module.name)
     # What is here already is not looked through, nor copied, by those that are forked.
     gc.collect()
@@ -113,6 +118,10 @@ def _run(words: list[str], variables: dict[str, str], folder: str, streams: list
     if words[0] == "-m":
         sys.argv = words[1:]
         runpy.run_module(words[1], run_name="__main__", alter_sys=True)
+    elif words[0] != "-":
+        sys.path[0] = str(Path(words[0]).parent)
+        sys.argv = words
+        runpy.run_path(words[0], run_name="__main__")
     else:
         sys.argv = words
         exec(compile(sys.stdin.read(), "<stdin>", "exec"), {"__name__": "__main__"})
@@ -120,5 +129,5 @@ def _run(words: list[str], variables: dict[str, str], folder: str, streams: list
 
 
 if __name__ == "__main__":
-    _import_all()
+    _import_all(sys.argv[3:])
     _listen(socket.socket(fileno=int(sys.argv[1])), int(sys.argv[2]))

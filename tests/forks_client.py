@@ -6,6 +6,9 @@ import signal
 import socket
 import sys
 
+# A signal waits until it is known whom it is for.
+signals = (signal.SIGTERM, signal.SIGINT)
+signal.pthread_sigmask(signal.SIG_BLOCK, signals)
 with socket.socket(socket.AF_UNIX) as connection:
     connection.connect(sys.argv[1])
     message = json.dumps([sys.argv[2:], dict(os.environ), os.getcwd()]).encode() + b"\n"  # noqa: PTH109
@@ -13,8 +16,9 @@ with socket.socket(socket.AF_UNIX) as connection:
     connection.sendall(message[sent:])
     with connection.makefile("r") as answer:
         process = int(answer.readline())
-        for name in (signal.SIGTERM, signal.SIGINT):
+        for name in signals:
             signal.signal(name, lambda number, _: os.kill(process, number))
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, signals)
         status = int(answer.readline() or 70)
 # That of a process which a signal ended, as a shell gives it.
 sys.exit(status if status >= 0 else 128 - status)

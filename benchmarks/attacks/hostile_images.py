@@ -35,21 +35,16 @@ def corpus(seed: int = 0) -> dict[str, bytes]:
     """
     rng = np.random.default_rng(seed)
     made: dict[str, bytes] = {}
-    for part in (
-        _broken_off(rng),
-        _changed(rng),
-        _sizes(),
-        _chunks(),
-        _extras(),
-        _modes(),
-        _frames(),
-        _others(rng),
-    ):
-        for name, content in part:
-            if name in made:
-                raise ValueError(f"two hostile images are named '{name}'")
-            made[name] = content
+    for name, content in (*_broken_off(rng), *_changed(rng), *_of_any_seed(), *_others(rng)):
+        if name in made:
+            raise ValueError(f"two hostile images are named '{name}'")
+        made[name] = content
     return made
+
+
+@cache
+def _of_any_seed() -> list[tuple[str, bytes]]:
+    return [*_sizes(), *_chunks(), *_extras(), *_modes(), *_frames()]
 
 
 @cache

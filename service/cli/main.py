@@ -89,12 +89,11 @@ def main() -> None:
 
 
 def _reason(error: Exception) -> str:
-    """Message of an error that was raised on purpose; any other goes on."""
+    """What an error that was raised on purpose says; any other goes on."""
     from pydantic import ValidationError
 
     from vicinal.indexer.sources.items import is_utf8
     from vicinal.service.problem_types import ERRORS
-    from vicinal.service.words import in_commands
 
     if isinstance(error, ValidationError):
         first = error.errors()[0]
@@ -103,7 +102,7 @@ def _reason(error: Exception) -> str:
         place = first["loc"][:1] if first["loc"][:1] == ("api_keys",) else first["loc"]
         return f"{kind} {'.'.join(str(part) for part in place)}: {first['msg']}"
     if isinstance(error, (*ERRORS, OSError)):
-        return in_commands(error)
+        return str(error)
     if isinstance(error, UnicodeEncodeError) and not is_utf8(error.object):
         return f"'{error.object}' is not UTF-8"
     raise error

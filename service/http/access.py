@@ -30,7 +30,7 @@ _UNKNOWN = "unmatched"
 
 @dataclass
 class Call:
-    """Facts that become known of a request while it is answered.
+    """What becomes known of a request while it is answered.
 
     Attributes:
         route: Template of its route.
@@ -61,7 +61,7 @@ class Call:
 
 
 def call_of(scope: Scope) -> Call:
-    """Facts known of the request of an ASGI scope."""
+    """What is known of the request of an ASGI scope."""
     call: Call = scope[_CALL]
     return call
 

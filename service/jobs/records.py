@@ -97,7 +97,7 @@ class Job(BaseModel):
 
     @property
     def is_final(self) -> bool:
-        """Tell whether nothing will change any more."""
+        """Whether nothing will change any more."""
         return self.state in FINAL_STATES
 
 

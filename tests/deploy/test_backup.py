@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import subprocess
-import sys
 import threading
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ import pytest
 from PIL import Image
 
 from benchmarks.common.server_process import running_server
+from tests.forks import forked_python
 from tests.waiting import wait_until
 from vicinal.models.bundle import ModelBundle
 from vicinal.models.demo_catalog import write_demo_catalog
@@ -37,7 +38,9 @@ class Machine:
     def __init__(self, data: Path, bundle: Path, folder: Path) -> None:
         self.data, self.bundle = data, bundle
         command = folder / "vicinal"
-        command.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m vicinal "$@"\n', encoding="utf-8")
+        command.write_text(
+            f'#!/bin/sh\nexec {shlex.join(forked_python())} -m vicinal "$@"\n', encoding="utf-8"
+        )
         command.chmod(0o755)
         outer = {name: value for name, value in os.environ.items() if not name.startswith("VICINAL_")}
         self.variables = {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import Any
 import pytest
 import yaml
 
+from tests.forks import forked_python
 from vicinal.service.http.serving import processes, server
 from vicinal.service.keys import Keyring
 from vicinal.service.known_names import check_variables
@@ -148,7 +150,7 @@ def test_the_key_of_prometheus_is_made_once(compose: dict[str, Any], tmp_path: P
     for name in ("keys", "data", "bin"):
         (tmp_path / name).mkdir()
     command = tmp_path / "bin/vicinal"
-    command.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m vicinal "$@"\n', encoding="utf-8")
+    command.write_text(f'#!/bin/sh\nexec {shlex.join(forked_python())} -m vicinal "$@"\n', encoding="utf-8")
     command.chmod(0o755)
     variables = {
         "PATH": f"{tmp_path / 'bin'}:{os.environ['PATH']}",

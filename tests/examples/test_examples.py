@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.forks import forked_python
 from vicinal.models.demo_catalog import DemoCatalog, write_demo_catalog
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
@@ -30,7 +31,7 @@ def run(tmp_path: Path) -> Run:
     """Runs a script in a process of its own, and gives what it printed."""
 
     def script(name: str, *arguments: object) -> str:
-        command = [sys.executable, str(EXAMPLES / name), *map(str, arguments)]
+        command = [*forked_python(), str(EXAMPLES / name), *map(str, arguments)]
         done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
         assert (done.returncode, done.stderr) == (0, "")
         return done.stdout

@@ -54,7 +54,7 @@ class ItemPatch(BaseModel):
 
 
 class SentFields(BaseModel):
-    """Fields of a ready embedding."""
+    """What is known of a ready embedding."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -78,7 +78,7 @@ class EmbeddingItem(SentFields):
 
 
 class AdditionOptions(BaseModel):
-    """Rules by which ready embeddings become items."""
+    """How ready embeddings become items."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 

@@ -28,7 +28,7 @@ class Sent(NamedTuple):
 
     @classmethod
     def of(cls, body: SentEmbeddings, *, source: str | None) -> Sent:
-        """Take those of a body.
+        """Those of a body.
 
         Raises:
             RequestError: There are two kinds of them, or embeddings without labels.

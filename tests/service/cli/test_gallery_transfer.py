@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
+from tests.forks import forked_python
 from tests.service.types import Calibrate, Fail, Run
 from tests.waiting import wait_until
 from vicinal.indexer.gallery import Gallery
 
-VICINAL = [sys.executable, "-m", "vicinal", "gallery"]
 # An import that is killed while it writes.
 SLOW_IMPORT = """
 import sys, time
@@ -32,6 +32,11 @@ archive._unpacked = slowly
 with Path(sys.argv[2]).open("rb") as stream:
     archive.import_gallery(Path(sys.argv[1]), stream, "boots")
 """
+
+
+def in_process(*words: str) -> list[str]:
+    """`vicinal gallery` as a process of its own."""
+    return [*forked_python(), "-m", "vicinal", "gallery", *words]
 
 
 @pytest.fixture
@@ -79,10 +84,15 @@ def test_what_an_export_says(run: Run, root: Path, tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_an_archive_passes_a_pipe(run: Run, root: Path) -> None:
     with subprocess.Popen(
-        [*VICINAL, "export", "shoes", "-o", "-"], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        in_process("export", "shoes", "-o", "-"),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
     ) as export:
         imported = subprocess.run(
-            [*VICINAL, "import", "boots", "-"], stdin=export.stdout, capture_output=True, check=False
+            in_process("import", "boots", "-"),
+            stdin=export.stdout,
+            capture_output=True,
+            check=False,
         )
         said = export.stderr.read()
     assert (export.returncode, imported.returncode, imported.stderr) == (0, 0, b"")
@@ -93,7 +103,9 @@ def test_an_archive_passes_a_pipe(run: Run, root: Path) -> None:
 @pytest.mark.slow
 def test_a_reader_that_goes_away_is_one_line(run: Run, root: Path) -> None:
     export = subprocess.Popen(
-        [*VICINAL, "export", "shoes", "-o", "-"], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        in_process("export", "shoes", "-o", "-"),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
     )
     assert export.stdout is not None
     export.stdout.close()
@@ -128,6 +140,7 @@ def test_nothing_is_written_over(run: Run, fail: Fail, archive: Path) -> None:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("share", [0.0, 0.5, 0.95])
 def test_a_cut_file_is_one_line(fail: Fail, archive: Path, share: float, root: Path) -> None:
     archive.write_bytes(archive.read_bytes()[: int(archive.stat().st_size * share)])
@@ -147,6 +160,7 @@ def test_what_is_no_archive_says_what_takes_it(fail: Fail, run: Run, root: Path,
     assert "is no exported gallery" in fail("gallery", "import", "boots", tmp_path / "words.txt")
 
 
+@pytest.mark.slow
 def test_tables_can_be_indexed_again(run: Run, root: Path, tmp_path: Path) -> None:
     run("gallery", "export", "shoes", "--parquet", "-o", tmp_path / "tables")
     run("index", tmp_path / "tables" / "items.parquet", "-g", "again", "--workers", 1)
@@ -163,6 +177,7 @@ def test_a_gallery_keeps_its_threshold_under_another_name(run: Run, fail: Fail, 
     assert "gallery 'try' exists" in fail("gallery", "rename", "sandals", "try")
 
 
+@pytest.mark.slow
 def test_clients_keep_a_name(run: Run, fail: Fail, root: Path) -> None:
     run("gallery", "copy", "shoes", "boots")
     assert run("gallery", "alias", "shop", "shoes").stdout == "shop stands for gallery shoes\n"
@@ -182,6 +197,7 @@ def test_an_alias_needs_a_gallery_or_goes(fail: Fail, root: Path, arguments: tup
     assert fail("gallery", "alias", *arguments) == expected
 
 
+@pytest.mark.slow
 def test_commands_take_an_alias(run: Run, root: Path, tmp_path: Path, catalog: Path) -> None:
     run("gallery", "alias", "shop", "shoes")
     photo = next(catalog.rglob("*.png"))

@@ -5,13 +5,14 @@ from __future__ import annotations
 import re
 import signal
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import httpx
 import pytest
 from typer.testing import Result
+
+from tests.forks import forked_python
 
 pytestmark = pytest.mark.slow
 
@@ -21,7 +22,7 @@ LABELLING = "v1/admin/galleries/shoes/labelling"
 
 def start(*arguments: str) -> tuple[subprocess.Popen[str], str]:
     """The command, and the address that it prints."""
-    command = [sys.executable, "-m", "vicinal", "label", "-g", "shoes", "--no-browser", *arguments]
+    command = [*forked_python(), "-m", "vicinal", "label", "-g", "shoes", "--no-browser", *arguments]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     assert process.stderr is not None
     for line in process.stderr:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,13 +15,13 @@ import pytest
 from PIL import Image
 from pyarrow import parquet
 
+from tests.forks import forked_python
 from vicinal.models.bundle import default_bundle_path
 
 ROOT = Path(__file__).resolve().parents[3]
 N_LABELS, PER_LABEL, DIM = 40, 6, 64
 # What trains, what runs networks, and what others save their embeddings with.
-_ABSENT = "import sys; sys.modules.update(torch=None, onnxruntime=None, datasets=None, timm=None)"
-_MAIN = "from vicinal.service.cli import main; main()"
+_ABSENT = ("torch", "onnxruntime", "datasets", "timm")
 
 
 def near(label: int, view: int) -> np.ndarray:
@@ -51,7 +50,7 @@ def vicinal(tmp_path: Path) -> Callable[..., str]:
         paths = os.pathsep.join([str(ROOT / "src"), str(ROOT)])
         settings = {"VICINAL_DATA_DIR": str(tmp_path / "data"), "VICINAL_BUNDLE": str(tmp_path / "none")}
         done = subprocess.run(
-            [sys.executable, "-c", f"{_ABSENT}; {_MAIN}", *map(str, words)],
+            [*forked_python(*_ABSENT), "-m", "vicinal", *map(str, words)],
             env=os.environ | settings | {"PYTHONPATH": paths},
             cwd=tmp_path,
             capture_output=True,

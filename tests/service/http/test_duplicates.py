@@ -54,13 +54,30 @@ def worker(app: FastAPI) -> Iterator[None]:
     state_of(app).jobs.queue.close()
 
 
-@pytest.fixture
-def record_id(client: TestClient, worker: None) -> str:
-    job = wait_for_job(client, client.post(DUPLICATES, json={}))
+@pytest.fixture(scope="module")
+def looked_through(
+    tmp_path_factory: pytest.TempPathFactory, album_dir: Path, make_settings: MakeSettings
+) -> tuple[Path, str]:
+    """Folder of the gallery after a job has looked for duplicates, and the id of their record."""
+    data = tmp_path_factory.mktemp("looked through")
+    shutil.copytree(album_dir / "galleries", data / "galleries")
+    app = create_app(make_settings(data))
+    state, client = state_of(app), TestClient(app)
+    with JobWorker(state.jobs, state.kinds.by_name(), heartbeat_seconds=0.5):
+        job = wait_for_job(client, client.post(DUPLICATES, json={}))
+    state.jobs.queue.close()
     assert (job["state"], job["problem"]) == ("succeeded", None)
-    return str(job["result"]["duplicates"])
+    return data / "galleries" / "album" / "duplicates", str(job["result"]["duplicates"])
 
 
+@pytest.fixture
+def record_id(app: FastAPI, looked_through: tuple[Path, str]) -> str:
+    folder, found = looked_through
+    shutil.copytree(folder, state_of(app).settings.gallery_path("album") / "duplicates")
+    return found
+
+
+@pytest.mark.slow
 def test_a_job_finds_them_and_the_items_can_be_removed(client: TestClient, record_id: str) -> None:
     found = client.get(f"{DUPLICATES}/{record_id}").json()
     copies = [one["id"] for group in found["groups"] for one in group["copies"]]
@@ -71,6 +88,7 @@ def test_a_job_finds_them_and_the_items_can_be_removed(client: TestClient, recor
     assert client.post(f"{ITEMS}/delete", json={"ids": copies}).json()["n_items"] == 80 - len(copies)
 
 
+@pytest.mark.slow
 def test_groups_come_page_by_page(client: TestClient, record_id: str) -> None:
     whole = client.get(f"{DUPLICATES}/{record_id}").json()
     groups, after = [], 0
@@ -88,12 +106,14 @@ def test_exact_copies_alone(client: TestClient, worker: None) -> None:
     assert (job["result"]["n_exact"], job["result"]["n_near"]) == (10, 0)
 
 
+@pytest.mark.slow
 def test_records_are_listed_without_their_groups(client: TestClient, record_id: str) -> None:
     (listed,) = client.get(DUPLICATES).json()
     assert (listed["id"], "groups" in listed) == (record_id, False)
     assert "copies made of" in listed["sentence"]
 
 
+@pytest.mark.slow
 def test_of_many_records_the_newest_are_kept(client: TestClient, worker: None) -> None:
     ids = []
     for _ in range(11):
@@ -104,6 +124,7 @@ def test_of_many_records_the_newest_are_kept(client: TestClient, worker: None) -
     assert client.get(f"{DUPLICATES}/{min(ids)}").status_code == 404
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["nothing", "..", "a b", "x" * 99])
 def test_an_unknown_record_is_named_as_such(client: TestClient, name: str) -> None:
     for path in (f"{DUPLICATES}/{name}", f"{DUPLICATES}/{name}/report"):
@@ -111,6 +132,7 @@ def test_an_unknown_record_is_named_as_such(client: TestClient, name: str) -> No
         assert answer.status_code == 404
 
 
+@pytest.mark.slow
 def test_a_damaged_record_is_passed_over(client: TestClient, record_id: str, app: FastAPI) -> None:
     folder = state_of(app).settings.gallery_path("album") / "duplicates"
     (folder / "99999999-000000-aaaa.json").write_text("{")
@@ -119,6 +141,7 @@ def test_a_damaged_record_is_passed_over(client: TestClient, record_id: str, app
     assert (answer.status_code, answer.json()["type"]) == (404, "urn:vicinal:problem:duplicates-not-found")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "body", [{"precision": 1.0}, {"precision": 0.2}, {"nearly": True}, {"seed": -1}, {"seed": False}]
 )
@@ -130,6 +153,7 @@ def test_a_gallery_that_is_not_there_is_refused(client: TestClient) -> None:
     assert client.post(DUPLICATES.replace("album", "nowhere"), json={}).status_code == 404
 
 
+@pytest.mark.slow
 def test_the_page_loads_nothing_and_shows_what_is_left(client: TestClient, record_id: str) -> None:
     """Also after photos of it were removed, and whatever their names are."""
     answer = client.get(f"{DUPLICATES}/{record_id}/report")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import shutil
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -52,9 +54,14 @@ PIPELINES = [
 ]
 
 
-@pytest.fixture
-def priced(gallery: Gallery, embedder: Embedder) -> Matcher:
-    """The gallery `shoes` with prices and colors for some items, one label taken away, some items gone."""
+@pytest.fixture(scope="module")
+def priced(base_dir: Path, embedder: Embedder, tmp_path_factory: pytest.TempPathFactory) -> Matcher:
+    """The gallery `shoes` with prices and colors for some items, one label taken away, some items gone.
+
+    It is changed by nobody.
+    """
+    folder = shutil.copytree(base_dir, tmp_path_factory.mktemp("priced") / "data")
+    gallery = Gallery.open(Path(folder) / "galleries" / "shoes")
     reader = GalleryReader(gallery)
     items = [item for _, item in reader.view().page(None, 100)]
     prices = {
@@ -117,7 +124,9 @@ def test_an_item_leaves_itself_out_under_a_filter_too(priced: Matcher) -> None:
     assert "plain/view 0.png" not in {one.id for one in answer.candidates}
 
 
-def test_a_filter_sees_the_state_that_is_searched(priced: Matcher, view: View) -> None:
+def test_a_filter_sees_the_state_that_is_searched(priced: Matcher, view: View, tmp_path: Path) -> None:
+    gallery = Gallery.open(Path(shutil.copytree(priced.gallery.path, tmp_path / "shoes")))
+    priced = Matcher(gallery, priced.embedder, view=GalleryReader(gallery).view())
     found = priced.search(images=[view(6, 9)], filter="label = 'boots'")[0]
     patch_items(GalleryReader(priced.gallery), {"plain/view 1.png": Patch(label="boots")})
     held = priced.search(images=[view(6, 9)], filter="label = 'boots'")[0]

@@ -136,8 +136,9 @@ def test_a_process_that_dies_is_replaced_and_searches_go_on(data: Path, tiny_bun
     assert "Traceback" not in written
 
 
-@pytest.mark.parametrize("through", [(), IN_BACKGROUND], ids=["in front", "in the background"])
-@pytest.mark.parametrize("workers", ["1", "2"])
+@pytest.mark.parametrize(
+    ("workers", "through"), [("1", IN_BACKGROUND), ("2", ())], ids=["in the background", "in front"]
+)
 def test_ctrl_c_ends_all_without_a_word_of_where_they_were(
     data: Path, tiny_bundle: ModelBundle, workers: str, through: tuple[str, ...]
 ) -> None:
@@ -149,14 +150,6 @@ def test_ctrl_c_ends_all_without_a_word_of_where_they_were(
     assert (server.returncode, "Traceback" in written, "is killed" in written) == (0, False, False)
 
 
-def test_all_end_when_the_first_is_killed(data: Path, tiny_bundle: ModelBundle) -> None:
-    with served(data, tiny_bundle, "--workers", "2") as (_, server):
-        wait_until(lambda: len(children_of(server)) == 3)
-        children = children_of(server)
-        server.kill()
-        wait_until(ends(children))
-
-
 def test_the_jobs_of_a_server_end_with_it_and_come_back_without_it(
     data: Path, tiny_bundle: ModelBundle
 ) -> None:
@@ -165,6 +158,10 @@ def test_the_jobs_of_a_server_end_with_it_and_come_back_without_it(
         (jobs,) = children_of(server)
         wait_until(lambda: os.getpriority(os.PRIO_PROCESS, jobs) == 19)
         assert os.getpriority(os.PRIO_PROCESS, server.pid) == os.getpriority(os.PRIO_PROCESS, 0)
+        # Who serves alone counts in no folder.
+        assert httpx.post(f"http://127.0.0.1:{port}{SEARCH}", json=ITEM, timeout=300).status_code == 200
+        assert n_answered(port) == 1
+        assert b"PROMETHEUS_MULTIPROC_DIR" not in Path(f"/proc/{server.pid}/environ").read_bytes()
         os.kill(jobs, signal.SIGKILL)
         wait_until(lambda: not runs(jobs))
         base = f"http://127.0.0.1:{port}/v1"
@@ -252,31 +249,20 @@ def test_metrics_count_all_processes_whichever_answers(data: Path, tiny_bundle: 
     assert not folder.exists()
 
 
-def test_a_process_that_serves_alone_counts_in_no_folder(data: Path, tiny_bundle: ModelBundle) -> None:
-    with served(data, tiny_bundle) as (port, server):
-        assert httpx.post(f"http://127.0.0.1:{port}{SEARCH}", json=ITEM, timeout=300).status_code == 200
-        assert n_answered(port) == 1
-        assert b"PROMETHEUS_MULTIPROC_DIR" not in Path(f"/proc/{server.pid}/environ").read_bytes()
-
-
-def test_changes_of_one_process_are_seen_by_the_other(data: Path, tiny_bundle: ModelBundle) -> None:
-    with served(data, tiny_bundle, "--workers", "2") as (port, _):
+def test_changes_of_one_process_are_seen_by_the_other_and_all_end_when_the_first_is_killed(
+    data: Path, tiny_bundle: ModelBundle
+) -> None:
+    with served(data, tiny_bundle, "--workers", "2") as (port, server):
+        wait_until(lambda: len(children_of(server)) == 3)
         base = f"http://127.0.0.1:{port}/v1/galleries/shoes/items"
         for number in range(6):
             # Each on a connection of its own, which either process may take.
             assert httpx.delete(f"{base}/plain/view {number}.png", timeout=30).status_code == 204
             for _ in range(4):
                 assert httpx.get(f"{base}/plain/view {number}.png", timeout=30).status_code == 404
-
-
-@pytest.mark.parametrize("workers", ["1", "2"])
-def test_jobs_have_a_process_of_their_own(data: Path, tiny_bundle: ModelBundle, workers: str) -> None:
-    with served(data, tiny_bundle, "--workers", workers) as (port, _):
-        base = f"http://127.0.0.1:{port}/v1"
-        job = httpx.post(f"{base}/admin/galleries/shoes/calibrations", json={"activate": False}, timeout=30)
-        assert job.status_code == 202
-        address = f"{base}/jobs/{job.json()['id']}"
-        wait_until(lambda: httpx.get(address, timeout=30).json()["state"] == "succeeded")
+        children = children_of(server)
+        server.kill()
+        wait_until(ends(children))
 
 
 def test_a_rate_without_redis_is_refused_in_one_sentence(

@@ -36,16 +36,25 @@ VECTORS = VECTORS + 0.2 * np.random.default_rng(1).normal(size=(N, DIM))
 PROBLEM = "urn:vicinal:problem:"
 
 
-@pytest.fixture
-def settings(data_dir: Path, make_settings: MakeSettings, tmp_path: Path) -> Settings:
-    """A data folder with a gallery of images, `shoes`, and one of ready embeddings, `shop`."""
-    made = make_settings(data_dir, sources_dir=tmp_path / "sources")
+@pytest.fixture(scope="module")
+def both_galleries(
+    base_dir: Path, make_settings: MakeSettings, tmp_path_factory: pytest.TempPathFactory
+) -> Path:
+    """Galleries in a data folder: `shoes` of images, and `shop` of ready embeddings, its table beside it."""
+    folder = tmp_path_factory.mktemp("both")
+    made = make_settings(Path(shutil.copytree(base_dir, folder / "data")))
     ids, labels = [f"a/{i} b" for i in range(N)], [f"label {i // 6}" for i in range(N)]
     table = pa.table({"id": ids, "label": labels, "embedding": list(VECTORS)})
-    parquet.write_table(table, tmp_path / "a.parquet")
-    source, gallery = EmbeddingSource.open(tmp_path / "a.parquet"), Gallery(made.gallery_path("shop"))
+    parquet.write_table(table, folder / "a.parquet")
+    source, gallery = EmbeddingSource.open(folder / "a.parquet"), Gallery(made.gallery_path("shop"))
     index_items(gallery, source, ServedBundles(made).resolve(gallery, source, space="clip").embedder)
-    return made
+    return folder
+
+
+@pytest.fixture
+def settings(both_galleries: Path, make_settings: MakeSettings, tmp_path: Path) -> Settings:
+    shutil.copytree(both_galleries, tmp_path, dirs_exist_ok=True)
+    return make_settings(tmp_path / "data", sources_dir=tmp_path / "sources")
 
 
 @pytest.fixture
@@ -305,9 +314,9 @@ def test_images_and_embeddings_do_not_come_together(client: TestClient, picture:
 
 
 def test_more_embeddings_than_the_setting_are_refused(
-    data_dir: Path, make_settings: MakeSettings, settings: Settings
+    make_settings: MakeSettings, settings: Settings
 ) -> None:
-    with TestClient(create_app(make_settings(data_dir, max_embeddings=2))) as client:
+    with TestClient(create_app(make_settings(settings.data_dir, max_embeddings=2))) as client:
         answer = sent(client, *({"id": str(i), "embedding": near(i)} for i in range(3)))
         expected = "3 embeddings, at most max_embeddings = 2 are accepted"
         assert refused(answer, 422, "invalid-request") == expected

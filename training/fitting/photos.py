@@ -15,7 +15,7 @@ from vicinal.training.files import replacing
 
 
 @dataclass(frozen=True)
-class UnusableImage:
+class UnusablePhoto:
     """A file that was left out."""
 
     path: str
@@ -36,7 +36,7 @@ class Split:
 
 
 @dataclass(frozen=True)
-class LabelledImages:
+class LabelledPhotos:
     """Photos that have a label and can be used.
 
     Attributes:
@@ -49,7 +49,7 @@ class LabelledImages:
     labels: Objects
     n_unlabelled: int = 0
     n_repeated: int = 0
-    unusable: tuple[UnusableImage, ...] = ()
+    unusable: tuple[UnusablePhoto, ...] = ()
     digest: str = ""
 
     @cached_property
