@@ -191,25 +191,13 @@ class Answer:
 
 
 def stage_devices(search: str, embed: str | None) -> dict[str, str]:
-    """What each stage of a search runs on.
-
-    Args:
-        embed: Provider and device of the network; None where nothing is embedded.
-    """
+    """Device of each stage of a search; `embed` is None where nothing is embedded."""
     on_processor = dict.fromkeys(("decode", "refine", "rescore", "rerank"), "cpu")
     return {**on_processor, "search": search, **({} if embed is None else {"embed": embed})}
 
 
 class Explainer:
-    """Explains what the refiner does with the queries of one search.
-
-    Args:
-        view: The state of the gallery.
-        space: What is searched.
-        refiner: Refiner of the bundle.
-        n_steps: Steps.
-        is_used: Whether the search refines queries.
-    """
+    """Explains what the refiner does with the queries of one search."""
 
     def __init__(
         self,
@@ -227,13 +215,7 @@ class Explainer:
         self.is_used = is_used
 
     def explain_all(self, queries: FloatArray, found: Ints, items: Ints | None) -> list[ExplainedRefinement]:
-        """Explain each query of a search.
-
-        Args:
-            queries: (B, d) initial embeddings.
-            found: (B, n) positions of their candidates, best first; -1 for none.
-            items: (B,) positions of queries that are items, which count as not in the gallery.
-        """
+        """Explain each query of a search; `found` are its candidates, `items` the queries that are items."""
         best = found[:, 0].tolist() if found.shape[1] else [-1] * len(queries)
         own = [None] * len(queries) if items is None else items.tolist()
         return [self._explain(*one) for one in zip(queries, best, own, strict=True)]

@@ -24,15 +24,7 @@ _FEWEST_PAIRS = 2**26
 
 
 def exact_products(queries: FloatArray, items: FloatArray) -> Floats:
-    """Cosine similarities in [-1, 1], summed in float64 on the processor.
-
-    Args:
-        queries: (B, d) float32, L2-normalized.
-        items: (w, d) float32, L2-normalized.
-
-    Returns:
-        (B, w) float64.
-    """
+    """(B, w) cosine similarities of (B, d) and (w, d) unit rows, summed in float64 on the processor."""
     products = queries.astype(np.float64) @ items.astype(np.float64).T
     return np.clip(products, -1.0, 1.0, out=products)
 

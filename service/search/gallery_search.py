@@ -58,15 +58,10 @@ _MOST_PHOTOS = 4
 
 @dataclass(frozen=True)
 class EmbeddedImages:
-    """What an embedder made of the images of a call.
+    """What an embedder made of the images of a call."""
 
-    Attributes:
-        rows: (n, d) float32, L2-normalized.
-        milliseconds: Time that it took, by stage.
-    """
-
-    rows: FloatArray
-    milliseconds: dict[str, float]
+    rows: FloatArray  # (n, d) float32, L2-normalized
+    milliseconds: dict[str, float]  # by stage
 
 
 @dataclass(frozen=True)
@@ -84,20 +79,7 @@ class _Call:
 
 
 class GallerySearch:
-    """Searches one state of a gallery; `service.measuring.matcher` says what by.
-
-    Args:
-        gallery: The gallery.
-        embedder: Embedder of the service's bundle.
-        view: The state to search.
-        thresholds: What its searches are decided by.
-        pipeline: What `auto` stands for where no other was put in force for the gallery; by default what the
-            bundle's validation decided.
-        refiner: Refiner of the bundle, where it is open already.
-
-    Raises:
-        BundleMismatchError: The gallery was embedded with another bundle.
-    """
+    """Searches one state of a gallery; `service.measuring.matcher` says what by."""
 
     def __init__(
         self,
@@ -133,11 +115,7 @@ class GallerySearch:
 
     @property
     def active_pipeline(self) -> ActivePipeline:
-        """What `auto` stands for, and why.
-
-        Raises:
-            CalibrationRecordError: The file that names it is damaged.
-        """
+        """What `auto` stands for, and why."""
         return self.pipeline_file.resolve(self._default, self.embedder.bundle)
 
     @property
@@ -160,11 +138,7 @@ class GallerySearch:
         return self._refiner
 
     def refinement(self, pipeline: Pipeline) -> OpenedRefiner | None:
-        """What a pipeline refines with on this version, None when it refines nothing.
-
-        Raises:
-            GalleryNotRefinedError: The version's items were never refined so.
-        """
+        """What a pipeline refines with on this version, None when it refines nothing."""
         refine = pipeline.refine
         if refine.sides == "off":
             return None
@@ -175,11 +149,7 @@ class GallerySearch:
         return self._refinements[key]
 
     def prepare(self) -> None:
-        """Refine the items that were added since the version was built, so that no search has to.
-
-        Raises:
-            GalleryNotRefinedError: The service's pipeline needs refined items, and there are none.
-        """
+        """Refine the items that were added since the version was built, so that no search has to."""
         refinement = self.refinement(self.pipeline)
         if refinement is not None and refinement.space is not None:
             refinement.space.view(self.view)
@@ -284,14 +254,7 @@ class GallerySearch:
     # While the view lasts, a key groups the same items.
     @cachedmethod(attrgetter("_groups"), lock=attrgetter("_lock"))
     def groups(self, by: str) -> ItemGroups:
-        """Groups of the items of the view.
-
-        Args:
-            by: `label` or a metadata key.
-
-        Raises:
-            RequestError: No item has a label, or a value of the key.
-        """
+        """Groups of the items of the view, by `label` or a metadata key."""
         built = self._built_groups.get(by) or BuiltGroups.of(self.snapshot, by)
         groups = ItemGroups(self.view, built)
         # Only what groups something, so that there are no more than the items have keys.
@@ -356,14 +319,7 @@ class GallerySearch:
         return self.view.select(self.gallery.table.matching(self.view.revision, filter))
 
     def threshold(self, pipeline: Pipeline | None = None) -> Threshold:
-        """What a search without further options is decided by.
-
-        Args:
-            pipeline: The pipeline of the search; the service's when None.
-
-        Raises:
-            CalibrationRecordError: The calibration in force is missing or damaged.
-        """
+        """What a search without further options is decided by."""
         return self._thresholds.in_force(pipeline or self.pipeline)
 
     def _answer(self, scored: ScoredCandidates, row: int, call: _Call) -> Answer:

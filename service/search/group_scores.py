@@ -40,44 +40,26 @@ _N_RIVALS = 3
 
 @dataclass(frozen=True)
 class GroupedCandidates:
-    """Groups of the candidates of a batch of queries, best first, ties by their best item's rank.
+    """Groups of the candidates of a batch of queries, best first, ties by their best item's rank."""
 
-    Attributes:
-        codes: (B, g) number of each group, -1 for padding.
-        scores: (B, g) scores in [0, 1], -inf for padding.
-        sizes: (B, g) items n_c of the group that the search sees.
-        best: (B, g) column of its best item among the candidates, -1 for padding.
-    """
-
-    codes: Ints
-    scores: Floats
-    sizes: Ints
-    best: Ints
+    codes: Ints  # (B, g) number of each group, -1 for padding
+    scores: Floats  # (B, g) scores in [0, 1], -inf for padding
+    sizes: Ints  # (B, g) items n_c of the group that the search sees
+    best: Ints  # (B, g) column of its best item among the candidates, -1 for padding
 
 
 @dataclass(frozen=True)
 class _Runs:
-    """Candidates of a batch that are padding to no row, brought together by row and group.
-
-    Attributes:
-        n_rows: Queries.
-        rows: (R,) query of each group.
-        codes: (R,) its number.
-        sizes: (R,) items of the group that the search sees.
-        starts: (R,) place of its best item in `scores`.
-        columns: (N,) column of each item.
-        ranks: (N,) number of items of its query that stand before it.
-        scores: (N,) its score.
-    """
+    """Candidates of a batch that are padding to no row, brought together by row and group."""
 
     n_rows: int
-    rows: Ints
-    codes: Ints
-    sizes: Ints
-    starts: Ints
-    columns: Ints
-    ranks: Ints
-    scores: Floats
+    rows: Ints  # (R,) query of each group
+    codes: Ints  # (R,) its number
+    sizes: Ints  # (R,) items of the group that the search sees
+    starts: Ints  # (R,) place of its best item in `scores`
+    columns: Ints  # (N,) column of each item
+    ranks: Ints  # (N,) number of items of its query that stand before it
+    scores: Floats  # (N,) its score
 
     @classmethod
     def of(cls, scores: Floats, codes: AnyInts, sizes: AnyInts) -> _Runs:
@@ -187,11 +169,9 @@ def group_scores(
 ) -> GroupedCandidates:
     """Score the groups of each query's candidates.
 
-    Args:
-        scores: (B, n) final scores of the items in [0, 1], best first, -inf for padding.
-        codes: (B, n) number of each item's group, at least 0; -1 for padding.
-        sizes: (B, n) items of that group that the search sees, at least those among the candidates.
-        weights: (B, F + 1) `learned`: weights for each query, in place of those of the group.
+    All are (B, n), best first: scores in [0, 1], -inf for padding; codes of the items' groups, -1 for
+    padding; items of those groups that the search sees. `weights`, (B, F + 1), are for each query in place of
+    those of `learned`.
     """
     runs = _Runs.of(scores, codes, sizes)
     found = np.clip(_scores(runs, group, weights), 0.0, 1.0) if len(runs.rows) else np.empty(0)
@@ -201,9 +181,8 @@ def group_scores(
 def group_features(scores: Floats, codes: AnyInts, sizes: AnyInts, group: Group) -> tuple[Ints, Ints, Floats]:
     """What `learned` is fitted on.
 
-    Returns:
-        (R,) row of the query and (R,) number of each group, and (R, F) its features; of each query the groups
-        that `learned` chooses among.
+    Gives (R,) row of the query, (R,) number of each group and (R, F) its features, of each query the groups
+    that `learned` chooses among.
     """
     runs = _Runs.of(scores, codes, sizes)
     if not len(runs.rows):

@@ -27,19 +27,12 @@ from vicinal.service.search.scorer import N_DECIDED_CANDIDATES, ScoredCandidates
 
 @dataclass(frozen=True)
 class GroupTable:
-    """Candidates of some queries as their groups are scored from them, best first.
+    """Candidates of some queries as their groups are scored from them, best first."""
 
-    Attributes:
-        positions: (B, n) position of each item, -1 for padding.
-        scores: (B, n) its final score, -inf for padding.
-        codes: (B, n) number of its group, -1 for padding.
-        sizes: (B, n) items of that group that the search sees.
-    """
-
-    positions: Ints
-    scores: Floats
-    codes: Ints
-    sizes: Ints
+    positions: Ints  # (B, n) position of each item, -1 for padding
+    scores: Floats  # (B, n) its final score, -inf for padding
+    codes: Ints  # (B, n) number of its group, -1 for padding
+    sizes: Ints  # (B, n) items of that group that the search sees
 
     @classmethod
     def joined(cls, parts: Sequence[GroupTable]) -> Self:
@@ -56,37 +49,22 @@ class GroupTable:
         return GroupTable(*(values[rows] for values in vars(self).values()))
 
     def without(self, is_out: Mask, sizes: Ints) -> GroupTable:
-        """The same queries without some of their candidates.
-
-        Args:
-            is_out: (B, n) which.
-            sizes: (B, n) items of each candidate's group that are left.
-        """
+        """The same queries without some candidates; `sizes` are those of their groups that are left."""
         codes, scores = np.where(is_out, -1, self.codes), np.where(is_out, -np.inf, self.scores)
         return GroupTable(np.where(is_out, -1, self.positions), scores, codes, np.maximum(sizes, 1))
 
     def scored(self, group: Group, weights: Floats | None = None) -> GroupedCandidates:
-        """Score the groups.
-
-        Args:
-            weights: (B, F + 1) `learned`: weights for each query, in place of those of the group.
-        """
+        """Score the groups; `weights`, (B, F + 1), are for each query in place of those of `learned`."""
         return group_scores(self.scores, self.codes, self.sizes, group, weights=weights)
 
 
 @dataclass(frozen=True)
 class BuiltGroups:
-    """Groups of a built version, which every state of it starts from.
+    """Groups of a built version, which every state of it starts from."""
 
-    Attributes:
-        by: `label` or the metadata key.
-        codes: (n,) number of each item's group, -1 for an item alone.
-        names: Name of each group.
-    """
-
-    by: str
-    codes: Ints
-    names: tuple[str, ...]
+    by: str  # `label` or the metadata key
+    codes: Ints  # (n,) number of each item's group, -1 for an item alone
+    names: tuple[str, ...]  # Name of each group
 
     @classmethod
     def of(cls, snapshot: Snapshot, by: str) -> Self:
@@ -102,20 +80,7 @@ class BuiltGroups:
 
 
 class ItemGroups:
-    """Groups of the items of one state of a gallery.
-
-    Args:
-        view: The state.
-        built: Groups of the version under it.
-
-    Attributes:
-        by: `label` or the metadata key.
-        names: Name of each group with one; numbers from there on are those of items alone.
-        codes: (n_positions,) number of each item's group.
-
-    Raises:
-        RequestError: No item has a label, or a value of the key.
-    """
+    """Groups of the items of one state of a gallery; numbers beyond those of `names` are items alone."""
 
     def __init__(self, view: GalleryView, built: BuiltGroups) -> None:
         self.view = view
@@ -164,9 +129,6 @@ class ItemGroups:
         """Score the groups of each query's candidates.
 
         What a search is restricted to, it sees: with a filter the items of a group are those that fulfil it.
-
-        Args:
-            selection: The items that may be candidates; all when None.
         """
         return self.table(scored, excluded=excluded, selection=selection).scored(group)
 
@@ -227,8 +189,7 @@ def _nothing_to_group(view: GalleryView, by: str) -> str:
 def value_text(value: Any) -> str | None:
     """One text for equal values of a metadata column, whether written `3` or `3.0`; None for a missing one.
 
-    Args:
-        value: A JSON value; empty text and NaN count as missing.
+    Empty text and NaN count as missing.
     """
     try:
         return value_as_text(value)

@@ -74,11 +74,7 @@ class SearchSpace(Protocol):
 
 
 def is_excluded(positions: Ints, excluded: Sequence[Ints]) -> Mask:
-    """(B, ...) whether positions are among those that are excluded for their query.
-
-    Args:
-        positions: (B, ...) positions.
-    """
+    """(B, ...) whether positions are among those that are excluded for their query."""
     most = max(map(len, excluded), default=0)
     if most > _FEW_EXCLUDED:
         return np.stack([np.isin(row, out) for row, out in zip(positions, excluded, strict=True)])
@@ -91,11 +87,7 @@ def is_excluded(positions: Ints, excluded: Sequence[Ints]) -> Mask:
 
 
 class InitialSpace:
-    """The items as they were embedded.
-
-    Args:
-        view: The state of the gallery.
-    """
+    """The items as they were embedded."""
 
     def __init__(self, view: GalleryView) -> None:
         self.view = view
@@ -160,11 +152,7 @@ class InitialSpace:
 
 
 class RefinedItemSpace:
-    """The items as they were refined.
-
-    Args:
-        view: The state of the gallery.
-    """
+    """The items as they were refined."""
 
     def __init__(self, view: RefinedView) -> None:
         self.view = view
@@ -251,15 +239,10 @@ def _size(view: RefinedView) -> int:
 
 @dataclass(frozen=True)
 class OpenedRefiner:
-    """What a pipeline refines with.
-
-    Attributes:
-        refiner: Refiner of the bundle.
-        space: The refined items of the version; None where items are searched as they are.
-    """
+    """What a pipeline refines with."""
 
     refiner: ContextRefiner
-    space: RefinedSpace | None
+    space: RefinedSpace | None  # None where items are searched as they are
 
 
 def refinement_plan(pipeline: Pipeline, bundle: ModelBundle, device: Device = "cpu") -> RefinementPlan | None:
@@ -274,14 +257,7 @@ def refinement_plan(pipeline: Pipeline, bundle: ModelBundle, device: Device = "c
 def open_refiner(
     pipeline: Pipeline, refiner: ContextRefiner | None, gallery: str, snapshot: Snapshot
 ) -> OpenedRefiner | None:
-    """Open what a pipeline needs.
-
-    Args:
-        refiner: Refiner of the bundle; None where it has none.
-
-    Returns:
-        None when the pipeline refines nothing, or there is no refiner.
-    """
+    """Open what a pipeline needs; None when it refines nothing, or the bundle has no refiner."""
     refine = pipeline.refine
     if refine.sides == "off" or refiner is None:
         return None

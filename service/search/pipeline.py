@@ -223,12 +223,7 @@ class Pipeline(BaseModel):
 def service_pipeline(
     given: Pipeline, bundle: ModelBundle, *, refine: str = "auto", steps: int | None = None
 ) -> Pipeline:
-    """The pipeline of a service, which `auto` stands for in its calls.
-
-    Args:
-        refine: Sides; `auto` follows the bundle's validation, and is off without a refiner.
-        steps: Steps of the refiner; None for all.
-    """
+    """The pipeline of a service, which `auto` stands for in its calls."""
     manifest = bundle.manifest.refiner
     decided: Sides = manifest.sides if manifest else "off"
     sides = decided if refine == "auto" else refine
@@ -250,9 +245,7 @@ def choose_pipeline(
 ) -> Pipeline:
     """The pipeline of one call.
 
-    Args:
-        steps: Steps of the refiner; None for those of the default, or all.
-        bundle: The service's bundle; without one nothing but the default can be refined.
+    Without a bundle nothing but the default can be refined.
     """
     chosen = default.refine
     if steps is not None or refine not in ("auto", chosen.sides):
@@ -304,14 +297,7 @@ logger = logging.getLogger(__name__)
 
 
 class ChosenPipeline(BaseModel):
-    """A pipeline that was put in force for a gallery.
-
-    Attributes:
-        bundle: Fingerprint of the bundle that it was compared with.
-        comparison: Id of the comparison.
-        calibration: Id of the calibration that was put in force with it.
-        at: When.
-    """
+    """A pipeline that was put in force for a gallery."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -324,27 +310,16 @@ class ChosenPipeline(BaseModel):
 
 @dataclass(frozen=True)
 class ActivePipeline:
-    """What `auto` stands for.
-
-    Attributes:
-        pipeline: The pipeline.
-        source: The `settings` of the service, or a `comparison`.
-        chosen: The choice that is in force; None where there is none.
-        reason: Why a choice that was made does not hold; None otherwise.
-    """
+    """What `auto` stands for."""
 
     pipeline: Pipeline
     source: Literal["settings", "comparison"] = "settings"
-    chosen: ChosenPipeline | None = None
-    reason: str | None = None
+    chosen: ChosenPipeline | None = None  # The choice that is in force
+    reason: str | None = None  # Why a choice that was made does not hold
 
 
 class ActivePipelineFile:
-    """The chosen pipeline of one gallery, on the disk.
-
-    Args:
-        path: The gallery's folder of calibrations.
-    """
+    """The chosen pipeline of one gallery, in its folder of calibrations."""
 
     def __init__(self, path: Path) -> None:
         self.path = path / "pipeline.json"

@@ -38,18 +38,7 @@ def lookup_counter() -> Counter:
 
 
 class CachingEmbedder(Embedder):
-    """Embedder of one bundle, with a cache for queries.
-
-    Args:
-        bundle: The bundle.
-        cache: Embeddings of queries that it made.
-        device: Where the network runs.
-        threads: Threads of the network; 0 for one a physical core.
-        limits: Limits of a decoded image.
-
-    Raises:
-        BundleError: The bundle cannot be used.
-    """
+    """Embedder of one bundle, with a cache for queries."""
 
     def __init__(
         self,
@@ -94,13 +83,8 @@ class CachingEmbedder(Embedder):
 class QueryCache:
     """Embeddings by the SHA-256 of the encoded picture, for one bundle.
 
-    Args:
-        bundle: Fingerprint of the bundle: another one never finds these embeddings.
-        dim: Length d of its embeddings.
-        n_entries: Most embeddings kept in this process, those used last; 0 keeps none anywhere.
-        seconds: How long Redis keeps one.
-        link: Link to Redis, if it is to be used.
-        lookups: Counts lookups by source; one of its own when None.
+    `n_entries` are kept in this process, those used last; with 0 none is kept anywhere. Redis keeps one for
+    `seconds`.
     """
 
     def __init__(
@@ -122,11 +106,7 @@ class QueryCache:
         self._lookups = lookup_counter() if lookups is None else lookups
 
     def get(self, keys: Sequence[str]) -> dict[str, FloatArray]:
-        """The embeddings that are known.
-
-        Returns:
-            (d,) float32 by key, read-only; without those that have to be embedded.
-        """
+        """The (d,) embeddings that are known, by key, read-only; the others have to be embedded."""
         with self._lock:
             found = {key: self._entries[key] for key in keys if key in self._entries}
         missing = [key for key in dict.fromkeys(keys) if key not in found]

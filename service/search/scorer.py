@@ -47,26 +47,18 @@ _NOBODY: Ints = np.empty(0, np.int64)
 
 @dataclass(frozen=True)
 class ScoredCandidates:
-    """Candidates of a batch of queries, best first, ties by similarity and then by position.
+    """Candidates of a batch of queries, best first, ties by similarity and then by position."""
 
-    Attributes:
-        positions: (B, n) positions in the gallery, -1 for padding.
-        scores: (B, n) final scores in [0, 1], -inf for padding.
-        similarities: (B, n) exact cosine similarities of the embeddings that were matched, -inf for padding.
-        contextual: (B, n) contextual similarities in [0, 1], or with k-reciprocal re-ranking Jaccard
-            similarities of the encodings; zeros when re-ranking is off.
-        initial_similarities: (B, n) the same of the embeddings before refinement.
-        queries: (B, d) the embeddings that were searched for: refined where the pipeline says so.
-        seconds: Time by stage: refine, search, rescore, rerank.
-    """
-
-    positions: Ints
-    scores: Floats
+    positions: Ints  # (B, n) positions in the gallery, -1 for padding
+    scores: Floats  # (B, n) final scores in [0, 1], -inf for padding
+    # (B, n) exact cosine similarities of the embeddings that were matched, -inf for padding
     similarities: FloatArray
+    # (B, n) contextual similarities in [0, 1], or with k-reciprocal re-ranking Jaccard similarities of the
+    # encodings; zeros when re-ranking is off
     contextual: Floats
-    initial_similarities: FloatArray
-    queries: FloatArray
-    seconds: dict[str, float] = field(default_factory=dict)
+    initial_similarities: FloatArray  # (B, n) the same of the embeddings before refinement
+    queries: FloatArray  # (B, d) the embeddings that were searched for: refined where the pipeline says so
+    seconds: dict[str, float] = field(default_factory=dict)  # Time by stage: refine, search, rescore, rerank
 
     def row(self, i: int) -> ScoredCandidates:
         """Those of one query, which took no time of its own."""
@@ -74,11 +66,7 @@ class ScoredCandidates:
         return ScoredCandidates(*arrays)
 
     def without(self, is_gone: Mask, n: int) -> ScoredCandidates:
-        """The first n that are left where some are gone, with the same scores.
-
-        Args:
-            is_gone: (B, n') which candidates are no longer any.
-        """
+        """The first n that are left where some are gone, with the same scores."""
         order = np.argsort(is_gone, axis=1, kind="stable")[:, :n]
         at = np.arange(len(order))[:, None], order
         no_more = is_gone[at]
@@ -94,21 +82,13 @@ class ScoredCandidates:
 
 @dataclass(frozen=True)
 class _Nearest:
-    """Items of a batch of queries, re-scored exactly, most similar first.
+    """Items of a batch of queries, re-scored exactly, most similar first."""
 
-    Attributes:
-        queries: (B, d).
-        positions: (B, n), -1 for padding.
-        similarities: (B, n), -inf for padding.
-        vectors: (B, w, d) embeddings, in no order.
-        places: (B, n) where those of the items stand among them.
-    """
-
-    queries: FloatArray
-    positions: Ints
-    similarities: FloatArray
-    vectors: FloatArray
-    places: Ints
+    queries: FloatArray  # (B, d)
+    positions: Ints  # (B, n), -1 for padding
+    similarities: FloatArray  # (B, n), -inf for padding
+    vectors: FloatArray  # (B, w, d) embeddings, in no order
+    places: Ints  # (B, n) where those of the items stand among them
 
     def embeddings(self, m: int) -> FloatArray:
         """(B, m, d) embeddings of the first m items, any values for padding."""
@@ -118,31 +98,14 @@ class _Nearest:
 
 @dataclass(frozen=True)
 class _Limits:
-    """What a search is restricted to.
+    """Bounds of a search."""
 
-    Attributes:
-        n_candidates: Candidates returned a query.
-        selection: The items that may be candidates; all when None.
-    """
-
-    n_candidates: int
-    selection: Selection | None
+    n_candidates: int  # a query
+    selection: Selection | None  # all items when None
 
 
 class Scorer:
-    """Scores queries against one state of a gallery.
-
-    Args:
-        gallery: The gallery's view, or a version as it was built.
-        pipeline: How scores are made.
-        refinement: What the pipeline refines with; None where it refines nothing.
-
-    Attributes:
-        space: What queries are compared with.
-
-    Raises:
-        RefinementError: The pipeline refines, and the refinement is none or not for these sides.
-    """
+    """Scores queries against one state of a gallery."""
 
     def __init__(
         self, gallery: GalleryView | Snapshot, pipeline: Pipeline, refinement: OpenedRefiner | None = None
@@ -165,12 +128,10 @@ class Scorer:
 
         A query scores the same alone and in any batch, and an item the same with any selection.
 
-        Args:
-            queries: (B, d) float32, L2-normalized.
-            selection: The items that may be candidates. The others stay in the gallery: neighborhoods are
-                those of all items, so that a score keeps its meaning. So are the contexts of the queries.
-            items: (B,) positions of queries that are items of the gallery, which are to be excluded then.
-                They are refined with the neighbors in their lists, as they were for the gallery.
+        Items outside the selection stay in the gallery: neighborhoods are those of all items, so that a score
+        keeps its meaning, and so are the contexts of the queries. `items`, (B,), are positions of queries
+        that are items themselves, which are to be excluded then; they are refined with the neighbors in their
+        lists, as they were for the gallery.
         """
         everyone = [_NOBODY] * len(queries) if excluded is None else list(excluded)
         limits = _Limits(n_candidates, selection)
@@ -422,11 +383,7 @@ def _concatenate(
 def stack_rows(
     blocks: Sequence[npt.NDArray[Element]], filling: Element, width: int = 0
 ) -> npt.NDArray[Element]:
-    """(sum of rows, w) the blocks one below the other, as wide as the widest of them.
-
-    Args:
-        blocks: (b, w') arrays.
-    """
+    """(sum of rows, w) the blocks one below the other, as wide as the widest of them."""
     width = max((block.shape[1] for block in blocks), default=width)
     stacked = np.full((sum(map(len, blocks)), width), filling)
     row = 0

@@ -65,18 +65,10 @@ class ThresholdsInForce(Protocol):
     """Threshold in force for each pipeline, on one state of a gallery."""
 
     def in_force(self, pipeline: Pipeline, selection: Selection | None = None) -> Threshold:
-        """What a search that names no threshold is decided by.
-
-        Args:
-            selection: The items that its filter leaves; all when None.
-        """
+        """What a search that names no threshold is decided by."""
 
     def with_form(self, pipeline: Pipeline, decided_by: Threshold | None = None) -> Pipeline:
-        """A pipeline with the form of its group score, which comes with the calibration in force.
-
-        Args:
-            decided_by: What it is decided by; what is in force when None.
-        """
+        """A pipeline with the form of its group score, which comes with the calibration in force."""
 
 
 def require_score(threshold: float) -> None:
