@@ -9,8 +9,10 @@ CalibrationError (ValueError)
 
 from __future__ import annotations
 
+from vicinal.calibration.advice import AdvisedError
 
-class CalibrationError(ValueError):
+
+class CalibrationError(AdvisedError, ValueError):
     """A calibration cannot be made of these scores, or a target cannot be reached."""
 
 

@@ -31,6 +31,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import ClassVar, Literal
 
+from vicinal.calibration.advice import AdvisedError, advise
+
 # Of many ids a message names these.
 _NAMED_IDS = 3
 
@@ -42,7 +44,7 @@ def named_ids(item_ids: Sequence[str], n_all: int | None = None) -> str:
     return named + (f" and {n_more:,} more" if n_more > 0 else "")
 
 
-class IndexerError(Exception):
+class IndexerError(AdvisedError):
     """Root of the package's errors."""
 
 
@@ -194,7 +196,8 @@ class BundleMismatchError(GalleryError):
     def __init__(self, gallery: str, expected: str, actual: str, reason: str | None = None) -> None:
         super().__init__(
             f"gallery '{gallery}' was embedded with bundle {actual}, this service runs {expected}: "
-            + (reason or "name its bundle (--bundle), put it into bundles_dir, or index again")
+            + (reason or ""),
+            None if reason else advise("name its bundle ({bundle}), put it into bundles_dir, or index again"),
         )
         self.gallery = gallery
         self.expected = expected
@@ -207,8 +210,8 @@ class GalleryNotRefinedError(GalleryError):
     def __init__(self, gallery: str, version: int, wanted: str, found: list[str]) -> None:
         held = " and ".join(found) if found else "none at all"
         super().__init__(
-            f"version {version} of gallery '{gallery}' holds no items refined by {wanted}, but {held}: "
-            f"run `vicinal gallery refine {gallery}`, or index it again"
+            f"version {version} of gallery '{gallery}' holds no items refined by {wanted}, but {held}: ",
+            advise("run {refine()}, or index it again", gallery=gallery),
         )
         self.gallery = gallery
         self.version = version

@@ -24,7 +24,6 @@ from __future__ import annotations
 
 import secrets
 import shutil
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -33,6 +32,7 @@ from typing import Self
 import numpy as np
 import pyarrow as pa
 
+from vicinal.calibration.advice import advise
 from vicinal.calibration.arrays import FloatArray, Ints
 from vicinal.indexer.errors import (
     GalleryAliasedError,
@@ -48,8 +48,8 @@ from vicinal.indexer.storage.active_pointer import Activation, ActivePointer
 from vicinal.indexer.storage.files import (
     file_lock,
     make_folder,
-    making_in,
     remove_half_made,
+    scratch,
     storing,
     sync_path,
     write_atomically,
@@ -107,8 +107,8 @@ class Gallery:
         # What it says may be damaged; whoever puts a version in force again opens the gallery, too.
         if not gallery.pointer.exists:
             raise GalleryNotFoundError(
-                f"there is no gallery '{gallery.name}': "
-                f"make one with `vicinal index SOURCE --gallery {gallery.name}`"
+                f"there is no gallery '{gallery.name}': ",
+                advise("make one with {index()}", gallery=gallery.name),
             )
         return gallery
 
@@ -333,7 +333,8 @@ class Gallery:
         sequences = rows["sequence"].to_numpy()
         items = rows.select(ITEM_COLUMNS)
         items = items.set_column(3, "metadata", items["metadata"].cast(pa.string()))
-        with self._scratch() as folder:
+        make_folder(self.path / "versions")
+        with scratch(self.path / "versions") as folder:
             embeddings = table.embeddings(revision, folder / "embeddings.npy")
             known = graph or self._known_graph(version, sequences)
             known = known or build_neighbor_graph(embeddings, device=self.index_device)
@@ -353,17 +354,6 @@ class Gallery:
         if self.refinement is not None:
             self.refinement.apply(snapshot, refined, index_device=self.index_device)
         return snapshot
-
-    @contextmanager
-    def _scratch(self) -> Iterator[Path]:
-        # Beside the versions: what is made here does not fit into memory, and maybe not on another disk.
-        versions = self.path / "versions"
-        make_folder(versions)
-        with making_in(versions):
-            with storing(f"files of gallery '{self.name}'"):
-                folder = tempfile.TemporaryDirectory(dir=versions, suffix=".partial")
-            with folder as path:
-                yield Path(path)
 
     def refine(self, snapshot: Snapshot) -> None:
         """Refine the items of a version that is made of the active one, as that one's are."""

@@ -27,6 +27,7 @@ import numpy as np
 from PIL import Image, ImageOps
 from pydantic import Field, ValidationError, model_validator
 
+from vicinal.calibration.advice import advise
 from vicinal.calibration.arrays import FloatArray
 from vicinal.calibration.frozen import Frozen
 from vicinal.models.configs.sealed_json import BrokenSealError, unsealed_if_sealed
@@ -284,7 +285,7 @@ class ModelBundle:
         names = (REFINER_FILE, REFINER_WEIGHTS_FILE)
         missing = [name for name in names if not (self.path / name).is_file()]
         if missing:
-            raise BundleError(f"bundle '{self.path}' has no {missing[0]}: run `vicinal train-refiner`")
+            raise BundleError(f"bundle '{self.path}' has no {missing[0]}: ", advise("run {train_refiner()}"))
         checksums = {name: sha256_of(self.path / name) for name in names}
         section = {**fields, "files": checksums, "backbone_fingerprint": self.fingerprint}
         _write_manifest(self.path, {**self.manifest.model_dump(), "refiner": section})
@@ -312,7 +313,8 @@ def read_manifest(path: Path) -> BundleManifest:
         return BundleManifest.model_validate_json(unsealed_if_sealed(file.read_bytes()))
     except (FileNotFoundError, NotADirectoryError) as error:
         raise BundleError(
-            f"'{path}' is no model bundle: it has no {MANIFEST_FILE}; make one with `vicinal export`"
+            f"'{path}' is no model bundle: it has no {MANIFEST_FILE}; ",
+            advise("make one with {export()}"),
         ) from error
     except ValidationError as error:
         raise _invalid_manifest(file, error) from error

@@ -16,7 +16,7 @@ from pathlib import Path
 from PIL import Image, UnidentifiedImageError, features
 
 from vicinal.models.errors import (
-    PICTURE_HINT,
+    IMAGE_HINT,
     BlankImageError,
     DecodingBusyError,
     ImageError,
@@ -277,7 +277,7 @@ def read_encoded(source: object, limits: DecodeLimits) -> bytes:
     """Bytes of an image that are not more than the limits allow."""
     if not isinstance(source, bytes | str | os.PathLike):
         shape = f" of the shape {source.shape}" if hasattr(source, "shape") else ""
-        raise NotAnImageError(f"{type(source).__name__}{shape} is no image; {PICTURE_HINT}")
+        raise NotAnImageError(f"{type(source).__name__}{shape} is no image; {IMAGE_HINT}")
     # A path is asked for its size first: a huge file is never read.
     require_size(len(source) if isinstance(source, bytes) else Path(source).stat().st_size, limits)
     return source if isinstance(source, bytes) else Path(source).read_bytes()

@@ -28,12 +28,14 @@ from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError, requires
 from typing import ClassVar
 
-PICTURE_HINT = (
+from vicinal.calibration.advice import AdvisedError, advise
+
+IMAGE_HINT = (
     "a picture is a path, the bytes of an image file, or a PIL image such as PIL.Image.fromarray(array)"
 )
 
 
-class ModelsError(Exception):
+class ModelsError(AdvisedError):
     """Root of the package's errors."""
 
 
@@ -147,7 +149,8 @@ class LostProcessError(ModelsError, RuntimeError):
     def __init__(self, rank: int, count: int, reason: str) -> None:
         super().__init__(
             f"training process {rank} of 0 to {count - 1} lost another one, which has ended or is away: "
-            f"see what that one said, then go on with --resume ({reason})"
+            "see what that one said, ",
+            advise("then go on with {resume} ({reason})", reason=reason),
         )
         self.rank = rank
         self.count = count

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vicinal.calibration.arrays import FloatArray, Ints
-from vicinal.models.errors import PICTURE_HINT, EmbeddingError, NoDirectionError
+from vicinal.models.errors import IMAGE_HINT, EmbeddingError, NoDirectionError
 
 _SMALLEST_NORM = 1e-12
 # Numbers that are widened at a time, so that they stay in the processor's cache.
@@ -63,7 +63,7 @@ def as_embeddings(vectors: npt.ArrayLike, dim: int) -> FloatArray:
     if array.ndim != 2:
         raise EmbeddingError(
             f"expected embeddings of the shape ({dim},) or (n, {dim}), got an array of the shape "
-            f"{array.shape}; {PICTURE_HINT}"
+            f"{array.shape}; {IMAGE_HINT}"
         )
     if array.shape[1] != dim:
         raise EmbeddingError(f"expected {dim} numbers an embedding, got {array.shape[-1]}")

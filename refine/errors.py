@@ -9,8 +9,10 @@ RefineError
 
 from __future__ import annotations
 
+from vicinal.calibration.advice import AdvisedError, advise
 
-class RefineError(Exception):
+
+class RefineError(AdvisedError):
     """Root of the package's errors."""
 
 
@@ -19,8 +21,8 @@ class RefinerNotFoundError(RefineError, LookupError):
 
     def __init__(self, bundle: str) -> None:
         super().__init__(
-            f"bundle '{bundle}' has no refiner: train one with `vicinal train-refiner`, "
-            "or search without refinement"
+            f"bundle '{bundle}' has no refiner: ",
+            advise("train one with {train_refiner()}, or search without refinement"),
         )
         self.bundle = bundle
 
@@ -31,7 +33,8 @@ class RefinerMismatchError(RefineError, ValueError):
     def __init__(self, bundle: str, expected: str, actual: str) -> None:
         super().__init__(
             f"the refiner in bundle '{bundle}' was trained on the embeddings of bundle {actual}, this one "
-            f"makes those of {expected}: train it again with `vicinal train-refiner`"
+            f"makes those of {expected}: ",
+            advise("train it again with {train_refiner()}"),
         )
         self.bundle = bundle
         self.expected = expected

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
+from vicinal.calibration.advice import advise
 from vicinal.calibration.arrays import FloatArray
 from vicinal.models.refiner_manifest import RefinerArchitecture
 from vicinal.refine.errors import RefinementError
@@ -99,8 +100,8 @@ def load_weights(path: Path, architecture: RefinerArchitecture) -> list[Weights]
         raise RefinementError(f"'{path}' holds no weights: copy the bundle again") from error
     if flat.shape != (expected,) or flat.dtype != np.float32:
         raise RefinementError(
-            f"'{path}' holds {flat.size:,} numbers, this refiner has {expected:,}: "
-            "train it again with `vicinal train-refiner`"
+            f"'{path}' holds {flat.size:,} numbers, this refiner has {expected:,}: ",
+            advise("train it again with {train_refiner()}"),
         )
     return [_unpack(step, shapes) for step in np.split(flat, architecture.n_steps)]
 

@@ -69,7 +69,7 @@ class PreparedDemo:
 
 @dataclass(frozen=True)
 class StageResult:
-    """What the queries showed at one stage.
+    """Rates of the queries at one stage.
 
     Attributes:
         stage: Its name.
@@ -90,7 +90,7 @@ class StageResult:
 
 @dataclass(frozen=True)
 class CheckResult:
-    """What the queries over HTTP showed; the rates are those of the last stage.
+    """Rates of the queries over HTTP; the rates are those of the last stage.
 
     Attributes:
         p50_milliseconds: Median time of a request that asks for the whole line, as the client saw it.

@@ -24,11 +24,12 @@ from vicinal.indexer.graph.vector_index import FaissIndex, import_faiss
 from vicinal.indexer.reader import GalleryReader
 from vicinal.models.bundle import ModelBundle
 from vicinal.models.embedder import Embedder
-from vicinal.models.errors import in_one_line, install_command
+from vicinal.models.errors import install_command
 from vicinal.models.probe import drawn_pictures, read_probe
 from vicinal.models.runtime import offers_cuda
 from vicinal.models.similarity import normalize
 from vicinal.service.problem_types import ERRORS
+from vicinal.service.words import command_names, in_commands
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -121,7 +122,7 @@ def _faiss() -> Iterator[Finding]:
         vectors = normalize(np.random.default_rng(0).standard_normal((1000, 64), dtype=np.float32))
         expected = FaissIndex.build(vectors).search(vectors[:10], 5)
     except (*ERRORS, RuntimeError) as error:
-        yield Finding("Faiss", "failed", in_one_line(error))
+        yield Finding("Faiss", "failed", in_commands(error))
         return
     if not np.array_equal(expected[:, 0], np.arange(10)):
         yield Finding("Faiss", "failed", f"{faiss.__version__} does not find what was put in")
@@ -147,7 +148,7 @@ def _network(settings: Settings) -> Iterator[Finding]:
     try:
         bundle = ModelBundle.open(settings.bundle)
     except ERRORS as error:
-        yield Finding("bundle", "failed", in_one_line(error))
+        yield Finding("bundle", "failed", in_commands(error))
         return
     if bundle.manifest.space:
         yield Finding("bundle", "ok", f"{bundle.name} takes ready embeddings; there is no network to run")
@@ -158,7 +159,7 @@ def _network(settings: Settings) -> Iterator[Finding]:
         embedder = Embedder(bundle, device="cpu", threads=settings.threads)
         expected = _one_by_one(embedder, pictures)
     except ERRORS as error:
-        yield Finding("network on CPU", "failed", in_one_line(error))
+        yield Finding("network on CPU", "failed", in_commands(error))
         return
     yield _compared("network on CPU", embedder, pictures, expected, least=_LEAST_TOGETHER)
     yield _beside_reference(embedder)
@@ -178,14 +179,14 @@ def _on_cuda(
     try:
         return _compared(name, Embedder(bundle, device=asked), pictures, expected)
     except ERRORS as error:
-        return Finding(name, "failed" if is_asked else "warning", in_one_line(error))
+        return Finding(name, "failed" if is_asked else "warning", in_commands(error))
 
 
 def _beside_reference(embedder: Embedder) -> Finding:
     try:
         probe = read_probe(embedder.bundle)
     except ERRORS as error:
-        return Finding("reference", "warning", in_one_line(error))
+        return Finding("reference", "warning", in_commands(error))
     if probe is None:
         return Finding("reference", "absent", "the bundle does not say what its network makes of pictures")
     parity = _parity(_one_by_one(embedder, probe.pictures), probe.embeddings)
@@ -233,7 +234,7 @@ def _redis(settings: Settings) -> Finding:
         begun = time.perf_counter()
         found = link.ask(lambda client: client.info("server"))
     except ERRORS as error:
-        return Finding("Redis", "failed", in_one_line(error))
+        return Finding("Redis", "failed", in_commands(error))
     spent = 1e3 * (time.perf_counter() - begun)
     return Finding("Redis", "ok", f"{found['redis_version']} answers in {spent:.1f} ms")
 
@@ -258,10 +259,10 @@ def _galleries(settings: Settings) -> Iterator[Finding]:
 
     for gallery in list_galleries(settings.galleries_path):
         try:
-            found = damaged_records(gallery)
+            found = damaged_records(gallery, command_names)
             if not found:
                 # Searches can do without the table for a while.
                 _ = GalleryReader(gallery).view(), gallery.in_words
         except (*ERRORS, OSError) as error:
-            found = [in_one_line(error)]
+            found = [in_commands(error)]
         yield from (Finding(f"gallery {gallery.name}", "failed", says) for says in found)

@@ -25,8 +25,10 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
+from vicinal.calibration.advice import AdvisedError
 
-class ServiceError(Exception):
+
+class ServiceError(AdvisedError):
     """Root of the package's errors."""
 
 

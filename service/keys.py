@@ -21,6 +21,7 @@ from typing import NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from vicinal.calibration.advice import advise
 from vicinal.indexer.storage.files import (
     SealedFile,
     file_lock,
@@ -71,7 +72,7 @@ class KeyRecord(BaseModel):
 
     @property
     def is_expired(self) -> bool:
-        """Whether it ended."""
+        """Tell whether it ended."""
         return self.expires_at is not None and self.expires_at <= datetime.now(UTC)
 
 
@@ -91,7 +92,7 @@ class KeyStore:
 
     @property
     def is_on(self) -> bool:
-        """Whether keys are asked for: one was made or remembered, and nobody has turned them off since."""
+        """Tell whether keys are asked for: one was made, and nobody has turned them off since."""
         try:
             self._was_on = self._file.read().on
         except FileNotFoundError:
@@ -108,9 +109,11 @@ class KeyStore:
             if not self.is_on:
                 return {}
             raise KeyStoreError(
-                f"keys were on, and there is no '{self.path}', so that none is accepted: bring it back from "
-                "a backup, or api_keys into the settings, make keys by `vicinal keys create NAME --scope "
-                "admin`, or ask for none any more by `vicinal keys off`"
+                f"keys were on, and there is no '{self.path}', so that none is accepted: ",
+                advise(
+                    "bring it back from a backup, or api_keys into the settings, make keys by "
+                    "{create_key()}, or ask for none any more by {keys_off()}"
+                ),
             ) from error
 
     def _read(self) -> dict[str, KeyRecord]:
@@ -233,7 +236,7 @@ class Grant(BaseModel):
     folders: tuple[str, ...] | None = None
 
     def covers(self, root: Path, gallery: str) -> bool:
-        """Whether it is for a gallery."""
+        """Tell whether it is for a gallery."""
         if self.galleries is None:
             return True
         return _stands_for(root, gallery) in {_stands_for(root, one) for one in self.galleries}
@@ -250,7 +253,7 @@ class Keyring:
 
     @property
     def is_asked_for(self) -> bool:
-        """Whether calls need a key; those of a server that strangers reach do, whatever is in its folder."""
+        """Tell whether calls need a key; those of a server that strangers reach do in any case."""
         settings = self._settings
         return bool(
             settings.is_exposed
@@ -262,7 +265,7 @@ class Keyring:
 
     @property
     def problem(self) -> str | None:
-        """Why no stored key is accepted; None where they are."""
+        """Reason why no stored key is accepted; None where they are."""
         try:
             if self._is_store_used:
                 self.store.all()
@@ -288,7 +291,7 @@ class Keyring:
 
     @property
     def _is_store_used(self) -> bool:
-        """Whether keys may stand in the store; none need be there where the settings have some."""
+        """Tell whether keys may stand in the store; none need be there where the settings have some."""
         settings = self._settings
         return settings.stored_keys and not (settings.api_keys and not self.store.path.exists())
 
@@ -333,7 +336,7 @@ def _parsed(content: bytes) -> _Kept:
 
 
 def _may_be_there(path: Path) -> bool:
-    """Whether a file is there; where the disk does not say, it may be."""
+    """Tell whether a file is there; where the disk does not say, it may be."""
     try:
         path.lstat()
     except (FileNotFoundError, NotADirectoryError):

@@ -36,7 +36,7 @@ from vicinal.service.checked_calls import (
 from vicinal.service.comparing.record import Comparison
 from vicinal.service.comparing.store import put_in_force
 from vicinal.service.errors import RequestError
-from vicinal.service.fitting.photos import read_photos
+from vicinal.service.fitting.labelled_images import read_labelled_images
 from vicinal.service.galleries.bundles import ServedBundles
 from vicinal.service.galleries.versions import activate_version
 from vicinal.service.measuring.matcher import Matcher
@@ -327,7 +327,7 @@ class LocalGallery:
         request = checked_options(fit.Learning, options)
         items, progress = gallery_items(self.gallery), _heard(on_progress)
         require_train_extra("adapting the model")
-        photos = read_photos(items, on_progress=progress)
+        photos = read_labelled_images(items, on_progress=progress)
         return fit.learn(photos, Path(output), self.embedder.bundle, request, progress)
 
     @checked_call

@@ -13,6 +13,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import ClassVar, Generic, Protocol, Self, TypeVar
 
+from vicinal.calibration.advice import Advice, Names, advise, own_names
 from vicinal.indexer.gallery import Gallery
 from vicinal.indexer.storage.files import (
     SealedFile,
@@ -27,34 +28,34 @@ from vicinal.service.errors import RecordNotFoundError, ServiceError
 
 logger = logging.getLogger(__name__)
 _ID = re.compile(r"[\w-][\w.-]{0,63}")
-# What to do, by where a file lies; the first that fits. `{}` is the gallery.
+# What to do, by where a file lies; the first that fits.
 _REMEDIES = (
     ("active.copy.json", "nothing is read of it; the next change writes it anew"),
     ("identity.json", "bring it back from a backup, or remove it and calibrate again"),
     (
         "calibrations/active*.json",
-        "put a calibration in force again by `vicinal calibration activate ID -g {}`",
+        "put a calibration in force again by {activate()}",
     ),
-    ("calibrations/pipeline.json", "let the settings choose again by `vicinal use -g {} --reset`"),
-    ("calibrations/checks/*", "check again by `vicinal calibration check -g {} --queries FOLDER`"),
+    ("calibrations/pipeline.json", "let the settings choose again by {use_settings()}"),
+    ("calibrations/checks/*", "check again by {check()}"),
     ("calibrations/drift/*", "it is left out, and can be removed"),
     (
         "calibrations/*",
-        "calibrate again, or put another one in force by `vicinal calibration activate ID -g {}`",
+        "calibrate again, or put another one in force by {activate()}",
     ),
-    ("comparisons/*", "compare again by `vicinal compare -g {}`"),
-    ("duplicates/*", "look for them again by `vicinal duplicates -g {}`"),
-    ("labelling/**/*", "begin anew by `vicinal label -g {} --restart`"),
+    ("comparisons/*", "compare again by {compare()}"),
+    ("duplicates/*", "look for them again by {duplicates()}"),
+    ("labelling/**/*", "begin anew by {label_anew()}"),
     ("reports/*", "bring it back from a backup; the gallery is searched as before"),
 )
 _BACKUP = "bring it back from a backup, or index the gallery again"
 
 
-def remedy_of(gallery: Path, path: Path) -> str:
-    """What to do where a file of a gallery's folder is damaged."""
+def remedy_of(gallery: Path, path: Path) -> Advice:
+    """Advice where a file of a gallery's folder is damaged."""
     place = path.relative_to(gallery)
     known = (remedy for pattern, remedy in _REMEDIES if _lies_in(place, pattern))
-    return next(known, _BACKUP).format(gallery.name)
+    return advise(next(known, _BACKUP), gallery=gallery.name)
 
 
 def _lies_in(place: Path, pattern: str) -> bool:
@@ -63,16 +64,17 @@ def _lies_in(place: Path, pattern: str) -> bool:
     return len(place.parts) == pattern.count("/") + 1 and place.match(pattern)
 
 
-def damaged_records(gallery: Gallery) -> list[str]:
+def damaged_records(gallery: Gallery, names: Names = own_names) -> list[str]:
     """Every record and pointer of a gallery that is not what was written, each with what to do.
 
-    The files of versions and of the item table are looked at by `check_version`.
+    The files of versions and of the item table are looked at by `check_version`; a surface gives its names.
     """
     versions = gallery.path / "versions"
     broken = [path for path in broken_files(gallery.path) if versions not in path.parents]
     paths = dict.fromkeys([*broken, *_unbound_files(gallery.path)])
     own = {gallery.path / "active.json": gallery.pointer.remedy}
-    return [f"'{path}' is damaged: {own.get(path) or remedy_of(gallery.path, path)}" for path in paths]
+    remedies = {path: own.get(path) or remedy_of(gallery.path, path) for path in paths}
+    return [f"'{path}' is damaged: {remedy.said(names)}" for path, remedy in remedies.items()]
 
 
 def _unbound_files(folder: Path) -> Iterator[Path]:
@@ -163,7 +165,7 @@ class RecordFolder(Generic[Record]):
     def damaged(self, record_id: str) -> ServiceError:
         """The error of a record that cannot be read."""
         remedy = remedy_of(self.path.parent, self.file(record_id))
-        return self.error(f"{self.kind} '{record_id}' is missing or damaged: {remedy}")
+        return self.error(f"{self.kind} '{record_id}' is missing or damaged: ", remedy)
 
     def find(self, record_id: str) -> Record:
         """One record that somebody asks for by its id."""

@@ -57,7 +57,7 @@ def _require_own(path: Path) -> None:
 
 
 def is_loopback(name: str) -> bool:
-    """Whether a name or address always means this machine, whoever asks."""
+    """Tell whether a name or address always means this machine, whoever asks."""
     if name == "localhost" or name.endswith(".localhost"):
         return True
     try:
@@ -234,7 +234,7 @@ class Settings(BaseSettings):
         )
 
     def pipeline_for(self, bundle: ModelBundle) -> Pipeline:
-        """What `auto` stands for with a bundle.
+        """Pipeline that `auto` stands for with a bundle.
 
         Raises:
             RefinerNotFoundError: The bundle has no refiner, and refinement is asked for.
@@ -244,7 +244,7 @@ class Settings(BaseSettings):
 
     @property
     def is_exposed(self) -> bool:
-        """Whether others than this machine, or pages of any site, reach the server."""
+        """Tell whether others than this machine, or pages of any site, reach the server."""
         return "*" in self.cors_origins or not is_loopback(self.host)
 
     @property

@@ -32,9 +32,9 @@ if TYPE_CHECKING:
     from vicinal.training.export.choice import give_form as give_form
     from vicinal.training.export.ready import import_onnx as import_onnx
     from vicinal.training.export.sample import folder_sample as folder_sample
-    from vicinal.training.fitting.photos import LabelledPhotos as LabelledPhotos
-    from vicinal.training.fitting.photos import Split as Split
-    from vicinal.training.fitting.photos import UnusablePhoto as UnusablePhoto
+    from vicinal.training.fitting.labelled_images import LabelledImages as LabelledImages
+    from vicinal.training.fitting.labelled_images import Split as Split
+    from vicinal.training.fitting.labelled_images import UnusableImage as UnusableImage
     from vicinal.training.fitting.report import FitReport as FitReport
     from vicinal.training.fitting.run import PLAN_FILE as PLAN_FILE
     from vicinal.training.fitting.run import Fitting as Fitting
@@ -69,7 +69,7 @@ _PLACES = {
     "export.choice": ("give_form",),
     "export.ready": ("import_onnx",),
     "export.sample": ("folder_sample",),
-    "fitting.photos": ("LabelledPhotos", "Split", "UnusablePhoto"),
+    "fitting.labelled_images": ("LabelledImages", "Split", "UnusableImage"),
     "fitting.report": ("FitReport",),
     "fitting.run": ("PLAN_FILE", "Fitting"),
     "observer": ("StepProgress", "TrainingObserver"),

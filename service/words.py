@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from vicinal.indexer.hygiene import Hygiene
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class RateWords(NamedTuple):
-    """What a rate counts: it is the share of the trials that have the event."""
+    """Trials and event of a rate: it is the share of the trials that have the event."""
 
     trials: str
     event: str
@@ -44,6 +45,27 @@ _SHOWN = 10
 _JOINERS = "\u200c\u200d"
 # Labels of about one size are worth as many.
 _EVEN = 0.9
+# Commands of operations, with blanks for the values that an error may give.
+COMMANDS = {
+    "activate": "vicinal calibration activate ID -g {gallery}",
+    "activate_version": "vicinal gallery activate {gallery} {version} --data-dir {data_dir}",
+    "calibrate": "vicinal calibrate -g NAME",
+    "compare": "vicinal compare -g {gallery}",
+    "check": "vicinal calibration check -g {gallery} --queries FOLDER",
+    "duplicates": "vicinal duplicates -g {gallery}",
+    "export": "vicinal export",
+    "index": "vicinal index SOURCE --gallery {gallery}",
+    "create_key": "vicinal keys create NAME --scope admin",
+    "keys_off": "vicinal keys off",
+    "label": "vicinal label -g NAME",
+    "label_anew": "vicinal label -g {gallery} --restart",
+    "list_calibrations": "vicinal calibration list -g {gallery}",
+    "refine": "vicinal gallery refine {gallery}",
+    "train_refiner": "vicinal train-refiner",
+    "use_settings": "vicinal use -g {gallery} --reset",
+}
+# Fields whose option goes by another name.
+_OPTIONS = {"setting": "--set"}
 
 
 def visible(text: str) -> str:
@@ -97,7 +119,7 @@ def rate_with_interval(found: RateEvidence) -> str:
 
 
 def labels_behind(found: RateEvidence) -> str:
-    """How many labels a rate rests on, and what they are worth where some have most of the trials."""
+    """Number of labels that a rate rests on, and what they are worth where some have most of the trials."""
     labels = number_of(found.n_labels, "label")
     if found.effective_labels < _EVEN * found.n_labels:
         labels += f" (worth {found.effective_labels:.3g} of equal size)"
@@ -115,7 +137,7 @@ def measured_rates(evidence: Evidence) -> Iterator[tuple[str, RateWords, RateEvi
 
 
 def visit_words(found: VisitEvidence, noun: Noun = "photo") -> str:
-    """What was kept apart, what a calibration would have promised without, and what that shows."""
+    """Sentence on what was kept apart, and on what a calibration would have promised without."""
     visits = number_of(found.n_visits, "visit")
     if found.by == "auto":
         joined = [f"{n:,} by {_EVIDENCE[kind]}" for kind, n in found.joined.items() if n]
@@ -134,7 +156,7 @@ def visit_words(found: VisitEvidence, noun: Noun = "photo") -> str:
 
 
 def drift_words(found: DriftState) -> str:
-    """How far searches have drifted from a calibration's queries."""
+    """Sentence on how far searches have drifted from a calibration's queries."""
     if found.psi is None:
         return f"unknown: {found.reason}"
     return (
@@ -145,7 +167,7 @@ def drift_words(found: DriftState) -> str:
 
 
 def holding_words(check: PromiseCheck | None, noun: Noun = "photo") -> str:
-    """What is known of a promise that nothing speaks against."""
+    """Clause on what is known of a promise that nothing speaks against."""
     if check is None:
         return f"nothing speaks against it, and no new {noun}s have been tried"
     if check.verdict == "unclear":
@@ -154,7 +176,7 @@ def holding_words(check: PromiseCheck | None, noun: Noun = "photo") -> str:
 
 
 def promise_lines(found: PromiseCheck, noun: Noun = "photo") -> Iterator[str]:
-    """What stands behind the sentence on a promise, rate by rate."""
+    """Lines on what stands behind the sentence on a promise, rate by rate."""
     yield f"calibration {found.calibration} ({found.pipeline}), threshold {found.threshold:.4f}"
     for name, one in found.rates.items():
         tried = f"{number_of(one.n_trials, noun)} of {number_of(one.n_labels, 'label')}"
@@ -171,7 +193,7 @@ def promise_lines(found: PromiseCheck, noun: Noun = "photo") -> Iterator[str]:
 
 
 def search_words(pipeline: Pipeline, bundle: ModelBundle) -> str:
-    """What a search does with a pipeline, stage by stage."""
+    """Stages of a search with a pipeline, stage by stage."""
     stages, refiner = ["nearest neighbors"], bundle.manifest.refiner
     if refiner is not None and pipeline.refine.sides != "off":
         n = refiner.architecture.n_neighbors
@@ -188,7 +210,7 @@ def mebibytes(n_bytes: int) -> str:
 
 
 def hygiene_lines(found: Hygiene) -> Iterator[str]:
-    """What stands out among the items of a gallery, with an example of each; nothing where nothing does."""
+    """Lines on what stands out among the items of a gallery, with an example of each, if anything does."""
     counts: list[tuple[int, str, str, Sequence[str | tuple[str, str]]]] = [
         (found.n_exact_duplicates, "exact duplicate", "", found.exact_duplicates),
         (found.n_near_duplicates, "pair", " of near duplicates", found.near_duplicates),
@@ -204,7 +226,7 @@ def hygiene_lines(found: Hygiene) -> Iterator[str]:
 
 
 def look_lines(found: SourceLook) -> Iterator[str]:
-    """What a source holds, what is left out, and what looks wrong about its labels."""
+    """Lines on what a source holds, what is left out, and what looks wrong about its labels."""
     from vicinal.indexer.sources.items import suffix_counts
 
     parts = [number_of(found.n_items, "item")]
@@ -243,3 +265,19 @@ def unread_lines(unread: Mapping[str, str]) -> Iterator[str]:
 
 def _example(example: str | Sequence[str]) -> str:
     return f"'{example}'" if isinstance(example, str) else f"'{example[0]}' and '{example[1]}'"
+
+
+def command_names(name: str, values: dict[str, Any] | None) -> str:
+    """Command of an operation in backticks, or the option of a field."""
+    if values is None:
+        return _OPTIONS.get(name, f"--{name.replace('_', '-')}")
+    quoted = {key: shlex.quote(str(value)) for key, value in values.items()}
+    return f"`{COMMANDS[name].format_map(quoted)}`"
+
+
+def in_commands(error: Exception) -> str:
+    """Words of an error on one line, for who types commands."""
+    from vicinal.calibration.advice import AdvisedError
+
+    said = error.said(command_names) if isinstance(error, AdvisedError) else str(error)
+    return " ".join(said.split()) or type(error).__name__

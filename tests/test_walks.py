@@ -20,11 +20,11 @@ pytestmark = pytest.mark.slow
 # decoding, and one hears of progress.
 MOST_FILES = {
     "an image query over HTTP": 36,
-    "an addition over HTTP": 39,
+    "an addition over HTTP": 40,
     "an index": 44,
     "a calibration": 36,
-    "a calibration job": 69,
-    "a calibration command": 58,
+    "a calibration job": 70,
+    "a calibration command": 59,
 }
 
 

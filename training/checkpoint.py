@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from vicinal.calibration.advice import advise
 from vicinal.models.errors import ConfigError
 from vicinal.training.config import TrainingConfig
 from vicinal.training.datasets import LabelledImages
@@ -57,22 +58,25 @@ def check_checkpoint(path: Path, identity: Mapping[str, Any]) -> dict[str, Any]:
     if stored != identity:
         raise ConfigError(
             f"checkpoint '{path}' was trained on other images: {stored['n_images']:,} then, "
-            f"{identity['n_images']:,} now: bring them back, or start anew with --overwrite"
+            f"{identity['n_images']:,} now: ",
+            advise("bring them back, or start anew with {overwrite}"),
         )
     return content
 
 
 def _read(path: Path) -> dict[str, Any]:
     if not path.is_file():
-        raise ConfigError(f"there is no checkpoint '{path}' to resume from: leave --resume out")
+        raise ConfigError(f"there is no checkpoint '{path}' to resume from: ", advise("leave {resume} out"))
     try:
         content = torch.load(path, map_location="cpu", weights_only=True)
     except (RuntimeError, pickle.UnpicklingError, EOFError, ValueError) as error:
-        raise ConfigError(f"checkpoint '{path}' is damaged: start anew with --overwrite") from error
+        raise ConfigError(
+            f"checkpoint '{path}' is damaged: ", advise("start anew with {overwrite}")
+        ) from error
     if not isinstance(content, dict) or content.get("format") != _FORMAT:
         raise ConfigError(
-            f"'{path}' is no checkpoint of format {_FORMAT}: it was written by another version; "
-            "start anew with --overwrite"
+            f"'{path}' is no checkpoint of format {_FORMAT}: it was written by another version; ",
+            advise("start anew with {overwrite}"),
         )
     return content
 
@@ -83,7 +87,8 @@ def _check_recipe(path: Path, stored: Mapping[str, Any], current: Mapping[str, A
         if before.get(key) != now.get(key):
             raise ConfigError(
                 f"checkpoint '{path}' belongs to another recipe: {key} was {before.get(key)}, "
-                f"is {now.get(key)}: set it back, or start anew with --overwrite"
+                f"is {now.get(key)}: ",
+                advise("set it back, or start anew with {overwrite}"),
             )
 
 

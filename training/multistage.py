@@ -31,7 +31,7 @@ def multistage_backward(
     autocast: Context = nullcontext,
     processes: Processes = ALONE,
 ) -> Tensor:
-    """Accumulate the gradients of a batch's loss in the network's and the loss's parameters.
+    """Accumulate the gradients of a batch's loss in the parameters of network and loss; gives it, detached.
 
     A batch of one chunk is embedded once, with its graph. A larger one gives the same gradients as
     embedding its chunks with their graphs, concatenating, and back-propagating once: dropout and other
@@ -47,9 +47,6 @@ def multistage_backward(
         labels: (n,) class ids of the whole batch, on the network's device.
         loss_function: `loss(embeddings (n, d) float32, labels) -> scalar`.
         chunk_size: Images that are embedded at a time, at least 1.
-
-    Returns:
-        The loss, detached.
     """
     if chunk_size < 1:
         raise ValueError(f"chunk_size is {chunk_size}, expected at least 1")

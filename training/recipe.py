@@ -12,6 +12,7 @@ from typing import Any, Literal
 import numpy as np
 import torch
 
+from vicinal.calibration.advice import advise
 from vicinal.models.bundle import BACKBONE_FILE, MANIFEST_FILE, ModelBundle
 from vicinal.models.embedder import Embedder
 from vicinal.models.errors import ConfigError
@@ -128,8 +129,8 @@ def files_of_run(output: Path, names: Sequence[str], start: Start) -> list[str]:
     found = [name for name in names if (output / name).exists()]
     if found and start == "new":
         raise ConfigError(
-            f"'{output}' already holds a run ({found[0]}): go on with --resume, "
-            "delete it with --overwrite, or write elsewhere"
+            f"'{output}' already holds a run ({found[0]}): ",
+            advise("go on with {resume}, delete it with {overwrite}, or write elsewhere"),
         )
     return found
 

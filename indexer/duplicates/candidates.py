@@ -31,7 +31,7 @@ class CutIndex:
         self._index = FaissIndex.build(cuts)
 
     def candidates(self, queries: Bytes, *, own: bool = False, on_progress: OnProgress = no_progress) -> Ints:
-        """Pictures that are like a picture, or of which it may be a crop.
+        """Images that are like an image, or of which it may be a crop.
 
         Args:
             queries: (q, 768) uint8.

@@ -37,8 +37,8 @@ _BLOCK = 128
 _MOST_THREADS = 8
 
 
-class Pictures:
-    """Pictures of items as they are compared, kept in a file that goes with the object.
+class Images:
+    """Images of items as they are compared, kept in a file that goes with the object.
 
     Args:
         n: How many there will be.
@@ -103,7 +103,7 @@ class _Start(NamedTuple):
 
 
 def compare(
-    first: Pictures, second: Pictures, pairs: Ints, on_progress: OnProgress = no_progress
+    first: Images, second: Images, pairs: Ints, on_progress: OnProgress = no_progress
 ) -> ComparedPairs:
     """Lay pictures onto each other, the first onto the second and the other way round.
 
@@ -126,7 +126,7 @@ def compare(
     return ComparedPairs.joined(parts)
 
 
-def _compare(first: Pictures, second: Pictures, pairs: Ints) -> ComparedPairs:
+def _compare(first: Images, second: Images, pairs: Ints) -> ComparedPairs:
     """Lay one onto the other, the way that their signatures are more alike."""
     onto, back = _start(first, second, pairs), _start(second, first, pairs[:, ::-1])
     is_back = back.likeness > onto.likeness
@@ -138,7 +138,7 @@ def _compare(first: Pictures, second: Pictures, pairs: Ints) -> ComparedPairs:
     return ComparedPairs.joined([laid, turned_back])[np.argsort(np.concatenate(ways))]
 
 
-def _lay(inner: Pictures, outer: Pictures, pairs: Ints, start: _Start) -> ComparedPairs:
+def _lay(inner: Images, outer: Images, pairs: Ints, start: _Start) -> ComparedPairs:
     scores, areas = np.zeros(len(pairs), np.float32), np.ones(len(pairs), np.float32)
     near = np.flatnonzero(start.likeness >= _LEAST_LIKELY)
     turned = np.empty((len(near), _SIDE, _SIDE, 3), np.float32)
@@ -178,7 +178,7 @@ def _finely(laid: list[FloatArray], shapes: list[Ints], start: Warps) -> tuple[F
     return scores, np.minimum(warps.areas, 1.0)
 
 
-def _start(inner: Pictures, outer: Pictures, pairs: Ints) -> _Start:
+def _start(inner: Images, outer: Images, pairs: Ints) -> _Start:
     turned = turned_signatures(inner.signatures[pairs[:, 0]])
     products = turned @ unit_boxes(outer.signatures[pairs[:, 1]]).transpose(0, 2, 1)
     rows = products.reshape(len(pairs), -1)

@@ -79,7 +79,7 @@ class Warps:
 
 
 def halved(pictures: FloatArray) -> FloatArray:
-    """Pictures at half their side, (m, S/2, S/2, C)."""
+    """Images at half their side, (m, S/2, S/2, C)."""
     m, side, _, n_colors = pictures.shape
     return np.asarray(pictures.reshape(m, side // 2, 2, side // 2, 2, n_colors).mean(axis=(2, 4)))
 

@@ -7,7 +7,6 @@ that come meanwhile stand beside the new version as they stood beside the old on
 
 from __future__ import annotations
 
-import tempfile
 import time
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
@@ -23,7 +22,7 @@ from vicinal.indexer.graph.neighbor_graph import NeighborGraph
 from vicinal.indexer.graph.neighbor_graph_update import update_neighbor_graph
 from vicinal.indexer.reader import GalleryReader
 from vicinal.indexer.storage.active_pointer import Activation
-from vicinal.indexer.storage.files import making_in, storing
+from vicinal.indexer.storage.files import scratch, storing
 from vicinal.indexer.storage.item_table import mapped_matrix
 from vicinal.indexer.views.snapshot import ITEM_COLUMNS, SnapshotRows, write_snapshot
 from vicinal.indexer.views.view import GalleryView
@@ -84,10 +83,9 @@ def compact(reader: GalleryReader, *, on_progress: OnProgress = no_progress) -> 
             return None
         with (
             storing(f"a compacted version of gallery '{gallery.name}'"),
-            making_in(gallery.path / "versions"),
-            tempfile.TemporaryDirectory(dir=gallery.path / "versions", suffix=".partial") as folder,
+            scratch(gallery.path / "versions") as folder,
         ):
-            rows = _rows_of(view, Path(folder), on_progress)
+            rows = _rows_of(view, folder, on_progress)
             manifest = view.snapshot.manifest
             fields = {
                 "version": version,

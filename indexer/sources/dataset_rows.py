@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from vicinal.calibration.advice import advise
 from vicinal.indexer.errors import SourceError
 from vicinal.indexer.sources.datasets import DatasetImage, SavedDataset
 from vicinal.indexer.sources.items import SourceItem, SourceOptions
@@ -86,8 +87,8 @@ class _Rows:
         if not found and is_needed:
             named = f"'{chosen}'" if chosen else f"of {what}s"
             raise SourceError(
-                f"dataset '{self._place.name}' has no column {named}, only {', '.join(names)}: "
-                f"name the one of the {what}s by --{option}-column"
+                f"dataset '{self._place.name}' has no column {named}, only {', '.join(names)}: ",
+                advise(f"name the one of the {what}s by {{{option}_column}}"),
             )
         return found[0] if found else None
 
@@ -120,6 +121,7 @@ class _Rows:
             if earlier.setdefault(item_id, row) != row:
                 raise SourceError(
                     f"rows {earlier[item_id] + 1:,} and {row + 1:,} of dataset '{self._place.name}' have "
-                    f"one id, '{item_id}': name a column of ids by --id-column"
+                    f"one id, '{item_id}': ",
+                    advise("name a column of ids by {id_column}"),
                 )
         return list(earlier)

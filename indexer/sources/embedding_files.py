@@ -19,6 +19,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from vicinal.calibration.advice import advise
 from vicinal.calibration.arrays import AnyArray, FloatArray, Ints
 from vicinal.indexer.csv_tables import read_csv, require_single
 from vicinal.indexer.errors import ItemRefusedError, SourceError
@@ -188,8 +189,8 @@ class _TableRows:
         require_single(names, path)
         if embedding_column not in names:
             raise SourceError(
-                f"'{path.name}' has no column '{embedding_column}', only {', '.join(names)}: name the "
-                "one with the embeddings by --embedding-column"
+                f"'{path.name}' has no column '{embedding_column}', only {', '.join(names)}: ",
+                advise("name the one with the embeddings by {embedding_column}"),
             )
         held = tables.schema.field(embedding_column).type
         lists = pa.types.is_list(held) or pa.types.is_large_list(held) or pa.types.is_fixed_size_list(held)
@@ -329,8 +330,8 @@ def _read_npz(path: Path, embedding_array: str) -> _ArrayRows:
         members = {one.filename.removesuffix(".npy"): one for one in archive.infolist()}
         if embedding_array not in members:
             raise SourceError(
-                f"'{path.name}' has no array '{embedding_array}', only {', '.join(members)}: name the "
-                "one with the embeddings by --embedding-column"
+                f"'{path.name}' has no array '{embedding_array}', only {', '.join(members)}: ",
+                advise("name the one with the embeddings by {embedding_column}"),
             )
         check_growth(path, sum(one.file_size for one in members.values()))
         arrays = {name: _member(path, archive, one) for name, one in members.items()}

@@ -25,6 +25,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet
 
+from vicinal.calibration.advice import advise
 from vicinal.calibration.arrays import AnyArray, Ints
 from vicinal.indexer.errors import ItemRefusedError, SourceError
 from vicinal.indexer.item_rules import checked_id, checked_label, checked_metadata, checked_uri, readable
@@ -100,7 +101,8 @@ class EmbeddingSource:
         if id_column not in rows.names:
             raise SourceError(
                 f"'{path.name}' has no ids: it has no '{id_column}', only "
-                f"{', '.join(rows.names) or 'embeddings'}; name what holds them by --id-column"
+                f"{', '.join(rows.names) or 'embeddings'}; ",
+                advise("name what holds them by {id_column}"),
             )
         ids = column_texts(rows.column(id_column), id_column, path.name)
         self._check_twins(ids)
@@ -454,6 +456,6 @@ def _check_columns(path: Path, rows: EmbeddingRows, options: SourceOptions) -> N
     for name, column in (("label", options.label_column), ("path", options.path_column)):
         if column and column not in rows.names:
             raise SourceError(
-                f"'{path.name}' has no '{column}', only {', '.join(rows.names)}: name what holds the "
-                f"{name}s by --{name}-column"
+                f"'{path.name}' has no '{column}', only {', '.join(rows.names)}: ",
+                advise(f"name what holds the {name}s by {{{name}_column}}"),
             )

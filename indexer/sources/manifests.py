@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from vicinal.calibration.advice import advise
 from vicinal.indexer.csv_tables import CsvTable, read_csv, require_single
 from vicinal.indexer.errors import SourceError
 from vicinal.indexer.item_rules import id_of_path
@@ -99,7 +100,8 @@ class _Manifest:
             if earlier.setdefault(item_id, number) != number:
                 raise SourceError(
                     f"rows {earlier[item_id]:,} and {number:,} of manifest '{self._path}' have one id, "
-                    f"'{item_id}': leave one of them out, or name a column of ids by --id-column"
+                    f"'{item_id}': ",
+                    advise("leave one of them out, or name a column of ids by {id_column}"),
                 )
         return ids
 
@@ -113,12 +115,13 @@ class _Manifest:
             if name == "path" and self._path.suffix.lower() == PARQUET:
                 what = "paths, or of the images themselves,"
             if name == "path" and _has_lists(self._table):
-                hint = "; if it holds ready embeddings, name their column by --embedding-column"
+                hint = "; if it holds ready embeddings, name their column by {embedding_column}"
             if other := other_spelling(column, self._table.column_names):
-                hint = f", as in --{name}-column '{other}'"
+                hint = f", as in {{{name}_column}} '{{other}}'"
             raise SourceError(
                 f"manifest '{self._path}' has no column '{column}', only "
-                f"{', '.join(self._table.column_names)}: name the one of the {what} by --{name}-column{hint}"
+                f"{', '.join(self._table.column_names)}: ",
+                advise(f"name the one of the {what} by {{{name}_column}}{hint}", other=other),
             )
 
     def _read(self) -> CsvTable:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import logging
 import secrets
-import shlex
 import shutil
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -15,6 +14,7 @@ from pathlib import Path
 
 from pydantic import TypeAdapter
 
+from vicinal.calibration.advice import Advice, advise
 from vicinal.indexer.errors import GalleryBusyError, GalleryError, VersionNotFoundError
 from vicinal.indexer.storage.files import SealedFile, file_lock, read_sealed, write_sealed
 from vicinal.indexer.storage.item_table import ItemTable
@@ -118,20 +118,23 @@ class ActivePointer:
         except FileNotFoundError as error:
             if not self.exists:
                 return None
-            raise GalleryError(f"'{self._path}' is missing: {self.remedy}") from error
+            raise GalleryError(f"'{self._path}' is missing: ", self.remedy) from error
         except (OSError, BrokenSealError) as error:
-            raise GalleryError(f"'{self._path}' is damaged: {self.remedy}") from error
+            raise GalleryError(f"'{self._path}' is damaged: ", self.remedy) from error
 
     @property
-    def remedy(self) -> str:
-        """Words for how the gallery is searched again when the file is damaged."""
+    def remedy(self) -> Advice:
+        """Advice on how the gallery is searched again when the file is damaged."""
         last = self._copied()
         versions = self.versions() if last is None else [last.version]
         if not versions:
-            return "bring it back from a backup"
-        command = ("vicinal", "gallery", "activate", self.folder.name, str(versions[-1]))
-        data_dir = self.folder.absolute().parent.parent
-        return f"put a version in force again by `{shlex.join([*command, '--data-dir', str(data_dir)])}`"
+            return advise("bring it back from a backup")
+        return advise(
+            "put a version in force again by {activate_version()}",
+            gallery=self.folder.name,
+            version=versions[-1],
+            data_dir=self.folder.absolute().parent.parent,
+        )
 
     @contextmanager
     def held(self) -> Iterator[Activation | None]:

@@ -113,23 +113,34 @@ def making_in(folder: Path) -> Iterator[None]:
 
 
 @contextmanager
+def scratch(beside: Path) -> Iterator[Path]:
+    """A folder in another for what is made there and moved into place in one step; the rest of it is removed.
+
+    What killed processes left there goes first.
+    """
+    remove_half_made(beside)
+    # Names of their own: two processes may make the same thing at the same time.
+    folder = beside / f".{secrets.token_hex(4)}.partial"
+    with making_in(beside):
+        with storing(f"'{folder}'"):
+            folder.mkdir(mode=0o700)
+        try:
+            yield folder
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
 def appearing(path: Path) -> Iterator[Path]:
     """A folder to write into that appears at a path whole or not at all, in place of what is there."""
-    # Names of their own: two processes may find the same version damaged at the same time.
-    token = secrets.token_hex(4)
-    staging, before = (path.with_name(f"{path.name}.{token}.{end}.partial") for end in ("new", "old"))
     make_folder(path.parent)
-    try:
-        with making_in(path.parent), storing(f"version '{path}'"):
-            staging.mkdir(mode=0o700)
-            yield staging
-            if path.exists():
-                path.rename(before)
-            staging.rename(path)
-            sync_path(path.parent)
-    finally:
-        for folder in (staging, before):
-            shutil.rmtree(folder, ignore_errors=True)
+    with scratch(path.parent) as aside, storing(f"version '{path}'"):
+        (aside / "new").mkdir(mode=0o700)
+        yield aside / "new"
+        if path.exists():
+            path.rename(aside / "old")
+        (aside / "new").rename(path)
+        sync_path(path.parent)
 
 
 def remove_half_made(folder: Path) -> None:

@@ -26,9 +26,9 @@ from vicinal.indexer.errors import GalleryError, named_ids
 from vicinal.indexer.gallery import Gallery
 from vicinal.indexer.item_rules import checked_id, checked_label, checked_metadata, checked_uri
 from vicinal.indexer.reader import GalleryReader
-from vicinal.indexer.storage.files import make_folder, storing
+from vicinal.indexer.storage.files import make_folder, scratch, storing
 from vicinal.indexer.storage.gallery_names import require_free
-from vicinal.indexer.transfer.moving import pinned, scratch, settle
+from vicinal.indexer.transfer.moving import pinned, settle
 
 _HEAD, _FILES, _SUMS = "gallery.json", "files", "checksums.json"
 _NAME = re.compile(r"[\w.@+=-]{1,255}")

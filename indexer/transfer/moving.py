@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import secrets
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -13,7 +12,7 @@ from pathlib import Path
 from vicinal.indexer.errors import GalleryExistsError
 from vicinal.indexer.gallery import Gallery
 from vicinal.indexer.jobs.staging import Staging
-from vicinal.indexer.storage.files import making_in, remove_half_made, storing, sync_path
+from vicinal.indexer.storage.files import scratch, storing, sync_path
 from vicinal.indexer.storage.gallery_names import require_free, set_alias
 
 # Of another machine, of a moment, or of a job that is not over.
@@ -48,20 +47,6 @@ def copy_gallery(gallery: Gallery, name: str) -> Gallery:
         shutil.copytree(source, staging / name)
         settle(staging / name, root / name)
     return Gallery(root / name)
-
-
-@contextmanager
-def scratch(root: Path) -> Iterator[Path]:
-    """A folder beside others for what is moved there in one step when it is whole, and removed otherwise."""
-    remove_half_made(root)
-    folder = root / f".{secrets.token_hex(4)}.partial"
-    with making_in(root):
-        with storing(f"'{folder}'"):
-            folder.mkdir(mode=0o700)
-        try:
-            yield folder
-        finally:
-            shutil.rmtree(folder, ignore_errors=True)
 
 
 @contextmanager

@@ -22,8 +22,8 @@ from pyarrow.parquet import ParquetWriter
 
 from vicinal.indexer.gallery import Gallery
 from vicinal.indexer.reader import GalleryReader
-from vicinal.indexer.storage.files import storing
-from vicinal.indexer.transfer.moving import pinned, scratch
+from vicinal.indexer.storage.files import scratch, storing
+from vicinal.indexer.transfer.moving import pinned
 
 _COLUMNS = ("id", "label", "uri", "metadata", "content_sha256", "thumbnail", "embedding")
 _OWN = {"path", "id", "label", "embedding"}

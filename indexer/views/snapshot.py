@@ -35,7 +35,7 @@ from vicinal.indexer.graph.gpu import IndexDevices, VectorIndex
 from vicinal.indexer.graph.neighbor_graph import NeighborGraph
 from vicinal.indexer.graph.vector_index import FaissIndex, automatic_factories
 from vicinal.indexer.item_rules import served_metadata
-from vicinal.indexer.storage.files import OnRead, appearing, remove_half_made, uncounted
+from vicinal.indexer.storage.files import OnRead, appearing, uncounted
 from vicinal.indexer.storage.item_table import expect_single_rows
 from vicinal.indexer.views.derived_files import (
     DerivedFiles,
@@ -229,7 +229,6 @@ def write_snapshot(
     path: Path, rows: SnapshotRows, *, index: str, fields: dict[str, Any], kept: Sequence[Path] = ()
 ) -> Snapshot:
     """Write all files of a version, so that it appears at `path` whole or not at all."""
-    remove_half_made(path.parent)
     with appearing(path) as staging:
         _write_files(staging, rows, index, fields)
         for folder in kept:

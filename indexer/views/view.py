@@ -214,14 +214,7 @@ class GalleryView:
 
     def vectors(self, positions: Ints) -> FloatArray:
         """(..., d) embeddings at (...) positions; any values at -1."""
-        n_built = len(self.snapshot)
-        if n_built and not self.n_added:
-            return np.asarray(self.snapshot.embeddings).take(positions, axis=0)
-        vectors = np.zeros((*positions.shape, self.snapshot.manifest.dim), np.float32)
-        built, added = (positions >= 0) & (positions < n_built), positions >= n_built
-        vectors[built] = self.snapshot.embeddings[positions[built]]
-        vectors[added] = self.segment.embeddings[positions[added] - n_built]
-        return vectors
+        return self._rows(positions, self.snapshot.embeddings, self.segment.embeddings)
 
     def products(self, queries: FloatArray, positions: Ints) -> FloatArray:
         """(B, w) inner products of (B, d) queries with the items at (B, w) positions, summed in float32.
@@ -239,22 +232,23 @@ class GalleryView:
     def neighbor_similarities(self, positions: Ints) -> FloatArray:
         """(..., K) similarities to the neighbors in each item's list, descending, -inf for padding."""
         built, added = self.snapshot.neighbor_similarities, self.segment.neighbor_similarities
-        return self._listed(positions, built, added)
+        return self._rows(positions, built, added)
 
     def neighbor_positions(self, positions: Ints) -> Ints:
         """(..., K) positions of the neighbors in each item's list, -1 for dead ones and for padding."""
-        listed = self._listed(positions, self.snapshot.neighbor_ids, self.segment.neighbor_positions)
+        listed = self._rows(positions, self.snapshot.neighbor_ids, self.segment.neighbor_positions)
         return np.where(self.is_dead(listed.astype(np.int64)), -1, listed)
 
-    def _listed(self, positions: Ints, built: Any, added: Any) -> Any:
+    def _rows(self, positions: Ints, built: Any, added: Any) -> Any:
+        """Rows of the version's and the segment's arrays at (...) positions; -1 at -1."""
         n_built = len(self.snapshot)
         if n_built and not self.n_added:
-            return np.asarray(built[positions])
-        listed = np.full((*positions.shape, added.shape[1]), -1, built.dtype)
+            return np.asarray(built).take(positions, axis=0)
+        rows = np.full((*positions.shape, *added.shape[1:]), -1, built.dtype)
         is_built, is_added = (positions >= 0) & (positions < n_built), positions >= n_built
-        listed[is_built] = built[positions[is_built]]
-        listed[is_added] = added[positions[is_added] - n_built]
-        return listed
+        rows[is_built] = built[positions[is_built]]
+        rows[is_added] = added[positions[is_added] - n_built]
+        return rows
 
     def nearest(self, queries: FloatArray, n: int, selection: Selection | None = None) -> Ints:
         """Live items near each query: of the version's rows, of the segment's, and so all of the n nearest.
@@ -336,12 +330,7 @@ class GalleryView:
 
     def sequences(self, positions: Ints) -> Ints:
         """Sequences at positions."""
-        n_built = len(self.snapshot)
-        is_built = positions < n_built
-        sequences = np.empty(len(positions), np.int64)
-        sequences[is_built] = self.snapshot.sequences[positions[is_built]]
-        sequences[~is_built] = self.segment.sequences[positions[~is_built] - n_built]
-        return sequences
+        return self._rows(positions, self.snapshot.sequences, self.segment.sequences)
 
     def positions_of_sequences(self, sequences: Ints) -> Ints:
         """Positions of rows, dead or not, -1 where there is none; of the shape of the sequences."""

@@ -11,6 +11,7 @@ from typing import Any, TypeVar, get_args
 
 from pydantic import BaseModel, ValidationError
 
+from vicinal.calibration.advice import advise
 from vicinal.models.errors import ConfigError
 
 Model = TypeVar("Model", bound=BaseModel)
@@ -42,7 +43,8 @@ def override(fields: Mapping[str, Any], settings: Sequence[str]) -> dict[str, An
         key, separator, text = setting.partition("=")
         parts = key.strip().split(".")
         if not separator or not all(parts):
-            raise ConfigError(f"'{setting}' sets nothing: write key=value, such as --set optimizer.steps=500")
+            advice = advise("write key=value, such as {setting} optimizer.steps=500")
+            raise ConfigError(f"'{setting}' sets nothing: ", advice)
         changed = _with_value(changed, parts, _parse(text.strip(), setting), setting)
     return changed
 
@@ -102,7 +104,7 @@ def _parse(text: str, setting: str) -> Any:
             return text
         raise ConfigError(f"'{setting}' has no TOML value: {error}") from error
     if len(parsed) != 1:
-        raise ConfigError(f"'{setting}' sets more than one key: use --set once for each")
+        raise ConfigError(f"'{setting}' sets more than one key: ", advise("use {setting} once for each"))
     return parsed["value"]
 
 

@@ -165,7 +165,7 @@ def progress_of(
 
 
 def say(line: str, *, to: Console = console) -> None:
-    """One line for people, as it is and not wrapped."""
+    """Print a line for people, as it is and not wrapped."""
     to.print(line, soft_wrap=True)
 
 
@@ -188,5 +188,5 @@ def print_failures(failures: Sequence[Failure], whole_list: str) -> None:
 
 
 def print_json(value: Any) -> None:
-    """One JSON document on standard output."""
+    """Print a JSON document on standard output."""
     sys.stdout.write(json.dumps(value, indent=2, default=str) + "\n")

@@ -80,6 +80,8 @@ def index(
     if dry_run:
         source = index_operation.open_items(place, request)
         if source is not None:
+            if request.delete:
+                source.require_whole()
             print_look(source, as_json=json_output, is_all=True)
         return
     is_ready = bool(request.space or place.gallery.space)
@@ -186,7 +188,7 @@ def print_build(gallery: str, result: IndexResult) -> None:
 
 
 def _counts(result: IndexResult) -> str:
-    """What became of the items: the usual outcomes in any case, the others where there are some."""
+    """Numbers of items by what became of them; of the unusual outcomes those that there are."""
     from vicinal.indexer.jobs.sync.plan import SyncOutcome
 
     always = ("added", "changed", "unchanged", "missing") if result.counts else ()

@@ -89,11 +89,12 @@ def main() -> None:
 
 
 def _reason(error: Exception) -> str:
-    """What an error that was raised on purpose says; any other goes on."""
+    """Message of an error that was raised on purpose; any other goes on."""
     from pydantic import ValidationError
 
     from vicinal.indexer.sources.items import is_utf8
     from vicinal.service.problem_types import ERRORS
+    from vicinal.service.words import in_commands
 
     if isinstance(error, ValidationError):
         first = error.errors()[0]
@@ -102,7 +103,7 @@ def _reason(error: Exception) -> str:
         place = first["loc"][:1] if first["loc"][:1] == ("api_keys",) else first["loc"]
         return f"{kind} {'.'.join(str(part) for part in place)}: {first['msg']}"
     if isinstance(error, (*ERRORS, OSError)):
-        return str(error)
+        return in_commands(error)
     if isinstance(error, UnicodeEncodeError) and not is_utf8(error.object):
         return f"'{error.object}' is not UTF-8"
     raise error

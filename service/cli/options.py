@@ -72,7 +72,7 @@ def place_words(*, data_dir: Path | None, bundle: Path | None) -> list[str]:
 
 
 def conflict_rule(*, replaces: bool, skips: bool) -> OnConflict:
-    """What becomes of an item whose id belongs to another one.
+    """Rule for an item whose id belongs to another one.
 
     Args:
         replaces: `--replace` was given.

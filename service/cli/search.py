@@ -122,7 +122,7 @@ def _print_answer(answer: Answer, calibrated_by: str) -> None:
 
 
 def _print_groups(matched: Sequence[FoundGroup], others: Sequence[FoundGroup]) -> None:
-    """One line a group, and its best photos below it."""
+    """Print a line a group, and its best photos below it."""
     table = Table("rank", "", "group", "photos", "score", box=None)
     for kind, found in (("match", matched), ("", others)):
         for one in found:

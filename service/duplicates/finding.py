@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from vicinal.calibration.arrays import FloatArray, Ints
 from vicinal.indexer.duplicates.candidates import CutIndex, unordered
-from vicinal.indexer.duplicates.comparison import ComparedPairs, Pictures, compare
+from vicinal.indexer.duplicates.comparison import ComparedPairs, Images, compare
 from vicinal.indexer.duplicates.made_copies import CHANGES, make_copy
 from vicinal.indexer.duplicates.signatures import make_signature
 from vicinal.indexer.gallery import Gallery
@@ -128,9 +128,9 @@ def _read(
     sequences: Ints,
     chosen: Ints,
     on_progress: OnProgress,
-) -> tuple[Pictures, list[bytes]]:
-    """Pictures of some items, and the thumbnails of some of them."""
-    pictures, originals, done = Pictures(len(sequences)), {}, 0
+) -> tuple[Images, list[bytes]]:
+    """Images of some items, and the thumbnails of some of them."""
+    pictures, originals, done = Images(len(sequences)), {}, 0
     wanted = set(chosen.tolist())
     for batch in gallery.table.batches(revision, ["sequence", "thumbnail", "signature"]):
         rows = pa.Table.from_batches([batch])
@@ -165,7 +165,7 @@ def _neighbor_pairs(view: GalleryView, sequences: Ints, files: _Files) -> Ints:
     return np.stack([own[there], place_of_row[listed[there]]], axis=1)
 
 
-def _closed(pictures: Pictures, compared: ComparedPairs) -> ComparedPairs:
+def _closed(pictures: Images, compared: ComparedPairs) -> ComparedPairs:
     """The pairs, and those of them that have a partner in common."""
     sure = compared.pairs[compared.scores >= _SURE]
     partners: dict[int, set[int]] = defaultdict(set)
@@ -182,7 +182,7 @@ def _closed(pictures: Pictures, compared: ComparedPairs) -> ComparedPairs:
 
 def _made_scores(
     index: CutIndex,
-    pictures: Pictures,
+    pictures: Images,
     chosen: Ints,
     originals: Sequence[bytes],
     rng: np.random.Generator,
@@ -190,7 +190,7 @@ def _made_scores(
 ) -> FloatArray:
     """(photos, copies) scores of made copies with their photos; 0 where the photo is no candidate."""
     n_changes = len(CHANGES)
-    copies = Pictures(len(chosen) * n_changes)
+    copies = Images(len(chosen) * n_changes)
     for number, original in enumerate(originals):
         image = decode_image(original)
         for place, change in enumerate(CHANGES):

@@ -128,7 +128,7 @@ def group_copies(found: ComparedPairs, order: Sequence[int]) -> dict[int, list[C
 
 
 def kinds_of(copy: Copy, kept_pixels: int, copy_pixels: int) -> tuple[str, ...]:
-    """What was done to a copy that is not exact, as far as can be told."""
+    """Kinds of change to a copy that is not exact, as far as can be told."""
     turns, is_mirrored = ORIENTATIONS[copy.orientation]
     kinds = ["cropped"] if copy.area < _WHOLE else []
     kinds += ["mirrored"] if is_mirrored else []

@@ -63,7 +63,7 @@ def choose_threshold(made: FloatArray, pairs: FloatArray, precision: float) -> C
 
 
 def threshold_sentence(found: CopyThreshold) -> str:
-    """What a threshold rests on, for people."""
+    """Sentence on what a threshold rests on."""
     if found.value is None:
         best = int(100 * found.best_precision) / 100
         reason = (
@@ -100,6 +100,6 @@ def _wrong_above(thresholds: Floats, pairs: FloatArray, made: FloatArray) -> Flo
 
 
 def _beyond(scores: FloatArray, end: float) -> tuple[float, float]:
-    """How many scores lie in the tail up to its end, and how far beyond its start they are together."""
+    """Number of scores in the tail up to its end, and how far beyond its start they are together."""
     inside = scores[(scores >= _TAIL_START) & (scores < end)] - _TAIL_START
     return float(len(inside)), float(inside.sum())

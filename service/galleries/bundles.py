@@ -15,6 +15,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Literal
 
+from vicinal.calibration.advice import advise
 from vicinal.indexer.errors import BundleMismatchError, GalleryError
 from vicinal.indexer.gallery import Gallery, list_galleries
 from vicinal.indexer.reader import GalleryReader
@@ -237,8 +238,8 @@ class ServedBundles:
         held = gallery.space
         if name is None and held is None:
             raise RequestError(
-                "say what made these embeddings by --space, such as --space clip-vit-b32: only those of one "
-                "space are compared"
+                "say what made these embeddings ",
+                advise("by {space}, such as {space} clip-vit-b32: only those of one space are compared"),
             )
         own = "" if held is None else f"{held.space}@{held.version}"
         given = space_manifest(own if name is None else name, dim)
@@ -326,7 +327,7 @@ class ServedBundles:
 
 
 def _is_ready(gallery: Gallery) -> bool:
-    """Whether a gallery holds ready embeddings, as far as can be told."""
+    """Tell whether a gallery holds ready embeddings, as far as can be told."""
     try:
         return gallery.space is not None
     except GalleryError:

@@ -114,7 +114,7 @@ class Integrity:
             raise damage.error
 
     def state(self, name: str) -> CheckedGallery:
-        """How far the check of a gallery is."""
+        """State of the check of a gallery."""
         check = self._checks.get(name)
         if check is None:
             return CheckedGallery()

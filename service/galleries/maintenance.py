@@ -45,7 +45,7 @@ class Maintenance:
         self._problems: dict[str, str] = {}
 
     def compaction_state(self, reader: GalleryReader) -> CompactionState:
-        """Whether a gallery is being compacted, and what became of the last time."""
+        """Tell whether a gallery is being compacted, and what became of the last time."""
         view, name = reader.view(), reader.gallery.name
         with self._lock:
             thread = self._running.get(f"compact-{name}")

@@ -129,7 +129,7 @@ class DriftMonitor:
         return [replace(answer, threshold=drifted) for answer in answers]
 
     def level(self, gallery: str, pipeline: str, threshold: Threshold) -> DriftLevel:
-        """How far the searches of a gallery have drifted, as last computed."""
+        """Drift of the searches of a gallery, as last computed."""
         state = self._known(gallery, pipeline, threshold)
         return "unknown" if state is None else state.level
 

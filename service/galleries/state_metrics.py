@@ -73,7 +73,7 @@ class GalleryStateMetrics:
         return items, staleness, age, integrity, calibration
 
     def _made_at(self, matcher: Matcher) -> datetime:
-        """When the version under a matcher was made."""
+        """Time when the version under a matcher was made."""
         snapshot = matcher.snapshot
         if snapshot not in self._made:
             self._made[snapshot] = created_at(matcher.gallery, snapshot.manifest.version)
@@ -81,7 +81,7 @@ class GalleryStateMetrics:
 
 
 def _is_readable(matcher: Matcher) -> bool:
-    """Whether the gallery can still be searched as far as its pointer goes; what is open may be the past."""
+    """Tell whether the gallery's pointer still lets it be searched; what is open may be the past."""
     try:
         return matcher.gallery.activation is not None
     except IndexerError:

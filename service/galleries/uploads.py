@@ -87,7 +87,7 @@ class RefusedUpload:
 
 @dataclass
 class Addition:
-    """What became of the uploads, each in their order.
+    """Results of the uploads, each in their order.
 
     Attributes:
         added: Items that were written; of two with one id the later one is there.
@@ -103,7 +103,7 @@ class Addition:
 
     @property
     def is_nothing(self) -> bool:
-        """Whether every one was refused."""
+        """Tell whether every one was refused."""
         return not (self.added or self.unchanged or self.skipped)
 
 

@@ -30,7 +30,7 @@ _UNKNOWN = "unmatched"
 
 @dataclass
 class Call:
-    """What becomes known of a request while it is answered.
+    """Facts that become known of a request while it is answered.
 
     Attributes:
         route: Template of its route.
@@ -61,7 +61,7 @@ class Call:
 
 
 def call_of(scope: Scope) -> Call:
-    """What is known of the request of an ASGI scope."""
+    """Facts known of the request of an ASGI scope."""
     call: Call = scope[_CALL]
     return call
 

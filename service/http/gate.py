@@ -71,7 +71,7 @@ class OpenRoute(APIRoute):
             await super().handle(scope, body, send)
 
     def get_route_handler(self) -> Callable[[Request], Awaitable[Response]]:  # type: ignore[override]
-        """What answers a request."""
+        """Function that answers a request."""
         answer = super().get_route_handler()
         if self.body_field is None and self.needs is None:
             return answer

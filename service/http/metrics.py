@@ -109,7 +109,7 @@ class _OpenBundle:
         self._bundles = bundles
 
     def collect(self) -> list[GaugeMetricFamily]:
-        """What is in use."""
+        """Collect what is in use."""
         embedder = GaugeMetricFamily(
             "vicinal_embedder_info", "Device and bundle in use", labels=["provider", "bundle"]
         )
@@ -140,7 +140,7 @@ class BoundedNames:
         self._known: set[str] = set()
 
     def of(self, name: str) -> str:
-        """What stands for a gallery."""
+        """Label of a gallery."""
         if name in self._known:
             return name
         if len(self._known) >= self._most:

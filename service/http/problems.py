@@ -36,7 +36,7 @@ _STATUS_KINDS = {401: "unauthorized", 403: "forbidden", 404: "not-found", 405: "
 
 
 def problem(status: int, kind: str, detail: str, **further: object) -> JSONResponse:
-    """One problem document."""
+    """Problem document."""
     body = {
         "type": PREFIX + kind,
         "title": kind.replace("-", " ").capitalize(),
@@ -163,6 +163,6 @@ def _without_slash(request: Request) -> str | None:
 
 
 def _is_answered(request: Request, **changed: str) -> bool:
-    """Whether there is a route for a request, with another method or path."""
+    """Tell whether there is a route for a request, with another method or path."""
     asked = {**request.scope, **changed}
     return any(route.matches(asked)[0] == Match.FULL for route in request.app.routes)

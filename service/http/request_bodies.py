@@ -46,7 +46,7 @@ _VALUES_OF = ((b",", 1), (b"[", 10), (b"{", 20))
 
 
 def limited_body(scope: Scope, receive: Receive, *, most: int, is_large: bool, seconds: float) -> Receive:
-    """What reads the body of a request as long as it is not too large, and comes in time.
+    """Reader of the body of a request as long as it is not too large, and comes in time.
 
     A call that takes neither images nor embeddings takes 4 MiB. Values of JSON are counted as they come: a
     body of brackets costs forty times its size once it is parsed.
@@ -114,7 +114,7 @@ def body_schema(
     json: type[BaseModel] | None = None,
     may_be_empty: bool = False,
 ) -> dict[str, Any]:
-    """What OpenAPI says of a body that a route reads by itself.
+    """Schema for OpenAPI of a body that a route reads by itself.
 
     Args:
         required: Fields that the form must have.
@@ -146,7 +146,7 @@ def _whole(schema: dict[str, Any]) -> dict[str, Any]:
 
 
 def count_values(body: bytes) -> int:
-    """How many values a part of a body of JSON can hold, counted before it is parsed."""
+    """Most values that a part of a body of JSON can hold, counted before it is parsed."""
     return sum(n * body.count(mark) for mark, n in _VALUES_OF)
 
 
@@ -199,7 +199,7 @@ def validated(model: type[Model], fields: Any, *, are_texts: bool = False) -> Mo
 
 
 def _errors(error: ValidationError) -> Sequence[Any]:
-    """What is wrong, without what was sent: it may be large, secret, or NaN, which JSON cannot hold."""
+    """Errors without what was sent: it may be large, secret, or NaN, which JSON cannot hold."""
     return error.errors(include_url=False, include_context=False, include_input=False)
 
 

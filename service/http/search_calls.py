@@ -21,7 +21,7 @@ Outcome = list[Answer] | BaseException
 
 @dataclass
 class Search:
-    """One call of a client: queries of one kind, with what all of them are searched with.
+    """Call of a client: queries of one kind, with what all of them are searched with.
 
     Attributes:
         gallery: Name of the gallery.

@@ -110,7 +110,7 @@ class SearchQueue:
 
     @property
     def is_busy(self) -> bool:
-        """Whether a search that comes now has to wait."""
+        """Tell whether a search that comes now has to wait."""
         return self._n_under_way >= self._n_threads
 
     async def answered(self, search: Search) -> list[Answer]:

@@ -56,7 +56,7 @@ def key_in(request: Request) -> str:
 
 
 def still_holds(request: Request, keyring: Keyring) -> bool:
-    """Whether what let a call in would let it in now: its key is not revoked, over or another one."""
+    """Tell whether what let a call in would let it in now: its key is not revoked, over or another one."""
     if not keyring.is_asked_for:
         return True
     try:
@@ -66,18 +66,18 @@ def still_holds(request: Request, keyring: Keyring) -> bool:
 
 
 def may_see(request: Request, root: Path, gallery: str) -> bool:
-    """Whether a call may learn of a gallery that its address does not name."""
+    """Tell whether a call may learn of a gallery that its address does not name."""
     grant = call_of(request.scope).grant
     return grant is None or grant.covers(root, gallery)
 
 
 def grant_sees_all(grant: Grant | None, keyring: Keyring) -> bool:
-    """Whether what a key grants is for all galleries; who has shown none while keys are on is a stranger."""
+    """Tell whether a key is for all galleries; who has shown none while keys are on is a stranger."""
     return not keyring.is_asked_for if grant is None else grant.galleries is None
 
 
 def sees_all(request: Request) -> bool:
-    """Whether a call may see all galleries, and learn of files and processes."""
+    """Tell whether a call may see all galleries, and learn of files and processes."""
     return call_of(request.scope).in_full
 
 

@@ -39,7 +39,7 @@ from vicinal.service.tasks.readable_sources import JobSources
 
 @dataclass(frozen=True)
 class State:
-    """What the routes of one application share.
+    """State that the routes of one application share.
 
     Attributes:
         link: Link to Redis; None when no address is set.
@@ -116,7 +116,7 @@ class State:
         return state
 
     def place(self, gallery: str) -> Place:
-        """Where an operation works on a gallery."""
+        """Place where an operation works on a gallery."""
         opened = self.galleries.gallery(gallery)
         return Place(
             self.galleries.bundles, opened, find_matcher=partial(self.galleries.matcher, opened.name)

@@ -77,7 +77,7 @@ class JobQueue:
                     raise
 
     def look(self) -> str | None:
-        """Why the file cannot be written; None where it can, where there is none, and with Redis."""
+        """Reason why the file cannot be written; None where it can, where there is none, and with Redis."""
         if self._link is not None or not os.path.lexists(self._path):
             return None
         address = f"{self._path.resolve().as_uri()}?mode=rw"
@@ -91,7 +91,7 @@ class JobQueue:
 
     @property
     def is_begun(self) -> bool:
-        """Whether there can be anything in it; asking makes no file."""
+        """Tell whether there can be anything in it; asking makes no file."""
         return self._link is not None or self._path.exists()
 
     def enqueue(self, job_id: str, attempt: int) -> None:

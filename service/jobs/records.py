@@ -97,7 +97,7 @@ class Job(BaseModel):
 
     @property
     def is_final(self) -> bool:
-        """Whether nothing will change any more."""
+        """Tell whether nothing will change any more."""
         return self.state in FINAL_STATES
 
 

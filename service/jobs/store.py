@@ -97,7 +97,7 @@ class JobStore:
         return attempt
 
     def is_overtaken(self, job_id: str, attempt: int) -> bool:
-        """Whether somebody took a later attempt."""
+        """Tell whether somebody took a later attempt."""
         return bool(self.queue.get(f"claim:{job_id}:{attempt + 1}"))
 
     def request_cancel(self, job_id: str) -> None:
@@ -105,7 +105,7 @@ class JobStore:
         self.queue.put(f"cancel:{job_id}", b"1")
 
     def is_cancel_requested(self, job_id: str) -> bool:
-        """Whether somebody wants it cancelled."""
+        """Tell whether somebody wants it cancelled."""
         return bool(self.queue.get(f"cancel:{job_id}"))
 
     def cancel(self, job_id: str) -> Job:

@@ -56,7 +56,7 @@ class Question:
 
 @dataclass(frozen=True)
 class ScoredPairs(StoredArrays):
-    """What searches for items of the gallery would show.
+    """Pairs that searches for items of the gallery would show.
 
     Attributes:
         queries: (n,) position of each pair's query.
@@ -115,7 +115,7 @@ class ScoredPairs(StoredArrays):
 def posterior(
     pairs: ScoredPairs, asked: Sequence[int], answers: Sequence[Answer], seed: int
 ) -> AnsweredPairs:
-    """What the answers say of every threshold.
+    """Rates that the answers leave possible at every threshold.
 
     Args:
         answers: Its answer; the same pair may be asked about several times.
@@ -129,7 +129,7 @@ def posterior(
 
 
 def progress(found: AnsweredPairs, n_answers: int, target: Target) -> float:
-    """How near to an end a session is, in [0, 1]; at 1 its answers are enough."""
+    """Nearness of a session's end, in [0, 1]; at 1 its answers are enough."""
     border = found.border(target)
     if n_answers < FEWEST or border is None:
         return 0.5 * min(n_answers / FEWEST, 0.99)

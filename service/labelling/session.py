@@ -72,7 +72,7 @@ class _Head(BaseModel):
 
 
 class _Answered(BaseModel):
-    """One question and its answer."""
+    """Question and its answer."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -146,7 +146,7 @@ class LabelState(BaseModel):
 
 
 class LabelSession:
-    """One session of a gallery; see `start` and `current`.
+    """Session of a gallery; see `start` and `current`.
 
     Args:
         gallery: The gallery.
@@ -254,7 +254,7 @@ class LabelSession:
             answers.pop()
 
     def questions(self, answers: list[_Answered] | None = None) -> list[Question]:
-        """What is asked next, as far as that is settled: the first is to be answered now."""
+        """Questions that are asked next, as far as that is settled: the first is to be answered now."""
         so_far = self.answers() if answers is None else answers
         n_before = len(so_far) // BLOCK * BLOCK
         asked, replies = _columns(so_far[:n_before])
@@ -283,7 +283,7 @@ class LabelSession:
         )
 
     def state(self, matcher: Matcher) -> LabelState:
-        """How far it is, for a page."""
+        """State for a page."""
         answers = self.answers()
         estimate, head = self.estimate(answers), self.head
         ids = matcher.snapshot.item_table["id"]
@@ -350,7 +350,7 @@ class LabelSession:
         return kept
 
     def _posterior(self, answers: list[_Answered]) -> AnsweredPairs:
-        """What the answers say; a call asks for the same several times."""
+        """Posterior of the answers; a call asks for the same several times."""
         key = tuple(_columns(answers)[0]), tuple(_columns(answers)[1])
         if self._known is None or self._known[0] != key:
             self._known = key, posterior(self.pairs, *_columns(answers), self.head.seed)
@@ -427,4 +427,4 @@ def _read(path: Path, parse: Callable[[bytes], Parsed]) -> Parsed:
 
 def _damaged(path: Path) -> CalibrationRecordError:
     gallery = next(one.parent for one in path.parents if one.name == _FOLDER)
-    return CalibrationRecordError(f"'{path}' is missing or damaged: {remedy_of(gallery, path)}")
+    return CalibrationRecordError(f"'{path}' is missing or damaged: ", remedy_of(gallery, path))

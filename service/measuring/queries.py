@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from vicinal.calibration import CalibrationError, OneLabelError, UnlabelledGalleryError
+from vicinal.calibration.advice import advise
 from vicinal.calibration.arrays import FloatArray, Ints, Objects
 from vicinal.indexer.jobs.embedding_run import Failure, failed_rows
 from vicinal.indexer.sources import (
@@ -95,8 +96,8 @@ def require_labels(
     known = set(gallery) - {None}
     if not known:
         raise UnlabelledGalleryError(
-            f"{name} has no labels: index it from class subfolders or a source with a label column, or "
-            "answer questions about its photos by `vicinal label -g NAME`"
+            f"{name} has no labels: index it from class subfolders or a source with a label column, or ",
+            advise("answer questions about its photos by {label()}"),
         )
     if queries is not None and len(known | set(queries)) < 2:
         raise OneLabelError(
@@ -190,7 +191,7 @@ def read_queries(
         return reading
     items = opened.items
     if needs_labels:
-        advice = "lay them in a folder a label, or say where labels are by --label-from or --label-column"
+        advice = "lay them in a folder a label, or say where labels are by {label_from} or {label_column}"
         _check_labels(source, [one for one in items if one.problem is None], advice)
     reading = QueryReading(len(items), [] if failures is None else failures, visit_column=visit_column)
     # A GPU may take fewer at a time from some batch on.
@@ -245,7 +246,8 @@ def _readable(file: ImageFile, embedder: Embedder) -> Path | bytes:
 def _check_labels(source: Path | str, items: Sequence[SourceItem], advice: str) -> None:
     unlabelled = sum(not item.label for item in items)
     if unlabelled:
-        raise CalibrationError(f"{unlabelled} of {len(items)} queries in '{source}' have no label: {advice}")
+        said = f"{unlabelled} of {len(items)} queries in '{source}' have no label: "
+        raise CalibrationError(said, advise(advice))
 
 
 def _read_embeddings(source: EmbeddingSource, dim: int, reading: QueryReading) -> None:

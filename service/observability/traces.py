@@ -30,7 +30,7 @@ _END_SECONDS = 2.0
 
 
 def open_traces() -> Traces | None:
-    """What makes spans, where the environment names a collector; else None."""
+    """Maker of spans, where the environment names a collector; else None."""
     named = next((name for name in _VARIABLES if os.environ.get(name)), None)
     if named is None:
         return None

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from vicinal.models.bundle import ModelBundle
     from vicinal.service.jobs.records import Job
     from vicinal.service.operations.place import Place
-    from vicinal.service.training import FitReport, LabelledPhotos
+    from vicinal.service.training import FitReport, LabelledImages
 
 STAGES = {
     "look": "Looking at the photos",
@@ -54,13 +54,13 @@ def require(place: Place, request: Request) -> None:
     import numpy as np
 
     from vicinal.indexer.jobs.index_job import gallery_items
-    from vicinal.service.fitting.photos import hold_out
+    from vicinal.service.fitting.labelled_images import hold_out
     from vicinal.service.training import require_train_extra
 
     require_train_extra("adapting the model")
     if _output(place, request).exists():
         raise RequestError(f"there is a bundle '{request.name}' already: choose another name")
-    from vicinal.service.training import LabelledPhotos
+    from vicinal.service.training import LabelledImages
 
     labelled = [
         (item.path, str(item.label))
@@ -68,25 +68,27 @@ def require(place: Place, request: Request) -> None:
         if item.label is not None and isinstance(item.path, Path)
     ]
     labels = np.array([label for _, label in labelled], dtype=object)
-    hold_out(LabelledPhotos(tuple(path for path, _ in labelled), labels), request.seed)
+    hold_out(LabelledImages(tuple(path for path, _ in labelled), labels), request.seed)
 
 
 def run(place: Place, request: Request, progress: Progress) -> FitReport:
     """Train, export and measure, going on where an earlier attempt of the job was."""
     from vicinal.indexer.gallery import Gallery
     from vicinal.indexer.jobs.index_job import gallery_items
-    from vicinal.service.fitting.photos import read_photos
+    from vicinal.service.fitting.labelled_images import read_labelled_images
 
     gallery = Gallery.open(place.gallery.path)
     before = place.bundles.resolve(gallery, gallery.snapshot().manifest).bundle
-    photos = read_photos(gallery_items(gallery), refuse=place.readable.refusal, on_progress=progress.of_files)
+    photos = read_labelled_images(
+        gallery_items(gallery), refuse=place.readable.refusal, on_progress=progress.of_files
+    )
     output = _claimed(place, request)
     # An attempt that died before its plan was written has nothing to go on with.
     return learn(photos, output, before, request, progress, start="go on")
 
 
 def learn(
-    photos: LabelledPhotos,
+    photos: LabelledImages,
     output: Path,
     before: ModelBundle,
     request: Learning,
@@ -106,7 +108,7 @@ def learn(
     Raises:
         MissingPackageError: The `train` extra is not installed.
     """
-    from vicinal.service.fitting.photos import hold_out
+    from vicinal.service.fitting.labelled_images import hold_out
     from vicinal.service.training import require_train_extra
 
     require_train_extra("adapting the model")

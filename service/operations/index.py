@@ -132,8 +132,7 @@ def open_items(place: Place, request: ItemSource) -> Source | EmbeddingSource | 
             Gallery.open(place.gallery.path)
         return place.embeddings
     options = readable.options(request.source, request.source_options)
-    source = open_source(readable.place(request.source), options, expects_embeddings=is_ready)
-    return source.require_whole() if getattr(request, "delete", False) else source
+    return open_source(readable.place(request.source), options, expects_embeddings=is_ready)
 
 
 def index_job(
@@ -152,6 +151,8 @@ def index_job(
     from vicinal.indexer.sources import Source, SourceOptions
 
     if source is not None:
+        if request.delete:
+            source.require_whole()
         progress.opened(source)
     served = place.bundles.resolve(place.gallery, source, bundle=request.bundle, space=request.space)
     access = place.readable.options("", SourceOptions()).access

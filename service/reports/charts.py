@@ -55,7 +55,7 @@ class Axis:
     ticks: tuple[float, ...] | None = None
 
     def share(self, value: float) -> float:
-        """Where a value lies, 0 at the start and 1 at the end; values beyond are drawn at the ends."""
+        """Place of a value, 0 at the start and 1 at the end; values beyond are drawn at the ends."""
         value = min(max(value, self.low), self.high)
         if self.is_log:
             return math.log(value / self.low) / math.log(self.high / self.low)
@@ -82,7 +82,7 @@ class Path(NamedTuple):
 
 @dataclass
 class Chart:
-    """One chart; what is drawn first lies below.
+    """Chart; what is drawn first lies below.
 
     Attributes:
         title: What it shows.

@@ -19,7 +19,7 @@ _MORE = 4
 
 
 class Step(NamedTuple):
-    """One thing that would improve a calibration.
+    """Step that would improve a calibration.
 
     Attributes:
         gain: Share of the photos that it is about, in [0, 1].
@@ -35,7 +35,7 @@ class Step(NamedTuple):
 def tried_promise(
     record: CalibrationRecord, check: PromiseCheck | None, noun: Noun = "photo"
 ) -> tuple[str, ...]:
-    """What to expect of a threshold that was tried, sentence by sentence; first where it does not hold."""
+    """Sentences on what to expect of a threshold that was tried; first where it does not hold."""
     if check is None:
         return promise(record, noun)
     tried = f"Tried {check.checked_at:%Y-%m-%d}: {check.sentence}"
@@ -45,7 +45,7 @@ def tried_promise(
 
 
 def promise(record: CalibrationRecord, noun: Noun = "photo") -> tuple[str, ...]:
-    """What a calibration promises, sentence by sentence, the rates first."""
+    """Sentences on what a calibration promises, the rates first."""
     evidence = record.evidence
     if record.source == "by_hand" or evidence is None:
         by = "was set by hand" if record.source == "by_hand" else "comes from a record without intervals"
@@ -127,7 +127,7 @@ def _basis(
 
 
 def advice(record: CalibrationRecord, gallery: str, *, noun: Noun = "photo") -> tuple[Step, ...]:
-    """What would improve a calibration, the largest gain that was measured first."""
+    """Steps that would improve a calibration, the largest gain that was measured first."""
     if record.evidence is None or record.source == "by_hand":
         return ()
     if record.evidence.answers is not None:
@@ -180,7 +180,7 @@ def _grouped(record: CalibrationRecord) -> str:
 
 
 def _growth(record: CalibrationRecord, evidence: Evidence, gallery: str, noun: Noun) -> Iterator[Step]:
-    """What ten times the labels would do to the rate that the threshold was chosen by."""
+    """Effect of ten times the labels to the rate that the threshold was chosen by."""
     if record.target is None or record.target.rate != "fpir" or not evidence.larger_galleries:
         return
     larger, target = evidence.larger_galleries[0], record.target.value

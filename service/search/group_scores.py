@@ -25,6 +25,7 @@ from functools import cached_property
 
 import numpy as np
 
+from vicinal.calibration.advice import advise
 from vicinal.calibration.arrays import AnyInts, Floats, Ints
 from vicinal.service.errors import RequestError
 from vicinal.service.search.pipeline import Group
@@ -209,8 +210,8 @@ def _learned(runs: _Runs, group: Group, weights: Floats | None) -> Floats:
     own = np.asarray(group.weights, dtype=np.float64)[None] if weights is None else weights
     if own.shape[1] != len(FEATURES) + 1:
         raise RequestError(
-            f"the learned group score needs {len(FEATURES) + 1} weights, it has {own.shape[1]}: calibrate "
-            f"with --group-by {group.by} --group-score learned"
+            f"the learned group score needs {len(FEATURES) + 1} weights, it has {own.shape[1]}: ",
+            advise("calibrate with {group_by} {by} {group_score} learned", by=group.by),
         )
     rows = runs.rows if len(own) > 1 else np.zeros(len(runs.rows), dtype=np.int64)
     # One after the other: a product of matrices would round differently in a batch.

@@ -21,6 +21,7 @@ from urllib.parse import quote
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from vicinal.calibration.advice import advise
 from vicinal.indexer.graph.neighbor_graph import N_NEIGHBORS
 from vicinal.indexer.storage.files import SealedFile, write_sealed
 from vicinal.models.bundle import ModelBundle
@@ -335,8 +336,10 @@ class ActivePipelineFile:
         except (OSError, BrokenSealError) as error:
             name = self.path.parent.parent.name
             raise CalibrationRecordError(
-                f"'{self.path}' is damaged, so that nobody knows which pipeline is in force: let the "
-                f"settings choose by `vicinal use -g {name} --reset`, then use a comparison again"
+                f"'{self.path}' is damaged, so that nobody knows which pipeline is in force: ",
+                advise(
+                    "let the settings choose by {use_settings()}, then use a comparison again", gallery=name
+                ),
             ) from error
 
     def resolve(self, default: Pipeline, bundle: ModelBundle) -> ActivePipeline:

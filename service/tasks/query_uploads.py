@@ -1,4 +1,4 @@
-"""Query uploads: the labelled queries that a job is made with, named below `sources_dir` or sent along."""
+"""Query uploads: the labelled queries that came with the request of a job."""
 
 from __future__ import annotations
 
@@ -10,72 +10,14 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet
-from pydantic import BaseModel
 
-from vicinal.calibration import UnlabelledGalleryError
 from vicinal.indexer.gallery import Gallery
 from vicinal.indexer.item_rules import checked_label
-from vicinal.indexer.jobs.embedding_run import Failure
 from vicinal.indexer.storage.gallery_names import GALLERY_NAME
 from vicinal.models.similarity import as_embeddings
 from vicinal.service.errors import RequestError
-from vicinal.service.jobs.context import JobContext
-from vicinal.service.jobs.records import Job, JobFailure, JobProgress
-from vicinal.service.measuring.matcher import Matcher
-from vicinal.service.measuring.queries import (
-    require_labels,
-)
+from vicinal.service.jobs.records import Job
 from vicinal.service.settings import Settings
-from vicinal.service.tasks.readable_sources import JobSources
-
-_SHOWN_FAILURES = 20
-
-
-class QueryRequest(BaseModel):
-    """Where the labelled queries of a job come from.
-
-    Attributes:
-        queries: Folder, manifest, dataset or ready embeddings below `sources_dir`, or a data set of the hub;
-            without one, and without an upload, every labelled item is left out once.
-        is_upload: Whether they came with the request.
-    """
-
-    queries: str | None = None
-    is_upload: bool = False
-
-
-class QueryProgress:
-    """Tells a job how far it is, and which of its queries cannot be used.
-
-    Args:
-        context: The job.
-
-    Attributes:
-        failures: Queries that cannot be used, so far.
-    """
-
-    def __init__(self, context: JobContext) -> None:
-        self._context = context
-        self.failures: list[Failure] = []
-        self._read = 0
-        self._total = 0
-
-    def __call__(self, stage: str, done: int, total: int, _note: str = "", /) -> None:
-        """Report a stage; the queries that were read stay in sight."""
-        if stage == "embed":
-            self._read, self._total = done, total
-        shown = self.failures[:_SHOWN_FAILURES]
-        self._context.report(
-            JobProgress(
-                stage=stage,
-                stage_done=done,
-                stage_total=total,
-                total=self._total,
-                done=self._read - len(self.failures),
-                failed=len(self.failures),
-                failures=tuple(JobFailure.model_validate(one) for one in shown),
-            )
-        )
 
 
 class QueryUploads:
@@ -87,22 +29,6 @@ class QueryUploads:
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
-        self.sources = JobSources.of(settings)
-
-    def check(self, matcher: Matcher, request: QueryRequest, labels: Sequence[str] | None) -> None:
-        """Refuse what cannot work before it waits in the queue."""
-        name, is_from_source = f"gallery '{matcher.gallery.name}'", request.queries is not None
-        try:
-            require_labels(matcher.snapshot.labels, None if is_from_source else labels or (), name=name)
-        except UnlabelledGalleryError as error:
-            if not matcher.view.n_labels:
-                raise
-            raise UnlabelledGalleryError(
-                f"{name} has labels in its {matcher.view.n_changes:,} live changes only: compact it first, "
-                "so that a version holds them"
-            ) from error
-        if request.queries is not None:
-            self.sources.check(request.queries, also=(".npz", ".npy", ".tar"), takes_hub=True)
 
     def keep_embeddings(
         self, job: Job, embeddings: npt.ArrayLike, labels: Sequence[str], *, dim: int

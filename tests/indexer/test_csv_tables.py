@@ -169,7 +169,7 @@ def test_a_label_column_in_other_letters_is_hinted_at(tmp_path: Path, name: str)
 @pytest.mark.parametrize("name", ["Path", "PATH"])
 def test_a_path_column_in_other_letters_is_named(tmp_path: Path, name: str) -> None:
     (tmp_path / "a.csv").write_text(f"{name},label\n1.jpg,shoe\n")
-    with pytest.raises(SourceError, match=f"no column 'path', .* as in --path-column '{name}'"):
+    with pytest.raises(SourceError, match=f"no column 'path', .* as in path_column '{name}'"):
         read_source(tmp_path / "a.csv")
 
 

@@ -110,7 +110,7 @@ def test_naming_a_gallery_makes_nothing(tmp_path: Path) -> None:
 
 
 def test_open_of_an_unknown_gallery_says_how_to_make_it(tmp_path: Path) -> None:
-    with pytest.raises(GalleryNotFoundError, match="vicinal index SOURCE --gallery shoes"):
+    with pytest.raises(GalleryNotFoundError, match="'shoes': make one with `index`"):
         Gallery.open(tmp_path / "shoes")
 
 

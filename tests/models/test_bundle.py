@@ -105,7 +105,7 @@ def test_missing_network_is_named(copied: Path) -> None:
 
 
 def test_missing_manifest_says_how_to_make_one(tmp_path: Path) -> None:
-    with pytest.raises(BundleError, match="vicinal export"):
+    with pytest.raises(BundleError, match="make one with `export`"):
         ModelBundle.open(tmp_path)
 
 

@@ -259,7 +259,7 @@ def test_neighbor_lists_of_other_items_are_refused(
 
 
 def test_a_bundle_without_a_refiner_says_how_to_train_one(tiny_bundle: ModelBundle) -> None:
-    with pytest.raises(RefinerNotFoundError, match=r"bundle 'tiny' has no refiner: .*train-refiner"):
+    with pytest.raises(RefinerNotFoundError, match=r"bundle 'tiny' has no refiner: .*train_refiner"):
         ContextRefiner(tiny_bundle)
 
 

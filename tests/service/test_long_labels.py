@@ -20,11 +20,11 @@ from vicinal.indexer.views.snapshot import Snapshot
 from vicinal.indexer.views.view import GalleryView
 from vicinal.models.similarity import normalize
 from vicinal.service.comparing.figures import Answers, ComparedSearches, count_flips
-from vicinal.service.fitting.photos import hold_out
+from vicinal.service.fitting.labelled_images import hold_out
 from vicinal.service.galleries.labelled_items import LabelledItems
 from vicinal.service.measuring.records.record import StoredScores
 from vicinal.service.tasks.query_uploads import QueryUploads
-from vicinal.training.fitting.photos import LabelledPhotos
+from vicinal.training.fitting.labelled_images import LabelledImages
 from vicinal.training.refiner.embedding_set import EmbeddingSet
 
 N = 20_000
@@ -57,7 +57,7 @@ def searches_are_compared(_: Path) -> None:
 
 
 def photos_are_split(_: Path) -> None:
-    photos = LabelledPhotos(tuple(Path(f"/photos/{i}.jpg") for i in range(N)), LABELS)
+    photos = LabelledImages(tuple(Path(f"/photos/{i}.jpg") for i in range(N)), LABELS)
     split = hold_out(photos, 0)
     assert split.training.sum() + split.held_out.sum() == N
     assert photos.at_most(2, split, 0).training.sum() == split.training.sum() // 2

@@ -223,7 +223,7 @@ def test_checkpoint_of_another_recipe_is_refused(
     make_run: MakeConfig, tmp_path: Path, changes: dict[str, Any], message: str
 ) -> None:
     _interrupt(make_run(), tmp_path / "stopped", KilledAtRecord())
-    with pytest.raises(ConfigError, match=f"belongs to another recipe: {message}.*--overwrite") as caught:
+    with pytest.raises(ConfigError, match=f"belongs to another recipe: {message}.*with overwrite") as caught:
         _resume(make_run(**changes), tmp_path / "stopped")
     assert "\n" not in str(caught.value)
 
@@ -263,7 +263,7 @@ def test_truncated_checkpoint_is_refused(make_run: MakeConfig, tmp_path: Path) -
     _interrupt(make_run(), tmp_path / "stopped", KilledAtRecord())
     path = tmp_path / "stopped" / "checkpoint.pt"
     path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
-    with pytest.raises(ConfigError, match="damaged: start anew with --overwrite"):
+    with pytest.raises(ConfigError, match="damaged: start anew with overwrite"):
         _resume(make_run(), tmp_path / "stopped")
 
 

@@ -130,5 +130,5 @@ def test_changed_settings_are_named_at_the_head_of_the_recipe(finished: ModelBun
 
 
 def test_a_directory_with_a_run_is_not_overwritten_unasked(finished: ModelBundle) -> None:
-    with pytest.raises(ConfigError, match=r"already holds a run .*--resume.*--overwrite"):
+    with pytest.raises(ConfigError, match=r"already holds a run .*resume.*overwrite"):
         run_recipe(Recipe.load(finished.path / "recipe.toml"), finished.path)

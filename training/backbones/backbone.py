@@ -13,6 +13,7 @@ from pydantic import BeforeValidator, Field, model_validator
 from torch import Tensor, nn
 
 import vicinal.training.backbones.plain_conv_net  # noqa: F401 - registers its network with timm
+from vicinal.calibration.advice import advise
 from vicinal.calibration.arrays import FloatArray
 from vicinal.calibration.frozen import Frozen
 from vicinal.models.errors import BundleError, ConfigError
@@ -305,6 +306,6 @@ def _no_weights(name: str, error: Exception) -> BundleError:
     kind = type(error).__name__
     why = "there is no connection to the hub" if kind in _NOT_CONNECTED else kind
     return BundleError(
-        f"the weights of '{name}' cannot be fetched ({why}): "
-        "connect to the network once, or give a local file with --weights"
+        f"the weights of '{name}' cannot be fetched ({why}): ",
+        advise("connect to the network once, or give a local file with {weights}"),
     )

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from vicinal.calibration.advice import advise
 from vicinal.calibration.arrays import FloatArray
 from vicinal.models.errors import ConfigError, MissingPackageError
 
@@ -67,7 +68,8 @@ def from_features(features: npt.ArrayLike, dim: int, *, whitening: float = 0.0) 
     if not 1 <= dim <= most:
         raise ConfigError(
             f"{len(matrix):,} images with {matrix.shape[1]:,} numbers each give embeddings of at most "
-            f"{most:,} numbers, {dim:,} were asked for: give more images or a smaller --dim"
+            f"{most:,} numbers, {dim:,} were asked for: ",
+            advise("give more images or a smaller {dim}"),
         )
     if not 0.0 <= whitening <= 1.0:
         raise ConfigError(f"whitening is a number from 0 to 1, got {whitening:g}")

@@ -11,6 +11,7 @@ from typing import Any, Literal
 import timm
 from timm.data.config import resolve_model_data_config
 
+from vicinal.calibration.advice import advise
 from vicinal.models.bundle import ModelBundle
 from vicinal.models.embedder import Embedder
 from vicinal.models.errors import ConfigError
@@ -78,12 +79,15 @@ def _learn_head(
         classifier = classifier_of(config)
         if classifier is None:
             raise ConfigError(
-                f"the weights of '{config.name}' have no classifier to learn {head.dim} numbers from: "
-                "give a folder of photos with --images"
+                f"the weights of '{config.name}' have no classifier to learn {head.dim} numbers from: ",
+                advise("give a folder of photos with {images}"),
             )
         return from_classifier(classifier, head.dim), f"a classifier of {len(classifier):,} classes"
     if sample is None:
-        raise ConfigError(f"--projection {kind} is learnt on photos: give a folder of them with --images")
+        advice = advise(
+            "{projection} {kind} is learnt on photos: give a folder of them with {images}", kind=kind
+        )
+        raise ConfigError(advice=advice)
     with tempfile.TemporaryDirectory() as folder:
         # ONNX Runtime is several times as fast as torch on a processor.
         features = sample.features(Embedder(export_network(network, Path(folder), manifest)))

@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from vicinal.calibration.advice import advise
 from vicinal.calibration.arrays import FloatArray
 from vicinal.models.bundle import BACKBONE_FILE, ModelBundle, Precision
 from vicinal.models.embedder import Embedder
@@ -130,5 +131,6 @@ def _check_agreement(name: str, form: Precision, figures: Mapping[str, float]) -
     if figures["mean_cosine"] < LEAST_AGREEMENT[form]:
         raise BundleError(
             f"bundle '{name}' in {form} agrees with float32 to a mean cosine of {figures['mean_cosine']:.4f} "
-            f"only, at least {LEAST_AGREEMENT[form]:g} is accepted: choose another --precision"
+            f"only, at least {LEAST_AGREEMENT[form]:g} is accepted: ",
+            advise("choose another {precision}"),
         )

@@ -21,6 +21,7 @@ from onnx import TensorProto, helper, numpy_helper
 from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_static
 from onnxruntime.quantization.shape_inference import quant_pre_process
 
+from vicinal.calibration.advice import advise
 from vicinal.calibration.arrays import FloatArray
 from vicinal.models.bundle import Precision
 from vicinal.models.errors import BundleError
@@ -73,7 +74,9 @@ def _write_float16(source: Path, target: Path) -> None:
         values = numpy_helper.to_array(tensor)
         largest = float(np.abs(values).max())
         if largest > float(np.finfo(np.float16).max):
-            raise BundleError(f"weights up to {largest:.0e} do not fit float16: choose another --precision")
+            raise BundleError(
+                f"weights up to {largest:.0e} do not fit float16: ", advise("choose another {precision}")
+            )
         stored = f"{tensor.name}.float16"
         casts.append(helper.make_node("Cast", [stored], [tensor.name], to=TensorProto.FLOAT))
         tensor.CopyFrom(numpy_helper.from_array(values.astype(np.float16), stored))

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from vicinal.calibration.advice import advise
 from vicinal.models.bundle import BACKBONE_FILE, ModelBundle, Preprocessing, sha256_of
 from vicinal.models.embedder import Embedder
 from vicinal.models.errors import BundleError, MissingPackageError
@@ -70,12 +71,16 @@ def _check_input(copied: Path, model: Path, asked: int | None) -> tuple[int, boo
     sizes = {side for side in shape[2:] if isinstance(side, int)} or {asked or 0}
     if 0 in sizes:
         raise BundleError(
-            f"'{model}' takes images of any size: say with --input-size which one it was made for"
+            f"'{model}' takes images of any size: ",
+            advise("say with {input_size} which one it was made for"),
         )
     if len(sizes) > 1 or (asked is not None and sizes != {asked}):
         raise BundleError(
-            f"'{model}' takes images of {shape[2]} x {shape[3]} pixels, expected "
-            f"{f'{asked} x {asked}, as --input-size says' if asked else 'as many in height as in width'}"
+            f"'{model}' takes images of {shape[2]} x {shape[3]} pixels, expected ",
+            advise(
+                "{asked} x {asked}, as {input_size} says" if asked else "as many in height as in width",
+                asked=asked,
+            ),
         )
     return sizes.pop(), isinstance(shape[0], int)
 

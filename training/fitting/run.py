@@ -17,6 +17,7 @@ from typing import Any, Literal
 import numpy as np
 import torch
 
+from vicinal.calibration.advice import advise
 from vicinal.calibration.arrays import Mask
 from vicinal.models.bundle import ModelBundle, read_fingerprint
 from vicinal.models.configs.file import checked, read_toml
@@ -34,7 +35,7 @@ from vicinal.training.export.choice import give_form
 from vicinal.training.export.network import export_network
 from vicinal.training.export.sample import Sample
 from vicinal.training.files import write_text
-from vicinal.training.fitting.photos import LabelledPhotos, Split
+from vicinal.training.fitting.labelled_images import LabelledImages, Split
 from vicinal.training.fitting.plan import FitPlan, FitSpeed, plan_fit
 from vicinal.training.fitting.report import FitReport
 from vicinal.training.fitting.trial import FitTrial, carry_refiner, search_held_out
@@ -136,7 +137,7 @@ class Fitting:
 
     def __init__(
         self,
-        photos: LabelledPhotos,
+        photos: LabelledImages,
         split: Split,
         output: Path,
         before: ModelBundle,
@@ -178,7 +179,7 @@ class Fitting:
 
     def _prepare(self, start: Start) -> None:
         if self._others and self.output.absolute().name == DemoCatalogConfig.name:
-            raise ConfigError("drawn products go by the name 'demo': choose another --output")
+            raise ConfigError("drawn products go by the name 'demo': ", advise("choose another {output}"))
         files = (*RUN_FILES, PHOTOS_FILE, PLAN_FILE, REPORT_FILE, TRIAL_FOLDER)
         found = files_of_run(self.output, files, start)
         if start == "overwrite" and found:
@@ -201,15 +202,15 @@ class Fitting:
             plan = FitPlan.model_validate_json(path.read_bytes())
             if others := [name for name, value in asked.items() if plan.asked.get(name) != value]:
                 raise ConfigError(
-                    f"the run in '{self.output}' was begun with other {', '.join(others)}: bring them back, "
-                    "start anew with --overwrite, or write elsewhere"
+                    f"the run in '{self.output}' was begun with other {', '.join(others)}: ",
+                    advise("bring them back, start anew with {overwrite}, or write elsewhere"),
                 )
             self.split = self._narrowed(plan)
             return plan
         if (self.output / REPORT_FILE).is_file():
             raise ConfigError(
-                f"nothing tells what the run in '{self.output}' was begun with: start anew with --overwrite, "
-                "or write elsewhere"
+                f"nothing tells what the run in '{self.output}' was begun with: ",
+                advise("start anew with {overwrite}, or write elsewhere"),
             )
         with self._timed("try"):
             speed = self._speed()

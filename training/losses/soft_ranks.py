@@ -69,13 +69,10 @@ def within_limit(loss: Tensor, mates: Classmates, limit: int) -> Tensor:
 
 
 def classmates(labels: Tensor, most: int) -> Classmates:
-    """Find the other items of each item's class.
+    """Find the other items of each item's class, `most - 1` wide.
 
     Args:
         most: Size of the largest class; of a larger one some classmates are missed.
-
-    Returns:
-        Classmates of width `most - 1`.
     """
     order = labels.argsort(stable=True)
     start = torch.searchsorted(labels[order], labels)

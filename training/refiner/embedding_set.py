@@ -124,14 +124,7 @@ class EmbeddingSet:
         return found, similarities
 
     def split_classes(self, share: float, seed: int) -> tuple[EmbeddingSet, EmbeddingSet]:
-        """Split by class, the same share of each space.
-
-        Args:
-            share: Share of the classes that go to the second part, in (0, 1).
-
-        Returns:
-            The larger part and the held-out part, which share no class.
-        """
+        """Split off a share of the classes, in (0, 1), of each space alike; the larger part comes first."""
         mask = hold_out_classes(self.class_ids, self.spaces, share, seed)
         return self.subset(~mask), self.subset(mask)
 

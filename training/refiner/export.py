@@ -36,9 +36,6 @@ def export_refiner(
     """Put a refiner into a bundle, in place of the one that it may have.
 
     The bundle is without a refiner until the new one has passed its parity check.
-
-    Returns:
-        The bundle, opened again.
     """
     architecture = network.architecture
     if architecture.dim != bundle.dim:

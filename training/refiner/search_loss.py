@@ -15,11 +15,7 @@ _NOTHING = -1e4
 
 
 def search_loss(network: ContextRefinerNetwork, batch: SearchBatch, config: SearchConfig) -> Tensor:
-    """Sum of both losses for refined queries that search refined items.
-
-    Returns:
-        A scalar.
-    """
+    """Sum of both losses for refined queries that search refined items."""
     queries, items = batch.queries, batch.items
     steps, _, *lengths = network(queries.rows, queries.context, queries.mask, queries.radii)
     refined_items = network(items.rows, items.context, items.mask)[0][:, -1]

@@ -52,7 +52,7 @@ def fit(
     from vicinal.indexer.jobs.index_job import gallery_items
     from vicinal.indexer.sources import read_source
     from vicinal.models.bundle import ModelBundle
-    from vicinal.service.fitting.photos import read_photos
+    from vicinal.service.fitting.labelled_images import read_labelled_images
     from vicinal.service.fitting.report import next_commands, report_lines
     from vicinal.service.training import require_train_extra
 
@@ -66,7 +66,7 @@ def fit(
     before = ModelBundle.open(settings.bundle)
     with progress_of(operation.STAGES) as progress:
         items = gallery_items(open_gallery(settings, gallery)) if gallery else read_source(_given(source))
-        photos = read_photos(items, on_progress=progress)
+        photos = read_labelled_images(items, on_progress=progress)
         for one in photos.unusable[:_SHOWN]:
             say(f"  left out {one.path}: {one.reason}", to=errors)
         made = operation.learn(photos, output, before, request, progress, start=start, recipe=recipe)

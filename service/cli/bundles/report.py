@@ -1,4 +1,4 @@
-"""What a command that made a bundle says at its end: name, speed of each form, and the next command."""
+"""Report of a command that made a bundle: name, speed of each form, and the next command."""
 
 from __future__ import annotations
 

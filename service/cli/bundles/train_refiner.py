@@ -140,7 +140,7 @@ def train_refiner(
 def _report(
     trained: TrainedRefiner, learned: LabelledItems | None, data_dir: Path | None, *, json_output: bool
 ) -> None:
-    """What was trained, and from a gallery what to do with it."""
+    """Say what was trained, and from a gallery what to do with it."""
     section = trained.bundle.manifest.refiner
     if section is None:
         return
@@ -285,7 +285,7 @@ def _fpir(section: RefinerManifest) -> float:
 
 
 def _gain_lines(bundle: ModelBundle, section: RefinerManifest) -> list[str]:
-    """What searches find before and after, for people; nothing where only one share was held out."""
+    """Lines on what searches find before and after; nothing where only one share was held out."""
     gain = section.validation.get("gain_over_present")
     if gain is None:
         return []
@@ -311,7 +311,7 @@ def _finds_more(section: RefinerManifest) -> bool:
 def _next_commands(
     learned: LabelledItems, bundle: ModelBundle, section: RefinerManifest, data_dir: Path | None
 ) -> list[str]:
-    """What to do with the new bundle; nothing where it finds no more."""
+    """Commands for the new bundle; nothing where it finds no more."""
     if not _finds_more(section):
         return []
     refine = [["gallery", "refine", learned.gallery]] if section.sides in ("gallery", "both") else []

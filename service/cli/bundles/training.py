@@ -1,4 +1,4 @@
-"""What the commands that train share: their options."""
+"""Options that the commands that train share."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ OverwriteOption = Annotated[bool, typer.Option("--overwrite", help="Delete the r
 
 
 def run_start(*, resume: bool, overwrite: bool) -> Literal["new", "resume", "overwrite"]:
-    """What a run does with a folder that holds an earlier one.
+    """Start of a run in a folder that holds an earlier one.
 
     Raises:
         RequestError: Both were asked for.

@@ -1,4 +1,4 @@
-"""What `vicinal train` shows while it runs, and how Ctrl-C ends it."""
+"""Progress that `vicinal train` shows while it runs, and its end by Ctrl-C."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class TrainingWatcher(TrainingObserver):
         self._noted_at = 0.0
 
     def on_start(self) -> None:
-        """From here on Ctrl-C waits for the end of a step."""
+        """Let Ctrl-C wait for the end of a step from here on."""
         self.is_stepping = True
 
     def on_step(self, progress: StepProgress) -> None:
@@ -40,7 +40,7 @@ class TrainingWatcher(TrainingObserver):
         self.update("Training", progress.step, progress.n_steps, self._note)
 
     def on_finish(self) -> None:
-        """From here on Ctrl-C stops at once."""
+        """Let Ctrl-C stop at once from here on."""
         self.is_stepping = False
 
     def on_notice(self, text: str) -> None:
@@ -48,7 +48,7 @@ class TrainingWatcher(TrainingObserver):
         say(text, to=errors)
 
     def should_stop(self) -> bool:
-        """Whether Ctrl-C was pressed."""
+        """Tell whether Ctrl-C was pressed."""
         return self.is_interrupted
 
     def interrupt(self, _number: int, _frame: FrameType | None) -> None:

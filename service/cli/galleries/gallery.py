@@ -60,6 +60,7 @@ def list_all(data_dir: DataDirOption = None, json_output: JsonOption = False) ->
     """All galleries."""
     from vicinal.indexer.gallery import list_galleries
     from vicinal.service.galleries.open_galleries import UNREADABLE
+    from vicinal.service.words import in_commands
 
     settings = load_settings(data_dir=data_dir)
     rows, problems = [], {}
@@ -67,7 +68,7 @@ def list_all(data_dir: DataDirOption = None, json_output: JsonOption = False) ->
         try:
             rows.append(_summary(gallery.name, data_dir))
         except UNREADABLE as error:
-            problems[gallery.name] = str(error)
+            problems[gallery.name] = in_commands(error)
     if json_output:
         print_json([*rows, *({"name": name, "problem": reason} for name, reason in problems.items())])
         return
@@ -226,7 +227,7 @@ def _print_addition(name: str, done: LiveAddition, n_items: int) -> None:
 
 
 def _searches(settings: Settings, gallery: Gallery) -> dict[str, Any]:
-    """What its searches do and are decided by; None where its bundle is not here."""
+    """Stages and threshold of its searches; None where its bundle is not here."""
     from vicinal.indexer.errors import BundleMismatchError
     from vicinal.service.galleries.bundles import ServedBundles
 

@@ -136,11 +136,12 @@ def check(name: NameArgument, data_dir: DataDirOption = None, bundle: BundleOpti
     from vicinal.service.galleries.bundles import ServedBundles
     from vicinal.service.galleries.versions import check_version
     from vicinal.service.records import damaged_records
+    from vicinal.service.words import command_names
 
     settings = load_settings(data_dir=data_dir, bundle=bundle)
     gallery = open_gallery(settings, name)
     # First, because a damaged pointer ends the rest.
-    damaged = damaged_records(gallery)
+    damaged = damaged_records(gallery, command_names)
     for line in damaged:
         say(line)
     ServedBundles(settings).resolve(gallery, None)

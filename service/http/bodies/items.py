@@ -54,7 +54,7 @@ class ItemPatch(BaseModel):
 
 
 class SentFields(BaseModel):
-    """What is known of a ready embedding."""
+    """Fields of a ready embedding."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -78,7 +78,7 @@ class EmbeddingItem(SentFields):
 
 
 class AdditionOptions(BaseModel):
-    """How ready embeddings become items."""
+    """Rules by which ready embeddings become items."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 

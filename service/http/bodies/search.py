@@ -29,7 +29,7 @@ class _Request(BaseModel):
 
 
 class SearchOptions(_Request):
-    """How to search."""
+    """Options of a search."""
 
     limit: StrictInt = Field(10, ge=1, description="Most matches in the answer; with groups, most groups.")
     threshold: StrictFloat | None = Field(

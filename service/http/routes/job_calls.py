@@ -28,7 +28,7 @@ class Sent(NamedTuple):
 
     @classmethod
     def of(cls, body: SentEmbeddings, *, source: str | None) -> Sent:
-        """Those of a body.
+        """Take those of a body.
 
         Raises:
             RequestError: There are two kinds of them, or embeddings without labels.

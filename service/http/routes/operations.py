@@ -76,7 +76,7 @@ def label_page() -> HTMLResponse:
 
 
 class LentKeyBody(BaseModel):
-    """What a page was opened with, and may be used once."""
+    """Lent key that a page was opened with, and that may be used once."""
 
     model_config = ConfigDict(extra="forbid")
 

@@ -80,7 +80,7 @@ class Connections:
         return math.ceil(_SHARE * self.most)
 
     def is_proxy(self, host: str) -> bool:
-        """Whether what an address forwards belongs to somebody else."""
+        """Tell whether what an address forwards belongs to somebody else."""
         return bool(self.proxies) and host in self._trusted
 
     def forwarded_for(self, values: Iterable[bytes]) -> str:
@@ -113,7 +113,7 @@ class Connections:
 
 
 class _Connection(HttpToolsProtocol):
-    """One connection of HTTP/1.1.
+    """Connection of HTTP/1.1.
 
     What it adds to uvicorn's: a limit on their number, and on the time and the size of a request's head; and
     an early answer to searches that would wait too long.
@@ -137,7 +137,7 @@ class _Connection(HttpToolsProtocol):
 
     @property
     def is_idle(self) -> bool:
-        """Whether it waits for a next request of which nothing has come."""
+        """Tell whether it waits for a next request of which nothing has come."""
         return self.timeout_keep_alive_task is not None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -269,7 +269,7 @@ class _Connection(HttpToolsProtocol):
 
     @property
     def _rank(self) -> int | None:
-        """How soon it gives way to another one; None while it is at work."""
+        """Rank in giving way to another one; None while it is at work."""
         if self.is_idle:
             return _IDLE
         if self._is_reading_head and (self.cycle is None or self.cycle.response_complete):
@@ -308,7 +308,7 @@ class _Connection(HttpToolsProtocol):
         return sum(not one._is_in_reserve for one in self._others())
 
     def _has_room(self) -> bool:
-        """Whether there is a place for it outside the reserve, perhaps that of another connection."""
+        """Tell whether there is a place for it outside the reserve, perhaps that of another connection."""
         others = [one for one in self._others() if not one._is_in_reserve]
         if self._is_above_share:
             return self._displace(one for one in others if one._owner == self._owner)
@@ -346,7 +346,7 @@ class _Connection(HttpToolsProtocol):
         return True
 
     def _is_one_too_many(self) -> bool:
-        """Whether a request, whose head is there, is not to be answered for want of a connection."""
+        """Tell whether a request, whose head is there, is not to be answered for want of a connection."""
         limits = self._limits
         if self._is_of_proxy:
             for_whom = limits.forwarded_for(value for name, value in self.headers if name == _FORWARDED)
@@ -402,7 +402,7 @@ class _Connection(HttpToolsProtocol):
 
 @lru_cache(maxsize=4096)
 def _network_of(host: str) -> str:
-    """Who has an address: of IPv6, everybody has as many as there are in a network of 64 bits."""
+    """Network of who has an address: of IPv6, everybody has as many as there are in a network of 64 bits."""
     try:
         address = ipaddress.ip_address(host.partition("%")[0])
     except ValueError:

@@ -19,6 +19,7 @@ from vicinal.calibration import (
     check_promise,
     label_counts,
 )
+from vicinal.calibration.advice import advise
 from vicinal.calibration.rates.promise import PromiseVerdict
 from vicinal.models.bundle import Noun
 from vicinal.models.progress import OnProgress, no_progress
@@ -129,8 +130,8 @@ def require_promise(record: CalibrationRecord) -> None:
     if record.evidence is None:
         how = "was set by hand" if record.source == "by_hand" else "was kept by an early release"
         raise CalibrationError(
-            f"the threshold of calibration {record.id} {how}, and nothing was promised with it: make one "
-            "that promises rates by `vicinal calibrate -g NAME`"
+            f"the threshold of calibration {record.id} {how}, and nothing was promised with it: ",
+            advise("make one that promises rates by {calibrate()}"),
         )
 
 

@@ -21,6 +21,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, TypeAdapter
 
+from vicinal.calibration.advice import advise
 from vicinal.indexer.storage.files import (
     SealedFile,
     file_lock,
@@ -197,8 +198,8 @@ class Activations:
     def _damaged(self, path: Path, how: str) -> CalibrationRecordError:
         name = self.path.parent.name
         return CalibrationRecordError(
-            f"'{path}' is {how}, so that nobody knows which calibration is in force: put one in force by "
-            f"`vicinal calibration activate ID -g {name}`; `vicinal calibration list -g {name}` shows them"
+            f"'{path}' is {how}, so that nobody knows which calibration is in force: ",
+            advise("put one in force by {activate()}; {list_calibrations()} shows them", gallery=name),
         )
 
     @contextmanager
@@ -351,7 +352,8 @@ class CalibrationStore(RecordFolder[CalibrationRecord]):
         except (OSError, BrokenSealError) as error:
             raise CalibrationRecordError(
                 f"the check of calibration {record.id} is damaged, so that nobody knows whether its promise "
-                f"was found broken: {remedy_of(self.path.parent, file.path)}"
+                "was found broken: ",
+                remedy_of(self.path.parent, file.path),
             ) from error
         # Every search asks for that of the one in force.
         self._checks[record.id] = file

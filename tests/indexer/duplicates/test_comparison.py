@@ -10,7 +10,7 @@ from PIL import Image
 
 from tests.photos import draw_photo
 from vicinal.indexer.duplicates.candidates import CutIndex, unordered
-from vicinal.indexer.duplicates.comparison import ComparedPairs, Pictures, compare
+from vicinal.indexer.duplicates.comparison import ComparedPairs, Images, compare
 from vicinal.indexer.duplicates.made_copies import CHANGES, Change, make_copy
 from vicinal.indexer.duplicates.signatures import ORIENTATIONS, make_signature, undone
 
@@ -18,8 +18,8 @@ N_PHOTOS = 60
 SURE = 0.6
 
 
-def store(images: list[Image.Image]) -> Pictures:
-    pictures = Pictures(len(images))
+def store(images: list[Image.Image]) -> Images:
+    pictures = Images(len(images))
     for position, image in enumerate(images):
         stream = io.BytesIO()
         image.save(stream, "JPEG", quality=90)
@@ -42,19 +42,19 @@ def photos() -> list[Image.Image]:
 
 
 @pytest.fixture(scope="module")
-def pictures(photos: list[Image.Image]) -> Pictures:
+def pictures(photos: list[Image.Image]) -> Images:
     return store(photos)
 
 
 @pytest.fixture(scope="module")
-def index(pictures: Pictures) -> CutIndex:
+def index(pictures: Images) -> CutIndex:
     return CutIndex(pictures.signatures)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("change", CHANGES)
 def test_copies_are_found(
-    change: Change, photos: list[Image.Image], pictures: Pictures, index: CutIndex
+    change: Change, photos: list[Image.Image], pictures: Images, index: CutIndex
 ) -> None:
     copies = store(copies_of(photos, change))
     pairs = index.candidates(copies.signatures)
@@ -64,13 +64,13 @@ def test_copies_are_found(
     assert (found.scores[~own] >= SURE).sum() == 0
 
 
-def test_photos_are_no_copies_of_each_other(pictures: Pictures, index: CutIndex) -> None:
+def test_photos_are_no_copies_of_each_other(pictures: Images, index: CutIndex) -> None:
     pairs = unordered(index.candidates(pictures.signatures, own=True))
     assert len(pairs) > N_PHOTOS
     assert compare(pictures, pictures, pairs).scores.max() < 0.3
 
 
-def test_no_picture_is_its_own_candidate(pictures: Pictures, index: CutIndex) -> None:
+def test_no_picture_is_its_own_candidate(pictures: Images, index: CutIndex) -> None:
     pairs = index.candidates(pictures.signatures, own=True)
     assert (pairs[:, 0] != pairs[:, 1]).all()
     assert np.bincount(pairs[:, 0]).max() <= 12
@@ -79,7 +79,7 @@ def test_no_picture_is_its_own_candidate(pictures: Pictures, index: CutIndex) ->
 @pytest.mark.slow
 @pytest.mark.parametrize("orientation", range(8))
 def test_how_a_copy_was_turned_is_told_from_either_side(
-    orientation: int, photos: list[Image.Image], pictures: Pictures
+    orientation: int, photos: list[Image.Image], pictures: Images
 ) -> None:
     turns, is_mirrored = ORIENTATIONS[orientation]
     turned = [
@@ -98,7 +98,7 @@ def test_how_a_copy_was_turned_is_told_from_either_side(
 
 @pytest.mark.parametrize("side", [0.8, 0.9])
 def test_the_area_of_a_crop_is_told_from_either_side(
-    side: float, photos: list[Image.Image], pictures: Pictures
+    side: float, photos: list[Image.Image], pictures: Images
 ) -> None:
     crops = store([one.crop((0, 0, round(side * one.width), round(side * one.height))) for one in photos[:8]])
     there = compare(crops, pictures, identity(8))
@@ -111,7 +111,7 @@ def test_the_area_of_a_crop_is_told_from_either_side(
 @pytest.mark.slow
 @pytest.mark.parametrize("change", ["cropped", "mixed"])
 def test_no_copy_is_lost_from_the_other_side(
-    change: Change, photos: list[Image.Image], pictures: Pictures
+    change: Change, photos: list[Image.Image], pictures: Images
 ) -> None:
     """A slight crop is as much like the whole as that is like it: which lies on which must not count."""
     copies = store(copies_of(photos, change))
@@ -119,26 +119,26 @@ def test_no_copy_is_lost_from_the_other_side(
     assert back.scores == pytest.approx(there.scores, abs=0.1)
 
 
-def test_a_stretched_picture_is_no_plain_copy(photos: list[Image.Image], pictures: Pictures) -> None:
+def test_a_stretched_picture_is_no_plain_copy(photos: list[Image.Image], pictures: Images) -> None:
     """Negative control: its aspect tells, though every block is alike."""
     stretched = store([one.resize((one.width * 2, one.height)) for one in photos[:8]])
     assert compare(stretched, pictures, identity(8)).scores.max() < 0.1
 
 
-def test_pairs_keep_their_order(photos: list[Image.Image], pictures: Pictures) -> None:
+def test_pairs_keep_their_order(photos: list[Image.Image], pictures: Images) -> None:
     pairs = np.random.default_rng(0).integers(0, N_PHOTOS, (300, 2))
     found = compare(pictures, pictures, pairs)
     assert np.array_equal(found.pairs, pairs)
     assert found.scores[pairs[:, 0] == pairs[:, 1]] == pytest.approx(1.0, abs=0.01)
 
 
-def test_no_pairs_are_no_trouble(pictures: Pictures) -> None:
+def test_no_pairs_are_no_trouble(pictures: Images) -> None:
     found = compare(pictures, pictures, np.empty((0, 2), np.int64))
     assert (len(found.scores), len(ComparedPairs.joined([found, found]).pairs)) == (0, 0)
 
 
 @pytest.mark.slow
-def test_the_work_stops_when_it_is_told_to(pictures: Pictures) -> None:
+def test_the_work_stops_when_it_is_told_to(pictures: Images) -> None:
     def stop(stage: str, done: int, total: int) -> None:
         raise InterruptedError(stage)
 

@@ -271,7 +271,7 @@ def test_labels_come_from_where_the_rule_says(
 @pytest.mark.parametrize(
     ("rule", "sentence"),
     [
-        ("column", "no column 'label', only path: name the one of the labels by --label-column"),
+        ("column", "no column 'label', only path: name the one of the labels by label_column"),
         ("folder", "begins with a folder, such as '/a/1.jpg': take labels from column or regex:PATTERN"),
         ("regex:(x)", "matches no path, such as '/a/1.jpg'"),
     ],

@@ -202,8 +202,8 @@ def test_images_and_embeddings_are_told_apart(tmp_path: Path) -> None:
     ("options", "sentence"),
     [
         (SourceOptions(path_column="lost"), "has no column 'lost', only image, label: name the one of the"),
-        (SourceOptions(label_column="lost"), "no column 'lost', only image, label: .* by --label-column"),
-        (SourceOptions(id_column="lost"), "no column 'lost', .* ids by --id-column"),
+        (SourceOptions(label_column="lost"), "no column 'lost', only image, label: .* by label_column"),
+        (SourceOptions(id_column="lost"), "no column 'lost', .* ids by id_column"),
         (SourceOptions(id_column="label"), "rows 1 and 3 of dataset 'a.parquet' have one id, '0'"),
         (SourceOptions(label_from="regex:(.)"), "come from column or none"),
     ],
@@ -215,7 +215,7 @@ def test_what_is_missing_is_one_sentence(tmp_path: Path, options: SourceOptions,
 
 def test_a_file_without_images_names_its_columns(tmp_path: Path) -> None:
     pq.write_table(pa.table({"a": [1], "b": ["x"]}), tmp_path / "a.parquet")
-    sentence = "only a, b: name the one of the paths, or of the images themselves, by --path-column"
+    sentence = "only a, b: name the one of the paths, or of the images themselves, by path_column"
     with pytest.raises(SourceError, match=sentence):
         read_source(tmp_path / "a.parquet")
     with pytest.raises(SourceError, match="has no column of images, only a, b: name the one of the images"):

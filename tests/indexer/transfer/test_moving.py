@@ -19,10 +19,10 @@ from vicinal.indexer.jobs.changes import Patch, add_items, patch_items, remove_i
 from vicinal.indexer.jobs.compaction import compact
 from vicinal.indexer.jobs.staging import Staging
 from vicinal.indexer.reader import GalleryReader
-from vicinal.indexer.storage.files import identity_of, making_in
+from vicinal.indexer.storage.files import identity_of, making_in, scratch
 from vicinal.indexer.storage.gallery_names import aliases, set_alias
 from vicinal.indexer.transfer import moving
-from vicinal.indexer.transfer.moving import copy_gallery, pinned, rename_gallery, scratch
+from vicinal.indexer.transfer.moving import copy_gallery, pinned, rename_gallery
 
 BUNDLE = "0123456789abcdef"
 MakeRows = Callable[..., pa.Table]

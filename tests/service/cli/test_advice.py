@@ -23,15 +23,28 @@ from typer.testing import CliRunner
 
 from tests.conftest import write_tiny_bundle
 from tests.service.types import Fail, Run
+from vicinal.calibration.advice import AdvisedError, advise
 from vicinal.indexer.gallery import Gallery
 from vicinal.models.errors import install_command
 from vicinal.service.cli.main import app
+from vicinal.service.words import COMMANDS, command_names, in_commands
 
 ROOT = Path(__file__).resolve().parents[3]
 _PACKAGES = ("service", "training", "indexer", "refine", "models", "calibration")
 # A command in quotes or a text of its own; after the first words it may go on with its options.
 _COMMAND = re.compile(r"`vicinal ([^`]+)`|^vicinal ([a-z][^`]*)$")
 _OPTION = re.compile(r"(?<![\w-])--[a-z][a-z-]*[a-z]")
+# Notes beside answers and in records, which are no errors and are finished sentences so far.
+SAYS_COMMANDS = {
+    "training/export/choice.py",
+    "training/recipe.py",
+    "indexer/sources/items.py",
+    "service/duplicates/threshold.py",
+    "service/galleries/integrity.py",
+    "service/measuring/calibrator.py",
+    "service/measuring/decision.py",
+    "service/measuring/drift.py",
+}
 # Options of other programs.
 _OTHERS = {"--query-gpu", "--format", "--nproc-per-node", "--help", "--install-completion"}
 
@@ -117,6 +130,63 @@ def test_options_in_messages_are_options_of_some_command() -> None:
     known = options_of(*commands().values()) | _OTHERS
     named = {(module, name) for module, text in advised() for name in _OPTION.findall(text)}
     assert {(module, name) for module, name in named if name not in known} == set()
+
+
+def advice() -> list[tuple[str, str, set[str]]]:
+    """Every kind of advice with its module and the values that it is given."""
+    return [
+        (str(path.relative_to(ROOT)), texts_in(call.args[0]), {str(one.arg) for one in call.keywords})
+        for package in _PACKAGES
+        for path in sorted((ROOT / package).rglob("*.py"))
+        for call in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id == "advise"
+    ]
+
+
+def texts_in(node: ast.expr) -> str:
+    return " ".join(str(one.value) for one in ast.walk(node) if isinstance(one, ast.Constant))
+
+
+def test_each_operation_and_field_that_errors_advise_to_has_a_name_on_the_command_line() -> None:
+    options = options_of(*commands().values())
+    found = advice()
+    assert len(found) > 20
+    blanks = {
+        (module, blank)
+        for module, kind, values in found
+        for blank in re.findall(r"{(\w+(?:\(\))?)}", kind)
+        if blank not in values
+    }
+    nameless = {
+        (module, blank)
+        for module, blank in blanks
+        if blank.removesuffix("()") not in COMMANDS and command_names(blank, None) not in options
+    }
+    assert nameless == set()
+
+
+def test_below_the_command_line_no_message_names_a_command_or_an_option() -> None:
+    below = ("indexer/", "models/", "refine/", "calibration/", "service/search/", "service/measuring/")
+    below += (
+        "service/galleries/",
+        "service/labelling/",
+        "service/duplicates/",
+        "service/comparing/",
+        "training/",
+    )
+    said = ((module, text) for module, text in advised() if module.startswith(below))
+    # What an archive says of itself, and what a request says of its option.
+    others = {*_OTHERS, "vicinal gallery", "--near/--exact"}
+    found = {module for module, text in said if not others & {*text.split("=")}}
+    assert found == SAYS_COMMANDS
+
+
+def test_a_surface_says_advice_in_its_own_terms() -> None:
+    error = AdvisedError("no ids: ", advise("name them by {id_column}, or {index()} it", gallery="a b"))
+    assert (str(error), in_commands(error)) == (
+        "no ids: name them by id_column, or `index` it",
+        "no ids: name them by --id-column, or `vicinal index SOURCE --gallery 'a b'` it",
+    )
 
 
 @pytest.mark.parametrize(

@@ -90,7 +90,7 @@ def test_the_settings_refine_every_gallery_of_the_space(
 ) -> None:
     plain, bundles = scores(settings, clips), ServedBundles(settings.model_copy(update={"bundle": one.path}))
     matcher = bundles.matcher(clips)
-    with pytest.raises(GalleryNotRefinedError, match="run `vicinal gallery refine clips`"):
+    with pytest.raises(GalleryNotRefinedError, match="run `refine`"):
         matcher.search(embeddings=QUERY)
     refine_gallery(clips, clips.refinement)
     refined = bundles.matcher(clips).search(embeddings=QUERY, limit=N, threshold=0.0)[0]

@@ -49,8 +49,8 @@ def test_a_server_without_torch_says_what_to_install(
 
 @pytest.mark.usefixtures("_installed")
 def test_a_fitting_is_accepted_as_a_job(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("vicinal.service.fitting.photos.FEWEST_LABELS", 4)
-    monkeypatch.setattr("vicinal.service.fitting.photos._FEWEST_HELD_OUT", 4)
+    monkeypatch.setattr("vicinal.service.fitting.labelled_images.FEWEST_LABELS", 4)
+    monkeypatch.setattr("vicinal.service.fitting.labelled_images._FEWEST_HELD_OUT", 4)
     answer = client.post(FIT, json={"name": "mine", "minutes": 5})
     assert (answer.status_code, answer.json()["kind"]) == (202, "fit")
     assert answer.headers["Location"] == f"/v1/jobs/{answer.json()['id']}"

@@ -167,7 +167,7 @@ def test_a_server_of_a_refined_space_tells_what_it_cannot_search(
     states = {one["name"]: one for one in client.get("/readyz").json()["galleries"]}
     assert "gallery 'shoes' was embedded with bundle" in states["shoes"]["problem"]
     # It is refined by nobody yet.
-    assert "run `vicinal gallery refine shop`" in states["shop"]["problem"]
+    assert "run `refine`" in states["shop"]["problem"]
     assert client.post(f"{SHOP}/search", json={**QUERY, "refine": "off"}).status_code == 200
     assert client.post(f"{SHOP}/search", json={**QUERY, "refine": "query"}).status_code == 200
     assert client.put("/v1/galleries/new").json()["detail"].endswith("it embeds no images")

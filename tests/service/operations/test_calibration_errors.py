@@ -62,7 +62,7 @@ def failed_job(client: TestClient, gallery: str, body: dict[str, Any]) -> dict[s
 @pytest.mark.parametrize(
     ("gallery", "kind", "reason"),
     [
-        ("bare", "calibration-unlabelled", "by `vicinal label -g NAME`"),
+        ("bare", "calibration-unlabelled", "by `label`"),
         ("alike", "calibration-one-label", "no negative pairs: add items of other labels"),
     ],
 )

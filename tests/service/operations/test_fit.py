@@ -148,7 +148,7 @@ def test_a_job_reads_addresses_where_the_settings_allow_it(
         asked.append(refuse(RemoteFile("https://example.com/shoe.jpg")))
         raise JobStoppedError("interrupted")
 
-    monkeypatch.setattr("vicinal.service.fitting.photos.read_photos", read)
+    monkeypatch.setattr("vicinal.service.fitting.labelled_images.read_labelled_images", read)
     with pytest.raises(JobStoppedError):
         start(OperationJob(fit.OPERATION, ServedBundles(settings), lambda _: None), Context())
     (reason,) = asked

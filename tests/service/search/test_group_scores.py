@@ -201,7 +201,7 @@ def test_a_learned_score_chooses_among_the_three_groups_with_the_best_items() ->
 
 
 def test_a_learned_score_that_was_never_fitted_is_refused() -> None:
-    with pytest.raises(RequestError, match="--group-score learned"):
+    with pytest.raises(RequestError, match="group_score learned"):
         group_scores(*arrange([(0.9, 0)]), Group(by="label", score="learned"))
 
 

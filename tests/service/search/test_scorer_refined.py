@@ -315,7 +315,7 @@ def test_a_version_that_was_never_refined_so_says_what_to_run(
     write_refined_gallery: WriteGallery, refiner: ContextRefiner, steps: tuple[int, ...], found: str
 ) -> None:
     snapshot = write_refined_gallery(clustered(5), steps=steps)
-    with pytest.raises(GalleryNotRefinedError, match=f"but .*{found}: run `vicinal gallery refine shoes`"):
+    with pytest.raises(GalleryNotRefinedError, match=f"but .*{found}: run `refine`"):
         scorer_of(snapshot, pipeline_of(refiner, "gallery"), refiner)
 
 

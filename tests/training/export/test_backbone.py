@@ -74,12 +74,12 @@ def test_a_whitened_head_evens_out_what_its_images_give(
 
 def test_weights_without_a_classifier_ask_for_images(tmp_path: Path) -> None:
     config = BackboneConfig.model_validate({"name": "resnet18", "arguments": TINY, **PLAIN})
-    with pytest.raises(ConfigError, match=r"no classifier to learn 4 numbers from: .* --images"):
+    with pytest.raises(ConfigError, match=r"no classifier to learn 4 numbers from: .* with images"):
         export_backbone(config, tmp_path / "none", fields={"name": "none"}, head=HeadConfig(4))
 
 
 def test_components_ask_for_images(config: BackboneConfig, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"--projection pca is learnt on photos: .* --images"):
+    with pytest.raises(ConfigError, match=r"projection pca is learnt on photos: .* images"):
         export_backbone(config, tmp_path / "none", fields={"name": "none"}, head=HeadConfig(4, "pca"))
 
 

@@ -111,7 +111,7 @@ def test_a_form_names_no_folder_of_the_machine_that_made_it(
 
 def test_weights_too_large_for_float16_are_refused(tmp_path: Path) -> None:
     network = _write_network(tmp_path / "large.onnx", scale=1e6)
-    with pytest.raises(BundleError, match="do not fit float16: choose another --precision"):
+    with pytest.raises(BundleError, match="do not fit float16: choose another precision"):
         write_form(network, tmp_path / "form.onnx", "float16")
 
 

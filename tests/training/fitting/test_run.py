@@ -20,7 +20,7 @@ from vicinal.indexer.sources import read_source  # noqa: E402
 from vicinal.models.bundle import ModelBundle  # noqa: E402
 from vicinal.models.errors import ConfigError  # noqa: E402
 from vicinal.models.progress import OnProgress, no_progress  # noqa: E402
-from vicinal.service.fitting.photos import hold_out, read_photos  # noqa: E402
+from vicinal.service.fitting.labelled_images import hold_out, read_labelled_images  # noqa: E402
 from vicinal.training.fitting import run  # noqa: E402
 from vicinal.training.fitting.plan import FitSpeed  # noqa: E402
 from vicinal.training.fitting.run import Fitting  # noqa: E402
@@ -85,7 +85,7 @@ def fitting(
 ) -> Fitting:
     recipe = photos.parent / "recipe.toml"
     recipe.write_text(text, encoding="utf-8")
-    found = read_photos(read_source(photos))
+    found = read_labelled_images(read_source(photos))
     return Fitting(
         found,
         hold_out(found, seed),
@@ -148,7 +148,7 @@ def test_photos_with_many_labels_learn_without_drawn_products(
 def test_a_bundle_may_not_bear_the_name_of_the_drawn_products(
     photos: Path, tmp_path: Path, tiny_bundle: ModelBundle
 ) -> None:
-    with pytest.raises(ConfigError, match="choose another --output"):
+    with pytest.raises(ConfigError, match="choose another output"):
         fitting(photos, tmp_path / "demo", tiny_bundle, text=RECIPE + DRAWN).run()
 
 

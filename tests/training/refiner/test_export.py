@@ -217,7 +217,7 @@ def test_a_bundle_that_is_written_anew_has_no_refiner(exported_bundle: ModelBund
 
 
 def test_a_bundle_without_the_files_cannot_name_a_refiner(copied: ModelBundle) -> None:
-    with pytest.raises(BundleError, match=r"has no refiner\.onnx: run `vicinal train-refiner`"):
+    with pytest.raises(BundleError, match=r"has no refiner\.onnx: run `train_refiner`"):
         copied.with_refiner({**FIELDS, "architecture": {}})
 
 

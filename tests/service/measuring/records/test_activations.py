@@ -84,7 +84,7 @@ def test_what_is_in_force_is_made_again_of_its_history(
     activations.roll_back(CONTEXTUAL)
     before = activations.all()
     how(activations.path / "active.json")
-    with pytest.raises(CalibrationRecordError, match="put one in force by `vicinal calibration activate"):
+    with pytest.raises(CalibrationRecordError, match="put one in force by `activate`"):
         activations.all()
     activations.activate(CONTEXTUAL, "a")
     assert activations.all() == before

@@ -15,7 +15,7 @@ from vicinal.training.files import replacing
 
 
 @dataclass(frozen=True)
-class UnusablePhoto:
+class UnusableImage:
     """A file that was left out."""
 
     path: str
@@ -36,7 +36,7 @@ class Split:
 
 
 @dataclass(frozen=True)
-class LabelledPhotos:
+class LabelledImages:
     """Photos that have a label and can be used.
 
     Attributes:
@@ -49,7 +49,7 @@ class LabelledPhotos:
     labels: Objects
     n_unlabelled: int = 0
     n_repeated: int = 0
-    unusable: tuple[UnusablePhoto, ...] = ()
+    unusable: tuple[UnusableImage, ...] = ()
     digest: str = ""
 
     @cached_property

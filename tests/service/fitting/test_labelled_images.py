@@ -10,14 +10,14 @@ from PIL import Image
 
 from vicinal.indexer.sources import read_source
 from vicinal.service.errors import RequestError
-from vicinal.service.fitting.photos import hold_out, read_photos
+from vicinal.service.fitting.labelled_images import hold_out, read_labelled_images
 from vicinal.training.datasets.layouts.manifest import ManifestConfig
-from vicinal.training.fitting.photos import LabelledPhotos
+from vicinal.training.fitting.labelled_images import LabelledImages
 
 
-def photos_of(sizes: list[int]) -> LabelledPhotos:
+def photos_of(sizes: list[int]) -> LabelledImages:
     labels = np.repeat([f"label {i:03d}" for i in range(len(sizes))], sizes)
-    return LabelledPhotos(tuple(Path(f"/photos/{i}.jpg") for i in range(len(labels))), labels)
+    return LabelledImages(tuple(Path(f"/photos/{i}.jpg") for i in range(len(labels))), labels)
 
 
 def _write(path: Path, color: str | tuple[int, ...]) -> None:
@@ -36,7 +36,7 @@ def test_what_cannot_be_used_is_counted_and_left_out(tmp_path: Path) -> None:
         (tmp_path / name).parent.mkdir(exist_ok=True)
         _write(tmp_path / name, color)
     (tmp_path / "cup" / "broken.jpg").write_bytes(b"no picture")
-    found = read_photos(read_source(tmp_path))
+    found = read_labelled_images(read_source(tmp_path))
     assert [path.name for path in found.paths] == ["1.png", "2.png"]
     assert (found.n_unlabelled, found.n_repeated) == (1, 1)
     assert [Path(one.path).name for one in found.unusable] == ["broken.jpg"]
@@ -46,7 +46,7 @@ def test_photos_come_in_the_sequence_of_their_numbers(tmp_path: Path) -> None:
     (tmp_path / "cup").mkdir()
     for number in (9, 10, 100):
         _write(tmp_path / "cup" / f"IMG_{number}.png", (number, 0, 0))
-    found = read_photos(read_source(tmp_path))
+    found = read_labelled_images(read_source(tmp_path))
     assert [path.stem for path in found.paths] == ["IMG_9", "IMG_10", "IMG_100"]
 
 

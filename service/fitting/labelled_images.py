@@ -21,7 +21,7 @@ from vicinal.models.runtime import usable_processors
 from vicinal.service.errors import RequestError
 
 if TYPE_CHECKING:
-    from vicinal.service.training import LabelledPhotos, Split
+    from vicinal.service.training import LabelledImages, Split
 
 # Labels with two photos: some to learn from, and enough others that a rate among them says something.
 FEWEST_LABELS = 12
@@ -32,18 +32,18 @@ _ONE_OF = 5
 _SEEN_SIDE = 64
 
 
-def read_photos(
+def read_labelled_images(
     items: Sequence[SourceItem],
     *,
     refuse: Refuse = refuse_none,
     on_progress: OnProgress = no_progress,
-) -> LabelledPhotos:
+) -> LabelledImages:
     """Look at every labelled item of a source once, in the sequence of the file names.
 
     Args:
         refuse: Says why a file must not be read.
     """
-    from vicinal.service.training import LabelledPhotos, UnusablePhoto
+    from vicinal.service.training import LabelledImages, UnusableImage
 
     labelled = sorted((item for item in items if item.label is not None), key=_sequence)
 
@@ -60,13 +60,13 @@ def read_photos(
             zip(labelled, pool.map(look, labelled), strict=True), start=1
         ):
             if reason:
-                unusable.append(UnusablePhoto(readable(str(item.path)), reason))
+                unusable.append(UnusableImage(readable(str(item.path)), reason))
             elif (digest, str(item.label)) not in seen:
                 seen.add((digest, str(item.label)))
                 kept.append(item)
                 told.update(json.dumps([str(item.path), digest, str(item.label)]).encode())
             on_progress("look", done, len(labelled))
-    return LabelledPhotos(
+    return LabelledImages(
         tuple(item.path for item in kept if isinstance(item.path, Path)),
         np.array([str(item.label) for item in kept], dtype=object),
         len(items) - len(labelled),
@@ -76,7 +76,7 @@ def read_photos(
     )
 
 
-def hold_out(photos: LabelledPhotos, seed: int) -> Split:
+def hold_out(photos: LabelledImages, seed: int) -> Split:
     """Hold out one of five labels, of every size alike, and all labels with one photo."""
     from vicinal.service.training import Split
 
