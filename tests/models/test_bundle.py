@@ -14,7 +14,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from vicinal.models import bundle as bundle_module
 from vicinal.models.bundle import BACKBONE_FILE, BundleManifest, ModelBundle, sha256_of, space_manifest
 from vicinal.models.errors import BundleError
 
@@ -39,11 +38,6 @@ def edit(copied: Path) -> Callable[..., None]:
 
 def _manifest(**changes: object) -> BundleManifest:
     return BundleManifest.model_validate({**FIELDS, "files": {BACKBONE_FILE: "0" * 64}, **changes})
-
-
-def test_public_names_are_sorted_and_exist() -> None:
-    assert bundle_module.__all__ == sorted(bundle_module.__all__)
-    assert all(hasattr(bundle_module, name) for name in bundle_module.__all__)
 
 
 def test_written_bundle_opens_with_the_same_manifest(tiny_bundle: ModelBundle) -> None:

@@ -243,7 +243,7 @@ def test_one_column_may_be_id_and_label(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["path", "label", "id"])
 def test_a_column_that_is_missing_is_named_with_those_there_are(tmp_path: Path, name: str) -> None:
     manifest = _manifest(tmp_path / "shop.csv", {"path": ["1.jpg"], "sku": ["7"]})
-    with pytest.raises(SourceError, match=f"no column 'lost', only path, sku: .* {name}s by --{name}-column"):
+    with pytest.raises(SourceError, match=f"no column 'lost', only path, sku: .* {name}s by {name}_column"):
         read_source(manifest, SourceOptions(**{f"{name}_column": "lost"}))
 
 

@@ -26,6 +26,7 @@ from vicinal.service.galleries.versions import activate_version, check_version
 from vicinal.service.labelling.session import LabelSession
 from vicinal.service.problem_types import ERRORS
 from vicinal.service.records import damaged_records
+from vicinal.service.words import command_names
 
 _SMALL_BYTES = 64 * 2**10
 _N_PLACES = 12
@@ -162,7 +163,9 @@ def test_a_version_is_put_in_force_again_as_it_was(bundles: ServedBundles) -> No
     before, told = answer(bundles), gallery.activation
     assert told is not None
     (gallery.path / "active.json").write_text("{", encoding="utf-8")
-    assert f"vicinal gallery activate shoes {told.version} --data-dir " in answer(bundles)
+    assert "put a version in force again" in answer(bundles)
+    (line,) = damaged_records(gallery, command_names)
+    assert f"vicinal gallery activate shoes {told.version} --data-dir " in line
     activate_version(gallery, told.version)
     assert answer(bundles) == before
 

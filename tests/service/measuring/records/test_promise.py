@@ -110,7 +110,7 @@ def test_a_threshold_set_by_hand_promises_nothing(
     gallery: Gallery, matcher: Matcher, photos: LabelledQueries
 ) -> None:
     record = matcher.thresholds.set_by_hand(matcher.pipeline, 0.5)
-    with pytest.raises(CalibrationError, match=r"was set by hand.*vicinal calibrate"):
+    with pytest.raises(CalibrationError, match=r"was set by hand.*by `calibrate`"):
         check(gallery, record, photos)
 
 
