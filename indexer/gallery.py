@@ -22,12 +22,13 @@
 
 from __future__ import annotations
 
+import json
 import secrets
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 import pyarrow as pa
@@ -43,11 +44,11 @@ from vicinal.indexer.errors import (
     StorageError,
 )
 from vicinal.indexer.graph.neighbor_graph import NeighborGraph, build_neighbor_graph
-from vicinal.indexer.reports import Reports
 from vicinal.indexer.storage.active_pointer import Activation, ActivePointer
 from vicinal.indexer.storage.files import (
     file_lock,
     make_folder,
+    read_sealed_or_refuse,
     remove_half_made,
     scratch,
     storing,
@@ -57,8 +58,7 @@ from vicinal.indexer.storage.files import (
 )
 from vicinal.indexer.storage.gallery_names import GALLERY_NAME, aliases, require_name
 from vicinal.indexer.storage.item_table import ItemTable, as_matrix
-from vicinal.indexer.storage.removals import Removals
-from vicinal.indexer.storage.reserve import Reserve
+from vicinal.indexer.storage.removals import Removals, Reserve
 from vicinal.indexer.views.refined_snapshot import RefinementPlan, refinements, whole_refined_folders
 from vicinal.indexer.views.snapshot import (
     ITEM_COLUMNS,
@@ -76,6 +76,8 @@ from vicinal.models.bundle import (
     read_manifest,
 )
 from vicinal.models.errors import BundleError
+
+_REMEDY = "bring it back from a backup; without it the gallery is searched as before, and not pruned by age"
 
 
 class Gallery:
@@ -404,3 +406,30 @@ def read_ahead(root: Path) -> None:
                 version = gallery.active_version
                 if version is not None:
                     read_snapshot_ahead(gallery.snapshot_path(version))
+
+
+class Reports:
+    """What was found when the versions of one gallery were made."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def of(self, version: int) -> dict[str, Any]:
+        """Findings of the index job when it made a version; empty when it left no report."""
+        try:
+            return dict(json.loads(read_sealed_or_refuse(self._path(version), _REMEDY)))
+        except FileNotFoundError:
+            return {}
+
+    def save(self, version: int, report: dict[str, Any]) -> None:
+        """Keep the report of a version."""
+        make_folder(self.folder)
+        write_sealed(self._path(version), json.dumps(report, indent=2))
+
+    def remove(self, versions: set[int]) -> None:
+        """Remove the reports of versions that are gone."""
+        for version in versions:
+            self._path(version).unlink(missing_ok=True)
+
+    def _path(self, version: int) -> Path:
+        return self.folder / f"{version}.json"

@@ -42,7 +42,6 @@ INNER_FLOORS = {
         "sources",
         "filters",
         "storage",
-        "reports",
         "graph",
         "duplicates",
         "hygiene",

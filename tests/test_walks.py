@@ -21,10 +21,10 @@ pytestmark = pytest.mark.slow
 MOST_FILES = {
     "an image query over HTTP": 36,
     "an addition over HTTP": 40,
-    "an index": 44,
+    "an index": 41,
     "a calibration": 36,
-    "a calibration job": 70,
-    "a calibration command": 59,
+    "a calibration job": 68,
+    "a calibration command": 57,
 }
 
 

@@ -28,8 +28,7 @@ from vicinal.indexer.jobs.retention import READER_GRACE
 from vicinal.indexer.reader import GalleryReader
 from vicinal.indexer.storage.active_pointer import Activation
 from vicinal.indexer.storage.item_table import as_fixed_lists, as_matrix
-from vicinal.indexer.storage.removals import REMEMBERED_COLUMNS
-from vicinal.indexer.storage.reserve import Reserve
+from vicinal.indexer.storage.removals import REMEMBERED_COLUMNS, Reserve
 from vicinal.indexer.views.view import GalleryView
 from vicinal.models.bundle import ModelBundle
 from vicinal.models.similarity import exact_similarities

@@ -8,14 +8,17 @@ the last of them that are small become one when there are many.
 from __future__ import annotations
 
 import json
+import os
 import secrets
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pyarrow as pa
 
+from vicinal.indexer.errors import StorageError
 from vicinal.indexer.storage.files import make_folder, read_sealed_or_refuse, write_sealed
 
 # Columns of the item table that are remembered, in the order of the fields of `Removal`.
@@ -23,6 +26,9 @@ REMEMBERED_COLUMNS = ("id", "content_sha256", "source", "uri", "file_size", "mod
 _REMEDY = "bring it back from a backup, or remove it, and what was removed may come back"
 _MOST_SMALL_FILES = 64
 _SMALL_BYTES = 2**20
+# Many times what Lance writes to remove items of a large table.
+_RESERVED_BYTES = 4 * 2**20
+Done = TypeVar("Done")
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,3 +165,47 @@ class Removals:
 
 def _changes_in(path: Path) -> list[dict[str, Any]]:
     return list(json.loads(read_sealed_or_refuse(path, _REMEDY))["changes"])
+
+
+@dataclass(frozen=True)
+class Reserve:
+    """Room on the disk that a removal in any gallery of a folder may take when there is no other.
+
+    To remove an item writes a little. On a full disk that would be refused as well, and what helps there
+    would be the only thing that cannot be done. So a file holds some room beside the galleries; a removal
+    that finds none gives it up and tries once more, and the next change that finds room takes it back.
+    """
+
+    folder: Path
+
+    def keep(self) -> None:
+        """Take the room, unless it is held or there is none to spare."""
+        if self._path.exists():
+            return
+        try:
+            with self._path.open("wb") as stream:
+                os.posix_fallocate(stream.fileno(), 0, _RESERVED_BYTES)
+        except (AttributeError, OSError):
+            # Full, read-only, or a system that promises no room.
+            self._give_up()
+
+    def used_if_full(self, remove: Callable[[], Done]) -> Done:
+        """Remove something, with the room that is held where there is no other."""
+        try:
+            return remove()
+        except StorageError:
+            if not self._give_up():
+                raise
+            return remove()
+        finally:
+            self.keep()
+
+    def _give_up(self) -> bool:
+        with suppress(OSError):
+            self._path.unlink()
+            return True
+        return False
+
+    @property
+    def _path(self) -> Path:
+        return self.folder / ".reserve"

@@ -25,13 +25,13 @@ from vicinal.calibration.arrays import FloatArray, Ints
 from vicinal.indexer.errors import GalleryError
 from vicinal.indexer.graph.neighbor_graph import build_neighbor_graph
 from vicinal.indexer.storage.files import OnRead, appearing, uncounted
-from vicinal.indexer.views.derived_files import (
+from vicinal.indexer.views.snapshot import (
     DerivedFiles,
     DerivedManifest,
+    Snapshot,
     read_manifest,
     write_derived,
 )
-from vicinal.indexer.views.snapshot import Snapshot
 from vicinal.models.progress import OnProgress, no_progress
 from vicinal.models.runtime import Device
 from vicinal.refine.context_refiner import ContextRefiner

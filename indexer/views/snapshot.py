@@ -19,30 +19,34 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Generic, Self, TypeVar
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from pydantic import BaseModel, ConfigDict
 
 from vicinal.calibration.arrays import AnyArray, AnyInts, FloatArray, Ints, Objects, ShortInts
-from vicinal.indexer.errors import GalleryError
+from vicinal.indexer.errors import DamagedGalleryError, GalleryError
 from vicinal.indexer.graph.gpu import IndexDevices, VectorIndex
 from vicinal.indexer.graph.neighbor_graph import NeighborGraph
-from vicinal.indexer.graph.vector_index import FaissIndex, automatic_factories
+from vicinal.indexer.graph.vector_index import Candidates, FaissIndex, automatic_factories
 from vicinal.indexer.item_rules import served_metadata
-from vicinal.indexer.storage.files import OnRead, appearing, uncounted
-from vicinal.indexer.storage.item_table import expect_single_rows
-from vicinal.indexer.views.derived_files import (
-    DerivedFiles,
-    DerivedManifest,
-    read_manifest,
-    write_derived,
+from vicinal.indexer.storage.files import (
+    FileSeal,
+    OnRead,
+    appearing,
+    read_sealed,
+    sync_path,
+    uncounted,
 )
+from vicinal.indexer.storage.item_table import expect_single_rows
+from vicinal.indexer.storage.sealed_folder import SealedFolder
+from vicinal.models.configs.sealed_json import sealed
 from vicinal.refine.k_reciprocal import (
     DEFAULT_K1,
     ItemLists,
@@ -56,6 +60,73 @@ _MANIFEST = "snapshot.json"
 _ITEMS = "items.arrow"
 _INDEX = "initial.index"
 _ENCODINGS = ("encoding_indptr", "encoding_indices", "encoding_values")
+_GRAPH = ("neighbor_ids", "neighbor_similarities")
+
+
+class DerivedManifest(BaseModel):
+    """Content of the manifest of every folder that is made of a version's rows."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    index: str
+    candidates: Candidates
+    files: dict[str, FileSeal]
+
+
+Manifest = TypeVar("Manifest", bound=DerivedManifest)
+
+
+class DerivedFiles(SealedFolder, Generic[Manifest]):
+    """The files of such a folder: made at once, sealed, and never changed afterwards."""
+
+    def __init__(self, path: Path, manifest: Manifest) -> None:
+        super().__init__(path, manifest.files)
+        self.manifest = manifest
+
+    def graph(self) -> NeighborGraph:
+        """Memory maps of a neighbor graph."""
+        return NeighborGraph(*(self.array(name) for name in _GRAPH))
+
+    def index(self, name: str) -> FaissIndex:
+        """The vector index in a file."""
+        return FaissIndex.open(
+            self.path / name, self.manifest.index, self.manifest.candidates, self.seals[name]
+        )
+
+
+def read_manifest(file: Path, kind: type[Manifest]) -> Manifest:
+    """Manifest in a file."""
+    try:
+        return kind.model_validate_json(read_sealed(file))
+    except (OSError, ValueError) as error:
+        raise DamagedGalleryError(f"snapshot manifest '{file}' is missing or damaged", file) from error
+
+
+def write_derived(
+    folder: Path,
+    names: tuple[str, str],
+    embeddings: FloatArray,
+    graph: NeighborGraph,
+    arrays: Mapping[str, AnyArray],
+    *,
+    index: str,
+    kind: type[DerivedManifest],
+    fields: Mapping[str, Any],
+) -> None:
+    """Write arrays, graph and vector index into a folder, and the manifest of all that is in it.
+
+    Args:
+        embeddings: (n, d) float32 that the index is built over.
+    """
+    for name, array in {**arrays, **dict(zip(_GRAPH, (graph.ids, graph.similarities), strict=True))}.items():
+        np.save(folder / f"{name}.npy", array)
+    vector_index = FaissIndex.build(embeddings, index)
+    vector_index.save(folder / names[0])
+    seals = {file.name: FileSeal.of(file) for file in sorted(folder.iterdir())}
+    manifest = kind(**fields, index=vector_index.spec, candidates=vector_index.candidates, files=seals)
+    (folder / names[1]).write_bytes(sealed(manifest.model_dump_json(indent=2)))
+    for file in (*folder.iterdir(), folder):
+        sync_path(file)
 
 
 class SnapshotManifest(DerivedManifest):

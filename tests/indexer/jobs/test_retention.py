@@ -11,13 +11,12 @@ import pytest
 
 from vicinal.calibration.arrays import FloatArray
 from vicinal.indexer.errors import GalleryBusyError, GalleryNotFoundError
-from vicinal.indexer.gallery import Gallery
+from vicinal.indexer.gallery import Gallery, Reports
 from vicinal.indexer.graph.neighbor_graph import build_neighbor_graph
 from vicinal.indexer.jobs.changes import add_items, remove_items
 from vicinal.indexer.jobs.compaction import compact
 from vicinal.indexer.jobs.retention import RetentionPolicy, describe_versions, prune
 from vicinal.indexer.reader import GalleryReader
-from vicinal.indexer.reports import Reports
 from vicinal.indexer.storage.active_pointer import ActivePointer
 
 BUNDLE = "0123456789abcdef"
