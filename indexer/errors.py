@@ -154,7 +154,7 @@ class ItemExistsError(GalleryError):
         self,
         gallery: str,
         item_ids: Sequence[str],
-        advice: str = "send on_conflict 'replace' or 'skip', or another id",
+        advice: str = "send 'replace' or 'skip' on conflict, or another id",
         what: Literal["image", "embedding"] = "image",
     ) -> None:
         count = (

@@ -3,9 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import fields
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StrictBool, StrictInt, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    StrictBool,
+    StrictInt,
+    field_validator,
+    model_validator,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -226,6 +235,35 @@ class ItemSource(_ReadSource):
     )
 
     @property
+    def conflict(self) -> OnConflict:
+        """What becomes of an item whose id belongs to another one."""
+        return self.on_conflict
+
+    def deciding(self, conflict: OnConflict) -> Self:
+        """The same with another rule for such items."""
+        return self.model_copy(update={"on_conflict": conflict})
+
+    @property
     def is_read_as_usual(self) -> bool:
         """Whether nothing was said of how the source is read."""
         return self.source_options == ItemSource().source_options
+
+
+class AdditionOptions(Request):
+    """Rules by which ready embeddings become items."""
+
+    space: str | None = Field(
+        None, description="What made them, `NAME` or `NAME@VERSION`: refused unless it is the gallery's."
+    )
+    on_conflict: OnConflict = Field(
+        "error", description="What to do with an embedding whose id belongs to another one."
+    )
+
+    @field_validator("space")
+    @classmethod
+    def _is_name(cls, value: str | None) -> str | None:
+        from vicinal.models.bundle import space_manifest
+
+        if value is not None:
+            space_manifest(value, 1)
+        return value

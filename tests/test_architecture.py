@@ -72,7 +72,6 @@ INNER_FLOORS = {
         "duplicates",
         "fitting",
         "jobs",
-        "tasks",
         "operations",
         "surfaces",
         "checked_calls",

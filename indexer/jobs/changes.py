@@ -40,7 +40,7 @@ Outcome = Literal["added", "replaced", "unchanged", "skipped", "refused"]
 
 
 def outcomes_of(
-    ids: Sequence[str], digests: Sequence[bytes], held: Mapping[str, bytes], on_conflict: OnConflict
+    ids: Sequence[str], digests: Sequence[bytes], held: Mapping[str, bytes], conflict: OnConflict
 ) -> list[Outcome]:
     """What becomes of each image, as if they came one by one.
 
@@ -49,12 +49,12 @@ def outcomes_of(
 
     Args:
         digests: n SHA-256 digests of the images' files.
-        on_conflict: What to do when another image has the id.
+        conflict: What to do when another image has the id.
     """
     present = dict(held)
     outcomes: list[Outcome] = []
     for item_id, digest in zip(ids, digests, strict=True):
-        outcome = _outcome(present.get(item_id), digest, on_conflict)
+        outcome = _outcome(present.get(item_id), digest, conflict)
         if outcome in ("added", "replaced"):
             present[item_id] = digest
         outcomes.append(outcome)
@@ -71,14 +71,14 @@ def digests_of(gallery: Gallery, view: GalleryView, ids: Sequence[str]) -> dict[
     return dict(zip(rows["id"].to_pylist(), rows["content_sha256"].to_pylist(), strict=True))
 
 
-def _outcome(held: bytes | None, digest: bytes, on_conflict: OnConflict) -> Outcome:
+def _outcome(held: bytes | None, digest: bytes, conflict: OnConflict) -> Outcome:
     if held is None:
         return "added"
-    if on_conflict == "replace":
+    if conflict == "replace":
         return "replaced"
     if held == digest:
         return "unchanged"
-    return "skipped" if on_conflict == "skip" else "refused"
+    return "skipped" if conflict == "skip" else "refused"
 
 
 # Seconds that a change waits for the one before it.
@@ -146,7 +146,7 @@ def create_gallery(gallery: Gallery, bundle: ModelBundle) -> bool:
 
 
 def add_items(
-    reader: GalleryReader, rows: pa.Table, *, bundle: str, on_conflict: OnConflict = "error"
+    reader: GalleryReader, rows: pa.Table, *, bundle: str, conflict: OnConflict = "error"
 ) -> Change:
     """Add items, as if they came one by one; which ids are taken is decided while nobody else writes."""
     with reader.gallery.writing(patience=_PATIENCE):
@@ -154,7 +154,7 @@ def add_items(
         _check_rows(reader, view, rows, bundle)
         ids = rows["id"].to_pylist()
         held = digests_of(reader.gallery, view, ids)
-        outcomes = tuple(outcomes_of(ids, rows["content_sha256"].to_pylist(), held, on_conflict))
+        outcomes = tuple(outcomes_of(ids, rows["content_sha256"].to_pylist(), held, conflict))
         last = _last_written(rows, outcomes)
         if not len(last):
             return Change(view.revision, outcomes)

@@ -126,7 +126,7 @@ def gallery_items(gallery: Gallery, access: WebAccess = PUBLIC) -> list[SourceIt
 
 def _digest(plan: IndexPlan) -> str:
     """16 hexadecimal digits that change with a source, with its files and with what becomes of them."""
-    digest = hashlib.sha256(json.dumps([plan.source, plan.on_conflict, plan.delete, plan.restore]).encode())
+    digest = hashlib.sha256(json.dumps([plan.source, plan.conflict, plan.delete, plan.restore]).encode())
     if isinstance(plan.items, EmbeddingSource):
         digest.update(json.dumps(plan.items.identity()).encode())
         return digest.hexdigest()[:16]

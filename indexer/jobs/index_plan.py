@@ -23,7 +23,7 @@ class IndexPlan:
             gallery's own items alone, which are kept in any case.
         source: Absolute path or address of the folder, manifest or file that they come from, by which its
             items are known again; None for images that come from none.
-        on_conflict: What to do with an image whose id belongs to another image of another source.
+        conflict: What to do with an image whose id belongs to another image of another source.
         delete: Leave out items of the source that it does not list any more.
         restore: Bring back what a person removed and the source still lists.
         index: Factory string of the vector index, or `auto`.
@@ -37,7 +37,7 @@ class IndexPlan:
 
     items: Sequence[SourceItem] | EmbeddingSource | None
     source: str | None = None
-    on_conflict: OnConflict = "error"
+    conflict: OnConflict = "error"
     delete: bool = False
     restore: bool = False
     index: str = "auto"

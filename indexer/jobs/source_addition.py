@@ -56,7 +56,7 @@ def add_source(
     *,
     source: str | None = None,
     label: str | None = None,
-    on_conflict: OnConflict = "error",
+    conflict: OnConflict = "error",
     options: RunOptions | None = None,
     on_progress: OnProgress = no_progress,
 ) -> LiveAddition:
@@ -66,7 +66,7 @@ def add_source(
     the same call.
 
     Args:
-        on_conflict: What to do with an image whose id belongs to another one. With `error` nothing is added
+        conflict: What to do with an image whose id belongs to another one. With `error` nothing is added
             when there is one; an id that is taken only while the run lasts makes its image a failure.
     """
     done = LiveAddition()
@@ -74,13 +74,13 @@ def add_source(
 
     def commit(rows: pa.Table) -> None:
         rows = _labelled(stated_by(rows, source), label)
-        change = add_items(reader, rows, bundle=embedder.bundle.fingerprint, on_conflict=on_conflict)
+        change = add_items(reader, rows, bundle=embedder.bundle.fingerprint, conflict=conflict)
         done.count(change.outcomes)
         for row, outcome in zip(rows.select(["id", "uri"]).to_pylist(), change.outcomes, strict=True):
             if outcome == "refused":
                 late.append(Failure(row["id"], row["uri"], "another image took its id meanwhile"))
 
-    left = _still_to_add(reader, items, on_conflict, done)
+    left = _still_to_add(reader, items, conflict, done)
     options = options or RunOptions(rows_per_commit=_ROWS_PER_COMMIT)
     if len(left) < len(items):
         # What is there already was usable: that nothing else is, is then no failure.
@@ -97,7 +97,7 @@ def add_embeddings(
     space: BundleManifest,
     *,
     name: str | None = None,
-    on_conflict: OnConflict = "error",
+    conflict: OnConflict = "error",
     label: str | None = None,
     on_progress: OnProgress = no_progress,
 ) -> LiveAddition:
@@ -107,7 +107,7 @@ def add_embeddings(
     broken off is completed by the same call.
 
     Args:
-        on_conflict: What to do with one whose id belongs to another one. With `error` nothing is added when
+        conflict: What to do with one whose id belongs to another one. With `error` nothing is added when
             there is one; an id that is taken only while the run lasts makes its row a failure.
     """
     held = digests_of(reader.gallery, reader.view(), source.ids.to_pylist())
@@ -117,7 +117,7 @@ def add_embeddings(
         n_usable += len(rows)
         taken = rows.filter(pc.is_in(rows["id"], pa.array(list(held), pa.string())))
         digests = taken["content_sha256"].to_pylist()
-        outcomes = outcomes_of(taken["id"].to_pylist(), digests, held, on_conflict)
+        outcomes = outcomes_of(taken["id"].to_pylist(), digests, held, conflict)
         refused += [
             one
             for one, outcome in zip(taken["id"].to_pylist(), outcomes, strict=True)
@@ -131,7 +131,7 @@ def add_embeddings(
             f"none of {len(source)} rows could be used, the first because {done.failures[0].reason}"
         )
     for rows in _batches(source, name, label):
-        change = add_items(reader, rows, bundle=space.fingerprint, on_conflict=on_conflict)
+        change = add_items(reader, rows, bundle=space.fingerprint, conflict=conflict)
         done.count(change.outcomes)
         for row, outcome in zip(rows.select(["id", "uri"]).to_pylist(), change.outcomes, strict=True):
             if outcome == "refused":
@@ -157,16 +157,14 @@ def _labelled(rows: pa.Table, label: str | None) -> pa.Table:
 
 
 def _still_to_add(
-    reader: GalleryReader, items: Sequence[SourceItem], on_conflict: OnConflict, done: LiveAddition
+    reader: GalleryReader, items: Sequence[SourceItem], conflict: OnConflict, done: LiveAddition
 ) -> list[SourceItem]:
     """The items that are worth embedding; the others are counted as done."""
-    if on_conflict == "replace":
+    if conflict == "replace":
         return list(items)
     held = digests_of(reader.gallery, reader.view(), [item.id for item in items if item.problem is None])
     taken = [item for item in items if item.id in held]
-    outcomes = outcomes_of(
-        [one.id for one in taken], [digest_of(one.path) for one in taken], held, on_conflict
-    )
+    outcomes = outcomes_of([one.id for one in taken], [digest_of(one.path) for one in taken], held, conflict)
     refused = [item.id for item, outcome in zip(taken, outcomes, strict=True) if outcome == "refused"]
     if refused:
         raise ItemExistsError(reader.gallery.name, refused)

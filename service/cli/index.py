@@ -72,7 +72,7 @@ def index(
     What the gallery holds stays, and is not embedded again; what was removed from it stays out. A run that
     was stopped goes on where it was when it is started again over the same files.
     """
-    request = request.model_copy(update={"on_conflict": conflict_rule(replaces=replaces, skips=skips)})
+    request = request.deciding(conflict_rule(replaces=replaces, skips=skips))
     _require_source(request, dry_run=dry_run)
     place = open_place(
         gallery, data_dir=data_dir, bundle=bundle, is_new=True, device=device, index_device=device

@@ -234,7 +234,7 @@ class _Trial:
         found, refused = read_common(
             source,
             list(self.versions.values()),
-            visits_by=column,
+            visit_column=column,
             needs_labels=needs_labels,
             refuse=self.plan.refuse,
             on_stage=self.plan.on_stage,

@@ -46,7 +46,7 @@ def read_common(
     source: Path | str,
     versions: Sequence[OpenedVariant],
     *,
-    visits_by: str | None,
+    visit_column: str | None,
     needs_labels: bool,
     refuse: Refuse,
     on_stage: OnProgress,
@@ -73,7 +73,7 @@ def read_common(
         readings[served.bundle.fingerprint] = read_queries(
             source,
             served.embedder,
-            visit_column=visits_by,
+            visit_column=visit_column,
             refuse=refuse,
             on_progress=on_stage,
             needs_labels=needs_labels,

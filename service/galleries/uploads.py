@@ -108,7 +108,7 @@ class Addition:
 
 
 def add_uploads(
-    reader: GalleryReader, uploads: Sequence[Upload], embedder: Embedder, *, on_conflict: OnConflict = "error"
+    reader: GalleryReader, uploads: Sequence[Upload], embedder: Embedder, *, conflict: OnConflict = "error"
 ) -> Addition:
     """Embed images and add them to a gallery in one change."""
     addition = Addition()
@@ -126,7 +126,7 @@ def add_uploads(
     embedded = list(_embedded(prepared, embedder, addition))
     if embedded:
         rows = pa.concat_tables([row for _, row in embedded])
-        change = add_items(reader, rows, bundle=embedder.bundle.fingerprint, on_conflict=on_conflict)
+        change = add_items(reader, rows, bundle=embedder.bundle.fingerprint, conflict=conflict)
         for (sent, _), outcome in zip(embedded, change.outcomes, strict=True):
             _note(addition, sent, outcome, ItemExistsError(reader.gallery.name, [sent.id]))
     addition.refused.sort(key=lambda one: one.sent.place)
@@ -138,7 +138,7 @@ def add_sent_embeddings(
     embeddings: Sequence[SentEmbedding],
     space: BundleManifest,
     *,
-    on_conflict: OnConflict = "error",
+    conflict: OnConflict = "error",
 ) -> Addition:
     """Add ready embeddings to a gallery in one change."""
     addition = Addition()
@@ -153,7 +153,7 @@ def add_sent_embeddings(
             addition.refused.append(RefusedUpload(sent, error))
     if usable:
         rows = ready_rows(_as_rows([one for _, one, _ in usable], [vector for *_, vector in usable]))
-        change = add_items(reader, rows, bundle=space.fingerprint, on_conflict=on_conflict)
+        change = add_items(reader, rows, bundle=space.fingerprint, conflict=conflict)
         for (sent, *_), outcome in zip(usable, change.outcomes, strict=True):
             taken = ItemExistsError(reader.gallery.name, [sent.id], what="embedding")
             _note(addition, sent, outcome, taken)

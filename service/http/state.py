@@ -29,12 +29,12 @@ from vicinal.service.measuring.matcher import Matcher
 from vicinal.service.observability.traces import Traces, open_traces
 from vicinal.service.operations.fit import fitted_for
 from vicinal.service.operations.place import Place
+from vicinal.service.operations.readable_sources import JobSources
 from vicinal.service.redis_link import RedisLink
 from vicinal.service.search.answers import Answer
 from vicinal.service.settings import Settings
 from vicinal.service.surfaces.job_kinds import job_kinds
 from vicinal.service.surfaces.jobs import OperationJob
-from vicinal.service.tasks.readable_sources import JobSources
 
 
 @dataclass(frozen=True)

@@ -161,7 +161,7 @@ def index_job(
     plan = IndexPlan(
         items,
         source=None if source is None else source.name,
-        on_conflict=request.on_conflict,
+        conflict=request.conflict,
         delete=request.delete,
         restore=request.restore,
         index=request.index,

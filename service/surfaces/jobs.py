@@ -13,8 +13,8 @@ from vicinal.service.jobs.context import JobContext
 from vicinal.service.jobs.records import Job, JobFailure, JobProgress
 from vicinal.service.operations import Operation, Progress
 from vicinal.service.operations.place import Place
-from vicinal.service.tasks.query_uploads import QueryUploads
-from vicinal.service.tasks.readable_sources import JobSources
+from vicinal.service.operations.readable_sources import JobSources
+from vicinal.service.surfaces.query_uploads import QueryUploads
 
 _SHOWN_FAILURES = 20
 # Stands in the request of a job beside the operation's own fields.

@@ -139,7 +139,7 @@ class _Writer:
             Upload(pictures[name], None, name, f"mark {held.mark}", metadata_of(held))
             for name, held in step.puts.items()
         ]
-        add_uploads(self.reader, uploads, self.embedder, on_conflict="replace")
+        add_uploads(self.reader, uploads, self.embedder, conflict="replace")
 
     def do_patch(self, step: Step, _pictures: object) -> None:
         patches = {name: Patch(f"mark {held.mark}", metadata_of(held)) for name, held in step.puts.items()}

@@ -244,7 +244,7 @@ def test_a_clock_that_goes_back_changes_no_order(
     publish(gallery, at("first", 2040))
     reader = GalleryReader(gallery)
     add_items(reader, at("second", 1980), bundle=BUNDLE)
-    add_items(reader, at("first", 1970), bundle=BUNDLE, on_conflict="replace")
+    add_items(reader, at("first", 1970), bundle=BUNDLE, conflict="replace")
     assert [item["id"] for _, item in reader.view().page(None, 100)] == ["second", "first"]
     compact(reader)
     assert [item["id"] for _, item in reader.view().page(None, 100)] == ["second", "first"]

@@ -181,7 +181,7 @@ class ChangedGallery(RuleBasedStateMachine):
         for name, direction in additions:
             self._put(name, direction)
         new = {name: self.items[name] for name, _ in additions}
-        add_items(self.reader, rows_of(new), bundle=BUNDLE, on_conflict="replace")
+        add_items(self.reader, rows_of(new), bundle=BUNDLE, conflict="replace")
         self.stale = True
 
     @precondition(lambda self: self.items)

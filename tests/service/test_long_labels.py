@@ -23,7 +23,7 @@ from vicinal.service.comparing.figures import Answers, ComparedSearches, count_f
 from vicinal.service.fitting.labelled_images import hold_out
 from vicinal.service.galleries.labelled_items import LabelledItems
 from vicinal.service.measuring.records.record import StoredScores
-from vicinal.service.tasks.query_uploads import QueryUploads
+from vicinal.service.surfaces.query_uploads import QueryUploads
 from vicinal.training.fitting.labelled_images import LabelledImages
 from vicinal.training.refiner.embedding_set import EmbeddingSet
 

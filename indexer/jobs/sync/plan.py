@@ -130,7 +130,7 @@ def plan_sync(
     *,
     source: str | None,
     also_listed: Iterable[str] = (),
-    on_conflict: OnConflict = "error",
+    conflict: OnConflict = "error",
     delete: bool = False,
     removed: RemovedItems = _NONE_REMOVED,
     moved: Mapping[int | None, Collection[bytes]] = MappingProxyType({}),
@@ -144,7 +144,7 @@ def plan_sync(
     plan = SyncPlan()
     for item_id, item in listed.items():
         there = held.get(item_id)
-        outcome: SyncOutcome = "added" if there is None else _outcome(there, item, on_conflict)
+        outcome: SyncOutcome = "added" if there is None else _outcome(there, item, conflict)
         if outcome != "unchanged" and _was_removed(item, removed.of_id(item_id), moved):
             outcome = "left_out"
         plan.outcomes[item_id] = outcome
@@ -173,7 +173,7 @@ def _was_removed(
     return bool(contents) and listed.digest() in contents
 
 
-def _outcome(held: HeldItem, listed: ListedItem, on_conflict: OnConflict) -> SyncOutcome:
+def _outcome(held: HeldItem, listed: ListedItem, conflict: OnConflict) -> SyncOutcome:
     before, now = held.description, listed.description
     is_own = now.source is not None and now.source == before.source
     # Two folders can hold files of one size and time: only of one and the same file this says something.
@@ -184,7 +184,7 @@ def _outcome(held: HeldItem, listed: ListedItem, on_conflict: OnConflict) -> Syn
     if is_own:
         return "changed"
     outcomes: dict[OnConflict, SyncOutcome] = {"error": "refused", "replace": "replaced", "skip": "skipped"}
-    return outcomes[on_conflict]
+    return outcomes[conflict]
 
 
 def _describe(plan: SyncPlan, item_id: str, before: Description, now: Description) -> None:

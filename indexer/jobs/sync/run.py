@@ -150,7 +150,7 @@ class SyncRun:
             self._note_rows(self.plan.items, held)
         refused = sync.ids("refused")
         if refused:
-            advice = "nothing was indexed: on_conflict 'replace' or 'skip' decides, or other ids"
+            advice = "nothing was indexed: 'replace' or 'skip' on conflict decides, or other ids"
             is_ready = isinstance(self.plan.items, EmbeddingSource)
             raise ItemExistsError(self.gallery.name, refused, advice, "embedding" if is_ready else "image")
         is_own = active is None or self.is_own_bundle(active)
@@ -226,7 +226,7 @@ class SyncRun:
             {item_id: one for item_id, one in listed.items() if item_id not in changed},
             source=plan.source,
             also_listed=plan.ids,
-            on_conflict=plan.on_conflict,
+            conflict=plan.conflict,
             delete=plan.delete,
             removed=removed,
             moved=moved,

@@ -139,7 +139,7 @@ def add(
     """Add images or embeddings while the gallery is searched; what is there stays without --replace."""
     from vicinal.indexer.errors import ItemExistsError
 
-    request = request.model_copy(update={"on_conflict": conflict_rule(replaces=replaces, skips=skips)})
+    request = request.deciding(conflict_rule(replaces=replaces, skips=skips))
     place = open_place(name, data_dir=data_dir, bundle=bundle)
     unread: dict[str, str] = {}
 

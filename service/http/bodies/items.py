@@ -7,10 +7,9 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
-from vicinal.indexer.jobs.changes import OnConflict
-from vicinal.models.bundle import space_manifest
 from vicinal.service.galleries.uploads import AddedItem, SentItem
 from vicinal.service.http.bodies.fields import Id, Label, Vector
+from vicinal.service.request_fields import AdditionOptions
 
 
 class _Response(BaseModel):
@@ -75,26 +74,6 @@ class EmbeddingItem(SentFields):
     """A ready embedding, and what is known of it."""
 
     embedding: Vector = Field(description="As many numbers as the gallery's; of any length above 0.")
-
-
-class AdditionOptions(BaseModel):
-    """Rules by which ready embeddings become items."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    space: str | None = Field(
-        None, description="What made them, `NAME` or `NAME@VERSION`: refused unless it is the gallery's."
-    )
-    on_conflict: OnConflict = Field(
-        "error", description="What to do with an embedding whose id belongs to another one."
-    )
-
-    @field_validator("space")
-    @classmethod
-    def _is_name(cls, value: str | None) -> str | None:
-        if value is not None:
-            space_manifest(value, 1)
-        return value
 
 
 class EmbeddingAddition(AdditionOptions):

@@ -36,7 +36,6 @@ from vicinal.service.galleries.uploads import (
 from vicinal.service.http.audit import note_items
 from vicinal.service.http.bodies.items import (
     AdditionBody,
-    AdditionOptions,
     DeletionBody,
     EmbeddingAddition,
     ItemBody,
@@ -63,6 +62,7 @@ from vicinal.service.http.request_bodies import (
 )
 from vicinal.service.http.state import State, StateDependency
 from vicinal.service.problem_types import problem_type
+from vicinal.service.request_fields import AdditionOptions
 
 
 class _IdConvertor(PathConvertor):
@@ -244,7 +244,7 @@ def _add_embeddings(
     space = galleries.matcher(gallery).embedder.bundle.manifest
     require_space(gallery, space, options.space)
     reader = galleries.reader(gallery)
-    addition = add_sent_embeddings(reader, sent, space, on_conflict=options.on_conflict)
+    addition = add_sent_embeddings(reader, sent, space, conflict=options.on_conflict)
     return _settled(galleries, gallery, addition, "embeddings")
 
 
@@ -255,11 +255,11 @@ def _check_number(state: State, n: int) -> None:
 
 
 def _add_images(state: State, gallery: str, form: FormData, images: Sequence[_SentFile]) -> Addition:
-    uploads, on_conflict, galleries = _uploads(form, images), _on_conflict(form), state.galleries
+    uploads, conflict, galleries = _uploads(form, images), _on_conflict(form), state.galleries
     # The matcher refuses a gallery of another bundle before anything is embedded.
     embedder = galleries.matcher(gallery).embedder
     require_images(gallery, embedder.bundle.manifest)
-    addition = add_uploads(galleries.reader(gallery), uploads, embedder, on_conflict=on_conflict)
+    addition = add_uploads(galleries.reader(gallery), uploads, embedder, conflict=conflict)
     return _settled(galleries, gallery, addition, "images")
 
 

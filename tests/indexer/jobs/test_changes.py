@@ -93,14 +93,14 @@ def test_a_view_that_is_held_keeps_its_state(reader: GalleryReader, rows: Rows, 
     add_items(reader, rows(["first"], unit(1, seed=8)), bundle=BUNDLE)
     held = reader.view()
     before = (ids_of(held), held.vectors(np.arange(held.n_positions)).tobytes())
-    add_items(reader, rows(["second", "0"], unit(2, seed=9)), bundle=BUNDLE, on_conflict="replace")
+    add_items(reader, rows(["second", "0"], unit(2, seed=9)), bundle=BUNDLE, conflict="replace")
     remove_items(reader, ["first", "7"])
     assert (ids_of(held), held.vectors(np.arange(held.n_positions)).tobytes()) == before
 
 
 def test_an_item_is_replaced_where_that_is_asked_for(reader: GalleryReader, rows: Rows, unit: Unit) -> None:
     new = unit(1, seed=9)
-    change = add_items(reader, rows(["7"], new, labels=["boots"]), bundle=BUNDLE, on_conflict="replace")
+    change = add_items(reader, rows(["7"], new, labels=["boots"]), bundle=BUNDLE, conflict="replace")
     view = reader.view()
     assert (change.outcomes, len(view)) == (("replaced",), 40)
     assert np.array_equal(view.vectors(np.array([view.position("7")])), new)
@@ -111,7 +111,7 @@ def test_of_two_rows_with_one_id_the_last_stays_where_items_are_replaced(
     reader: GalleryReader, rows: Rows, unit: Unit
 ) -> None:
     new = unit(3, seed=9)
-    change = add_items(reader, rows(["a", "b", "a"], new), bundle=BUNDLE, on_conflict="replace")
+    change = add_items(reader, rows(["a", "b", "a"], new), bundle=BUNDLE, conflict="replace")
     view = reader.view()
     assert (change.outcomes, ids_of(view)[-2:]) == (("added", "added", "replaced"), ["b", "a"])
     assert np.array_equal(view.vectors(np.array([view.position("a")])), new[2:])
@@ -213,7 +213,7 @@ def test_items_added_one_by_one_or_together_give_the_same_gallery(
         publish(gallery, rows([str(i) for i in range(5)], unit(5)))
         reader = GalleryReader(gallery)
         for step in steps:
-            add_items(reader, rows([ids[i] for i in step], new[step]), bundle=BUNDLE, on_conflict="replace")
+            add_items(reader, rows([ids[i] for i in step], new[step]), bundle=BUNDLE, conflict="replace")
         states.append(_state(GalleryReader(gallery).view()))
     assert states[0] == states[1]
 
@@ -236,7 +236,7 @@ def test_a_new_items_list_holds_the_nearest_items_before_it(
     reader: GalleryReader, rows: Rows, unit: Unit
 ) -> None:
     new = unit(3, seed=9)
-    add_items(reader, rows(["a", "b", "7"], new), bundle=BUNDLE, on_conflict="replace")
+    add_items(reader, rows(["a", "b", "7"], new), bundle=BUNDLE, conflict="replace")
     view = GalleryReader(Gallery(reader.gallery.path)).view()
     before = [*np.delete(unit(40), 7, axis=0), new[0], new[1]]
     expected = sorted((float(exact_similarities(new[2], one[None])[0]) for one in before), reverse=True)
@@ -245,7 +245,7 @@ def test_a_new_items_list_holds_the_nearest_items_before_it(
 
 
 def test_staleness_is_the_share_of_changed_items(reader: GalleryReader, rows: Rows, unit: Unit) -> None:
-    add_items(reader, rows(["new", "3"], unit(2, seed=9)), bundle=BUNDLE, on_conflict="replace")
+    add_items(reader, rows(["new", "3"], unit(2, seed=9)), bundle=BUNDLE, conflict="replace")
     remove_items(reader, ["4", "5"])
     # 37 of 40 items are the same, in a gallery of 39.
     assert reader.view().graph_staleness == pytest.approx(1 - 37 / 40)
@@ -350,7 +350,7 @@ def test_no_reader_ever_sees_half_of_a_change(reader: GalleryReader, rows: Rows,
         reading = pool.submit(read)
         for turn in range(1, 15):
             new = rows(["a", "b"], unit(2, seed=turn), labels=[str(turn)] * 2)
-            add_items(reader, new, bundle=BUNDLE, on_conflict="replace")
+            add_items(reader, new, bundle=BUNDLE, conflict="replace")
         done.set()
         reading.result()
     assert {len(set(pair)) for pair in seen} == {1}

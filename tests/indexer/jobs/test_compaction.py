@@ -31,7 +31,7 @@ def reader(live_gallery: Gallery, rows: Rows, unit: Unit) -> GalleryReader:
     """A gallery of 40 items, of which three were removed, one replaced, one patched, and five added."""
     made = GalleryReader(live_gallery)
     new = rows(["7", *(f"new {i}" for i in range(5))], unit(6, seed=9), labels=["boots"] * 6)
-    add_items(made, new, bundle=BUNDLE, on_conflict="replace")
+    add_items(made, new, bundle=BUNDLE, conflict="replace")
     remove_items(made, ["3", "4", "new 1"])
     patch_items(made, {"8": Patch(label="sandals", metadata={"price": None})})
     return made
@@ -87,7 +87,7 @@ def test_changes_go_on_while_it_runs_and_stand_beside_the_new_version(
     other = GalleryReader(Gallery(reader.gallery.path))
 
     def write_slowly(*arguments: object, **options: object) -> object:
-        add_items(other, rows(["late", "9"], unit(2, seed=5)), bundle=BUNDLE, on_conflict="replace")
+        add_items(other, rows(["late", "9"], unit(2, seed=5)), bundle=BUNDLE, conflict="replace")
         remove_items(other, ["new 2", "10"])
         patch_items(other, {"11": Patch(label="late")})
         return write_snapshot(*arguments, **options)

@@ -62,7 +62,7 @@ def lost(before: Contents, after: Contents) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("on_conflict", "free", "same", "other"),
+    ("conflict", "free", "same", "other"),
     [
         ("error", "added", "unchanged", "refused"),
         ("skip", "added", "unchanged", "skipped"),
@@ -70,9 +70,9 @@ def lost(before: Contents, after: Contents) -> list[str]:
     ],
 )
 def test_what_becomes_of_an_image_depends_on_what_has_its_id(
-    on_conflict: OnConflict, free: Outcome, same: Outcome, other: Outcome
+    conflict: OnConflict, free: Outcome, same: Outcome, other: Outcome
 ) -> None:
-    outcomes = outcomes_of(["a", "b", "c"], [b"1", b"1", b"1"], {"b": b"1", "c": b"2"}, on_conflict)
+    outcomes = outcomes_of(["a", "b", "c"], [b"1", b"1", b"1"], {"b": b"1", "c": b"2"}, conflict)
     assert outcomes == [free, same, other]
 
 
@@ -85,18 +85,18 @@ def test_what_replaced_an_image_is_what_the_next_one_meets() -> None:
     assert outcomes_of("aa", [b"2", b"2"], {"a": b"1"}, "replace") == ["replaced", "replaced"]
 
 
-@given(images=st.lists(st.tuples(IDS, DIGESTS)), held=st.dictionaries(IDS, DIGESTS), on_conflict=CHOICES)
+@given(images=st.lists(st.tuples(IDS, DIGESTS)), held=st.dictionaries(IDS, DIGESTS), conflict=CHOICES)
 def test_images_together_fare_as_they_do_one_by_one(
-    images: list[tuple[str, bytes]], held: dict[str, bytes], on_conflict: OnConflict
+    images: list[tuple[str, bytes]], held: dict[str, bytes], conflict: OnConflict
 ) -> None:
     present, one_by_one = dict(held), []
     for item_id, digest in images:
-        (outcome,) = outcomes_of([item_id], [digest], present, on_conflict)
+        (outcome,) = outcomes_of([item_id], [digest], present, conflict)
         if outcome in ("added", "replaced"):
             present[item_id] = digest
         one_by_one.append(outcome)
     ids, digests = [image[0] for image in images], [image[1] for image in images]
-    assert outcomes_of(ids, digests, held, on_conflict) == one_by_one
+    assert outcomes_of(ids, digests, held, conflict) == one_by_one
 
 
 def test_digests_are_told_of_what_is_there_alone(reader: GalleryReader, rows: Rows, unit: Unit) -> None:
@@ -126,13 +126,13 @@ def test_the_others_are_added_beside_one_that_is_refused(
     assert (lost(before, after), after.keys() - before.keys()) == ([], {"a", "b"})
 
 
-@pytest.mark.parametrize("on_conflict", ["error", "skip"])
+@pytest.mark.parametrize("conflict", ["error", "skip"])
 def test_the_same_image_again_is_there_already(
-    reader: GalleryReader, rows: Rows, unit: Unit, on_conflict: OnConflict
+    reader: GalleryReader, rows: Rows, unit: Unit, conflict: OnConflict
 ) -> None:
     revision = reader.view().revision
     again = rows(["7"], unit(40)[7:8], labels=["another"])
-    change = add_items(reader, again, bundle=BUNDLE, on_conflict=on_conflict)
+    change = add_items(reader, again, bundle=BUNDLE, conflict=conflict)
     assert change == Change(revision, outcomes=("unchanged",))
     assert contents(reader.gallery)["7"][1] == "class 3"
 
@@ -141,7 +141,7 @@ def test_the_same_image_can_be_replaced_which_gives_it_another_label(
     reader: GalleryReader, rows: Rows, unit: Unit
 ) -> None:
     again = rows(["7"], unit(40)[7:8], labels=["another"])
-    assert add_items(reader, again, bundle=BUNDLE, on_conflict="replace").outcomes == ("replaced",)
+    assert add_items(reader, again, bundle=BUNDLE, conflict="replace").outcomes == ("replaced",)
     assert contents(reader.gallery)["7"][1] == "another"
 
 
@@ -161,11 +161,11 @@ def _after(
 ) -> list[Contents]:
     """The gallery's contents before the steps and after each of them."""
     reader, states = GalleryReader(gallery), [contents(gallery)]
-    for images, on_conflict in steps:
+    for images, conflict in steps:
         vectors = np.concatenate([unit(1, seed=100 + image) for _, image in images])
         labels = [f"label {image}" for _, image in images]
         new = rows([item_id for item_id, _ in images], vectors, labels=labels)
-        add_items(reader, new, bundle=BUNDLE, on_conflict=on_conflict)
+        add_items(reader, new, bundle=BUNDLE, conflict=conflict)
         states.append(contents(gallery))
     return states
 
@@ -194,7 +194,7 @@ def test_the_check_for_losses_sees_a_replaced_item(live_gallery: Gallery, rows: 
     assert lost(before, after) == ["0"]
 
 
-def _race(gallery: Gallery, rows: Rows, unit: Unit, n: int, on_conflict: OnConflict) -> list[Outcome]:
+def _race(gallery: Gallery, rows: Rows, unit: Unit, n: int, conflict: OnConflict) -> list[Outcome]:
     """What becomes of other images that n writers add under one id at the same time."""
     start = threading.Barrier(n)
 
@@ -203,7 +203,7 @@ def _race(gallery: Gallery, rows: Rows, unit: Unit, n: int, on_conflict: OnConfl
         reader.view()
         start.wait()
         new = rows(["new"], unit(1, seed=turn), labels=[f"writer {turn}"])
-        return add_items(reader, new, bundle=BUNDLE, on_conflict=on_conflict).outcomes[0]
+        return add_items(reader, new, bundle=BUNDLE, conflict=conflict).outcomes[0]
 
     with ThreadPoolExecutor(n) as pool:
         return list(pool.map(add, range(n)))

@@ -84,7 +84,7 @@ def rebuild(gallery: Gallery, embedder: Embedder) -> Callable[..., IndexResult]:
         with_embedder: Embedder | None = None,
         **plan: object,
     ) -> IndexResult:
-        plan = {"options": OPTIONS, "on_conflict": "replace", **plan}
+        plan = {"options": OPTIONS, "conflict": "replace", **plan}
         chosen = IndexPlan(items, job=job, **plan)
         return IndexJob(gallery, with_embedder or embedder, chosen, Staging(gallery, job), on_progress).run()
 
@@ -263,7 +263,7 @@ def test_live_changes_that_come_meanwhile_are_kept(
         ]
         prepared = [prepare_item(item, embedder) for item in new]
         rows = as_rows(prepared, embedder.embed([item.path for item in new]))
-        add_items(reader, rows, bundle=embedder.bundle.fingerprint, on_conflict="replace")
+        add_items(reader, rows, bundle=embedder.bundle.fingerprint, conflict="replace")
         remove_items(reader, ["item 2", "item 19"])
         patch_items(reader, {"item 3": Patch(label="patched")})
 
@@ -331,7 +331,7 @@ def test_a_version_is_not_activated_over_one_that_was_indexed_meanwhile(
     gallery: Gallery, rebuild: Callable[..., IndexResult], items: list[SourceItem], embedder: Embedder
 ) -> None:
     def change() -> int:
-        return index_items(gallery, items[:3], embedder, on_conflict="replace", workers=1).version
+        return index_items(gallery, items[:3], embedder, conflict="replace", workers=1).version
 
     result = rebuild(items, once(change, "neighbors"))
     assert (result.is_active, "activate it" in str(result.remark)) == (False, True)

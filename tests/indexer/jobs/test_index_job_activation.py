@@ -55,7 +55,7 @@ def rebuild(
 ) -> Callable[[], IndexJob]:
     """Makes an attempt at a version that waits, of the gallery's items or of a source."""
     source = items if request.param == "a source" else None
-    plan = IndexPlan(source, on_conflict="replace", activate=False, options=RunOptions(workers=1), job="job")
+    plan = IndexPlan(source, conflict="replace", activate=False, options=RunOptions(workers=1), job="job")
     return lambda: IndexJob(gallery, embedder, plan, Staging(gallery, "job"))
 
 
@@ -124,7 +124,7 @@ def test_what_somebody_else_activated_meanwhile_stays(
     items: list[SourceItem],
     embedder: Embedder,
 ) -> None:
-    index_items(gallery, items[:5], embedder, on_conflict="replace", workers=1)
+    index_items(gallery, items[:5], embedder, conflict="replace", workers=1)
     theirs, versions = gallery.active_version, gallery.versions()
     done = rebuild().put_in_force(waiting.version)
     assert (done.is_active, gallery.active_version) == (False, theirs)

@@ -339,7 +339,7 @@ def test_a_lost_space_is_written_again_by_the_next_index(indexed: Gallery, path:
 def test_versions_are_made_again_and_rolled_back(indexed: Gallery, tmp_path: Path) -> None:
     before, known = indexed.active_version, contents(indexed)
     more = write(tmp_path / "more.parquet", N + 10, seed=1)
-    index_items(indexed, EmbeddingSource.open(more), space(indexed), on_conflict="replace")
+    index_items(indexed, EmbeddingSource.open(more), space(indexed), conflict="replace")
     assert len(contents(indexed)) == N + 10
     indexed.pointer.activate(before)
     assert contents(indexed) == known
@@ -367,9 +367,7 @@ def test_live_changes_are_kept_through_a_new_version(indexed: Gallery, path: Pat
             remove_items(GalleryReader(indexed), ["it's 4"])
 
     before, path = contents(indexed), write(path, seed=1)
-    index_items(
-        indexed, EmbeddingSource.open(path), space(indexed), on_conflict="replace", on_progress=change
-    )
+    index_items(indexed, EmbeddingSource.open(path), space(indexed), conflict="replace", on_progress=change)
     assert contents(indexed) == {
         name: "patched" if name == "it's 3" else label for name, label in before.items() if name != "it's 4"
     }

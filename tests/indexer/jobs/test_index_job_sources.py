@@ -396,7 +396,7 @@ def test_live_changes_are_made_and_kept_while_a_source_is_embedded(
 
     for number, item in enumerate(items):
         _image(item.path, seed=50 + number)
-    result = index_items(gallery, items, embedder, on_conflict="replace", on_progress=remove_one)
+    result = index_items(gallery, items, embedder, conflict="replace", on_progress=remove_one)
     assert (result.is_active, gallery.active_version) == (True, result.version)
     assert [row["id"] for row in gallery.snapshot().items(range(5))] == [f"item {i}" for i in range(1, 6)]
 

@@ -87,7 +87,7 @@ def test_a_gallery_goes_on_from_where_it_was_rolled_back_to(gallery: Gallery, ro
     reader = GalleryReader(gallery)
     reader.view()
     gallery.pointer.activate(first, as_built=True)
-    add_items(reader, rows(["after", "5"], unit(2, seed=3)), bundle=BUNDLE, on_conflict="replace")
+    add_items(reader, rows(["after", "5"], unit(2, seed=3)), bundle=BUNDLE, conflict="replace")
     expected = [*(str(i) for i in range(40) if i != 5), "after", "5"]
     assert ids_of(gallery) == [item["id"] for _, item in reader.view().page(None, 1000)] == expected
     gallery.pointer.activate(third)
@@ -206,7 +206,7 @@ def test_rows_that_are_no_longer_kept_leave_the_disk(live_gallery: Gallery, rows
     for turn in range(6):
         new = rows(["a"], unit(1, seed=turn))
         picture = pa.array([bytes([turn]) * 200_000], pa.binary())
-        add_items(reader, new.set_column(4, "thumbnail", picture), bundle=BUNDLE, on_conflict="replace")
+        add_items(reader, new.set_column(4, "thumbnail", picture), bundle=BUNDLE, conflict="replace")
     remove_items(reader, [str(i) for i in range(30)])
     compact(reader)
     expected = ids_of(live_gallery)

@@ -67,10 +67,10 @@ def test_other_images_of_taken_ids_are_left_out_or_put_in_their_place(
     reader: GalleryReader, embedder: Embedder, tmp_path: Path
 ) -> None:
     second = pictures(tmp_path / "second", range(10, 15))
-    assert counts(add_source(reader, second, embedder, on_conflict="skip")) == {"skipped": 3, "added": 2}
+    assert counts(add_source(reader, second, embedder, conflict="skip")) == {"skipped": 3, "added": 2}
     assert list(uris(reader).values()) == ["first"] * 3 + ["second"] * 2
     third = pictures(tmp_path / "third", range(20, 24))
-    assert counts(add_source(reader, third, embedder, on_conflict="replace")) == {"replaced": 4}
+    assert counts(add_source(reader, third, embedder, conflict="replace")) == {"replaced": 4}
     assert uris(reader) == {"4": "second", **dict.fromkeys("0123", "third")}
 
 
@@ -130,9 +130,9 @@ def test_a_name_that_is_not_utf8_fails_alone(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("on_conflict", ["error", "skip", "replace"])
+@pytest.mark.parametrize("conflict", ["error", "skip", "replace"])
 def test_an_id_that_is_taken_while_the_run_lasts_is_not_lost(
-    reader: GalleryReader, embedder: Embedder, tmp_path: Path, on_conflict: str
+    reader: GalleryReader, embedder: Embedder, tmp_path: Path, conflict: str
 ) -> None:
     """Somebody else adds another image under `new 1` after the first look at the gallery."""
     mine, theirs = (
@@ -145,15 +145,15 @@ def test_an_id_that_is_taken_while_the_run_lasts_is_not_lost(
         for items in others:
             add_source(GalleryReader(Gallery(reader.gallery.path)), items, embedder)
 
-    done = add_source(reader, mine, embedder, on_conflict=on_conflict, on_progress=add_theirs)  # type: ignore[arg-type]
+    done = add_source(reader, mine, embedder, conflict=conflict, on_progress=add_theirs)  # type: ignore[arg-type]
     expected = {
         "error": {"added": 3},
         "skip": {"added": 3, "skipped": 1},
         "replace": {"added": 3, "replaced": 1},
     }
-    assert counts(done) == expected[on_conflict]
-    assert [one.id for one in done.failures] == (["new 1"] if on_conflict == "error" else [])
-    assert uris(reader)["new 1"] == ("mine" if on_conflict == "replace" else "theirs")
+    assert counts(done) == expected[conflict]
+    assert [one.id for one in done.failures] == (["new 1"] if conflict == "error" else [])
+    assert uris(reader)["new 1"] == ("mine" if conflict == "replace" else "theirs")
 
 
 def test_an_item_that_is_removed_is_added_again(
@@ -220,7 +220,7 @@ def test_an_id_that_is_taken_meanwhile_makes_its_row_a_failure(clips: GalleryRea
 
     def meanwhile(_stage: str, done: int, _total: int) -> None:
         if done == 256:
-            others.append(add_embeddings(clips, other, space, on_conflict="skip"))
+            others.append(add_embeddings(clips, other, space, conflict="skip"))
 
     done = add_embeddings(clips, ready(tmp_path / "a.npz", 300), space, on_progress=meanwhile)
     assert counts(others[0]) == {"added": 44, "skipped": 256}

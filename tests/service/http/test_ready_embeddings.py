@@ -228,7 +228,7 @@ def test_a_bad_embedding_takes_no_other_with_it(
 def test_a_taken_id_is_a_conflict_of_its_own(client: TestClient) -> None:
     taken, new = {"id": "a/7 b", "embedding": near(0)}, {"id": "new", "embedding": near(1)}
     detail = refused(sent(client, taken), 409, "item-exists")
-    assert detail.startswith("in gallery 'shop' another embedding has the id 'a/7 b'; send on_conflict")
+    assert detail.startswith("in gallery 'shop' another embedding has the id 'a/7 b'; send 'replace' or")
     body = sent(client, new, taken).json()
     assert ([one["id"] for one in body["added"]], [one["id"] for one in body["refused"]]) == (
         ["new"],

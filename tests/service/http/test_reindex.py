@@ -385,7 +385,7 @@ def test_ids_of_other_images_are_a_conflict(
     job = reindexed(client, **body)
     assert (job["state"], job["problem_type"]) == ("failed", "urn:vicinal:problem:item-exists")
     assert job["problem_members"] == {"id": str(name)}
-    assert "on_conflict 'replace' or 'skip'" in job["problem"]
+    assert "'replace' or 'skip' on conflict" in job["problem"]
     assert client.get("/v1/galleries/shoes").json()["n_items"] == 60
     assert reindexed(client, on_conflict="skip", **body)["result"]["counts"] == {"added": 18, "skipped": 1}
     counts = reindexed(client, on_conflict="replace", **body)["result"]["counts"]

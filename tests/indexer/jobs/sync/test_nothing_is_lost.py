@@ -151,12 +151,12 @@ class Library(RuleBasedStateMachine):
         items = read_source(path, SourceOptions(None))
         index_items(self.gallery, items, self.embedder, source=source_name(path), workers=1, **options)
 
-    @rule(folder=folders, on_conflict=conflicts, delete=st.booleans(), restore=st.booleans())
-    def index(self, folder: str, on_conflict: str, delete: bool = False, restore: bool = False) -> None:
+    @rule(folder=folders, conflict=conflicts, delete=st.booleans(), restore=st.booleans())
+    def index(self, folder: str, conflict: str, delete: bool = False, restore: bool = False) -> None:
         left_out = set() if restore else self.left_out(folder)
         taken = self.taken(folder, own=False, but=left_out)
         try:
-            self.sync(folder, on_conflict=on_conflict, delete=delete, restore=restore)
+            self.sync(folder, conflict=conflict, delete=delete, restore=restore)
         except (SourceError, BuildError):
             listed = self.listed(folder)
             gone = {one for one in self.expected if self.expected[one][1] == str(self.path(folder))} - {
@@ -167,7 +167,7 @@ class Library(RuleBasedStateMachine):
         except ItemExistsError:
             assert taken
         else:
-            assert not taken or on_conflict == "skip"
+            assert not taken or conflict == "skip"
             self.expect_from(folder, taken | left_out, delete=delete)
 
     def expect_from(self, folder: str, others: set[str], *, delete: bool = False) -> None:
@@ -212,7 +212,7 @@ class Library(RuleBasedStateMachine):
 
         before = self.gallery.activation
         try:
-            self.sync(folder, on_conflict="skip", on_progress=on_progress)
+            self.sync(folder, conflict="skip", on_progress=on_progress)
         except (DiedError, SourceError, BuildError):
             assert self.gallery.activation == before
         else:
@@ -220,19 +220,19 @@ class Library(RuleBasedStateMachine):
             left_out = self.left_out(folder)
             self.expect_from(folder, self.taken(folder, own=False) | left_out)
 
-    @rule(folder=folders, on_conflict=conflicts)
-    def add_folder(self, folder: str, on_conflict: str) -> None:
+    @rule(folder=folders, conflict=conflicts)
+    def add_folder(self, folder: str, conflict: str) -> None:
         path, taken = self.path(folder), self.taken(folder, own=True)
         try:
             items = read_source(path, SourceOptions(None))
             reader = GalleryReader(self.gallery)
-            add_source(reader, items, self.embedder, source=source_name(path), on_conflict=on_conflict)
+            add_source(reader, items, self.embedder, source=source_name(path), conflict=conflict)
         except (SourceError, BuildError):
             assert not any(self.listed(folder).values())
         except ItemExistsError:
             assert taken
         else:
-            assert not taken or on_conflict == "skip"
+            assert not taken or conflict == "skip"
             for item_id, digest in self.listed(folder).items():
                 if digest is not None and item_id not in self.expected:
                     self.expected[item_id] = (digest, str(path))
@@ -334,8 +334,8 @@ class EmbeddingLibrary(Library):
         name = source_name(self.path(folder))
         index_items(self.gallery, self.source(folder), self.embedder, source=name, **options)
 
-    @rule(folder=folders, on_conflict=conflicts)
-    def add_folder(self, folder: str, on_conflict: str) -> None:
+    @rule(folder=folders, conflict=conflicts)
+    def add_folder(self, folder: str, conflict: str) -> None:
         taken = self.taken(folder, own=True)
         try:
             add_embeddings(
@@ -343,7 +343,7 @@ class EmbeddingLibrary(Library):
                 self.source(folder),
                 self.embedder.bundle.manifest,
                 name=source_name(self.path(folder)),
-                on_conflict=on_conflict,
+                conflict=conflict,
             )
         except SourceError:
             assert not self.listed(folder)

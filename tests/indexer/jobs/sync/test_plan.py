@@ -87,10 +87,10 @@ def test_outcomes(before: HeldItem | None, now: ListedItem, outcome: str) -> Non
     assert plan(before, now).outcomes == {"a": outcome}
 
 
-@pytest.mark.parametrize(("on_conflict", "outcome"), [("replace", "replaced"), ("skip", "skipped")])
-def test_conflicts_are_decided_by_whoever_asks(on_conflict: str, outcome: str) -> None:
-    assert plan(held(source=OTHER), listed(2), on_conflict=on_conflict).outcomes == {"a": outcome}
-    own = plan(held(), listed(2, at=200), on_conflict=on_conflict)
+@pytest.mark.parametrize(("conflict", "outcome"), [("replace", "replaced"), ("skip", "skipped")])
+def test_conflicts_are_decided_by_whoever_asks(conflict: str, outcome: str) -> None:
+    assert plan(held(source=OTHER), listed(2), conflict=conflict).outcomes == {"a": outcome}
+    own = plan(held(), listed(2, at=200), conflict=conflict)
     assert own.outcomes == {"a": "changed"}, "a source is in no conflict with itself"
 
 
@@ -250,11 +250,11 @@ Situation = tuple[dict[str, HeldItem], dict[str, ListedItem], str | None]
 
 
 def loses(
-    situation: Situation, planned: Callable[..., SyncPlan], on_conflict: str = "skip"
+    situation: Situation, planned: Callable[..., SyncPlan], conflict: str = "skip"
 ) -> dict[str, HeldItem]:
     """Items that are gone or are another image, though nobody asked for it."""
     there, now, source = situation
-    after = result(there, now, planned(there, now, source=source, on_conflict=on_conflict))
+    after = result(there, now, planned(there, now, source=source, conflict=conflict))
     return {
         item_id: one
         for item_id, one in there.items()
@@ -280,12 +280,12 @@ def test_nothing_is_lost(situation: Situation) -> None:
 @given(situations())
 def test_a_second_look_finds_nothing_to_do(situation: Situation) -> None:
     there, now, source = situation
-    made = plan_sync(there, now, source=source, on_conflict="replace", delete=True)
+    made = plan_sync(there, now, source=source, conflict="replace", delete=True)
     after = result(there, now, made)
     assert {item_id: after[item_id].content_sha256 for item_id in now} == {
         item_id: one.digest() for item_id, one in now.items()
     }
-    again = plan_sync(after, now, source=source, on_conflict="error", delete=True)
+    again = plan_sync(after, now, source=source, conflict="error", delete=True)
     assert (again.is_needed, set(again.counts()) <= {"unchanged"}) == (False, True)
 
 

@@ -199,21 +199,21 @@ def test_equal_names_in_another_folder_are_refused_before_anything_is_embedded(
 
 
 @pytest.mark.parametrize(
-    ("on_conflict", "counts", "n_left"),
+    ("conflict", "counts", "n_left"),
     [("skip", {"added": 1, "skipped": 3}, 3), ("replace", {"added": 1, "replaced": 3}, 0)],
 )
 def test_conflicts_are_skipped_or_replaced(
     indexed: Gallery,
     tmp_path: Path,
     sync: Callable[..., IndexResult],
-    on_conflict: str,
+    conflict: str,
     counts: dict[str, int],
     n_left: int,
 ) -> None:
     before = contents(indexed)
     for number in (0, 1, 2, 9):
         picture(tmp_path / "others" / f"{number}.png", 80 + number)
-    assert sync(tmp_path / "others", on_conflict=on_conflict).counts == counts
+    assert sync(tmp_path / "others", conflict=conflict).counts == counts
     after = contents(indexed)
     assert set(after) == {*before, "9.png"}
     assert sum(after[f"{number}.png"] == before[f"{number}.png"] for number in range(3)) == n_left
@@ -457,7 +457,7 @@ def test_ready_embeddings_are_taken_over_by_id(gallery: Gallery, tmp_path: Path)
     assert (result.missing, result.n_embedded, set(contents(gallery))) == (["c"], 2, set("abcd"))
     with pytest.raises(ItemExistsError, match="another embedding has the id 'a'"):
         run("b.npz", {"a": 5, "e": 6})
-    assert run("b.npz", {"a": 5, "e": 6}, on_conflict="skip").counts == {"added": 1, "skipped": 1}
+    assert run("b.npz", {"a": 5, "e": 6}, conflict="skip").counts == {"added": 1, "skipped": 1}
     assert run("a.npz", {"a": 0, "b": 7, "d": 3}, "hats").counts == {"updated": 3, "missing": 1}
     assert {name: one[0] for name, one in contents(gallery).items()} == {
         **dict.fromkeys("abd", "hats"),

@@ -1,4 +1,4 @@
-"""Sources of jobs: what a job may read, wherever a request, a manifest or a link points."""
+"""Readable sources: what a job may read, wherever a request, a manifest or a link points."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Query uploads: the labelled queries that came with the request of a job."""
+"""Query uploads: the labelled queries that were sent along with the request of a job."""
 
 from __future__ import annotations
 
@@ -21,11 +21,7 @@ from vicinal.service.settings import Settings
 
 
 class QueryUploads:
-    """Labelled queries of jobs.
-
-    Args:
-        settings: Where galleries and sources are.
-    """
+    """Labelled queries that were sent, each kept until its job is done."""
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
@@ -33,11 +29,7 @@ class QueryUploads:
     def keep_embeddings(
         self, job: Job, embeddings: npt.ArrayLike, labels: Sequence[str], *, dim: int
     ) -> None:
-        """Keep queries that came as embeddings until the job is done.
-
-        Args:
-            embeddings: (n, d) numbers.
-        """
+        """Keep n queries that came as embeddings (n, dim), of any length above 0."""
         _check_labels(len(as_embeddings(embeddings, dim)), labels)
         numbers = np.atleast_2d(np.asarray(embeddings, dtype=np.float64))
         lists = pa.FixedSizeListArray.from_arrays(pa.array(numbers.ravel()), dim)
@@ -48,7 +40,7 @@ class QueryUploads:
         )
 
     def keep_images(self, job: Job, images: Sequence[bytes], labels: Sequence[str]) -> None:
-        """Keep queries that came as images until the job is done."""
+        """Keep queries that came as images."""
         _check_labels(len(images), labels)
         folder, names = self._made(job), [f"image-{number:06}" for number in range(len(images))]
         for name, image in zip(names, images, strict=True):

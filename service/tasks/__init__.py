@@ -1,1 +1,0 @@
-"""Tasks: what a job or a command does."""
