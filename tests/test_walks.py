@@ -19,11 +19,11 @@ pytestmark = pytest.mark.slow
 # of all kinds. The options of a source know the rules of its ids, pixels of any kind are read beside the
 # decoding, and one hears of progress.
 MOST_FILES = {
-    "an image query over HTTP": 36,
+    "an image query over HTTP": 34,
     "an addition over HTTP": 40,
     "an index": 41,
     "a calibration": 36,
-    "a calibration job": 68,
+    "a calibration job": 69,
     "a calibration command": 57,
 }
 

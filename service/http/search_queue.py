@@ -6,23 +6,27 @@ import asyncio
 import math
 import threading
 import time
-from collections import deque
-from collections.abc import Callable, Sequence
+from collections import Counter, defaultdict, deque
+from collections.abc import Callable, Hashable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache
-from itertools import pairwise
+from itertools import chain, islice, pairwise
+from typing import Any
 
 import numpy as np
 from prometheus_client import CollectorRegistry, Gauge
 
 from vicinal.calibration.arrays import FloatArray
-from vicinal.models.embedder import Embedder
+from vicinal.models.embedder import Embedder, PreparedQueries
 from vicinal.service.errors import TooManyRequestsError
 from vicinal.service.galleries.open_galleries import OpenGalleries
-from vicinal.service.http.search_calls import Outcome, Search, outcomes_of
+from vicinal.service.http.metrics import Metrics
 from vicinal.service.measuring.matcher import Matcher
 from vicinal.service.search.answers import Answer
+from vicinal.service.search.gallery_search import EmbeddedImages
+
+Outcome = list[Answer] | BaseException
 
 # What a query is expected to cost before any was measured, in seconds.
 _FIRST_GUESS = {"images": 0.02, "embeddings": 0.002, "item_ids": 0.002}
@@ -37,6 +41,76 @@ _OVERLOAD_SECONDS = 1.0
 _BUSY_SECONDS = 0.01
 # Queries that a thread takes together; more would cost each of them no less.
 _MOST_TOGETHER = 8
+
+
+@dataclass
+class Search:
+    """Call of a client: queries of one kind, with what all of them are searched with.
+
+    Attributes:
+        gallery: Name of the gallery.
+        kind: `images`, `embeddings` or `item_ids`.
+        queries: Encoded images, embeddings of (d,) numbers, or ids.
+        options: Further arguments of `Matcher.search`.
+        is_gone: Whether nobody waits for the answer any more.
+    """
+
+    gallery: str
+    kind: str
+    queries: Sequence[Any]
+    options: dict[str, Any]
+    is_gone: bool = False
+    _matcher: Matcher | None = field(default=None, init=False)
+    _prepared: PreparedQueries | None = field(default=None, init=False)
+    _milliseconds: dict[str, float] = field(default_factory=dict, init=False)
+
+    @property
+    def matcher(self) -> Matcher:
+        """The state that is searched, once it is prepared."""
+        if self._matcher is None:
+            raise RuntimeError("a search is prepared before it is finished")
+        return self._matcher
+
+    @property
+    def question(self) -> Hashable:
+        """Equal for searches that one call of the matcher can answer, once they are prepared."""
+        return id(self.matcher), self.kind, *self.options.items()
+
+    def prepare(self, matcher_of: Callable[[str], Matcher]) -> tuple[Embedder, list[FloatArray]]:
+        """Choose the state of the gallery, and decode images.
+
+        Returns:
+            What embeds them, and arrays (3, S, S) that it has to embed; none of other queries.
+        """
+        self._matcher = matcher_of(self.gallery)
+        embedder = self._matcher.embedder
+        if self.kind != "images":
+            return embedder, []
+        self._prepared = embedder.prepare_queries(self.queries, self._milliseconds)
+        return embedder, self._prepared.tensors
+
+    def embedded(self, raw: FloatArray) -> EmbeddedImages | None:
+        """Its images after the network; None of other queries."""
+        if self._prepared is None:
+            return None
+        rows = self.matcher.embedder.finish_queries(self._prepared, raw)
+        return EmbeddedImages(rows, self._milliseconds)
+
+
+def _queries(searches: Sequence[tuple[Search, FloatArray]], seconds: float) -> dict[str, Any]:
+    """Arguments of `Matcher.search` for the queries of all searches, in order."""
+    first = searches[0][0]
+    images = [one for search, raw in searches if (one := search.embedded(raw)) is not None]
+    if not images:
+        queries = chain.from_iterable(search.queries for search, _ in searches)
+        return {**first.options, first.kind: list(queries)}
+    # They waited for each other: what took one of them its time took it all.
+    spent: Counter[str] = Counter()
+    for one in images:
+        spent.update(one.milliseconds)
+    milliseconds = dict(spent) | {"embed": 1e3 * seconds}
+    rows = np.concatenate([one.rows for one in images])
+    return {**first.options, "embedded": EmbeddedImages(rows, milliseconds)}
 
 
 @dataclass(eq=False)
@@ -68,24 +142,21 @@ class SearchQueue:
 
     Args:
         galleries: Galleries of the process.
+        metrics: Counts the answers, and what waited for them.
         n_threads: Searches that are answered at a time; one a core.
         most_seconds: Longest wait.
-        record: Counts the answers of a search, and gives those that are sent.
-        note: Takes the seconds that each search waited of those that a thread takes together.
     """
 
     def __init__(
         self,
         galleries: OpenGalleries,
+        metrics: Metrics,
         *,
         n_threads: int,
         most_seconds: float,
-        record: Callable[[list[Answer], Matcher], list[Answer]],
-        note: Callable[[Sequence[float]], None],
     ) -> None:
         self._galleries = galleries
-        self._record = record
-        self._note = note
+        self._metrics = metrics
         self._n_threads = n_threads
         self._most_seconds = most_seconds
         self._waiting: deque[_Waiting] = deque()
@@ -193,7 +264,7 @@ class SearchQueue:
     def _work(self) -> None:
         while batch := self._take():
             begun = time.monotonic()
-            self._note([begun - one.since for one in batch])
+            self._metrics.record_batch([begun - one.since for one in batch])
             gone = [one for one in batch if one.search.is_gone]
             late = [one for one in batch if begun - one.since > self._most_seconds and one not in gone]
             try:
@@ -264,8 +335,36 @@ class SearchQueue:
             return
         seconds = time.perf_counter() - begun
         raws = [raw[begin:end] for begin, end in pairwise(ends)]
-        outcomes = outcomes_of([one.search for one in waiting], raws, seconds, self._record)
+        outcomes = self._outcomes_of([one.search for one in waiting], raws, seconds)
         _tell(list(zip(waiting, outcomes, strict=True)))
+
+    def _outcomes_of(
+        self, searches: Sequence[Search], raws: Sequence[FloatArray], seconds: float
+    ) -> list[Outcome]:
+        """Answer searches that were prepared; one that cannot be answered fails alone."""
+        outcomes: dict[int, Outcome] = {}
+        alike = defaultdict(list)
+        for number, search in enumerate(searches):
+            alike[search.question].append(number)
+        for numbers in alike.values():
+            own = [(searches[number], raws[number]) for number in numbers]
+            outcomes |= zip(numbers, self._answered(own, seconds), strict=True)
+        return [outcomes[number] for number in range(len(searches))]
+
+    def _answered(self, searches: Sequence[tuple[Search, FloatArray]], seconds: float) -> list[Outcome]:
+        matcher = searches[0][0].matcher
+        try:
+            found = matcher.search(**_queries(searches, seconds))
+            # What was found damaged while it was searched decides no answer.
+            self._galleries.integrity.require_whole(matcher.gallery.name)
+            self._metrics.record(found)
+            self._galleries.drift.record(found, matcher)
+            answers = iter(self._galleries.drift.noted(found))
+        except BaseException as error:
+            if len(searches) == 1:
+                return [error]
+            return [outcome for one in searches for outcome in self._answered([one], seconds)]
+        return [list(islice(answers, len(search.queries))) for search, _ in searches]
 
     def _is_alone(self) -> bool:
         return self._n_threads == 1 or self._n_idle == self._n_threads - 1

@@ -25,13 +25,11 @@ from vicinal.service.http.search_queue import SearchQueue
 from vicinal.service.jobs import Job, JobQueue, JobStore, JobWorker, new_job
 from vicinal.service.jobs.state_metrics import JobStateMetrics
 from vicinal.service.keys import Keyring
-from vicinal.service.measuring.matcher import Matcher
 from vicinal.service.observability.traces import Traces, open_traces
 from vicinal.service.operations.fit import fitted_for
 from vicinal.service.operations.place import Place
 from vicinal.service.operations.readable_sources import JobSources
 from vicinal.service.redis_link import RedisLink
-from vicinal.service.search.answers import Answer
 from vicinal.service.settings import Settings
 from vicinal.service.surfaces.job_kinds import job_kinds
 from vicinal.service.surfaces.jobs import OperationJob
@@ -78,13 +76,6 @@ class State:
             bundles.own_if_open.embedder.warm_up()
         galleries, metrics = OpenGalleries(bundles), Metrics(bundles)
 
-        def record(answers: list[Answer], matcher: Matcher) -> list[Answer]:
-            # What was found damaged while it was searched decides no answer.
-            galleries.integrity.require_whole(matcher.gallery.name)
-            metrics.record(answers)
-            galleries.drift.record(answers, matcher)
-            return galleries.drift.noted(answers)
-
         state = cls(
             settings=settings,
             link=link,
@@ -99,10 +90,9 @@ class State:
             rate_limit=RateLimit(settings.rate_limit, link) if settings.rate_limit else None,
             searches=SearchQueue(
                 galleries,
+                metrics,
                 n_threads=settings.threads or usable_processors(),
                 most_seconds=settings.max_wait_seconds,
-                record=record,
-                note=metrics.record_batch,
             ),
         )
         registry, states = state.metrics.registry, state.metrics.states

@@ -28,7 +28,7 @@ from vicinal.service.http.request_bodies import (
     read_form,
     validated,
 )
-from vicinal.service.http.search_calls import Search
+from vicinal.service.http.search_queue import Search
 from vicinal.service.http.state import State, StateDependency
 from vicinal.service.search.answers import Answer
 

@@ -20,7 +20,7 @@ from vicinal.calibration.arrays import FloatArray
 from vicinal.models.errors import NoDirectionError, NotAnImageError
 from vicinal.service.errors import TooManyRequestsError
 from vicinal.service.http import search_queue
-from vicinal.service.http.search_calls import Search
+from vicinal.service.http.search_queue import Search
 from vicinal.service.http.state import State
 from vicinal.service.measuring.matcher import Matcher
 
