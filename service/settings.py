@@ -219,12 +219,7 @@ class Settings(BaseSettings):
         return text
 
     def open_link(self) -> RedisLink | None:
-        """The link to Redis, or None when no address is set.
-
-        Raises:
-            MissingPackageError: The package `redis` is not installed.
-            RequestError: The address is none of Redis.
-        """
+        """The link to Redis, or None when no address is set."""
         if self.redis_url is None:
             return None
         return RedisLink(
@@ -234,12 +229,7 @@ class Settings(BaseSettings):
         )
 
     def pipeline_for(self, bundle: ModelBundle) -> Pipeline:
-        """Pipeline that `auto` stands for with a bundle.
-
-        Raises:
-            RefinerNotFoundError: The bundle has no refiner, and refinement is asked for.
-            RefinementError: The refiner has fewer steps.
-        """
+        """Pipeline that `auto` stands for with a bundle."""
         return service_pipeline(self.pipeline, bundle, refine=self.refine, steps=self.refine_steps)
 
     @property
@@ -283,11 +273,7 @@ class Settings(BaseSettings):
         return self.data_dir / "galleries"
 
     def gallery_path(self, name: str) -> Path:
-        """Folder of a gallery, or of the one that an alias stands for; no name leads out of `galleries_path`.
-
-        Raises:
-            GalleryNameError: The name is not made of lower-case letters, digits, `-` and `_`.
-        """
+        """Folder of a gallery, or of what an alias stands for; no name leads out of `galleries_path`."""
         return folder_of(self.galleries_path, name)
 
     @classmethod
@@ -299,11 +285,7 @@ class Settings(BaseSettings):
         dotenv_settings: PydanticBaseSettingsSource,
         file_secret_settings: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Arguments win over the environment, the environment over `vicinal.toml` in the working folder.
-
-        Raises:
-            RequestError: A variable or a key of the file is not a setting.
-        """
+        """Arguments win over the environment, the environment over `vicinal.toml` in the working folder."""
         del dotenv_settings, file_secret_settings
         _require_own(_FILE)
         in_file = TomlConfigSettingsSource(settings_cls, _FILE)

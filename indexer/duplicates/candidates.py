@@ -16,11 +16,7 @@ _BLOCK = 512
 
 
 class CutIndex:
-    """Cuts of pictures, to be searched for pictures in any orientation.
-
-    Args:
-        signatures: (n, 768) uint8, 16 x 16 RGB pixels.
-    """
+    """Cuts of images, (n, 768) uint8 of 16 x 16 RGB pixels, to be searched for images in any orientation."""
 
     def __init__(self, signatures: Bytes) -> None:
         self._signatures = signatures
@@ -33,11 +29,7 @@ class CutIndex:
     def candidates(self, queries: Bytes, *, own: bool = False, on_progress: OnProgress = no_progress) -> Ints:
         """Images that are like an image, or of which it may be a crop.
 
-        Args:
-            queries: (q, 768) uint8.
-
-        Returns:
-            (m, 2) position of the query and of the picture, at most 12 for each query.
+        Gives (m, 2) position of the query and of the picture, at most 12 for each query.
         """
         found = [np.empty((0, 2), np.int64)]
         for start in range(0, len(queries), _BLOCK):

@@ -38,11 +38,7 @@ _MOST_THREADS = 8
 
 
 class Images:
-    """Images of items as they are compared, kept in a file that goes with the object.
-
-    Args:
-        n: How many there will be.
-    """
+    """Images of items as they are compared, kept in a file that goes with the object."""
 
     def __init__(self, n: int) -> None:
         shape = (max(n, 1), _SIDE, _SIDE, 3)
@@ -53,11 +49,7 @@ class Images:
         self.sizes = np.ones((n, 2), np.int64)
 
     def put(self, position: int, thumbnail: bytes, signature: Bytes) -> None:
-        """Keep a picture.
-
-        Args:
-            signature: (768,) uint8, its 16 x 16 RGB pixels.
-        """
+        """Keep an image, with its signature of 16 x 16 RGB pixels, (768,) uint8."""
         with Image.open(io.BytesIO(thumbnail)) as image:
             self.sizes[position] = image.size
             small = image.convert("RGB").resize((_SIDE, _SIDE), Image.Resampling.BOX, reducing_gap=2.0)
@@ -67,19 +59,12 @@ class Images:
 
 @dataclass(frozen=True)
 class ComparedPairs:
-    """Pairs of pictures and what they have in common.
+    """Pairs of pictures and what they have in common."""
 
-    Attributes:
-        pairs: (m, 2) positions.
-        scores: (m,) how surely they are copies, in [0, 1].
-        orientations: (m,) how the first is turned to lie on the second, a place in `ORIENTATIONS`.
-        areas: (m,) share of the larger picture that the other shows, 1 for all.
-    """
-
-    pairs: Ints
-    scores: FloatArray
-    orientations: Ints
-    areas: FloatArray
+    pairs: Ints  # (m, 2) positions
+    scores: FloatArray  # (m,) how surely they are copies, in [0, 1]
+    orientations: Ints  # (m,) how the first is turned to lie on the second, a place in `ORIENTATIONS`
+    areas: FloatArray  # (m,) share of the larger one that the other shows, 1 for all
 
     def __getitem__(self, chosen: AnyArray) -> ComparedPairs:
         return ComparedPairs(*(getattr(self, field.name)[chosen] for field in fields(self)))
@@ -107,9 +92,7 @@ def compare(
 ) -> ComparedPairs:
     """Lay pictures onto each other, the first onto the second and the other way round.
 
-    Args:
-        second: Where the second ones are.
-        pairs: (m, 2) positions.
+    `pairs` are (m, 2) positions in the first and in the second.
     """
     n_threads = min(_MOST_THREADS, usable_processors())
     blocks = [pairs[start : start + _BLOCK] for start in range(0, len(pairs), _BLOCK)]

@@ -30,22 +30,16 @@ _TURN = 0.008
 
 @dataclass(frozen=True)
 class Warps:
-    """Affine warps.
+    """Affine warps."""
 
-    Attributes:
-        matrices: (m, 2, 2) float32, of x and y.
-        shifts: (m, 2) float32.
-    """
-
-    matrices: FloatArray
-    shifts: FloatArray
+    matrices: FloatArray  # (m, 2, 2) float32, of x and y
+    shifts: FloatArray  # (m, 2) float32
 
     @classmethod
     def onto(cls, boxes: FloatArray) -> Self:
         """Warps that put the inner pictures on parts of the outer ones.
 
-        Args:
-            boxes: (m, 3) left, top and side of the parts, of pictures whose sides are 1.
+        `boxes`, (m, 3), are left, top and side of the parts, of pictures whose sides are 1.
         """
         matrices = boxes[:, 2, None, None] * np.eye(2, dtype=np.float32)
         return cls(matrices, 2.0 * boxes[:, :2] + boxes[:, 2:] - 1.0)
@@ -67,9 +61,7 @@ class Warps:
     def plainness(self, inner: Ints, outer: Ints) -> FloatArray:
         """(m,) how nearly the pictures are only scaled and moved, 1 for exactly so.
 
-        Args:
-            inner: (m, 2) width and height of the inner pictures in pixels.
-            outer: (m, 2) those of the outer ones.
+        The arguments are (m, 2) width and height in pixels.
         """
         pixels = self.matrices * outer[:, :, None] / inner[:, None, :]
         (a, b), (c, d) = pixels[:, 0].T, pixels[:, 1].T
@@ -87,12 +79,8 @@ def halved(pictures: FloatArray) -> FloatArray:
 def align(inner: FloatArray, outer: FloatArray, start: Warps, n_steps: int) -> tuple[Warps, FloatArray]:
     """Move warps to where the pictures correlate best.
 
-    Args:
-        inner: (m, S, S, 3) pixels.
-        outer: (m, S, S, 3) pixels.
-
-    Returns:
-        The best warps on the way, and (m,) the correlations of the gray pictures there.
+    The pictures are (m, S, S, 3). Gives the best warps on the way, and (m,) the correlations of the gray
+    pictures there.
     """
     m, side = inner.shape[:2]
     grid = _grid(side)
@@ -130,12 +118,8 @@ def likeness(inner: FloatArray, outer: FloatArray, warps: Warps) -> FloatArray:
 
     Photos of one scene differ somewhere, so that the worst of 4 x 4 blocks tells them from copies.
 
-    Args:
-        inner: (m, S, S, 3) pixels.
-        outer: (m, S, S, 3) pixels.
-
-    Returns:
-        (m,) in [0, 1]; 0 where more than a tenth of the inner picture lies outside of the outer one.
+    The pictures are (m, S, S, 3). Gives (m,) in [0, 1]; 0 where more than a tenth of the inner picture lies
+    outside of the outer one.
     """
     m, side = inner.shape[:2]
     places = _grid(side) @ warps.matrices.transpose(0, 2, 1) + warps.shifts[:, None]

@@ -28,11 +28,7 @@ def make_signature(image: Image.Image) -> Bytes:
 
 
 def oriented(pictures: AnyArray, orientation: int) -> AnyArray:
-    """Turn square pictures.
-
-    Args:
-        pictures: (..., S, S, C) pixels.
-    """
+    """Turn square pictures, (..., S, S, C)."""
     turns, is_mirrored = ORIENTATIONS[orientation]
     return np.rot90(pictures[..., :, ::-1, :] if is_mirrored else pictures, turns, axes=(-3, -2))
 
@@ -46,12 +42,8 @@ def undone(orientation: int) -> int:
 def unit_boxes(signatures: Bytes, boxes: FloatArray = BOXES) -> FloatArray:
     """Cuts of pictures, whose products are their correlations, color by color; blank ones are zero.
 
-    Args:
-        signatures: (n, 768) uint8, 16 x 16 RGB pixels.
-        boxes: (b, 3) left, top and side of each cut.
-
-    Returns:
-        (n, b, 108) float32 of length 1.
+    Signatures are (n, 768) uint8, 16 x 16 RGB pixels; boxes (b, 3) left, top and side of each cut. Gives (n,
+    b, 108) float32 of length 1.
     """
     pictures = _pictures(signatures)
     cuts = [

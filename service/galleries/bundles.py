@@ -47,19 +47,12 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class ServedBundle:
-    """A bundle that is open for searches.
-
-    Attributes:
-        embedder: Its embedder.
-        pipeline: What `auto` stands for with it.
-        refinement: How the items of new versions are refined with it; None without a refiner.
-        index_device: Where their neighbor lists are made and pairs compared; see `Settings`.
-    """
+    """A bundle that is open for searches."""
 
     embedder: Embedder
-    pipeline: Pipeline
-    refinement: RefinementPlan | None
-    index_device: str = "cpu"
+    pipeline: Pipeline  # What `auto` stands for with it
+    refinement: RefinementPlan | None  # Of the items of new versions; None without a refiner
+    index_device: str = "cpu"  # Where their neighbor lists are made and pairs compared; see `Settings`
 
     @classmethod
     def of(cls, embedder: Embedder, settings: Settings) -> ServedBundle:
@@ -86,14 +79,9 @@ class ServedBundle:
 class ServedBundles:
     """Bundles by fingerprint and by name, each open once for all that a process does with it.
 
-    Args:
-        settings: Where they are, and how they run.
-        link: Link to Redis, for the cache of query embeddings.
-        embedder: Embedder of the bundle in the settings, where it is open already.
-        named: The bundle of the settings where whoever asks named it, for one gallery.
-
-    Attributes:
-        lookups: Counts what the caches of query embeddings are asked for.
+    `embedder` is that of the bundle in the settings, where it is open already; `named` is that bundle where
+    whoever asks named it, for one gallery. `lookups` counts what the caches of query embeddings are asked
+    for.
     """
 
     def __init__(
@@ -160,18 +148,11 @@ class ServedBundles:
     ) -> ServedBundle:
         """The bundle that serves a gallery: a version that is there, or one that is to be made.
 
-        Args:
-            gallery: The gallery; its new versions are made with the bundle, where one is to be made.
-            made_of: The version that is there; or the source of the one to be made, `images` for one that is
-                not opened yet, None for the items that the gallery holds.
-            bundle: Folder's name below `bundles_dir` of what embeds images or items anew; the bundle of the
-                settings, of ready embeddings what the gallery has, when None.
-            space: `NAME` or `NAME@VERSION` of what made ready embeddings; the gallery's own when None.
-
-        Raises:
-            BundleMismatchError: The bundle of the version is not here.
-            RequestError: There is no bundle of that name, it would not be searched with, it is one of other
-                ready embeddings, or nothing names the space of the embeddings.
+        `made_of` is the version that is there; or the source of the one to be made, `images` for one that is
+        not opened yet, None for the items that the gallery holds. `bundle` is a folder below `bundles_dir`,
+        which embeds images or items anew; without one that of the settings does, and ready embeddings keep
+        what the gallery has. `space`, as `NAME` or `NAME@VERSION`, made ready embeddings; the gallery's own
+        when None.
         """
         if isinstance(made_of, SnapshotManifest):
             served = self._embedded_with(gallery, made_of.bundle, made_of.refiner)
@@ -223,11 +204,7 @@ class ServedBundles:
             raise BundleMismatchError(gallery.name, self._own_fingerprint(), fingerprint, reason) from error
 
     def matcher(self, gallery: Gallery, view: GalleryView | None = None) -> Matcher:
-        """Matcher of a state of a gallery, with the bundle that its version was embedded with.
-
-        Args:
-            view: The state; the present one when None.
-        """
+        """Matcher of a state of a gallery, the present one when None, with its version's bundle."""
         view = GalleryReader(gallery).view() if view is None else view
         served = self.resolve(gallery, view.snapshot.manifest)
         served.make_versions_of(gallery)

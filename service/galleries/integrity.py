@@ -72,12 +72,7 @@ class _Check:
 
 
 class Integrity:
-    """Checks of one process, one at a time.
-
-    Args:
-        mb_per_second: Most megabytes that a check reads in a second.
-        hours: Between two checks of a gallery.
-    """
+    """Checks of one process, one at a time; `hours` lie between two checks of a gallery."""
 
     def __init__(self, *, mb_per_second: float, hours: float) -> None:
         self._bytes_per_second = 1e6 * mb_per_second

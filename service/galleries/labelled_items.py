@@ -14,23 +14,14 @@ from vicinal.service.errors import RequestError
 
 @dataclass(frozen=True)
 class LabelledItems:
-    """Items of a gallery to learn from.
-
-    Attributes:
-        gallery: Its name.
-        embeddings: (n, d) float32, L2-normalized.
-        labels: (n,) labels, as objects: text of numpy gives each the room of the longest.
-        n_unlabelled: Items that were left out because they have no label.
-        n_repeated: Items that were left out because the same picture is there with the same label.
-        n_not_drawn: Items of labels that were not drawn.
-    """
+    """Items of a gallery to learn from."""
 
     gallery: str
-    embeddings: FloatArray
-    labels: Objects
+    embeddings: FloatArray  # (n, d) float32, L2-normalized
+    labels: Objects  # (n,) as objects: text of numpy gives each the room of the longest
     n_unlabelled: int
-    n_repeated: int
-    n_not_drawn: int
+    n_repeated: int  # Left out because the same picture is there with the same label
+    n_not_drawn: int  # Of labels that were not drawn
 
     @classmethod
     def read(cls, view: GalleryView, gallery: str, *, max_items: int, seed: int) -> LabelledItems:

@@ -30,17 +30,11 @@ from vicinal.models.similarity import as_embeddings
 
 @dataclass(frozen=True)
 class Upload:
-    """An image that came with a request.
-
-    Attributes:
-        encoded: Its file.
-        filename: Its name at the sender's.
-        id: Id it shall get; the digest of its file when None, so that two files of one name stay apart.
-    """
+    """An image that came with a request."""
 
     encoded: bytes
-    filename: str | None
-    id: str | None = None
+    filename: str | None  # At the sender's
+    id: str | None = None  # The digest of its file when None, so that two files of one name stay apart
     label: str | None = None
     metadata: dict[str, Any] = field(default_factory=dict)
 
@@ -87,18 +81,12 @@ class RefusedUpload:
 
 @dataclass
 class Addition:
-    """Results of the uploads, each in their order.
+    """Results of the uploads, each in their order."""
 
-    Attributes:
-        added: Items that were written; of two with one id the later one is there.
-        unchanged: Those that were there already under their id.
-        skipped: Those that were passed over, because another one has their id.
-        refused: Those that could not be used, or whose id belongs to another one.
-    """
-
-    added: list[AddedItem] = field(default_factory=list)
-    unchanged: list[SentItem] = field(default_factory=list)
-    skipped: list[SentItem] = field(default_factory=list)
+    added: list[AddedItem] = field(default_factory=list)  # Of two with one id the later one is there
+    unchanged: list[SentItem] = field(default_factory=list)  # There already under their id
+    skipped: list[SentItem] = field(default_factory=list)  # Passed over, because another one has their id
+    # Cannot be used, or their id belongs to another one
     refused: list[RefusedUpload] = field(default_factory=list)
 
     @property

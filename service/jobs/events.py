@@ -33,10 +33,8 @@ async def job_events(
     Every event holds the whole state, so that a client that was away misses nothing that matters. Its id
     is the record's revision; its name is `progress`, or `end` for the last one.
 
-    Args:
-        stopping: Set when the server shuts down; the client comes again to another one.
-        may_hear: Whether the client still may; asked before each look.
-        shown: Makes of a job what the client may see of it.
+    `stopping` is set when the server shuts down: the client comes again to another one. `may_hear` is asked
+    before each look; `shown` makes of a job what the client may see of it.
     """
     current: Job | None = job
     sent_at = time.monotonic()

@@ -35,12 +35,8 @@ _PASSING = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_FULL, sql
 class JobQueue:
     """Tickets to run, and a small store beside them, in one place that all processes share.
 
-    Args:
-        path: File of the embedded store, made when it is first used; not used with a link to Redis.
-        link: Link to Redis.
-
-    Attributes:
-        run: Called with job id and attempt when a consumer takes a ticket; set by the worker.
+    That is Redis where there is a link to it, else the file, which is made when it is first used. The worker
+    sets `run`, which a consumer calls with job id and attempt when it takes a ticket.
     """
 
     def __init__(self, path: Path, link: RedisLink | None = None) -> None:

@@ -21,9 +21,6 @@ class BackgroundStream(QueueHandler):
     A terminal that is held, or a collector that reads no more, would otherwise stop the whole server at its
     next line. While nobody reads, a bounded number of lines waits; those beyond it are lost and counted, and
     the count is told when there is room again.
-
-    Args:
-        stream: Where to.
     """
 
     def __init__(self, stream: IO[str]) -> None:
@@ -62,12 +59,7 @@ class BackgroundStream(QueueHandler):
 
 
 class _Writer(QueueListener):
-    """Writes lines that are formatted; a handler has a lock, for which a process would wait when it ends.
-
-    Args:
-        lines: The lines.
-        stream: Where to.
-    """
+    """Writes lines that are formatted; a handler has a lock, for which a process would wait when it ends."""
 
     def __init__(self, lines: Queue[Any], stream: IO[str]) -> None:
         super().__init__(lines)

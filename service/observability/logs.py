@@ -25,11 +25,7 @@ _CHATTY = ("faiss.loader", "httpcore", "httpx", "huey", "PIL", "lance", "fileloc
 
 
 def configure_logs(level: LogLevel = "info", form: LogFormat = "auto", *, to: IO[str] | None = None) -> None:
-    """Send all logs of the process to one place in one form.
-
-    Args:
-        to: Where to; standard error when None.
-    """
+    """Send all logs of the process to one place in one form; to standard error when `to` is None."""
     stream = sys.stderr if to is None else to
     is_console = form == "console" or (form == "auto" and stream.isatty())
     shared: list[structlog.typing.Processor] = [

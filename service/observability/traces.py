@@ -41,11 +41,7 @@ def open_traces() -> Traces | None:
 
 
 class Traces:
-    """Makes spans, and sends them in the background; the collector's address is in the environment.
-
-    Raises:
-        ImportError: The packages are not installed.
-    """
+    """Makes spans, and sends them in the background; the collector's address is in the environment."""
 
     def __init__(self) -> None:
         from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
@@ -88,11 +84,7 @@ class Traces:
 
 
 class _ToldOnce(logging.Handler):
-    """An exporter that says once that its collector is away, and once that it is back.
-
-    Args:
-        exporter: Sends the spans, and would say it with every try.
-    """
+    """An exporter that says once that its collector is away, and once that it is back."""
 
     def __init__(self, exporter: SpanExporter) -> None:
         super().__init__()
@@ -127,16 +119,7 @@ class _ToldOnce(logging.Handler):
 
 
 class RequestSpan:
-    """The span of one request.
-
-    Args:
-        tracer: What makes its children.
-        span: The span.
-        method: Of the request.
-
-    Attributes:
-        trace_id: Id of its trace, 32 hexadecimal digits.
-    """
+    """The span of one request; the id of its trace has 32 hexadecimal digits."""
 
     def __init__(self, tracer: Tracer, span: Span, method: str) -> None:
         self._tracer = tracer
@@ -148,9 +131,6 @@ class RequestSpan:
         """Add the stages of a search that is over.
 
         How long each took was measured. When it began was not: they are laid one after the other up to now.
-
-        Args:
-            milliseconds: Time by stage, in their order.
         """
         from opentelemetry.trace import set_span_in_context
 
@@ -162,11 +142,7 @@ class RequestSpan:
             begin = end
 
     def end(self, route: str, status: int | None, *, gallery: str | None = None) -> None:
-        """End the span.
-
-        Args:
-            status: Of the answer; None where the client was gone before there was one.
-        """
+        """End the span; `status` is None where the client was gone before there was an answer."""
         from opentelemetry.trace import StatusCode
 
         self._span.update_name(f"{self._method} {route}")
