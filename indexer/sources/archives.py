@@ -57,21 +57,11 @@ class FileElsewhere:
         return self.container is None or self.container.is_absolute()
 
     def stat(self) -> FileStat:
-        """Its size, and when it was written.
-
-        Raises:
-            OSError: It cannot be read, or is not there.
-        """
+        """Its size, and when it was written."""
         raise NotImplementedError
 
     def read(self, limits: DecodeLimits) -> bytes:
-        """Its bytes; no more of them than the limits allow.
-
-        Raises:
-            OSError: It cannot be read, must not be, or is not there.
-            ImageTooLargeError: It has more bytes than the limits allow.
-            NotAnImageError: It is empty, or there is no image.
-        """
+        """Its bytes; no more of them than the limits allow."""
         raise NotImplementedError
 
     def open(self, _mode: str = "rb") -> io.BytesIO:
@@ -81,14 +71,9 @@ class FileElsewhere:
 
 @dataclass(frozen=True)
 class TarMember(FileElsewhere):
-    """A file in a `.tar` archive.
+    """A file in a `.tar` archive."""
 
-    Attributes:
-        archive: The archive; absolute.
-        name: Its name inside.
-    """
-
-    archive: Path
+    archive: Path  # Absolute
     name: str
 
     def __str__(self) -> str:
@@ -127,19 +112,12 @@ class TarMember(FileElsewhere):
 
 @dataclass(frozen=True)
 class ArchivedImage:
-    """An image of a shard, with what stands beside it.
-
-    Attributes:
-        file: Where it is.
-        label: What `.cls` says; None without one.
-        values: What `.json` and `.txt` say.
-        problem: Why one of these cannot be read.
-    """
+    """An image of a shard, with what stands beside it."""
 
     file: TarMember
-    label: str | None = None
-    values: dict[str, Any] = field(default_factory=dict)
-    problem: str | None = None
+    label: str | None = None  # What `.cls` says
+    values: dict[str, Any] = field(default_factory=dict)  # What `.json` and `.txt` say
+    problem: str | None = None  # Why one of these cannot be read
 
 
 def shards_of(pattern: Path) -> list[Path]:
@@ -157,19 +135,12 @@ def shards_of(pattern: Path) -> list[Path]:
 
 @dataclass(frozen=True)
 class Shard:
-    """What is in an archive.
-
-    Attributes:
-        images: Its images, in order.
-        others: How many files there are that are neither images nor beside one, by suffix.
-        hidden: How many hidden folders and files were passed over, by name.
-        damage: Why it was not read to its end.
-    """
+    """What is in an archive."""
 
     images: list[ArchivedImage]
-    others: Counter[str]
-    hidden: Counter[str]
-    damage: str | None
+    others: Counter[str]  # Neither images nor beside one, by suffix
+    hidden: Counter[str]  # Folders and files that were passed over, by name
+    damage: str | None  # Why it was not read to its end
 
 
 def read_shard(archive: Path, *, include_hidden: bool = False) -> Shard:

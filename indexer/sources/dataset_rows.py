@@ -27,8 +27,7 @@ def parquet_items(
 ) -> list[SourceItem]:
     """The rows of Parquet files with images inside.
 
-    Args:
-        files: The files in order, each by the name that stands before its rows' numbers; absolute.
+    The files are in order, each by the name that stands before its rows' numbers; absolute.
     """
     return _items(place, name, options, files)
 

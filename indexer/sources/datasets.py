@@ -26,28 +26,18 @@ _OPEN_COLUMNS = 16
 
 @dataclass(frozen=True)
 class DatasetImage(FileElsewhere):
-    """An image in a dataset.
+    """An image in a dataset."""
 
-    Attributes:
-        path: The folder that `save_to_disk` wrote, or a Parquet file; absolute.
-        column: The column of its images.
-        row: Its row, from 0.
-    """
-
-    path: Path
+    path: Path  # The folder that `save_to_disk` wrote, or a Parquet file; absolute
     column: str
-    row: int
+    row: int  # From 0
 
     def __str__(self) -> str:
         return f"{ROW_SCHEME}{self.path}#{self.column}/{self.row}"
 
     @classmethod
     def at(cls, address: str) -> DatasetImage:
-        """An image by its address, as `str` gives it.
-
-        Raises:
-            SourceError: It names no row.
-        """
+        """An image by its address, as `str` gives it."""
         path, _, place = address.removeprefix(ROW_SCHEME).rpartition("#")
         column, _, row = place.rpartition("/")
         if not row.isdecimal():
@@ -97,11 +87,7 @@ class DatasetImage(FileElsewhere):
 
     @contextmanager
     def _found(self) -> Iterator[None]:
-        """Say of which dataset it is that there is no such row.
-
-        Raises:
-            DownloadError: There is none, or it cannot be read.
-        """
+        """Say of which dataset it is that there is no such row."""
         try:
             yield
         except (pa.ArrowException, KeyError, IndexError, ValueError) as error:
@@ -113,16 +99,7 @@ class SavedDataset:
 
     Labels that are numbers of named classes are these names.
 
-    Args:
-        path: Its folder.
-
-    Attributes:
-        schema: Its columns.
-        image_columns: Those that hold images.
-        class_columns: Those that hold named classes.
-
-    Raises:
-        SourceError: The folder holds several.
+    A folder that holds several is refused.
     """
 
     def __init__(self, path: Path) -> None:

@@ -49,17 +49,11 @@ LANCE = ".lance"
 
 
 class EmbeddingRows(Protocol):
-    """What a kind of file gives.
+    """What a kind of file gives."""
 
-    Attributes:
-        names: Its columns, but for the embeddings.
-        dim: Length d of these.
-        problems: What rows cannot be used for, by their numbers from 0, as far as was read.
-    """
-
-    names: list[str]
+    names: list[str]  # Columns, but for the embeddings
     dim: int
-    problems: dict[int, str]
+    problems: dict[int, str]  # By the numbers of rows that cannot be used, from 0, as far as was read
 
     def __len__(self) -> int:
         """Number of rows."""
@@ -73,21 +67,13 @@ class EmbeddingRows(Protocol):
 
 @dataclass(frozen=True)
 class ReadyRows:
-    """Some rows of a source.
-
-    Attributes:
-        ids: n ids.
-        labels: n labels; null where there is none.
-        uris: n paths or addresses of what was embedded; empty where the source does not say.
-        metadata: n JSON objects of all other columns.
-        embeddings: (n, d) float32, L2-normalized.
-    """
+    """Some rows of a source."""
 
     ids: pa.Array
-    labels: pa.Array
-    uris: pa.Array
-    metadata: pa.Array
-    embeddings: FloatArray
+    labels: pa.Array  # Null where there is none
+    uris: pa.Array  # Paths or addresses of what was embedded; empty where the source does not say
+    metadata: pa.Array  # JSON objects of all other columns
+    embeddings: FloatArray  # (n, d) float32, L2-normalized
 
     def take(self, places: Ints) -> ReadyRows:
         """The rows at some places."""
@@ -111,11 +97,7 @@ def open_rows(path: Path, kind: str, columns: Mapping[str, str]) -> EmbeddingRow
 
 
 def array_rows(path: Path, array: AnyArray, table: pa.Table) -> EmbeddingRows:
-    """Rows of an array, beside a table of what else is known of them.
-
-    Args:
-        array: (n, d) numbers.
-    """
+    """Rows of an (n, d) array, beside a table of what else is known of them."""
     return _ArrayRows(path, array, table)
 
 

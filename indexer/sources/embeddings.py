@@ -223,11 +223,7 @@ class EmbeddingSource:
         ]
 
     def require_whole(self) -> Self:
-        """The source, where it is known what it no longer lists.
-
-        Raises:
-            SourceError: An id cannot be read.
-        """
+        """The source, where it is known what it no longer lists."""
         if self._ids.null_count:
             first = int(pc.index(self._ids.is_null(), True).as_py())
             raise SourceError(f"{self._problems[first]}; nobody knows what is gone, and nothing was deleted")
@@ -375,12 +371,7 @@ class EmbeddingSource:
             self._fail(row, self._error(row, self._rows.problems[row]))
 
     def _fail(self, row: int, error: ItemRefusedError | SourceError, cause: Exception | None = None) -> None:
-        """Leave a row out.
-
-        Raises:
-            ItemRefusedError: All of it is refused where a row cannot be used.
-            SourceError: As before.
-        """
+        """Leave a row out."""
         if self._is_strict:
             raise error from cause
         said = error if isinstance(error, SourceError) else self._error(row, f"cannot be kept: {error}")

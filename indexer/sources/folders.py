@@ -22,29 +22,18 @@ _LINK = "a link to a folder"
 
 @dataclass
 class FolderFiles:
-    """What is in a folder.
+    """What is in a folder."""
 
-    Attributes:
-        images: Paths of images inside the folder, in order.
-        others: How many files there are besides, by suffix in small letters, '' for those without.
-        unread: Folders and archives that were not looked into, or not to their end, each with the reason.
-        tables: Paths of the Parquet files among the others, in order.
-        hidden: How many hidden folders and files were passed over, by name.
-    """
-
-    images: list[str] = field(default_factory=list)
-    others: Counter[str] = field(default_factory=Counter)
+    images: list[str] = field(default_factory=list)  # Paths inside the folder, in order
+    others: Counter[str] = field(default_factory=Counter)  # By suffix in small letters, '' for those without
+    # Folders and archives that were not looked into, or not to their end, each with the reason
     unread: dict[str, str] = field(default_factory=dict)
-    tables: list[str] = field(default_factory=list)
-    hidden: Counter[str] = field(default_factory=Counter)
+    tables: list[str] = field(default_factory=list)  # Paths of the Parquet files among the others, in order
+    hidden: Counter[str] = field(default_factory=Counter)  # Folders and files that were passed over, by name
 
     @classmethod
     def below(cls, root: Path, *, include_hidden: bool = False) -> FolderFiles:
-        """Look into a folder and all below it; links to folders are not followed.
-
-        Args:
-            root: The folder, which may be hidden itself.
-        """
+        """Look into a folder and all below it; links to folders are not followed."""
         found, waiting = cls(), [""]
         while waiting:
             inside = waiting.pop()
@@ -132,14 +121,7 @@ def folder_items(
 ) -> tuple[list[SourceItem], str | None]:
     """The images of a folder with ids and labels, and why they have no labels where folders look like albums.
 
-    Args:
-        files: What is in it.
-        name: Its own name.
-        options: How ids and labels are found.
-        place: Gives the file of a path inside.
-
-    Raises:
-        SourceError: Labels cannot be taken from where the options say.
+    `name` is the folder's own; `place` gives the file of a path inside.
     """
     labels, remark = labels_in(files.images, options.label_rule)
     prefix = options.prefix_of(name)

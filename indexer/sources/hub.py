@@ -35,17 +35,11 @@ _TOKEN = "give your token by HF_TOKEN or `hf auth login`"
 
 @dataclass(frozen=True)
 class HubDataset:
-    """A data set of the hub, or a part of it.
+    """A data set of the hub, or a part of it."""
 
-    Attributes:
-        name: Owner and name, with a slash.
-        revision: Branch, tag or commit; the main branch when None.
-        path: Folder, file or pattern inside; all of it when empty.
-    """
-
-    name: str
-    revision: str | None = None
-    path: str = ""
+    name: str  # Owner and name, with a slash
+    revision: str | None = None  # Branch, tag or commit; the main branch when None
+    path: str = ""  # Folder, file or pattern inside; all of it when empty
 
     def __str__(self) -> str:
         revision = f"@{self.revision}" if self.revision else ""
@@ -53,27 +47,14 @@ class HubDataset:
 
     @classmethod
     def at(cls, address: str) -> HubDataset:
-        """A data set by its address.
-
-        Raises:
-            SourceError: It names none.
-        """
+        """A data set by its address."""
         found = _NAMED.fullmatch(address.rstrip("/"))
         if found is None:
             raise SourceError(f"'{address}' names no data set of the hub: give {_HOW}")
         return cls(found["name"], found["revision"], found["path"] or "")
 
     def fetch(self, access: WebAccess) -> dict[str, Path]:
-        """Its Parquet files by their names without `.parquet`, in order; what is not here yet is downloaded.
-
-        Args:
-            access: Where files of the hub are kept, and whether those are read that need a token.
-
-        Raises:
-            SourceError: The hub cannot be reached or refuses, there is no such data set, it has no such
-                files, or there is no room for them.
-            MissingPackageError: `huggingface_hub` is not installed.
-        """
+        """Its Parquet files by their names without `.parquet`, in order; downloads what is not here yet."""
         hub = _library()
         # What only whoever runs the program may read is nothing for those who call it.
         token = False if access.public_only else None
@@ -123,11 +104,7 @@ class HubDataset:
 
     @contextmanager
     def _asking(self) -> Iterator[None]:
-        """Say in one line what the hub answers.
-
-        Raises:
-            SourceError: It refuses, or cannot be reached.
-        """
+        """Say in one line what the hub answers."""
         from huggingface_hub import errors
 
         try:

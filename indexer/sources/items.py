@@ -32,15 +32,10 @@ _MISSING = frozenset({"nan", "none", "null", "<na>", "nat"})
 
 @dataclass(frozen=True)
 class LabelRule:
-    """Where labels are taken from.
+    """Where labels are taken from."""
 
-    Attributes:
-        kind: Which rule; `given`: the column of a manifest, the topmost folder inside a folder.
-        pattern: What to look for in paths, of `regex`.
-    """
-
-    kind: _Kind
-    pattern: re.Pattern[str] | None = None
+    kind: _Kind  # `given`: the column of a manifest, the topmost folder inside a folder
+    pattern: re.Pattern[str] | None = None  # What `regex` looks for in paths
 
     @classmethod
     def parse(cls, text: str | None) -> Self:
@@ -80,22 +75,13 @@ class LabelRule:
 
 @dataclass(frozen=True)
 class SourceItem:
-    """One image to index.
+    """One image to index."""
 
-    Attributes:
-        id: Id within the gallery.
-        path: File to read, on the disk or behind an address; absolute, so that it can be embedded again by a
-            process in another folder.
-        label: Class, or None when unlabelled.
-        metadata: Further values, as JSON can hold them.
-        problem: Why it cannot be used, where the source tells before the file is read.
-    """
-
-    id: str
+    id: str  # Within the gallery
     path: ImageFile
-    label: str | None = None
-    metadata: dict[str, Any] = field(default_factory=dict)
-    problem: str | None = None
+    label: str | None = None  # None when unlabelled
+    metadata: dict[str, Any] = field(default_factory=dict)  # As JSON can hold them
+    problem: str | None = None  # Why it cannot be used, where the source tells before the file is read
 
     def checked(self) -> Self:
         """The same with its label in one form, or with its problem where it could not be kept or served."""
@@ -148,11 +134,7 @@ class SourceOptions:
         return LabelRule.parse(self.label_from)
 
     def prefix_of(self, name: str) -> str:
-        """What stands before every id.
-
-        Args:
-            name: Own name of the source, '' where it is no folder.
-        """
+        """Prefix that stands before every id; `name` is the source's own, '' where it is no folder."""
         prefix = (name if self.prefix is None else self.prefix).rstrip("/")
         return f"{prefix}/" if prefix else ""
 
@@ -187,15 +169,7 @@ def _unlike_classes(labels: Collection[str]) -> str | None:
 
 
 def labels_in(paths: Sequence[str], rule: LabelRule) -> tuple[list[str | None], str | None]:
-    """Labels that stand in the paths of a folder, and why there are none where its folders look like albums.
-
-    Args:
-        paths: Paths inside the folder.
-        rule: Where labels are taken from.
-
-    Raises:
-        SourceError: The rule needs columns, or its pattern matches nothing.
-    """
+    """Labels in the paths of a folder, and why there are none where its folders look like albums."""
     labels = rule.of_paths(paths)
     names = {label for label in labels if label is not None}
     if rule.kind == "auto" and names and (why := _unlike_classes(names)):
@@ -224,35 +198,24 @@ class LabelSizes:
 
 @dataclass(frozen=True)
 class SourceLook:
-    """What is in a source.
-
-    Attributes:
-        label_sizes: Items by label; None without labels.
-        n_single_image_labels: Labels with one item.
-        n_missing: Items whose file does not exist.
-        missing: The first of these files.
-        n_unusable: Items that cannot be used, as is known before a file is read; they count nowhere else.
-        unusable: The first of them, with the reason.
-        other_files: Files that are no images which can be read, by suffix, the most first.
-        unread_folders: Folders and archives that were not looked into, or not to their end, each with the
-            reason.
-        hidden: Hidden folders and files that were passed over, by name, the most first.
-        remarks: What to look at before a long run, a sentence each.
-    """
+    """What is in a source."""
 
     n_items: int
     n_labels: int
     n_unlabelled: int
     n_single_image_labels: int
-    label_sizes: LabelSizes | None
-    n_missing: int = 0
-    missing: str | None = None
+    label_sizes: LabelSizes | None  # None without labels
+    n_missing: int = 0  # Items whose file does not exist
+    missing: str | None = None  # The first of these files
+    # Items that cannot be used, as is known before a file is read; they count nowhere else
     n_unusable: int = 0
-    unusable: str | None = None
+    unusable: str | None = None  # The first of them, with the reason
+    # No images that can be read, by suffix, the most first
     other_files: Mapping[str, int] = field(default_factory=dict)
+    # Archives too that were not looked into, or not to their end, with the reason
     unread_folders: Mapping[str, str] = field(default_factory=dict)
-    hidden: Mapping[str, int] = field(default_factory=dict)
-    remarks: tuple[str, ...] = ()
+    hidden: Mapping[str, int] = field(default_factory=dict)  # Passed over, by name, the most first
+    remarks: tuple[str, ...] = ()  # What to look at before a long run, a sentence each
 
     @classmethod
     def at(
@@ -266,17 +229,7 @@ class SourceLook:
         hidden: Mapping[str, int] | None = None,
         remark: str | None = None,
     ) -> SourceLook:
-        """Look at the labels of a source.
-
-        Args:
-            labels: Those of all items.
-            missing: Files of items that do not exist.
-            problems: Items that cannot be used, each with the reason.
-            other_files: Files that are no images which can be read, by suffix.
-            unread_folders: Folders that were not looked into, each with the reason.
-            hidden: Hidden folders and files that were passed over, by name.
-            remark: What reading it had to say of the labels.
-        """
+        """Look at the labels of all items of a source; `remark` is what reading it had to say of them."""
         sizes = Counter(labels)
         n_unlabelled = sizes.pop(None, 0)
         named = {label: n for label, n in sizes.items() if label is not None}

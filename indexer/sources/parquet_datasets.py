@@ -29,18 +29,10 @@ _MOST_GROWTH, _MAY_GROW_TO, _BYTES_A_ROW = 100, 64 * 2**20, 16
 
 
 class ParquetDataset:
-    """Images and what is known of them in the rows of Parquet files.
+    """Images and what is known of them in the rows of Parquet files, which have the same columns.
 
-    Args:
-        files: Its files in order, each by the name that stands before its rows' numbers.
-
-    Attributes:
-        schema: Its columns; those of named classes hold the names.
-        image_columns: Those that hold images; see `Features`.
-        class_columns: Those that hold named classes.
-
-    Raises:
-        SourceError: The files have different columns.
+    Each file goes by the name that stands before its rows' numbers. Columns of named classes hold the names;
+    `image_columns` are as `Features` finds them.
     """
 
     def __init__(self, files: Mapping[str, Path]) -> None:
@@ -103,14 +95,6 @@ class ParquetColumn:
     """The bytes of images in a column of a Parquet file, one by one; safe for several threads.
 
     In order, every part of the file is read once; a step back begins with its group of rows again.
-
-    Args:
-        path: The file.
-        column: The column.
-
-    Raises:
-        OSError: It cannot be read.
-        KeyError: There is no such column.
     """
 
     def __init__(self, path: Path, column: str) -> None:

@@ -28,17 +28,11 @@ _CONNECT_SECONDS, _REQUEST_SECONDS, _TRIES = 5, 30, 3
 
 @dataclass(frozen=True)
 class RemoteFile(FileElsewhere):
-    """A file behind an address.
+    """A file behind an address."""
 
-    Attributes:
-        address: Such as `https://shop.example/1.jpg` or `s3://bucket/photos/1.jpg`.
-        access: What may be read of the web.
-        listed: What a listing said of it; None where it stands in none.
-    """
-
-    address: str
+    address: str  # Such as `https://shop.example/1.jpg` or `s3://bucket/photos/1.jpg`
     access: WebAccess = PUBLIC
-    listed: FileStat | None = None
+    listed: FileStat | None = None  # What a listing said of it; None where it stands in none
 
     def __str__(self) -> str:
         return self.address
@@ -74,13 +68,7 @@ def refuse_none(_: ImageFile) -> None:
 
 
 def read_file(file: ImageFile, limits: DecodeLimits) -> bytes:
-    """Bytes of an image, from the disk or behind an address, that are not more than the limits allow.
-
-    Raises:
-        NotAnImageError: There are no bytes.
-        ImageTooLargeError: There are more than `limits.max_bytes`.
-        OSError: It cannot be read.
-    """
+    """Bytes of an image, from the disk or behind an address, that are not more than the limits allow."""
     return read_encoded(file, limits) if isinstance(file, Path) else file.read(limits)
 
 
@@ -100,16 +88,7 @@ def place_of(text: str) -> Path | str:
 
 
 def file_at(place: str, access: WebAccess, folder: Path = _HERE) -> ImageFile:
-    """A file by its address, or by its path.
-
-    Args:
-        place: Address or path.
-        access: What may be read of the web.
-        folder: Where relative paths begin.
-
-    Raises:
-        SourceError: Addresses of this kind are not read, or no file has such a name.
-    """
+    """A file by its address, or by its path, relative ones from `folder`."""
     if "\0" in place:
         raise SourceError("no file has a name with the character NUL")
     if not is_address(place):
@@ -143,12 +122,7 @@ def file_of_row(place: str, access: WebAccess, folder: Path, table: Path) -> tup
 
 
 def list_bucket(address: str, access: WebAccess) -> Iterator[tuple[str, RemoteFile]]:
-    """All files below an address, each with its path below.
-
-    Args:
-        address: `s3://bucket/folder`, `gs://…` or `az://container/folder`.
-        access: What may be read.
-    """
+    """All files below `s3://bucket/folder`, `gs://…` or `az://container/folder`, each with its path below."""
     place = RemoteFile(address.rstrip("/"), access)
     if place.scheme not in _BUCKETS:
         raise SourceError(

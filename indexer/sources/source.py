@@ -42,19 +42,12 @@ _UNPACKED_BY = {
 
 @dataclass(frozen=True)
 class Source:
-    """The images of a source, and what else is there.
+    """The images of a source, and what else is there."""
 
-    Attributes:
-        items: Its images, in a fixed order, with a problem where one cannot be used.
-        files: What is in the folder; nothing of a manifest.
-        remark: Why a folder gives no labels.
-        name: Name by which a gallery knows its items again.
-    """
-
-    items: list[SourceItem]
-    files: FolderFiles = field(default_factory=FolderFiles)
-    remark: str | None = None
-    name: str | None = None
+    items: list[SourceItem]  # In a fixed order, with a problem where one cannot be used
+    files: FolderFiles = field(default_factory=FolderFiles)  # What is in the folder; nothing of a manifest
+    remark: str | None = None  # Why a folder gives no labels
+    name: str | None = None  # By which a gallery knows its items again
 
     @classmethod
     def open(cls, place: Path | str, options: SourceOptions | None = None) -> Self:
@@ -97,11 +90,7 @@ class Source:
         return self.files.unread
 
     def require_whole(self) -> Self:
-        """The source, where it is known what it no longer holds.
-
-        Raises:
-            SourceError: Folders, archives or rows of it cannot be read.
-        """
+        """The source, where it is known what it no longer holds."""
         closed = self.files.unreadable
         if closed:
             raise SourceError(
@@ -118,11 +107,7 @@ class Source:
         return self
 
     def look(self, refuse: Refuse = refuse_none) -> SourceLook:
-        """Count what is there.
-
-        Args:
-            refuse: Why a file must not be read; of such files nothing is said.
-        """
+        """Count what is there."""
         # What a folder lists is there, and nobody knocks at every address first.
         named = [] if self.files.images else [item.path for item in self.items if item.problem is None]
         missing = [
@@ -256,9 +241,6 @@ def source_name(place: Path | str) -> str:
     """Name by which a gallery knows the items of a source again: its absolute path, or its address.
 
     A link keeps its own name, so that it stands for one source whatever it points to.
-
-    Args:
-        place: Folder, manifest or file, or an address.
     """
     text = str(place)
     return text.rstrip("/") if is_address(text) else os.path.normpath(Path(place).absolute())

@@ -18,15 +18,8 @@ from vicinal.models.configs.value_texts import value_as_text
 class Features:
     """The columns of a data set; numbers of named classes are read as these names.
 
-    Args:
-        schema: Its columns as they are stored.
-        noted: What Hugging Face notes of them, by name; may be empty.
-
-    Attributes:
-        schema: Its columns as they are read.
-        image_columns: Those that hold images: as is noted; else structs with `bytes`; else plain bytes that
-            are named `image` or are the only ones, where no column `path` says that images lie elsewhere.
-        class_columns: Those that hold named classes.
+    Columns that hold images are those that Hugging Face notes; else structs with `bytes`; else plain bytes
+    that are named `image` or are the only ones, where no column `path` says that images lie elsewhere.
     """
 
     def __init__(self, schema: pa.Schema, noted: Mapping[str, Any]) -> None:
@@ -83,8 +76,7 @@ def _unnoted(columns: list[pa.Field], *, has_paths: bool) -> list[str]:
 def image_parts(images: Any) -> tuple[Any, Any]:
     """What a column of images has of each: its bytes, and its path, or None where there are no paths.
 
-    Args:
-        images: Array or chunked array of n structs with `bytes` and maybe `path`, or of n values of bytes.
+    The column has structs with `bytes` and maybe `path`, or values of bytes.
     """
     if _is_bytes(images.type):
         return images, None
@@ -144,12 +136,7 @@ def values_as_texts(values: Iterable[Any], what: str) -> pa.Array:
 
 
 def metadata_rows(table: pa.Table, taken: Collection[str | None]) -> list[dict[str, Any]]:
-    """Metadata of the rows of a table, as JSON can hold them: all columns but some, and but those of bytes.
-
-    Args:
-        table: n rows.
-        taken: Columns that are no metadata.
-    """
+    """Metadata of the rows of a table, as JSON can hold them: all columns but `taken` and those of bytes."""
     names = [one.name for one in table.schema if one.name not in taken and not holds_bytes(one.type)]
     # Without columns a table of Arrow gives no rows at all.
     if not names:

@@ -34,19 +34,14 @@ _NAT64 = ipaddress.ip_network("64:ff9b::/96")
 
 @dataclass(frozen=True)
 class WebAccess:
-    """What may be read of the web, and at what cost.
+    """What may be read of the web, and at what cost."""
 
-    Attributes:
-        public_only: Refuse buckets, addresses that are not public, and ports other than 80 and 443: for
-            addresses that others name.
-        seconds: Longest time for one file, all tries together.
-        tries: Most tries when a server fails or does not answer.
-        hub: Where data sets of the hub of Hugging Face are kept; in the cache of its own programs when None.
-    """
-
+    # Refuse buckets, addresses that are not public, and ports other than 80 and 443: for addresses that
+    # others name
     public_only: bool = True
-    seconds: float = 60.0
-    tries: int = 3
+    seconds: float = 60.0  # Longest time for one file, all tries together
+    tries: int = 3  # Most tries when a server fails or does not answer
+    # Where data sets of the hub of Hugging Face are kept; in the cache of its own programs when None
     hub: Path | None = None
 
 
@@ -56,11 +51,7 @@ ANYWHERE = WebAccess(public_only=False)
 
 
 class WebClient:
-    """Reads files by http and https; safe for several threads.
-
-    Args:
-        access: What may be read.
-    """
+    """Reads files by http and https; safe for several threads."""
 
     def __init__(self, access: WebAccess | None = None) -> None:
         self.access = access or WebAccess()
@@ -120,8 +111,7 @@ class WebClient:
 def is_public(address: str) -> bool:
     """Whether a numeric address is one of the public internet, for which nobody's network is trusted.
 
-    Args:
-        address: IPv4 or IPv6 address, the latter perhaps with a zone.
+    An IPv6 address may have a zone.
     """
     found = ipaddress.ip_address(address.split("%")[0])
     inner: ipaddress.IPv4Address | None = None
@@ -185,11 +175,7 @@ class _Stream(httpcore.NetworkStream):
 
 
 class _Backend(httpcore.SyncBackend):
-    """Connects to the addresses of a name that were checked, so that it cannot mean others a moment later.
-
-    Args:
-        public_only: Refuse a name one of whose addresses is not public.
-    """
+    """Connects to the addresses of a name that were checked, so that it cannot mean others a moment later."""
 
     def __init__(self, *, public_only: bool) -> None:
         self._public_only = public_only
