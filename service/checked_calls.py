@@ -87,7 +87,9 @@ def checked_options(model: type[Model], fields: Mapping[str, Any], *, shows_valu
     """Options as the model that they are for."""
     require_known(fields, [*model.model_fields])
     try:
-        return model(**fields)
+        return model(
+            **{name: one.item() if isinstance(one, np.generic) else one for name, one in fields.items()}
+        )
     except ValidationError as error:
         raise RequestError(_in_words(error, shows_value=shows_values)) from error
 

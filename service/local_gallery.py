@@ -31,7 +31,6 @@ from vicinal.service.checked_calls import (
     Texts,
     checked_call,
     checked_options,
-    require_known,
 )
 from vicinal.service.comparing.record import Comparison
 from vicinal.service.comparing.store import put_in_force
@@ -59,10 +58,6 @@ else:
 Asked = TypeVar("Asked", bound=ItemSource)
 Hears = Callable[[str, int, int], None]
 Query = ImageSource | AnyArray | Sequence[float]
-_SEARCH_OPTIONS = (
-    *("limit", "threshold", "refine", "steps", "rerank", "group_by", "filter"),
-    *("include_candidates", "explain"),
-)
 
 
 @checked_call
@@ -163,7 +158,6 @@ class LocalGallery:
             ItemNotFoundError: There is no such item.
         """
         asked = {} if query is None else _kind_of([query])
-        require_known(options, _SEARCH_OPTIONS)
         return self.matcher.search(item_ids=None if item is None else [item], **asked, **options)[0]
 
     @checked_call
@@ -178,7 +172,6 @@ class LocalGallery:
             ImageError: An image cannot be used.
             EmbeddingError: An embedding has the wrong length or holds no numbers.
         """
-        require_known(options, _SEARCH_OPTIONS)
         return self.matcher.search(**_kind_of(queries), **options)
 
     @checked_call

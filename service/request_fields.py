@@ -11,6 +11,7 @@ from pydantic import (
     ConfigDict,
     Field,
     StrictBool,
+    StrictFloat,
     StrictInt,
     field_validator,
     model_validator,
@@ -121,6 +122,56 @@ class PipelineChoice(Request):
         "auto",
         min_length=1,
         description="What it decides as one: `label`, a metadata key, or `off`; `auto` is the service's.",
+    )
+
+
+class SearchOptions(Request):
+    """Options of a search."""
+
+    limit: Annotated[StrictInt, CommandOption("Most matches to show.")] = Field(
+        10, ge=1, description="Most matches in the answer; with groups, most groups."
+    )
+    threshold: Annotated[
+        StrictFloat | None, CommandOption("Decide by this score instead.", min=None, max=None)
+    ] = Field(None, ge=0.0, le=1.0, description="Decide by this score instead of the calibrated threshold.")
+    refine: Annotated[RefineChoice, CommandOption("What is refined; auto is the setting.")] = Field(
+        "auto", description="What is refined with its neighbors; `auto` is the service's setting."
+    )
+    steps: Annotated[StrictInt | None, CommandOption("Steps of the refiner.")] = Field(
+        None, ge=1, description="Steps of the refiner; the service's setting when null."
+    )
+    rerank: Annotated[RerankChoice, CommandOption("auto is the setting.")] = Field(
+        "auto", description="`auto` is the service's setting."
+    )
+    group_by: Annotated[
+        str,
+        CommandOption("Decide by products: label or a metadata key; auto is the setting, off by items."),
+    ] = Field(
+        "auto",
+        min_length=1,
+        max_length=256,
+        description="What is decided as one, such as a product with all its photos: `label`, a metadata "
+        "key, or `off`; `auto` is the service's setting.",
+    )
+    filter: Annotated[
+        str | None, CommandOption("What matches fulfil, such as \"label = 'a' AND metadata.price < 50\".")
+    ] = Field(
+        None,
+        max_length=4096,
+        description=(
+            "What every match fulfils: comparisons (= != < <= > >=, IN, LIKE, BETWEEN, IS NULL) of `id`, "
+            "`label` and `metadata.NAME`, joined by AND, OR, NOT and parentheses. It changes no score."
+        ),
+        examples=["label = 'shoe' AND metadata.price < 50"],
+    )
+    include_candidates: Annotated[
+        StrictBool,
+        CommandOption("Also show what is below the threshold.", "--candidates/--no-candidates"),
+    ] = Field(False, description="Also list the best candidates below the threshold, apart from the matches.")
+    explain: Annotated[StrictBool, CommandOption(is_hidden=True)] = Field(
+        False,
+        description="Also say what each stage ran on, and what the refiner does with the query, whether the "
+        "search uses it or not.",
     )
 
 

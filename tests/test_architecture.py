@@ -54,6 +54,7 @@ INNER_FLOORS = {
     "service": (
         "request_fields",
         "errors",
+        "checked_calls",
         "problem_types",
         "records",
         "known_names",
@@ -74,7 +75,6 @@ INNER_FLOORS = {
         "jobs",
         "operations",
         "surfaces",
-        "checked_calls",
         "local_gallery",
         "reports",
         "http",

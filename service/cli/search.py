@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, ClassVar
 
 import typer
 from rich.table import Table
@@ -19,7 +19,8 @@ from vicinal.service.cli.options import (
     JsonOption,
     open_matcher,
 )
-from vicinal.service.request_fields import RefineChoice, RerankChoice
+from vicinal.service.request_fields import CommandOption, SearchOptions
+from vicinal.service.surfaces.command_line import from_options
 from vicinal.service.words import number_of
 
 if TYPE_CHECKING:
@@ -27,7 +28,9 @@ if TYPE_CHECKING:
     from vicinal.service.search.answers import Answer, ExplainedRefinement, FoundGroup
 
 
+@from_options
 def search(
+    *,
     gallery: GalleryOption,
     query: Annotated[
         Path | None, typer.Argument(help="The image to search for, or an .npy file of embeddings.")
@@ -35,19 +38,7 @@ def search(
     item: Annotated[
         str | None, typer.Option(help="Search for this item of the gallery, as if it were not in it.")
     ] = None,
-    limit: Annotated[int, typer.Option(min=1, help="Most matches to show.")] = 10,
-    threshold: Annotated[float | None, typer.Option(help="Decide by this score instead.")] = None,
-    refine: Annotated[RefineChoice, typer.Option(help="What is refined; auto is the setting.")] = "auto",
-    steps: Annotated[int | None, typer.Option(min=1, help="Steps of the refiner.")] = None,
-    rerank: Annotated[RerankChoice, typer.Option(help="auto is the setting.")] = "auto",
-    group_by: Annotated[
-        str,
-        typer.Option(help="Decide by products: label or a metadata key; auto is the setting, off by items."),
-    ] = "auto",
-    filter: Annotated[
-        str | None, typer.Option(help="What matches fulfil, such as \"label = 'a' AND metadata.price < 50\".")
-    ] = None,
-    candidates: Annotated[bool, typer.Option(help="Also show what is below the threshold.")] = False,
+    options: SearchOptions,
     data_dir: DataDirOption = None,
     bundle: BundleOption = None,
     json_output: JsonOption = False,
@@ -61,21 +52,14 @@ def search(
         images=[query] if query is not None and not is_array else None,
         embeddings=_read_embeddings(query) if query is not None and is_array else None,
         item_ids=None if item is None else [item],
-        limit=limit,
-        threshold=threshold,
-        refine=refine,
-        steps=steps,
-        rerank=rerank,
-        group_by=group_by,
-        filter=filter,
-        include_candidates=candidates,
+        **dict(options),
     )
     if json_output:
         found = [asdict(answer) for answer in answers]
         print_json(found[0] if len(found) == 1 else found)
         return
-    group = matcher.pipeline.group if group_by == "auto" else None
-    by = group.by if group else None if group_by in ("auto", "off") else group_by
+    group = matcher.pipeline.group if options.group_by == "auto" else None
+    by = group.by if group else None if options.group_by in ("auto", "off") else options.group_by
     advised = measuring_command(matcher.gallery, "" if by is None else f" --group-by {shlex.quote(by)}")
     for number, answer in enumerate(answers, start=1):
         if len(answers) > 1:
@@ -134,15 +118,27 @@ def _print_groups(matched: Sequence[FoundGroup], others: Sequence[FoundGroup]) -
         print_table(table)
 
 
+class ExplainOptions(SearchOptions):
+    """What `explain` has of the options of a search."""
+
+    command_options: ClassVar = {
+        name: CommandOption(is_hidden=True)
+        for name in SearchOptions.model_fields
+        if name not in ("refine", "steps")
+    }
+    explain: bool = True
+
+
+@from_options
 def explain(
+    *,
     image: Annotated[Path, typer.Argument(help="The image to search for.")],
     gallery: GalleryOption,
     output: Annotated[
         Path | None,
         typer.Option("--output", "-o", dir_okay=False, help="HTML file to draw the way of the query in."),
     ] = None,
-    refine: Annotated[RefineChoice, typer.Option(help="What is refined; auto is the setting.")] = "auto",
-    steps: Annotated[int | None, typer.Option(min=1, help="Steps of the refiner.")] = None,
+    options: ExplainOptions,
     data_dir: DataDirOption = None,
     bundle: BundleOption = None,
     json_output: JsonOption = False,
@@ -152,7 +148,7 @@ def explain(
     from vicinal.service.reports.page import render_refinement
 
     matcher = open_matcher(gallery, data_dir=data_dir, bundle=bundle)
-    answer = matcher.search(images=[image], refine=refine, steps=steps, explain=True)[0]
+    answer = matcher.search(images=[image], **dict(options))[0]
     explanation = answer.explanation
     refinement = None if explanation is None else explanation.refinement
     if explanation is None or refinement is None:

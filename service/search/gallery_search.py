@@ -6,7 +6,6 @@ import threading
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from numbers import Integral, Real
 from operator import attrgetter
 from typing import Any, Literal
 
@@ -25,8 +24,9 @@ from vicinal.models.decoding import ImageSource
 from vicinal.models.embedder import Embedder
 from vicinal.models.similarity import as_embeddings
 from vicinal.refine.context_refiner import ContextRefiner
+from vicinal.service.checked_calls import checked_options
 from vicinal.service.errors import RequestError
-from vicinal.service.request_fields import RefineChoice, RerankChoice
+from vicinal.service.request_fields import SearchOptions
 from vicinal.service.search.answers import (
     Answer,
     Candidate,
@@ -47,7 +47,7 @@ from vicinal.service.search.pipeline import (
     service_pipeline,
 )
 from vicinal.service.search.scorer import N_DECIDED_CANDIDATES, ScoredCandidates, Scorer
-from vicinal.service.search.threshold import Threshold, ThresholdsInForce, require_score
+from vicinal.service.search.threshold import Threshold, ThresholdsInForce
 
 # Filters whose selections are kept, and keys that items are grouped by.
 _MOST_SELECTIONS = 8
@@ -70,9 +70,8 @@ class _Call:
 
     pipeline: Pipeline
     threshold: Threshold
-    limit: int
+    asked: SearchOptions
     n_searched: int
-    include_candidates: bool
     milliseconds: dict[str, float]
     pipeline_source: Literal["request", "comparison", "settings"]
     groups: ItemGroups | None = None
@@ -161,15 +160,8 @@ class GallerySearch:
         embeddings: npt.ArrayLike | None = None,
         item_ids: Sequence[str] | None = None,
         embedded: EmbeddedImages | None = None,
-        limit: int = 10,
-        threshold: float | None = None,
-        refine: RefineChoice = "auto",
-        steps: int | None = None,
-        rerank: RerankChoice = "auto",
-        group_by: str = "auto",
-        filter: str | None = None,
-        include_candidates: bool = False,
-        explain: bool = False,
+        asked: SearchOptions | None = None,
+        **options: Any,
     ) -> list[Answer]:
         """Answer each query.
 
@@ -178,19 +170,10 @@ class GallerySearch:
             embeddings: (d,) or (n, d) numbers, normalized or not.
             item_ids: Items of the gallery; each is searched for as if it were not in it.
             embedded: Images that were embedded before, by the matcher's embedder.
-            limit: Most matches, and most candidates, an answer holds; with groups, most groups of each.
-            threshold: Score to decide by, in [0, 1], in place of the calibrated one.
-            refine: What is refined: `auto` for the service's pipeline, `off`, `gallery`, `query` or `both`.
-            steps: Steps of the refiner; by default those of the service's pipeline, or all.
-            rerank: `auto` for the service's pipeline, `off`, `contextual` or `k_reciprocal`.
-            group_by: What is decided as one: `auto` for the service's pipeline, `off`, `label` or a metadata
-                key. The threshold is then that of groups, and so is the form of their score.
-            filter: What every match has to fulfil, such as `label = 'shoe' AND metadata.price < 50`, see
-                docs/serving.md. Scores are those of a search without it; a group is scored by its items that
-                fulfil the filter.
-            include_candidates: Also list the best candidates below the threshold.
-            explain: Also say what each stage ran on, and what the refiner does with each query, whether the
-                search uses it or not.
+            asked: How to search, where that was looked at before.
+            **options: Those of `SearchOptions`: `limit` (of matches and of candidates, or of groups of each),
+                `threshold`, `refine`, `steps`, `rerank`, `group_by`, `filter` (which changes no score:
+                see docs/serving.md), `include_candidates` and `explain`.
 
         Returns:
             One answer a query, in order.
@@ -206,13 +189,20 @@ class GallerySearch:
             GalleryNotRefinedError: The gallery's items were never refined so.
         """
         kinds = [images, embeddings, item_ids, embedded]
-        _check_options(limit, threshold, kinds, filter=filter, group_by=group_by)
-        condition = None if filter is None else Filter.of(filter)
+        if sum(kind is not None for kind in kinds) != 1:
+            raise RequestError("give exactly one of image, embedding and item_id")
+        asked = asked or checked_options(SearchOptions, options)
+        condition = None if asked.filter is None else Filter.of(asked.filter)
         milliseconds: dict[str, float] = {} if embedded is None else embedded.milliseconds
         bundle = self.embedder.bundle
         default = self.active_pipeline
         pipeline = choose_pipeline(
-            default.pipeline, rerank, refine=refine, steps=steps, group_by=group_by, bundle=bundle
+            default.pipeline,
+            asked.rerank,
+            refine=asked.refine,
+            steps=asked.steps,
+            group_by=asked.group_by,
+            bundle=bundle,
         )
         named_by = default.source if pipeline == default.pipeline else "request"
         scorer = Scorer(self.view, pipeline, self.refinement(pipeline))
@@ -223,23 +213,20 @@ class GallerySearch:
             queries, items = self._queries(images, embeddings, item_ids, milliseconds)
         excluded = None if items is None else [items[i : i + 1] for i in range(len(items))]
         selection = self._timed_selection(condition, milliseconds)
-        scored = scorer.score(
-            queries, max(limit, N_DECIDED_CANDIDATES), excluded=excluded, selection=selection, items=items
-        )
+        n_wanted = max(asked.limit, N_DECIDED_CANDIDATES)
+        scored = scorer.score(queries, n_wanted, excluded=excluded, selection=selection, items=items)
         milliseconds.update({stage: 1e3 * spent for stage, spent in scored.seconds.items()})
         started = time.perf_counter()
-        pipeline, decided_by = self._threshold_of(pipeline, threshold, selection)
+        pipeline, decided_by = self._threshold_of(pipeline, asked.threshold, selection)
         n_searched = len(self.view if selection is None else selection)
-        call = _Call(
-            pipeline, decided_by, limit, n_searched, include_candidates, milliseconds, named_by, groups
-        )
+        call = _Call(pipeline, decided_by, asked, n_searched, milliseconds, named_by, groups)
         if groups is None or pipeline.group is None:
             answers = [self._answer(scored, row, call) for row in range(len(queries))]
         else:
             grouped = groups.score(scored, pipeline.group, excluded=excluded, selection=selection)
             answers = [self._grouped_answer(scored, grouped, row, call) for row in range(len(queries))]
         milliseconds["answer"] = 1e3 * (time.perf_counter() - started)
-        if not explain:
+        if not asked.explain:
             return answers
         # GPUs cannot select.
         searched_on = scorer.space.device if selection is None else "cpu"
@@ -427,22 +414,6 @@ def _decided(scores: Floats, threshold: Threshold) -> tuple[int, int]:
 
 def _shown(n_valid: int, n_matches: int, call: _Call) -> tuple[range, range]:
     """Ranks of the matches and of the others that an answer holds."""
-    wants_rest = call.include_candidates or call.threshold.value is None
-    n_rest = min(n_valid - n_matches, call.limit) if wants_rest else 0
-    return range(min(n_matches, call.limit)), range(n_matches, n_matches + n_rest)
-
-
-def _check_options(limit: object, threshold: object, kinds: Sequence[object], **texts: object) -> None:
-    if sum(kind is not None for kind in kinds) != 1:
-        raise RequestError("give exactly one of image, embedding and item_id")
-    if not isinstance(limit, Integral):
-        raise RequestError(f"limit is {limit!r}, expected a whole number")
-    if limit < 1:
-        raise RequestError(f"limit is {limit}, expected at least 1")
-    if threshold is not None:
-        if not isinstance(threshold, Real):
-            raise RequestError(f"threshold is {threshold!r}, expected a score between 0 and 1")
-        require_score(float(threshold))
-    for name, text in texts.items():
-        if not isinstance(text, str | None):
-            raise RequestError(f"{name} is {text!r}, expected a text")
+    wants_rest = call.asked.include_candidates or call.threshold.value is None
+    n_rest = min(n_valid - n_matches, call.asked.limit) if wants_rest else 0
+    return range(min(n_matches, call.asked.limit)), range(n_matches, n_matches + n_rest)

@@ -6,70 +6,16 @@ import base64
 import binascii
 from urllib.parse import unquote
 
-from pydantic import (
-    BaseModel,
-    ConfigDict,
-    Field,
-    StrictBool,
-    StrictFloat,
-    StrictInt,
-    field_validator,
-    model_validator,
-)
+from pydantic import BaseModel, Field, field_validator, model_validator
 
 from vicinal.service.http.bodies.fields import Vector
-from vicinal.service.request_fields import RefineChoice, RerankChoice
+from vicinal.service.request_fields import Request, SearchOptions
 from vicinal.service.search.answers import Answer
 
 _FROM_ADDRESSES = str.maketrans("-_", "+/")
 
 
-class _Request(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class SearchOptions(_Request):
-    """Options of a search."""
-
-    limit: StrictInt = Field(10, ge=1, description="Most matches in the answer; with groups, most groups.")
-    threshold: StrictFloat | None = Field(
-        None, ge=0.0, le=1.0, description="Decide by this score instead of the calibrated threshold."
-    )
-    refine: RefineChoice = Field(
-        "auto",
-        description="What is refined with its neighbors; `auto` is the service's setting.",
-    )
-    steps: StrictInt | None = Field(
-        None, ge=1, description="Steps of the refiner; the service's setting when null."
-    )
-    rerank: RerankChoice = Field("auto", description="`auto` is the service's setting.")
-    group_by: str = Field(
-        "auto",
-        min_length=1,
-        max_length=256,
-        description="What is decided as one, such as a product with all its photos: `label`, a metadata "
-        "key, or `off`; `auto` is the service's setting.",
-    )
-    filter: str | None = Field(
-        None,
-        max_length=4096,
-        description=(
-            "What every match fulfils: comparisons (= != < <= > >=, IN, LIKE, BETWEEN, IS NULL) of `id`, "
-            "`label` and `metadata.NAME`, joined by AND, OR, NOT and parentheses. It changes no score."
-        ),
-        examples=["label = 'shoe' AND metadata.price < 50"],
-    )
-    include_candidates: StrictBool = Field(
-        False, description="Also list the best candidates below the threshold, apart from the matches."
-    )
-    explain: StrictBool = Field(
-        False,
-        description="Also say what each stage ran on, and what the refiner does with the query, whether the "
-        "search uses it or not.",
-    )
-
-
-class Query(_Request):
+class Query(Request):
     """One query: exactly one of the three fields."""
 
     image_base64: str | None = Field(None, description="An encoded image, base64, also as a `data:` address.")

@@ -14,7 +14,6 @@ from vicinal.service.http.bodies.search import (
     BatchAnswerBody,
     BatchRequest,
     Query,
-    SearchOptions,
     SearchRequest,
 )
 from vicinal.service.http.gate import QueryRoute, large_body
@@ -30,6 +29,7 @@ from vicinal.service.http.request_bodies import (
 )
 from vicinal.service.http.search_queue import Search
 from vicinal.service.http.state import State, StateDependency
+from vicinal.service.request_fields import SearchOptions
 from vicinal.service.search.answers import Answer
 
 _ANSWER = TypeAdapter(Answer)
@@ -76,8 +76,9 @@ async def _answered(
     most = state.settings.max_limit
     if options.limit > most:
         raise RequestError(f"limit is {options.limit}, at most max_limit = {most} is accepted")
+    # Without the query: what asks for the same is answered together.
     chosen = {name: getattr(options, name) for name in SearchOptions.model_fields}
-    search = Search(gallery, kind, queries, chosen)
+    search = Search(gallery, kind, queries, {"asked": SearchOptions.model_construct(**chosen)})
     if not state.searches.is_busy:
         return await state.searches.answered(search)
     watch = asyncio.create_task(_note_departure(request, search))

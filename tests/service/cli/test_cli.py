@@ -197,7 +197,7 @@ ERRORS = {
     "bundle that is a file": (["index", ".", "-g", "new", "--bundle", "words.txt"], "is no model bundle"),
     "missing image": (["search", "nowhere.png", "-g", "shoes"], "nowhere.png"),
     "image that is none": (["search", "words.txt", "-g", "shoes"], "no image"),
-    "threshold out of range": (["search", "query.png", "-g", "shoes", "--threshold", "2"], "between 0 and 1"),
+    "threshold out of range": (["search", "query.png", "-g", "shoes", "--threshold", "2"], "equal to 1"),
     "unknown version": (["gallery", "activate", "shoes", "999"], "999"),
     "bad index": (["index", ".", "-g", "new", "--index", "Nonsense"], "'Nonsense'"),
     "queries without labels": (["calibrate", "-g", "shoes", "--queries", "."], "have no label"),
