@@ -46,10 +46,6 @@ def outcomes_of(
 
     An image that is there already under its id is `unchanged` and no conflict, so that whoever did not get
     an answer can send it again. With `replace` it is written all the same: its label may be another one.
-
-    Args:
-        digests: n SHA-256 digests of the images' files.
-        conflict: What to do when another image has the id.
     """
     present = dict(held)
     outcomes: list[Outcome] = []
@@ -91,18 +87,11 @@ _CHANGES_BETWEEN_CLEANING = 64
 
 @dataclass(frozen=True)
 class Change:
-    """What a live change did.
+    """What a live change did."""
 
-    Attributes:
-        revision: The table's version that holds it.
-        outcomes: What became of each row, where rows were to be added.
-        n_patched: Items with another label or other metadata.
-        n_removed: Items that are gone.
-    """
-
-    revision: int
-    outcomes: tuple[Outcome, ...] = ()
-    n_patched: int = 0
+    revision: int  # The table's version that holds it
+    outcomes: tuple[Outcome, ...] = ()  # Of each row, where rows were to be added
+    n_patched: int = 0  # With another label or other metadata
     n_removed: int = 0
 
     @property
@@ -113,26 +102,16 @@ class Change:
 
 @dataclass(frozen=True)
 class Patch:
-    """New label and metadata of an item.
-
-    Attributes:
-        label: The label, None for none.
-        metadata: Merged into the present metadata: a value replaces, None removes, objects are merged
-            (RFC 7396).
-        keeps_label: Leave the label as it is.
-    """
+    """New label and metadata of an item."""
 
     label: str | None = None
+    # Merged into the present metadata (RFC 7396): a value replaces, None removes
     metadata: Mapping[str, Any] | None = None
-    keeps_label: bool = False
+    keeps_label: bool = False  # Leave the label as it is
 
 
 def create_gallery(gallery: Gallery, bundle: ModelBundle) -> bool:
-    """Make a gallery without items, where there is none yet.
-
-    Returns:
-        Whether it was made; not when it is there already.
-    """
+    """Make a gallery without items, where there is none yet; says whether it did."""
     with gallery.writing():
         if gallery.active_version is not None:
             actual = gallery.snapshot().manifest.bundle
@@ -264,10 +243,8 @@ def _neighbor_lists(
 ) -> tuple[Ints, FloatArray]:
     """For each new item the nearest live items before it: sequences and exact similarities.
 
-    Args:
-        embeddings: (b, d) float32 of the new items.
-        sequences: (b,) sequences they get.
-        old: (b,) positions of the items they replace, -1 for none; gone for that item and all later ones.
+    `old` are positions of the items that the new ones replace, -1 for none; gone for that item and all later
+    ones.
     """
     n_fetched = N_NEIGHBORS + SPARE_NEIGHBORS
     ids = np.full((len(embeddings), N_NEIGHBORS), -1, dtype=np.int64)

@@ -32,13 +32,7 @@ _BLOCK = 16_384
 
 
 class CompactionPolicy(BaseModel):
-    """When a gallery is compacted.
-
-    Attributes:
-        share: A new version is made when this share of the built version's size has changed.
-        least: Not before so many changes, whatever the share.
-        most: After so many changes in any case: each search compares the added items one by one.
-    """
+    """When a gallery is compacted."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -54,14 +48,7 @@ class CompactionPolicy(BaseModel):
 
 @dataclass(frozen=True)
 class Compaction:
-    """What a compaction made.
-
-    Attributes:
-        version: The new version.
-        n_items: Its size.
-        index: Kind of its vector index.
-        seconds: Time taken.
-    """
+    """What a compaction made."""
 
     version: int
     n_items: int
@@ -70,11 +57,7 @@ class Compaction:
 
 
 def compact(reader: GalleryReader, *, on_progress: OnProgress = no_progress) -> Compaction | None:
-    """Make a new version of the gallery's present state and let searches use it.
-
-    Returns:
-        What was made; None when there were no changes.
-    """
+    """Make a new version of a gallery's present state and let searches use it; None without changes."""
     gallery, started = reader.gallery, time.monotonic()
     with gallery.compacting():
         gallery.remove_half_made()

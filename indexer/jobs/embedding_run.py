@@ -61,34 +61,21 @@ def check_failures(failures: Sequence[Failure], most: int | None, what: str = "i
 
 @dataclass(frozen=True)
 class RunOptions:
-    """How a run goes.
+    """How a run goes."""
 
-    Attributes:
-        max_failures: Give up when more images or rows than this cannot be used; None goes on.
-        workers: Threads that decode; more read files behind addresses, which is mostly waiting.
-        rows_per_commit: Finished rows that are committed together.
-        seconds_per_commit: Commit also fewer rows when so much time has passed, or a tenth of what the run
-            took so far, which is what a death costs.
-        access: What may be read of the web when the gallery's own items are read again.
-        resumes: The sink holds rows of an earlier run, so that having none to add is no failure.
-    """
-
-    max_failures: int | None = None
-    workers: int = 2
+    max_failures: int | None = None  # Give up when more images or rows than this cannot be used; None goes on
+    workers: int = 2  # Threads that decode; more read files behind addresses, which is mostly waiting
+    # Finished rows that are committed together
     rows_per_commit: int = field(default_factory=lambda: _ROWS_PER_COMMIT)
+    # Commit also fewer rows when so much time has passed, or a tenth of what the run took so far, which is
+    # what a death costs
     seconds_per_commit: float = 30.0
-    access: WebAccess = PUBLIC
-    resumes: bool = False
+    access: WebAccess = PUBLIC  # What may be read of the web when the gallery's own items are read again
+    resumes: bool = False  # The sink holds rows of an earlier run, so that having none to add is no failure
 
 
 class EmbeddingRun:
-    """Embeds items into rows that nobody searches yet.
-
-    Args:
-        sink: Commits finished rows.
-        embedder: Embedder of the bundle to use.
-        options: How the run goes.
-    """
+    """Embeds items into rows that nobody searches yet."""
 
     def __init__(
         self, sink: Callable[[pa.Table], object], embedder: Embedder, options: RunOptions | None = None

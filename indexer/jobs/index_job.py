@@ -141,17 +141,9 @@ def _digest(plan: IndexPlan) -> str:
 class IndexJob:
     """One attempt at a new version.
 
-    Args:
-        gallery: The gallery, new or existing.
-        embedder: Embedder of the bundle to use.
-        plan: What to build.
-        staging: Where the rows of earlier attempts are. When None those of the plan's job; or those of runs
-            over the same files, which are removed when it ends, or when another attempt would not help.
-        on_progress: Called with `copy`, `embed`, `neighbors` or `publish`, finished units and all after every
-            batch; what it raises ends the attempt, finished rows committed.
-
-    Attributes:
-        sync: Stages the rows, and counts them.
+    Without `staging` it stages as the plan's job; or as runs over the same files do, whose rows are removed
+    when it ends, or when another attempt would not help. What `on_progress` raises ends the attempt, finished
+    rows committed.
     """
 
     def __init__(

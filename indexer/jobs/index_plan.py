@@ -16,36 +16,27 @@ from vicinal.indexer.sources import EmbeddingSource, Refuse, SourceItem, refuse_
 
 @dataclass(frozen=True)
 class IndexPlan:
-    """What to build.
+    """What to build."""
 
-    Attributes:
-        items: What to index: images, of two with one id the first is kept; or ready embeddings. None for the
-            gallery's own items alone, which are kept in any case.
-        source: Absolute path or address of the folder, manifest or file that they come from, by which its
-            items are known again; None for images that come from none.
-        conflict: What to do with an image whose id belongs to another image of another source.
-        delete: Leave out items of the source that it does not list any more.
-        restore: Bring back what a person removed and the source still lists.
-        index: Factory string of the vector index, or `auto`.
-        activate: Put the new version in force; otherwise it waits to be activated.
-        calibrated_as: Version whose own calibrations come into force with it; as before when None.
-        options: How images are embedded; `resumes` is filled in.
-        refuse: Why a file must not be read.
-        unread: Folders, archives and files of the source that were not read, each with the reason.
-        job: Id of a job that makes one version, so that another attempt knows that it is made.
-    """
-
+    # What to index: images, of two with one id the first is kept; or ready embeddings. None for the gallery's
+    # own items alone, which are kept in any case
     items: Sequence[SourceItem] | EmbeddingSource | None
+    # Absolute path or address of the folder, manifest or file that they come from, by which its items are
+    # known again; None for images that come from none
     source: str | None = None
+    # What to do with an image whose id belongs to another image of another source
     conflict: OnConflict = "error"
-    delete: bool = False
-    restore: bool = False
-    index: str = "auto"
-    activate: bool = True
+    delete: bool = False  # Leave out items of the source that it does not list any more
+    restore: bool = False  # Bring back what a person removed and the source still lists
+    index: str = "auto"  # Factory string of the vector index, or `auto`
+    activate: bool = True  # Put the new version in force; otherwise it waits to be activated
+    # Version whose own calibrations come into force with it; as before when None
     calibrated_as: int | None = None
-    options: RunOptions = field(default_factory=RunOptions)
-    refuse: Refuse = refuse_none
+    options: RunOptions = field(default_factory=RunOptions)  # How images are embedded; `resumes` is filled in
+    refuse: Refuse = refuse_none  # Why a file must not be read
+    # Folders, archives and files of the source that were not read, each with the reason
     unread: Mapping[str, str] = field(default_factory=dict)
+    # Id of a job that makes one version, so that another attempt knows that it is made
     job: str | None = None
 
     @property
@@ -58,39 +49,26 @@ class IndexPlan:
 
 @dataclass(frozen=True)
 class IndexResult:
-    """What an index job made.
-
-    Attributes:
-        provider: Execution provider that embedded the items.
-        seconds: Seconds by stage.
-        failures: Images or rows left out.
-        hygiene: Duplicates and thin classes, which spoil a calibration.
-        counts: Items by what became of them, see `sync.plan.SyncOutcome`.
-        missing: The first ids that the source no longer lists.
-        left_out: The first ids that it lists and a person removed.
-        unread: The first folders, archives and files of the source that were not read, with the reasons.
-        n_embedded: Items that were embedded for it, or read of a file of ready embeddings.
-        is_new: Whether it was made; not when the gallery held all of it before.
-        is_active: Whether the version is searched now.
-        remark: Why it is not, when it should be.
-    """
+    """What an index job made."""
 
     version: int
     n_items: int
     n_labels: int
     index: str
-    provider: str
-    seconds: dict[str, float]
-    failures: list[Failure]
+    provider: str  # Execution provider that embedded the items
+    seconds: dict[str, float]  # By stage
+    failures: list[Failure]  # Images or rows left out
     hygiene: Hygiene
+    # Items by what became of them, see `sync.plan.SyncOutcome`
     counts: dict[str, int] = field(default_factory=dict)
-    missing: list[str] = field(default_factory=list)
-    left_out: list[str] = field(default_factory=list)
+    missing: list[str] = field(default_factory=list)  # The first ids that the source no longer lists
+    left_out: list[str] = field(default_factory=list)  # The first ids that it lists and a person removed
+    # The first folders, archives and files of the source that were not read, with the reasons
     unread: dict[str, str] = field(default_factory=dict)
-    n_embedded: int = 0
-    is_new: bool = True
+    n_embedded: int = 0  # Or read of a file of ready embeddings
+    is_new: bool = True  # Not when the gallery held all of it before
     is_active: bool = False
-    remark: str | None = None
+    remark: str | None = None  # Why it is not active, when it should be
 
     @classmethod
     def from_report(cls, report: dict[str, Any], *, is_active: bool, remark: str | None = None) -> Self:
@@ -129,11 +107,7 @@ class IndexResult:
 
 
 class StageClock:
-    """Seconds by stage; a stage ends with its lap.
-
-    Attributes:
-        laps: Seconds by stage so far.
-    """
+    """Seconds by stage; a stage ends with its lap."""
 
     def __init__(self) -> None:
         self.laps: dict[str, float] = {}

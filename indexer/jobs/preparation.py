@@ -33,15 +33,10 @@ _LONGEST_NAME = 100
 
 @dataclass(frozen=True)
 class Capture:
-    """What a file says of its capture.
+    """What a file says of its capture."""
 
-    Attributes:
-        taken_at: Time by the camera's own clock, without a zone; None where the file does not say.
-        camera: Make, model and serial number; None where it says none of them.
-    """
-
-    taken_at: datetime | None = None
-    camera: str | None = None
+    taken_at: datetime | None = None  # By the camera's own clock, without a zone
+    camera: str | None = None  # Make, model and serial number
 
 
 def read_capture(encoded: bytes) -> Capture:
@@ -77,15 +72,10 @@ THUMBNAIL_SIDE = 256
 
 
 class FileState(NamedTuple):
-    """What tells without reading it whether a file was written since.
-
-    Attributes:
-        size: Its bytes.
-        modified_at: When it was written last, in microseconds since 1970.
-    """
+    """What tells without reading it whether a file was written since."""
 
     size: int
-    modified_at: int
+    modified_at: int  # Microseconds since 1970
 
     @classmethod
     def of(cls, path: ImageFile) -> FileState | None:
@@ -99,24 +89,15 @@ class FileState(NamedTuple):
 
 @dataclass(frozen=True)
 class PreparedItem:
-    """A decoded item, ready for the network.
-
-    Attributes:
-        tensor: (3, S, S) float32.
-        thumbnail: JPEG.
-        content_sha256: Digest of the file.
-        signature: (768,) uint8, the picture at 16 x 16 RGB pixels.
-        capture: When and with what it was taken.
-        state: State of its file before it was read; None without one.
-    """
+    """A decoded item, ready for the network."""
 
     item: SourceItem
-    tensor: FloatArray
-    thumbnail: bytes
-    content_sha256: bytes
-    signature: Bytes
+    tensor: FloatArray  # (3, S, S) float32
+    thumbnail: bytes  # JPEG
+    content_sha256: bytes  # Of the file
+    signature: Bytes  # (768,) uint8, the image at 16 x 16 RGB pixels
     capture: Capture
-    state: FileState | None = None
+    state: FileState | None = None  # Of its file before it was read; None without one
 
 
 def prepare_item(item: SourceItem, embedder: Embedder) -> PreparedItem:
@@ -133,9 +114,7 @@ def prepare_encoded(
 ) -> PreparedItem:
     """Decode and preprocess one image that is in memory.
 
-    Args:
-        item: What to keep of it; its path is only noted.
-        limits: Limits of the image; the embedder's when None.
+    Its path is only noted.
     """
     with embedder.decoding(encoded, limits=limits) as image:
         require_content(image)
@@ -179,11 +158,7 @@ def no_rows(dim: int) -> pa.Table:
 
 
 def as_rows(prepared: Sequence[PreparedItem], embeddings: FloatArray) -> pa.Table:
-    """Rows of the gallery table.
-
-    Args:
-        embeddings: (n, d) float32, L2-normalized.
-    """
+    """Rows of the gallery table."""
     items = [one.item for one in prepared]
     n, now = len(items), datetime.now(UTC)
     states = [one.state or (None, None) for one in prepared]
@@ -247,11 +222,7 @@ def listing_of(label: str | None, metadata: str) -> str:
 
 
 def stated_by(rows: pa.Table, source: str | None) -> pa.Table:
-    """Rows of the gallery table with the source that they came from, and what it says of them.
-
-    Args:
-        source: Absolute path or address of the folder, manifest or file; None for what has none.
-    """
+    """Rows of the gallery table with the source that they came from, if any, and what it says of them."""
     if source is None:
         return rows
     said = [

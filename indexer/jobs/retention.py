@@ -18,12 +18,7 @@ READER_GRACE = timedelta(minutes=10)
 
 
 class RetentionPolicy(BaseModel):
-    """Which versions stay: those that one of the rules keeps, and always the active one.
-
-    Attributes:
-        versions: The newest so many versions stay after a compaction; the active one always does.
-        days: All that are younger than so many days stay too.
-    """
+    """Which versions stay: those that one of the rules keeps, and always the active one."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -33,44 +28,25 @@ class RetentionPolicy(BaseModel):
 
 @dataclass(frozen=True)
 class VersionSummary:
-    """One version of a gallery.
-
-    Attributes:
-        version: Its number; higher is newer.
-        kind: Made by an `index` job, by a `compaction`, or `unknown`.
-        is_active: Whether it is searched.
-        revision: State of its live changes: what is searched when it is activated.
-        n_items: Items when it was built; None when its files are damaged, which opening it repairs.
-        n_labels: Labels when it was built.
-        index: Kind of its vector index.
-        bundle: Fingerprint of the bundle.
-        derived_bytes: Size of its own files.
-        table_bytes: Size of the files in the item table that it refers to, also together with others.
-        own_table_bytes: Size of those that no other version refers to.
-    """
+    """One version of a gallery."""
 
     version: int
     created_at: datetime
-    kind: str
+    kind: str  # Made by an `index` job, by a `compaction`, or `unknown`
     is_active: bool
-    revision: int
-    n_items: int | None
+    revision: int  # State of its live changes: what is searched when it is activated
+    n_items: int | None  # When it was built; None when its files are damaged, which opening it repairs
     n_labels: int | None
     index: str | None
-    bundle: str | None
-    derived_bytes: int
-    table_bytes: int
-    own_table_bytes: int
+    bundle: str | None  # Fingerprint
+    derived_bytes: int  # Size of its own files
+    table_bytes: int  # Size of the files in the item table that it refers to, also together with others
+    own_table_bytes: int  # Size of those that no other version refers to
 
 
 @dataclass(frozen=True)
 class Pruning:
-    """What was removed.
-
-    Attributes:
-        versions: Versions that are gone.
-        bytes_freed: Size of the files that are gone.
-    """
+    """What was removed."""
 
     versions: list[int]
     bytes_freed: int

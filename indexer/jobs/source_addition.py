@@ -25,20 +25,12 @@ _ROWS_PER_COMMIT = 256
 
 @dataclass
 class LiveAddition:
-    """What became of a source.
-
-    Attributes:
-        n_added: Items with an id that was new.
-        n_replaced: Items that took the place of one with the same id.
-        n_skipped: Images or embeddings that were passed over, because another one has their id.
-        n_unchanged: Those that were there already under their id.
-        failures: Those left out.
-    """
+    """What became of a source."""
 
     n_added: int = 0
-    n_replaced: int = 0
-    n_skipped: int = 0
-    n_unchanged: int = 0
+    n_replaced: int = 0  # Took the place of one with the same id
+    n_skipped: int = 0  # Passed over, because another one has their id
+    n_unchanged: int = 0  # There already under their id
     failures: list[Failure] = field(default_factory=list)
 
     def count(self, outcomes: Sequence[Outcome]) -> None:
@@ -65,9 +57,8 @@ def add_source(
     Images that are there already are not embedded again, so that a run that was broken off is completed by
     the same call.
 
-    Args:
-        conflict: What to do with an image whose id belongs to another one. With `error` nothing is added
-            when there is one; an id that is taken only while the run lasts makes its image a failure.
+    Where `conflict` is `error` nothing is added when an id belongs to another image; an id that is taken only
+    while the run lasts makes its image a failure.
     """
     done = LiveAddition()
     late: list[Failure] = []
@@ -106,9 +97,8 @@ def add_embeddings(
     Every row is checked before the first is added; those that cannot be used are left out. A run that was
     broken off is completed by the same call.
 
-    Args:
-        conflict: What to do with one whose id belongs to another one. With `error` nothing is added when
-            there is one; an id that is taken only while the run lasts makes its row a failure.
+    Where `conflict` is `error` nothing is added when an id belongs to another one; an id that is taken only
+    while the run lasts makes its row a failure.
     """
     held = digests_of(reader.gallery, reader.view(), source.ids.to_pylist())
     refused: list[str] = []

@@ -48,26 +48,15 @@ _BATCH = 8192
 
 @dataclass(frozen=True)
 class Base:
-    """The state of the gallery when a job began; what was changed since is taken over at its end.
+    """The state of the gallery when a job began; what was changed since is taken over at its end."""
 
-    Attributes:
-        contents: As `contents_of` gives them.
-        token: Token of its activation; None when there was none.
-        next_number: The table's counter.
-    """
-
-    contents: pa.Table
-    token: str | None
-    next_number: int
+    contents: pa.Table  # As `contents_of` gives them
+    token: str | None  # Of its activation; None when there was none
+    next_number: int  # The table's counter
 
 
 class Staging:
-    """Staged rows of one job; a sink for an embedding run.
-
-    Args:
-        gallery: The gallery that the rows will belong to.
-        name: Name of the job: another attempt under the same name goes on.
-    """
+    """Staged rows of one job, where another attempt under its name goes on; a sink for an embedding run."""
 
     def __init__(self, gallery: Gallery, name: str) -> None:
         self.gallery = gallery
@@ -208,15 +197,10 @@ _SCHEMA = pa.schema(
 
 @dataclass(frozen=True)
 class LiveDiff:
-    """What happened since a noted state.
+    """What happened since a noted state."""
 
-    Attributes:
-        outdated: Ids of items that are gone, or are no longer what they were.
-        sequences: Sequences of the present rows that are new or changed, ascending.
-    """
-
-    outdated: list[str]
-    sequences: Ints
+    outdated: list[str]  # Ids of items that are gone, or are no longer what they were
+    sequences: Ints  # Of the present rows that are new or changed, ascending
 
 
 def contents_of(gallery: Gallery, activation: Activation | None) -> pa.Table:
@@ -229,9 +213,7 @@ def contents_of(gallery: Gallery, activation: Activation | None) -> pa.Table:
 def live_diff(base: Base, now: pa.Table) -> LiveDiff | None:
     """Compare what is searched with a noted state.
 
-    Returns:
-        What happened, or None when the items were not changed but indexed anew, so that nothing can be
-        compared.
+    None when the items were not changed but indexed anew, so that nothing can be compared.
     """
     before, next_number = base.contents, base.next_number
     old_sequences, sequences = (table["sequence"].to_numpy() for table in (before, now))

@@ -44,11 +44,7 @@ _COPIED = (
 
 
 class HeldRows:
-    """The items of one state of a gallery, in gallery order.
-
-    Args:
-        rows: Their ids, sequences, digests and descriptions.
-    """
+    """The items of one state of a gallery, in gallery order."""
 
     def __init__(self, rows: pa.Table) -> None:
         self._rows = rows
@@ -157,9 +153,7 @@ def listed_files(
 ) -> dict[str, ListedItem]:
     """The images of a source by id; no file is read before its digest is asked for.
 
-    Args:
-        source: The source; None for images that come from none.
-        known: Ids that the gallery holds or held: the files of others are not looked at. None for all.
+    Of ids outside `known`, those that the gallery holds or held, the files are not looked at; None for all.
     """
     listed: dict[str, ListedItem] = {}
     for item in items:

@@ -35,25 +35,16 @@ _NONE_REMOVED = RemovedItems()
 
 @dataclass(frozen=True, slots=True)
 class Description:
-    """All that is kept of an item beside what was made of its image.
-
-    Attributes:
-        label: Its label, None for none.
-        metadata: Its metadata, a JSON object.
-        source: Absolute path or address of the folder, manifest or file that it came from; None for uploads.
-        listing: Label and metadata as the source gave them, see `preparation.listing_of`.
-        uri: Its file, or where it was.
-        file_size: Bytes of the file.
-        modified_at: When that was written last, in microseconds since 1970.
-    """
+    """All that is kept of an item beside what was made of its image."""
 
     label: str | None
-    metadata: str
+    metadata: str  # A JSON object
+    # Absolute path or address of the folder, manifest or file that it came from; None for uploads
     source: str | None
-    listing: str | None
-    uri: str
+    listing: str | None  # Label and metadata as the source gave them, see `preparation.listing_of`
+    uri: str  # Its file, or where it was
     file_size: int | None = None
-    modified_at: int | None = None
+    modified_at: int | None = None  # When the file was written last, in microseconds since 1970
 
     def is_file_of(self, other: Description) -> bool:
         """Whether both are of one file that was not written in between."""
@@ -75,31 +66,22 @@ class HeldItem:
 
 @dataclass(frozen=True, slots=True)
 class ListedItem:
-    """An item of the source.
-
-    Attributes:
-        description: What the source says of it.
-        digest: SHA-256 of its file or of its ready embedding; called only where nothing else decides.
-    """
+    """An item of the source."""
 
     description: Description
+    # SHA-256 of its file or ready embedding; called only where nothing else decides
     digest: Callable[[], bytes]
 
 
 @dataclass
 class SyncPlan:
-    """What becomes of the items.
+    """What becomes of the items."""
 
-    Attributes:
-        outcomes: By id, of every listed item and of those that are missing.
-        described: Descriptions of held items that stay under their ids, where they are no longer as they are
-            held.
-        n_taken_over: Items among them that belong to another source or lie elsewhere now.
-    """
-
+    # Of every listed item and of those that are missing
     outcomes: dict[str, SyncOutcome] = field(default_factory=dict)
+    # Of held items that stay under their ids, where they are no longer as they are held
     described: dict[str, Description] = field(default_factory=dict)
-    n_taken_over: int = 0
+    n_taken_over: int = 0  # Items among them that belong to another source or lie elsewhere now
 
     def ids(self, *outcomes: SyncOutcome) -> list[str]:
         """Ids of some outcomes, in the order of the source."""
@@ -137,9 +119,7 @@ def plan_sync(
 ) -> SyncPlan:
     """Decide what becomes of each item.
 
-    Args:
-        source: The source; None for items that come from none.
-        also_listed: Ids that the source lists too, of items that must not be looked at: they are not missing.
+    The source also lists the ids in `also_listed`, of items that must not be looked at: they are not missing.
     """
     plan = SyncPlan()
     for item_id, item in listed.items():

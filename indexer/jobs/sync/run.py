@@ -40,13 +40,8 @@ from vicinal.models.progress import OnProgress
 class SyncWork:
     """What an attempt has to do.
 
-    Args:
-        plan: What becomes of the items.
-        active: What is searched; None where nothing is.
-        held: Its items, without those that were changed since the job began, which are taken over in the end.
-        is_own_bundle: Whether their embeddings can be kept.
-        images: Images of the source that may be read.
-        access: What may be read of the web.
+    `active` is what is searched; `held` are its items, without those that were changed since the job began,
+    which are taken over in the end.
     """
 
     def __init__(
@@ -108,20 +103,9 @@ class SyncWork:
 class SyncRun:
     """Stages rows in one attempt or several; those that are staged are not made again.
 
-    Args:
-        gallery: The gallery, new or existing.
-        embedder: Embedder of the bundle to use.
-        plan: What to build.
-        staging: Where the rows of earlier attempts are.
-        on_progress: Called with `copy` or `embed`, finished units and all after every batch.
-
-    Attributes:
-        failures: Images or rows that could not be used so far.
-        removed: What was removed by persons before the source was compared.
-        n_items: Items to embed; those to copy where the gallery's own items are all.
-        n_done: Items that this attempt has finished.
-        n_skipped: Items that an earlier attempt had finished.
-        n_embedded: Items that the attempts embedded, or read of a file of ready embeddings.
+    `on_progress` is called with `copy` or `embed`, finished units and all after every batch. Counts of what
+    was skipped or embedded are those of all attempts; `removed` is what persons removed before the source was
+    compared.
     """
 
     def __init__(
