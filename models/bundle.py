@@ -78,11 +78,7 @@ class Preprocessing(Frozen):
         return ImageOps.fit(image, (side, side), resampling, bleed=bleed)
 
     def to_tensor(self, image: Image.Image) -> FloatArray:
-        """Resize and standardize one RGB image.
-
-        Returns:
-            (3, input_size, input_size) float32, standardized by `mean` and `std`.
-        """
+        """Resize and standardize one RGB image to (3, input_size, input_size) float32."""
         scale = np.float32(1.0 / 255.0) / np.asarray(self.std, np.float32)
         offset = np.divide(self.mean, self.std, dtype=np.float32)
         # Rearranged as bytes and scaled where they lie: eight times as fast as the other way round.
@@ -113,42 +109,28 @@ def default_bundle_path() -> Path:
 
 
 class BundleManifest(Frozen):
-    """Content of `bundle.json`.
-
-    Attributes:
-        name: Short name, used in file names and answers.
-        version: Version of the weights, for people; of a space, a part of what it is.
-        space: Name of the embeddings that others make; empty where the bundle makes them.
-        backbone: Name of the architecture; empty for a space.
-        dim: Length d of the embeddings.
-        preprocessing: How an image becomes the backbone's input; None for a space.
-        training: Data sets, labels and recipe, for people.
-        labels_sha256: SHA-256 of the sorted training labels, one a line; empty when unknown. A
-            calibration on training classes flatters, and this is how it is noticed.
-        metrics: Results by the name of the test they were measured on.
-        precision: Form of the network: float32; float16 weights, computed in float32; or int8. None where
-            a ready file was imported, which is as it is.
-        forms: Speed and agreement by the form they were measured in, on the machine that made the bundle.
-        licence: Licence of the weights.
-        source: Where the weights come from, for people.
-        files: SHA-256 by file name; a bundle is opened only if all fit.
-        refiner: The context refiner, if there is one; its files are listed there.
-    """
+    """Content of `bundle.json`."""
 
     name: str = Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,63}$")
-    version: str = "1"
-    space: str = ""
-    backbone: str
-    dim: int = Field(ge=1)
-    preprocessing: Preprocessing | None = None
-    training: dict[str, Any] = Field(default_factory=dict)
+    version: str = "1"  # Of the weights, for people; of a space, a part of what it is
+    space: str = ""  # Name of the embeddings that others make; empty where the bundle makes them
+    backbone: str  # Name of the architecture; empty for a space
+    dim: int = Field(ge=1)  # Length d of the embeddings
+    preprocessing: Preprocessing | None = None  # None for a space
+    training: dict[str, Any] = Field(default_factory=dict)  # Data sets, labels and recipe, for people
+    # SHA-256 of the sorted training labels, one a line; empty when unknown. A calibration on training classes
+    # flatters, and this is how it is noticed
     labels_sha256: str = ""
+    # Results by the name of the test they were measured on
     metrics: dict[str, dict[str, float]] = Field(default_factory=dict)
+    # float32; float16 weights, computed in float32; or int8. None where a ready file was imported, which is
+    # as it is
     precision: Precision | None = "float32"
+    # Speed and agreement by the form they were measured in, on the machine that made the bundle
     forms: dict[str, dict[str, float]] = Field(default_factory=dict)
     licence: str = "unknown"
-    source: str = ""
-    files: dict[str, str]
+    source: str = ""  # Where the weights come from, for people
+    files: dict[str, str]  # SHA-256 by file name; a bundle is opened only if all fit
     refiner: RefinerManifest | None = None
 
     @model_validator(mode="after")
@@ -213,22 +195,14 @@ class ModelBundle:
 
     @property
     def preprocessing(self) -> Preprocessing:
-        """Way from an image to the backbone's input.
-
-        Raises:
-            BundleError: It is a space, which takes no images.
-        """
+        """Way from an image to the backbone's input."""
         if self.manifest.preprocessing is None:
             raise BundleError(f"'{self.manifest.space}' is a space of ready embeddings: it embeds no images")
         return self.manifest.preprocessing
 
     @property
     def backbone_path(self) -> Path:
-        """Path of the ONNX file.
-
-        Raises:
-            BundleError: It is a space, which has none.
-        """
+        """Path of the ONNX file."""
         _ = self.preprocessing
         return self.path / BACKBONE_FILE
 
@@ -240,12 +214,7 @@ class ModelBundle:
 
     @classmethod
     def open(cls, path: Path | str) -> Self:
-        """Open a bundle and check every file in it.
-
-        Raises:
-            BundleError: It is no path, the directory or a file is missing, `bundle.json` is not of this form,
-                or a checksum does not fit.
-        """
+        """Open a bundle and check every file in it."""
         if not isinstance(path, Path | str):
             raise BundleError(f"a bundle is opened by the path of its folder, got {type(path).__name__}")
         path = Path(path)
@@ -260,13 +229,8 @@ class ModelBundle:
     def write(cls, path: Path, fields: Mapping[str, Any]) -> Self:
         """Write `bundle.json` over the model files that already lie in `path`, and open the result.
 
-        Args:
-            path: Directory that holds `backbone.onnx`; nothing else than the manifest is needed of a space.
-            fields: Fields of `BundleManifest` other than `files` and `refiner`: what is written anew has no
-                refiner yet.
-
-        Raises:
-            BundleError: The fields do not make a manifest, or there is no `backbone.onnx`.
+        The fields are those of `BundleManifest` other than `files` and `refiner`: what is written anew has no
+        refiner yet. A space needs nothing but its manifest.
         """
         found = (file for file in sorted(path.glob("*.onnx")) if file.name != REFINER_FILE)
         checksums = {file.name: sha256_of(file) for file in found}
@@ -276,11 +240,7 @@ class ModelBundle:
     def with_refiner(self, fields: Mapping[str, Any]) -> Self:
         """Name the refiner whose files already lie in the bundle, and open the result.
 
-        Args:
-            fields: Fields of `RefinerManifest` other than `files` and `backbone_fingerprint`.
-
-        Raises:
-            BundleError: The fields do not make a section, or a file is missing.
+        The fields are those of `RefinerManifest` other than `files` and `backbone_fingerprint`.
         """
         names = (REFINER_FILE, REFINER_WEIGHTS_FILE)
         missing = [name for name in names if not (self.path / name).is_file()]
@@ -325,9 +285,7 @@ def read_manifest(path: Path) -> BundleManifest:
 def space_manifest(text: str, dim: int) -> BundleManifest:
     """Manifest of a space without a refiner.
 
-    Args:
-        text: `NAME` or `NAME@VERSION`, such as `clip-vit-b32` or `openai/clip-vit-b32@2`; version 1 without.
-        dim: Length of its embeddings, at least 1.
+    `NAME` or `NAME@VERSION`, such as `clip-vit-b32` or `openai/clip-vit-b32@2`; version 1 without.
     """
     found = _SPACE.fullmatch(text)
     if found is None:

@@ -134,11 +134,7 @@ class DecodeBudget:
 
     @contextmanager
     def taken(self, n_bytes: int, most: int, wait_seconds: float | None = None) -> Iterator[None]:
-        """Have some memory while the context lasts. Whoever has some may not ask for more.
-
-        Args:
-            wait_seconds: Longest wait; None waits as long as it takes.
-        """
+        """Have some memory while the context lasts. Whoever has some may not ask for more."""
         ticket = object()
         with self._changed:
             self._waiting.append(ticket)

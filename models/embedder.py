@@ -45,16 +45,12 @@ _JOB_TIMES = 4
 
 @dataclass(frozen=True)
 class PreparedQueries:
-    """Pictures of queries, ready for the network.
+    """Pictures of queries, ready for the network."""
 
-    Attributes:
-        tensors: Those that have to be embedded, arrays (3, S, S).
-        keys: Names of the pictures in a cache, None for those that have none; empty without a cache.
-        known: Embeddings (d,) that are known already, by number of the query.
-    """
-
-    tensors: list[FloatArray]
+    tensors: list[FloatArray]  # (3, S, S) each, of those that have to be embedded
+    # Names in a cache, None for an image that has none; empty without a cache
     keys: tuple[str | None, ...] = ()
+    # (d,) embeddings that are known already, by number of the query
     known: dict[int, FloatArray] = field(default_factory=dict)
 
 
@@ -212,16 +208,7 @@ class Embedder:
     def embed_queries(self, images: Sequence[ImageSource], milliseconds: dict[str, float]) -> FloatArray:
         """Embed the pictures of queries, and take the time.
 
-        Args:
-            images: Paths, encoded bytes or PIL images.
-            milliseconds: Gets the time of the stages `decode` and `embed`.
-
-        Returns:
-            (n, d) float32, L2-normalized.
-
-        Raises:
-            ImageError: An image cannot be used.
-            OSError: A path cannot be read.
+        Gives (n, d) float32, L2-normalized; `milliseconds` gets the time of the stages `decode` and `embed`.
         """
         prepared = self.prepare_queries(images, milliseconds)
         started = time.perf_counter()

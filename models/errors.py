@@ -89,15 +89,7 @@ class NetworkDeviceError(ModelsError, RuntimeError):
 
 
 class NoDirectionError(EmbeddingError):
-    """Embeddings are zero, or hold NaN or infinity.
-
-    Args:
-        found: What is wrong with each, after "the embedding", by its row from 0.
-
-    Attributes:
-        row: The first row.
-        what: What is wrong with it.
-    """
+    """Embeddings are zero, or hold NaN or infinity; `row` is the first, `what` is wrong with it."""
 
     def __init__(self, found: Mapping[int, str]) -> None:
         self.found = found
@@ -140,11 +132,7 @@ class TrainingStoppedError(ModelsError):
 
 
 class LostProcessError(ModelsError, RuntimeError):
-    """A process that trains with this one can no longer be reached.
-
-    Args:
-        rank: Number of this process, from 0.
-    """
+    """A process that trains with this one can no longer be reached."""
 
     def __init__(self, rank: int, count: int, reason: str) -> None:
         super().__init__(

@@ -26,15 +26,10 @@ _SIDE = 64
 
 @dataclass(frozen=True)
 class Probe:
-    """Pictures, and the embeddings that a network gave where its bundle was made.
-
-    Attributes:
-        pictures: n RGB images.
-        embeddings: (n, d) float32, L2-normalized, of one picture at a time on the processor.
-    """
+    """Pictures, and the embeddings that a network gave where its bundle was made."""
 
     pictures: list[Image.Image]
-    embeddings: FloatArray
+    embeddings: FloatArray  # (n, d) float32, L2-normalized, of one picture at a time on the processor
 
 
 def drawn_pictures() -> list[Image.Image]:

@@ -19,31 +19,20 @@ Sides = Literal["off", "gallery", "query", "both"]
 
 
 class RefinerArchitecture(Frozen):
-    """Architecture of a refiner, apart from its weights.
+    """Architecture of a refiner, apart from its weights."""
 
-    Attributes:
-        dim: Length d of the embeddings.
-        n_steps: Steps T, each with weights of its own.
-        n_neighbors: Neighbors k that it was trained with.
-        n_heads: Attention heads; divides `dim`.
-        form: `bare` has no biases and no output projection, `attention` both, `attention_mlp` also an MLP
-            with one hidden layer of width d; `gated` has no matrix of width d, but softmax query expansion
-            whose attention and weight follow from the similarities in the neighborhood; see `refine.step`.
-        expansion: Each step adds softmax query expansion to what it learned.
-        neighbors: `none` attends to the item itself instead of its neighbors: a control.
-        level: Queries get a length of at most 1, which says how sure a mate is; see `refine.step`.
-        gate_width: Hidden units of gates and level.
-    """
-
-    dim: int = Field(ge=1)
-    n_steps: int = Field(ge=1)
-    n_neighbors: int = Field(ge=1)
-    n_heads: int = Field(ge=1)
+    dim: int = Field(ge=1)  # Length d of the embeddings
+    n_steps: int = Field(ge=1)  # T, each with weights of its own
+    n_neighbors: int = Field(ge=1)  # k that it was trained with
+    n_heads: int = Field(ge=1)  # Divides `dim`
+    # `bare` has no biases and no output projection, `attention` both, `attention_mlp` also an MLP with one
+    # hidden layer of width d; `gated` has no matrix of width d, but softmax query expansion whose attention
+    # and weight follow from the similarities in the neighborhood; see `refine.step`
     form: RefinerForm
-    expansion: bool = False
-    neighbors: Literal["context", "none"] = "context"
-    level: bool = False
-    gate_width: int = Field(32, ge=1)
+    expansion: bool = False  # Each step adds softmax query expansion to what it learned
+    neighbors: Literal["context", "none"] = "context"  # `none` attends to the item itself instead: a control
+    level: bool = False  # Queries get a length of at most 1, which says how sure a mate is; see `refine.step`
+    gate_width: int = Field(32, ge=1)  # Hidden units of gates and level
 
     @model_validator(mode="after")
     def _heads_divide(self) -> RefinerArchitecture:
@@ -53,25 +42,16 @@ class RefinerArchitecture(Frozen):
 
 
 class RefinerManifest(Frozen):
-    """The section `refiner` of `bundle.json`.
-
-    Attributes:
-        architecture: What it computes.
-        sides: What is refined by default, as its validation decided; `off` where refining did not help.
-        rerank: Whether to re-rank refined results by default, as its validation decided.
-        validation: Figures on held-out classes, by what was refined.
-        training: Data, recipe and chosen step, for people.
-        backbone_fingerprint: Fingerprint of the bundle whose embeddings it was trained on.
-        files: SHA-256 by file name; the bundle is opened only if all fit.
-    """
+    """The section `refiner` of `bundle.json`."""
 
     architecture: RefinerArchitecture
-    sides: Sides
-    rerank: RerankVerdict
+    sides: Sides  # What is refined by default, as its validation decided; `off` where refining did not help
+    rerank: RerankVerdict  # Of refined results by default, as its validation decided
+    # Figures on held-out classes, by what was refined
     validation: dict[str, dict[str, float]] = Field(default_factory=dict)
-    training: dict[str, Any] = Field(default_factory=dict)
-    backbone_fingerprint: str
-    files: dict[str, str]
+    training: dict[str, Any] = Field(default_factory=dict)  # Data, recipe and chosen step, for people
+    backbone_fingerprint: str  # Of the bundle whose embeddings it was trained on
+    files: dict[str, str]  # SHA-256 by file name; the bundle is opened only if all fit
 
     @model_validator(mode="after")
     def _names_its_files(self) -> RefinerManifest:

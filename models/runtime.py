@@ -88,12 +88,7 @@ def sums_whole(cpuinfo: Path = Path("/proc/cpuinfo")) -> bool:
 def open_session(
     path: Path, sha256: str, *, device: Device = "auto", threads: int = 0
 ) -> ort.InferenceSession:
-    """Open an ONNX file; ONNX Runtime sees its bytes only after they were compared with their checksum.
-
-    Args:
-        sha256: Hexadecimal SHA-256 that it must have.
-        threads: Threads inside one operator; 0 leaves it to ONNX Runtime (one a physical core).
-    """
+    """Open an ONNX file; ONNX Runtime sees its bytes only after they were compared with their checksum."""
     ort = _import_onnxruntime()
     options = ort.SessionOptions()
     # Its own count is that of the machine, whatever a quota leaves of it.
@@ -150,12 +145,6 @@ def run_network(session: ort.InferenceSession, batch: FloatArray) -> FloatArray:
 
     On a GPU input and output are bound, so that the batch is copied there once, before the network runs, and
     its first output alone comes back.
-
-    Args:
-        batch: (n, 3, S, S) float32.
-
-    Returns:
-        (n, d) float32.
     """
     name = session.get_inputs()[0].name
     if session_provider(session) == CPU:

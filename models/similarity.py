@@ -20,14 +20,7 @@ _AT_ONCE = 2**17
 
 
 def normalize(vectors: npt.ArrayLike) -> FloatArray:
-    """L2-normalize vectors.
-
-    Args:
-        vectors: (n, d) finite values, no row zero.
-
-    Returns:
-        (n, d) float32 with rows of length 1.
-    """
+    """L2-normalize (n, d) finite vectors, none of them zero, to float32."""
     wide = np.asarray(vectors, dtype=np.float64)
     with np.errstate(over="ignore"):
         norms = np.sqrt(np.einsum("nd,nd->n", wide, wide))
@@ -51,11 +44,7 @@ def normalize(vectors: npt.ArrayLike) -> FloatArray:
 
 
 def as_embeddings(vectors: npt.ArrayLike, dim: int) -> FloatArray:
-    """Check embeddings that come from outside, and L2-normalize them.
-
-    Args:
-        vectors: (d,) or (n, d) numbers.
-    """
+    """Check embeddings that come from outside, (d,) or (n, d), and L2-normalize them."""
     try:
         array = np.atleast_2d(np.asarray(vectors, dtype=np.float64))
     except (OverflowError, TypeError, ValueError) as error:
@@ -71,15 +60,7 @@ def as_embeddings(vectors: npt.ArrayLike, dim: int) -> FloatArray:
 
 
 def exact_similarities(queries: FloatArray, items: FloatArray) -> FloatArray:
-    """Cosine similarity of each query to each of its own items.
-
-    Args:
-        queries: (..., d) float32, L2-normalized.
-        items: (..., n, d) float32, L2-normalized, with the same leading shape.
-
-    Returns:
-        (..., n) float32 in [-1, 1].
-    """
+    """(..., n) cosine similarity of each query (..., d) to each of its own items (..., n, d), unit rows."""
     n_rows = max(1, _AT_ONCE // max(1, items[:1].size))
     if items.ndim > 2 and len(items) == len(queries) > n_rows:
         starts = range(0, len(items), n_rows)
@@ -100,13 +81,9 @@ def most_similar(products: FloatArray, n: int, dim: int) -> Ints:
     sum of their absolute values, u = 2^-24 (Higham, Accuracy and Stability of Numerical Algorithms, 3.1),
     and that sum is at most 1 here. What lies 2 g below the n-th largest is not among the n most similar.
 
-    Args:
-        products: (B, w) float32 inner products of queries, of length 1 at most, with unit vectors, summed in
-            float32; -inf for items that do not count.
-
-    Returns:
-        (B, m) places in a row, in no order, with the n most similar of each row among them; m is at least
-        the smaller one of n and w.
+    `products`, (B, w), are of queries of length 1 at most with unit vectors, summed in float32; -inf for
+    items that do not count. Gives (B, m) places in a row, in no order, the n most similar of each row among
+    them; m is at least the smaller one of n and w.
     """
     width = products.shape[1]
     if width <= n:

@@ -34,9 +34,8 @@ def read_toml(path: Path) -> dict[str, Any]:
 def override(fields: Mapping[str, Any], settings: Sequence[str]) -> dict[str, Any]:
     """Fields with some of them set anew.
 
-    Args:
-        settings: `key=value` each: the key with dots between tables (and numbers into lists), the value in
-            TOML. A word or a path alone needs no quotes, which a shell takes away: `loss.name=contextual`.
+    Each setting is `key=value`: the key with dots between tables (and numbers into lists), the value in TOML.
+    A word or a path alone needs no quotes, which a shell takes away: `loss.name=contextual`.
     """
     changed: Any = dict(fields)
     for setting in settings:
@@ -52,11 +51,7 @@ def override(fields: Mapping[str, Any], settings: Sequence[str]) -> dict[str, An
 def checked(
     model: type[Model], fields: Mapping[str, Any], where: str, *, data_root: Path | None = None
 ) -> Model:
-    """Fields as the model that they are for.
-
-    Args:
-        data_root: Folder that relative `root`s of data sets start from; the working directory when None.
-    """
+    """Fields as their model; relative `root`s of data sets start from `data_root` or the working folder."""
     try:
         return model.model_validate(_rooted(fields, data_root or Path.cwd()))
     except ValidationError as error:

@@ -21,11 +21,7 @@ class BrokenSealError(ValueError):
 
 
 def sealed(text: str) -> bytes:
-    """A JSON object with its seal.
-
-    Args:
-        text: The object, without a key `sha256`.
-    """
+    """A JSON object, without a key `sha256`, with its seal."""
     body = text.strip()
     if not (body.startswith("{") and body.endswith("}")):
         raise ValueError(f"only an object can be sealed, not '{body[:20]}'")

@@ -12,8 +12,7 @@ from vicinal.models.demo_catalog.products import Product
 def draw_product(product: Product, px: int, *, turn: float = 0.0, light: float = -0.5) -> Image.Image:
     """The product alone, upright, as an RGBA picture of (px, px) pixels on a transparent ground.
 
-    Args:
-        light: side the light comes from, -1 the left, 1 the right.
+    Light comes from `light`, -1 the left, 1 the right.
     """
     easel = Easel(product, px, turn=turn, light=light)
     DRAWINGS[product.kind](easel, product)

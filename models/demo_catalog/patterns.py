@@ -10,15 +10,10 @@ _REPEATS = 8.0  # pattern periods over the width of the canvas at scale 1
 
 
 def pattern_weight(name: str, u: FloatArray, v: FloatArray, scale: float) -> FloatArray:
-    """Share of the accent color that each surface point takes.
+    """(...) share in [0, 1] of the accent color that each surface point takes.
 
-    Args:
-        u: coordinate around the product, in units of the canvas, 0 at its front.
-        v: coordinate downward, in units of the canvas; broadcasts with `u`.
-        scale: size of the pattern, 1 for 8 periods over the canvas.
-
-    Returns:
-        Weights in [0, 1], float32, of a shape that broadcasts to that of u + v.
+    `u` is the coordinate around the product, 0 at its front, `v` that downward, in units of the canvas; they
+    broadcast. `scale` is 1 for 8 periods over the canvas.
     """
     if name in _WHOLE:
         return _WHOLE[name](u, v).astype(np.float32)

@@ -35,8 +35,7 @@ _WHITE_IS_ZERO, _UNSIGNED, _SIGNED = 0, 1, 2
 def is_blank(image: Image.Image, levels: int = _BLANK_LEVELS) -> bool:
     """Tell if an RGB image is of one color all over, so that nothing can be told from it.
 
-    Args:
-        levels: Most that a channel differs by, of 256.
+    `levels`, of 256, are the most that a channel differs by.
     """
     # A few pixels tell of nearly every picture that there is something on it.
     few = image.resize((_FEW_SIDE, _FEW_SIDE), Image.Resampling.NEAREST)
@@ -97,23 +96,14 @@ def _laid_on(image: Image.Image, color: str) -> Image.Image:
 
 @dataclass(frozen=True)
 class _Depth:
-    """Reading of gray of more than 8 bits.
+    """Reading of gray of more than 8 bits."""
 
-    Attributes:
-        low: Value of black.
-        high: Value of white.
-        is_inverted: They are the other way round.
-        kind: What the file holds where Pillow takes it for something else.
-        no_value: Value that stands for none.
-        transparent: Value that lets the ground through.
-    """
-
-    low: float
-    high: float
-    is_inverted: bool
-    kind: type[np.generic] | None
-    no_value: float | None
-    transparent: int | None
+    low: float  # Value of black
+    high: float  # Value of white
+    is_inverted: bool  # They are the other way round
+    kind: type[np.generic] | None  # What the file holds where Pillow takes it for something else
+    no_value: float | None  # Value that stands for none
+    transparent: int | None  # Value that lets the ground through
 
     @classmethod
     def of(cls, image: Image.Image) -> _Depth:
