@@ -32,7 +32,13 @@ _BLOCK = 16_384
 
 
 class CompactionPolicy(BaseModel):
-    """When a gallery is compacted."""
+    """When a gallery is compacted.
+
+    Attributes:
+        share: A new version is made when this share of the built version's size has changed.
+        least: Not before so many changes, whatever the share.
+        most: After so many changes in any case: each search compares the added items one by one.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 

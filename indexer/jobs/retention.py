@@ -18,7 +18,12 @@ READER_GRACE = timedelta(minutes=10)
 
 
 class RetentionPolicy(BaseModel):
-    """Which versions stay: those that one of the rules keeps, and always the active one."""
+    """Which versions stay: those that one of the rules keeps, and always the active one.
+
+    Attributes:
+        versions: The newest so many versions stay after a compaction; the active one always does.
+        days: All that are younger than so many days stay too.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
