@@ -30,28 +30,16 @@ _UNKNOWN = "unmatched"
 
 @dataclass
 class Call:
-    """Facts that become known of a request while it is answered.
+    """Facts that become known of a request while it is answered."""
 
-    Attributes:
-        route: Template of its route.
-        grant: What the key that it came with may do.
-        in_full: Whether who asks may see all galleries, and learn of the server.
-        gallery: Name of the gallery that it is for.
-        items: Which items it changes, where its address does not say so.
-        status: Status of its answer; None before there is one.
-        n_bytes: Length of the answer's body.
-        request: Its id, where what is logged meanwhile does not name it anyway.
-        span: Its span; None where it has none.
-    """
-
-    route: str = _UNKNOWN
-    grant: Grant | None = None
-    in_full: bool = False
+    route: str = _UNKNOWN  # Template
+    grant: Grant | None = None  # What the key that it came with may do
+    in_full: bool = False  # Who asks may see all galleries, and learn of the server
     gallery: str | None = None
-    items: dict[str, Any] = field(default_factory=dict)
-    status: int | None = None
-    n_bytes: int = 0
-    request: str | None = None
+    items: dict[str, Any] = field(default_factory=dict)  # Which it changes, where its address does not say so
+    status: int | None = None  # None before there is an answer
+    n_bytes: int = 0  # Of the answer's body
+    request: str | None = None  # Its id, where what is logged meanwhile does not name it anyway
     span: RequestSpan | None = None
 
     def note_stages(self, milliseconds: Mapping[str, float]) -> None:
@@ -67,13 +55,7 @@ def call_of(scope: Scope) -> Call:
 
 
 class Access:
-    """ASGI middleware around everything else.
-
-    Args:
-        app: The application.
-        metrics: Where requests are counted.
-        traces: What makes their spans; None for none.
-    """
+    """ASGI middleware around everything else."""
 
     def __init__(self, app: ASGIApp, metrics: Metrics, traces: Traces | None = None) -> None:
         self.app = app

@@ -34,12 +34,7 @@ _PATIENCE = 5.0
 
 
 class AuditLog:
-    """The file of an audit log, which any number of processes append to.
-
-    Args:
-        path: The file; numbered ones lie beside it.
-        most_bytes: Size from which on it gets a number.
-    """
+    """The file of an audit log, which any number of processes append to."""
 
     def __init__(self, path: Path, most_bytes: int = _MOST_BYTES) -> None:
         self.path = path
@@ -119,11 +114,7 @@ def note_items(request: Request, item_ids: list[str]) -> None:
 
 
 async def note(log: AuditLog, who: str, route: str | None, scope: Scope, status: int) -> None:
-    """Note a change that was asked for.
-
-    Args:
-        route: Path of the route, with names in place of values; None where there is none.
-    """
+    """Note a change that was asked for; `route` has names in place of values."""
     line = _line(Request(scope), who, route, status)
     try:
         await run_in_threadpool(log.append, line)

@@ -178,19 +178,7 @@ async def unknown_address(scope: Connection, receive: Receive, send: Send) -> No
 async def admit(
     state: State, scope: Connection, needs: Scope | None, path: str, named: Mapping[str, Any]
 ) -> None:
-    """Look at the rate of a client, and at its key.
-
-    Args:
-        state: State of the application.
-        scope: The request.
-        needs: Scope that its key must have.
-        path: Its address, or the template of that.
-        named: What stands in its address.
-
-    Raises:
-        HTTPException: It may not do that.
-        GalleryNotFoundError: Its key is for other galleries.
-    """
+    """Look at the rate of a client, and at its key; `path` is the address, or the template of that."""
     request, call, keyring = Request(scope), call_of(scope), state.keyring
     if state.rate_limit is not None:
         await run_in_threadpool(state.rate_limit.check, client_of(request, keyring))

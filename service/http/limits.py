@@ -22,12 +22,7 @@ class RateLimit:
     While Redis is away every replica counts on its own, so that a client gets at most as many times its
     limit as there are replicas.
 
-    Args:
-        text: Such as `100/minute` or `10/second;1000/hour`.
-        link: Link to Redis, if it is to be used.
-
-    Raises:
-        ValueError: The text is no rate.
+    The text is such as `100/minute` or `10/second;1000/hour`; ValueError otherwise.
     """
 
     def __init__(self, text: str, link: RedisLink | None = None) -> None:

@@ -21,12 +21,8 @@ _OTHERS = "others"
 class Metrics:
     """Counters and histograms, and what is looked up when the metrics are asked for.
 
-    Args:
-        bundles: Bundles of the process; what is said of that of the settings is said once it is open.
-
-    Attributes:
-        registry: What is counted; together over all processes where a server has several.
-        states: What is looked up by the process that answers.
+    The registry is that of all processes where a server has several; `states` is looked up by the process
+    that answers. The bundle of the settings is spoken of once it is open.
     """
 
     def __init__(self, bundles: ServedBundles) -> None:
@@ -66,11 +62,7 @@ class Metrics:
         self._problems = Counter("vicinal_problems", "Refused requests", ["type"], registry=self.registry)
 
     def record_request(self, method: str, route: str, status: int | None, seconds: float) -> None:
-        """Count a request.
-
-        Args:
-            status: Of its answer; None where the client was gone before there was one.
-        """
+        """Count a request; `status` is None where the client was gone before there was an answer."""
         self._requests.labels(method, route, "none" if status is None else str(status)).observe(seconds)
 
     def record_batch(self, waits: Sequence[float]) -> None:
@@ -130,9 +122,6 @@ class BoundedNames:
     """Names of galleries as labels: the first so many, and one for all others.
 
     Galleries come and go, and each name is a series for as long as the process lives.
-
-    Args:
-        most: Most names.
     """
 
     def __init__(self, most: int = _MOST_GALLERIES) -> None:

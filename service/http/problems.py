@@ -55,11 +55,7 @@ def _cut(text: str, most: int) -> str:
 
 
 def problem_of(error: Exception, *, in_full: bool = True) -> JSONResponse:
-    """The problem document of an error of the packages.
-
-    Args:
-        in_full: Whether it is for who may see all galleries, and learn of the server.
-    """
+    """Problem document of an error; `in_full` for who may see all galleries, and learn of the server."""
     status, kind = status_and_kind(error)
     detail = detail_of(error, in_full=in_full)
     if detail != str(error):
@@ -93,11 +89,7 @@ class Problem(BaseModel):
 
 
 class _Handlers:
-    """Handlers of an application's errors; coroutines, because others would be called on another thread.
-
-    Args:
-        metrics: Counts the problems.
-    """
+    """Handlers of an application's errors; coroutines, because others would be called on another thread."""
 
     def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics

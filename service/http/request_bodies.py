@@ -51,14 +51,8 @@ def limited_body(scope: Scope, receive: Receive, *, most: int, is_large: bool, s
     A call that takes neither images nor embeddings takes 4 MiB. Values of JSON are counted as they come: a
     body of brackets costs forty times its size once it is parsed.
 
-    Args:
-        most: Largest accepted body of a call that takes images or embeddings.
-        is_large: Whether it is such a call.
-        seconds: Longest time that a body may take, besides a second for every 16 KiB that came.
-
-    Raises:
-        BodyTooLargeError: It says itself that it is too large.
-        UnsupportedFormatError: It is compressed.
+    A body that names its own length and is too large is refused at once. A body may take `seconds`, and one
+    more for every 16 KiB that came. `most` holds where it `is_large`: takes images or embeddings.
     """
     most = most if is_large else min(most, _SMALL_BODY)
     most_values = MOST_VALUES if is_large else _MOST_SMALL_VALUES
@@ -116,10 +110,7 @@ def body_schema(
 ) -> dict[str, Any]:
     """Schema for OpenAPI of a body that a route reads by itself.
 
-    Args:
-        required: Fields that the form must have.
-        json: Model of the body where it may be JSON too.
-        may_be_empty: Whether a request without a body is answered.
+    `required` are fields of the form; `json` is the model of a body that may be JSON too.
     """
     image = {"type": "array", "items": _IMAGE, "minItems": 1} if several else _IMAGE
     form = {"type": "object", "required": list(required), "properties": {"image": image, **fields}}
@@ -186,11 +177,7 @@ def _parsed(model: type[Model], body: bytes) -> Model:
 
 
 def validated(model: type[Model], fields: Any, *, are_texts: bool = False) -> Model:
-    """Fields as a model.
-
-    Args:
-        are_texts: Whether all fields are text, as those of a form are; `5` is a number then.
-    """
+    """Fields as a model; where all are texts, as those of a form are, `5` is a number."""
     validate = model.model_validate_strings if are_texts else model.model_validate
     try:
         return validate(fields)

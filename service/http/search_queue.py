@@ -139,12 +139,6 @@ class SearchQueue:
     `most_seconds`. Where it is full, or stays long, more arrives than can be answered, and waiting helps
     nobody: until a second has passed without a refusal, only as many wait as keep the threads busy. (The same
     thought for packets is RFC 8289, Controlled Delay.)
-
-    Args:
-        galleries: Galleries of the process.
-        metrics: Counts the answers, and what waited for them.
-        n_threads: Searches that are answered at a time; one a core.
-        most_seconds: Longest wait.
     """
 
     def __init__(

@@ -37,34 +37,21 @@ from vicinal.service.surfaces.jobs import OperationJob
 
 @dataclass(frozen=True)
 class State:
-    """State that the routes of one application share.
-
-    Attributes:
-        link: Link to Redis; None when no address is set.
-        jobs: The store of jobs.
-        kinds: What jobs can do.
-        keyring: The API keys.
-        audit: Notes the changes that calls make.
-        strangers: Notes calls that were refused for want of a key.
-        rate_limit: Holds clients to a rate; None without a limit.
-        traces: Makes spans of the requests; None where no collector is named.
-        searches: Answers searches on a few threads.
-        stopping: Set when the server shuts down.
-    """
+    """State that the routes of one application share."""
 
     settings: Settings
-    link: RedisLink | None
+    link: RedisLink | None  # None when no address is set
     galleries: OpenGalleries
     metrics: Metrics
-    traces: Traces | None
+    traces: Traces | None  # Makes spans of the requests; None where no collector is named
     jobs: JobStore
-    kinds: dict[str, OperationJob]
+    kinds: dict[str, OperationJob]  # What jobs can do
     keyring: Keyring
-    audit: AuditLog
-    strangers: StrangerLog
-    rate_limit: RateLimit | None
-    searches: SearchQueue
-    stopping: threading.Event = field(default_factory=threading.Event)
+    audit: AuditLog  # Notes the changes that calls make
+    strangers: StrangerLog  # Notes calls that were refused for want of a key
+    rate_limit: RateLimit | None  # None without a limit
+    searches: SearchQueue  # Answers searches on a few threads
+    stopping: threading.Event = field(default_factory=threading.Event)  # Set when the server shuts down
 
     @classmethod
     def of(cls, settings: Settings) -> State:

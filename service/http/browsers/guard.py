@@ -59,13 +59,6 @@ class Origins:
     What is more than reading is refused from a page of another origin (403), searches too: a browser sends
     a form or text there without asking, and each costs an embedding. Browsers say where a request comes from
     in `Sec-Fetch-Site`, which no page can set, and older ones in `Origin`. Programs send neither.
-
-    Args:
-        app: The application behind.
-        settings: Names and origins that may pass.
-        metrics: Counts what is refused.
-        strangers: Notes the changes among that.
-        keyring: Says whether calls need a key.
     """
 
     def __init__(
@@ -129,9 +122,6 @@ class AnswerHeaders:
     """ASGI application that adds to each answer what a browser may do with it, and answers HEAD as GET.
 
     Of an answer to HEAD the head alone is sent, and what streams a body is told that its client has gone.
-
-    Args:
-        app: The application behind, with what answers its errors.
     """
 
     def __init__(self, app: ASGIApp) -> None:

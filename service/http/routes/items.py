@@ -264,11 +264,7 @@ def _add_images(state: State, gallery: str, form: FormData, images: Sequence[_Se
 
 
 def _settled(galleries: OpenGalleries, gallery: str, addition: Addition, what: str) -> Addition:
-    """An addition of which something was taken.
-
-    Raises:
-        NothingAddedError: Several were refused, and no other was taken; one alone is its own error.
-    """
+    """An addition of which something was taken; a refusal alone is its own error."""
     if addition.is_nothing and len(addition.refused) == 1:
         raise addition.refused[0].error
     if addition.is_nothing:

@@ -28,11 +28,7 @@ class Sent(NamedTuple):
 
     @classmethod
     def of(cls, body: SentEmbeddings, *, source: str | None) -> Sent:
-        """Take those of a body.
-
-        Raises:
-            RequestError: There are two kinds of them, or embeddings without labels.
-        """
+        """Take those of a body."""
         if body.embeddings is not None and source is not None:
             raise RequestError("give queries or embeddings, not both")
         if (body.embeddings is None) != (body.labels is None):
@@ -56,8 +52,7 @@ def begin_job(
 ) -> Job:
     """Let an operation wait in the queue; another job on the gallery: 409.
 
-    Args:
-        leave_out: Fields of the request that this call does not have.
+    `leave_out` names fields of the request that this call does not have.
     """
     opened, kind = state.galleries.gallery(gallery), state.kinds[operation.name]
     fields = asked.model_dump(mode="json", exclude=set(leave_out))

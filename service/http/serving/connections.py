@@ -49,22 +49,14 @@ _HALF_OPEN, _IDLE, _SENDS = range(3)
 
 @dataclass
 class Connections:
-    """Limits on the connections of one server.
+    """Limits on the connections of one server."""
 
-    Attributes:
-        most: Most connections at once; one beyond takes the place of an idle one, or is answered 503.
-        head_seconds: Longest time from the first byte of a request, or from the connection, to the end of its
-            headers.
-        overload: Turns searches away that would wait too long.
-        proxies: Addresses of proxies whose requests belong to the address that they are forwarded for.
-        is_draining: Whether the server stops: every answer is then the last of its connection.
-    """
-
-    most: int
+    most: int  # One beyond takes the place of an idle one, or is answered 503
+    # Longest time from the first byte of a request, or from the connection, to the end of its headers
     head_seconds: float
-    overload: Overload
-    proxies: tuple[str, ...] = ()
-    is_draining: bool = False
+    overload: Overload  # Turns searches away that would wait too long
+    proxies: tuple[str, ...] = ()  # Their requests belong to the address that they are forwarded for
+    is_draining: bool = False  # The server stops: every answer is then the last of its connection
     _to_begin: deque[Callable[[], None]] = field(default_factory=deque)
     n_of: Counter[str] = field(default_factory=Counter)
     _trusted: _TrustedHosts = field(init=False)

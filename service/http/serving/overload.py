@@ -35,13 +35,8 @@ class Overload:
     A refusal by the application costs nearly as much as to answer a ready embedding, so that a server which
     is asked three times what it can answer would be busy with refusals (docs/RESULTS.md).
 
-    Args:
-        searches: The queue that they would wait in.
-        metrics: Where they are counted.
-
-    Attributes:
-        n_present: Searches that are wholly here and unanswered. The connections count them: those that came
-            at once are here long before the application has put the first of them into the queue.
+    The connections count in `n_present` what is wholly here and unanswered: searches that came at once are
+    here long before the application has put the first of them into the queue.
     """
 
     def __init__(self, searches: SearchQueue, metrics: Metrics) -> None:

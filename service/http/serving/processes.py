@@ -46,9 +46,6 @@ def serve_in_processes(settings: Settings, listener: socket.socket) -> None:
     """Serve until Ctrl-C or a termination signal, with `settings.workers` processes and one for the jobs.
 
     A process that dies is replaced. All end with this one, also when it is killed.
-
-    Args:
-        settings: The settings; the cores are shared out to the processes.
     """
     if settings.rate_limit and settings.redis_url is None:
         raise RequestError(
@@ -93,13 +90,7 @@ def jobs_beside(settings: Settings) -> Iterator[None]:
 
 @dataclass
 class _Child:
-    """A process, and how to start it again.
-
-    Attributes:
-        name: What it is for.
-        run: What it runs.
-        arguments: Arguments of that.
-    """
+    """A process, and how to start it again."""
 
     name: str
     run: Callable[..., None]

@@ -37,11 +37,7 @@ _N_THREADS = 8
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """Take a port before anything slow is done.
-
-    Args:
-        port: Port; 0 takes a free one.
-    """
+    """Take a port, 0 for a free one, before anything slow is done."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         listener = socket.create_server((host, port), family=family)
@@ -97,9 +93,7 @@ def serving_app(app: FastAPI) -> Iterator[str]:
 class _Server(uvicorn.Server):
     """A server that holds connections to limits, and leaves no request unanswered when it stops.
 
-    Args:
-        app: The application.
-        ends_process: Whether the process ends with the server, and in time.
+    `ends_process` where the process ends with the server, and in time.
     """
 
     def __init__(self, app: FastAPI, *, ends_process: bool = False) -> None:
