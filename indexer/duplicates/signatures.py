@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-from PIL import Image
 
 from vicinal.calibration.arrays import AnyArray, Bytes, FloatArray
 
@@ -19,12 +18,6 @@ BOXES = np.array(
 # Pixels a side of a compared cut: more tell less, because cuts never fit crops exactly.
 _SIDE = 6
 _BLANK = 1e-3
-
-
-def make_signature(image: Image.Image) -> Bytes:
-    """(768,) uint8, an RGB picture at 16 x 16 pixels."""
-    tiny = image.resize((SIGNATURE_SIDE, SIGNATURE_SIDE), Image.Resampling.BOX, reducing_gap=2.0)
-    return np.asarray(tiny, dtype=np.uint8).reshape(-1)
 
 
 def oriented(pictures: AnyArray, orientation: int) -> AnyArray:

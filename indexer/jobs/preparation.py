@@ -17,7 +17,7 @@ import pyarrow as pa
 from PIL import ExifTags, Image
 
 from vicinal.calibration.arrays import Bytes, FloatArray
-from vicinal.indexer.duplicates.signatures import SIGNATURE_SIDE, make_signature
+from vicinal.indexer.duplicates.signatures import SIGNATURE_SIDE
 from vicinal.indexer.sources import ImageFile, SourceItem, read_file
 from vicinal.indexer.sources.embedding_files import ReadyRows
 from vicinal.indexer.storage.item_table import as_fixed_lists
@@ -126,6 +126,12 @@ def prepare_encoded(
             signature=make_signature(image),
             capture=read_capture(encoded),
         )
+
+
+def make_signature(image: Image.Image) -> Bytes:
+    """(768,) uint8, an RGB image at 16 x 16 pixels."""
+    tiny = image.resize((SIGNATURE_SIDE, SIGNATURE_SIDE), Image.Resampling.BOX, reducing_gap=2.0)
+    return np.asarray(tiny, dtype=np.uint8).reshape(-1)
 
 
 def make_thumbnail(image: Image.Image) -> bytes:

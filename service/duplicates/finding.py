@@ -14,9 +14,8 @@ from vicinal.calibration.arrays import FloatArray, Ints
 from vicinal.indexer.duplicates.candidates import CutIndex, unordered
 from vicinal.indexer.duplicates.comparison import ComparedPairs, Images, compare
 from vicinal.indexer.duplicates.made_copies import CHANGES, make_copy
-from vicinal.indexer.duplicates.signatures import make_signature
 from vicinal.indexer.gallery import Gallery
-from vicinal.indexer.jobs.preparation import make_thumbnail
+from vicinal.indexer.jobs.preparation import make_signature, make_thumbnail
 from vicinal.indexer.storage.item_table import as_matrix
 from vicinal.indexer.views.view import GalleryView
 from vicinal.models.decoding import decode_image

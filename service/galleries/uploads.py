@@ -7,7 +7,7 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -94,6 +94,20 @@ class Addition:
         """Tell whether every one was refused."""
         return not (self.added or self.unchanged or self.skipped)
 
+    def note(
+        self, sent: SentItem, outcome: Outcome, gallery: str, what: Literal["image", "embedding"] = "image"
+    ) -> None:
+        """Note what became of an item in its gallery."""
+        if outcome == "unchanged":
+            self.unchanged.append(sent)
+        elif outcome == "skipped":
+            self.skipped.append(sent)
+        elif outcome == "refused":
+            self.refused.append(RefusedUpload(sent, ItemExistsError(gallery, [sent.id], what=what)))
+        else:
+            item = AddedItem(sent.place, sent.id, sent.filename, replaced=outcome == "replaced")
+            self.added.append(item)
+
 
 def add_uploads(
     reader: GalleryReader, uploads: Sequence[Upload], embedder: Embedder, *, conflict: OnConflict = "error"
@@ -116,7 +130,7 @@ def add_uploads(
         rows = pa.concat_tables([row for _, row in embedded])
         change = add_items(reader, rows, bundle=embedder.bundle.fingerprint, conflict=conflict)
         for (sent, _), outcome in zip(embedded, change.outcomes, strict=True):
-            _note(addition, sent, outcome, ItemExistsError(reader.gallery.name, [sent.id]))
+            addition.note(sent, outcome, reader.gallery.name)
     addition.refused.sort(key=lambda one: one.sent.place)
     return addition
 
@@ -143,8 +157,7 @@ def add_sent_embeddings(
         rows = ready_rows(_as_rows([one for _, one, _ in usable], [vector for *_, vector in usable]))
         change = add_items(reader, rows, bundle=space.fingerprint, conflict=conflict)
         for (sent, *_), outcome in zip(usable, change.outcomes, strict=True):
-            taken = ItemExistsError(reader.gallery.name, [sent.id], what="embedding")
-            _note(addition, sent, outcome, taken)
+            addition.note(sent, outcome, reader.gallery.name, what="embedding")
     addition.refused.sort(key=lambda one: one.sent.place)
     return addition
 
@@ -197,15 +210,3 @@ def _embedded(
             yield sent, as_rows([one], embedder.finish(vector[None]))
         except EmbeddingError as error:
             addition.refused.append(RefusedUpload(sent, error))
-
-
-def _note(addition: Addition, sent: SentItem, outcome: Outcome, taken: ItemExistsError) -> None:
-    if outcome == "unchanged":
-        addition.unchanged.append(sent)
-    elif outcome == "skipped":
-        addition.skipped.append(sent)
-    elif outcome == "refused":
-        addition.refused.append(RefusedUpload(sent, taken))
-    else:
-        item = AddedItem(sent.place, sent.id, sent.filename, replaced=outcome == "replaced")
-        addition.added.append(item)

@@ -12,7 +12,8 @@ from tests.photos import draw_photo
 from vicinal.indexer.duplicates.candidates import CutIndex, unordered
 from vicinal.indexer.duplicates.comparison import ComparedPairs, Images, compare
 from vicinal.indexer.duplicates.made_copies import CHANGES, Change, make_copy
-from vicinal.indexer.duplicates.signatures import ORIENTATIONS, make_signature, undone
+from vicinal.indexer.duplicates.signatures import ORIENTATIONS, undone
+from vicinal.indexer.jobs.preparation import make_signature
 
 N_PHOTOS = 60
 SURE = 0.6

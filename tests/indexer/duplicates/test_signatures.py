@@ -12,12 +12,12 @@ from tests.photos import draw_photo
 from vicinal.indexer.duplicates.signatures import (
     BOXES,
     ORIENTATIONS,
-    make_signature,
     oriented,
     turned_signatures,
     undone,
     unit_boxes,
 )
+from vicinal.indexer.jobs.preparation import make_signature
 
 SIX = (6, 6)
 
