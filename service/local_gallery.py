@@ -18,9 +18,9 @@ from vicinal.calibration.arrays import AnyArray
 from vicinal.indexer.gallery import Gallery
 from vicinal.indexer.jobs.changes import remove_items
 from vicinal.indexer.jobs.index_job import gallery_items
-from vicinal.indexer.jobs.index_plan import IndexResult
 from vicinal.indexer.jobs.retention import VersionSummary, describe_versions
 from vicinal.indexer.jobs.source_addition import LiveAddition
+from vicinal.indexer.jobs.sync.plan import IndexResult
 from vicinal.indexer.reader import GalleryReader
 from vicinal.indexer.sources import EmbeddingSource, SourceOptions
 from vicinal.models.decoding import ImageSource

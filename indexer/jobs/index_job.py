@@ -32,8 +32,8 @@ from vicinal.indexer.graph.neighbor_graph_update import update_neighbor_graph
 from vicinal.indexer.graph.vector_index import check_factory
 from vicinal.indexer.hygiene import Hygiene, examine
 from vicinal.indexer.jobs.embedding_run import RunOptions
-from vicinal.indexer.jobs.index_plan import IndexPlan, IndexResult, StageClock
 from vicinal.indexer.jobs.staging import Base, LiveDiff, Staging, contents_of, live_diff, remove_leftovers
+from vicinal.indexer.jobs.sync.plan import IndexPlan, IndexResult, StageClock
 from vicinal.indexer.jobs.sync.run import SyncRun, SyncWork
 from vicinal.indexer.sources import ANYWHERE, PUBLIC, SourceItem, WebAccess, file_at
 from vicinal.indexer.sources.embeddings import EmbeddingSource

@@ -26,7 +26,7 @@ from vicinal.service.surfaces.command_line import from_options
 from vicinal.service.words import hygiene_lines, look_lines, number_of, search_words, unread_lines
 
 if TYPE_CHECKING:
-    from vicinal.indexer.jobs.index_plan import IndexResult
+    from vicinal.indexer.jobs.sync.plan import IndexResult
     from vicinal.indexer.sources import EmbeddingSource, Source
     from vicinal.service.operations.place import Place
 

@@ -13,7 +13,7 @@ from vicinal.service.request_fields import CommandOption, ItemSource
 
 if TYPE_CHECKING:
     from vicinal.indexer.jobs.index_job import IndexJob
-    from vicinal.indexer.jobs.index_plan import IndexResult
+    from vicinal.indexer.jobs.sync.plan import IndexResult
     from vicinal.indexer.sources import EmbeddingSource, ImageFile, Source
     from vicinal.service.operations.place import Place
 
@@ -147,7 +147,7 @@ def index_job(
     """An attempt at the new version, with the bundle that serves it; whoever asks hears of it."""
     from vicinal.indexer.jobs.embedding_run import RunOptions
     from vicinal.indexer.jobs.index_job import IndexJob, options_for
-    from vicinal.indexer.jobs.index_plan import IndexPlan
+    from vicinal.indexer.jobs.sync.plan import IndexPlan
     from vicinal.indexer.sources import Source, SourceOptions
 
     if source is not None:

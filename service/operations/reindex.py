@@ -12,8 +12,8 @@ from pydantic import Field, model_validator
 from vicinal.indexer.errors import GalleryBusyError, GalleryError, SpaceMismatchError
 from vicinal.indexer.gallery import Gallery
 from vicinal.indexer.graph.vector_index import check_factory
-from vicinal.indexer.jobs.index_plan import IndexResult
 from vicinal.indexer.jobs.staging import Staging
+from vicinal.indexer.jobs.sync.plan import IndexResult
 from vicinal.indexer.sources import ImageFile, SourceLook
 from vicinal.models.errors import BundleError
 from vicinal.refine.errors import RefineError

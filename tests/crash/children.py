@@ -32,8 +32,8 @@ from vicinal.indexer.jobs import changes, staging
 from vicinal.indexer.jobs.changes import Patch, patch_items, remove_items
 from vicinal.indexer.jobs.compaction import compact
 from vicinal.indexer.jobs.index_job import IndexJob
-from vicinal.indexer.jobs.index_plan import IndexPlan
 from vicinal.indexer.jobs.retention import RetentionPolicy, prune
+from vicinal.indexer.jobs.sync.plan import IndexPlan
 from vicinal.indexer.reader import GalleryReader
 from vicinal.models.bundle import ModelBundle
 from vicinal.models.embedder import Embedder

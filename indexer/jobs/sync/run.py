@@ -17,7 +17,6 @@ from vicinal.calibration.arrays import Ints
 from vicinal.indexer.errors import BuildError, ItemExistsError, named_ids
 from vicinal.indexer.gallery import Gallery
 from vicinal.indexer.jobs.embedding_run import EmbeddingRun, Failure, check_failures, failed_rows
-from vicinal.indexer.jobs.index_plan import IndexPlan
 from vicinal.indexer.jobs.preparation import FileState, ready_rows, stated_by
 from vicinal.indexer.jobs.staging import Staging
 from vicinal.indexer.jobs.sync.held_rows import (
@@ -28,7 +27,7 @@ from vicinal.indexer.jobs.sync.held_rows import (
     listed_files,
     redescribed,
 )
-from vicinal.indexer.jobs.sync.plan import Description, SyncPlan, plan_sync
+from vicinal.indexer.jobs.sync.plan import Description, IndexPlan, SyncPlan, plan_sync
 from vicinal.indexer.sources import PUBLIC, ImageFile, RemoteFile, SourceItem, WebAccess, file_at
 from vicinal.indexer.sources.embeddings import EmbeddingSource
 from vicinal.indexer.storage.active_pointer import Activation

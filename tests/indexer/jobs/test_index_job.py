@@ -20,10 +20,10 @@ from vicinal.indexer.jobs.changes import Patch, add_items, patch_items, remove_i
 from vicinal.indexer.jobs.compaction import compact
 from vicinal.indexer.jobs.embedding_run import RunOptions
 from vicinal.indexer.jobs.index_job import IndexJob
-from vicinal.indexer.jobs.index_plan import IndexPlan, IndexResult
 from vicinal.indexer.jobs.preparation import as_rows, prepare_item
 from vicinal.indexer.jobs.retention import RetentionPolicy, prune
 from vicinal.indexer.jobs.staging import Staging
+from vicinal.indexer.jobs.sync.plan import IndexPlan, IndexResult
 from vicinal.indexer.reader import GalleryReader
 from vicinal.indexer.storage.active_pointer import Activation, ActivePointer
 from vicinal.models.bundle import ModelBundle

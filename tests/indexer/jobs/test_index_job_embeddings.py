@@ -19,8 +19,8 @@ from vicinal.indexer.jobs.changes import Patch, patch_items, remove_items
 from vicinal.indexer.jobs.compaction import compact
 from vicinal.indexer.jobs.embedding_run import RunOptions
 from vicinal.indexer.jobs.index_job import IndexJob
-from vicinal.indexer.jobs.index_plan import IndexPlan, IndexResult
 from vicinal.indexer.jobs.staging import Staging
+from vicinal.indexer.jobs.sync.plan import IndexPlan, IndexResult
 from vicinal.indexer.reader import GalleryReader
 from vicinal.models.bundle import ModelBundle, space_manifest
 from vicinal.models.embedder import Embedder, SpaceEmbedder

@@ -19,10 +19,10 @@ from vicinal.indexer import EmbeddingSource, Gallery, SourceItem, index_items, r
 from vicinal.indexer.errors import BuildError, ItemExistsError
 from vicinal.indexer.jobs.changes import Patch, add_items, patch_items, remove_items
 from vicinal.indexer.jobs.compaction import compact
-from vicinal.indexer.jobs.index_plan import IndexResult
 from vicinal.indexer.jobs.preparation import as_rows, prepare_encoded
 from vicinal.indexer.jobs.retention import RetentionPolicy, prune
 from vicinal.indexer.jobs.source_addition import add_source
+from vicinal.indexer.jobs.sync.plan import IndexResult
 from vicinal.indexer.reader import GalleryReader
 from vicinal.indexer.sources import source_name
 from vicinal.models.bundle import ModelBundle, space_manifest
