@@ -163,7 +163,7 @@ def neighbors(device: str, sizes: Sizes) -> dict[str, Any]:
 def pairs(device: str, sizes: Sizes) -> dict[str, Any]:
     """Pairs a second, and how far their similarities are from those of the processor."""
     from vicinal.indexer.graph.vector_index import import_faiss
-    from vicinal.service.search.block_products import block_products, exact_products
+    from vicinal.service.search.item_spaces import block_products, exact_products
 
     if device != "cpu" and not hasattr(import_faiss(), "StandardGpuResources"):
         raise MissingError("this Faiss is built without GPUs")

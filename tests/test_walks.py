@@ -20,11 +20,11 @@ pytestmark = pytest.mark.slow
 # decoding, and one hears of progress.
 MOST_FILES = {
     "an image query over HTTP": 34,
-    "an addition over HTTP": 40,
-    "an index": 41,
-    "a calibration": 36,
-    "a calibration job": 69,
-    "a calibration command": 57,
+    "an addition over HTTP": 37,
+    "an index": 39,
+    "a calibration": 35,
+    "a calibration job": 66,
+    "a calibration command": 55,
 }
 
 

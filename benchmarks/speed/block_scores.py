@@ -2,7 +2,7 @@
 
     python -m benchmarks.speed.block_scores --items 10000 50000
 
-They are float64 products, block by block (`service/search/block_products.py`). The galleries are those of
+They are float64 products, block by block (`service/search/item_spaces.py`). The galleries are those of
 `calibration_memory`, without and with re-ranking.
 """
 
@@ -24,7 +24,7 @@ from vicinal.indexer.views.snapshot import Snapshot
 from vicinal.service.measuring import trials
 from vicinal.service.measuring.calibrator import Calibrator
 from vicinal.service.measuring.queries import LabelledQueries
-from vicinal.service.search.block_products import exact_products
+from vicinal.service.search.item_spaces import exact_products
 from vicinal.service.search.pipeline import Pipeline, Rerank
 
 _PER_LABEL = 10

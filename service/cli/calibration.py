@@ -56,7 +56,7 @@ def list_all(
     json_output: JsonOption = False,
 ) -> None:
     """Calibrations of a gallery, newest first; * marks those in force."""
-    from vicinal.service.measuring.decision import measuring_command
+    from vicinal.service.measuring.matcher import measuring_command
     from vicinal.service.reports.report import describe_history
 
     found = open_matcher(gallery, data_dir=data_dir, bundle=bundle)

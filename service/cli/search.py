@@ -44,7 +44,7 @@ def search(
     json_output: JsonOption = False,
 ) -> None:
     """Find the matches of an image, an embedding or an item, or learn that there is none."""
-    from vicinal.service.measuring.decision import measuring_command
+    from vicinal.service.measuring.matcher import measuring_command
 
     matcher = open_matcher(gallery, data_dir=data_dir, bundle=bundle)
     is_array = query is not None and query.suffix.lower() == ".npy"

@@ -85,7 +85,7 @@ class Calibrator:
         refinement: What the pipeline refines with; None where it refines nothing.
         same_pictures: Tells which items at pairs of positions are almost the same picture.
         forms: Forms of the group score to choose from; the pipeline's own when None.
-        device: Where the products of all pairs are made, see `service.search.block_products`.
+        device: Where the products of all pairs are made, see `service.search.item_spaces`.
 
     Raises:
         RequestError: The pipeline groups items, and none has a label or a value of its key.

@@ -11,8 +11,8 @@ from pydantic import BaseModel, ConfigDict, Field, StrictFloat, model_validator
 from vicinal.calibration import Target
 from vicinal.calibration.rates.label_counts import RateName
 from vicinal.service.errors import RequestError
-from vicinal.service.measuring.decision import GalleryThresholds
 from vicinal.service.measuring.evidence import RateEvidence, rate_evidence
+from vicinal.service.measuring.matcher import GalleryThresholds
 from vicinal.service.measuring.records.record import CalibrationRecord, StoredScores
 from vicinal.service.search.pipeline import Pipeline
 

@@ -1,15 +1,258 @@
-"""Matcher: the search of a gallery that its calibrations decide."""
+"""Matcher: the search of a gallery, which threshold decides it, and what is to be known of its rate."""
 
 from __future__ import annotations
 
+import shlex
+from dataclasses import replace
+from datetime import UTC, datetime
+from functools import cached_property
+
 from vicinal.indexer.gallery import Gallery
 from vicinal.indexer.reader import GalleryReader
+from vicinal.indexer.storage.files import identity_of
+from vicinal.indexer.views.selection import Selection
 from vicinal.indexer.views.view import GalleryView
+from vicinal.models.bundle import ModelBundle
 from vicinal.models.embedder import Embedder
 from vicinal.refine.context_refiner import ContextRefiner
-from vicinal.service.measuring.decision import GalleryThresholds
+from vicinal.service.errors import CalibrationMismatchError, CalibrationRecordError
+from vicinal.service.measuring.records.record import CalibrationRecord, new_calibration_id
+from vicinal.service.measuring.records.store import CalibrationStore
 from vicinal.service.search.gallery_search import GallerySearch
 from vicinal.service.search.pipeline import Pipeline
+from vicinal.service.search.threshold import CalibrationState, Threshold, require_score
+
+# A calibration is stale when more than this share of the items has changed since; a filter that leaves out
+# more is told with what that means for the rate.
+_STALE_SHARE = 0.2
+
+
+class GalleryThresholds:
+    """Thresholds of one state of a gallery.
+
+    Args:
+        gallery: The gallery.
+        view: Its state.
+        bundle: The bundle that it is searched with; it may bring a threshold to start with.
+
+    Attributes:
+        records: Its calibrations.
+    """
+
+    def __init__(self, gallery: Gallery, view: GalleryView, bundle: ModelBundle) -> None:
+        self.gallery = gallery
+        self.view = view
+        self.bundle = bundle
+        self.records = CalibrationStore(gallery.calibrations_path, calibrated_as=view.calibrated_as)
+        self._n_common: dict[int, tuple[int, int] | None] = {}
+        # What a record means for this state stays the same until it is tried.
+        self._decided: tuple[tuple[object, ...], Threshold] | None = None
+
+    def at(self, view: GalleryView) -> GalleryThresholds:
+        """Those of another state, which keep what the built version is known for."""
+        found = GalleryThresholds(self.gallery, view, self.bundle)
+        if view.snapshot is self.view.snapshot:
+            found._n_common = self._n_common
+        return found
+
+    def in_force(self, pipeline: Pipeline, selection: Selection | None = None) -> Threshold:
+        """What a search that names no threshold is decided by.
+
+        Args:
+            selection: The items that its filter leaves; all when None.
+        """
+        activation = self.records.activation(pipeline)
+        if activation is None:
+            return self._no_calibration(pipeline)
+        record = self.records.get(activation.calibration)
+        known, decided = (record, self._tried(record), activation.at), self._decided
+        if decided is None or decided[0] != known:
+            decided = known, replace(self.of_record(record), since=activation.at)
+            self._decided = decided
+        if selection is None or decided[1].source != "calibration":
+            return decided[1]
+        return replace(decided[1], note=self._filter_note(record, selection))
+
+    def with_form(self, pipeline: Pipeline, decided_by: Threshold | None = None) -> Pipeline:
+        """A pipeline with the form of its group score, which comes with the calibration in force.
+
+        Args:
+            decided_by: What it is decided by; what is in force when None.
+        """
+        if pipeline.group is None:
+            return pipeline
+        found = self.in_force(pipeline) if decided_by is None else decided_by
+        if found.value is None or found.calibration is None:
+            return pipeline
+        group = self.records.get(found.calibration).pipeline.group
+        return pipeline.model_copy(update={"group": group})
+
+    def of_record(self, record: CalibrationRecord) -> Threshold:
+        """What a search is decided by when a record is in force; no value when it must not be used."""
+        bundle = self.view.snapshot.manifest.bundle
+        if record.gallery_id is not None and record.gallery_id != self._gallery_id:
+            return Threshold(
+                reason=f"calibration {record.id} was made for another gallery, '{record.gallery}': "
+                "calibrate this one"
+            )
+        if record.bundle != bundle:
+            return Threshold(
+                reason=f"calibration {record.id} was made with bundle {record.bundle}, the gallery with "
+                f"{bundle}: calibrate again"
+            )
+        state, reason = self._standing(record)
+        return Threshold(
+            value=record.threshold,
+            source="by_hand" if record.source == "by_hand" else "calibration",
+            target=str(record.target) if record.target else None,
+            calibration=record.id,
+            state=state,
+            reason=reason,
+        )
+
+    def require_usable(self, record: CalibrationRecord) -> None:
+        """Refuse a record that no search of the gallery could be decided by."""
+        found = self.of_record(record)
+        if found.value is None:
+            raise CalibrationMismatchError(found.reason or "it cannot be used")
+
+    def activate(self, record_id: str) -> CalibrationRecord:
+        """Let searches with the record's pipeline use it from their next request on."""
+        record = self.records.find(record_id)
+        self.require_usable(record)
+        self.records.activate(record)
+        return record
+
+    def set_by_hand(self, pipeline: Pipeline, threshold: float) -> CalibrationRecord:
+        """Put a threshold in force that somebody chose; no rate is claimed for it."""
+        require_score(threshold)
+        manifest = self.view.snapshot.manifest
+        record = CalibrationRecord(
+            format_version=2,
+            id=new_calibration_id(),
+            created_at=datetime.now(UTC),
+            source="by_hand",
+            target=None,
+            threshold=threshold,
+            rates=None,
+            pipeline=pipeline,
+            bundle=manifest.bundle,
+            version=manifest.version,
+            n_items=manifest.n_items,
+            warnings=("set by hand: no rate was measured",),
+        )
+        return self.records.add(record)
+
+    def _no_calibration(self, pipeline: Pipeline) -> Threshold:
+        other, name = self.records.active_with_other_refiner(pipeline), self.gallery.name
+        if other is None:
+            start = self._starting_threshold(pipeline)
+            if start is None:
+                return Threshold(reason=f"gallery '{name}' has no calibration for '{pipeline.slot}'")
+            return Threshold(
+                value=start,
+                source="bundle",
+                state="default",
+                reason=f"this threshold was not measured here, but where bundle '{self.bundle.name}' was "
+                f"validated: measure one by `{measuring_command(self.gallery)}`",
+            )
+        return Threshold(
+            calibration=other.id,
+            state="stale",
+            reason=f"calibration {other.id} was made with refiner {other.pipeline.refine.refiner}, "
+            f"this is refiner {pipeline.refine.refiner}: calibrate again",
+        )
+
+    def _starting_threshold(self, pipeline: Pipeline) -> float | None:
+        manifest, group = self.bundle.manifest.refiner, pipeline.group
+        # The best photo of a group decides as it would alone.
+        if group is not None and group.score != "max":
+            return None
+        if manifest is None or pipeline.refine.steps not in (0, manifest.architecture.n_steps):
+            return None
+        return manifest.starting_threshold(pipeline.refine.sides, pipeline.rerank.method)
+
+    @cached_property
+    def _gallery_id(self) -> str:
+        return identity_of(self.gallery.path)
+
+    def _standing(self, record: CalibrationRecord) -> tuple[CalibrationState, str | None]:
+        """Whether a record holds on this state, and all that speaks against it."""
+        stale = self._staleness(record)
+        if record.source == "by_hand":
+            found: tuple[CalibrationState, str] | None = "by_hand", "the threshold was set by hand"
+        else:
+            found = self._tried(record)
+        if found is None:
+            return "stale" if stale else "current", stale
+        return found[0], f"{found[1]}; {stale}" if stale else found[1]
+
+    def _tried(self, record: CalibrationRecord) -> tuple[CalibrationState, str] | None:
+        """What the last check leaves of a promise; None where it speaks against nothing."""
+        try:
+            check = self.records.last_check(record)
+        except CalibrationRecordError as error:
+            return "stale", str(error)
+        if check is None or check.verdict != "broken":
+            return None
+        noun = self.bundle.manifest.noun
+        return "broken", (
+            f"{noun}s that were tried on {check.checked_at:%Y-%m-%d} show that what calibration {record.id} "
+            f"promised does not hold: calibrate with {noun}s like them by "
+            f"`vicinal calibrate -g {self.gallery.name} --queries FOLDER`"
+        )
+
+    def _staleness(self, record: CalibrationRecord) -> str | None:
+        share = self._share_changed_since(record.version)
+        if share <= _STALE_SHARE:
+            return None
+        return f"{share:.0%} of the items have changed since calibration {record.id}: calibrate again"
+
+    def _filter_note(self, record: CalibrationRecord, selection: Selection) -> str | None:
+        """What a filter means for the rate; the threshold itself stays right."""
+        if len(selection) >= (1.0 - _STALE_SHARE) * len(self.view):
+            return None
+        if record.pipeline.group is not None:
+            return (
+                f"the filter leaves {len(selection):,} of {len(self.view):,} items, calibration {record.id} "
+                "was made for all: a group is scored by its items that fulfil the filter"
+            )
+        # Scores do not depend on the filter, so no query gets a match that it would not get without.
+        return (
+            f"the filter leaves {len(selection):,} of {len(self.view):,} items, calibration {record.id} "
+            "was made for all: a query without a mate gets a match at most as often as without the filter"
+        )
+
+    def _share_changed_since(self, version: int) -> float:
+        """Share of the items that were added, removed or replaced since a version was built."""
+        known = self._n_common_with(version)
+        if known is None:
+            return 1.0
+        n_common, n_before = known
+        # Items that were added and removed since the view's own version are counted exactly only there;
+        # for an older one, as if all that is gone had been in both.
+        n_kept = max(0, n_common - (len(self.view.snapshot) - self.view.n_kept))
+        return 1.0 - n_kept / max(n_before, len(self.view), 1)
+
+    def _n_common_with(self, version: int) -> tuple[int, int] | None:
+        """Items that a version shares with the one under the view, and its size; None when it is gone."""
+        snapshot = self.view.snapshot
+        if version == snapshot.manifest.version:
+            return len(snapshot), len(snapshot)
+        if version not in self._n_common:
+            self._n_common[version] = self.gallery.n_common(version, snapshot.manifest.version)
+        return self._n_common[version]
+
+
+def measuring_command(gallery: Gallery, options: str = "") -> str:
+    """The command that makes a threshold for a gallery: of labels where it has some, else of answers."""
+    name = shlex.quote(gallery.name)
+    if gallery.snapshot().manifest.n_labels:
+        return f"vicinal calibrate -g {name}{options}"
+    # There is nothing to look at in ready embeddings.
+    return (
+        f"vicinal index SOURCE -g {name} --label-column NAME" if gallery.space else f"vicinal label -g {name}"
+    )
 
 
 class Matcher(GallerySearch):

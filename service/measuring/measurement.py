@@ -22,9 +22,8 @@ from vicinal.models.progress import OnProgress
 from vicinal.service.measuring.pairs import GalleryLabels, PairScores, PairScoring, QueryMates
 from vicinal.service.measuring.queries import LabelledQueries
 from vicinal.service.measuring.visits import Visits
-from vicinal.service.search.block_products import block_products
 from vicinal.service.search.item_groups import BuiltGroups, GroupTable, ItemGroups
-from vicinal.service.search.item_spaces import InitialSpace, SearchSpace
+from vicinal.service.search.item_spaces import InitialSpace, SearchSpace, block_products
 from vicinal.service.search.pipeline import Group
 from vicinal.service.search.scorer import N_DECIDED_CANDIDATES, ScoredCandidates, Scorer, stack_rows
 
@@ -257,7 +256,7 @@ class TrialScoring:
         scorer: Scorer of the pipeline on it.
         names: Sorted labels of the gallery and of all queries.
         visits: Visits of the items, when queries name theirs.
-        device: Where products are made, see `service.search.block_products`.
+        device: Where products are made, see `service.search.item_spaces`.
     """
 
     def __init__(

@@ -4,7 +4,7 @@ Each (query, item) pair of two known labels counts, whether a search would fetch
 a query with itself and with photos of its group. A pair that a search would fetch has the score that the
 search gives. Any other item lies outside of the query's neighborhood, where the contextual similarity is 0,
 so that its score follows from its similarity alone; that is computed in blocks of items, as one product a
-block (`service.search.block_products`), and rounded to float32 like the similarities of candidates. No more
+block (`service.search.item_spaces`), and rounded to float32 like the similarities of candidates. No more
 than one block of each space is held: mates are listed, and of the negative pairs the most similar
 (`calibration.trials`). A score rises with the similarity, so that it is computed of these alone; the pairs
 that a search would fetch, whose score does not, are held apart.
@@ -20,8 +20,7 @@ import numpy as np
 
 from vicinal.calibration.arrays import Codes, FloatArray, Floats, Indices, Ints, Mask
 from vicinal.calibration.trials import ListedPairs, NegativePairs, listed_of
-from vicinal.service.search.block_products import BlockProducts, exact_products
-from vicinal.service.search.item_spaces import SearchSpace
+from vicinal.service.search.item_spaces import BlockProducts, SearchSpace, exact_products
 from vicinal.service.search.scorer import ScoredCandidates, similarity_score
 
 Places = tuple[Indices, Indices]

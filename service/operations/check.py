@@ -96,7 +96,7 @@ OPERATION = Operation("check", Request, run, require=require)
 
 def _record(matcher: Matcher, request: Request) -> CalibrationRecord:
     """The calibration that is named, or that decides searches with the pipeline."""
-    from vicinal.service.measuring.decision import measuring_command
+    from vicinal.service.measuring.matcher import measuring_command
     from vicinal.service.operations.calibrate import chosen_pipeline
 
     store = matcher.calibrations

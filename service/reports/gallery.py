@@ -10,8 +10,7 @@ from vicinal.indexer.hygiene import Hygiene
 from vicinal.indexer.reader import GalleryReader
 from vicinal.indexer.views.view import GalleryView
 from vicinal.service.galleries.bundles import ServedBundles
-from vicinal.service.measuring.decision import measuring_command
-from vicinal.service.measuring.matcher import Matcher
+from vicinal.service.measuring.matcher import Matcher, measuring_command
 from vicinal.service.reports.promise import tried_promise
 from vicinal.service.reports.report import describe_record
 from vicinal.service.words import (

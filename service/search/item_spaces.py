@@ -7,15 +7,16 @@ have another vector without them.
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 import numpy as np
 from cachetools import LRUCache
 
 from vicinal.calibration.arrays import FloatArray, Floats, Ints, Mask
-from vicinal.indexer.errors import BundleMismatchError
+from vicinal.indexer.errors import BundleMismatchError, IndexDeviceError
+from vicinal.indexer.graph.gpu import GpuComparison, left_to_processor
 from vicinal.indexer.jobs.refinement import open_refined
 from vicinal.indexer.views.refined_snapshot import RefinementPlan
 from vicinal.indexer.views.refined_view import RefinedSpace, RefinedView
@@ -27,9 +28,13 @@ from vicinal.models.runtime import Device
 from vicinal.refine.context_refiner import ContextRefiner
 from vicinal.refine.k_reciprocal import ReciprocalGraph
 from vicinal.refine.reranking import kth_similarities
-from vicinal.service.search.block_products import BlockProducts, exact_products
 from vicinal.service.search.pipeline import Pipeline
 
+# Of (B, d) queries and (w, d) items, float32 and L2-normalized: (B, w) cosine similarities in [-1, 1].
+BlockProducts: TypeAlias = Callable[[FloatArray, FloatArray], Floats]
+
+# Two cores make the products of fewer pairs in about a second, before a GPU is at hand.
+_FEWEST_PAIRS = 2**26
 # Bytes of galleries without some items that are remembered: the search and the pairs of a calibration's chunk
 # ask for those of all its queries again and again.
 _MOST_REMEMBERED = 128 * 2**20
@@ -37,6 +42,42 @@ _MOST_REMEMBERED = 128 * 2**20
 _VIEW_BYTES = 2**14
 # So many are compared with all positions one after the other.
 _FEW_EXCLUDED = 16
+
+
+def exact_products(queries: FloatArray, items: FloatArray) -> Floats:
+    """(B, w) cosine similarities of (B, d) and (w, d) unit rows, summed in float64 on the processor."""
+    products = queries.astype(np.float64) @ items.astype(np.float64).T
+    return np.clip(products, -1.0, 1.0, out=products)
+
+
+def block_products(device: str, n_pairs: int) -> BlockProducts:
+    """The function that makes the products of many pairs, block by block.
+
+    A calibration looks at every pair of a query and an item. Pairs that a search would fetch have the scores
+    of the search; the others need their products alone, which a GPU makes. They are sums in float32 there, in
+    float64 on the processor, and differ by some 1e-7, which is what normalized embeddings are rounded by.
+    """
+    gpu: GpuComparison | None = None
+
+    def lose(error: IndexDeviceError) -> None:
+        nonlocal gpu
+        left_to_processor(device, error, "pairs are compared")
+        gpu = None
+
+    def products(queries: FloatArray, items: FloatArray) -> Floats:
+        if gpu is not None:
+            try:
+                return np.clip(gpu.products(queries, items).astype(np.float64), -1.0, 1.0)
+            except IndexDeviceError as error:
+                lose(error)
+        return exact_products(queries, items)
+
+    if n_pairs >= _FEWEST_PAIRS:
+        try:
+            gpu = GpuComparison.of(device)
+        except IndexDeviceError as error:
+            lose(error)
+    return exact_products if gpu is None else products
 
 
 class SearchSpace(Protocol):

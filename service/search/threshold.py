@@ -1,6 +1,6 @@
 """Threshold: what a search is decided by, and what gives it.
 
-`service.measuring.decision` picks it among the calibrations of a gallery.
+`service.measuring.matcher` picks it among the calibrations of a gallery.
 """
 
 from __future__ import annotations

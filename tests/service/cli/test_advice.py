@@ -42,7 +42,7 @@ SAYS_COMMANDS = {
     "service/duplicates/threshold.py",
     "service/galleries/integrity.py",
     "service/measuring/calibrator.py",
-    "service/measuring/decision.py",
+    "service/measuring/matcher.py",
     "service/measuring/drift.py",
 }
 # Options of other programs.

@@ -24,8 +24,8 @@ from vicinal.service.measuring.calibrator import Calibration, Calibrator
 from vicinal.service.measuring.matcher import Matcher
 from vicinal.service.measuring.queries import LabelledQueries
 from vicinal.service.operations import calibrate
-from vicinal.service.search import block_products as module
-from vicinal.service.search.block_products import block_products, exact_products
+from vicinal.service.search import item_spaces as module
+from vicinal.service.search.item_spaces import block_products, exact_products
 from vicinal.service.search.pipeline import Pipeline
 
 N_LABELS, PER_LABEL, DIM = 40, 6, 16
