@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import fields
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import (
@@ -225,6 +226,67 @@ class QuerySource(_ReadSource):
         if self.label_from is not None:
             _ = self.source_options
         return self
+
+
+ComparedQueries = Annotated[
+    str | None,
+    CommandOption(
+        "Labelled queries: class subfolders or a manifest. Default: leave one out.",
+        kind=Path | None,
+        read=str,
+    ),
+    Field(
+        description="Labelled queries below `sources_dir`: folder of class folders, manifest or `.npz` file; "
+        "when null, every labelled item that all versions hold alike is left out once.",
+    ),
+]
+_VISITS_BY = CommandOption("As for calibrate; that of the calibration in force.")
+
+
+class ComparisonOptions(Request):
+    """How variants are compared."""
+
+    target: Annotated[
+        TargetText | None,
+        CommandOption("What every variant has to hold; by default that of the threshold in force."),
+    ] = Field(
+        None, description="What every variant is calibrated for; that of the threshold in force when null."
+    )
+    queries: ComparedQueries = None
+    pictures: Annotated[
+        str | None,
+        CommandOption(
+            "Folder or manifest of any pictures: which decisions flip.", kind=Path | None, read=str
+        ),
+    ] = Field(
+        None, description="Folder or manifest of any pictures below `sources_dir`: which decisions flip."
+    )
+    visits_by: Annotated[str | None, _VISITS_BY] = Field(
+        None,
+        description="What tells which photos were taken together, which are never mates: `auto`, `none` or a "
+        "metadata column; as the calibration in force when null.",
+    )
+    max_queries: Annotated[StrictInt, CommandOption(max=None)] = Field(
+        1000, ge=1, le=100_000, description="Sample at most this many queries."
+    )
+    seed: StrictInt = Field(0, ge=0, description="Seed of the sample and of the draws.")
+
+    @property
+    def sources(self) -> list[tuple[str, tuple[str, ...]]]:
+        """Its sources, and the kinds of files that each may be beside a manifest."""
+        named: tuple[tuple[str | None, tuple[str, ...]], ...] = (
+            (self.queries, (".npz",)),
+            (self.pictures, ()),
+        )
+        return [(name, also) for name, also in named if name is not None]
+
+
+class ComparisonFields(QuerySource, ComparisonOptions):
+    """How variants are compared, and how the queries are read."""
+
+    command_order = ("target", "queries", "pictures", "visits_by", *QuerySource.model_fields)
+
+    queries: ComparedQueries = None
 
 
 class ItemSource(_ReadSource):

@@ -20,7 +20,7 @@ from vicinal.service.cli.options import (
 )
 from vicinal.service.errors import RequestError
 from vicinal.service.operations import Progress
-from vicinal.service.operations import compare as operation
+from vicinal.service.request_fields import ComparisonFields
 from vicinal.service.surfaces.command_line import from_options
 from vicinal.service.words import number_of, percent, rate_name, span
 
@@ -59,7 +59,7 @@ def compare(
     versions: VersionsArgument = None,
     pipelines: Annotated[bool, typer.Option(help="Try the usual pipelines on every version.")] = False,
     group_by: GroupByOption = None,
-    request: operation.Request,
+    request: ComparisonFields,
     activate: Annotated[bool, typer.Option(help="Use the recommended variant and its threshold.")] = False,
     data_dir: DataDirOption = None,
     bundle: BundleOption = None,
@@ -67,6 +67,7 @@ def compare(
 ) -> None:
     """Try versions and pipelines on the same queries, each with its own threshold, and recommend one."""
     from vicinal.service.comparing.store import put_in_force
+    from vicinal.service.operations import compare as operation
 
     grid = {"group_by": group_by} if group_by is not None else {} if pipelines else None
     asked = operation.Request.model_validate({**dict(request), "versions": versions or (), "pipelines": grid})

@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import datetime
 from itertools import product
-from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictFloat, StrictInt, model_validator
@@ -22,7 +21,7 @@ from vicinal.indexer.graph.neighbor_graph import N_NEIGHBORS
 from vicinal.models.refiner_manifest import Sides
 from vicinal.service.measuring.evidence import RateEvidence
 from vicinal.service.measuring.records.record import CalibrationRecord
-from vicinal.service.request_fields import CommandOption, Request, TargetText
+from vicinal.service.request_fields import ComparisonOptions
 from vicinal.service.search.pipeline import GroupScore, Pipeline, Rerank, RerankMethod
 from vicinal.service.words import percent
 
@@ -82,61 +81,6 @@ class PipelineGrid(_Frozen):
             for k1, k2, lam in product(self.k1, self.k2, self.lam):
                 if k2 <= k1:
                     yield own.model_copy(update={"method": "k_reciprocal", "k1": k1, "k2": k2, "lam": lam})
-
-
-ComparedQueries = Annotated[
-    str | None,
-    CommandOption(
-        "Labelled queries: class subfolders or a manifest. Default: leave one out.",
-        kind=Path | None,
-        read=str,
-    ),
-    Field(
-        description="Labelled queries below `sources_dir`: folder of class folders, manifest or `.npz` file; "
-        "when null, every labelled item that all versions hold alike is left out once.",
-    ),
-]
-_VISITS_BY = CommandOption("As for calibrate; that of the calibration in force.")
-
-
-class ComparisonOptions(Request):
-    """How variants are compared."""
-
-    target: Annotated[
-        TargetText | None,
-        CommandOption("What every variant has to hold; by default that of the threshold in force."),
-    ] = Field(
-        None, description="What every variant is calibrated for; that of the threshold in force when null."
-    )
-    queries: ComparedQueries = None
-    pictures: Annotated[
-        str | None,
-        CommandOption(
-            "Folder or manifest of any pictures: which decisions flip.", kind=Path | None, read=str
-        ),
-    ] = Field(
-        None, description="Folder or manifest of any pictures below `sources_dir`: which decisions flip."
-    )
-    visits_by: Annotated[str | None, _VISITS_BY] = Field(
-        None,
-        description="What tells which photos were taken together, which are never mates: `auto`, `none` or a "
-        "metadata column; as the calibration in force when null.",
-    )
-    max_queries: Annotated[StrictInt, CommandOption(after="embedding_column", max=None)] = Field(
-        1000, ge=1, le=100_000, description="Sample at most this many queries."
-    )
-    seed: Annotated[StrictInt, CommandOption(after="max_queries")] = Field(
-        0, ge=0, description="Seed of the sample and of the draws."
-    )
-
-    @property
-    def sources(self) -> list[tuple[str, tuple[str, ...]]]:
-        """Its sources, and the kinds of files that each may be beside a manifest."""
-        named: tuple[tuple[str | None, tuple[str, ...]], ...] = (
-            (self.queries, (".npz",)),
-            (self.pictures, ()),
-        )
-        return [(name, also) for name, also in named if name is not None]
 
 
 class ComparisonRequest(ComparisonOptions):

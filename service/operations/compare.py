@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
-from vicinal.service.comparing.record import ComparedQueries, ComparisonRequest
+from vicinal.service.comparing.record import ComparisonRequest
 from vicinal.service.operations.operation import Operation
 from vicinal.service.operations.place import Progress
-from vicinal.service.request_fields import CommandOption, QuerySource
+from vicinal.service.request_fields import ComparisonFields
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from vicinal.indexer.gallery import Gallery
     from vicinal.indexer.sources import SourceOptions
     from vicinal.service.comparing.comparison import ComparisonPlan
@@ -19,16 +17,8 @@ if TYPE_CHECKING:
     from vicinal.service.operations.place import Place
 
 
-class Request(QuerySource, ComparisonRequest):
+class Request(ComparisonFields, ComparisonRequest):
     """Which variants are compared, how, and how the queries are read."""
-
-    command_options: ClassVar[Mapping[str, CommandOption]] = {
-        # Whether to try pipelines is an option of its own there.
-        "versions": CommandOption(is_hidden=True),
-        "pipelines": CommandOption(is_hidden=True),
-    }
-
-    queries: ComparedQueries = None
 
 
 def require(place: Place, request: Request) -> None:

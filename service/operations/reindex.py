@@ -18,7 +18,7 @@ from vicinal.indexer.sources import ImageFile, SourceLook
 from vicinal.models.errors import BundleError
 from vicinal.refine.errors import RefineError
 from vicinal.service.comparing.comparison import compare
-from vicinal.service.comparing.record import ActivationConditions, ComparisonOptions, ComparisonRequest
+from vicinal.service.comparing.record import ActivationConditions, ComparisonRequest
 from vicinal.service.errors import CalibrationRecordError, RequestError
 from vicinal.service.galleries.versions import prune_gallery
 from vicinal.service.jobs.records import Job
@@ -26,6 +26,7 @@ from vicinal.service.operations import Operation, Progress
 from vicinal.service.operations.compare import plan_of
 from vicinal.service.operations.index import NewVersion, holds_ready, index_job, open_items
 from vicinal.service.operations.place import Place
+from vicinal.service.request_fields import ComparisonOptions
 
 logger = logging.getLogger(__name__)
 _FILES = (".npz", ".npy", ".tar")

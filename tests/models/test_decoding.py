@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from tests.photos import draw_photo
-from vicinal.models import decoding
 from vicinal.models.decoding import (
     DecodeLimits,
     accepted_formats,
@@ -83,11 +82,6 @@ def _black_png(side: int, *, damaged: bool = False) -> bytes:
     header = struct.pack(">IIBBBBB", side, side, 1, 0, 0, 0, 0)
     chunks = [(b"IHDR", header), (b"IDAT", b"no pixels" if damaged else body), (b"IEND", b"")]
     return b"\x89PNG\r\n\x1a\n" + b"".join(_png_chunk(kind, content) for kind, content in chunks)
-
-
-def test_public_names_are_sorted_and_exist() -> None:
-    assert decoding.__all__ == sorted(decoding.__all__)
-    assert all(hasattr(decoding, name) for name in decoding.__all__)
 
 
 @pytest.mark.parametrize("image_format", ["PNG", "BMP", "TIFF"])

@@ -172,7 +172,7 @@ def test_backbone_without_stem_pooling_cannot_remove_it() -> None:
 def test_hub_weights_without_a_network_say_what_to_do(offline: None) -> None:
     with pytest.raises(BundleError) as caught:
         build_network(BackboneConfig(name="resnet18", pretrained=True))
-    _assert_one_clear_line(caught.value, "resnet18", "cannot be fetched", "--weights")
+    _assert_one_clear_line(caught.value, "resnet18", "cannot be fetched", "file with weights")
 
 
 def test_frozen_batch_norm_stays_while_the_rest_trains(tiny_backbone: BackboneConfig) -> None:
