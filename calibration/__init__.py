@@ -1,28 +1,37 @@
-"""Calibration in plain numpy: error rates over the threshold, the threshold for a stated target, and OPIS."""
+"""Calibration in plain numpy: error rates over the threshold, the threshold for a stated target, and OPIS.
 
-from vicinal.calibration.consistency.opis import Margins, Opis, cosine_margin, implied_margins, opis
-from vicinal.calibration.consistency.opis_floor import OpisFloor, opis_floor
-from vicinal.calibration.drift import Drift, TopScoreCounts, measure_drift
-from vicinal.calibration.errors import (
-    CalibrationError,
-    NotEnoughTrialsError,
-    OneLabelError,
-    UnlabelledGalleryError,
-    UnreachableTargetError,
-)
-from vicinal.calibration.rates.gallery_growth import GalleryGrowth, fit_gallery_growth, independent_fpir
-from vicinal.calibration.rates.intervals import (
-    RateInterval,
-    prediction_interval,
-    rate_interval,
-    ratio_interval,
-)
-from vicinal.calibration.rates.label_counts import LabelCounts, label_counts
-from vicinal.calibration.rates.near_far import near_far_counts
-from vicinal.calibration.rates.promise import PromiseTest, check_promise
-from vicinal.calibration.search_results import CalibratedThreshold, calibrate_threshold
-from vicinal.calibration.targets import Target, choose_threshold
-from vicinal.calibration.trials import OperatingCurve, TrialLabels, Trials, operating_curve
+A public name is loaded when it is first asked for: `vicinal --help` reads the errors of this package alone.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from vicinal.calibration.consistency.opis import Margins, Opis, cosine_margin, implied_margins, opis
+    from vicinal.calibration.consistency.opis_floor import OpisFloor, opis_floor
+    from vicinal.calibration.drift import Drift, TopScoreCounts, measure_drift
+    from vicinal.calibration.errors import (
+        CalibrationError,
+        NotEnoughTrialsError,
+        OneLabelError,
+        UnlabelledGalleryError,
+        UnreachableTargetError,
+    )
+    from vicinal.calibration.rates.gallery_growth import GalleryGrowth, fit_gallery_growth, independent_fpir
+    from vicinal.calibration.rates.intervals import (
+        RateInterval,
+        prediction_interval,
+        rate_interval,
+        ratio_interval,
+    )
+    from vicinal.calibration.rates.label_counts import LabelCounts, label_counts
+    from vicinal.calibration.rates.near_far import near_far_counts
+    from vicinal.calibration.rates.promise import PromiseTest, check_promise
+    from vicinal.calibration.search_results import CalibratedThreshold, calibrate_threshold
+    from vicinal.calibration.targets import Target, choose_threshold
+    from vicinal.calibration.trials import OperatingCurve, TrialLabels, Trials, operating_curve
 
 __all__ = [
     "CalibratedThreshold",
@@ -61,3 +70,26 @@ __all__ = [
     "rate_interval",
     "ratio_interval",
 ]
+
+_NAMES = {
+    "consistency.opis": "Margins Opis cosine_margin implied_margins opis",
+    "consistency.opis_floor": "OpisFloor opis_floor",
+    "drift": "Drift TopScoreCounts measure_drift",
+    "errors": "CalibrationError NotEnoughTrialsError OneLabelError "
+    "UnlabelledGalleryError UnreachableTargetError",
+    "rates.gallery_growth": "GalleryGrowth fit_gallery_growth independent_fpir",
+    "rates.intervals": "RateInterval prediction_interval rate_interval ratio_interval",
+    "rates.label_counts": "LabelCounts label_counts",
+    "rates.near_far": "near_far_counts",
+    "rates.promise": "PromiseTest check_promise",
+    "search_results": "CalibratedThreshold calibrate_threshold",
+    "targets": "Target choose_threshold",
+    "trials": "OperatingCurve TrialLabels Trials operating_curve",
+}
+_MODULES = {name: module for module, names in _NAMES.items() for name in names.split()}
+
+
+def __getattr__(name: str) -> object:
+    if name in _MODULES:
+        return getattr(import_module(f"vicinal.calibration.{_MODULES[name]}"), name)
+    raise AttributeError(f"module 'vicinal.calibration' has no attribute '{name}'")
