@@ -81,7 +81,8 @@ class Request(BaseModel):
 
 
 def _target_text(text: str) -> str:
-    from vicinal.calibration import CalibrationError, Target
+    from vicinal.calibration.errors import CalibrationError
+    from vicinal.calibration.targets import Target
 
     try:
         Target.parse(text)

@@ -177,7 +177,7 @@ class Calibrated:
 
 def require(place: Place, request: Request) -> None:
     """Refuse what cannot work before it waits in the queue."""
-    from vicinal.calibration import Target
+    from vicinal.calibration.targets import Target
     from vicinal.service.measuring.group_trials import require_group_target
 
     pipeline = chosen_pipeline(place.matcher, request)
@@ -263,7 +263,7 @@ def measure(
     Args:
         queries: Labelled queries from outside; without them every labelled item is left out once.
     """
-    from vicinal.calibration import Target
+    from vicinal.calibration.targets import Target
     from vicinal.service.measuring.calibrator import Calibrator
     from vicinal.service.measuring.coarse_labels import coarse_labels_by_column
     from vicinal.service.measuring.group_trials import group_forms, require_group_target

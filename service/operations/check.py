@@ -48,7 +48,7 @@ class Request(PipelineChoice, NewQueries):
 
 def require(place: Place, request: Request) -> None:
     """Refuse a record that promised nothing, or that no search of the gallery could be decided by."""
-    from vicinal.calibration import CalibrationError
+    from vicinal.calibration.errors import CalibrationError
 
     _require_checkable(place.matcher, _record(place.matcher, request))
     if request.queries is None and place.sent is None and place.sent_labels is None:
@@ -61,7 +61,7 @@ def require(place: Place, request: Request) -> None:
 
 def run(place: Place, request: Request, progress: Progress) -> PromiseCheck:
     """Try what a calibration promised on the built version, and keep what was found beside it."""
-    from vicinal.calibration import CalibrationError
+    from vicinal.calibration.errors import CalibrationError
     from vicinal.service.measuring.calibrator import Calibrator
     from vicinal.service.measuring.records.promise import check_calibration
 

@@ -28,7 +28,7 @@ class Request(Asked):
 
 def run(place: Place, request: Request) -> LabelSession:
     """Go on with the session under way, or begin one where there is none for this target."""
-    from vicinal.calibration import Target
+    from vicinal.calibration.targets import Target
     from vicinal.service.labelling.session import LabelSession
 
     return LabelSession.resume(place.matcher, Target.parse(request.target), restart=request.restart)

@@ -169,7 +169,7 @@ class Place:
 
     def require_queries(self, request: QuerySource) -> None:
         """Refuse labelled queries that nothing could be measured with, before they are read."""
-        from vicinal.calibration import UnlabelledGalleryError
+        from vicinal.calibration.errors import UnlabelledGalleryError
         from vicinal.service.measuring.queries import require_labels
 
         name, matcher = f"gallery '{self.gallery.name}'", self.matcher
