@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from pydantic import BaseModel, BeforeValidator, Field, StrictBool, StrictFloat, StrictInt
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StrictBool, StrictFloat, StrictInt
 
 from vicinal.indexer.item_rules import LONGEST_ID, LONGEST_LABEL
 from vicinal.models.configs.value_texts import value_as_text
@@ -20,6 +20,12 @@ Labels = Annotated[
     list[Annotated[str, _AS_TEXT, Field(max_length=LONGEST_LABEL)]],
     Field(fail_fast=True),
 ]
+
+
+class Response(BaseModel):
+    """An answer, which may be read off the attributes of what it tells of."""
+
+    model_config = ConfigDict(frozen=True, from_attributes=True)
 
 
 class SentEmbeddings(BaseModel):

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from vicinal.service.galleries.open_galleries import GalleryState
+from vicinal.service.http.bodies.fields import Response
 from vicinal.service.measuring.evidence import Evidence
 from vicinal.service.redis_link import RedisState
+from vicinal.service.request_fields import Request
 from vicinal.service.search.threshold import Threshold
 
 
-class _Response(BaseModel):
-    model_config = ConfigDict(frozen=True, from_attributes=True)
-
-
-class CalibrationBody(_Response):
+class CalibrationBody(Response):
     """The calibration in use."""
 
     id: str
@@ -28,7 +26,7 @@ class CalibrationBody(_Response):
     )
 
 
-class GalleryBody(_Response):
+class GalleryBody(Response):
     """One gallery."""
 
     name: str
@@ -52,35 +50,33 @@ class GalleryBody(_Response):
     calibration_problem: str | None = Field(description="Why the calibration cannot be used.")
 
 
-class GalleryListBody(_Response):
+class GalleryListBody(Response):
     """All galleries."""
 
     galleries: list[GalleryBody] = Field(description="Those that can be searched.")
     problems: dict[str, str] = Field(description="Why each of the others cannot be searched, by name.")
 
 
-class AliasTarget(BaseModel):
+class AliasTarget(Request):
     """What an alias stands for."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     gallery: str = Field(description="Name of the gallery, or another alias of it.")
 
 
-class AliasBody(_Response):
+class AliasBody(Response):
     """One alias."""
 
     alias: str
     gallery: str = Field(description="Name of the gallery that it stands for.")
 
 
-class AliasListBody(_Response):
+class AliasListBody(Response):
     """All aliases."""
 
     aliases: list[AliasBody]
 
 
-class LimitsBody(_Response):
+class LimitsBody(Response):
     """What is taken in one request, as the settings of these names say."""
 
     max_image_bytes: int
@@ -91,7 +87,7 @@ class LimitsBody(_Response):
     max_limit: int
 
 
-class ReadinessBody(_Response):
+class ReadinessBody(Response):
     """Whether searches can be answered, and by what."""
 
     ready: bool
@@ -122,7 +118,7 @@ class ReadinessBody(_Response):
     limits: LimitsBody
 
 
-class VersionBody(_Response):
+class VersionBody(Response):
     """One version of a gallery."""
 
     version: int
@@ -140,7 +136,7 @@ class VersionBody(_Response):
     comparison: str | None = Field(None, description="Its newest comparison with another, in one line.")
 
 
-class VersionListBody(_Response):
+class VersionListBody(Response):
     """All versions of a gallery, newest first."""
 
     versions: list[VersionBody]

@@ -5,18 +5,14 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import Field, field_validator
 
 from vicinal.service.galleries.uploads import AddedItem, SentItem
-from vicinal.service.http.bodies.fields import Id, Label, Vector
-from vicinal.service.request_fields import AdditionOptions
+from vicinal.service.http.bodies.fields import Id, Label, Response, Vector
+from vicinal.service.request_fields import AdditionOptions, Request
 
 
-class _Response(BaseModel):
-    model_config = ConfigDict(frozen=True, from_attributes=True)
-
-
-class ItemBody(_Response):
+class ItemBody(Response):
     """One item."""
 
     id: str
@@ -25,17 +21,15 @@ class ItemBody(_Response):
     metadata: dict[str, Any]
 
 
-class ItemPageBody(_Response):
+class ItemPageBody(Response):
     """One page of items."""
 
     items: list[ItemBody]
     next: str | None = Field(description="Cursor of the next page; null at the end.")
 
 
-class ItemPatch(BaseModel):
+class ItemPatch(Request):
     """What shall be different: members that are left out stay as they are."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     label: Label = Field(None, description="The label; null for none.")
     metadata: dict[str, Any] = Field(
@@ -52,10 +46,8 @@ class ItemPatch(BaseModel):
         return value
 
 
-class SentFields(BaseModel):
+class SentFields(Request):
     """Fields of a ready embedding."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     id: Id
     label: Label = None
@@ -83,7 +75,7 @@ class EmbeddingAddition(AdditionOptions):
     items: list[EmbeddingItem] = Field(min_length=1, fail_fast=True)
 
 
-class RefusedItemBody(_Response):
+class RefusedItemBody(Response):
     """An image or embedding that is not in the gallery, and why."""
 
     place: int = Field(description="Its place in the request, from 0.")
@@ -93,7 +85,7 @@ class RefusedItemBody(_Response):
     reason: str
 
 
-class AdditionBody(_Response):
+class AdditionBody(Response):
     """What became of the images or embeddings that were sent."""
 
     added: list[AddedItem]
@@ -104,15 +96,13 @@ class AdditionBody(_Response):
     revision: int = Field(description="State of the gallery that holds them; searches see it from now on.")
 
 
-class ItemDeletion(BaseModel):
+class ItemDeletion(Request):
     """Items that shall be gone."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     ids: list[str] = Field(min_length=1, max_length=10_000, description="Ids of items that are there.")
 
 
-class DeletionBody(_Response):
+class DeletionBody(Response):
     """What became of a deletion."""
 
     removed: int = Field(description="Items that are gone; an id that was sent twice counts once.")
