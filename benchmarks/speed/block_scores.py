@@ -21,7 +21,7 @@ from vicinal.calibration import Target
 from vicinal.calibration.arrays import FloatArray
 from vicinal.indexer.graph.neighbor_graph import build_neighbor_graph
 from vicinal.indexer.views.snapshot import Snapshot
-from vicinal.service.measuring import trials
+from vicinal.service.measuring import measurement
 from vicinal.service.measuring.calibrator import Calibrator
 from vicinal.service.measuring.queries import LabelledQueries
 from vicinal.service.search.item_spaces import exact_products
@@ -45,15 +45,15 @@ class _Products:
 
 def measured(snapshot: Snapshot, pipeline: Pipeline, n_queries: int) -> dict[str, Any]:
     """Seconds of a calibration, and those of its products."""
-    products, made = _Products(), trials.block_products
-    trials.block_products = lambda *_given: products
+    products, made = _Products(), measurement.block_products
+    measurement.block_products = lambda *_given: products
     try:
         started = time.perf_counter()
         calibrator = Calibrator(snapshot, pipeline, most_queries=n_queries)
         calibrator.measure(LabelledQueries.leave_one_out(snapshot), Target.parse("fpir=5%"))
         spent = time.perf_counter() - started
     finally:
-        trials.block_products = made
+        measurement.block_products = made
     return {
         "items": len(snapshot),
         "rerank": pipeline.rerank.method,

@@ -119,7 +119,7 @@ def _print_groups(matched: Sequence[FoundGroup], others: Sequence[FoundGroup]) -
 
 
 class ExplainOptions(SearchOptions):
-    """What `explain` has of the options of a search."""
+    """Options of a search that `explain` has."""
 
     command_options: ClassVar = {
         name: CommandOption(is_hidden=True)

@@ -124,7 +124,8 @@ class ApiRoute(OpenRoute):
                 gallery = folder_of(state.settings.galleries_path, gallery).name
             scope["path_params"]["gallery"] = call.gallery = gallery
         await answer(scope, receive, send)
-        if changes and gallery is not None and state.link is not None:
+        is_done = call.status is not None and call.status < 400
+        if changes and is_done and gallery is not None and state.link is not None:
             await run_in_threadpool(announce_change, state.link, gallery)
 
     def _check(self, state: State) -> None:

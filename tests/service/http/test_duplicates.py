@@ -63,7 +63,7 @@ def looked_through(
     shutil.copytree(album_dir / "galleries", data / "galleries")
     app = create_app(make_settings(data))
     state, client = state_of(app), TestClient(app)
-    with JobWorker(state.jobs, state.kinds.by_name(), heartbeat_seconds=0.5):
+    with JobWorker(state.jobs, state.kinds, heartbeat_seconds=0.5):
         job = wait_for_job(client, client.post(DUPLICATES, json={}))
     state.jobs.queue.close()
     assert (job["state"], job["problem"]) == ("succeeded", None)
