@@ -35,11 +35,8 @@ Answer = dict[str, Any]
 
 @dataclass(frozen=True)
 class DemoStage:
-    """The line of a search up to one of its stages, with a threshold of its own.
-
-    Attributes:
-        name: `initial`, `refined` or `re-ranked`.
-        choice: What a search asks for to be made so; nothing where the line goes on no further.
+    """The line of a search up to `initial`, `refined` or `re-ranked`, what a search asks for to be made
+    so, and a threshold of its own.
     """
 
     name: str
@@ -49,12 +46,7 @@ class DemoStage:
 
 @dataclass(frozen=True)
 class PreparedDemo:
-    """A demo that can be served.
-
-    Attributes:
-        folder: Holds `catalog/` and the data folder `data/`.
-        stages: The stages of the default line, each with those before it; the last one is the whole line.
-    """
+    """Demo that can be served; its last stage is the whole of the default line."""
 
     folder: Path
     catalog: DemoCatalog
@@ -69,16 +61,7 @@ class PreparedDemo:
 
 @dataclass(frozen=True)
 class StageResult:
-    """Rates of the queries at one stage.
-
-    Attributes:
-        stage: Its name.
-        pipeline: What scores were made by.
-        threshold: What decided, calibrated for this stage.
-        hit_rate_1: Share of queries whose best candidate is their product, threshold or not.
-        found_rate: Share of queries that got a match of their product; 1 - FNIR.
-        no_match_rate: Share of absent products answered with "no match"; 1 - FPIR.
-    """
+    """Rates of the queries at one stage; `hit_rate_1` whatever its threshold."""
 
     stage: str
     pipeline: str
@@ -90,11 +73,8 @@ class StageResult:
 
 @dataclass(frozen=True)
 class CheckResult:
-    """Rates of the queries over HTTP; the rates are those of the last stage.
-
-    Attributes:
-        p50_milliseconds: Median time of a request that asks for the whole line, as the client saw it.
-        stages: The same rates after each stage.
+    """Rates of the queries over HTTP after the last stage and after each, and the median time of a
+    request.
     """
 
     n_queries: int

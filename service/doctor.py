@@ -50,13 +50,8 @@ _LITTLE_ROOM = 2**30
 
 @dataclass(frozen=True)
 class Finding:
-    """Finding about one thing.
-
-    Attributes:
-        name: The thing.
-        state: `failed` keeps what the settings ask for from working; `warning` makes it slow or less safe;
-            `absent` is not there, and nothing asks for it.
-        says: A sentence for a person.
+    """Finding about one thing: `failed` keeps what the settings ask for from working, `warning` makes it
+    slow or less safe, `absent` is not there and nothing asks for it.
     """
 
     name: str

@@ -47,15 +47,10 @@ class KeyRecord(BaseModel):
     """Record of a key.
 
     Attributes:
-        id: Its public part.
-        name: What it is called in lists and logs.
-        scopes: What it may do.
         galleries: Names or aliases of the only galleries that it is for; None for all.
         folders: Folders below `sources_dir` that its jobs may read; without any, all or, where it is for some
             galleries only, none.
-        salt: Hex.
         digest: BLAKE2b of the secret with the salt as key, hex.
-        expires_at: When it ends; None for never.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -220,12 +215,8 @@ class KeyStore:
 
 
 class Grant(BaseModel):
-    """Rights of a key.
-
-    Attributes:
-        name: Of whom logs speak; it tells nothing of the key.
-        galleries: Names or aliases of the only galleries that it is for; None for all.
-        folders: Folders below `sources_dir` that its jobs may read; None for all.
+    """Rights of a key: the galleries, by names or aliases, and the folders below `sources_dir` that it is
+    for alone; None for all.
     """
 
     model_config = ConfigDict(frozen=True)

@@ -84,17 +84,9 @@ def open_gallery(
 
 
 class LocalGallery:
-    """A gallery on this machine.
+    """A gallery on this machine; those that share bundles open each model once.
 
-    Args:
-        name: Its name.
-        bundles: Bundles of the process; galleries that share them open each model once.
-
-    Attributes:
-        gallery: What is on the disk.
-
-    Raises:
-        GalleryError: It is no name of a gallery.
+    `on_progress` of its methods is called with the stage, what is done and all there is.
     """
 
     def __init__(self, name: str, bundles: ServedBundles) -> None:
@@ -187,7 +179,6 @@ class LocalGallery:
         Args:
             source: Folder of images, manifest, or ready embeddings: a file, or an `EmbeddingSource`. What
                 the gallery holds when None.
-            on_progress: Called with the stage, what is done and all there is.
             **options: As for `operations.index.Request`: `bundle` (name of one in `bundles_dir`), `space`
                 (`NAME` or `NAME@VERSION` of what made the embeddings; needed the first time), `delete`,
                 `restore`, `activate`, `index`, `max_failures`, `workers`, what becomes of items whose ids are
@@ -216,7 +207,6 @@ class LocalGallery:
 
         Args:
             source: Image, folder of images, manifest, or ready embeddings: a file, or an `EmbeddingSource`.
-            on_progress: Called with the stage, what is done and all there is.
             **options: As for `operations.add.Request`: `label` (of all of them), `space` (what made the
                 embeddings; the gallery's own by default), what becomes of items whose ids are taken, and how
                 the source is read.
@@ -263,7 +253,6 @@ class LocalGallery:
             queries: Labelled queries, of any source that `index` takes; every labelled item is left out once
                 when None.
             activate: Use the threshold; False only keeps it, None does where it promises less.
-            on_progress: Called with the stage, what is done and all there is.
             **options: As for `operations.calibrate.Request`: `group_by`, `steps` and others.
 
         Raises:
@@ -282,7 +271,6 @@ class LocalGallery:
 
         Args:
             queries: Of any source that `index` takes; also of things that the gallery does not have.
-            on_progress: Called with the stage, what is done and all there is.
             **options: As for `operations.check.Request`: `calibration`, `label_column` and others.
 
         Raises:
@@ -309,7 +297,6 @@ class LocalGallery:
 
         Args:
             output: Directory of the new bundle; new, or empty.
-            on_progress: Called with the stage, what is done and all there is.
             **options: `minutes`, about how long it may take, and `seed`; see `operations.fit.Learning`.
 
         Raises:
@@ -329,7 +316,6 @@ class LocalGallery:
 
         Args:
             versions: Versions to compare with the active one.
-            on_progress: Called with the stage, what is done and all there is.
             **request: As for `operations.compare.Request`: `target`, `queries`, `label_column` and others.
 
         Raises:
@@ -346,7 +332,6 @@ class LocalGallery:
         """Search with a compared variant and its threshold from the next search on.
 
         Args:
-            comparison: What `compare` gave.
             variant: Its number; the recommended one when None.
 
         Raises:
@@ -369,7 +354,6 @@ class LocalGallery:
         """Search another version from the next request on.
 
         Args:
-            version: Its number.
             as_built: Leave out the live changes that were made while it was active before.
 
         Raises:

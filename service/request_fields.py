@@ -36,14 +36,11 @@ class CommandOption:
     `command_options`.
 
     Args:
-        help: Text of `--help`.
         *flags: Names in place of `--field-name`.
         kind: Type of what is given, such as `Path`.
         default: Its default; `...` where it must be given.
         after: Option behind which a parameter of the command's own stands in `--help`.
         read: Makes the field's value of what was given, where anything was.
-        is_argument: Whether it is given by its place.
-        is_hidden: Whether the command line does not have it.
         **more: Further arguments of `typer.Option` or `typer.Argument`, such as `metavar`.
     """
 

@@ -66,11 +66,7 @@ class _RateColumn(ProgressColumn):
 
 
 class ProgressLines:
-    """A line every ten seconds, where no bar can move: stage, what is done, rate and time left.
-
-    Args:
-        clock: Seconds.
-    """
+    """A line every ten seconds, where no bar can move: stage, what is done, rate and time left."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -113,14 +109,7 @@ class ProgressLines:
 
 @contextmanager
 def progress_bar(clock: Callable[[], float] = time.monotonic) -> Iterator[OnProgress]:
-    """A bar with rate and time left, on standard error; a line every ten seconds where that is no terminal.
-
-    Args:
-        clock: Seconds.
-
-    Yields:
-        A function that takes the stage's name, what is done, all there is, and a note.
-    """
+    """Bar with rate and time left, on standard error; lines every ten seconds where that is no terminal."""
     if not errors.is_terminal:
         lines = ProgressLines(clock)
         yield lines
@@ -149,12 +138,7 @@ def progress_bar(clock: Callable[[], float] = time.monotonic) -> Iterator[OnProg
 def progress_of(
     stages: Mapping[str, str], on_source: Callable[[Source | EmbeddingSource], None] | None = None
 ) -> Iterator[Progress]:
-    """Progress of an operation as a bar.
-
-    Args:
-        stages: Titles of its stages; others are not shown.
-        on_source: See `Progress`.
-    """
+    """Progress of an operation as a bar with the titles of its stages; others are not shown."""
     with progress_bar() as update:
 
         def show(stage: str, done: int, total: int, note: str = "", /) -> None:

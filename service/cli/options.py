@@ -50,49 +50,25 @@ IdColumnOption = Annotated[str | None, typer.Option(metavar="NAME", help="Column
 
 
 def command_line(*words: str, data_dir: Path | None, bundle: Path | None) -> str:
-    """A command to paste after this one, with the options by which this one found the gallery.
-
-    Args:
-        *words: What follows `vicinal`.
-        data_dir: `--data-dir` as it was given.
-        bundle: `--bundle` as it was given.
-    """
+    """A command to paste after this one, with the options by which this one found the gallery."""
     return shlex.join(["vicinal", *words, *place_words(data_dir=data_dir, bundle=bundle)])
 
 
 def place_words(*, data_dir: Path | None, bundle: Path | None) -> list[str]:
-    """The options by which a command found its gallery, for others that it prints.
-
-    Args:
-        data_dir: `--data-dir` as it was given.
-        bundle: `--bundle` as it was given.
-    """
+    """The options by which a command found its gallery, for others that it prints."""
     places = (("--data-dir", data_dir), ("--bundle", bundle))
     return [word for option, path in places if path is not None for word in (option, str(path))]
 
 
 def conflict_rule(*, replaces: bool, skips: bool) -> OnConflict:
-    """Rule for an item whose id belongs to another one.
-
-    Args:
-        replaces: `--replace` was given.
-        skips: `--skip` was given.
-
-    Raises:
-        RequestError: Both were given.
-    """
+    """Rule for an item whose id belongs to another one."""
     if replaces and skips:
         raise RequestError("--replace and --skip exclude each other")
     return "replace" if replaces else "skip" if skips else "error"
 
 
 def load_settings(**given: Any) -> Settings:
-    """Settings with the options that were given on the command line on top.
-
-    Raises:
-        RequestError: A variable or `vicinal.toml` cannot be read.
-        BundleError: The bundle that was given is none.
-    """
+    """Settings with the options that were given on the command line on top."""
     from pydantic_settings import SettingsError
 
     from vicinal.models.bundle import read_manifest
@@ -110,41 +86,21 @@ def load_settings(**given: Any) -> Settings:
 
 
 def open_gallery(settings: Settings, name: str) -> Gallery:
-    """A gallery that was indexed.
-
-    Raises:
-        GalleryNotFoundError: There is none of this name.
-    """
+    """A gallery that was indexed."""
     from vicinal.indexer.gallery import Gallery
 
     return Gallery.open(settings.gallery_path(name))
 
 
 def open_matcher(name: str, *, data_dir: Path | None, bundle: Path | None) -> Matcher:
-    """Matcher of a gallery, with the bundle and the pipeline that a server would search it with.
-
-    Args:
-        name: Its name.
-        data_dir: Folder that holds the galleries; that of the settings when None.
-        bundle: Model bundle; that of the settings when None.
-
-    Raises:
-        GalleryNotFoundError: There is none of this name.
-        BundleMismatchError: Its bundle is neither this one nor in `bundles_dir`.
-        RequestError: The given bundle is one of other ready embeddings than the gallery's.
-    """
+    """Matcher of a gallery, with the bundle and the pipeline that a server would search it with."""
     return open_place(name, data_dir=data_dir, bundle=bundle).matcher
 
 
 def open_place(
     name: str, *, data_dir: Path | None, bundle: Path | None, is_new: bool = False, **settings: Any
 ) -> Place:
-    """Place of an operation on a gallery; see `open_matcher`.
-
-    Args:
-        is_new: Whether the gallery need not be there yet.
-        **settings: Other settings that were given.
-    """
+    """Place of an operation on a gallery, which need not be there yet where it is new; see `open_matcher`."""
     from vicinal.indexer.gallery import Gallery
     from vicinal.service.galleries.bundles import ServedBundles
     from vicinal.service.operations.place import Place

@@ -26,16 +26,7 @@ def print_promise(
     details: bool = False,
     places: Sequence[str] = (),
 ) -> None:
-    """Print a calibration for people.
-
-    Args:
-        record: The calibration.
-        gallery: Name of its gallery.
-        bundle: What made the gallery's embeddings.
-        check: Its last check, if there is one.
-        details: Also print all figures.
-        places: Options by which the gallery was found, see `place_words`; printed commands get them too.
-    """
+    """Print a calibration for people; the commands in it get the options of `place_words` too."""
     from vicinal.service.reports.promise import advice, tried_promise
     from vicinal.service.reports.text import calibration_lines
 

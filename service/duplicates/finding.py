@@ -38,12 +38,7 @@ _NO_PICTURES = (
 
 @dataclass(frozen=True)
 class _Files:
-    """Items of different bytes: the first of each, and the rows of all of them.
-
-    Attributes:
-        rows: (f,) row of the first item of each content.
-        twins: Rows of each content, the first one first.
-    """
+    """Items of different bytes: (f,) row of the first of each, and the rows of all of them."""
 
     rows: Ints
     twins: list[list[int]]

@@ -34,13 +34,8 @@ _GONE = (
 
 
 class Copy(NamedTuple):
-    """A copy of a kept item, and how they lie on each other.
-
-    Attributes:
-        position: Of the copy.
-        score: In [0, 1].
-        orientation: How the kept one is turned to lie on the copy, a place in `ORIENTATIONS`.
-        area: Share of the larger picture that both show.
+    """Copy of a kept item: how that is turned to lie on it (a place in `ORIENTATIONS`), and the share that
+    both show.
     """
 
     position: int
@@ -68,12 +63,7 @@ def make_groups(
     found: ComparedPairs | None,
     thumbnails: Ints | None,
 ) -> tuple[tuple[DuplicateGroup, ...], tuple[str, ...]]:
-    """Groups of copies, largest first and then most certain, and what is to be said of them.
-
-    Args:
-        found: Pairs of contents that are copies; None where there are none.
-        thumbnails: (f, 2) width and height of the contents' thumbnails; None where there are none.
-    """
+    """Groups of copies, largest and most certain first, and what is to be said; thumbnails are (f, 2)."""
     partners = set() if found is None else set(found.pairs.ravel().tolist())
     places = sorted(partners | {place for place, rows in enumerate(twins) if len(rows) > 1})
     sizes = {row: _size(items, row, place, thumbnails) for place in places for row in twins[place]}

@@ -14,11 +14,7 @@ _MOST_KEPT = 10
 
 
 class DuplicateStore(RecordFolder[DuplicateRecord]):
-    """Records of one gallery.
-
-    Args:
-        gallery: The gallery.
-    """
+    """Records of one gallery."""
 
     model, kind = DuplicateRecord, "record of duplicates"
     not_found = error = DuplicatesNotFoundError

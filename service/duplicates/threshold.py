@@ -32,12 +32,8 @@ _DEVIATIONS = 1.64
 
 
 def choose_threshold(made: FloatArray, pairs: FloatArray, precision: float) -> CopyThreshold:
-    """The lowest threshold that has a precision.
-
-    Args:
-        made: (photos, copies) scores of made copies with their photos.
-        pairs: (m,) scores of the gallery's pairs of different files.
-        precision: Share of the pairs at or above the threshold that shall be copies, in [0.5, 1).
+    """The lowest threshold that has a precision, in [0.5, 1), of (photos, copies) scores of made copies
+    with their photos and (m,) scores of pairs of different files.
     """
     wrong = _wrong_above(_THRESHOLDS, pairs, made)
     n_pairs = np.array([(pairs >= one).sum() for one in _THRESHOLDS])

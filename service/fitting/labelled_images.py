@@ -38,11 +38,7 @@ def read_labelled_images(
     refuse: Refuse = refuse_none,
     on_progress: OnProgress = no_progress,
 ) -> LabelledImages:
-    """Look at every labelled item of a source once, in the sequence of the file names.
-
-    Args:
-        refuse: Says why a file must not be read.
-    """
+    """Look at every labelled item of a source once, in the sequence of the file names."""
     from vicinal.service.training import LabelledImages, UnusableImage
 
     labelled = sorted((item for item in items if item.label is not None), key=_sequence)

@@ -64,12 +64,7 @@ def next_commands(
     data_dir: Path | None,
     bundle: Path | None = None,
 ) -> list[str]:
-    """What to do with the new bundle; nothing where it does not help.
-
-    Args:
-        source: Folder or manifest of the photos; None for a gallery's own.
-        gallery: The gallery that it was fitted to; None without one.
-    """
+    """Commands for the new bundle; none where it does not help."""
     if not report.helps:
         return []
     options = [] if data_dir is None else ["--data-dir", str(data_dir)]

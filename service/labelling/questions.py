@@ -43,12 +43,7 @@ _MOST_QUERIES = 1000
 
 @dataclass(frozen=True)
 class Question:
-    """Two photos.
-
-    Attributes:
-        pair: Number of the pair.
-        items: Positions of both.
-    """
+    """Two images: the number of their pair, and the positions of both."""
 
     pair: int
     items: tuple[int, int]
@@ -56,14 +51,8 @@ class Question:
 
 @dataclass(frozen=True)
 class ScoredPairs(StoredArrays):
-    """Pairs that searches for items of the gallery would show.
-
-    Attributes:
-        queries: (n,) position of each pair's query.
-        items: (n,) position of its candidate.
-        scores: (n,) final score.
-        top_scores: (q,) best score of each query.
-        n_others: Pairs of these queries with further items, which score lower.
+    """Pairs that searches for items of the gallery would show: query, candidate and final score of n
+    pairs, the (q,) best score of each query, and how many further pairs score lower.
     """
 
     what: ClassVar[str] = "pairs to ask about"
@@ -115,11 +104,7 @@ class ScoredPairs(StoredArrays):
 def posterior(
     pairs: ScoredPairs, asked: Sequence[int], answers: Sequence[Answer], seed: int
 ) -> AnsweredPairs:
-    """Rates that the answers leave possible at every threshold.
-
-    Args:
-        answers: Its answer; the same pair may be asked about several times.
-    """
+    """Rates that the answers leave possible at every threshold; a pair may be asked about several times."""
     told = [(pair, answer) for pair, answer in zip(asked, answers, strict=True) if answer is not None]
     same, different = (Counter(pair for pair, answer in told if answer is one) for one in (True, False))
     names = sorted({pair for pair, _ in told})
@@ -148,11 +133,7 @@ def next_block(
     target: Target,
     seed: int,
 ) -> list[Question]:
-    """The next questions.
-
-    Args:
-        found: What these say (`posterior`).
-    """
+    """The next questions."""
     rng = np.random.default_rng([seed, len(asked)])
     drawing = _Drawing(pairs, asked, rng)
     block: list[Question] = []

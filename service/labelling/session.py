@@ -146,15 +146,7 @@ class LabelState(BaseModel):
 
 
 class LabelSession:
-    """Session of a gallery; see `start` and `current`.
-
-    Args:
-        gallery: The gallery.
-        session_id: The session's id.
-
-    Raises:
-        CalibrationRecordError: Its files are damaged.
-    """
+    """Session of a gallery; see `start` and `current`."""
 
     def __init__(self, gallery: Gallery, session_id: str) -> None:
         self.gallery = gallery
@@ -229,12 +221,7 @@ class LabelSession:
         return _read(self.path / "answers.json", _Answers.model_validate_json).answers
 
     def answer(self, number: int, same: bool | None) -> None:
-        """Keep the answer to a question.
-
-        Args:
-            number: Number of the question, from 0.
-            same: Whether both photos show the same thing; None where it cannot be told.
-        """
+        """Keep the answer to a question, numbered from 0; None where it cannot be told."""
         with self._changing() as answers:
             if number != len(answers):
                 raise RequestError(

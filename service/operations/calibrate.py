@@ -151,12 +151,7 @@ class Request(PipelineChoice, QuerySource):
 
 @dataclass(frozen=True)
 class Calibrated:
-    """A calibration that was kept.
-
-    Attributes:
-        is_active: Whether searches use it from now on.
-        objection: Why they do not, where nobody has said whether they shall.
-    """
+    """Calibration that was kept, and why searches do not use it unless they were told to."""
 
     record: CalibrationRecord
     is_active: bool
@@ -258,11 +253,7 @@ def measure(
     queries: QueryReading | None = None,
     progress: Progress | None = None,
 ) -> Calibration:
-    """Calibrate the built version under a matcher; nothing is kept.
-
-    Args:
-        queries: Labelled queries from outside; without them every labelled item is left out once.
-    """
+    """Calibrate the built version, by all labelled items where there are no queries; nothing is kept."""
     from vicinal.calibration.targets import Target
     from vicinal.service.measuring.calibrator import Calibrator
     from vicinal.service.measuring.coarse_labels import coarse_labels_by_column

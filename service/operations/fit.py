@@ -97,17 +97,7 @@ def learn(
     start: Literal["new", "resume", "overwrite", "go on"] = "new",
     recipe: Path | None = None,
 ) -> FitReport:
-    """Adapt the model to photos.
-
-    Args:
-        output: Folder of the new bundle.
-        before: The bundle that is used so far.
-        start: What becomes of an earlier run in the folder; `go on` with it where there is one.
-        recipe: Training recipe in place of the built-in one.
-
-    Raises:
-        MissingPackageError: The `train` extra is not installed.
-    """
+    """Adapt the model to photos; `go on` resumes an earlier run in the folder, where there is one."""
     from vicinal.service.fitting.labelled_images import hold_out
     from vicinal.service.training import require_train_extra
 

@@ -88,12 +88,7 @@ def run(place: Place, request: Request, progress: Progress) -> IndexResult:
 
 
 def holds_ready(place: Place, request: ItemSource, refuse: Callable[[ImageFile], str | None]) -> bool | None:
-    """Whether the source is one of ready embeddings; None for the gallery's own items.
-
-    Raises:
-        RequestError: What was said is about a source and there is none, or a space or a bundle would play no
-            part.
-    """
+    """Whether the source is one of ready embeddings; None for the gallery's own items."""
     from vicinal.indexer.sources import holds_embeddings
 
     is_ready = None if place.embeddings is None else True
@@ -194,11 +189,7 @@ def require_devices(place: Place, request: NewVersion) -> None:
 
 
 def _require_parts(name: str, *, is_ready: bool | None, space: str | None, bundle: object = None) -> None:
-    """Refuse a space for images and a bundle for ready embeddings: they would play no part.
-
-    Args:
-        is_ready: Whether it holds ready embeddings; None for what the gallery holds.
-    """
+    """Refuse a space for images and a bundle for ready embeddings: they would play no part."""
     if space is not None and is_ready is None:
         raise RequestError("space says what made the ready embeddings of a source: name the source")
     if space is not None and is_ready is False:

@@ -31,8 +31,6 @@ class Operation(Generic[Asked, Made]):
     """An operation, as the surfaces take it.
 
     Attributes:
-        name: Name of its jobs.
-        request: What is asked for.
         run: Does it. In a job that runs again after the death of its worker it does nothing twice.
         require: Refuses what cannot work before it waits in the queue.
         keep: Keeps what a job has made, where `run` does not; others are given it.

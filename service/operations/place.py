@@ -27,15 +27,7 @@ _FILES_OF_QUERIES = (".npz", ".npy", ".tar")
 class Progress:
     """Takes how far an operation is, as a function of the stage, what of it is done, and all there is.
 
-    Args:
-        on_progress: Who hears of it.
-        on_source: Called with a source of items that is open, before its items are read.
-
-    Attributes:
-        total: Files or rows that the operation reads.
-        done: Those that it has used.
-        skipped: Those that an earlier attempt had finished.
-        failures: Those that cannot be used.
+    It counts files or rows: those read, those used, those that an earlier attempt had finished.
     """
 
     def __init__(
@@ -49,11 +41,7 @@ class Progress:
         self.failures: list[Failure] = []
 
     def __call__(self, stage: str, done: int, total: int, note: str = "", /) -> None:
-        """Tell of a stage.
-
-        Raises:
-            JobStoppedError: The job must stop here.
-        """
+        """Tell of a stage; a job that must stop does so here."""
         if self._on_progress is not None:
             self._on_progress(stage, done, total, note)
 
@@ -120,14 +108,10 @@ class Place:
     """A gallery, with all that an operation on it needs.
 
     Attributes:
-        bundles: Bundles of the process, with the settings.
         gallery: The gallery, which need not be there yet.
-        readable: What may be read.
         id: Id of the record that the operation makes. A job gives its own, so that an attempt after the death
             of its worker finds what the one before has kept.
         is_job: Whether another attempt may come after this one.
-        find_matcher: Finds the matcher, where the process has one open.
-        known_reader: Reader of the gallery, where the process has one open.
         on_change: Called with the name of a gallery that is searched otherwise from now on.
         embeddings: Ready embeddings to index or add that a program holds, in place of a source.
         sent: File of the labelled queries that came with the request.

@@ -19,15 +19,7 @@ from vicinal.service.settings import Settings
 
 
 class JobSources:
-    """Files below one folder, and what may be read of the web.
-
-    Args:
-        root: The folder; None when jobs may read nothing.
-        allow_urls: Whether manifests may name public addresses of the web, and sources public data sets of
-            the hub of Hugging Face.
-        hub: Where data sets of the hub are kept.
-        folders: Folders below `root`, of which alone something is read; None for all.
-    """
+    """Files below one folder, or some of its folders, and of the web what is allowed."""
 
     def __init__(
         self,

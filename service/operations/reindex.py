@@ -83,13 +83,7 @@ class ReindexRequest(NewVersion):
 
 @dataclass(frozen=True)
 class Reindexed:
-    """What became of a gallery.
-
-    Attributes:
-        result: The new version, or the one that stayed.
-        look: What the source held; None without one.
-        compared: What the result of the job says of the comparison, where there was one.
-    """
+    """Outcome for a gallery: its version, what the source held, and what is said of a comparison."""
 
     result: IndexResult
     look: SourceLook | None

@@ -36,16 +36,7 @@ def log_ticks(low: float, high: float) -> tuple[float, ...]:
 
 @dataclass(frozen=True)
 class Axis:
-    """Values along one side of a chart.
-
-    Attributes:
-        low: Value at the start; above 0 on a logarithmic axis.
-        high: Value at the end.
-        label: What they are.
-        is_log: Whether the axis is logarithmic.
-        written: How a value is written at its tick.
-        ticks: Values with a tick; round ones when None.
-    """
+    """Values along one side of a chart, above 0 on a logarithmic one."""
 
     low: float
     high: float
@@ -82,15 +73,7 @@ class Path(NamedTuple):
 
 @dataclass
 class Chart:
-    """Chart; what is drawn first lies below.
-
-    Attributes:
-        title: What it shows.
-        x: Values along the bottom.
-        y: Values along the left side.
-        paths: What is drawn.
-        texts: Place and text of what is written into the drawing.
-    """
+    """Chart; what is drawn first lies below."""
 
     title: str
     x: Axis

@@ -55,11 +55,7 @@ def worst_examples(report: ReportBody, gallery: Gallery) -> tuple[list[ShownExam
 def embed_thumbnails(
     gallery: Gallery, revision: int, item_ids: Sequence[str | None], *, most_bytes: int = _MOST_BYTES
 ) -> list[str | None]:
-    """A data URI for each item; None where there is no picture, or no room is left.
-
-    Args:
-        item_ids: Whose pictures, the most important first; None for what is no item.
-    """
+    """A data URI for each item, the most important first; None without a picture, or any room."""
     known: dict[str, str | None] = {}
     found: list[str | None] = []
     left = most_bytes

@@ -23,11 +23,7 @@ from vicinal.service.words import (
 
 
 def gallery_lines(gallery: Gallery, bundles: ServedBundles) -> Iterator[str]:
-    """A gallery for people, line by line.
-
-    Args:
-        bundles: Those that are here; without the gallery's own it cannot be searched, which is said.
-    """
+    """A gallery for people, line by line."""
     view, space = GalleryReader(gallery).view(), gallery.space
     built, noun = view.snapshot.manifest, "photo" if space is None else "item"
     held = f"{number_of(len(view), noun)} with {number_of(view.n_labels, 'label')}"

@@ -19,13 +19,7 @@ _MORE = 4
 
 
 class Step(NamedTuple):
-    """Step that would improve a calibration.
-
-    Attributes:
-        gain: Share of the photos that it is about, in [0, 1].
-        text: What to do, and why.
-        command: What to type; empty where there is nothing to.
-    """
+    """Step that would improve a calibration, by the share of the images that it is about."""
 
     gain: float
     text: str

@@ -48,11 +48,7 @@ def options_of(model: type[Request]) -> dict[str, Parameter]:
 
 
 def words_of(request: Request, *, leave_out: Sequence[str] = ()) -> list[str]:
-    """The options of a request that are not the usual ones, as the words of a command.
-
-    Args:
-        leave_out: Fields that are not told.
-    """
+    """The options of a request that are not the usual ones, as the words of a command."""
     told = {name: getattr(request, name) for name in options_of(type(request)) if name not in leave_out}
     usual = {name: field.get_default() for name, field in type(request).model_fields.items()}
     return [

@@ -22,13 +22,7 @@ IS_UPLOAD = "is_upload"
 
 
 class OperationJob:
-    """Runs an operation in jobs.
-
-    Args:
-        operation: The operation.
-        bundles: Bundles of the process, with the settings that say where galleries and sources are.
-        on_change: Called with the name of a gallery that is searched otherwise from now on.
-    """
+    """Runs an operation in jobs."""
 
     def __init__(
         self, operation: Operation[Any, Any], bundles: ServedBundles, on_change: Callable[[str], None]

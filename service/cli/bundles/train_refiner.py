@@ -166,11 +166,7 @@ def _report(
 
 
 class _Watcher:
-    """Shows the steps, and what the last validation found.
-
-    Args:
-        update: Moves the bar.
-    """
+    """Shows the steps, and what the last validation found."""
 
     def __init__(self, update: OnProgress) -> None:
         self.update = update

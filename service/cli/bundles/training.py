@@ -23,11 +23,7 @@ OverwriteOption = Annotated[bool, typer.Option("--overwrite", help="Delete the r
 
 
 def run_start(*, resume: bool, overwrite: bool) -> Literal["new", "resume", "overwrite"]:
-    """Start of a run in a folder that holds an earlier one.
-
-    Raises:
-        RequestError: Both were asked for.
-    """
+    """Start of a run in a folder that holds an earlier one."""
     if resume and overwrite:
         raise RequestError("--resume keeps the run in --output and --overwrite deletes it: give one of them")
     return "resume" if resume else "overwrite" if overwrite else "new"

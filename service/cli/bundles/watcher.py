@@ -15,11 +15,7 @@ _SECONDS_BETWEEN_NOTES = 0.25
 
 
 class TrainingWatcher(TrainingObserver):
-    """Shows the progress, and stops the run when it was interrupted.
-
-    Args:
-        update: Moves the bar; takes stage, steps done, all steps, and a note.
-    """
+    """Shows the progress, and stops the run when it was interrupted."""
 
     def __init__(self, update: OnProgress) -> None:
         self.update = update
