@@ -141,8 +141,8 @@ def activate(
 ) -> None:
     """Use a calibration from the next search with its pipeline on."""
     matcher = open_matcher(gallery, data_dir=data_dir, bundle=bundle)
-    places = place_words(data_dir=data_dir, bundle=bundle)
-    _print_record(matcher, matcher.thresholds.activate(calibration), places, json_output=json_output)
+    record = matcher.thresholds.activate(calibration)
+    _print_record(matcher, record, place_words(data_dir=data_dir, bundle=bundle), json_output=json_output)
 
 
 @app.command("rollback")
@@ -155,12 +155,9 @@ def roll_back(
     json_output: JsonOption = False,
 ) -> None:
     """Use the calibration again that was in force before the present one."""
-    from vicinal.service.operations.calibrate import chosen_pipeline
-
     matcher = open_matcher(gallery, data_dir=data_dir, bundle=bundle)
-    record = matcher.calibrations.roll_back(chosen_pipeline(matcher, choice))
-    places = place_words(data_dir=data_dir, bundle=bundle)
-    _print_record(matcher, record, places, json_output=json_output)
+    record = matcher.calibrations.roll_back(matcher.chosen(choice))
+    _print_record(matcher, record, place_words(data_dir=data_dir, bundle=bundle), json_output=json_output)
 
 
 @app.command("set")
@@ -174,12 +171,9 @@ def set_by_hand(
     json_output: JsonOption = False,
 ) -> None:
     """Use a threshold of your own; every answer says so, and no rate is claimed."""
-    from vicinal.service.operations.calibrate import chosen_pipeline
-
     matcher = open_matcher(gallery, data_dir=data_dir, bundle=bundle)
-    record = matcher.thresholds.set_by_hand(chosen_pipeline(matcher, choice), threshold)
-    places = place_words(data_dir=data_dir, bundle=bundle)
-    _print_record(matcher, record, places, json_output=json_output)
+    record = matcher.thresholds.set_by_hand(matcher.chosen(choice), threshold)
+    _print_record(matcher, record, place_words(data_dir=data_dir, bundle=bundle), json_output=json_output)
 
 
 @app.command("dry-run")
@@ -197,11 +191,9 @@ def try_threshold(
 ) -> None:
     """Try a threshold beside the one in force, on stored scores; nothing is changed."""
     from vicinal.service.measuring.dry_run import dry_run
-    from vicinal.service.operations.calibrate import chosen_pipeline
 
     matcher = open_matcher(gallery, data_dir=data_dir, bundle=bundle)
-    pipeline = chosen_pipeline(matcher, choice)
-    found = dry_run(matcher.thresholds, pipeline, _tried(tried))
+    found = dry_run(matcher.thresholds, matcher.chosen(choice), _tried(tried))
     if json_output:
         print_json(found.model_dump(mode="json"))
     else:
@@ -259,10 +251,9 @@ def drift(
 ) -> None:
     """Whether searches still look like the queries of the calibration in force, as servers have written."""
     from vicinal.service.measuring.drift import read_drift
-    from vicinal.service.operations.calibrate import chosen_pipeline
 
     matcher = open_matcher(gallery, data_dir=data_dir, bundle=bundle)
-    pipeline = chosen_pipeline(matcher, choice)
+    pipeline = matcher.chosen(choice)
     record = matcher.calibrations.active(pipeline)
     if record is None:
         raise RequestError(f"gallery '{gallery}' has no calibration for '{pipeline.key}'")

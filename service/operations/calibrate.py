@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from vicinal.service.measuring.queries import QueryReading
     from vicinal.service.measuring.records.record import CalibrationRecord
     from vicinal.service.operations.place import Place
-    from vicinal.service.search.pipeline import Pipeline
 
 STAGES = {"embed": "Embedding queries", "score": "Scoring"}
 # What a promise may be worse by before anyone is asked: of photos found, and of wrong matches.
@@ -175,7 +174,7 @@ def require(place: Place, request: Request) -> None:
     from vicinal.calibration.targets import Target
     from vicinal.service.measuring.group_trials import require_group_target
 
-    pipeline = chosen_pipeline(place.matcher, request)
+    pipeline = place.matcher.chosen(request)
     if pipeline.group is not None:
         require_group_target(pipeline.group, Target.parse(request.target))
     place.matcher.refinement(pipeline)
@@ -228,25 +227,6 @@ def _made(place: Place, request: Request, progress: Progress) -> CalibrationReco
     return _kept(place) or place.matcher.calibrations.add(own, found.scores, found.curves, activate=False)
 
 
-def chosen_pipeline(matcher: Matcher, choice: PipelineChoice) -> Pipeline:
-    """The pipeline that a request names, with the form of group score that is in force for it."""
-    from vicinal.service.search.pipeline import choose_pipeline
-
-    chosen = choose_pipeline(
-        matcher.pipeline,
-        choice.rerank,
-        refine=choice.refine,
-        steps=choice.steps,
-        group_by=choice.group_by,
-        bundle=matcher.embedder.bundle,
-    )
-    if chosen.group is None:
-        return chosen
-    # Refused where nothing can be grouped.
-    matcher.groups(chosen.group.by)
-    return matcher.thresholds.with_form(chosen)
-
-
 def measure(
     matcher: Matcher,
     request: Request,
@@ -259,7 +239,7 @@ def measure(
     from vicinal.service.measuring.coarse_labels import coarse_labels_by_column
     from vicinal.service.measuring.group_trials import group_forms, require_group_target
 
-    snapshot, pipeline = matcher.snapshot, chosen_pipeline(matcher, request)
+    snapshot, pipeline = matcher.snapshot, matcher.chosen(request)
     target = Target.parse(request.target)
     if pipeline.group is not None:
         require_group_target(pipeline.group, target)

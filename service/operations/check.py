@@ -97,12 +97,11 @@ OPERATION = Operation("check", Request, run, require=require)
 def _record(matcher: Matcher, request: Request) -> CalibrationRecord:
     """The calibration that is named, or that decides searches with the pipeline."""
     from vicinal.service.measuring.matcher import measuring_command
-    from vicinal.service.operations.calibrate import chosen_pipeline
 
     store = matcher.calibrations
     if request.calibration is not None:
         return store.find(request.calibration)
-    pipeline = chosen_pipeline(matcher, request)
+    pipeline = matcher.chosen(request)
     record = store.active(pipeline)
     if record is not None:
         return record

@@ -26,7 +26,7 @@ from vicinal.models.similarity import as_embeddings
 from vicinal.refine.context_refiner import ContextRefiner
 from vicinal.service.checked_calls import checked_options
 from vicinal.service.errors import RequestError
-from vicinal.service.request_fields import SearchOptions
+from vicinal.service.request_fields import PipelineChoice, SearchOptions
 from vicinal.service.search.answers import (
     Answer,
     Candidate,
@@ -237,6 +237,22 @@ class GallerySearch:
         milliseconds["explain"] = 1e3 * (time.perf_counter() - started)
         pairs = zip(answers, refinements, strict=True)
         return [replace(one, explanation=Explanation(devices, refined)) for one, refined in pairs]
+
+    def chosen(self, choice: PipelineChoice) -> Pipeline:
+        """The pipeline that a request names, with the form of group score that is in force for it."""
+        named = choose_pipeline(
+            self.pipeline,
+            choice.rerank,
+            refine=choice.refine,
+            steps=choice.steps,
+            group_by=choice.group_by,
+            bundle=self.embedder.bundle,
+        )
+        if named.group is None:
+            return named
+        # Refused where nothing can be grouped.
+        self.groups(named.group.by)
+        return self._thresholds.with_form(named)
 
     # While the view lasts, a key groups the same items.
     @cachedmethod(attrgetter("_groups"), lock=attrgetter("_lock"))

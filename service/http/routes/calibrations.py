@@ -36,7 +36,6 @@ from vicinal.service.measuring.drift import DriftState
 from vicinal.service.measuring.dry_run import DryRunResult
 from vicinal.service.measuring.dry_run import dry_run as dry_run_of
 from vicinal.service.operations import calibrate, check
-from vicinal.service.operations.calibrate import chosen_pipeline
 from vicinal.service.reports.page import page_style, render_report
 from vicinal.service.reports.report import (
     CalibrationHistoryBody,
@@ -93,14 +92,14 @@ def list_calibrations(gallery: str, state: StateDependency) -> CalibrationHistor
 def dry_run(gallery: str, body: DryRun, state: StateDependency) -> DryRunResult:
     """Try a threshold beside the one in force, on stored scores: rates, and how many answers change."""
     matcher = state.galleries.matcher(gallery)
-    return dry_run_of(matcher.thresholds, chosen_pipeline(matcher, body), body)
+    return dry_run_of(matcher.thresholds, matcher.chosen(body), body)
 
 
 @router.post("/calibrations/roll_back")
 def roll_back(gallery: str, body: PipelineChoice, state: StateDependency) -> CalibrationStateBody:
     """Put the calibration in force again that was before the present one."""
     matcher = state.galleries.matcher(gallery)
-    return describe_record(matcher, matcher.calibrations.roll_back(chosen_pipeline(matcher, body)))
+    return describe_record(matcher, matcher.calibrations.roll_back(matcher.chosen(body)))
 
 
 @router.get("/calibrations/{calibration}")
@@ -169,7 +168,7 @@ def activate_calibration(gallery: str, calibration: str, state: StateDependency)
 def put_threshold(gallery: str, body: ThresholdByHand, state: StateDependency) -> CalibrationStateBody:
     """Use a threshold that was chosen by hand; every answer says so, and no rate is claimed."""
     matcher = state.galleries.matcher(gallery)
-    record = matcher.thresholds.set_by_hand(chosen_pipeline(matcher, body), body.threshold)
+    record = matcher.thresholds.set_by_hand(matcher.chosen(body), body.threshold)
     return describe_record(matcher, record)
 
 
