@@ -167,12 +167,7 @@ class BundleManifest(Frozen):
 
 
 class ModelBundle:
-    """An opened bundle whose checksums fit.
-
-    Args:
-        path: Directory of the bundle.
-        manifest: Its checked `bundle.json`.
-    """
+    """An opened bundle whose checksums fit."""
 
     def __init__(self, path: Path, manifest: BundleManifest) -> None:
         self.path = path

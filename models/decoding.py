@@ -205,11 +205,8 @@ def decoded_image(
     become 8-bit RGB; see `models.images.pixels.to_rgb`. A JPEG that lacks little at its end is read. The
     memory of it counts to that of the process until the context ends.
 
-    Args:
-        limits: Sizes to refuse; the defaults of `DecodeLimits` when None.
-        target_side: The caller will scale the image down to about this many pixels a side; it is then
-            decoded at the next larger power-of-two fraction of its size, which for camera photos is several
-            times faster and takes a fraction of the memory. None gives every pixel.
+    With a `target_side`, to whose pixels a side the caller will scale it down, it is decoded at the next
+    larger power-of-two fraction of its size: several times faster for camera photos. None gives every pixel.
     """
     limits = limits or DecodeLimits()
     if isinstance(source, Image.Image):

@@ -55,18 +55,12 @@ class PreparedQueries:
 
 
 class Embedder:
-    """Runs a bundle's backbone with ONNX Runtime.
-
-    Args:
-        bundle: An opened bundle.
-        device: `auto`, `cpu`, `cuda` or `cuda:N`.
-        threads: Threads of ONNX Runtime; 0 for one a physical core.
-        batch_size: Images of searches that are worth collecting for a GPU, or that one thread takes.
-        limits: Limits of `decode`.
+    """Runs a bundle's backbone with ONNX Runtime, on `auto`, `cpu`, `cuda` or `cuda:N`.
 
     Attributes:
-        batch_size: Images that one call of the network takes: on a GPU several times as many. One whose
-            memory is too small for them takes half as many from then on, down to half of what was given.
+        batch_size: Images that one call of the network takes: on a GPU several times as many as are given.
+            One whose memory is too small for them takes half as many from then on, down to half of what was
+            given.
         problem: Why images are embedded on the processor though a GPU was to do it; None where all is well.
 
     Raises:
@@ -135,20 +129,11 @@ class Embedder:
         return _PER_THREAD if self.provider == CPU else min(self._given_size, self.batch_size)
 
     def infer(self, tensors: Sequence[FloatArray], *, alone: bool = True) -> FloatArray:
-        """Run the network on prepared images.
+        """Run the network on n prepared images (3, S, S); gives (n, d) float32, not normalized.
 
         Several images on a processor are shared out to its threads: threads that work on an image together
-        wait for each other at every layer.
-
-        Args:
-            tensors: n arrays (3, S, S).
-            alone: Whether the whole processor is theirs. Otherwise the calling thread does it all.
-
-        Returns:
-            (n, d) float32 as the network gives them.
-
-        Raises:
-            NetworkDeviceError: The GPU failed; the next images are embedded on the processor.
+        wait for each other at every layer. Images that are not `alone` are all done by the calling thread.
+        After a NetworkDeviceError, a failure of the GPU, the next images are embedded on the processor.
         """
         if not tensors:
             return np.empty((0, self.bundle.dim), np.float32)
@@ -185,18 +170,10 @@ class Embedder:
         return normalize(raw)
 
     def embed(self, images: Sequence[ImageSource], *, refuse_blank: bool = False) -> FloatArray:
-        """Embed images.
+        """Embed n paths, encoded bytes or PIL images as (n, d) float32, L2-normalized.
 
-        Args:
-            images: Paths, encoded bytes or PIL images.
-            refuse_blank: An image of one color all over cannot be used, as everywhere where matches follow.
-
-        Returns:
-            (n, d) float32, L2-normalized.
-
-        Raises:
-            ImageError: An image cannot be used.
-            OSError: A path cannot be read.
+        An image that cannot be used, with `refuse_blank` also one of one color all over, is refused with
+        ImageError; a path that cannot be read raises OSError.
         """
         if len(images) == 1:
             return self.finish(self.infer([self.prepare_source(images[0], refuse_blank=refuse_blank)]))

@@ -70,17 +70,10 @@ class Product:
 
 
 def make_catalog(seed: int = 0, n_products: int = 70) -> list[Product]:
-    """Draw the products of one catalog; the same arguments give the same products on every machine.
+    """Draw the 1 to 1000 products of one catalog; the same arguments give the same products on every machine.
 
     The kinds take turns, so any run of len(KINDS) neighbors holds each kind once. Products of a kind that
     share the pattern have main colors of different families, and are not each other with swapped colors.
-
-    Args:
-        seed: 0 or more; another seed draws every design anew.
-        n_products: 1 to 1000.
-
-    Raises:
-        ValueError: an argument lies outside its range.
     """
     if seed < 0:
         raise ValueError(f"seed must be 0 or more, got {seed}")

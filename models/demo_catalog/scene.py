@@ -43,21 +43,10 @@ class Shot:
 
 
 def render_view(product: Product, view: int, *, size: int = 224) -> Image.Image:
-    """Render one photo of a product; the same arguments give the same pixels.
+    """Render one photo of a product, 16 to 2048 pixels a side; equal arguments give equal pixels.
 
-    View 0 is the catalog shot: upright, evenly lit, on plain light paper. Every other view differs in
-    pose, light, backdrop, occlusion and sharpness.
-
-    Args:
-        product: the product to show.
-        view: 0 or more.
-        size: side of the square photo in pixels, 16 to 2048.
-
-    Returns:
-        An RGB image of (size, size) pixels; the same scene at every size.
-
-    Raises:
-        ValueError: `view` or `size` lies outside its range.
+    View 0 is the catalog shot: upright, evenly lit, on plain light paper. Every other view differs in pose,
+    light, backdrop, occlusion and sharpness. The scene is the same at every size.
     """
     if view < 0:
         raise ValueError(f"view of product '{product.id}' must be 0 or more, got {view}")

@@ -42,22 +42,10 @@ def write_demo_catalog(
 ) -> DemoCatalog:
     """Render a catalog below `folder` as JPEG files of quality 90; pictures already there are replaced.
 
-    The absent products end the catalog, so that with enough products each has relatives of its kind in
-    the gallery: the hard case for 'no match'.
-
-    Args:
-        folder: created where it does not exist; receives `gallery/`, `queries/` and `absent/`.
-        seed: of the catalog, 0 or more.
-        n_products: products in the gallery, 1 or more.
-        n_absent: products that only `absent/` shows, 0 or more; with n_products at most 1000.
-        n_views: views of each product.
-        n_gallery_views: views 0 .. n_gallery_views - 1 go to the gallery, the remaining ones to the queries
-            and to `absent/`; at least 1, less than n_views.
-        size: side of the pictures in pixels, 16 to 2048.
-        on_image: called after each written picture with (pictures written, pictures in all).
-
-    Raises:
-        ValueError: an argument lies outside its range.
+    The absent products end the catalog, so that with enough products each has relatives of its kind in the
+    gallery: the hard case for 'no match'. Both kinds are at most 1000 products together. Of each one's views
+    the first `n_gallery_views`, fewer than all, go to `gallery/`, the others to `queries/` and `absent/`.
+    `on_image` is called after each picture with (pictures written, pictures in all).
     """
     if n_products < 1 or n_absent < 0:
         raise ValueError(f"expected n_products >= 1 and n_absent >= 0, got {n_products} and {n_absent}")
