@@ -36,8 +36,8 @@ class Refinement:
         steps: (n, t, d) float32, L2-normalized, the embedding after each step.
         attention: (n, t, k) float32, the mean of the heads in each step: sums to 1 over the neighbors that
             are there, and is 0 for others and for an item without any.
-        lengths: (n, t) float32 in (0, 1], how long each embedding is as a query: all 1 without a level. It is
-            no part of `steps`, because items of a gallery have length 1.
+        lengths: (n, t) float32 in (0, 1], how long each embedding is as a query: all 1 without a level. Items
+            of a gallery have length 1.
     """
 
     steps: FloatArray
@@ -57,14 +57,7 @@ class Refinement:
 
 @dataclass(frozen=True)
 class Neighbors:
-    """Neighbors that a batch is refined with.
-
-    Attributes:
-        contexts: (n, k, d) float32 initial embeddings of the neighbors, any values where there is none.
-        mask: (n, k) where there is a neighbor.
-        radii: (n, k, 3) float32 of the neighbors, see `refine.neighbor_features`; None where no lengths are
-            asked for.
-    """
+    """Neighbors (n, k, d) of a batch, their mask (n, k) and radii (n, k, 3), None for no lengths."""
 
     contexts: FloatArray
     mask: Mask
@@ -89,11 +82,7 @@ class ContextRefiner:
     A query is refined to the same bits alone and in any batch; items of a gallery, which are refined
     together, to some 1e-7.
 
-    Args:
-        bundle: An opened bundle that has a refiner.
-
     Attributes:
-        architecture: What the refiner computes.
         fingerprint: Identity of everything that a refined embedding depends on, apart from the embeddings.
         n_steps: Steps T.
         n_neighbors: Neighbors k that it was trained with.
@@ -101,7 +90,7 @@ class ContextRefiner:
         weights: Arrays of each step; see `refine.weights.parameter_shapes`.
 
     Raises:
-        RefinerNotFoundError: It has none.
+        RefinerNotFoundError: The bundle has none.
         RefinerMismatchError: The refiner was trained on the embeddings of another bundle.
         RefinementError: The weights are not of this refiner.
     """
@@ -134,20 +123,15 @@ class ContextRefiner:
     ) -> Refinement:
         """Refine embeddings with their neighbors, and tell which neighbor weighed how much.
 
-        An embedding without any neighbor stays as it is.
+        An embedding without any neighbor stays as it is. RefinementError tells of shapes that do not fit.
 
         Args:
             queries: (n, d) initial embeddings, L2-normalized.
             contexts: (n, k, d) initial embeddings of their neighbors, L2-normalized, in any order, for any k.
-            mask: (n, k) where there is a neighbor; None where all are there. What stands elsewhere is not
-                looked at.
+            mask: (n, k) where there is a neighbor; None where all are there.
             radii: (n, k, 3) similarities of the neighbors to their own neighbors, for the lengths of queries;
-                see `refine.neighbor_features.level_features`. None leaves all lengths 1, and so does a
-                refiner without a level.
+                see `refine.neighbor_features.level_features`. None leaves all lengths 1.
             n_steps: Steps t after which to stop; None does all.
-
-        Raises:
-            RefinementError: The shapes do not fit the refiner or each other, or `n_steps` is out of range.
         """
         n_steps = self._checked_steps(n_steps)
         rows, near = self._checked(queries, contexts, mask, radii)
@@ -170,7 +154,7 @@ class ContextRefiner:
         device: Device = "cpu",
         on_progress: Callable[[int, int], None] | None = None,
     ) -> FloatArray:
-        """Refine the items of a gallery with their neighbors in it.
+        """Refine the items of a gallery with their neighbors in it; gives (m, d) float32, L2-normalized.
 
         A million items with 512 dimensions need what they and the result occupy, 4 GB, and some ten MB more.
 
@@ -182,10 +166,6 @@ class ContextRefiner:
             n_steps: Steps t after which to stop; None does all.
             device: Where; see `models.runtime.open_session`. The processor refines what is too little for a
                 GPU, and with `auto` all that no GPU can.
-            on_progress: Called with the number of finished items and m.
-
-        Returns:
-            (m, d) float32, L2-normalized.
 
         Raises:
             RefinementError: The shapes do not fit, a position is out of range, or `n_steps` is.

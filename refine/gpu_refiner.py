@@ -41,16 +41,10 @@ def refined_on_gpu(
     device: Device,
     on_progress: Callable[[int, int], None] | None = None,
 ) -> FloatArray | None:
-    """Refine items of a gallery with their neighbors in it.
+    """Refine items of a gallery as `ContextRefiner.refine_gallery` does.
 
-    Args:
-        embeddings: (n, d) float32 initial embeddings, L2-normalized; may be a memory-mapped file.
-        neighbor_ids: (m, k) positions of the neighbors, -1 where there is none.
-        rows: (m,) positions of the items to refine.
-
-    Returns:
-        (m, d) float32, L2-normalized. None where the processor has to refine them: it is asked for, there are
-        few, or `auto` finds no GPU that can.
+    None where the processor has to refine them: it is asked for, there are few, or `auto` finds no GPU that
+    can.
     """
     if len(rows) < _FEWEST or device == "cpu" or (device == "auto" and not offers_cuda()):
         return None

@@ -41,13 +41,7 @@ from vicinal.models.similarity import exact_similarities
 
 @dataclass(frozen=True, eq=False)
 class SparseRows:
-    """Rows of a matrix in compressed form (CSR).
-
-    Attributes:
-        indptr: (n + 1,) int64; row i stands at `indptr[i]:indptr[i + 1]` of the other two.
-        indices: (nnz,) integer columns, ascending within a row.
-        values: (nnz,) floats.
-    """
+    """Rows of a matrix (CSR): `indptr[i]:indptr[i + 1]` of the other two is row i, its columns ascending."""
 
     indptr: Ints
     indices: AnyInts
@@ -55,13 +49,7 @@ class SparseRows:
 
     @classmethod
     def from_sorted(cls, owners: Ints, indices: AnyInts, values: AnyFloats, n: int) -> Self:
-        """Rows from entries that are sorted by row and column.
-
-        Args:
-            owners: (nnz,) row of each entry, ascending.
-            indices: (nnz,) column of each entry.
-            values: (nnz,) the entries.
-        """
+        """Rows from (nnz,) entries that are sorted by row and column."""
         return cls(np.searchsorted(owners, np.arange(n + 1)), indices, values)
 
     @classmethod
@@ -127,10 +115,8 @@ class NeighborLists(Protocol):
 class ItemLists:
     """Neighbor lists of a gallery that is held in arrays.
 
-    Attributes:
-        embeddings: (n, d) float32, L2-normalized.
-        ids: (n, K) positions of the nearest others, nearest first, -1 where there are fewer.
-        similarities: (n, K) float32 similarities to them, -inf where there are fewer.
+    Each of the (n, d) float32 embeddings, L2-normalized, has (n, K) positions of the nearest others, nearest
+    first, -1 where there are fewer, and (n, K) float32 similarities to them, there -inf.
     """
 
     embeddings: FloatArray
@@ -184,12 +170,7 @@ class ReciprocalGraph:
         return not (self.has_gone or len(self.removed))
 
     def radius(self, positions: Ints, k: int) -> FloatArray:
-        """Similarity of items to their k-th nearest other; -inf where there are fewer than k others.
-
-        Args:
-            positions: (m,) positions.
-            k: 1 to K.
-        """
+        """Similarity of items to their k-th nearest other, k up to K; -inf where there are fewer than k."""
         if self.is_whole:
             lists = self.lists.neighbor_similarities(positions)
             return lists[:, _column(lists, k)]
@@ -252,11 +233,7 @@ def _column(lists: FloatArray, k: int) -> int:
 def reciprocal_encodings(
     graph: ReciprocalGraph, *, on_progress: Callable[[int, int], None] | None = None
 ) -> SparseRows:
-    """The e_i of all items of a gallery, block by block.
-
-    Returns:
-        n rows; int32 indices, float32 values that sum to 1 in each row.
-    """
+    """The e_i of all items of a gallery, block by block: float32 rows that sum to 1."""
     bare = replace(graph, encodings=None)
     blocks = [SparseRows(np.zeros(1, np.int64), np.empty(0, np.int32), np.empty(0, np.float32))]
     for start in range(0, graph.n, _BLOCK):

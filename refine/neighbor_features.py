@@ -27,15 +27,7 @@ _USUAL_NEIGHBORS = 8.0
 
 
 def neighborhood_features(xp: Any, rows: Any, initial: Any, context: Any, mask: Any) -> Any:
-    """(n, k, 11) `gate_features` of embeddings and their neighbors.
-
-    Args:
-        xp: `numpy` or `torch`.
-        rows: (n, 1, d) embeddings e^t.
-        initial: (n, 1, d) embeddings e^0.
-        context: (n, k, d), with zeros where there is no neighbor.
-        mask: (n, k) float, 1 where there is one.
-    """
+    """(n, k, 11) `gate_features` of (n, 1, d) embeddings e^t and e^0 and (n, k, d) neighbors or zeros."""
     turned = context.swapaxes(1, 2)
     return gate_features(xp, (rows @ turned)[:, 0], (initial @ turned)[:, 0], context @ turned, mask)
 
@@ -46,19 +38,12 @@ def mean_neighbor(xp: Any, values: Any, mask: Any) -> Any:
 
 
 def gate_features(xp: Any, current: Any, initial: Any, gram: Any, mask: Any) -> Any:
-    """Features of each neighbor, in any order of the neighbors.
+    """Features of each neighbor, in any order of the neighbors, for numpy or torch as `xp`.
 
-    Args:
-        xp: `numpy` or `torch`.
-        current: (n, k) similarities of e^t to the neighbors.
-        initial: (n, k) similarities of e^0 to them.
-        gram: (n, k, k) similarities of the neighbors to each other.
-        mask: (n, k) float, 1 where there is a neighbor; what a row without any gets is finite.
-
-    Returns:
-        (n, k, 11): similarity to e^t and to e^0; mean and largest similarity to the other neighbors, and how
-        far the mean lies below; rank by similarity to e^0; mean, spread and largest similarity to e^0, mean
-        of the similarities among neighbors, number of neighbors.
+    From (n, k) similarities of e^t and of e^0 to the neighbors, (n, k, k) among these, and the (n, k) mask
+    come (n, k, 11): similarity to e^t and to e^0; mean and largest similarity to the other neighbors, and how
+    far the mean lies below; rank by similarity to e^0; mean, spread and largest similarity to e^0, mean of
+    the similarities among neighbors, number of neighbors. A row without any neighbor gets finite values.
     """
     pairs = mask[:, :, None] * mask[:, None, :] * _off_diagonal(xp, mask)
     n_others = pairs.sum(2)
@@ -92,17 +77,10 @@ def gate_features(xp: Any, current: Any, initial: Any, gram: Any, mask: Any) -> 
 def level_features(xp: Any, gates: Any, turn: Any, mask: Any, radii: Any) -> Any:
     """Features of each neighbor that tell whether a query has a mate.
 
-    Args:
-        xp: `numpy` or `torch`.
-        gates: (n, k, 11) of `gate_features`.
-        turn: (n,) cosine of e^0 and e^t.
-        mask: (n, k) float, 1 where there is a neighbor.
-        radii: (n, k, 3) similarity of each neighbor to its own 1st, 4th and 8th nearest neighbor: a query
-            that lies further from a neighbor than these would not be among its neighbors.
-
-    Returns:
-        (n, k, 16): the features, the cosine, the largest similarity to e^t, and how much the query's
-        similarity to the neighbor exceeds each radius.
+    (n, k, 16): the `gates`, the cosine of e^0 and e^t (`turn`, (n,)), the largest similarity to e^t, and how
+    much the query's similarity to the neighbor exceeds each of its (n, k, 3) radii, its similarities to its
+    own 1st, 4th and 8th nearest neighbor: a query that lies further from a neighbor than these would not be
+    among its neighbors.
     """
     current = gates[..., 0]
     top = xp.amax(current * mask - 2.0 * (1.0 - mask), 1)[:, None]
@@ -118,15 +96,10 @@ def level_features(xp: Any, gates: Any, turn: Any, mask: Any, radii: Any) -> Any
 
 
 def neighborhood_radii(similarities: FloatArray) -> FloatArray:
-    """Radii of items, from their lists of neighbors.
+    """(n, 3) radii of items, from (n, K) similarities to neighbors, descending, -inf where there is none.
 
-    Args:
-        similarities: (n, K) float32 similarities of each item to its nearest others, most similar first, -inf
-            where there is none.
-
-    Returns:
-        (n, 3): the similarity to the 1st, 4th and 8th of them, to the last one where there are fewer, and 0
-        where there is none.
+    The similarity to the 1st, 4th and 8th neighbor, to the last one where there are fewer, and 0 where there
+    is none.
     """
     counts = np.isfinite(similarities).sum(axis=1)
     if not similarities.shape[1]:

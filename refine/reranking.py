@@ -24,16 +24,9 @@ from vicinal.models.similarity import exact_similarities, normalize
 
 
 def dense_contextual_scores(similarities: npt.ArrayLike, k: int, beta: float, eps: float = 0.0) -> Floats:
-    """Score every pair of a set from its similarity matrix: the plain reference.
+    """Score every pair of a set from its (m, m) similarity matrix, ones on the diagonal: the plain reference.
 
-    Args:
-        similarities: (m, m) cosine similarities of the set, ones on the diagonal.
-        k: Neighborhood size, the item itself counted; the whole set when larger.
-        beta: Weight of the contextual similarity, in [0, 1].
-        eps: Slack on the squared distance, at least 0.
-
-    Returns:
-        (m, m) scores in [0, 1]; row i is the view of query i.
+    Gives (m, m) scores in [0, 1], row i the view of query i; `k`, `beta` and `eps` are those of `rerank`.
     """
     s = np.asarray(similarities, dtype=np.float64)
     kth = np.sort(s, axis=1)[:, -min(k, len(s))]
@@ -92,17 +85,11 @@ def _blend(contextual: npt.ArrayLike, similarities: npt.ArrayLike, beta: float) 
 
 
 def kth_similarities(neighbor_similarities: FloatArray, k: int, removed: Mask | None = None) -> FloatArray:
-    """Similarity of items to their (k-1)-th and k-th neighbor, themselves counted as the first.
+    """(..., 2) float32 similarities of items to their (k-1)-th and k-th neighbor, themselves the first.
 
-    Args:
-        neighbor_similarities: (..., K) similarities to the other items, descending, -inf where there are
-            fewer than K others.
-        k: Neighborhood size, 2 to K + 1.
-        removed: (..., K) neighbors to leave out, as if they were not in the gallery. Where a full list
-            runs out, its last similarity stands in: the true one is at most that.
-
-    Returns:
-        (..., 2) float32; -inf where the gallery has fewer items.
+    They come from (..., K) descending similarities to the other items, -inf where there are fewer than K
+    others, for k of 2 to K + 1. Neighbors that are `removed` count as not in the gallery: where a full list
+    runs out, its last similarity stands in, as the true one is at most that.
     """
     width = neighbor_similarities.shape[-1]
     if not 2 <= k <= width + 1:
@@ -117,15 +104,9 @@ def kth_similarities(neighbor_similarities: FloatArray, k: int, removed: Mask | 
 
 
 def neighborhood_radius(similarities: FloatArray, k: int, eps: float) -> Floats:
-    """Smallest similarity that still lies in each query's neighborhood.
+    """(B,) smallest similarity that still lies in each query's neighborhood, of descending (B, n) ones.
 
-    Args:
-        similarities: (B, n) similarities of the candidates, descending, -inf for padding.
-        k: Neighborhood size, the query itself counted as the first.
-        eps: Slack on the squared distance.
-
-    Returns:
-        (B,) float64; -inf when the gallery has fewer than k - 1 items.
+    The query itself counts as the first of k; -inf when the gallery has fewer than k - 1 items.
     """
     column = k - 2
     if column >= similarities.shape[1]:
@@ -135,13 +116,7 @@ def neighborhood_radius(similarities: FloatArray, k: int, eps: float) -> Floats:
 
 
 def neighborhood(similarities: FloatArray, k: int, eps: float) -> Mask:
-    """(B, n) which candidates lie in each query's neighborhood: the first ones.
-
-    Args:
-        similarities: (B, n) similarities of the candidates, descending, -inf for padding.
-        k: Neighborhood size, the query itself counted as the first.
-        eps: Slack on the squared distance.
-    """
+    """(B, n) which candidates lie in each query's neighborhood: the first ones; see `neighborhood_radius`."""
     radius = neighborhood_radius(similarities, k, eps)[:, None]
     return np.isfinite(similarities) & (similarities >= radius)
 
@@ -155,14 +130,14 @@ def contextual_scores(
     beta: float,
     eps: float = 0.0,
 ) -> tuple[Floats, Floats]:
-    """Score each query's candidates on S = G + {query}.
+    """Score each query's candidates on S = G + {query}; a neighborhood of more than m items is a ValueError.
 
-    A query that is itself an item of G is scored as if it were not: take it out of its own candidates
-    and, by the `removed` of `kth_similarities`, out of their neighbor lists. The result is the dense
-    formula on G.
+    A query that is itself an item of G is scored as if it were not: take it out of its own candidates and, by
+    the `removed` of `kth_similarities`, out of their neighbor lists. The result is the dense formula on G.
 
-    Equal to `dense_contextual_scores` on S as long as the candidates hold the whole neighborhood of
-    the query. Each query is scored on its own: no score depends on the batch.
+    Equal to `dense_contextual_scores` on S as long as the candidates hold the whole neighborhood of the
+    query. Each query is scored on its own: no score depends on the batch. `k`, `beta` and `eps` are those of
+    `rerank`.
 
     Args:
         similarities: (B, n) exact cosine similarities, descending, -inf for padding.
@@ -170,15 +145,9 @@ def contextual_scores(
             them.
         kth: (B, m, 2) similarity of each of these to its (k-1)-th and k-th neighbor in G; see
             `kth_similarities`.
-        k: Neighborhood size, the item itself counted.
-        beta: Weight of the contextual similarity, in [0, 1].
-        eps: Slack on the squared distance, at least 0.
 
     Returns:
         (B, n) scores in [0, 1], -inf for padding, and (B, n) contextual similarities w in [0, 1].
-
-    Raises:
-        ValueError: A neighborhood is larger than m.
     """
     valid = np.isfinite(similarities)
     inside = neighborhood(similarities, k, eps)

@@ -65,21 +65,12 @@ def moved_rows(
     together: bool = True,
     drop: Callable[[Any], Any] = lambda units: units,
 ) -> tuple[Any, Any]:
-    """Embeddings after one step, before they are normalized.
+    """(n, 1, d) embeddings after one step, not yet normalized, and (n, k) attention, the mean of the heads.
 
-    Args:
-        xp: `numpy` or `torch`.
-        weights: Arrays of this step; see `refine.weights.parameter_shapes`.
-        rows: (n, 1, d) embeddings e^{t-1}.
-        initial: (n, 1, d) embeddings e^0.
-        context: (n, k, d), with zeros where there is no neighbor.
-        mask: (n, k) of the same type, 1 where there is a neighbor.
-        together: Multiply all rows at once; in numpy their bits then depend on the batch.
-        drop: Drops some of the output of attention and of the hidden units of an MLP, in training.
-
-    Returns:
-        (n, 1, d) embeddings, and (n, k) attention, the mean of the heads; of a row without neighbors the
-        attention is 0 and the embedding without meaning.
+    `rows` are (n, 1, d) embeddings e^{t-1}, `initial` e^0, `context` (n, k, d) with zeros and `mask` (n, k)
+    with 0 where there is no neighbor. A row without neighbors gets attention 0 and an embedding without
+    meaning. Multiplying all rows `together` makes their bits depend on the batch in numpy. `drop` drops some
+    of the output of attention and of the hidden units of an MLP, in training.
     """
     if architecture.form == "gated":
         return _gated(xp, weights, rows, initial, context, mask)
@@ -135,13 +126,7 @@ def log_lengths(
 ) -> Any:
     """(n,) logarithms of the lengths of refined queries, at most 0; without meaning where no neighbor is.
 
-    Args:
-        xp: `numpy` or `torch`.
-        steps: (n, 1, d) embeddings e^0 and e^t, L2-normalized.
-        attention: (n, k) of this step.
-        context: (n, k, d), with zeros where there is no neighbor.
-        mask: (n, k) of the same type, 1 where there is a neighbor.
-        radii: (n, k, 3); see `refine.neighbor_features.level_features`.
+    `steps` are e^0 and e^t, L2-normalized, `radii` (n, k, 3); the other arrays are those of `moved_rows`.
     """
     initial, refined = steps
     gathered = attention[:, None] @ context
@@ -167,16 +152,7 @@ def _seen_by_network(xp: Any, weights: Mapping[str, Any], name: str, features: A
 
 
 def masked_softmax(xp: Any, logits: Any, mask: Any) -> Any:
-    """Softmax over the neighbors that are there.
-
-    Args:
-        xp: `numpy` or `torch`.
-        logits: (..., k).
-        mask: Broadcastable to `logits`, 1 where there is a neighbor.
-
-    Returns:
-        (..., k) with sum 1, exactly 0 where there is no neighbor; all 0 without any.
-    """
+    """Softmax over the neighbors that are there, exactly 0 where there is none; all 0 without any."""
     masked = xp.where(mask > 0, logits, _LOWEST_LOGIT)
     powers = xp.exp(masked - xp.amax(masked, -1)[..., None]) * mask
     return powers / xp.clip(powers.sum(-1), _SMALLEST_NORM, None)[..., None]

@@ -80,11 +80,7 @@ def _network_shapes(name: str, n_features: int, width: int) -> dict[str, tuple[i
 
 
 def save_weights(path: Path, steps: Sequence[Weights], architecture: RefinerArchitecture) -> None:
-    """Write the arrays of all steps.
-
-    Args:
-        steps: T mappings with the arrays of `parameter_shapes`.
-    """
+    """Write the arrays of all T steps; see `parameter_shapes`."""
     names = parameter_shapes(architecture)
     flat = [np.asarray(step[name], dtype=np.float32).ravel() for step in steps for name in names]
     np.save(path, np.concatenate(flat))
