@@ -38,13 +38,9 @@ def training_batches(
 ) -> Iterator[tuple[Tensor, Tensor]]:
     """Augmented batches of a run, the same for any number of workers and processes, from whichever step on.
 
-    Args:
-        drawn: What a drawn image (step, place in the batch, position) becomes; by default its augmented
-            pixels.
-        first_step: Steps that were done before; their batches are drawn, but not loaded.
-
-    Yields:
-        (b, 3, S, S) float32 standardized pixels, or whatever `drawn` gives, and (b,) int64 labels.
+    Each is (b, 3, S, S) float32 standardized pixels and (b,) int64 labels. `drawn` says what a drawn image
+    (step, place in the batch, position) becomes instead of its augmented pixels; batches of steps before
+    `first_step` are drawn, but not loaded.
     """
     groups = images.super_labels if config.sampler.kind == "hierarchical" else images.sources
     batches = config.sampler.batches(

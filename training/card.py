@@ -23,11 +23,7 @@ _REFINED = {"off": "nothing", "gallery": "the gallery", "query": "the query", "b
 
 
 def write_notice(bundle: ModelBundle, notice: Path | None = None) -> None:
-    """Write the bundle's `NOTICE`: a given file, else what the manifest says of licence and source.
-
-    Args:
-        notice: The file; without one a bundle of which the source is unknown gets none.
-    """
+    """Write the bundle's `NOTICE`: a given file, else what the manifest says of licence and source."""
     path, manifest = bundle.path / NOTICE_FILE, bundle.manifest
     path.unlink(missing_ok=True)
     if notice is not None:

@@ -25,14 +25,11 @@ _CURVES = {
 
 
 class TrainingLog:
-    """Writes the records of a run into its folder.
+    """Writes the records of a run into its folder; TensorBoard forgets what came after `first_step`.
 
     training.csv   one line a record
     tensorboard/   the same for TensorBoard
     training.png   curves, drawn at the end, with the kept weights marked
-
-    Args:
-        first_step: Steps done before, by the run that is resumed; TensorBoard forgets what came after.
     """
 
     def __init__(self, folder: Path, *, first_step: int = 0) -> None:

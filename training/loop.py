@@ -38,16 +38,11 @@ Batch = TypeVar("Batch")
 class TrainingState(Generic[Kept]):
     """Weights, optimizer, records and random states of a run: all that a step of training changes.
 
-    Attributes:
-        network: What is kept in the end.
-        beside: What is learned with it and left behind, by name: the loss with its parameters and memory,
-            layers between embedding and loss.
-        best: The best look; before the first one that any other is better than.
-        scaler: Of the loss under float16.
-        start_weights: The network's weights before the first step, for a run that interpolates; a resumed one
-            makes them again.
-        losses: Loss of each step since the last look.
-        best_weights: The network's weights at the best look.
+    The `network` is kept in the end. `beside` it, by name, the loss with its parameters and memory and layers
+    between embedding and loss are learned and left behind. `best` is the best look, before the first one that
+    any other is better than, and `best_weights` the network's at it. A run that interpolates needs
+    `start_weights`, those before the first step; a resumed one makes them again. `losses` are those since the
+    last look.
     """
 
     network: nn.Module
@@ -92,13 +87,9 @@ class TrainingState(Generic[Kept]):
     ) -> Iterator[float]:
         """Train, and stop for a look at the network every so many steps and at the last one.
 
-        Args:
-            batches: Those of the steps that are left.
-            backward: Leaves the gradient of a batch in the parameters, and gives its loss, detached.
-            ends: Called after each step, and the look at it, with its loss; true ends the training.
-
-        Yields:
-            Mean loss since the look before.
+        `backward` leaves the gradient of a batch in the parameters, and gives its loss, detached; `ends` is
+        called with it after each step, and the look at it, and ends the training when true. Gives the mean
+        loss since the look before.
         """
         started = time.monotonic() - self.seconds
         for batch in islice(batches, last - self.step):

@@ -33,20 +33,16 @@ def multistage_backward(
 ) -> Tensor:
     """Accumulate the gradients of a batch's loss in the parameters of network and loss; gives it, detached.
 
-    A batch of one chunk is embedded once, with its graph. A larger one gives the same gradients as
-    embedding its chunks with their graphs, concatenating, and back-propagating once: dropout and other
-    random layers draw the same in both passes, and batch-norm statistics are updated once.
+    A batch of one chunk is embedded once, with its graph. A larger one gives the same gradients as embedding
+    its chunks with their graphs, concatenating, and back-propagating once: dropout and other random layers
+    draw the same in both passes, and batch-norm statistics are updated once.
 
     With several processes, the network's gradients are those of the process's own part; their sum over the
     processes is that of the batch. The loss's own parameters get the gradient of the batch in all of them.
 
-    Args:
-        network: Maps (b, 3, S, S) to (b, d); in training mode if it shall train.
-        images: (m, 3, S, S) on any device, the process's part of the batch: all of it if it is alone. Chunks
-            are moved to the network's device, channels last.
-        labels: (n,) class ids of the whole batch, on the network's device.
-        loss_function: `loss(embeddings (n, d) float32, labels) -> scalar`.
-        chunk_size: Images that are embedded at a time, at least 1.
+    `images` are (m, 3, S, S) on any device, the process's part of the batch, of which chunks are moved to the
+    network's device, channels last; `labels`, (n,) of the whole batch, are there. The network maps to (b, d),
+    and the loss `loss(embeddings (n, d) float32, labels)` to a scalar.
     """
     if chunk_size < 1:
         raise ValueError(f"chunk_size is {chunk_size}, expected at least 1")

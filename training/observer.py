@@ -8,12 +8,7 @@ from typing import SupportsFloat
 
 @dataclass(frozen=True)
 class StepRecord:
-    """Validation during training.
-
-    Attributes:
-        loss: Mean training loss since the last record.
-        hit_rate_1: Hit rate at rank 1 on held-out classes; NaN without validation classes.
-    """
+    """Validation during training, with the mean loss since the last one; NaN without held-out classes."""
 
     step: int
     loss: float
@@ -29,12 +24,7 @@ class StepRecord:
 
 @dataclass(frozen=True)
 class StepProgress:
-    """Progress of a run.
-
-    Attributes:
-        latest: The latest validation; None before the first.
-        step_loss: Loss of the step; turning it into a float may wait for a GPU.
-    """
+    """Progress of a run; making a float of the loss of a step may wait for a GPU."""
 
     step: int
     n_steps: int

@@ -185,12 +185,10 @@ class OptimizerConfig(Frozen):
 def parameter_groups(
     network: EmbeddingNetwork, projector: nn.Module, loss: nn.Module, config: OptimizerConfig
 ) -> list[dict[str, Any]]:
-    """Parameters by learning rate and weight decay.
+    """Parameters by learning rate and weight decay: the trunk at the base rate, the rest at the head's.
 
-    Args:
-        network: Trunk at the base rate; what follows it at the head's.
-        loss: Its parameters, such as proxies, at the loss's rate and without decay: they are compared by
-            angle, so that only their direction counts.
+    The loss's own, such as proxies, have the loss's rate and no decay: they are compared by angle, so that
+    only their direction counts.
     """
     head = nn.ModuleList([network.pooling, network.norm, network.head, projector])
     if config.frozen_trunk_steps and not (list(head.parameters()) or list(loss.parameters())):

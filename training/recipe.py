@@ -49,11 +49,7 @@ RUN_FILES = (
 
 @dataclass(frozen=True)
 class Recipe:
-    """A training configuration and the text that it was read from.
-
-    Attributes:
-        text: TOML, with the settings that were changed for this run in a comment at its head.
-    """
+    """A training configuration and the TOML it was read from, with changes in a comment at its head."""
 
     config: TrainingConfig
     text: str
@@ -77,14 +73,10 @@ def run_recipe(
 ) -> ModelBundle:
     """Train, export, measure on the recipe's tests, and write the model card.
 
-    Of several processes the first one does this; the others `take_part`.
-
-    Args:
-        output: Directory of the bundle; log, curves, checkpoint and `weights.pt` (for a recipe that starts
-            from it) are kept beside it, maps of a frozen front only until the bundle is there.
-        start: `new` refuses a directory that holds a run, `resume` goes on from its checkpoint, `overwrite`
-            deletes it first.
-        device: Where to train: `auto`, `cpu`, `cuda` or `cuda:<number>`.
+    Of several processes the first one does this; the others `take_part`. Log, curves, checkpoint and
+    `weights.pt` (for a recipe that starts from it) are kept beside the bundle in `output`, maps of a frozen
+    front only until it is there. `new` refuses a directory that holds a run, `resume` goes on from its
+    checkpoint, `overwrite` deletes it first. The device is `auto`, `cpu`, `cuda` or `cuda:<number>`.
     """
     trainer = Trainer(recipe.config, folder=output, device=device, observer=observer, processes=processes)
     _prepare(output, start)

@@ -60,9 +60,7 @@ _NAMED_CLASSES = 5
 class TrainingResult:
     """A trained network at its best validation.
 
-    Attributes:
-        best: The record whose weights were kept.
-        share: How far from the first weights to the best ones the kept weights lie, in [0, 1].
+    `share` says how far from the first weights to the best ones the kept weights lie, in [0, 1].
     """
 
     network: EmbeddingNetwork
@@ -88,12 +86,10 @@ class _Images:
 
 
 class Trainer:
-    """Trains one network as a configuration says.
+    """Trains one network as a configuration says, on `auto`, `cpu`, `cuda` or `cuda:<number>`.
 
-    Args:
-        folder: Folder that gets log, curves and checkpoint; None writes nothing.
-        device: `auto`, `cpu`, `cuda` or `cuda:<number>`.
-        processes: Those that train together; the first one alone writes into the folder.
+    Log, curves and checkpoint go into the folder, written by the first of the processes alone; None writes
+    nothing.
     """
 
     def __init__(
@@ -123,9 +119,8 @@ class Trainer:
     def run(self, *, resume: bool = False) -> TrainingResult:
         """Load the images, train, and return the network with the best validation.
 
-        Args:
-            resume: Go on from the folder's checkpoint. On a CPU the result is the same, bit for bit, as that
-                of a run that was never stopped.
+        With `resume` it goes on from the folder's checkpoint. On a CPU the result is the same, bit for bit,
+        as that of a run that was never stopped.
         """
         config = self.config
         if config.compile:

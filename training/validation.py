@@ -25,11 +25,7 @@ def validate(
     preprocessing: Preprocessing,
     maps: HalfFloats | None = None,
 ) -> tuple[float, float]:
-    """Hit rate at rank 1 and MAP@R of held-out images among themselves; NaN where no two are of a class.
-
-    Args:
-        maps: (n, ...) what the front of a cut network gave for them.
-    """
+    """Hit rate at rank 1 and MAP@R of held-out images among themselves; NaN where no two are of a class."""
     if len(np.unique(images.labels)) == len(images.labels):
         return math.nan, math.nan
     metrics = retrieval_metrics(
@@ -43,13 +39,10 @@ def best_between(
     end: Mapping[str, Tensor],
     measure: Callable[[dict[str, Tensor]], float],
 ) -> float:
-    """The best point on the straight line from first weights to trained ones.
+    """Share of the way, of `SHARES`, to the best point on the line from first weights to trained ones.
 
     Wortsman et al., "Robust fine-tuning of zero-shot models", CVPR 2022: such a point keeps much of what the
-    first weights knew of other images.
-
-    Returns:
-        Share of the way, of `SHARES`; of equal ones the largest.
+    first weights knew of other images. Of equal ones the largest share is taken.
     """
     return max(SHARES, key=lambda share: (measure(between(start, end, share)), share))
 
@@ -72,8 +65,7 @@ def embed_held_out(
 ) -> FloatArray:
     """Embed n unchanged images by their pixels, or by the maps, (n, ...), that a front gave for them.
 
-    Returns:
-        (n, d) float32, not normalized.
+    Gives (n, d) float32, not normalized.
     """
     if maps is None:
         return embed_images(network, images.pixels, preprocessing)

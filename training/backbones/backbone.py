@@ -98,13 +98,10 @@ class BackboneConfig(Frozen):
 
 
 class GeneralizedMeanPooling(nn.Module):
-    """Generalized-mean (GeM) pooling with a learned exponent.
+    """Generalized-mean (GeM) pooling with a learned exponent: 1 is average pooling, infinity max pooling.
 
-    Radenovic et al., "Fine-tuning CNN image retrieval with no human annotation", eq. 3.
-
-    Args:
-        power: Initial exponent; 1 is average pooling, infinity max pooling.
-        epsilon: Smallest activation, so that the root has a gradient.
+    Radenovic et al., "Fine-tuning CNN image retrieval with no human annotation", eq. 3; activations are at
+    least `epsilon`, so that the root has a gradient.
     """
 
     def __init__(self, power: float = 3.0, epsilon: float = 1e-6) -> None:
@@ -121,8 +118,7 @@ class GeneralizedMeanPooling(nn.Module):
 class EmbeddingNetwork(nn.Module):
     """Trunk, pooling, optional layer norm, optional linear head.
 
-    Args:
-        trunk: Module that maps (B, 3, S, S) to (B, width, H, W), or to (B, width) when it pools itself.
+    The trunk maps (B, 3, S, S) to (B, width, H, W), or to (B, width) when it pools itself.
     """
 
     def __init__(self, trunk: nn.Module, width: int, config: BackboneConfig) -> None:
@@ -147,11 +143,7 @@ class EmbeddingNetwork(nn.Module):
         return embeddings
 
     def set_head(self, projection: Projection) -> None:
-        """Replace the head by one that was learnt elsewhere.
-
-        Args:
-            projection: Its weight (d, width) and bias (d,).
-        """
+        """Replace the head by one that was learnt elsewhere."""
         weight, bias = torch.from_numpy(projection.weight), torch.from_numpy(projection.bias)
         self.dim, width = weight.shape
         self.head = nn.Linear(width, self.dim)
@@ -179,9 +171,8 @@ class EmbeddingNetwork(nn.Module):
 def build_network(config: BackboneConfig, *, input_size: int | None = None) -> EmbeddingNetwork:
     """Create the network and load its first weights.
 
-    Args:
-        input_size: Pixels a side of what it will be given; None for what the architecture is meant for.
-            Position embeddings of a transformer are resampled to it.
+    Position embeddings of a transformer are resampled to `input_size`, the pixels a side of what it will be
+    given; None keeps what the architecture is meant for.
     """
     trunk = _create_trunk(config)
     if config.weights is not None:
@@ -198,13 +189,10 @@ def build_network(config: BackboneConfig, *, input_size: int | None = None) -> E
 
 
 def classifier_of(config: BackboneConfig) -> FloatArray | None:
-    """Matrix (classes, width) of the classifier that a network's first weights come with.
+    """Matrix (classes, width) of the linear classifier that a network's first weights come with, if any.
 
-    Its rows say in which directions of the features things differ that the network was taught to tell
-    apart; `training.backbones.projection.from_classifier` makes a head of it.
-
-    Returns:
-        None where the weights have no linear classifier, or are random.
+    Its rows say in which directions of the features things differ that the network was taught to tell apart;
+    `training.backbones.projection.from_classifier` makes a head of it.
     """
     if config.weights is not None:
         names = classifier_name(
@@ -222,13 +210,10 @@ def classifier_of(config: BackboneConfig) -> FloatArray | None:
 
 
 def build_projector(dim: int, config: ProjectorConfig | None) -> nn.Module:
-    """Layers between embedding and loss, which are dropped after training; without a config they do nothing.
+    """Layers of width `dim` between embedding and loss, dropped after training; none without a config.
 
     "Supervised Metric Learning to Rank for Retrieval via Contextual Similarity Optimization", ICML 2023,
     trains some of its networks with such a projector.
-
-    Args:
-        dim: Length of the embeddings; also the width between two layers.
     """
     if config is None:
         return nn.Identity()

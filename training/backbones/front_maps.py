@@ -49,11 +49,8 @@ _SPARE_BYTES = 2**28
 
 @dataclass(frozen=True)
 class FrontMaps:
-    """Output of the front.
-
-    Attributes:
-        rows: (n * views + m, ...) float16, of n training images with all views, then of m held-out ones.
-        views: Views of each, the first unchanged.
+    """Output of the front: float16 rows (n * views + m, ...) of n training images with all views, the first
+    unchanged, then of m held-out ones.
     """
 
     rows: HalfFloats
@@ -71,11 +68,7 @@ class FrontMaps:
         return self.rows[self.n_training * self.views :]
 
     def draws(self, class_ids: Ints, seed: int) -> Dataset[tuple[Tensor, int]]:
-        """Data set of drawn training images, each as one of its views.
-
-        Args:
-            class_ids: (n,) of the training images.
-        """
+        """Data set of drawn training images, each as one of its views."""
         return _DrawnMaps(self, class_ids, seed)
 
 

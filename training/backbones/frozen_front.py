@@ -19,13 +19,8 @@ _STAGE = re.compile(r"(layer|stage|s)_?\d+")
 class CutNetwork(nn.Module):
     """The back of an embedding network as a module: from what the front gives to embeddings.
 
-    Its parameters are the network's own; those of the front need no gradient from now on.
-
-    Args:
-        frozen_stages: Stages that the front has; `all` for the whole trunk.
-
-    Attributes:
-        front: (B, 3, S, S) to maps (B, C, H, W), or to (B, width) where it is a trunk that pools itself.
+    Its parameters are the network's own; those of the front need no gradient from now on. The front maps from
+    (B, 3, S, S) to (B, C, H, W), or to (B, width) where it is a trunk that pools itself.
     """
 
     def __init__(self, network: EmbeddingNetwork, frozen_stages: int | Literal["all"], side: int) -> None:

@@ -12,14 +12,11 @@ from vicinal.models.errors import ConfigError
 
 
 class PlainConvNet(nn.Module):
-    """Stages of 3 x 3 convolutions, each ended by max pooling.
+    """Stages of 3 x 3 convolutions, each ended by max pooling, which halves the map.
 
     Trained from scratch for minutes, it learns far more than a residual network of the same cost: nothing is
-    thrown away before the first convolutions, and no branch has to grow out of zero.
-
-    Args:
-        channels: Width of each stage; every stage halves the map.
-        global_pool: `avg` for (B, width); empty for the (B, width, H, W) map.
+    thrown away before the first convolutions, and no branch has to grow out of zero. It gives (B, width) with
+    the `global_pool` of `avg`, the (B, width, H, W) map with an empty one.
     """
 
     pretrained_cfg: dict[str, Any]
@@ -57,11 +54,7 @@ def _stage(before: int, width: int, layers: int) -> nn.Sequential:
 
 @register_model
 def plain_conv_net(pretrained: bool = False, *, num_classes: int = 0, **arguments: Any) -> PlainConvNet:
-    """Create the network as `timm.create_model("plain_conv_net", ...)` does.
-
-    Args:
-        num_classes: 0; the network has no classifier.
-    """
+    """Create the network, without a classifier, as `timm.create_model("plain_conv_net", ...)` does."""
     if pretrained or num_classes:
         raise ConfigError("plain_conv_net has no pretrained weights and no classifier: train it from scratch")
     # What timm passes to every network and has no meaning here.

@@ -17,12 +17,7 @@ _LEAST_VARIANCE = 1e-6
 
 @dataclass(frozen=True)
 class Projection:
-    """Linear layer: `features @ weight.T + bias`.
-
-    Attributes:
-        weight: (d, width) float32.
-        bias: (d,) float32.
-    """
+    """Linear layer: `features @ weight.T + bias`, with weight (d, width) and bias (d,), both float32."""
 
     weight: FloatArray
     bias: FloatArray
@@ -33,13 +28,10 @@ class Projection:
 
 
 def from_classifier(classifier: npt.ArrayLike, dim: int) -> Projection:
-    """The directions in which the rows of a classifier differ most; no image is needed.
+    """The directions in which the rows of a classifier (classes, width) differ most; no image is needed.
 
     What the classifier does not look at does not tell classes apart: it is left out. The rows are
     orthonormal, so that what is kept keeps its angles.
-
-    Args:
-        classifier: (classes, width) matrix of the layer behind the features.
     """
     matrix = np.asarray(classifier, np.float64)
     most = min(len(matrix) - 1, matrix.shape[1])
@@ -53,15 +45,11 @@ def from_classifier(classifier: npt.ArrayLike, dim: int) -> Projection:
 
 
 def from_features(features: npt.ArrayLike, dim: int, *, whitening: float = 0.0) -> Projection:
-    """Principal components of features, which are centered by it.
+    """Principal components of features (n, width), n > `dim`, which are centered by it.
 
     Jegou and Chum, "Negative evidences and co-occurences in image retrieval: the benefit of PCA and
-    whitening", ECCV 2012, section 3.
-
-    Args:
-        features: (n, width), n > `dim`, as the network gives them.
-        whitening: Each component is divided by its standard deviation to this power: 0 is PCA, 1 makes all
-            components count alike, .5 is half-way.
+    whitening", ECCV 2012, section 3. Each component is divided by its standard deviation to the power
+    `whitening`: 0 is PCA, 1 makes all components count alike, .5 is half-way.
     """
     matrix = np.asarray(features, np.float64)
     most = min(len(matrix) - 1, matrix.shape[1])

@@ -23,12 +23,10 @@ class LabelledFile:
     """Image of a data set.
 
     Attributes:
-        path: Path below the data set's root, or name inside `archive`.
-        label: Class within the data set.
+        path: Path below the data set's root, or name inside `archive`, a zip archive there, empty for none.
         role: `train`; `test` (searched among its like); or, where a protocol tells them apart, `gallery`,
             `query` (its label is in the gallery), `absent` (it is not) and `unused`.
         super_label: Group of classes that `label` belongs to; empty where the data set has none.
-        archive: Path of a zip archive below the root that holds the image; empty for a file of its own.
         box: Left, top, right and bottom in pixels of the part that is meant; None for the whole image.
     """
 
@@ -71,10 +69,9 @@ class ImageFolder(Frozen):
     def open(self) -> Iterator[ReadImage]:
         """Open the data set for reading; archives are opened as they are needed.
 
-        Yields:
-            A function from a row to what `decode_image` and the embedder take: the path of a file, the
-            bytes of an archive's member, or the cut image where the row has a box. It raises a DatasetError
-            where there is no such image, or its archive is missing or damaged.
+        Gives a function from a row to what `decode_image` and the embedder take: the path of a file, the
+        bytes of an archive's member, or the cut image where the row has a box. It raises a DatasetError where
+        there is no such image, or its archive is missing or damaged.
         """
         with ExitStack() as stack:
             archives: dict[str, zipfile.ZipFile] = {}

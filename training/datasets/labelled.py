@@ -71,43 +71,24 @@ class LabelledImages:
         )
 
     def split_classes(self, share: float, seed: int) -> tuple[LabelledImages, LabelledImages]:
-        """Split by class, the same share of each data set.
-
-        Args:
-            share: Share of the classes that go to the second part, in [0, 1).
-            seed: Seed of the draw.
-
-        Returns:
-            The larger part and the held-out part, which share no class.
-        """
+        """Split by class into the larger part and the held-out one, a `share` in [0, 1) of each data set."""
         mask = hold_out_classes(self.labels, self.sources, share, seed)
         return self.subset(~mask), self.subset(mask)
 
 
 def load_datasets(configs: Sequence[DatasetConfig], fit: Fit) -> LabelledImages:
-    """Load and fit every image of the data sets.
+    """Load the images of data sets, also of several parts of one folder, and `fit` them to the training size.
 
-    Args:
-        configs: Where the images are; parts of one folder may stand beside each other.
-        fit: Brings an RGB image to the training size, the same for all.
-
-    Raises:
-        DatasetError: A data set is missing, has no images, or one that cannot be decoded; one is named
-            twice, or two different ones have the same name.
-        MissingPackageError: The layout of a data set needs a package that is not installed.
+    Refused with DatasetError when a data set is missing, has no images, or one that cannot be decoded, when
+    one is named twice, or two different ones have the same name; with MissingPackageError when a layout needs
+    a package that is not installed.
     """
     listings = _list_all(configs)
     return _labelled(_decode_all(listings, fit), listings)
 
 
 def load_labels(configs: Sequence[DatasetConfig]) -> LabelledImages:
-    """Load data sets without decoding an image or holding a pixel.
-
-    Raises:
-        DatasetError: A data set is missing or has no images; one is named twice, or two different ones have
-            the same name.
-        MissingPackageError: The layout of a data set needs a package that is not installed.
-    """
+    """Load data sets without decoding an image or holding a pixel; refused like `load_datasets`."""
     listings = _list_all(configs)
     return _labelled(np.empty((sum(map(len, listings)), 0, 0, 3), np.uint8), listings)
 
@@ -116,15 +97,10 @@ def load_labels(configs: Sequence[DatasetConfig]) -> LabelledImages:
 def opened_images(
     configs: Sequence[DatasetConfig], *, target_side: int | None = None
 ) -> Iterator[Callable[[int], Image.Image]]:
-    """Open data sets for decoding image by image.
+    """Open data sets for decoding image by image, as `decode_image` does for a `target_side`.
 
-    Args:
-        configs: As for `load_labels`.
-        target_side: The caller will scale down to about this many pixels; see `decode_image`.
-
-    Yields:
-        A function from a place among all images to the image, for any number of threads. It raises a
-        DatasetError where the image cannot be used.
+    Gives a function from a place among all images to the image, for any number of threads. It raises a
+    DatasetError where the image cannot be used.
     """
     listings = _list_all(configs)
     with ExitStack() as stack:

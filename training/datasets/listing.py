@@ -17,14 +17,11 @@ from vicinal.training.datasets.layouts import DatasetConfig
 
 @dataclass(frozen=True)
 class ImageListing:
-    """The images of one data set, none of them decoded.
+    """The images of one data set, one file a row, none of them decoded.
 
-    Attributes:
-        name: Name of the data set, which stands before the colon of labels and super-labels.
-        files: One row an image.
-        open: Gives a context manager whose value reads one row: what it returns, `decode_image` and the
-            embedder take. `with listing.open() as read: embedder.embed([read(file) for file in batch])`
-            embeds a set of any size without holding its pixels.
+    `open` gives a context manager whose value reads one row: what it returns, `decode_image` and the embedder
+    take. `with listing.open() as read: embedder.embed([read(file) for file in batch])` embeds a set of any
+    size without holding its pixels. The `name` stands before the colon of labels and super-labels.
     """
 
     name: str
@@ -60,9 +57,8 @@ class ImageListing:
 def list_images(config: DatasetConfig) -> ImageListing:
     """List the images of a data set with labels, super-labels and roles.
 
-    Raises:
-        DatasetError: The data set is incomplete, has a malformed line, or no images.
-        MissingPackageError: The layout needs a package that is not installed.
+    Refused with DatasetError when it is incomplete, has a malformed line, or no images; with
+    MissingPackageError when the layout needs a package that is not installed.
     """
     files = tuple(config.rows())
     if not files:

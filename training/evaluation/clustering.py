@@ -16,14 +16,8 @@ from vicinal.training.evaluation.metrics import scikit_metrics
 def clustering_nmi(embeddings: npt.ArrayLike, labels: npt.ArrayLike, *, seed: int = 0) -> float:
     """NMI between the labels and k-means clusters of the unit embeddings, as many as there are labels.
 
-    Args:
-        embeddings: (n, d), normalized or not.
-        labels: (n,) class labels.
-        seed: Seed of the clustering.
-
-    Raises:
-        EmbeddingError: An embedding is zero or not finite.
-        MissingPackageError: Faiss or scikit-learn is not installed.
+    Refused with EmbeddingError when an embedding is zero or not finite, with MissingPackageError without
+    Faiss or scikit-learn.
     """
     classes = np.unique(np.asarray(labels), return_inverse=True)[1]
     return nmi(classes, k_means(embeddings, int(classes.max()) + 1, seed=seed))
@@ -32,17 +26,10 @@ def clustering_nmi(embeddings: npt.ArrayLike, labels: npt.ArrayLike, *, seed: in
 def k_means(
     embeddings: npt.ArrayLike, n_clusters: int, *, seed: int = 0, n_restarts: int = 3, n_iterations: int = 20
 ) -> Ints:
-    """Cluster unit embeddings with the k-means of Faiss.
+    """(n,) clusters of unit embeddings (n, d), at most n, by the k-means of Faiss.
 
-    Args:
-        embeddings: (n, d), normalized or not.
-        n_clusters: Number of clusters, at most n.
-        seed: Seed of the initial centroids. The same machine gives the same clusters again; another one
-            may round differently.
-        n_restarts: Runs, of which the one with the smallest distances to the centroids is kept.
-
-    Returns:
-        (n,) cluster of each embedding.
+    The run with the smallest distances to the centroids is kept. The same machine gives the same clusters
+    again for a seed; another one may round differently.
     """
     unit = np.ascontiguousarray(normalize(embeddings))
     if not 1 <= n_clusters <= len(unit):
@@ -59,15 +46,9 @@ def k_means(
 def nmi(labels: npt.ArrayLike, clusters: npt.ArrayLike) -> float:
     """Normalized mutual information, in [0, 1]; 1 when labels and clusters are the same partition.
 
-    Divided by the arithmetic mean of the two entropies, as metric learning reports it.
-
-    Args:
-        labels: (n,) labels.
-        clusters: (n,) clusters.
-
-    Raises:
-        EvaluationError: The two have different lengths, or none.
-        MissingPackageError: scikit-learn is not installed.
+    Divided by the arithmetic mean of the two entropies, as metric learning reports it. Refused with
+    EvaluationError when the two have different lengths or none, with MissingPackageError without
+    scikit-learn.
     """
     first, second = np.asarray(labels), np.asarray(clusters)
     if len(first) != len(second) or not len(first):

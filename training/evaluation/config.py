@@ -48,8 +48,7 @@ class _Tests(BaseModel):
 def load_tests(path: Path, *, data_root: Path | None = None) -> tuple[RetrievalTest, ...]:
     """Read the `[[tests]]` of a TOML file, such as a training recipe; its other tables are passed over.
 
-    Args:
-        data_root: Folder that relative data set paths start from; the working directory when None.
+    Relative data set paths start from `data_root`; from the working directory when None.
     """
     fields = read_toml(path)
     if not fields.get("tests"):
@@ -60,9 +59,8 @@ def load_tests(path: Path, *, data_root: Path | None = None) -> tuple[RetrievalT
 def parse_test(text: str, *, split: str | None = None) -> RetrievalTest:
     """Read a data set as `KIND:ROOT`, with the settings that suit a measurement.
 
-    Args:
-        text: Such as `cub200:data/CUB_200_2011`, `folder:photos` or `manifest:photos/manifest.csv`.
-        split: Part of the data set; None takes `test` of a layout that has parts, and all of a manifest.
+    The text is such as `cub200:data/CUB_200_2011`, `folder:photos` or `manifest:photos/manifest.csv`; without
+    a `split` it means `test` of a layout that has parts, and all of a manifest.
     """
     kind, separator, place = text.partition(":")
     if not separator or not place or kind not in _KINDS:

@@ -24,13 +24,7 @@ _ARRAYS = ("embeddings", "labels", "roles")
 
 @dataclass(frozen=True)
 class StoredEmbeddings:
-    """Embeddings that were made before.
-
-    Attributes:
-        embeddings: (n, d) floating-point numbers, normalized or not.
-        labels: (n,) class labels.
-        roles: (n,) roles as in `training.datasets.LabelledFile`; None where the file has none.
-    """
+    """Embeddings (n, d) that were made before, normalized or not, with labels and perhaps roles."""
 
     embeddings: AnyFloats
     labels: AnyArray
@@ -44,11 +38,7 @@ def embed_files(
     *,
     on_progress: OnProgress = no_progress,
 ) -> FloatArray:
-    """Embed the images of a data set.
-
-    Returns:
-        (n, d) float32, L2-normalized.
-    """
+    """Embed the images of a data set; gives (n, d) float32, L2-normalized."""
     embeddings = np.empty((len(files), embedder.bundle.dim), np.float32)
     for start in range(0, len(files), _BATCH):
         batch = files[start : start + _BATCH]

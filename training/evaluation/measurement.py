@@ -30,14 +30,10 @@ def measure_test(
     *,
     on_progress: OnProgress = no_progress,
 ) -> Evaluation:
-    """Embed the images of a test and measure.
+    """Embed the images of a test and measure; the test's own ranks are preferred to those of the settings.
 
-    Args:
-        settings: What to measure; the test's own ranks are preferred.
-
-    Returns:
-        The figures of `evaluate`; of a landmark set `mean_average_precision` and `precision_<k>`, each with
-        its difficulty before it, `n_gallery` and `n_queries`.
+    Gives the figures of `evaluate`; of a landmark set `mean_average_precision` and `precision_<k>`, each with
+    its difficulty before it, `n_gallery` and `n_queries`.
     """
     if isinstance(test.dataset, RevisitedConfig):
         return _measure_landmarks(embedder, test.dataset, on_progress)

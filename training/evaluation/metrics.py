@@ -64,17 +64,10 @@ def retrieval_metrics(
 ) -> RetrievalMetrics:
     """Rank a gallery for each query and average; ties are broken by gallery position.
 
-    Args:
-        embeddings: (n, d) query embeddings, normalized or not.
-        labels: (n,) their labels.
-        gallery_embeddings: (m, d) gallery; None searches the queries among themselves, each without itself.
-        gallery_labels: (m,) labels of the gallery.
-        ks: Ranks of `hit_rate` and `recall`.
-
-    Raises:
-        EvaluationError: No query has a mate, only one of the two gallery arguments is given, or the numbers
-            of embeddings and labels differ.
-        EmbeddingError: An embedding is zero or not finite.
+    Queries (n, d) search a gallery (m, d), or without one each other, each without itself; embeddings may be
+    normalized or not. `ks` are the ranks of `hit_rate` and `recall`. Refused with EvaluationError when no
+    query has a mate, only one of the two gallery arguments is given, or numbers of embeddings and labels
+    differ; with EmbeddingError when an embedding is zero or not finite.
     """
     if (gallery_embeddings is None) != (gallery_labels is None):
         raise EvaluationError("gallery_embeddings and gallery_labels go together")
@@ -96,11 +89,7 @@ def _check_lengths(*sets: tuple[str, Floats | FloatArray, AnyArray]) -> None:
 
 
 def _of_query(ranks: Ints, ks: Sequence[int]) -> list[float] | None:
-    """R-precision, MAP@R, mAP, mAP@1000, hit rates and recalls; None without a mate.
-
-    Args:
-        ranks: (R,) ranks of the mates, rising, from 0.
-    """
+    """R-precision, MAP@R, mAP, mAP@1000, hit rates and recalls of rising mate ranks, from 0; None without."""
     n_mates = len(ranks)
     if not n_mates:
         return None
@@ -136,15 +125,9 @@ def _average(per_query: Sequence[list[float] | None], ks: Sequence[int]) -> Retr
 
 
 def auroc(with_mate: npt.ArrayLike, without_mate: npt.ArrayLike) -> float:
-    """Area under the ROC curve: how often a query with a mate outscores one without, ties half.
+    """Area under the ROC curve: how often a query with a mate outscores one without by top score, ties half.
 
-    Args:
-        with_mate: (n,) top scores of queries with a mate.
-        without_mate: (m,) top scores of queries without.
-
-    Raises:
-        EvaluationError: One of the two is empty.
-        MissingPackageError: scikit-learn is not installed.
+    Refused with EvaluationError when one of the two is empty, with MissingPackageError without scikit-learn.
     """
     positive, negative = np.asarray(with_mate), np.asarray(without_mate)
     if not len(positive) or not len(negative):

@@ -17,10 +17,8 @@ from vicinal.models.similarity import normalize
 class OpenSetRoles:
     """Gallery and its queries, as positions.
 
-    Attributes:
-        gallery: (m,) half of the items of each known class.
-        known: (n,) the other halves: queries with a mate.
-        absent: (k,) items of classes that the gallery does not hold: queries without one.
+    The gallery holds half of the items of each known class; `known` are the other halves, queries with a
+    mate; `absent` are items of classes that the gallery does not hold.
     """
 
     gallery: Ints
@@ -42,16 +40,10 @@ def deal_roles(
     strangers from the same shelf pass for mates. Where items come in the order in which they were taken, a
     class cut in the middle keeps visits apart.
 
-    Args:
-        positions: (n,) positions in `labels` that take part.
-        labels: Labels of all items.
-        draws: Most galleries.
-        rng: What classes are dealt with, and halves where they are drawn.
-        ordered: Whether a gallery holds the earlier halves of its classes, and the next one the later halves;
-            all queries are of the other halves. Otherwise halves are drawn, and absent classes are all asked.
-
-    Returns:
-        One for each draw whose gallery is not empty; items alone with their label are always absent.
+    The `positions` in `labels` take part. With `ordered`, a gallery holds the earlier halves of its classes,
+    and the next one the later halves, and all queries are of the other halves; without, halves are drawn, and
+    absent classes are all asked. Galleries that would be empty are left out of the draws; items alone with
+    their label are always absent.
     """
     own, all_labels = np.asarray(positions, np.int64), np.asarray(labels)
     names, sizes = np.unique(all_labels[own], return_counts=True)
@@ -71,12 +63,7 @@ def deal_roles(
 
 
 def hold_out_classes(classes: AnyArray, groups: AnyArray, share: float, seed: int) -> Mask:
-    """(n,) items of a share of the classes, in [0, 1), drawn in each group alike.
-
-    Args:
-        classes: (n,) class of each item.
-        groups: (n,) group of each item; a class is in one.
-    """
+    """(n,) items of a share of the classes, in [0, 1), drawn in each group alike; a class is in one group."""
     rng, held = np.random.default_rng(seed), []
     for group in np.unique(groups):
         own = np.unique(classes[groups == group])
@@ -85,14 +72,9 @@ def hold_out_classes(classes: AnyArray, groups: AnyArray, share: float, seed: in
 
 
 def threshold_at_fpir(best_absent_scores: npt.ArrayLike, fpir: float) -> float:
-    """Lowest accepted score that holds a false positive identification rate.
+    """Lowest accepted score at which at most a share `fpir`, in (0, 1), of absent queries is answered.
 
-    Args:
-        best_absent_scores: (m,) best score of each query without a mate.
-        fpir: Highest share of these that may be answered, in (0, 1).
-
-    Raises:
-        EvaluationError: There are none.
+    Given is the best score of each query without a mate; refused with EvaluationError when there are none.
     """
     absent = np.asarray(best_absent_scores, dtype=np.float64)
     if not len(absent):
@@ -105,15 +87,9 @@ def threshold_at_fpir(best_absent_scores: npt.ArrayLike, fpir: float) -> float:
 def fnir_at_fpir(best_mate_scores: npt.ArrayLike, best_absent_scores: npt.ArrayLike, fpir: float) -> float:
     """False negative identification rate at a false positive one (ISO/IEC 19795-1).
 
-    The threshold is `threshold_at_fpir`; a query with a mate counts when no mate passes it.
-
-    Args:
-        best_mate_scores: (n,) best score of each query with one of its mates, -inf where none was found.
-        best_absent_scores: (m,) best score of each query without a mate.
-        fpir: Highest share of the queries without a mate that may be answered, in (0, 1).
-
-    Raises:
-        EvaluationError: One of the two is empty.
+    The threshold is `threshold_at_fpir`; a query with a mate counts when no mate passes it. Given are the
+    best scores of each query with one of its mates, -inf where none was found, and of each without; refused
+    with EvaluationError when one of the two is empty.
     """
     mates, absent = (np.asarray(one, dtype=np.float64) for one in (best_mate_scores, best_absent_scores))
     if not len(mates) or not len(absent):
@@ -126,13 +102,8 @@ def map_at_r_by_halves(
 ) -> float:
     """MAP@R of the later half of each class among the earlier halves, and the other way round.
 
-    Args:
-        embeddings: (n, d), normalized or not; of photos, in the order in which they were taken.
-        labels: (n,) labels.
-        beside: (m, d) embeddings of other classes, which stand in both galleries.
-
-    Raises:
-        EvaluationError: No class has a pair.
+    Embeddings (n, d), normalized or not, stand in the order in which their photos were taken; those `beside`,
+    (m, d) of other classes, stand in both galleries. Refused with EvaluationError when no class has a pair.
     """
     unit, names = normalize(np.asarray(embeddings, np.float32)), np.asarray(labels)
     others = unit[:0] if beside is None else normalize(np.asarray(beside, np.float32))

@@ -37,15 +37,9 @@ def item_ranks(
 ) -> Iterator[Ints]:
     """Rank the gallery for each query by falling cosine similarity, ties by gallery position.
 
-    Args:
-        queries: (n, d) float32, L2-normalized.
-        gallery: (m, d) float32, L2-normalized, at most 2^22 items.
-        wanted: For each query the gallery positions whose ranks matter, each once.
-        exclude: For each query the gallery positions that are not there for it, wanted or not; None
-            excludes nothing.
-
-    Yields:
-        For each query the ranks of its wanted items, rising, from 0.
+    Gives for each query the ranks of its `wanted` gallery positions, each named once, rising, from 0.
+    Positions of `exclude` are not there for the query, wanted or not. Queries (n, d) and gallery (m, d), at
+    most 2^22 items, are float32, L2-normalized.
     """
     if len(gallery) > 2**_POSITION_BITS:
         raise EvaluationError(
@@ -73,14 +67,9 @@ def mate_positions(query_labels: Sequence[object], gallery_labels: Sequence[obje
 def top_similarities(
     queries: FloatArray, gallery: FloatArray, exclude: Sequence[npt.ArrayLike] | None = None
 ) -> Floats:
-    """Cosine similarity of each query to its most similar gallery item, block by block.
+    """(n,) cosine similarity of each query to its most similar gallery item, block by block.
 
-    Args:
-        queries: (n, d) float32, L2-normalized.
-        gallery: (m, d) float32, L2-normalized.
-
-    Returns:
-        (n,) float64; -inf for a query to which no item is left.
+    Queries (n, d) and gallery (m, d) are float32, L2-normalized; -inf for a query to which no item is left.
     """
     tops = np.full(len(queries), -np.inf)
     start = 0

@@ -27,9 +27,7 @@ class EvaluationSettings:
     Attributes:
         ks: Ranks of the hit rates and recalls.
         nmi: Cluster, which takes long with thousands of classes.
-        opis: Measure OPIS over all pairs, and its sampling floor.
-        n_repetitions: Simulated worlds behind the sampling floor of OPIS.
-        seed: Seed of the clustering and of the simulation.
+        opis: Measure OPIS over all pairs, and its sampling floor, with `n_repetitions` simulated worlds.
     """
 
     ks: tuple[int, ...] = (1, 2, 4, 8)
@@ -41,12 +39,7 @@ class EvaluationSettings:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """Figures of one set.
-
-    Attributes:
-        figures: Value by name; what was not asked for or cannot be measured is missing.
-        notes: Why a figure is missing.
-    """
+    """Figures of one set by name, and notes why a figure is missing that was asked for."""
 
     figures: dict[str, float]
     notes: tuple[str, ...] = ()
@@ -60,17 +53,11 @@ def evaluate(
     settings: EvaluationSettings | None = None,
     on_progress: OnProgress = no_progress,
 ) -> Evaluation:
-    """Measure a labelled set.
+    """Measure a labelled set of embeddings (n, d), normalized or not.
 
-    Args:
-        embeddings: (n, d), normalized or not.
-        labels: (n,) class labels.
-        roles: (n,) roles as in `training.datasets.LabelledFile`. Where there is a `gallery`, each `query` and
-            `absent` image searches it, and other images play no part. Where there is none, all `train` and
-            `test` images are searched among themselves, and `absent` ones search them. None takes all
-            for `test`.
-        settings: What to measure; the defaults of `EvaluationSettings` when None.
-        on_progress: Called after each step of the one stage, `measure`.
+    Where `roles`, see `training.datasets.LabelledFile`, name a `gallery`, each `query` and `absent` image
+    searches it, and other images play no part. Where there is none, all `train` and `test` images are
+    searched among themselves, and `absent` ones search them. None takes all for `test`.
 
     Returns:
         Retrieval metrics of the queries that have a mate; `auroc` of the top similarity between those and

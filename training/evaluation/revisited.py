@@ -22,13 +22,10 @@ from vicinal.training.evaluation.ranking import item_ranks
 
 @dataclass(frozen=True)
 class JudgedMetrics:
-    """Means over the queries that have a relevant image.
+    """Means over the queries that have a relevant image at this difficulty, and how many have and have none.
 
-    Attributes:
-        mean_average_precision: Mean of `trapezoidal_average_precision`.
-        precision: By k, mean of `precision_at` k; what the authors call mP@k.
-        n_queries: Queries that count.
-        n_without_relevant: Queries left out because no image is relevant at this difficulty.
+    `mean_average_precision` is of `trapezoidal_average_precision`, `precision` by k of `precision_at`: what
+    the authors call mP@k.
     """
 
     mean_average_precision: float
@@ -44,19 +41,12 @@ def judged_metrics(
     judged: Iterable[tuple[npt.ArrayLike, npt.ArrayLike]],
     ks: Sequence[int] = (1, 5, 10),
 ) -> JudgedMetrics:
-    """Rank the gallery for each query and average, ties broken by gallery position.
+    """Rank the gallery (m, d) for each query (n, d) and average, ties broken by gallery position.
 
-    Args:
-        queries: (n, d) embeddings, normalized or not.
-        gallery: (m, d) embeddings.
-        judged: For each query the gallery positions of its relevant images and of its junk. For the
-            revisited sets that is easy | junk + hard, easy + hard | junk, and hard | junk + easy; for
-            the old ones good + ok | junk.
-        ks: Ranks of `precision`.
-
-    Raises:
-        EvaluationError: No query has a relevant image, or there are not as many judgments as queries.
-        EmbeddingError: An embedding is zero or not finite.
+    `judged` holds for each query the gallery positions of its relevant images and of its junk. For the
+    revisited sets that is easy | junk + hard, easy + hard | junk, and hard | junk + easy; for the old ones
+    good + ok | junk. Refused with EvaluationError when no query has a relevant image, or there are not as
+    many judgments as queries; with EmbeddingError when an embedding is zero or not finite.
     """
     unit, items = normalize(queries), normalize(gallery)
     pairs = [(_positions(relevant, len(items)), _positions(junk, len(items))) for relevant, junk in judged]
@@ -82,8 +72,7 @@ def judged_metrics(
 def trapezoidal_average_precision(ranks: Ints) -> float:
     """Area under precision over recall, the precision before and after each relevant image averaged.
 
-    Args:
-        ranks: (R,) ranks of all R relevant images, rising, from 0, junk not counted; R at least 1.
+    Ranks of all R relevant images, at least one, rise from 0, junk not counted.
     """
     found = np.arange(len(ranks))
     # Before the first rank nothing was retrieved, and the precision counts as 1.
@@ -92,11 +81,7 @@ def trapezoidal_average_precision(ranks: Ints) -> float:
 
 
 def precision_at(ranks: Ints, k: int) -> float:
-    """Share of relevant images among the first k, or up to the last relevant one where that comes earlier.
-
-    Args:
-        ranks: (R,) ranks of the relevant images, rising, from 0, junk not counted; R at least 1.
-    """
+    """Share of relevant images among the first k, or up to the last relevant one where that comes earlier."""
     depth = min(int(ranks[-1]) + 1, k)
     return int(np.searchsorted(ranks, depth)) / depth
 

@@ -15,13 +15,8 @@ Precision = Literal["auto", "float32", "bfloat16", "float16"]
 class MixedPrecision:
     """Floats of the forward passes, and the scaling of the loss that float16 needs.
 
-    Args:
-        wanted: `auto` takes bfloat16 where it runs in hardware, else float16 on a GPU and float32 on a CPU;
-            `fit` leaves bfloat16 again where it would be slower.
-
-    Attributes:
-        dtype: What autocast computes in.
-        scaler: Scales the loss under float16; does nothing otherwise.
+    `auto` takes bfloat16 where it runs in hardware, else float16 on a GPU and float32 on a CPU; `fit` leaves
+    bfloat16 again where it would be slower.
     """
 
     def __init__(self, wanted: Precision, device: torch.device) -> None:
@@ -36,9 +31,7 @@ class MixedPrecision:
         Slower: training the last stages of EfficientNet-Lite0, of depthwise convolutions, took 1.5 to 1.9
         times as long in bfloat16, and a head alone gains nothing. Wrong, seen with torch 2.15 (oneDNN): the
         weights of a strided convolution over a map of one pixel get gradients from memory that nobody wrote.
-
-        Returns:
-            What was changed, for people; empty if nothing.
+        Gives what was changed, for people; empty if nothing.
         """
         if self.device.type != "cpu" or self.dtype != torch.bfloat16:
             return ""
@@ -60,12 +53,9 @@ class MixedPrecision:
 
 
 def choose_device(name: str, local_rank: int | None = None) -> torch.device:
-    """The torch device of a name; `auto` is the GPU where there is one.
+    """The torch device of `auto`, the GPU where there is one, `cpu`, `cuda` or `cuda:<number>`.
 
-    Args:
-        name: `auto`, `cpu`, `cuda` or `cuda:<number>`.
-        local_rank: Number of this process among those that train together on this machine: it takes the GPU
-            of that number. None where it trains alone.
+    A process that trains together with others on this machine takes the GPU of its `local_rank`.
     """
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "cpu"

@@ -34,12 +34,9 @@ _LONGEST_WAIT = timedelta(days=1)
 class Processes:
     """The processes of a run, seen from one of them; one that is alone gets back what it gives.
 
-    All processes call the same methods in the same order.
-
-    Attributes:
-        rank: Number of this process; the first one, 0, measures and writes.
-        local_rank: Number of this process on its machine, and of the GPU that it takes; None if it is alone.
-        host_group: Exchanges what lies in the memory of the host; None for torch's default group.
+    All processes call the same methods in the same order. The first one, rank 0, measures and writes; one
+    that is not alone takes the GPU of its `local_rank`. The `host_group` exchanges what lies in the memory of
+    the host.
     """
 
     rank: int = 0
@@ -57,11 +54,7 @@ class Processes:
         return _part(n, self.rank, self.count)
 
     def gather(self, own: Tensor, n: int) -> Tensor:
-        """The `n` rows of all processes, in order, without a graph.
-
-        Args:
-            own: (m, ...) this process's rows, those of `part(n)`.
-        """
+        """The `n` rows of all processes, in order, without a graph; this process gives those of `part(n)`."""
         if self.count == 1:
             return own.detach()
         sizes = [len(range(*_part(n, rank, self.count).indices(n))) for rank in range(self.count)]
@@ -74,11 +67,7 @@ class Processes:
         return torch.cat([rows[:size] for rows, size in zip(found, sizes, strict=True)])
 
     def add_up(self, tensors: Sequence[Tensor]) -> None:
-        """Replace each tensor by its sum over the processes, the same in all of them bit for bit.
-
-        Args:
-            tensors: Of one dtype and device, shaped alike in all processes.
-        """
+        """Replace tensors of one dtype and device by their sums over the processes, equal bit for bit."""
         if self.count == 1 or not tensors:
             return
         together = torch.cat([one.flatten() for one in tensors])
@@ -104,13 +93,9 @@ class Processes:
         return bool(flags)
 
     def from_first(self, make: Callable[[], Value]) -> Value:
-        """Value that the first process makes; the others wait for it.
+        """Value of tensors and plain values that the first process makes; the others wait for it.
 
-        Args:
-            make: Makes tensors and plain values, as `torch.load` reads them with `weights_only`.
-
-        Returns:
-            Where there are several processes a copy, with all tensors in the memory of the host.
+        Where there are several processes it is a copy, with all tensors in the memory of the host.
         """
         if self.count == 1:
             return make()
@@ -164,12 +149,9 @@ ALONE = Processes()
 
 @contextmanager
 def joined_processes(device: str) -> Iterator[Processes]:
-    """Join the processes that `torchrun` started beside this one; it says so in the environment.
+    """Join the processes that `torchrun` started beside this one, by the environment; `ALONE` without any.
 
     GPUs exchange by NCCL, processors by Gloo.
-
-    Yields:
-        The processes; `ALONE` where this one was started by itself.
     """
     count = int(os.environ.get("WORLD_SIZE", "1"))
     if count == 1:

@@ -48,9 +48,8 @@ def export_backbone(
 ) -> ModelBundle:
     """Make a bundle from a timm architecture, with weights of the hub, a file or a package.
 
-    Args:
-        config: The network; with `dim = None` and without a head the embedding is the pooled feature.
-        input_size: Pixels a side; None for what the architecture is meant for.
+    With `dim = None` and without a head the embedding is the pooled feature; without an `input_size` the
+    images are of the size that the architecture is meant for.
     """
     network = build_network(config, input_size=input_size)
     training = {"weights": _origin(config), "timm": timm.__version__}

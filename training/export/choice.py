@@ -39,13 +39,10 @@ def give_form(
 ) -> ModelBundle:
     """Write the network of a bundle in another form, measured beside float32, and open the result.
 
-    Args:
-        bundle: A bundle whose network is float32; it keeps its place and loses its refiner, whose embeddings
-            would be others.
-        precision: The form; `auto` takes the fastest that loses at most .005 of R@1 and of MAP@R on the
-            sample, or, without labels, whose mean cosine to float32 is at least .98.
-        sample: Images that int8 is calibrated on, and that all forms are compared on; for want of them
-            pictures are drawn.
+    The bundle, whose network is float32, keeps its place and loses its refiner, whose embeddings would be
+    others. `auto` takes the fastest form that loses at most .005 of R@1 and of MAP@R on the sample, or,
+    without labels, whose mean cosine to float32 is at least .98. int8 is calibrated on the sample; for want
+    of one pictures are drawn.
     """
     if sample is None and precision != "float32":
         on_note("Forms are tried on drawn pictures: photos of your own, with --images, say more")

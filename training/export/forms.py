@@ -32,12 +32,7 @@ _LEAST_NUMBERS = 512
 
 
 def write_form(source: Path, target: Path, precision: Precision, images: Sequence[FloatArray] = ()) -> None:
-    """Write a float32 network in another form.
-
-    Args:
-        source: ONNX file of a float32 network with one input.
-        images: Some 100 prepared images (3, S, S) that int8 is calibrated on.
-    """
+    """Write a float32 ONNX network of one input in another form; int8 needs some 100 images (3, S, S)."""
     if precision == "float16":
         _write_float16(source, target)
     elif precision == "int8":

@@ -23,11 +23,7 @@ PARITY_TOLERANCE = 1e-4
 
 
 def export_network(network: EmbeddingNetwork, path: Path, fields: Mapping[str, Any]) -> ModelBundle:
-    """Write a network as a bundle and check that ONNX Runtime agrees with torch.
-
-    Args:
-        path: Directory to create; files of an earlier export are replaced.
-    """
+    """Write a network as a bundle, over an earlier one, and check that ONNX Runtime agrees with torch."""
     path.mkdir(parents=True, exist_ok=True)
     network = network.cpu().eval().to(memory_format=torch.contiguous_format)
     preprocessing = Preprocessing.model_validate(fields["preprocessing"])
@@ -59,8 +55,7 @@ def write_onnx(
 ) -> None:
     """Write a network as an ONNX graph.
 
-    Args:
-        free_axes: For each input the axes that may have any length from 1 on; equal names have equal lengths.
+    `free_axes` are, for each input, axes that may have any length from 1 on; equal names have equal lengths.
     """
     free = {name: torch.export.Dim(name, min=1) for axes in free_axes.values() for name in axes.values()}
     shapes = tuple({axis: free[name] for axis, name in free_axes[one].items()} for one in examples)

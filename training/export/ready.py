@@ -26,14 +26,11 @@ _TRIED = 4
 def import_onnx(
     model: Path, path: Path, preprocessing: Mapping[str, Any], fields: Mapping[str, Any]
 ) -> ModelBundle:
-    """Make a bundle from a network that somebody else exported.
+    """Make a bundle from a network that somebody else exported; nothing is written before all is checked.
 
     It has one input (B, 3, S, S) and gives (B, d) first, both float32, for any B; an image embeds alone as it
-    does in a batch. Where the file says that B is 1, that is changed, and tried out.
-
-    Args:
-        path: Directory of the bundle; nothing is written before all is checked.
-        preprocessing: Fields of `Preprocessing`; without `input_size` the file has to say it.
+    does in a batch. Where the file says that B is 1, that is changed, and tried out. Without an `input_size`
+    among the fields of `preprocessing` the file has to say it.
     """
     if not model.is_file():
         raise BundleError(f"there is no file '{model}'")

@@ -32,12 +32,7 @@ _DRAWN = DemoCatalogConfig(kind="demo_catalog", seeds=(7001,), products=50, view
 
 @dataclass(frozen=True)
 class Sample:
-    """Images to try a network on.
-
-    Attributes:
-        is_labelled: They lie in one folder a label, so that searches among them can be judged.
-        is_drawn: They are synthetic, for want of photos.
-    """
+    """Images to try a network on: labelled, so that searches can be judged, or drawn for want of photos."""
 
     listing: ImageListing
     is_labelled: bool = False

@@ -17,11 +17,9 @@ _SINGLES = 5
 def measure_speed(embedders: Mapping[str, Embedder]) -> dict[str, dict[str, float]]:
     """Measure how long embedding takes without decoding, on all the threads that the embedders were given.
 
-    The networks take turns, and the fastest turn counts: what else the machine does slows some turns down,
-    and never makes one faster.
-
-    Returns:
-        By name `images_per_second` at batches of 16, and `milliseconds` for an image alone.
+    Gives by name `images_per_second` at batches of 16, and `milliseconds` for an image alone. The networks
+    take turns, and the fastest turn counts: what else the machine does slows some turns down, and never makes
+    one faster.
     """
     runs = {}
     for name, embedder in embedders.items():

@@ -24,12 +24,7 @@ class UnusableImage:
 
 @dataclass(frozen=True)
 class Split:
-    """Photos to learn from, and photos that are held out.
-
-    Attributes:
-        training: (n,) photos to learn from.
-        held_out: (n,) photos to measure on, those alone with their label among them.
-    """
+    """Positions of photos to learn from and to measure on, those alone with their label among the latter."""
 
     training: Mask
     held_out: Mask
@@ -37,12 +32,10 @@ class Split:
 
 @dataclass(frozen=True)
 class LabelledImages:
-    """Photos that have a label and can be used.
+    """Photos that have a label and can be used, sorted by name: mostly the order they were taken in.
 
-    Attributes:
-        paths: n files, in the sequence of their names: more often than not the order they were taken in.
-        n_repeated: Files that hold the same bytes under the same label as one before.
-        digest: Changes with what is in the files, where they lie, and their labels.
+    `n_repeated` files hold the same bytes under the same label as one before; `digest` changes with what is
+    in the files, where they lie, and their labels.
     """
 
     paths: tuple[Path, ...]

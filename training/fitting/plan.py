@@ -29,11 +29,8 @@ _VALIDATIONS = 7 / 3
 class FitSpeed(Frozen):
     """Speed of this machine.
 
-    Attributes:
-        view: Seconds to make one view and run it through the front.
-        step: Seconds a step.
-        batch_size: Photos of a step.
-        threads: Threads of torch that a step takes so long with.
+    Seconds to make one `view` and run it through the front, and seconds a step of `batch_size` photos with so
+    many threads of torch.
     """
 
     view: float = Field(gt=0.0)
@@ -43,14 +40,10 @@ class FitSpeed(Frozen):
 
 
 class FitPlan(Frozen):
-    """Plan of a run; a resumed one has the same.
+    """Plan of a run, reckoned with a speed; a resumed one has the same.
 
-    Attributes:
-        asked: What was asked for, by name.
-        views: Views of each photo.
-        steps: Steps of each of the two trainings.
-        per_label: Most photos of a label that are learned from; None takes all.
-        speed: What it was reckoned with.
+    It has the `views` of each photo, the `steps` of each of the two trainings, and at most `per_label` photos
+    of a label, None for all.
     """
 
     asked: dict[str, str | int | float]
@@ -70,11 +63,7 @@ def plan_fit(
     spent: float,
     asked: Mapping[str, str | int | float],
 ) -> FitPlan:
-    """Fit views and steps into the minutes.
-
-    Args:
-        sizes: (c,) photos of each label to learn from.
-    """
+    """Fit views and steps into the minutes, for labels with (c,) `sizes` photos to learn from."""
     counts = np.asarray(sizes, np.int64)
     validation = _VALIDATIONS * n_held_out * speed.step / speed.batch_size + n_held_out * speed.view
     left = max(0.0, 60.0 * minutes - spent - _SECONDS_AT_THE_END - validation)

@@ -65,11 +65,7 @@ _MANY_LABELS = 150
 
 @dataclass
 class _Watcher(TrainingObserver):
-    """Passes on how far the training is, and notes how long what takes.
-
-    Attributes:
-        views: Time of each call with its images done.
-    """
+    """Passes on how far the training is, and notes how long what takes; `views` are (time, images done)."""
 
     report: OnProgress
     stage: str
@@ -129,10 +125,8 @@ class _TryingThreads(_Watcher):
 class Fitting:
     """Adaptation of the model to photos.
 
-    Args:
-        before: The bundle that is used so far; its refiner is carried over where it fits.
-        report: Gets the progress in the stages `try`, `views`, `trial` and `measure`, then `views` again,
-            `train` and `export`.
+    The refiner of the bundle `before`, which is used so far, is carried over where it fits. `report` gets the
+    progress in the stages `try`, `views`, `trial` and `measure`, then `views` again, `train` and `export`.
     """
 
     def __init__(

@@ -33,12 +33,9 @@ _MOST_BESIDE = 2000
 class FitTrial(Frozen):
     """Findings of holding labels out, which are kept when all labels are learned from.
 
-    Attributes:
-        share: How far from the first weights to the trained ones the kept weights lie.
-        steps: Steps after which the held-out labels were searched best.
-        form: Form of the network that is fastest here and loses little on the held-out photos.
-        verdict: Manifest fields of the refiner that was carried over; empty without one.
-        figures: What the held-out labels said.
+    `share` is that of the kept weights between the first and the trained ones, `steps` those after which the
+    held-out labels were searched best, `form` the fastest one here that loses little on their photos, and
+    `verdict` the manifest fields of the refiner that was carried over, empty without one.
     """
 
     share: float

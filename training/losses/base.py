@@ -15,12 +15,8 @@ from vicinal.models.errors import ConfigError
 
 @dataclass(frozen=True)
 class Memory:
-    """Embeddings of earlier batches and of this one, without a graph.
-
-    Attributes:
-        embeddings: (m, d), raw or normalized as they came.
-        labels: (m,) labels.
-        own: (n,) rows that hold the copies of this batch, in its order.
+    """Embeddings of earlier batches and of this one, without a graph: (m, d), raw or normalized as they came,
+    their labels, and the (n,) rows that hold the copies of this batch, in its order.
     """
 
     embeddings: Tensor
@@ -37,14 +33,7 @@ class MetricLoss(nn.Module, ABC):
     """
 
     def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
-        """Loss of one batch.
-
-        Args:
-            embeddings: (n, d) with n >= 1, raw or normalized.
-
-        Returns:
-            A scalar, 0 with a graph where nothing in the batch counts.
-        """
+        """Loss of (n, d) embeddings, n >= 1, raw or normalized: scalar, 0 with a graph if nothing counts."""
         with _full_precision(embeddings, labels) as (wide, own_labels):
             return self.compute(wide, own_labels)
 

@@ -84,20 +84,13 @@ class ContextualLoss(MetricLoss):
 
 
 def contextual_similarity(similarities: Tensor, k: int, eps: float, alpha: float) -> Tensor:
-    """Share that the neighborhoods of two items have in common.
+    """(n, n) share in [0, 1] that the neighborhoods of two items have in common, from cosine similarities.
 
     Neighborhoods are compared, and their complements too (Contextual Similarity Optimization; eq. 8 has the
-    same value but another gradient); then each row is averaged over the item's mutual neighbors of order
-    k/2, and the matrix made symmetric.
-
-    Args:
-        similarities: (n, n) cosine similarities of a batch.
-        k: Size of a neighborhood with the item itself, even.
-        eps: Slack on squared distances: an item within `eps` of the k-th nearest belongs to the neighborhood.
-        alpha: Slope of the gradient of the step function.
-
-    Returns:
-        (n, n) symmetric, in [0, 1].
+    same value but another gradient); then each row is averaged over the item's mutual neighbors of order k/2,
+    and the matrix made symmetric. A neighborhood has k items, an even number with the item itself, and those
+    within `eps`, on squared distances, of the k-th nearest; `alpha` is the slope of the gradient of the step
+    function.
     """
     _check_k(k)
     if k > len(similarities):

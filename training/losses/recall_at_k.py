@@ -72,15 +72,9 @@ class RecallAtKLoss(MetricLoss):
 
 
 def soft_recall(ranks: Tensor, exist: Tensor, ks: Sequence[int], temperature: float) -> Tensor:
-    """Smooth recall@k of each query, averaged over k.
+    """(q,) smooth recall@k of each query, averaged over k, in [0, 1]; 0 for a query without positives.
 
-    Args:
-        ranks: (q, p) smooth numbers of items before each positive.
-        exist: (q, p) bool, false for padding.
-        temperature: Width of the sigmoids over ranks.
-
-    Returns:
-        (q,) in [0, 1]; 0 for a query without positives.
+    Of (q, p) smooth numbers of items before each positive, of which those that `exist` are no padding.
     """
     n_positives = exist.sum(dim=1)
     recalls = []
@@ -93,11 +87,8 @@ def soft_recall(ranks: Tensor, exist: Tensor, ks: Sequence[int], temperature: fl
 def mix_positives(mates: Classmates, dtype: torch.dtype) -> VirtualExamples:
     """Mix every positive pair once, with a share drawn from U(0, 1).
 
-    SiMix, eq. 9 and 10 of the paper: virtual examples between two items of a class, of which only
-    similarities are made.
-
-    Returns:
-        n * floor(m / 2) examples, m the size of the largest class; padding included.
+    SiMix, eq. 9 and 10 of the paper: n * floor(m / 2) virtual examples, padding included, between two items
+    of a class, m the size of the largest; only similarities are made of them.
     """
     n_items, width = mates.indices.shape
     steps = torch.arange(1, (width + 1) // 2 + 1, device=mates.indices.device)

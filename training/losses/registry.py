@@ -79,11 +79,7 @@ def available_losses() -> list[str]:
 
 
 def loss_arguments(name: str) -> dict[str, Any]:
-    """Arguments that a configuration may give a loss, with their defaults; what the data decides is left out.
-
-    Returns:
-        Default by argument; `inspect.Parameter.empty` where there is none.
-    """
+    """Arguments that a configuration may give a loss, with defaults, `inspect.Parameter.empty` for none."""
     parameters = inspect.signature(_REGISTRY[name]).parameters.values()
     return {one.name: one.default for one in parameters if one.name not in _FACTS}
 
@@ -99,16 +95,10 @@ def build_loss(
 ) -> MetricLoss:
     """Create a loss, with what is added to it, by name.
 
-    What a loss needs to know of the data and the network comes from the keywords; an argument of that
-    name in the configuration goes before.
-
-    Args:
-        config: Names, arguments and weights.
-        n_classes: Number of classes; labels are 0 to n_classes - 1. By default the length of `class_sizes`.
-        dim: Length of the embeddings.
-        class_sizes: Images of each class in the training data.
-        max_per_class: Largest number of items of one class in a batch.
-        batch_design: How the batches are drawn: `{kind = "group", m, n}` or `{kind = "random_pairs", p}`.
+    What a loss needs to know of the data and the network comes from the keywords; an argument of that name in
+    the configuration goes before. Labels are 0 to `n_classes` - 1, by default as many as `class_sizes`;
+    `max_per_class` items of a class stand in a batch at most. `batch_design` is `{kind = "group", m, n}` or
+    `{kind = "random_pairs", p}`.
     """
     if n_classes is None and class_sizes is not None:
         n_classes = len(class_sizes)

@@ -22,12 +22,9 @@ _CACHED_BLOCK = 1 << 19
 class Classmates:
     """The other items of each item's class, padded to one width.
 
-    Attributes:
-        indices: (n, p) rows of the classmates; padding repeats some.
-        exist: (n, p) bool, false for padding.
-        class_ids: (n,) one number in [0, n) a class.
-        positions: (n,) number of an item within its class.
-        sizes: (n,) number of items of the class.
+    `indices` are (n, p) rows of the classmates, of which padding repeats some; `exist`, (n, p), is false for
+    it. The others, (n,), are a number in [0, n) a class, the number of an item within it, and the size of the
+    class.
     """
 
     indices: Tensor
@@ -39,14 +36,7 @@ class Classmates:
 
 @dataclass(frozen=True)
 class VirtualExamples:
-    """Mixtures `share * first + (1 - share) * second` of two items, padded.
-
-    Attributes:
-        first: (v,) rows of the batch.
-        second: (v,) rows of the batch.
-        share: (v,) in [0, 1].
-        exist: (v,) bool, false for padding.
-    """
+    """Mixtures `share * first + (1 - share) * second` of batch rows, (v,), padded; shares in [0, 1]."""
 
     first: Tensor
     second: Tensor
@@ -69,11 +59,7 @@ def within_limit(loss: Tensor, mates: Classmates, limit: int) -> Tensor:
 
 
 def classmates(labels: Tensor, most: int) -> Classmates:
-    """Find the other items of each item's class, `most - 1` wide.
-
-    Args:
-        most: Size of the largest class; of a larger one some classmates are missed.
-    """
+    """Find the other items of each item's class, `most - 1` wide; of a larger class some are missed."""
     order = labels.argsort(stable=True)
     start = torch.searchsorted(labels[order], labels)
     sizes = sizes_of_classes(labels)
@@ -89,21 +75,14 @@ def classmates(labels: Tensor, most: int) -> Classmates:
 def soft_ranks(
     similarities: Tensor, mates: Classmates, temperature: float, virtual: VirtualExamples | None = None
 ) -> Tensor:
-    """Number of items that a query ranks before each of its positives, made smooth.
+    """(n + v, p) number of items that a query ranks before each of its positives, made smooth.
 
     `sum over z other than x and q of sigmoid((s_qz - s_qx) / temperature)`: neither the positive nor the
     query counts. Only positives get ranks, in blocks of rows, and the sigmoids are computed again for the
     gradient: the memory is that of a few (n, n) matrices and a fixed amount.
 
-    Args:
-        similarities: (n, n) similarities of the batch.
-        mates: Positives of each of the n (+ v) examples, width p.
-        temperature: Width of a sigmoid, in units of similarity.
-        virtual: v mixtures, which are queries and database items as the n items are. Their similarities are
-            mixed from the given ones.
-
-    Returns:
-        (n + v, p); what padding holds has no meaning and no gradient.
+    The v `virtual` mixtures are queries and database items as the n items are, their similarities mixed from
+    the given (n, n). What padding holds has no meaning and no gradient.
     """
     ranks: Tensor = _SoftRanks.apply(similarities, mates, temperature, virtual)
     return ranks

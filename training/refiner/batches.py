@@ -21,12 +21,9 @@ from vicinal.training.refiner.embedding_set import EmbeddingSet
 class ClassBatch:
     """Batch on the training device.
 
-    Attributes:
-        query: (B, d) initial embeddings.
-        context: (B, k, d) initial embeddings of their neighbors, zeros where there is none.
-        mask: (B, k) where there is one.
-        labels: (B,) classes, 0 to n_classes - 1.
-        absent: (B,) queries whose context leaves out all of their class.
+    Initial embeddings (B, d), those of their neighbors (B, k, d), zeros where the mask (B, k) has none,
+    labels (B,) of 0 to n_classes - 1, and which queries are absent (B,): their context leaves out all of
+    their class.
     """
 
     query: Tensor

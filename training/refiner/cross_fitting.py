@@ -45,11 +45,8 @@ _FEWEST_A_FOLD = 4
 
 @dataclass(frozen=True)
 class PresentLine:
-    """Way to search without the refiner that is trained.
-
-    Attributes:
-        line: What is refined, and whether results are re-ranked.
-        refiner: The refiner that is used so far; None without one.
+    """Way to search without the refiner that is trained: a line, and the refiner used so far, if there is
+    one.
     """
 
     line: Line
@@ -81,13 +78,9 @@ def cross_fit(
 ) -> TrainingResult:
     """Train on all classes, and measure on classes that were held out of trainings like it.
 
-    Args:
-        present: What the whole line is compared with; by default searches without refinement.
-
-    Returns:
-        The network that was trained on all classes. Records, verdict and gains are those of the folds. Gains:
-        `unrefined` compares refinement alone with none, `present` the line of the verdict with the present
-        one.
+    The network is the one of all classes; records, verdict and gains are those of the folds. Of the gains
+    `unrefined` compares refinement alone with none, `present` the line of the verdict with the present one,
+    by default searches without refinement.
     """
     needed = n_classes_needed(trainer.recipe)
     if items.n_paired_classes < needed:

@@ -23,17 +23,13 @@ from vicinal.training.refiner.nearest import nearest_items
 
 @dataclass(frozen=True)
 class EmbeddingSet:
-    """Embeddings, their labels, and whose embeddings they are.
+    """(n, d) float32 embeddings, L2-normalized, their (n,) labels, and the (n,) number of the space of each.
 
     Cross-fitting: a backbone pulls the classes that it was trained on together more than any others, and a
     refiner trained on these learns to trust neighbors that it will not have. So the classes are divided into
     folds, and each fold is embedded by a backbone that was trained on the other folds. Each such backbone
-    makes a space of its own: embeddings of different spaces cannot be compared.
-
-    Attributes:
-        embeddings: (n, d) float32, L2-normalized.
-        labels: (n,) class names; the same name in two spaces is two classes.
-        spaces: (n,) number of the space of each embedding.
+    makes a space of its own: embeddings of different spaces cannot be compared, and the same label in two
+    spaces is two classes.
     """
 
     embeddings: FloatArray
@@ -47,12 +43,7 @@ class EmbeddingSet:
     def of(
         cls, embeddings: npt.ArrayLike, labels: npt.ArrayLike, folds: npt.ArrayLike | None = None
     ) -> EmbeddingSet:
-        """Check embeddings and labels, and normalize.
-
-        Args:
-            embeddings: (n, d) finite numbers.
-            folds: (n,) integers, the backbone of each embedding; None where there is one backbone.
-        """
+        """Check and normalize embeddings (n, d); `folds` name the backbone of each, None for one."""
         # Text of numpy gives each label the room of the longest.
         named = np.array([str(one) for one in np.asarray(labels, dtype=object)], dtype=object)
         spaces = np.zeros(len(named), np.int64) if folds is None else np.asarray(folds)
@@ -107,13 +98,10 @@ class EmbeddingSet:
         return [np.flatnonzero(self.spaces == space) for space in np.unique(self.spaces)]
 
     def nearest(self, k: int, groups: Ints) -> tuple[Ints, FloatArray]:
-        """The k nearest items of each item within its space, without those of its own group.
+        """(n, k) nearest items of each item within its space and outside of its own group, with similarities.
 
-        Args:
-            groups: (n,) its own position to leave out the item itself, its class to leave out all of that.
-
-        Returns:
-            (n, k) positions, nearest first, -1 where there are fewer; and (n, k) similarities, -inf there.
+        The group, (n,), is its own position to leave out the item itself, its class to leave out all of that.
+        Nearest first, -1 and -inf where there are fewer.
         """
         found = np.full((len(self), k), -1, np.int64)
         similarities = np.full((len(self), k), -np.inf, np.float32)

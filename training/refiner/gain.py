@@ -10,11 +10,7 @@ from vicinal.training.refiner.validation import Outcomes
 
 @dataclass(frozen=True)
 class PairedDifference:
-    """Figure before and after, on the same queries.
-
-    Attributes:
-        low: Lower end of the 95 % interval of after - before, over classes.
-    """
+    """Figure before and after, on the same queries, with the 95 % interval of after - before over classes."""
 
     before: float
     after: float
@@ -24,13 +20,7 @@ class PairedDifference:
 
 @dataclass(frozen=True)
 class Gain:
-    """Difference between two ways of searching.
-
-    Attributes:
-        fnir: False negative identification rate at the rate of false positive ones that is compared at, with
-            a threshold of its own on either side.
-        hit_rate_1: Hit rate R@1.
-    """
+    """Difference between two searches in R@1, and in FNIR at the compared FPIR, each with its threshold."""
 
     fnir: PairedDifference
     map_at_r: PairedDifference

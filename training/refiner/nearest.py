@@ -17,18 +17,11 @@ _SPARE = 8
 def nearest_items(
     queries: FloatArray, items: FloatArray, k: int, *, query_groups: Ints, item_groups: Ints
 ) -> tuple[Ints, FloatArray]:
-    """Find the k nearest items of each query, without those of its own group.
+    """Find the k nearest items (m, d) of each query (n, d), all L2-normalized, without those of its group.
 
-    Args:
-        queries: (n, d) float32, L2-normalized.
-        items: (m, d) float32, L2-normalized, m at least 1.
-        query_groups: (n,) group of each query: its own position to leave out the query itself, its class to
-            leave out all of its class, -1 to leave out nothing.
-        item_groups: (m,) group of each item, at least 0.
-
-    Returns:
-        (n, k) positions, nearest first, ties by position, -1 where there are fewer; and (n, k) exact cosine
-        similarities, -inf where there are fewer.
+    The group of a query is its own position to leave out the query itself, its class to leave out all of its
+    class, -1 to leave out nothing; those of items are at least 0. Gives (n, k) positions, nearest first, ties
+    by position, -1 where there are fewer, and (n, k) exact cosine similarities, there -inf.
     """
     found = np.full((len(queries), k), -1, np.int64)
     similarities = np.full((len(queries), k), -np.inf, np.float32)

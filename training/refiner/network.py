@@ -63,18 +63,12 @@ class ContextRefinerNetwork(nn.Module):
     def forward(
         self, query: Tensor, context: Tensor, mask: Tensor, radii: Tensor | None = None
     ) -> tuple[Tensor, ...]:
-        """Refine embeddings with their neighbors.
+        """Refine embeddings (B, d) with those of their neighbors (B, k, d), in any order, all L2-normalized.
 
-        Args:
-            query: (B, d) initial embeddings, L2-normalized.
-            context: (B, k, d) initial embeddings of their neighbors, in any order.
-            mask: (B, k) of bool, where there is a neighbor.
-            radii: (B, k, 3) of the neighbors, for a refiner with a level; see `refine.neighbor_features`.
-
-        Returns:
-            (B, T, d) embedding after each step, L2-normalized; (B, T, k) attention, the mean of heads; and
-            of a refiner with a level that got radii also (B, T) lengths as queries, in (0, 1]. A row without
-            neighbors stays as it is, with attention 0 and length 1.
+        The mask (B, k) says where there is a neighbor; for a level their radii (B, k, 3) are needed, too, see
+        `refine.neighbor_features`. Gives (B, T, d) the embedding after each step, L2-normalized; then
+        (B, T, k) attention, the mean of heads; and with radii also (B, T) lengths as queries, in (0, 1]. A
+        row without neighbors stays as it is, with attention 0 and length 1.
         """
         seen = self._hide_neighbors(mask)
         if self.config.neighbors == "none":

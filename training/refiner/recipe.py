@@ -29,11 +29,7 @@ from vicinal.training.refiner.trainer import RefinerTrainer, TrainingResult
 
 @dataclass(frozen=True)
 class TrainedRefiner:
-    """A bundle with its new refiner.
-
-    Attributes:
-        notes: What to know of the figures, one line each.
-    """
+    """A bundle with its new refiner, and notes, one line each, on what to know of the figures."""
 
     bundle: ModelBundle
     result: TrainingResult
@@ -46,11 +42,7 @@ def embed_datasets(
     *,
     on_progress: OnProgress = no_progress,
 ) -> EmbeddingSet:
-    """Embed every image of the data sets.
-
-    Args:
-        datasets: Where the images are, at least one.
-    """
+    """Embed every image of the data sets, of which there is at least one."""
     sets = []
     for config in datasets:
         listing = list_images(config)
@@ -72,13 +64,10 @@ def train_refiner(
     output: Path | None = None,
     trainer: RefinerTrainer | None = None,
 ) -> TrainedRefiner:
-    """Train a refiner and put it into a bundle, in place of the one that it may have.
+    """Train a refiner and put it into a bundle, in place of one that it may have, or into a copy at `output`.
 
-    Args:
-        held_out: Embeddings of other classes to validate on; None deals the classes into folds, or holds out
-            a share of them, as the recipe says.
-        output: Where to put a copy of the bundle with the refiner, so that the original stays as it is; a
-            bundle that is there is replaced.
+    Without `held_out` embeddings of other classes to validate on, classes are dealt into folds, or a share of
+    them is held out, as the recipe says. A bundle that is at `output` is replaced.
     """
     for one in (items, held_out):
         if one is not None and one.dim != bundle.dim:

@@ -20,13 +20,8 @@ _LIST_LENGTH = 256
 
 @dataclass(frozen=True)
 class Neighborhood:
-    """Embeddings and their neighbors in a gallery.
-
-    Attributes:
-        rows: (m, d) initial embeddings.
-        context: (m, k, d) initial embeddings of their neighbors, any values where there is none.
-        mask: (m, k) where there is one.
-        radii: (m, k, 3) of the neighbors; see `refine.neighbor_features`.
+    """Embeddings (m, d) and their neighbors in a gallery, (m, k, d), any values where the mask (m, k) has
+    none, with the neighbors' radii (m, k, 3); see `refine.neighbor_features`.
     """
 
     rows: Tensor
@@ -40,12 +35,10 @@ class SearchBatch:
     """Gallery, as far as the queries of a batch see it.
 
     Attributes:
-        queries: (B, ...) queries.
         items: (m, ...) gallery items that are candidates of any query, and any item to stand where a query
             has too few of them.
         candidates: (B, L) positions in `items`, most similar to e^0 first; any where there is none.
-        is_mate: (B, L) candidates of the query's class.
-        is_other: (B, L) candidates of other classes.
+        is_mate: (B, L) candidates of the query's class; `is_other` are those of other classes.
         absent: (B,) queries of classes that the gallery was drawn without.
     """
 

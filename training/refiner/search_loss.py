@@ -28,20 +28,11 @@ def search_loss(network: ContextRefinerNetwork, batch: SearchBatch, config: Sear
 
 
 def rank_loss(similarities: Tensor, is_mate: Tensor, is_other: Tensor, sharpness: float) -> Tensor:
-    """Smoothed 1 - average precision.
+    """Smoothed 1 - average precision: a scalar in [0, 1], 0 with a graph where there is no mate.
 
     Brown et al., "Smooth-AP: Smoothing the Path Towards Large-Scale Image Retrieval" (ECCV 2020), over the
-    candidates of each query and the mean of all mates: a mate with p mates and r others ranked before it has
-    precision (1 + p) / (1 + p + r).
-
-    Args:
-        similarities: (B, L).
-        is_mate: (B, L) candidates of the query's class.
-        is_other: (B, L) candidates of other classes.
-        sharpness: Factor on differences before the sigmoid.
-
-    Returns:
-        A scalar in [0, 1], 0 with a graph where there is no mate.
+    candidates (B, L) of each query and the mean of all mates: a mate with p mates and r others ranked before
+    it has precision (1 + p) / (1 + p + r). `sharpness` is a factor on differences before the sigmoid.
     """
     before = torch.sigmoid((similarities[:, None, :] - similarities[:, :, None]) * sharpness)
     # A mate is compared with itself as well, which counts one half.
@@ -52,17 +43,11 @@ def rank_loss(similarities: Tensor, is_mate: Tensor, is_other: Tensor, sharpness
 
 
 def mate_loss(scores: Tensor, batch: SearchBatch, config: SearchConfig) -> Tensor:
-    """Smoothed rate at which a query without a mate has a better score than a query with one.
+    """Smoothed rate at which a query without a mate has a better score than a query with one, times ten.
 
     Mean of `softplus(gamma (a_i - m_j)) / gamma` over the best score m_j of a mate of each query that has
-    one, and the best scores a_i of those queries without a mate that have the highest.
-
-    Args:
-        scores: (B, L) logarithms of scores.
-        config: Sharpness gamma, and share of the queries without a mate.
-
-    Returns:
-        A scalar, times ten, 0 with a graph where queries with or without a mate are missing.
+    one, and the best scores a_i of those queries without a mate that have the highest. `scores` (B, L) are
+    logarithms; 0 with a graph where queries with or without a mate are missing.
     """
     has_mate = batch.is_mate.any(dim=1)
     with_mate = scores.masked_fill(~batch.is_mate, _NOTHING).amax(dim=1)[has_mate]

@@ -36,12 +36,7 @@ _VALIDATION_BATCH = 1024
 
 @dataclass(frozen=True)
 class TrainingRecord:
-    """Validation during training.
-
-    Attributes:
-        step: Steps done; 0 is the network as it started.
-        loss: Mean training loss since the record before; NaN at step 0.
-    """
+    """Validation during training, with the mean loss since the one before; NaN at step 0, before training."""
 
     step: int
     loss: float
@@ -58,11 +53,8 @@ class TrainingRecord:
 class TrainingResult:
     """A trained network at its best validation.
 
-    Attributes:
-        best: The record whose weights were kept.
-        verdict: What to do by default.
-        n_items: Embeddings trained on, those that only stand in contexts included.
-        gains: What it gains, where it was cross-fitted; by what it is compared with.
+    `n_items` counts embeddings that only stand in contexts, too; `gains` are there where it was cross-fitted,
+    by what it is compared with.
     """
 
     network: ContextRefinerNetwork
@@ -90,11 +82,7 @@ class RefinerTrainer:
         self.device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
     def run(self, items: EmbeddingSet, held_out: EmbeddingSet | None = None) -> TrainingResult:
-        """Train, and return the network with the best validation.
-
-        Args:
-            held_out: Embeddings of other classes to validate on; None holds out a share of the classes.
-        """
+        """Train, and return the network that is best on `held_out` embeddings or a share of the classes."""
         recipe = self.recipe
         if held_out is None:
             items, held_out = items.split_classes(recipe.validation.share, recipe.seed)
@@ -138,11 +126,8 @@ class Training:
     ) -> Iterator[tuple[int, float]]:
         """Train, and stop for a look at the network as often as the recipe validates, and at the end.
 
-        Args:
-            until: The last step; that of the recipe when None, whose learning rates it has either way.
-
-        Yields:
-            Steps done, at first 0, and the mean loss since the look before; NaN at step 0.
+        Gives the steps done, at first 0, and the mean loss since the look before; NaN at step 0. `until` is
+        the last step, None for that of the recipe, whose learning rates it has either way.
         """
         config = self.recipe.optimizer
         last = config.steps if until is None else until
@@ -171,16 +156,10 @@ def _backward(loss: Tensor) -> Tensor:
 
 
 def absent_loss(refined: Tensor, batch: ClassBatch, margin: float) -> Tensor:
-    """Distance by which queries without a mate were drawn to a wrong item.
+    """Distance by which queries without a mate were drawn to a wrong item; 0 with a graph where none is.
 
     Mean over the absent queries of `max(0, max_j <e^T, c_j> - max_j <e^0, c_j> - margin)`, the c_j being
-    their neighbors, all of which are wrong.
-
-    Args:
-        refined: (B, d) embeddings e^T.
-
-    Returns:
-        A scalar, 0 with a graph where no query is absent.
+    their neighbors, all of which are wrong, and e^T the `refined` embeddings (B, d).
     """
 
     def best(embeddings: Tensor) -> Tensor:
@@ -193,12 +172,7 @@ def absent_loss(refined: Tensor, batch: ClassBatch, margin: float) -> Tensor:
 
 @dataclass(frozen=True)
 class Objective:
-    """Objective of a training.
-
-    Attributes:
-        losses: The loss of each batch, when its turn comes.
-        learned: What is learned beside the refiner.
-    """
+    """Objective of a training: the loss of each batch in turn, and what is learned beside the refiner."""
 
     losses: Iterator[Tensor]
     learned: nn.Module

@@ -35,13 +35,9 @@ _ROWS = 512
 
 @dataclass(frozen=True)
 class SideFigures:
-    """Figures of one choice of what is refined.
-
-    Attributes:
-        fnir: False negative identification rate at the stated false positive one: share of the queries with a
-            mate none of whose mates passes the threshold.
-        hit_rate_1: Hit rate R@1 of the queries with a mate.
-        threshold: Lowest final score that holds the false positive rate.
+    """Figures of one choice of what is refined: the R@1 of queries with a mate, their FNIR at the stated
+    FPIR, the share none of whose mates passes the threshold, and that threshold, the lowest that holds the
+    FPIR.
     """
 
     fnir: float
@@ -57,13 +53,9 @@ class SideFigures:
 
 @dataclass(frozen=True)
 class Verdict:
-    """Default that the validation decides on.
+    """Default that the validation decides on: what to refine, and whether to re-rank it.
 
-    Attributes:
-        sides: What to refine.
-        rerank: Whether to re-rank what was refined.
-        figures: By what is refined, the figures of `SideFigures`; `rerank` has FNIR and threshold of the
-            chosen sides with re-ranking.
+    The figures are by what is refined; `rerank` has FNIR and threshold of the chosen sides with re-ranking.
     """
 
     sides: Sides
@@ -80,15 +72,11 @@ class Line(NamedTuple):
 
 @dataclass(frozen=True)
 class Outcomes:
-    """Answers to the queries of some searches.
+    """Answers to the queries of some searches, with the class of each.
 
-    Attributes:
-        mates: (n,) best final score with a mate of each query that has one, -inf or 0 where none was found.
-        mate_classes: (n,) its class.
-        precisions: (n,) its average precision over the first R items, R the number of its mates.
-        hits: (n,) 1 where its best item is a mate, else 0.
-        others: (m,) best final score of each query without a mate.
-        other_classes: (m,) its class.
+    Of the (n,) queries with a mate: the best final score of a mate, -inf or 0 where none was found, the
+    average precision over the first R items, R the number of its mates, and 1 where the best item is a mate,
+    else 0. Of the (m,) queries without one the best final score.
     """
 
     mates: Floats
@@ -126,15 +114,10 @@ class Refine(Protocol):
 
 @dataclass(frozen=True)
 class _Search:
-    """Gallery and its queries, as positions in the set.
+    """Gallery (m,) and its queries (n,), those with a mate first, as positions in the set.
 
-    Attributes:
-        gallery: (m,) items.
-        queries: (n,) queries with a mate, then those without.
-        n_known: Queries with a mate.
-        contexts: (m + n, 32) neighbors of gallery and queries, as positions in the gallery, -1 for none.
-        radii: (m, 3) similarity of each gallery item to its nearest others in it; see
-            `refine.neighbor_features`.
+    `contexts` are (m + n, 32) neighbors of gallery and queries, as positions in the gallery, -1 for none, and
+    `radii` those of the gallery items, (m, 3); see `refine.neighbor_features`.
     """
 
     gallery: Ints
@@ -147,9 +130,8 @@ class _Search:
 class Validation:
     """Searches among classes that the refiner was not trained on.
 
-    Args:
-        held_out: Embeddings of these classes; each space is searched by itself, and all are counted together.
-        beside: Embeddings of other classes, which stand in every gallery of their space and are no queries.
+    Each space is searched by itself, and all are counted together. Embeddings `beside`, of other classes,
+    stand in every gallery of their space and are no queries.
     """
 
     def __init__(
@@ -207,12 +189,7 @@ class Validation:
     def outcomes(
         self, refine: Refine | None, lines: Sequence[Line], *, n_neighbors: int | None = None
     ) -> dict[Line, Outcomes]:
-        """Answers to the queries, by what is done with the searches.
-
-        Args:
-            refine: The refiner; None without one, for lines that refine nothing.
-            n_neighbors: Neighbors that it is given; k by default.
-        """
+        """Answers to the queries by what is done with the searches; a refiner gets k neighbors by default."""
         parts: dict[Line, list[Outcomes]] = {line: [] for line in lines}
         for search in self._searches:
             refined = self._refine(search, refine, n_neighbors or self.n_neighbors)
@@ -325,11 +302,7 @@ class _Found(NamedTuple):
 
 
 def verdict_of(figures: Mapping[Sides, SideFigures], reranked: Outcomes, fpir: float) -> Verdict:
-    """Decide what to do by default.
-
-    Args:
-        reranked: What the queries got with the sides that `choose_sides` takes, re-ranked.
-    """
+    """Decide what to do by default; `reranked` has the sides that `choose_sides` takes."""
     sides, found = choose_sides(figures), reranked.figures(fpir)
     named: dict[str, dict[str, float]] = {name: asdict(one) for name, one in figures.items()}
     counts = {"n_known": float(len(reranked.mates)), "n_absent": float(len(reranked.others))}
@@ -346,9 +319,7 @@ def choose_sides(figures: Mapping[Sides, SideFigures]) -> Sides:
 def _ranked_mates(scores: AnyFloats, is_mate: Mask) -> Mask:
     """(n, w) whether the items on the first w ranks are mates, w the most mates of any query and at least 1.
 
-    Args:
-        scores: (n, m), -inf for what was not found.
-        is_mate: (n, m).
+    Scores, (n, m), are -inf for what was not found.
     """
     width = min(scores.shape[1], max(1, int(is_mate.sum(axis=1).max(initial=0))))
     # Sorting whole rows would take longer than all the rest.

@@ -20,13 +20,7 @@ Draw = Callable[[int], Iterator[list[int]]]
 
 
 class Batches:
-    """Batches as lists of positions; iterating anew gives the same ones.
-
-    Args:
-        draw: Draws batches without end.
-        n_batches: Batches of one pass.
-        seed: The same seed gives the same batches.
-    """
+    """Batches as lists of positions; iterating anew gives the same ones."""
 
     def __init__(self, draw: Draw, n_batches: int, seed: int) -> None:
         self.n_batches = n_batches
@@ -75,9 +69,8 @@ class Sampler(Frozen, ABC):
     ) -> Batches:
         """Batches of these images.
 
-        Args:
-            groups: (n,) super-label of each image for `hierarchical`, its data set for `source_balanced`; the
-                other samplers pass them over.
+        `groups` are the (n,) super-labels for `hierarchical`, the data sets for `source_balanced`; other
+        samplers pass them over.
         """
         return Batches(self._drawing(np.asarray(labels), np.asarray(groups)), n_batches, seed)
 

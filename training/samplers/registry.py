@@ -33,17 +33,9 @@ SamplerConfig = Annotated[
 
 
 def leave_out_small_classes(images: LabelledImages, smallest: int) -> tuple[LabelledImages, list[str]]:
-    """Leave out the classes that a sampler cannot draw.
+    """Leave out the classes with fewer than `smallest` images, and give their sorted names.
 
-    Args:
-        images: Labelled images.
-        smallest: Least images of a class.
-
-    Returns:
-        The images of the other classes, and the sorted names of the classes left out.
-
-    Raises:
-        ConfigError: No class is left.
+    Refused with ConfigError when no class is left.
     """
     names, sizes = np.unique(images.labels, return_counts=True)
     small = names[sizes < smallest]

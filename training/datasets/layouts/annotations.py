@@ -16,12 +16,7 @@ Number = TypeVar("Number", int, float)
 
 @dataclass(frozen=True)
 class Line:
-    """Line of an annotation file.
-
-    Attributes:
-        number: Its line, from 1.
-        fields: Text by column.
-    """
+    """Line of an annotation file, counted from 1, with its text by column."""
 
     path: Path
     number: int
@@ -52,10 +47,9 @@ class Line:
 def read_lines(
     path: Path, columns: Sequence[str], *, skip: int = 0, separator: str | None = None
 ) -> Iterator[Line]:
-    """Lines of a text file; empty ones and a first one that names the columns are passed over.
+    """Lines of a text file, split at `separator`, None for any white space.
 
-    Args:
-        separator: What stands between two fields; None for any white space.
+    Empty ones and a first one that names the columns are passed over.
     """
     for number, text in enumerate(_text(path).split("\n"), start=1):
         if number <= skip or not text.strip():

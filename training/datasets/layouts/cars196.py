@@ -37,12 +37,7 @@ class Cars196Config(BoxedFolder):
     kind: Literal["cars196"]
 
     def rows(self) -> list[LabelledFile]:
-        """Images of one part, in the order of the annotations; labels are such as `Acura TL Sedan 2012`.
-
-        Raises:
-            DatasetError: A file is missing or damaged, or an annotation is incomplete.
-            MissingPackageError: scipy is not installed.
-        """
+        """Images of one part, in the order of the annotations; labels are such as `Acura TL Sedan 2012`."""
         names, cars = self._joint() if (self.root / _JOINT).is_file() else self._parted()
         return [
             LabelledFile(car.path, _name(names, car), self.split, box=car.box if self.crop else None)

@@ -22,11 +22,7 @@ class Cub200Config(BoxedFolder):
     kind: Literal["cub200"]
 
     def rows(self) -> list[LabelledFile]:
-        """Images of one part, in the order of `images.txt`; labels are such as `001.Black_footed_Albatross`.
-
-        Raises:
-            DatasetError: A file is missing, a line is malformed, or an image lacks a line in one of them.
-        """
+        """Images of one part, in the order of `images.txt`; labels are like `001.Black_footed_Albatross`."""
         images = self._table("images.txt", "image_id", "path")
         classes = self._table("image_class_labels.txt", "image_id", "class_id")
         names = self._table("classes.txt", "class_id", "name")

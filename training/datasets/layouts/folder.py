@@ -17,11 +17,7 @@ class FolderConfig(ImageFolder):
     kind: Literal["folder"]
 
     def rows(self) -> list[LabelledFile]:
-        """Images of the subfolders, by path; other and hidden files are passed over.
-
-        Raises:
-            DatasetError: There is no such folder.
-        """
+        """Images of the subfolders, by path; other and hidden files are passed over."""
         if not self.root.is_dir():
             raise DatasetError(f"there is no folder '{self.root}'")
         paths = sorted(path for path in self.root.glob("*/*") if path.suffix.lower() in image_suffixes())

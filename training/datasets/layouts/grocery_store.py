@@ -28,11 +28,7 @@ class GroceryStoreConfig(ImageFolder):
     split: Literal["train", "val", "test"] = "train"
 
     def rows(self) -> list[LabelledFile]:
-        """Images of one part, in file order; labels are fine names, super-labels coarse ones.
-
-        Raises:
-            DatasetError: A file is missing, a line is malformed, or an id has no name.
-        """
+        """Images of one part, in file order; labels are fine names, super-labels coarse ones."""
         listing = self.find(f"{self.split}.txt", f"dataset/{self.split}.txt")
         folder = listing.parent.relative_to(self.root)
         classes = list(read_csv(self.find("classes.csv", "dataset/classes.csv"), _FINE + _COARSE))

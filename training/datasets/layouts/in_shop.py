@@ -29,11 +29,7 @@ class InShopConfig(PartedFolder):
     kind: Literal["in_shop"]
 
     def rows(self) -> list[LabelledFile]:
-        """Images of one part, in file order; labels are item ids, super-labels such as `WOMEN/Dresses`.
-
-        Raises:
-            DatasetError: The list is missing or a line is malformed.
-        """
+        """Images of one part, in file order; labels are item ids, super-labels such as `WOMEN/Dresses`."""
         path = self.find("Eval/list_eval_partition.txt", "list_eval_partition.txt")
         folder = "" if (self.root / "img").is_dir() else "Img/"
         # The number of images stands at the top.

@@ -26,11 +26,7 @@ class INaturalist2018Config(PartedFolder):
     kind: Literal["inaturalist2018"]
 
     def rows(self) -> list[LabelledFile]:
-        """Images of one part, in file order; labels are such as `Aves/2761`, super-labels such as `Aves`.
-
-        Raises:
-            DatasetError: The list is missing or a line is malformed.
-        """
+        """Images of one part, in file order; labels are such as `Aves/2761`, super-labels such as `Aves`."""
         name = f"Inaturalist_{self.split}_set1.txt"
         path = self.find(f"Inat_dataset_splits/{name}", name)
         return [_row(line, self.split) for line in read_lines(path, ("path",))]

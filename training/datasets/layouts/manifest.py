@@ -38,12 +38,7 @@ class ManifestConfig(ImageFolder):
     roles: tuple[str, ...] | None = None
 
     def rows(self) -> list[LabelledFile]:
-        """Rows of the wanted split and roles, in file order; a row without a role has the role `train`.
-
-        Raises:
-            DatasetError: The manifest is missing, of another kind or damaged, lacks a column, has a row
-                without path or label or with an unknown role, or has none of the wanted rows.
-        """
+        """Rows of the wanted split and roles, in file order; a row without a role has the role `train`."""
         path = self.root / self.file
         lines = list(_lines(path))
         if self.split is not None and any("split" not in line.fields for line in lines):

@@ -31,9 +31,6 @@ class OmniglotConfig(PartedFolder):
         """Images of one part, by name; labels are such as `Greek/character05`, super-labels alphabets.
 
         A folder is preferred to the archive that it was unpacked from.
-
-        Raises:
-            DatasetError: There is neither the folder nor the archive, or the archive is damaged.
         """
         part = _PARTS[self.split]
         for above in ("", "python/"):

@@ -26,11 +26,7 @@ class ProtocolConfig(ImageFolder):
     roles: tuple[str, ...] = ("train",)
 
     def rows(self) -> list[LabelledFile]:
-        """Rows of one split with the given roles, in file order.
-
-        Raises:
-            DatasetError: There is no protocol, a row is malformed, none is wanted, or an archive is missing.
-        """
+        """Rows of one split with the given roles, in file order."""
         if not (self.root / _FILE).is_file():
             raise DatasetError(f"'{self.root}' is no protocol folder: it has no {_FILE}")
         listed = ManifestConfig(

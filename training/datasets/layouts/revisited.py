@@ -37,10 +37,8 @@ _ADMITTED = {
 class GroundTruth:
     """Gallery images that show the landmark of one query, as positions in the gallery.
 
-    Attributes:
-        easy: Shows it clearly.
-        hard: Shows it from another side, small or partly hidden.
-        junk: Cannot be told; such an image is taken out of the ranking.
+    `easy` ones show it clearly, `hard` ones from another side, small or partly hidden; `junk` cannot be told,
+    and is taken out of the ranking.
     """
 
     easy: Indices
@@ -60,13 +58,7 @@ class GroundTruth:
 
 @dataclass(frozen=True)
 class JudgedImages:
-    """Queries and gallery with ground truth by query.
-
-    Attributes:
-        files: One row an image, the queries first, each with its box; labels are names of their own, for
-            there are no classes.
-        ground_truth: One a query.
-    """
+    """Files, the queries first, each with its box and a label of its own, and the queries' ground truth."""
 
     files: tuple[LabelledFile, ...]
     ground_truth: tuple[GroundTruth, ...]
@@ -82,11 +74,7 @@ class RevisitedConfig(ImageFolder):
     kind: Literal["roxford5k", "rparis6k"]
 
     def judged(self) -> JudgedImages:
-        """Read the ground truth; a pickle that refers to more than numbers, strings and arrays is not loaded.
-
-        Raises:
-            DatasetError: The file is missing, refers to code, or has another structure.
-        """
+        """Read the ground truth; a pickle of more than numbers, strings and arrays raises DatasetError."""
         path = self.find(f"gnd_{self.kind}.pkl")
         content = _unpickle(path)
         try:

@@ -21,11 +21,7 @@ class StanfordOnlineProductsConfig(PartedFolder):
     kind: Literal["sop"]
 
     def rows(self) -> list[LabelledFile]:
-        """Images of one part, in file order; labels are class ids, super-labels those of the categories.
-
-        Raises:
-            DatasetError: The file is missing or a line is malformed.
-        """
+        """Images of one part, in file order; labels are class ids, super-labels those of the categories."""
         return [
             LabelledFile(
                 line["path"],

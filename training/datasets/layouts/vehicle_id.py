@@ -31,11 +31,7 @@ class VehicleIdConfig(PartedFolder):
     gallery_seed: int | None = Field(None, ge=0)
 
     def rows(self) -> list[LabelledFile]:
-        """Images of the training list or of one test list, in file order; labels are vehicle ids.
-
-        Raises:
-            DatasetError: The list is missing or a line is malformed.
-        """
+        """Images of the training list or of one test list, in file order; labels are vehicle ids."""
         name = "train_list.txt" if self.split == "train" else f"test_list_{self.test_size}.txt"
         lines = read_lines(self.find(f"train_test_split/{name}"), ("image", "vehicle"))
         rows = [
