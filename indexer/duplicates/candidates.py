@@ -27,10 +27,7 @@ class CutIndex:
         self._index = FaissIndex.build(cuts)
 
     def candidates(self, queries: Bytes, *, own: bool = False, on_progress: OnProgress = no_progress) -> Ints:
-        """Images that are like an image, or of which it may be a crop.
-
-        Gives (m, 2) position of the query and of the picture, at most 12 for each query.
-        """
+        """(m, 2) query and image that it is like, or of which it may be a crop, at most 12 for each query."""
         found = [np.empty((0, 2), np.int64)]
         for start in range(0, len(queries), _BLOCK):
             found.append(self._block(queries[start : start + _BLOCK], start, own=own))

@@ -77,7 +77,7 @@ class ComparedPairs:
 
 
 class _Start(NamedTuple):
-    """How like inner pictures are to parts of outer ones, how they are turned, and which parts."""
+    """Likeness of inner pictures to parts of outer ones, how they are turned, and which parts."""
 
     likeness: FloatArray
     orientations: Ints
@@ -90,10 +90,7 @@ class _Start(NamedTuple):
 def compare(
     first: Images, second: Images, pairs: Ints, on_progress: OnProgress = no_progress
 ) -> ComparedPairs:
-    """Lay pictures onto each other, the first onto the second and the other way round.
-
-    `pairs` are (m, 2) positions in the first and in the second.
-    """
+    """Lay the images at (m, 2) positions onto each other, first onto second and the other way round."""
     n_threads = min(_MOST_THREADS, usable_processors())
     blocks = [pairs[start : start + _BLOCK] for start in range(0, len(pairs), _BLOCK)]
     parts, done = [_nothing()], 0

@@ -37,10 +37,7 @@ class Warps:
 
     @classmethod
     def onto(cls, boxes: FloatArray) -> Self:
-        """Warps that put the inner pictures on parts of the outer ones.
-
-        `boxes`, (m, 3), are left, top and side of the parts, of pictures whose sides are 1.
-        """
+        """Warps onto parts of the outer pictures: (m, 3) left, top and side, where a whole side is 1."""
         matrices = boxes[:, 2, None, None] * np.eye(2, dtype=np.float32)
         return cls(matrices, 2.0 * boxes[:, :2] + boxes[:, 2:] - 1.0)
 
@@ -59,10 +56,7 @@ class Warps:
         return np.asarray(np.abs(np.linalg.det(self.matrices)))
 
     def plainness(self, inner: Ints, outer: Ints) -> FloatArray:
-        """(m,) how nearly the pictures are only scaled and moved, 1 for exactly so.
-
-        The arguments are (m, 2) width and height in pixels.
-        """
+        """(m,) nearness to mere scaling and moving, 1 for exact; arguments are (m, 2) width and height."""
         pixels = self.matrices * outer[:, :, None] / inner[:, None, :]
         (a, b), (c, d) = pixels[:, 0].T, pixels[:, 1].T
         scale = np.sqrt(np.maximum(np.abs(a * d - b * c), 1e-9))
@@ -77,11 +71,7 @@ def halved(pictures: FloatArray) -> FloatArray:
 
 
 def align(inner: FloatArray, outer: FloatArray, start: Warps, n_steps: int) -> tuple[Warps, FloatArray]:
-    """Move warps to where the pictures correlate best.
-
-    The pictures are (m, S, S, 3). Gives the best warps on the way, and (m,) the correlations of the gray
-    pictures there.
-    """
+    """Move warps to where (m, S, S, 3) pictures correlate best; also gives (m,) gray correlations there."""
     m, side = inner.shape[:2]
     grid = _grid(side)
     gray = inner @ _GRAY
@@ -114,12 +104,8 @@ def align(inner: FloatArray, outer: FloatArray, start: Warps, n_steps: int) -> t
 
 
 def likeness(inner: FloatArray, outer: FloatArray, warps: Warps) -> FloatArray:
-    """How alike pictures are under warps: correlation of their colors, times that of the least alike block.
-
-    Photos of one scene differ somewhere, so that the worst of 4 x 4 blocks tells them from copies.
-
-    The pictures are (m, S, S, 3). Gives (m,) in [0, 1]; 0 where more than a tenth of the inner picture lies
-    outside of the outer one.
+    """Likeness of pictures under warps: correlation of colors, times that of the least alike of 4 x 4 blocks,
+    as photos of one scene differ somewhere; 0 where more than a tenth of the inner picture lies outside.
     """
     m, side = inner.shape[:2]
     places = _grid(side) @ warps.matrices.transpose(0, 2, 1) + warps.shifts[:, None]

@@ -33,10 +33,8 @@ def undone(orientation: int) -> int:
 
 
 def unit_boxes(signatures: Bytes, boxes: FloatArray = BOXES) -> FloatArray:
-    """Cuts of pictures, whose products are their correlations, color by color; blank ones are zero.
-
-    Signatures are (n, 768) uint8, 16 x 16 RGB pixels; boxes (b, 3) left, top and side of each cut. Gives (n,
-    b, 108) float32 of length 1.
+    """(n, b, 108) unit cuts of (n, 768) RGB signatures at (b, 3) left, top and side, whose products are their
+    correlations, color by color; blank ones are zero.
     """
     pictures = _pictures(signatures)
     cuts = [
