@@ -1,7 +1,6 @@
-"""Evaluation of filters: which rows of Arrow arrays fulfil an expression.
+"""Evaluation of filters: rows of Arrow arrays that fulfil an expression.
 
-Lance reads ids, labels and single values of metadata; everything else happens here. Truth has three values,
-as in SQL: null is unknown.
+Lance reads ids, labels and single values of metadata. Truth has three values, as in SQL: null is unknown.
 """
 
 from __future__ import annotations
@@ -86,11 +85,7 @@ def _truth(expression: Expression, values: Mapping[Field, _Texts]) -> _Truth:
 
 
 class _Texts:
-    """Values of a column of texts.
-
-    Args:
-        present: (n,) texts, null where there is none.
-    """
+    """Values of a column of texts, null where there is none."""
 
     def __init__(self, present: Any) -> None:
         self.present = present
@@ -106,20 +101,16 @@ class _Texts:
         return pc.if_else(there, pc.fill_null(truth, False), pa.scalar(None, pa.bool_()))
 
     def one_of(self, values: Sequence[Literal]) -> _Truth:
-        """Whether each value is one of some; nulls where there is none."""
+        """Tell whether each value is one of some; nulls where there is none."""
         return pc.is_in(self.texts, value_set=pa.array(values, pa.string()))
 
     def ordered(self, sign: str, value: Any) -> _Truth:
-        """Whether each value stands before or after one; null or false for values of another kind."""
+        """Tell whether each value stands before or after one; null or false for values of another kind."""
         return _KERNELS[sign](self.texts, pa.scalar(value, pa.string()))
 
 
 class _Json(_Texts):
-    """Values of metadata.
-
-    Args:
-        encoded: (n,) values as JSON, null where there is none.
-    """
+    """Values of metadata, encoded as JSON, null where there is none."""
 
     def __init__(self, encoded: Any) -> None:
         super().__init__(pc.if_else(pc.equal(encoded, "null"), pa.scalar(None, pa.string()), encoded))

@@ -18,11 +18,7 @@ Literal: TypeAlias = str | int | float | bool | date
 
 @dataclass(frozen=True)
 class Field:
-    """Field that is compared.
-
-    Attributes:
-        path: `("id",)`, `("label",)`, or `metadata` and the keys that lead to a value of it.
-    """
+    """Field that is compared: `("id",)`, `("label",)`, or `metadata` and the keys that lead to a value."""
 
     path: tuple[str, ...]
 

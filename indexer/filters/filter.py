@@ -13,11 +13,7 @@ from vicinal.indexer.filters.grammar import parse
 
 @dataclass(frozen=True)
 class Filter:
-    """A filter that was understood.
-
-    It can only compare what an item has, so it selects the same items whenever it is asked; filters of one
-    text are equal.
-    """
+    """Filter that was understood; filters of one text are equal and always select the same items."""
 
     text: str
     expression: Expression = field(compare=False)
@@ -37,9 +33,5 @@ class Filter:
         return lance_columns(self.fields)
 
     def selects(self, rows: pa.RecordBatch) -> Mask:
-        """(n,) whether each row fulfils it.
-
-        Args:
-            rows: n rows with the columns of `columns`.
-        """
+        """(n,) whether each of n rows with the columns of `columns` fulfils it."""
         return evaluate(self.expression, self.fields, rows)

@@ -111,11 +111,7 @@ _WORDS = {
 
 
 def parse(text: str) -> Expression:
-    """Parse a filter.
-
-    Args:
-        text: The filter, of at most `MOST_CHARACTERS`.
-    """
+    """Parse a filter of at most `MOST_CHARACTERS`."""
     # Before anything else looks at it.
     if len(text) > MOST_CHARACTERS:
         raise FilterError(text, f"it has {len(text):,} characters, at most {MOST_CHARACTERS:,} are taken")
