@@ -1,9 +1,8 @@
 """Neighbor lists of large galleries: of every item the nearest among those of the cells nearest to it.
 
-Comparing all pairs takes hours from a million items on. Here k-means divides the gallery into cells; an item
-visits the few cells whose centers are nearest to it, and is compared with every item in them. What is found
-is scored exactly, as in a small gallery; what lies in a cell that is not visited is missed. How much that is
-stands in docs/RESULTS.md (benchmarks/speed/ready_embeddings.py).
+Comparing all pairs takes hours from a million items on. So k-means divides the gallery into cells, and an
+item is compared with every item of the few cells whose centers are nearest to it, exactly; the others are
+missed. How much that is stands in docs/RESULTS.md (benchmarks/speed/ready_embeddings.py).
 """
 
 from __future__ import annotations
@@ -30,14 +29,7 @@ _MOST_VISITS = 16_384
 def cell_candidates(
     embeddings: FloatArray, n_candidates: int, *, on_progress: OnProgress = no_progress
 ) -> ShortInts:
-    """Near items of every item, itself among them, up to the rounding of float32 products.
-
-    Args:
-        embeddings: (n, d) float32, L2-normalized; may be a memory map.
-
-    Returns:
-        (n, k) positions in no order, -1 where fewer were found.
-    """
+    """(n, k) near items of (n, d) L2-normalized ones, itself too, in no order; -1 where fewer were found."""
     n = len(embeddings)
     centers = _centers(embeddings)
     cells = _nearest_cells(embeddings, centers)

@@ -1,15 +1,12 @@
 """Faiss on GPUs: indexes that are searched there, neighbor lists, and products of many pairs.
 
-Of Faiss it takes `get_num_gpus`, `StandardGpuResources`, `index_cpu_to_gpu_multiple_py` with
-`GpuMultipleClonerOptions`, `GpuParameterSpace`, `knn_gpu` and `pairwise_distance_gpu`, as
-https://github.com/facebookresearch/faiss/wiki/Faiss-on-the-GPU describes them. What is free on a GPU the
-driver's `nvidia-smi` tells; where that is missing, Faiss finds out.
+It takes what https://github.com/facebookresearch/faiss/wiki/Faiss-on-the-GPU describes, and what is free on a
+GPU from `nvidia-smi`; where that is missing, Faiss finds out.
 
-The file of a version's index is made for processors and stays as it is. When a version is opened, its index
-is copied to a GPU: inverted lists of a kind that Faiss has there as they are, and for every other kind all
-embeddings in float16, which are compared one by one. Candidates and neighbors are scored exactly on the
-processor, so that answers do not depend on where they come from, but for what an approximate index misses.
-Where a GPU cannot, and nobody asked for it by name, the processor does it, and says why.
+When a version is opened, its index, made for processors, is copied to a GPU: inverted lists of a kind that
+Faiss has there as they are, and for every other kind all embeddings in float16, compared one by one.
+Candidates and neighbors are scored exactly on the processor, so answers depend on the device only in what an
+approximate index misses. Where a GPU cannot, and was not asked for by name, the processor does, and says why.
 """
 
 from __future__ import annotations
@@ -62,14 +59,7 @@ _SHARE = 0.5
 
 @dataclass(frozen=True)
 class Gpu:
-    """A GPU of this machine, as the driver tells of it.
-
-    Attributes:
-        number: As CUDA counts it with `CUDA_DEVICE_ORDER=PCI_BUS_ID`.
-        uuid: Names it on every machine.
-        total: Bytes of its memory.
-        free: Bytes that nobody holds.
-    """
+    """GPU of this machine by its number in `CUDA_DEVICE_ORDER=PCI_BUS_ID`; memory is in bytes."""
 
     number: int
     uuid: str
@@ -97,11 +87,7 @@ def gpus() -> list[Gpu]:
 
 
 def faiss_gpus(device: str) -> Sequence[int]:
-    """Numbers of the GPUs that a device stands for, to be used by Faiss.
-
-    Args:
-        device: `cpu`; `cuda`, the first GPU; `cuda:N`; `all` GPUs; or `auto`, all there are.
-    """
+    """Numbers of Faiss's GPUs for `cpu`, `cuda` (the first), `cuda:N`, `all`, or `auto` (all there are)."""
     if device == "cpu":
         return ()
     faiss = import_faiss()
@@ -124,10 +110,7 @@ def left_to_processor(device: str, error: IndexDeviceError, what: str) -> None:
 
 
 class GpuIndex:
-    """An index on GPUs; see `FaissIndex` for the methods of the same names.
-
-    Where the GPU fails, the search fails with it, and all that follow are made on the processor.
-    """
+    """Index on GPUs, see `FaissIndex`; if they fail, so does the search; the processor makes later ones."""
 
     def __init__(self, behind: FaissIndex, moved: Any, where: str) -> None:
         self._behind = behind
@@ -147,17 +130,17 @@ class GpuIndex:
         return False
 
     def n_fetched(self, n: int) -> int:
-        """As many as of an index that is not exact, see `FaissIndex.n_fetched`."""
+        """Number for an index that is not exact, see `FaissIndex.n_fetched`."""
         return self._behind.candidates.fetched(n)
 
     @property
     def can_select(self) -> bool:
-        """Whether the index on the processor can, which answers searches among some items."""
+        """Tell whether the index on the processor can, which answers searches among some items."""
         return self._behind.can_select
 
     @property
     def device(self) -> str:
-        """Where searches are made."""
+        """Device of the searches."""
         return self._where if self.failure is None else self._behind.device
 
     def search(self, queries: FloatArray, n: int, among: Mask | None = None) -> Ints:
@@ -182,11 +165,8 @@ VectorIndex: TypeAlias = FaissIndex | GpuIndex
 
 
 class IndexDevices:
-    """Where the vector indexes of a process are searched.
-
-    Args:
-        device: `cpu`; `cuda`, the first GPU; `cuda:N`; `all` GPUs, each with the whole index where it fits,
-            else with a part; or `auto`: the GPU with most memory free, or the processor where none has room.
+    """Devices of indexes: `cpu`; `cuda`, the first GPU; `cuda:N`; `all` GPUs, each with the whole index where
+    it fits, else a part; or `auto`: the GPU with most memory free, or the processor where none has room.
     """
 
     def __init__(self, device: str = "cpu") -> None:
@@ -219,11 +199,7 @@ class IndexDevices:
             return sorted({*failures, *self._refused.values()})
 
     def placed(self, index: FaissIndex, embeddings: FloatArray) -> VectorIndex:
-        """An index where it is to be searched.
-
-        Args:
-            embeddings: (n, d) float32, what it holds.
-        """
+        """An index of some embeddings, where it is to be searched."""
         if not self._numbers or not len(embeddings):
             return index
         try:
@@ -297,13 +273,7 @@ class GpuComparison:
         return cls(*_roomiest(numbers)) if numbers else None
 
     def nearest(self, queries: FloatArray, items: FloatArray, n: int, *, most: int) -> Ints:
-        """(B, n) positions of the items that are nearest to each query.
-
-        Args:
-            queries: (B, d) float32.
-            items: (m, d) float32.
-            most: Items that are there at once.
-        """
+        """(B, n) positions of the items nearest to each query; at most `most` items are there at once."""
         faiss = import_faiss()
         # Parts of about one size: of a last one with fewer items than are asked for, Faiss makes some up.
         n_parts = -(-len(items) // most)
@@ -321,12 +291,7 @@ class GpuComparison:
             )
 
     def products(self, queries: FloatArray, items: FloatArray) -> FloatArray:
-        """(B, m) inner products of queries with items, summed in float32.
-
-        Args:
-            queries: (B, d) float32.
-            items: (m, d) float32.
-        """
+        """(B, m) inner products of (B, d) queries with (m, d) items, summed in float32."""
         faiss = import_faiss()
         # What is sent and what comes back.
         n_bytes = WORK_BYTES + queries.nbytes + items.nbytes + 4 * len(queries) * len(items)
@@ -350,14 +315,8 @@ class GpuComparison:
 def gpu_candidates(
     embeddings: FloatArray, n_candidates: int, device: str, *, on_progress: OnProgress = no_progress
 ) -> ShortInts | None:
-    """Near items of every item, itself among them, up to the rounding of float32 products.
-
-    Args:
-        embeddings: (n, d) float32, L2-normalized; may be a memory map.
-
-    Returns:
-        (n, k) positions, nearest first. None where the processor has to find them: it is asked for or faster,
-        or `auto` finds no GPU that can.
+    """(n, k) items near each of (n, d) L2-normalized ones, itself too, nearest first; None where the
+    processor is asked for or faster, or `auto` finds no GPU that can.
     """
     n, dim = embeddings.shape
     is_long = float(n) * n * (dim + _SELECTION_DIMS) > _MOST_PRODUCTS

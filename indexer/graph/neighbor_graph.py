@@ -1,8 +1,6 @@
 """Neighbor graph: the nearest other items of every item, scored exactly, block by block.
 
-On a GPU all pairs are compared (`graph.gpu`), and on the processor up to `EXACT_LIMIT` items. Above,
-an item is compared with those of some cells alone (`graph.cell_lists`), so that a few of its neighbors are
-missed.
+All pairs are compared on a GPU or up to `EXACT_LIMIT` items; else `graph.cell_lists` misses a few.
 """
 
 from __future__ import annotations
@@ -36,12 +34,7 @@ _Lists = tuple[Ints, Ints, FloatArray]
 
 @dataclass(frozen=True)
 class NeighborGraph:
-    """Nearest other items, nearest first, ties by position.
-
-    Attributes:
-        ids: (n, K) int32 positions, -1 where there are fewer than K others.
-        similarities: (n, K) float32 exact cosine similarities, -inf where there are fewer.
-    """
+    """(n, K) nearest others, in order, ties by position, and exact cosine similarities; -1, -inf for none."""
 
     ids: ShortInts
     similarities: FloatArray
@@ -54,14 +47,7 @@ def build_neighbor_graph(
     device: str = "cpu",
     on_progress: OnProgress = no_progress,
 ) -> NeighborGraph:
-    """Find the nearest other items of every item.
-
-    An item is left out of its own list because of its position, not because it comes first: a
-    duplicate may come before it.
-
-    Args:
-        embeddings: (n, d) float32, L2-normalized; may be a memory map.
-    """
+    """Find the nearest others of every item, which is left out by position: a duplicate may come first."""
     n = len(embeddings)
     ids = np.full((n, n_neighbors), -1, dtype=np.int32)
     similarities = np.full((n, n_neighbors), -np.inf, dtype=np.float32)
@@ -81,15 +67,8 @@ def build_neighbor_graph(
 
 
 def nearest_others(embeddings: FloatArray, rows: Ints, n_neighbors: int) -> tuple[Ints, FloatArray]:
-    """Nearest other items of some items, exact.
-
-    Args:
-        embeddings: (n, d) float32, L2-normalized.
-        rows: (b,) positions of the items.
-
-    Returns:
-        (b, w) positions and exact similarities, nearest first, ties by position; w is smaller than
-        `n_neighbors` where there are fewer others.
+    """(b, w) positions of the items nearest to some others, nearest first, ties by position, and their exact
+    similarities; w is smaller than `n_neighbors` where there are fewer.
     """
     faiss = import_faiss()
     queries = np.ascontiguousarray(embeddings[rows])

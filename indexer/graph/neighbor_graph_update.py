@@ -24,13 +24,7 @@ def update_neighbor_graph(
     *,
     on_progress: OnProgress = no_progress,
 ) -> NeighborGraph:
-    """Neighbor lists after some items were removed and others added, equal to those built from scratch.
-
-    Args:
-        kept: (k,) ascending positions of those that stayed.
-        embeddings: (n, d) float32, L2-normalized, of the items now: those that stayed, in their order, and
-            then the added ones.
-    """
+    """Lists as if built anew after all but `kept` items, (k,) ascending, left and others were appended."""
     n, n_kept, width = len(embeddings), len(kept), graph.ids.shape[1]
     ids = np.full((n, width), -1, dtype=np.int32)
     similarities = np.full((n, width), -np.inf, dtype=np.float32)

@@ -63,13 +63,11 @@ _KINDS_IN_WORDS = (
 
 
 def automatic_factories(n_items: int, dim: int) -> tuple[str, ...]:
-    """The `faiss.index_factory` strings that `auto` chooses from, the one that is tried first in front.
+    """Strings for `faiss.index_factory` that `auto` chooses from, the one that is tried first in front.
 
-    Exact up to `FLAT_LIMIT` items. Above, inverted lists with 4-bit product quantization of what is left of
-    a vector without the center of its list, two dimensions a code or of very many long vectors four. Items
-    without groups lie near others in most of the lists: then one list of all, always with two dimensions a
-    code. See benchmarks/speed/index_recall.py. Candidates are re-scored exactly, so only which items become
-    candidates is approximate.
+    Exact up to `FLAT_LIMIT` items. Above, inverted lists with 4-bit product quantization of residuals, two
+    dimensions a code or of very many long vectors four. Items without groups lie near others in most of the
+    lists: then one list of all, with two dimensions a code. See benchmarks/speed/index_recall.py.
     """
     if n_items <= FLAT_LIMIT:
         return ("Flat",)
@@ -82,12 +80,7 @@ def automatic_factories(n_items: int, dim: int) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class Candidates:
-    """How many candidates of an approximate index hold the nearest items.
-
-    Attributes:
-        of_few: So many hold the ten nearest.
-        of_many: So many hold the hundred nearest.
-    """
+    """Numbers of an approximate index's candidates that hold the ten and the hundred nearest items."""
 
     of_few: int
     of_many: int
@@ -124,7 +117,7 @@ class FaissIndex:
 
     @property
     def device(self) -> str:
-        """Where searches are made: `cpu`."""
+        """Device of the searches: `cpu`."""
         return "cpu"
 
     @property
@@ -134,29 +127,20 @@ class FaissIndex:
 
     @property
     def is_exact(self) -> bool:
-        """Whether every vector is compared in full."""
+        """Tell whether every vector is compared in full."""
         return self._spec == "Flat"
 
     @classmethod
     def build(cls, embeddings: FloatArray, factory: str = "auto") -> Self:
-        """Train and fill an index.
-
-        Args:
-            embeddings: (n, d) float32, L2-normalized.
-        """
+        """Train and fill an index with (n, d) float32, L2-normalized."""
         check_factory(factory, embeddings.shape[1])
         specs = automatic_factories(*embeddings.shape) if factory == "auto" else (factory,)
         return cls(*_built(import_faiss(), embeddings, specs))
 
     @classmethod
     def open(cls, path: Path, spec: str, candidates: Candidates, seal: FileSeal) -> Self:
-        """Open a saved index, memory-mapped where its kind allows.
-
-        Every byte is compared first. Faiss follows the sizes that it reads: cut to 25 to 31 bytes, a flat
-        index ends the process, and so does one changed bit of inverted lists.
-
-        Args:
-            seal: What the file must look like.
+        """Open a saved index, memory-mapped where its kind allows, after comparing every byte with its seal:
+        cut to 25 to 31 bytes, a flat index ends the process, and so does one changed bit of inverted lists.
         """
         if not seal.fits(path, whole=True):
             raise DamagedGalleryError(f"index file '{path}' is missing or damaged", path)
@@ -177,12 +161,12 @@ class FaissIndex:
 
     @property
     def can_select(self) -> bool:
-        """Whether Faiss can restrict this kind of index: flat ones and inverted lists."""
+        """Tell whether Faiss can restrict this kind of index: flat ones and inverted lists."""
         return self.is_exact or self._n_lists > 0
 
     @property
     def candidates(self) -> Candidates:
-        """How many hold the nearest items."""
+        """Numbers of candidates that hold the nearest items."""
         return self._candidates
 
     def n_fetched(self, n: int) -> int:
@@ -195,13 +179,7 @@ class FaissIndex:
         return self._n_probed
 
     def search(self, queries: FloatArray, n: int, among: Mask | None = None) -> Ints:
-        """Positions of the n nearest items, (B, n), nearest first, -1 where there are fewer.
-
-        Args:
-            queries: (B, d) float32, L2-normalized.
-            n: Number of items, at least 1.
-            among: (n_items,) whether an item may be found; all when None.
-        """
+        """(B, n) positions of the nearest items, nearest first, -1 where there are fewer."""
         parameters = self._among_all if among is None else self._parameters(among)
         blocks = [queries[start : start + _TOGETHER] for start in range(0, len(queries), _TOGETHER)]
 
@@ -227,10 +205,7 @@ class FaissIndex:
 
 
 def check_factory(factory: str, dim: int) -> None:
-    """Refuse an index that is not of a known kind and size; nothing is built to find out.
-
-    Faiss reserves memory for what a string names before it sees an item: 13 GB for `IVF100000000,Flat`.
-    """
+    """Refuse an index of no known kind and size unbuilt: Faiss reserves 13 GB for `IVF100000000,Flat`."""
     shown = factory if len(factory) <= _LONGEST_FACTORY else f"{factory[:_LONGEST_FACTORY]}…"
     found = _KINDS.fullmatch(factory) if len(factory) <= _LONGEST_FACTORY else None
     if found is None:
@@ -255,16 +230,7 @@ def import_faiss() -> Any:
 
 
 def products_at(queries: FloatArray, rows: FloatArray, positions: Ints) -> FloatArray:
-    """Inner products of each query with some rows, summed in float32; the rows are not copied.
-
-    Args:
-        queries: (B, d) float32.
-        rows: (n, d) float32, in C order; may be a memory map.
-        positions: (B, w) positions of rows, or -1.
-
-    Returns:
-        (B, w) float32, -inf at -1.
-    """
+    """(B, w) products of queries with rows of a C-ordered array, not copied, in float32; -inf at -1."""
     faiss = import_faiss()
     products = np.full(positions.shape, -np.inf, np.float32)
     wanted, left = np.ascontiguousarray(positions, np.int64), np.ascontiguousarray(queries)
@@ -280,10 +246,8 @@ def n_threads() -> int:
 
 
 def shared_out(task: Callable[[Part], Result], parts: Sequence[Part]) -> list[Result]:
-    """Results of a task for each part, in order; several parts are shared out to `n_threads()`.
-
-    Not by OpenMP, whose threads wait for each other: where another process wants the same cores, sixteen
-    queries took 8 ms in place of 1.
+    """Results of a task for each part, in order, by `n_threads()`, not by OpenMP, whose threads wait for each
+    other: beside another process sixteen queries took 8 ms in place of 1.
     """
     n = min(len(parts), n_threads()) if len(parts) > 1 else 1
     if n == 1:
@@ -336,13 +300,7 @@ def _trained(faiss: Any, embeddings: FloatArray, spec: str) -> Any:
 
 @dataclass(frozen=True)
 class _Sample:
-    """Some items, and their nearest ones.
-
-    Attributes:
-        rows: (q,) where they stand.
-        queries: (q, d) float32.
-        many: Of each at most the hundred nearest others, nearest first.
-    """
+    """Items by (q,) rows and (q, d) queries, and of each at most the hundred nearest others in order."""
 
     rows: Ints
     queries: FloatArray
@@ -366,7 +324,7 @@ class _Sample:
 
 
 def _measured(index: Any, sample: _Sample) -> Candidates:
-    """How many candidates of an index hold the nearest of some items."""
+    """Numbers of an index's candidates that hold the nearest of some items."""
     fetched = index.search(sample.queries, min(index.ntotal, _MOST_CANDIDATES + 1))[1]
     found = [among[among != row] for row, among in zip(sample.rows, fetched, strict=True)]
     few, many = (
@@ -378,7 +336,7 @@ def _measured(index: Any, sample: _Sample) -> Candidates:
 
 
 def _places(found: Ints, wanted: Ints) -> Ints:
-    """Where what is wanted stands in what was found."""
+    """Places of what is wanted in what was found."""
     return np.flatnonzero(np.isin(found, wanted))
 
 
@@ -407,9 +365,8 @@ def _leave_out_polysemous_codes(faiss: Any, index: Any) -> None:
 
 
 def _most_trained(faiss: Any, index: Any, n_items: int) -> int:
-    """Items to train an index on: of a large gallery few, see benchmarks/speed/ready_embeddings.py.
-
-    All rounds of k-means: after five in place of ten, three times as many lists had to be looked into.
+    """Items to train an index on, of a large gallery few (benchmarks/speed/ready_embeddings.py), in all
+    rounds of k-means: after five in place of ten, three times as many lists had to be looked into.
     """
     lists = faiss.try_extract_index_ivf(index)
     if lists is None or n_items <= _MOST_TRAINED:
