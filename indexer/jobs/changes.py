@@ -42,10 +42,8 @@ Outcome = Literal["added", "replaced", "unchanged", "skipped", "refused"]
 def outcomes_of(
     ids: Sequence[str], digests: Sequence[bytes], held: Mapping[str, bytes], conflict: OnConflict
 ) -> list[Outcome]:
-    """What becomes of each image, as if they came one by one.
-
-    An image that is there already under its id is `unchanged` and no conflict, so that whoever did not get
-    an answer can send it again. With `replace` it is written all the same: its label may be another one.
+    """Outcome of each image, as if they came one by one; an image that is there under its id is `unchanged`
+    so that it can be sent again, and with `replace` written all the same, as its label may be another one.
     """
     present = dict(held)
     outcomes: list[Outcome] = []
@@ -87,7 +85,7 @@ _CHANGES_BETWEEN_CLEANING = 64
 
 @dataclass(frozen=True)
 class Change:
-    """What a live change did."""
+    """Result of a live change."""
 
     revision: int  # The table's version that holds it
     outcomes: tuple[Outcome, ...] = ()  # Of each row, where rows were to be added
@@ -155,10 +153,7 @@ def add_items(
 
 
 def remove_items(reader: GalleryReader, item_ids: Sequence[str]) -> Change:
-    """Remove items: all of them, or none when one of them is not there.
-
-    The gallery remembers them: their source does not bring them back.
-    """
+    """Remove all of some items or, when one is not there, none; their source does not bring them back."""
     with reader.gallery.writing(patience=_PATIENCE):
         activation, view = reader.active()
         sequences = np.unique(view.sequences(_found(reader, view, item_ids)))
@@ -241,11 +236,7 @@ def _found(reader: GalleryReader, view: GalleryView, item_ids: Sequence[str]) ->
 def _neighbor_lists(
     view: GalleryView, embeddings: FloatArray, sequences: Ints, old: Ints
 ) -> tuple[Ints, FloatArray]:
-    """For each new item the nearest live items before it: sequences and exact similarities.
-
-    `old` are positions of the items that the new ones replace, -1 for none; gone for that item and all later
-    ones.
-    """
+    """Neighbors of each new item: sequences and similarities of live items before it; `old` ones are gone."""
     n_fetched = N_NEIGHBORS + SPARE_NEIGHBORS
     ids = np.full((len(embeddings), N_NEIGHBORS), -1, dtype=np.int64)
     similarities = np.full((len(embeddings), N_NEIGHBORS), -np.inf, dtype=np.float32)

@@ -47,14 +47,14 @@ class CompactionPolicy(BaseModel):
     most: int = Field(50_000, ge=1)
 
     def is_due(self, view: GalleryView) -> bool:
-        """Whether a gallery in this state should be compacted."""
+        """Tell whether a gallery in this state should be compacted."""
         wanted = max(self.least, self.share * len(view.snapshot))
         return view.n_changes >= min(wanted, self.most)
 
 
 @dataclass(frozen=True)
 class Compaction:
-    """What a compaction made."""
+    """Result of a compaction."""
 
     version: int
     n_items: int
@@ -102,7 +102,7 @@ def compact(reader: GalleryReader, *, on_progress: OnProgress = no_progress) -> 
 
 
 def _numbered(reader: GalleryReader) -> tuple[Activation, GalleryView, int | None]:
-    """What is searched, whose rows stay whatever comes, and its version number; None without changes."""
+    """State that is searched, whose rows stay, and its version number; None without changes."""
     while True:
         activation, view = reader.active()
         if not view.n_changes:

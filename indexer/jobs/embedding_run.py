@@ -61,7 +61,7 @@ def check_failures(failures: Sequence[Failure], most: int | None, what: str = "i
 
 @dataclass(frozen=True)
 class RunOptions:
-    """How a run goes."""
+    """Options of a run."""
 
     max_failures: int | None = None  # Give up when more images or rows than this cannot be used; None goes on
     workers: int = 2  # Threads that decode; more read files behind addresses, which is mostly waiting

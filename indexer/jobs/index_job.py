@@ -79,16 +79,13 @@ def index_items(
         items: What to index. None for the gallery's own items: with the bundle that embedded them another
             index is built, with another bundle they are embedded again.
         max_failures: Give up when more images or rows than this cannot be used; None goes on.
-        workers: Threads that decode beside the network.
         **plan: As for `IndexPlan`: `source`, `index`, `activate` and others.
 
     Raises:
         ItemExistsError: Ids belong to other images, and the plan does not say what becomes of these.
         BuildError: Too many failures, none could be used, or what is held cannot be embedded again.
-        SourceError: A file of embeddings cannot be used.
         SpaceMismatchError: The gallery holds embeddings of another space, or images.
         GalleryBusyError: Another process indexes the same source.
-        GalleryError: The index is of no known kind or size, or the disk refuses.
     """
     options = RunOptions(max_failures=max_failures, workers=workers, access=ANYWHERE)
     asked = IndexPlan(items, options=options_for(items, options), **plan)
@@ -102,15 +99,7 @@ def options_for(items: Sequence[SourceItem] | EmbeddingSource | None, options: R
 
 
 def gallery_items(gallery: Gallery, access: WebAccess = PUBLIC) -> list[SourceItem]:
-    """The items of a gallery as a source; their files are where they were when they were indexed.
-
-    Args:
-        gallery: The gallery.
-        access: What may be read of the web.
-
-    Raises:
-        ReadyEmbeddingsError: They came as embeddings.
-    """
+    """Items of a gallery as a source, with files where they were; refused where they came as embeddings."""
     space = gallery.space
     if space is not None:
         raise ReadyEmbeddingsError(gallery.name, space.space, "there are no images to learn from or to embed")
@@ -139,11 +128,8 @@ def _digest(plan: IndexPlan) -> str:
 
 
 class IndexJob:
-    """One attempt at a new version.
-
-    Without `staging` it stages as the plan's job; or as runs over the same files do, whose rows are removed
-    when it ends, or when another attempt would not help. What `on_progress` raises ends the attempt, finished
-    rows committed.
+    """Attempt at a new version, staged as the plan's job; or, without `staging`, as runs over the same files,
+    whose rows go when it ends or another attempt would not help. What `on_progress` raises ends it.
     """
 
     def __init__(
@@ -200,10 +186,7 @@ class IndexJob:
             return self._publish(work, self._graph())
 
     def put_in_force(self, version: int) -> IndexResult:
-        """Let searches use a version that `run` made and left waiting, together with its own calibrations.
-
-        Live changes that came since it was made are kept: another version is then made that has them.
-        """
+        """Let searches use a waiting version of `run`, its own calibrations, and live changes made since."""
         self.plan = replace(self.plan, activate=True, calibrated_as=version)
         with self.staging.held():
             finished = self._finished_before()
@@ -232,7 +215,7 @@ class IndexJob:
         raise SpaceMismatchError(self.gallery.name, self.gallery.in_words, given.in_words)
 
     def _finished_before(self) -> IndexResult | None:
-        """What an earlier attempt made that died before it could say so."""
+        """Result of an earlier attempt that died before it could say so."""
         active = self.gallery.activation
         activated = set() if active is None else {active.version, *active.revisions}
         for version in reversed(self.gallery.versions() if self.plan.job else ()):
@@ -250,7 +233,7 @@ class IndexJob:
         self._clock.lap("embed")
 
     def _is_needed(self, work: SyncWork) -> bool:
-        """Whether a version has to be made."""
+        """Tell whether a version has to be made."""
         if self.plan.items is None or work.active is None or not work.is_own_bundle or work.plan.is_needed:
             return True
         if self._kept_refiner != self.gallery.refiner:
@@ -359,7 +342,7 @@ class IndexJob:
         return True, graph
 
     def _goes_on(self) -> bool:
-        """Whether the items that an earlier attempt began with are still searched, but for live changes."""
+        """Tell whether an earlier attempt's first items are still searched, but for live changes."""
         base, active = self.staging.base(), self.gallery.activation
         if base is None or active is None:
             return base is None or (active is None and base.token is None)
@@ -408,7 +391,7 @@ class IndexJob:
 
 
 def _state(active: Activation) -> list[Any]:
-    """What changes with every live change and every activation."""
+    """Numbers that change with every live change and every activation."""
     return [active.token, active.revision]
 
 

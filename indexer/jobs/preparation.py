@@ -33,7 +33,7 @@ _LONGEST_NAME = 100
 
 @dataclass(frozen=True)
 class Capture:
-    """What a file says of its capture."""
+    """Notes of a file on its capture."""
 
     taken_at: datetime | None = None  # By the camera's own clock, without a zone
     camera: str | None = None  # Make, model and serial number
@@ -72,7 +72,7 @@ THUMBNAIL_SIDE = 256
 
 
 class FileState(NamedTuple):
-    """What tells without reading it whether a file was written since."""
+    """Marks that tell without reading it whether a file was written since."""
 
     size: int
     modified_at: int  # Microseconds since 1970
@@ -112,10 +112,7 @@ def prepare_item(item: SourceItem, embedder: Embedder) -> PreparedItem:
 def prepare_encoded(
     item: SourceItem, encoded: bytes, embedder: Embedder, limits: DecodeLimits | None = None
 ) -> PreparedItem:
-    """Decode and preprocess one image that is in memory.
-
-    Its path is only noted.
-    """
+    """Decode and preprocess one image that is in memory; its path is only noted."""
     with embedder.decoding(encoded, limits=limits) as image:
         require_content(image)
         return PreparedItem(
@@ -223,7 +220,7 @@ def digest_of(path: ImageFile) -> bytes:
 
 
 def listing_of(label: str | None, metadata: str) -> str:
-    """What a source says of an item, so that a later look at it tells what changed there."""
+    """Listing of an item by a source, so that a later look at it tells what changed there."""
     return json.dumps([label, json.loads(metadata)], sort_keys=True)
 
 

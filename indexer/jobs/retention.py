@@ -51,7 +51,7 @@ class VersionSummary:
 
 @dataclass(frozen=True)
 class Pruning:
-    """What was removed."""
+    """Result of a pruning."""
 
     versions: list[int]
     bytes_freed: int
@@ -131,7 +131,7 @@ def _manifest(gallery: Gallery, version: int) -> SnapshotManifest | None:
 
 
 def created_at(gallery: Gallery, version: int) -> datetime:
-    """When a version was made."""
+    """Time when a version was made."""
     noted = gallery.reports.of(version).get("created_at")
     if noted is not None:
         return datetime.fromisoformat(noted)

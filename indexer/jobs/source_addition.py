@@ -25,7 +25,7 @@ _ROWS_PER_COMMIT = 256
 
 @dataclass
 class LiveAddition:
-    """What became of a source."""
+    """Outcome of the addition of a source."""
 
     n_added: int = 0
     n_replaced: int = 0  # Took the place of one with the same id
@@ -52,13 +52,9 @@ def add_source(
     options: RunOptions | None = None,
     on_progress: OnProgress = no_progress,
 ) -> LiveAddition:
-    """Add images of a source, some hundred a commit; what is committed is searched at once.
-
-    Images that are there already are not embedded again, so that a run that was broken off is completed by
-    the same call.
-
-    Where `conflict` is `error` nothing is added when an id belongs to another image; an id that is taken only
-    while the run lasts makes its image a failure.
+    """Add images of a source, some hundred a commit; what is committed is searched at once. The same call
+    completes a run that was broken off. Where `conflict` is `error` nothing is added when an id belongs to
+    another image; an id that is taken only while the run lasts makes its image a failure.
     """
     done = LiveAddition()
     late: list[Failure] = []
@@ -92,14 +88,7 @@ def add_embeddings(
     label: str | None = None,
     on_progress: OnProgress = no_progress,
 ) -> LiveAddition:
-    """Add ready embeddings of a source, some hundred a commit; what is committed is searched at once.
-
-    Every row is checked before the first is added; those that cannot be used are left out. A run that was
-    broken off is completed by the same call.
-
-    Where `conflict` is `error` nothing is added when an id belongs to another one; an id that is taken only
-    while the run lasts makes its row a failure.
-    """
+    """Add ready embeddings as `add_source` adds images; every row is checked before the first is added."""
     held = digests_of(reader.gallery, reader.view(), source.ids.to_pylist())
     refused: list[str] = []
     n_usable = 0

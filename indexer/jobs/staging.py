@@ -114,7 +114,7 @@ class Staging:
 
     @property
     def is_empty(self) -> bool:
-        """Whether there are no rows."""
+        """Tell whether there are no rows."""
         return not self._rows.is_begun or self._rows.latest().count_rows() == 0
 
     def append(self, rows: pa.Table) -> None:
@@ -197,7 +197,7 @@ _SCHEMA = pa.schema(
 
 @dataclass(frozen=True)
 class LiveDiff:
-    """What happened since a noted state."""
+    """Live changes since a noted state."""
 
     outdated: list[str]  # Ids of items that are gone, or are no longer what they were
     sequences: Ints  # Of the present rows that are new or changed, ascending
@@ -211,10 +211,7 @@ def contents_of(gallery: Gallery, activation: Activation | None) -> pa.Table:
 
 
 def live_diff(base: Base, now: pa.Table) -> LiveDiff | None:
-    """Compare what is searched with a noted state.
-
-    None when the items were not changed but indexed anew, so that nothing can be compared.
-    """
+    """Compare what is searched with a noted state; None when items were indexed anew, not changed."""
     before, next_number = base.contents, base.next_number
     old_sequences, sequences = (table["sequence"].to_numpy() for table in (before, now))
     old = now.filter(pa.array(sequences < next_number))

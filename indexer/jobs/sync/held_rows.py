@@ -51,7 +51,7 @@ class HeldRows:
 
     @classmethod
     def of(cls, gallery: Gallery, active: Activation | None) -> HeldRows:
-        """What is searched; nothing where nothing is."""
+        """Rows that are searched; none where nothing is."""
         if active is None:
             return cls(no_rows(1).append_column("sequence", pa.array([], pa.int64())))
         rows = gallery.columns(active.revision, ["id", "sequence", "content_sha256", *_DESCRIBED])
@@ -151,10 +151,7 @@ _ROWS = 16_384
 def listed_files(
     items: Iterable[SourceItem], source: str | None, known: Collection[str] | None
 ) -> dict[str, ListedItem]:
-    """The images of a source by id; no file is read before its digest is asked for.
-
-    Of ids outside `known`, those that the gallery holds or held, the files are not looked at; None for all.
-    """
+    """Images of a source by id; of those not `known`, the files are not looked at; None for all."""
     listed: dict[str, ListedItem] = {}
     for item in items:
         if item.id not in listed:

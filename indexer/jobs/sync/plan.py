@@ -1,8 +1,6 @@
 """Sync plan: what becomes of each item when a gallery takes over what a source lists now.
 
-The plan is made of what is held and what is listed alone. No outcome but `removed`, which has to be asked
-for, takes an item out of the gallery, and none but `changed` and `replaced` gives one another image. An
-index plan says what a new version is to be, and an index result what became of it.
+Only `removed`, which has to be asked for, takes out an item; only `changed` and `replaced` change its image.
 """
 
 from __future__ import annotations
@@ -53,7 +51,7 @@ class Description:
     modified_at: int | None = None  # When the file was written last, in microseconds since 1970
 
     def is_file_of(self, other: Description) -> bool:
-        """Whether both are of one file that was not written in between."""
+        """Tell whether both are of one file that was not written in between."""
         return (
             self.file_size is not None
             and self.modified_at is not None
@@ -81,7 +79,7 @@ class ListedItem:
 
 @dataclass
 class SyncPlan:
-    """What becomes of the items."""
+    """Outcomes of the items."""
 
     # Of every listed item and of those that are missing
     outcomes: dict[str, SyncOutcome] = field(default_factory=dict)
@@ -94,7 +92,7 @@ class SyncPlan:
         return [item_id for item_id, outcome in self.outcomes.items() if outcome in outcomes]
 
     def counts(self) -> dict[str, int]:
-        """How many items have each outcome, without those that none has."""
+        """Numbers of items by outcome, without those that none has."""
         found = list(self.outcomes.values())
         return {one: n for one in get_args(SyncOutcome) if (n := found.count(one))}
 
@@ -106,7 +104,7 @@ class SyncPlan:
 
     @property
     def is_needed(self) -> bool:
-        """Whether the gallery does not hold all of it yet."""
+        """Tell whether the gallery does not hold all of it yet."""
         return bool(
             self.n_taken_over or self.ids("added", "changed", "updated", "replaced", "removed", "refused")
         )
@@ -123,10 +121,7 @@ def plan_sync(
     removed: RemovedItems = _NONE_REMOVED,
     moved: Mapping[int | None, Collection[bytes]] = MappingProxyType({}),
 ) -> SyncPlan:
-    """Decide what becomes of each item.
-
-    The source also lists the ids in `also_listed`, of items that must not be looked at: they are not missing.
-    """
+    """Decide what becomes of each item; those in `also_listed` must not be looked at, and are not missing."""
     plan = SyncPlan()
     for item_id, item in listed.items():
         there = held.get(item_id)
@@ -147,7 +142,7 @@ def plan_sync(
 def _was_removed(
     listed: ListedItem, removed: Collection[Removal], moved: Mapping[int | None, Collection[bytes]]
 ) -> bool:
-    """Whether a person removed this very image, under this id or under another one of its source."""
+    """Tell whether a person removed this very image, under this id or under another one of its source."""
     now = listed.description
     if now.file_size is not None and any(
         (now.source, now.uri, now.file_size, now.modified_at)
@@ -187,7 +182,7 @@ def _describe(plan: SyncPlan, item_id: str, before: Description, now: Descriptio
 
 
 def _merged(before: Description, now: Description) -> Description:
-    """What a source says now, with the labels and metadata that were given by hand since it said so last."""
+    """Description by a source, with the labels and metadata that were given by hand since its last one."""
     is_own = now.source is not None and now.source == before.source
     if is_own and now.listing == before.listing:
         return replace(now, label=before.label, metadata=before.metadata)
@@ -214,7 +209,7 @@ def _with_changes(held: dict[str, Any], said: dict[str, Any], says: dict[str, An
 
 @dataclass(frozen=True)
 class IndexPlan:
-    """What to build."""
+    """Plan of what to build."""
 
     # What to index: images, of two with one id the first is kept; or ready embeddings. None for the gallery's
     # own items alone, which are kept in any case
@@ -247,7 +242,7 @@ class IndexPlan:
 
 @dataclass(frozen=True)
 class IndexResult:
-    """What an index job made."""
+    """Result of an index job."""
 
     version: int
     n_items: int
@@ -270,7 +265,7 @@ class IndexResult:
 
     @classmethod
     def from_report(cls, report: dict[str, Any], *, is_active: bool, remark: str | None = None) -> Self:
-        """What a version's report says of it."""
+        """Result as a version's report says it."""
         names = (
             *("version", "n_items", "n_labels", "index", "provider", "seconds"),
             *("counts", "missing", "left_out", "unread", "n_embedded"),
@@ -284,7 +279,7 @@ class IndexResult:
         )
 
     def as_report(self) -> dict[str, Any]:
-        """What is kept of it beside the version."""
+        """Record of it that is kept beside the version."""
         fields = asdict(self)
         del fields["is_new"], fields["is_active"], fields["remark"]
         created_at = datetime.now(UTC).isoformat(timespec="seconds")

@@ -37,11 +37,7 @@ from vicinal.models.progress import OnProgress
 
 
 class SyncWork:
-    """What an attempt has to do.
-
-    `active` is what is searched; `held` are its items, without those that were changed since the job began,
-    which are taken over in the end.
-    """
+    """Work of an attempt on `active`; items that changed since the job began are taken over in the end."""
 
     def __init__(
         self,
@@ -72,7 +68,7 @@ class SyncWork:
 
     @cached_property
     def embedded_again(self) -> dict[str, SourceItem]:
-        """Those of them that are embedded again and have to be read from where they were."""
+        """Items that are embedded again and have to be read from where they were."""
         if self.is_own_bundle:
             return {}
         same = self.listed.keys() & {*self.plan.ids("unchanged", "updated")}
@@ -100,11 +96,8 @@ class SyncWork:
 
 
 class SyncRun:
-    """Stages rows in one attempt or several; those that are staged are not made again.
-
-    `on_progress` is called with `copy` or `embed`, finished units and all after every batch. Counts of what
-    was skipped or embedded are those of all attempts; `removed` is what persons removed before the source was
-    compared.
+    """Rows staged in one attempt or several, never twice; `on_progress` gets `copy` or `embed`. Counts are
+    those of all attempts; `removed` is what persons removed before the source was compared.
     """
 
     def __init__(
@@ -220,7 +213,7 @@ class SyncRun:
         return "row" if isinstance(self.plan.items, EmbeddingSource) else "image"
 
     def is_own_bundle(self, active: Activation) -> bool:
-        """Whether the gallery's embeddings can be kept."""
+        """Tell whether the gallery's embeddings can be kept."""
         identity = self.gallery.table.identity(active.revision)
         return bool(identity["bundle"] == self.embedder.bundle.fingerprint)
 
