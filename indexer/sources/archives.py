@@ -38,7 +38,7 @@ _OPEN_LISTS = 16
 
 
 class FileStat(NamedTuple):
-    """What is known of a file that is no file of its own, as `os.stat_result` names it."""
+    """Facts of a file that is no file of its own, named as in `os.stat_result`."""
 
     st_size: int
     st_mtime_ns: int
@@ -53,7 +53,7 @@ class FileElsewhere:
         return None
 
     def is_absolute(self) -> bool:
-        """Whether it is found from everywhere."""
+        """Tell whether it is found from everywhere."""
         return self.container is None or self.container.is_absolute()
 
     def stat(self) -> FileStat:
@@ -135,7 +135,7 @@ def shards_of(pattern: Path) -> list[Path]:
 
 @dataclass(frozen=True)
 class Shard:
-    """What is in an archive."""
+    """Content of an archive."""
 
     images: list[ArchivedImage]
     others: Counter[str]  # Neither images nor beside one, by suffix
@@ -174,7 +174,7 @@ def read_shard(archive: Path, *, include_hidden: bool = False) -> Shard:
 
 @lru_cache(maxsize=_OPEN_LISTS)
 def _places(archive: Path, _written_ns: int) -> tuple[dict[str, tuple[int, int]], str | None]:
-    """Where the files of an archive begin, and their sizes, by name; and where it breaks off."""
+    """Offsets and sizes of an archive's files, by name; and where it breaks off."""
     places: dict[str, tuple[int, int]] = {}
     try:
         for name, offset, size in _members(archive):
@@ -228,7 +228,7 @@ def _files_beside(images: Sequence[str], files: Sequence[str]) -> dict[str, list
 def _beside(
     archive: Path, places: dict[str, tuple[int, int]], files: dict[str, list[str]]
 ) -> dict[str, dict[str, Any]]:
-    """What stands beside images, by image and suffix; an error where it cannot be read or is there twice."""
+    """Files beside images, by image and suffix; an error where one cannot be read or is there twice."""
     parsed: dict[str, Any] = {}
     with archive.open("rb") as stream:
         for name in {one: None for names in files.values() for one in names}:

@@ -25,10 +25,7 @@ def dataset_items(folder: Path, options: SourceOptions) -> list[SourceItem]:
 def parquet_items(
     files: Mapping[str, Path], place: Path, options: SourceOptions, *, name: str = ""
 ) -> list[SourceItem]:
-    """The rows of Parquet files with images inside.
-
-    The files are in order, each by the name that stands before its rows' numbers; absolute.
-    """
+    """Items of Parquet files with images inside, by the names before their rows' numbers, in order."""
     return _items(place, name, options, files)
 
 
@@ -98,7 +95,7 @@ class _Rows:
     def _files(
         self, paths: Sequence[str | None], is_here: Sequence[bool]
     ) -> list[tuple[ImageFile, str | None]]:
-        """Where the images are: in the dataset, or in files that it names; and why a row has none."""
+        """Places of the images: in the dataset, or in files that it names; and why a row has none."""
         is_file = isinstance(self._dataset, ParquetDataset)
         return [
             file_of_row(path, self._options.access, file.parent if is_file else file, file)

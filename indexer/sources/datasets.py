@@ -95,12 +95,7 @@ class DatasetImage(FileElsewhere):
 
 
 class SavedDataset:
-    """A dataset of Hugging Face that was written by `save_to_disk`: Arrow streams, which are memory-mapped.
-
-    Labels that are numbers of named classes are these names.
-
-    A folder that holds several is refused.
-    """
+    """Memory-mapped dataset of `save_to_disk`, with names of classes; a folder of several is refused."""
 
     def __init__(self, path: Path) -> None:
         if not (path / STATE).is_file():
@@ -123,11 +118,11 @@ class SavedDataset:
         return list(self._files)
 
     def place(self, row: int) -> tuple[Path, int]:
-        """Where a row is."""
+        """Place of a row."""
         return self._path, row
 
     def row_name(self, row: int) -> str:
-        """What a row is called: its number."""
+        """Name of a row: its number."""
         return str(row)
 
     def table(self, columns: list[str]) -> pa.Table:

@@ -49,7 +49,7 @@ LANCE = ".lance"
 
 
 class EmbeddingRows(Protocol):
-    """What a kind of file gives."""
+    """Rows that a kind of file gives."""
 
     names: list[str]  # Columns, but for the embeddings
     dim: int
@@ -59,7 +59,7 @@ class EmbeddingRows(Protocol):
         """Number of rows."""
 
     def column(self, name: str) -> pa.ChunkedArray:
-        """One of the columns, whole."""
+        """Values of one of the columns, whole."""
 
     def batches(self, n_rows: int) -> Iterator[tuple[pa.Table, AnyArray]]:
         """At most so many rows at a time: their columns, and their (b, d) embeddings as they are."""
@@ -231,7 +231,7 @@ class _TableRows:
 
 
 def _lengths(lists: Any) -> Ints:
-    """How many numbers each list has; none where it is missing."""
+    """Numbers of values in each list; none where it is missing."""
     found = pc.if_else(pc.is_valid(lists), pc.list_value_length(lists), 0)
     return np.asarray(found.to_numpy(), dtype=np.int64)
 
@@ -328,7 +328,7 @@ def _read_npz(path: Path, embedding_array: str) -> _ArrayRows:
 
 
 def _member(path: Path, archive: ZipFile, member: ZipInfo) -> AnyArray:
-    """One array of an `.npz` file, mapped where it is stored as it is."""
+    """Array of an `.npz` file, mapped where it is stored as it is."""
     try:
         return _mapped(path, archive, member)
     except ValueError as error:

@@ -6,9 +6,8 @@ x/state.json     a dataset of Hugging Face that `save_to_disk` wrote, with the s
 .npz             the arrays `embeddings` (n, d) and `ids` (n,), and maybe `labels` (n,) and others of n values
 .npy and .csv    the array (n, d), and beside it a CSV file of the same name with a column `id`, a line a row
 
-Embeddings are read some thousand rows at a time, but those of a compressed `.npz` file, which are held as a
-whole. Every row is checked. One that cannot be used takes no other with it; what speaks of the file, such as
-a missing column or an id that is there twice, refuses all of it.
+A compressed `.npz` file is held as a whole, all others some thousand rows at a time. A row that cannot be
+used takes no other with it; a missing column or an id that is there twice refuses all of the file.
 """
 
 from __future__ import annotations
@@ -55,23 +54,10 @@ _PLURAL = {"id": "ids", "label": "labels", "path": "paths", "embedding": "embedd
 
 
 class EmbeddingSource:
-    """A file of ready embeddings whose ids are checked; rows that cannot be used are left out and named.
+    """Ready embeddings of a file or arrays whose ids are checked; unusable rows are left out and named.
 
-    Args:
-        path: The file.
-        rows: What is in it.
-        columns: Which of its columns are `id`, `label` and `path`; the last two may be missing.
-        prefix: Stands before every id.
-        needs_ids: Refuse a file without ids; otherwise rows without one are numbered.
-        is_strict: Refuse all of it where a row cannot be used.
-
-    Attributes:
-        ids: Ids of its rows, each there once, without those of rows whose id cannot be used.
-        name: Name by which a gallery knows its items again; None where a program opened it by itself.
-        unread: Parts that were not read: there are none.
-
-    Raises:
-        SourceError: An id is there twice, or none can be used.
+    `name` is None where a program opened it by itself. With `is_strict` one bad row refuses all.
+    `SourceError` where an id is there twice, or none can be used.
     """
 
     def __init__(
@@ -121,15 +107,10 @@ class EmbeddingSource:
 
     @classmethod
     def open(cls, path: Path | str, options: SourceOptions | None = None, *, needs_ids: bool = True) -> Self:
-        """Open a file; see the module for what it has to hold.
+        """Open a file with the columns, or arrays of an `.npz` file, that the options name; see the module.
 
-        Args:
-            path: The file.
-            options: Which columns, or arrays of an `.npz` file, hold what; the usual ones when None.
-            needs_ids: Refuse a file without ids; otherwise its rows are numbered.
-
-        Raises:
-            SourceError: It is missing, empty, damaged or of another kind, or has an id twice.
+        Rows of a file without ids are numbered, or with `needs_ids` refused. `SourceError` where it is
+        missing, empty, damaged or of another kind, or has an id twice.
         """
         path = Path(path)
         options, kind = options or SourceOptions(), kind_of(path)
@@ -162,8 +143,6 @@ class EmbeddingSource:
 
         Args:
             embeddings: (n, d) numbers, normalized or not.
-            ids: n ids, each there once.
-            labels: n labels, None for one without.
             uris: n paths or addresses of what was embedded.
             metadata: n further values, as JSON can hold them.
 
@@ -235,7 +214,7 @@ class EmbeddingSource:
         return self._rows.dim
 
     def identity(self) -> list[Any]:
-        """What changes with the file, or with the arrays, and with what is read of it."""
+        """Text that changes with the file, or with the arrays, and with what is read of it."""
         if not self.path.exists():
             digest = hashlib.sha256(json.dumps(self._ids.to_pylist()).encode())
             for _, vectors in self._rows.batches(_ROWS_A_DIGEST):
@@ -246,15 +225,10 @@ class EmbeddingSource:
         return [written, self.dim, self._rows.names, self._columns, self._prefix]
 
     def batches(self, n_rows: int) -> Iterator[ReadyRows]:
-        """All rows that can be used, in order; the others are then among the `problems`.
+        """Usable rows in order, at most some at a time; the others are then among the `problems`.
 
-        Args:
-            n_rows: Most rows at a time.
-
-        Raises:
-            SourceError: An embedding has another length, or the file is damaged; of arrays also: an
-                embedding is zero, or holds NaN or infinity.
-            ItemRefusedError: A label or metadata of arrays cannot be kept.
+        `SourceError` where an embedding has another length, or one of arrays is zero or not finite, or the
+        file is damaged; `ItemRefusedError` where a label or metadata of arrays cannot be kept.
         """
         first = 0
         with reading(self.path):
@@ -388,17 +362,7 @@ def holds_embeddings(
     expected: bool = False,
     refuse: Refuse = refuse_none,
 ) -> bool:
-    """Whether a source is one of ready embeddings: it has some, and names no images.
-
-    Args:
-        place: The source, or its address.
-        options: How it is read; the usual columns when None.
-        expected: Whether embeddings are asked for: a table that also names images is then one of them.
-        refuse: Why a file must not be read.
-
-    Raises:
-        SourceError: A file must not be read, or is damaged.
-    """
+    """Tell whether a source has embeddings, and names no images or is `expected` to be read for those."""
     if isinstance(place, str):
         return False
     options, kind = options or SourceOptions(), kind_of(place)
@@ -415,7 +379,7 @@ def holds_embeddings(
 
 
 def kind_of(path: Path) -> str:
-    """What is there: a file's suffix, `.lance`, `state.json` for a dataset of Hugging Face, '' for others."""
+    """Kind of a place: its suffix, `.lance`, `state.json` for a dataset of Hugging Face, '' for others."""
     suffix = path.suffix.lower()
     if path.is_dir():
         return LANCE if suffix == LANCE else STATE if is_saved(path) else ""
@@ -429,12 +393,12 @@ def files_of(path: Path) -> list[Path]:
 
 
 def is_saved(path: Path) -> bool:
-    """Whether `save_to_disk` wrote a folder."""
+    """Tell whether `save_to_disk` wrote a folder."""
     return any((path / name).is_file() for name in (STATE, PARTS))
 
 
 def _holds_images(path: Path) -> bool:
-    """Whether a saved dataset is one of images, without embeddings of its own."""
+    """Tell whether a saved dataset is one of images, without embeddings of its own."""
     with reading(path):
         saved = SavedDataset(path)
         return bool(saved.image_columns) and "embedding" not in saved.schema.names

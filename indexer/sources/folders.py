@@ -22,7 +22,7 @@ _LINK = "a link to a folder"
 
 @dataclass
 class FolderFiles:
-    """What is in a folder."""
+    """Files of a folder."""
 
     images: list[str] = field(default_factory=list)  # Paths inside the folder, in order
     others: Counter[str] = field(default_factory=Counter)  # By suffix in small letters, '' for those without
@@ -56,7 +56,7 @@ class FolderFiles:
 
     @classmethod
     def listed(cls, paths: Collection[str], *, include_hidden: bool = False) -> FolderFiles:
-        """What is in a folder whose files were listed elsewhere."""
+        """Files of a folder that were listed elsewhere."""
         found = cls() if include_hidden else cls(hidden=count_hidden(paths))
         for inside in paths:
             if not include_hidden and hidden_part(inside):
@@ -71,7 +71,7 @@ class FolderFiles:
 
     @property
     def unreadable(self) -> list[str]:
-        """Those of them that were to be looked into and could not be."""
+        """Folders that were to be looked into and could not be."""
         return [inside for inside, reason in self.unread.items() if reason != _LINK]
 
     def _hides(self, entry: os.DirEntry[str]) -> bool:
@@ -119,10 +119,7 @@ def _suffix(name: str) -> str:
 def folder_items(
     files: FolderFiles, name: str, options: SourceOptions, place: Callable[[str], ImageFile]
 ) -> tuple[list[SourceItem], str | None]:
-    """The images of a folder with ids and labels, and why they have no labels where folders look like albums.
-
-    `name` is the folder's own; `place` gives the file of a path inside.
-    """
+    """Images of a folder of some `name`, each file by `place`, and why albums give them no labels."""
     labels, remark = labels_in(files.images, options.label_rule)
     prefix = options.prefix_of(name)
     items = [

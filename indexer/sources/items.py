@@ -32,7 +32,7 @@ _MISSING = frozenset({"nan", "none", "null", "<na>", "nat"})
 
 @dataclass(frozen=True)
 class LabelRule:
-    """Where labels are taken from."""
+    """Rule where labels are taken from."""
 
     kind: _Kind  # `given`: the column of a manifest, the topmost folder inside a folder
     pattern: re.Pattern[str] | None = None  # What `regex` looks for in paths
@@ -75,7 +75,7 @@ class LabelRule:
 
 @dataclass(frozen=True)
 class SourceItem:
-    """One image to index."""
+    """Image to index."""
 
     id: str  # Within the gallery
     path: ImageFile
@@ -84,7 +84,7 @@ class SourceItem:
     problem: str | None = None  # Why it cannot be used, where the source tells before the file is read
 
     def checked(self) -> Self:
-        """The same with its label in one form, or with its problem where it could not be kept or served."""
+        """The item with its label in one form, or with its problem where it could not be kept or served."""
         if self.problem is not None:
             return self
         try:
@@ -96,7 +96,7 @@ class SourceItem:
 
 @dataclass(frozen=True)
 class SourceOptions:
-    """How a source is read.
+    """Options by which a source is read; a column that is None has its usual name.
 
     Attributes:
         prefix: Stands before every id, with a slash; '' for none. None: the own name of a folder, and none of
@@ -105,15 +105,7 @@ class SourceOptions:
             `regex:PATTERN`: the one group of the first match in the path; None: the column of a manifest, the
             folder of a folder; `auto`: the same unless the folders look like albums. Paths are those inside
             the folder, or as a manifest writes them.
-        path_column: Column of the paths, `path` when None.
-        label_column: Column of the labels, `label` when None.
-        id_column: Column of the ids, `id` when None.
-        embedding_column: Column of ready embeddings, `embedding` when None.
-        access: What may be read of the web.
         include_hidden: Also read hidden files and folders: bins, thumbnails and snapshots of systems.
-
-    Raises:
-        SourceError: `label_from` is none of these.
     """
 
     prefix: str | None = ""
@@ -130,7 +122,7 @@ class SourceOptions:
 
     @property
     def label_rule(self) -> LabelRule:
-        """How labels are found."""
+        """Rule by which labels are found."""
         return LabelRule.parse(self.label_from)
 
     def prefix_of(self, name: str) -> str:
@@ -140,7 +132,7 @@ class SourceOptions:
 
 
 def is_utf8(name: str) -> bool:
-    """Whether a name can be written down; Python makes halves of characters of bytes that are not UTF-8."""
+    """Tell whether a name can be written down: Python reads bytes that are not UTF-8 as half characters."""
     try:
         name.encode()
     except UnicodeEncodeError:
@@ -178,7 +170,7 @@ def labels_in(paths: Sequence[str], rule: LabelRule) -> tuple[list[str | None], 
 
 
 def album_names(labels: Collection[str]) -> list[str]:
-    """Those that are dates or folders of a camera, in order."""
+    """Names that are dates or folders of a camera, in order."""
     return sorted(one for one in labels if _DATE.fullmatch(one) or _CAMERA.fullmatch(one))
 
 
@@ -189,7 +181,7 @@ def _topmost(path: str) -> str | None:
 
 @dataclass(frozen=True)
 class LabelSizes:
-    """How many items a label has."""
+    """Number of items by label."""
 
     min: int
     median: int
@@ -198,7 +190,7 @@ class LabelSizes:
 
 @dataclass(frozen=True)
 class SourceLook:
-    """What is in a source."""
+    """Look at a source before it is read."""
 
     n_items: int
     n_labels: int
@@ -251,7 +243,7 @@ class SourceLook:
         )
 
     def with_one_label(self) -> SourceLook:
-        """The same where all items get one label by hand, whatever those of the source look like."""
+        """Look at the same where all items get one label by hand, whatever the source's look like."""
         n = self.n_items
         return replace(
             self,
@@ -264,7 +256,7 @@ class SourceLook:
 
 
 def mended_labels(n: int) -> str | None:
-    """Of how many items the label was brought into one form; None where none was."""
+    """Number of items whose label was brought into one form; None where none was."""
     items = "1 item" if n == 1 else f"{n:,} items"
     return (
         f"labels of {items} are read without blanks at their ends, and in one form of Unicode" if n else None
@@ -272,7 +264,7 @@ def mended_labels(n: int) -> str | None:
 
 
 def suffix_counts(files: Mapping[str, int], most: int) -> str:
-    """How many files there are by suffix, and what would read them."""
+    """Numbers of files by suffix, and what would read them."""
     extras = {suffix: f" (read with {extra})" for suffix in files if (extra := with_extra(suffix))}
     counts = [
         f"{n:,} {suffix or 'without a suffix'}{extras.get(suffix, '')}"

@@ -66,7 +66,7 @@ class _Manifest:
         return [found[number] for number in sorted(found)]
 
     def remark(self) -> str | None:
-        """What a user may have meant otherwise."""
+        """Remark on what a user may have meant otherwise."""
         said = []
         for name, what in (("label", "labels"), ("id", "ids")):
             if self._names[name] not in self._table.column_names and (

@@ -29,11 +29,7 @@ _MOST_GROWTH, _MAY_GROW_TO, _BYTES_A_ROW = 100, 64 * 2**20, 16
 
 
 class ParquetDataset:
-    """Images and what is known of them in the rows of Parquet files, which have the same columns.
-
-    Each file goes by the name that stands before its rows' numbers. Columns of named classes hold the names;
-    `image_columns` are as `Features` finds them.
-    """
+    """Parquet files of the same columns, by names for their rows; `image_columns` as `Features` has them."""
 
     def __init__(self, files: Mapping[str, Path]) -> None:
         self._names, self._paths = list(files), list(files.values())
@@ -52,7 +48,7 @@ class ParquetDataset:
         return self._paths[number], row - self._starts[number]
 
     def row_name(self, row: int) -> str:
-        """What a row is called: its file and its number there."""
+        """Name of a row: its file and its number there."""
         number = bisect_right(self._starts, row) - 1
         return f"{self._names[number]}:{row - self._starts[number]}"
 
@@ -92,10 +88,7 @@ class ParquetDataset:
 
 
 class ParquetColumn:
-    """The bytes of images in a column of a Parquet file, one by one; safe for several threads.
-
-    In order, every part of the file is read once; a step back begins with its group of rows again.
-    """
+    """Images' bytes in a column, for any threads, in order read once; a step back begins with its group."""
 
     def __init__(self, path: Path, column: str) -> None:
         self._path = path
@@ -157,7 +150,7 @@ class ParquetColumn:
         raise OSError("it ends too early")
 
     def _rows(self, group: int) -> int:
-        """How many images of a group are taken out of the file together."""
+        """Number of images of a group that are taken out of the file together."""
         about = self._file.metadata.row_group(group)
         chunks = (about.column(i) for i in range(about.num_columns))
         n_bytes = sum(one.total_uncompressed_size for one in chunks if one.path_in_schema == self._leaf)
@@ -172,7 +165,7 @@ def open_column(path: Path, column: str, _written_ns: int) -> ParquetColumn:
 
 
 def holds_images(path: Path, column: str | None) -> bool:
-    """Whether a Parquet file is a dataset of images rather than a manifest that says where they are."""
+    """Tell whether a Parquet file is a dataset of images rather than a manifest that says where they are."""
     try:
         schema = pa.parquet.read_schema(path)
         columns = Features.of(schema).image_columns

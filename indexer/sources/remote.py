@@ -39,16 +39,16 @@ class RemoteFile(FileElsewhere):
 
     @property
     def scheme(self) -> str:
-        """What stands before `://`, in small letters."""
+        """Scheme before `://`, in small letters."""
         return self.address.partition("://")[0].lower()
 
     @property
     def is_on_web(self) -> bool:
-        """Whether it is read by http or https."""
+        """Tell whether it is read by http or https."""
         return self.scheme in _WEB
 
     def stat(self) -> FileStat:
-        """What a listing said of it."""
+        """Facts that a listing said of it."""
         if self.listed is None:
             raise DownloadError(f"nobody listed '{self}'")
         return self.listed
@@ -73,17 +73,17 @@ def read_file(file: ImageFile, limits: DecodeLimits) -> bytes:
 
 
 def is_address(text: str) -> bool:
-    """Whether a text is an address rather than the name of a file."""
+    """Tell whether a text is an address rather than the name of a file."""
     return _ADDRESS.match(text) is not None or is_on_hub(text)
 
 
 def is_on_hub(text: str) -> bool:
-    """Whether a text is meant as the address of a data set of the hub of Hugging Face."""
+    """Tell whether a text is meant as the address of a data set of the hub of Hugging Face."""
     return text.startswith(HUB_SCHEME)
 
 
 def place_of(text: str) -> Path | str:
-    """What a text names: a file or folder, or an address, which stays as it is written."""
+    """Place that a text names: a file or folder, or an address, which stays as it is written."""
     return text if is_address(text) else Path(text)
 
 
@@ -105,10 +105,7 @@ def file_at(place: str, access: WebAccess, folder: Path = _HERE) -> ImageFile:
 
 
 def file_of_row(place: str, access: WebAccess, folder: Path, table: Path) -> tuple[ImageFile, str | None]:
-    """The file that a row of a table names, see `file_at`, or the table and why the row names none.
-
-    Where no file has a name with backslashes, they stand between folders, as Windows writes them.
-    """
+    """File that a row names, see `file_at`, or the table and why; backslashes may stand between folders."""
     if not place:
         return table, "its row has an empty path"
     try:
@@ -173,7 +170,7 @@ def _first_line(error: OSError) -> str:
 
 
 def _system_of(file: RemoteFile) -> tuple[fs.FileSystem, str]:
-    """What reads the bucket of a file, and the file's path there."""
+    """File system that reads the bucket of a file, and the file's path there."""
     if file.access.public_only:
         raise DownloadError(f"'{file}' must not be read: only addresses of http and https may")
     path = file.address.partition("://")[2]

@@ -15,10 +15,7 @@ from vicinal.models.configs.value_texts import value_as_text
 
 
 def shard_items(pattern: Path, options: SourceOptions) -> tuple[list[SourceItem], FolderFiles, str | None]:
-    """The images of shards, what else is in them, and why there are no labels where folders look like albums.
-
-    The pattern is one archive, or several by numbers such as `{000..012}`.
-    """
+    """Images of shards such as `{000..012}`, what else is in them, and why albums give them no labels."""
     images: list[ArchivedImage] = []
     files = FolderFiles()
     for archive in shards_of(pattern):

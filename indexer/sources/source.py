@@ -53,15 +53,11 @@ class Source:
     def open(cls, place: Path | str, options: SourceOptions | None = None) -> Self:
         """List the images of a source.
 
-        A folder gives every image below it, with its path inside the folder as id. A manifest is a `.csv` or
-        `.parquet` file with a column `path` (taken from the manifest's folder when relative) and optionally
-        `id`, `label` and any others, which become metadata. Parquet files may hold the images themselves, one
-        file or a folder of them. An image is a source of one, with its name as id.
-
-        Args:
-            place: Folder, manifest, dataset, shards or image, or the address of a bucket, of a folder in one,
-                or of a data set of the hub of Hugging Face.
-            options: How it is read; ids without a prefix and labels as they are given when None.
+        A folder gives every image below it, with its path inside as id. A manifest is a `.csv` or `.parquet`
+        file with a column `path` (taken from the manifest's folder when relative) and optionally `id`,
+        `label` and any others, which become metadata. Parquet files may hold the images themselves, one file
+        or a folder of them. An image is a source of one, by its name. Shards, and addresses of buckets, of
+        folders in them and of data sets of the hub of Hugging Face are sources too.
 
         Raises:
             SourceError: The source is missing, empty, or of another kind; a manifest lacks a column or has
@@ -213,17 +209,10 @@ def open_source(
     needs_ids: bool = True,
     refuse: Refuse = refuse_none,
 ) -> Source | EmbeddingSource:
-    """Open a source of images or of ready embeddings.
+    """Open a source of images or of ready embeddings; see `Source.open` and `EmbeddingSource.open`.
 
-    Args:
-        place: As for `Source.open` or `EmbeddingSource.open`.
-        options: How it is read; ids without a prefix and labels as they are given when None.
-        expects_embeddings: Read a table that holds embeddings and also names images for the embeddings.
-        needs_ids: Refuse ready embeddings without ids; otherwise their rows are numbered.
-        refuse: Why a file must not be read; of images that is asked later.
-
-    Raises:
-        SourceError: As `Source.open` and `EmbeddingSource.open` say, or a file must not be read.
+    With `expects_embeddings` a table that also names images is read for its embeddings. `refuse` says why a
+    file must not be read; of images it is asked later.
     """
     if not holds_embeddings(place, options, expected=expects_embeddings, refuse=refuse):
         return Source.open(place, options)
@@ -238,9 +227,6 @@ def read_source(place: Path | str, options: SourceOptions | None = None) -> list
 
 
 def source_name(place: Path | str) -> str:
-    """Name by which a gallery knows the items of a source again: its absolute path, or its address.
-
-    A link keeps its own name, so that it stands for one source whatever it points to.
-    """
+    """Name by which a gallery knows a source's items: absolute path, of a link its own, or address."""
     text = str(place)
     return text.rstrip("/") if is_address(text) else os.path.normpath(Path(place).absolute())

@@ -43,7 +43,7 @@ class Features:
 
     @classmethod
     def of(cls, schema: pa.Schema) -> Self:
-        """Those that are noted in the schema of a Parquet file."""
+        """Features that are noted in the schema of a Parquet file."""
         note = json.loads((schema.metadata or {}).get(b"huggingface", b"{}"))
         for key in ("info", "features"):
             note = note.get(key) if isinstance(note, dict) else None
@@ -74,10 +74,7 @@ def _unnoted(columns: list[pa.Field], *, has_paths: bool) -> list[str]:
 
 
 def image_parts(images: Any) -> tuple[Any, Any]:
-    """What a column of images has of each: its bytes, and its path, or None where there are no paths.
-
-    The column has structs with `bytes` and maybe `path`, or values of bytes.
-    """
+    """Bytes and paths of a column of images, structs or plain bytes; None where there are no paths."""
     if _is_bytes(images.type):
         return images, None
     if _bytes_field(images.type) is None:
@@ -87,7 +84,7 @@ def image_parts(images: Any) -> tuple[Any, Any]:
 
 
 def holds_bytes(kind: pa.DataType) -> bool:
-    """Whether values of a column are bytes, or hold some, such as those of a picture."""
+    """Tell whether values of a column are bytes, or hold some, such as those of a picture."""
     if pa.types.is_struct(kind):
         return any(holds_bytes(kind.field(i).type) for i in range(kind.num_fields))
     if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):

@@ -34,7 +34,7 @@ _NAT64 = ipaddress.ip_network("64:ff9b::/96")
 
 @dataclass(frozen=True)
 class WebAccess:
-    """What may be read of the web, and at what cost."""
+    """Limits of what may be read of the web, and at what cost."""
 
     # Refuse buckets, addresses that are not public, and ports other than 80 and 443: for addresses that
     # others name
@@ -109,10 +109,7 @@ class WebClient:
 
 
 def is_public(address: str) -> bool:
-    """Whether a numeric address is one of the public internet, for which nobody's network is trusted.
-
-    An IPv6 address may have a zone.
-    """
+    """Tell whether a numeric address, maybe with a zone, is one of the public internet."""
     found = ipaddress.ip_address(address.split("%")[0])
     inner: ipaddress.IPv4Address | None = None
     if isinstance(found, ipaddress.IPv6Address):
