@@ -28,20 +28,14 @@ _VERSION = "version-"
 
 @dataclass(frozen=True)
 class Activation:
-    """The state that is searched; every change of a gallery replaces it in one step.
+    """State that is searched; every change of a gallery replaces it in one step.
 
-    Attributes:
-        version: Number of the version whose built files are searched.
-        revision: Version of the item table that is searched: the built version with its live changes.
-        next_number: Counter of the table's sequences and patches; it only goes up, also when an earlier
-            version is activated, so that no number ever stands for two things.
-        token: New with every activation by a person or an index job; live changes and compactions keep it.
-            What was begun under one token does not belong under another, even when the numbers are the same.
-        revisions: Last revision of every version that was active before, by version.
-        calibrated_as: Version whose own calibrations belong to what is searched; 0 for those of the gallery.
-            It is replaced together with the version, so that no search sees one without the other.
-        calibrated: The same of every version that was active before, by version.
-        last_version: Highest number of a version that was activated or removed; it is never given again.
+    `next_number` of the table's sequences and patches only goes up, so that no number ever stands for two
+    things. `token` is new with every activation by a person or an index job; what was begun under one does
+    not belong under another, even when the numbers are the same. `calibrated_as` is the version whose own
+    calibrations belong to it, 0 for the gallery's, replaced together with the version. `revisions` and
+    `calibrated` keep the last of both for every version that was active before. `last_version`, the highest
+    activated or removed, is never given again.
     """
 
     version: int
@@ -78,7 +72,7 @@ class Activation:
         return followed.without({self.version})
 
     def without(self, versions: set[int]) -> Activation:
-        """The same activation, not knowing some versions as earlier ones any more."""
+        """Activation that does not know some versions as earlier ones any more."""
         return replace(
             self,
             revisions={v: r for v, r in self.revisions.items() if v not in versions},
@@ -90,11 +84,7 @@ _ACTIVATION = TypeAdapter(Activation)
 
 
 class ActivePointer:
-    """`active.json` of one gallery, which is replaced under a lock that is held for a moment.
-
-    It also sees to it that the table keeps the rows of everything that is searched, can be searched again, or
-    is read by a job.
-    """
+    """`active.json`, replaced under a brief lock; the table keeps the rows of all that it names."""
 
     def __init__(self, folder: Path, table: ItemTable) -> None:
         self.folder = folder
@@ -105,7 +95,7 @@ class ActivePointer:
 
     @property
     def exists(self) -> bool:
-        """Whether anything was ever put in force, also where nobody can read it any more."""
+        """Tell whether anything was ever put in force, also where nobody can read it any more."""
         try:
             return self._path.exists() or self._copy.exists()
         except OSError:
@@ -157,11 +147,8 @@ class ActivePointer:
         return VersionNotFoundError(self.folder.name, version, self.versions())
 
     def activate(self, version: int, *, as_built: bool = False, calibrated_as: int | None = None) -> None:
-        """Let searches use a published version, from their next request on.
-
-        Args:
-            calibrated_as: Version whose own calibrations come into force with it; when None those that it
-                had when it was active before, and for a new version the present ones.
+        """Let searches use a published version, from their next request on; with the calibrations of
+        `calibrated_as`, or when None its own of before, and for a new version the present ones.
         """
         with self._lock():
             active = self._last_known()
@@ -174,26 +161,14 @@ class ActivePointer:
     def activate_if_unchanged(
         self, before: Activation | None, version: int, *, calibrated_as: int | None = None
     ) -> bool:
-        """Let searches use a version in place of what was searched when it was made.
-
-        Args:
-            before: What was searched; None when nothing was.
-            calibrated_as: Version whose own calibrations come into force with it; as before when None.
-
-        Returns:
-            Whether it was done; not when anything else was activated or changed meanwhile.
-        """
+        """Let searches use a version if what was searched when it was made, maybe None, still is; tell it."""
         with self.held() as active:
             if active == before:
                 self._put_in_force(version, self.revision_of(version), calibrated_as, active)
             return active == before
 
     def swap_compacted(self, before: Activation, version: int) -> bool:
-        """Let searches use a version that was made of an activation, with the live changes since then.
-
-        Returns:
-            Whether it was done; not when another version was activated meanwhile.
-        """
+        """Let searches use a compacted activation and later changes; False if another version is active."""
         with self.held() as active:
             if active is None or active.token != before.token:
                 return False
@@ -231,11 +206,7 @@ class ActivePointer:
             return self._number(revision, active)
 
     def number_searched(self, activation: Activation) -> int | None:
-        """The next version number, for the rows of what is searched; they are kept from now on.
-
-        Returns:
-            The number; None when something else is searched by now, and nothing was done.
-        """
+        """Next version number, for rows that are kept from now on; None when something else is searched."""
         with self.held() as active:
             # Rows of what is searched are never cleaned up, and others cannot be any more after this.
             return self._number(activation.revision, active) if active == activation else None

@@ -1,24 +1,20 @@
 """Files that outlive a crash: replaced in one step, on the disk before anyone is told; seals; locks.
 
 Every record and pointer of a gallery is a small JSON file with a seal of its own, see
-`models.configs.sealed_json`; a large file beside such a record is bound by a checksum in it. One changed byte
-of either would move a threshold, or what is searched, without a word. So nobody gets the content of one whose
-seal is broken, and whoever reads it says how to come by another.
+`models.configs.sealed_json`; a large file beside it is bound by a checksum in it. Nobody gets the content of
+one whose seal is broken, and whoever reads it says how to come by another.
 
 All other files get a `FileSeal`, which whoever opens them compares before Faiss, Arrow, Lance or numpy see a
-byte. Those trust the sizes and offsets that they read: a damaged one makes them read where there is nothing,
-and the process is gone. It is compared in one of two ways:
+byte: those trust the sizes and offsets that they read, and a damaged one ends the process. Two ways:
 
     whole     every byte; due for what a native parser follows from place to place, the vector index and
               `items.arrow`, however large they are: 260 MB and 0.2 s for a million items
     sampled   the size and 64 places, the first and the last among them; a file of up to 4 MB in full
 
-Arrays are sampled when they are opened. Of their bytes only the header, in the first block, says where
-anything lies, and what numpy maps is as long as that says, or it refuses. The rest are numbers; positions
-among them are compared with the length of what they point into. The files of the item table are sampled
-too: most are small, and Lance answers damage between the blocks of a large one with an error or another
-value. Whoever searches reads all of these in full in the background, at every start and from time to time
-(`service.galleries.integrity`).
+Arrays are sampled when they are opened: only their header says where anything lies, and numpy maps as much or
+refuses. Positions among them are compared with the length of what they point into. The item table's files are
+sampled too: Lance answers damage between the blocks of a large one with an error or another value. Whoever
+searches reads all of these in full in the background, at every start and from time to time.
 """
 
 from __future__ import annotations
@@ -114,10 +110,7 @@ def making_in(folder: Path) -> Iterator[None]:
 
 @contextmanager
 def scratch(beside: Path) -> Iterator[Path]:
-    """A folder in another for what is made there and moved into place in one step; the rest of it is removed.
-
-    What killed processes left there goes first.
-    """
+    """Folder for what is moved into place in one step, then removed; those of killed processes go first."""
     remove_half_made(beside)
     # Names of their own: two processes may make the same thing at the same time.
     folder = beside / f".{secrets.token_hex(4)}.partial"
@@ -144,10 +137,8 @@ def appearing(path: Path) -> Iterator[Path]:
 
 
 def remove_half_made(folder: Path) -> None:
-    """Remove the folders that killed processes left half made, or half deleted, in a folder.
-
-    While anybody makes something there, nothing is: the system lets go of what a dead process held. Where it
-    holds nothing, on a disk of the network, what is a day old goes.
+    """Remove what killed processes left half made, or half deleted, in a folder, unless anybody makes
+    something there; where the system holds no locks, on a disk of the network, only what is a day old.
     """
     if not folder.is_dir():
         return
@@ -178,12 +169,7 @@ def sync_path(path: Path) -> None:
 
 
 def write_atomically(path: Path, content: str | bytes, *, durable: bool = True) -> None:
-    """Replace a small file so that after any crash it is the old one or the new one.
-
-    Args:
-        durable: Bring it to the disk itself before this returns; otherwise a crash of the machine may leave
-            it old or cut.
-    """
+    """Replace a small file; any crash leaves the old or the new one, one of the machine only if `durable`."""
     staging = path.with_name(path.name + ".partial")
     with storing(f"'{path}'"):
         with staging.open("wb") as stream:
@@ -197,14 +183,11 @@ def write_atomically(path: Path, content: str | bytes, *, durable: bool = True) 
 
 
 def uncounted(_n_bytes: int) -> None:
-    """For a caller that does not want to know."""
+    """Ignore what was read."""
 
 
 def file_identity(path: Path) -> tuple[int, ...]:
-    """Identity of a file, which another of the same name does not share, nor the same one written again.
-
-    A number that is free again comes with another time. () for none.
-    """
+    """Identity of a file and its time of writing, which no other of the same name shares; () for none."""
     try:
         return _identity(path)
     except OSError:
@@ -240,12 +223,7 @@ class CachedFile(Generic[Parsed]):
 
 
 class SealedFile(CachedFile[Parsed]):
-    """A sealed JSON object that is asked for often.
-
-    Args:
-        path: The file.
-        parse: Makes a value of the object; `ValueError` or `LookupError` where it cannot.
-    """
+    """Sealed JSON object, often asked for; `parse` raises `ValueError` or `LookupError` where it cannot."""
 
     def __init__(self, path: Path, parse: Callable[[bytes], Parsed]) -> None:
         def understood(stored: bytes) -> Parsed:
@@ -264,7 +242,7 @@ def read_sealed(path: Path) -> bytes:
 
 
 def read_sealed_or_refuse(path: Path, remedy: str) -> bytes:
-    """The same for what only a gallery's own code reads."""
+    """Read a sealed file, and refuse a damaged one with what would help."""
     try:
         return read_sealed(path)
     except FileNotFoundError:
@@ -274,12 +252,7 @@ def read_sealed_or_refuse(path: Path, remedy: str) -> bytes:
 
 
 def write_sealed(path: Path, text: str, *, durable: bool = True) -> None:
-    """Replace a small file by a JSON object with its seal; after any crash it is the old one or the new one.
-
-    Args:
-        text: The object.
-        durable: Bring it to the disk itself before this returns.
-    """
+    """Replace a small file by a JSON object with its seal; see `write_atomically`."""
     write_atomically(path, sealed(text), durable=durable)
 
 
@@ -311,10 +284,7 @@ def broken_files(folder: Path) -> Iterator[Path]:
 
 
 def identity_of(folder: Path) -> str:
-    """Identity of the gallery in a folder, which is given when it is first asked for.
-
-    It stays when the gallery is renamed, copied or taken to another machine.
-    """
+    """Identity of the gallery in a folder, given when first asked for; renamed and copied ones keep it."""
     path = folder / "identity.json"
     if not path.is_file():
         busy = f"'{path}' is being written by a process that hangs"
@@ -330,12 +300,8 @@ def digest_of(content: bytes) -> str:
 
 
 class FileSeal(BaseModel):
-    """Look that a file must have.
-
-    Attributes:
-        n_bytes: Its size.
-        blocks: The first 16 hexadecimal digits of the SHA-256 of each MiB of it, one after the other.
-        sample: Hexadecimal SHA-256 of its samples; of all of it when it is small.
+    """Look that a file must have: bytes, the first 16 hexadecimal digits of the SHA-256 of each MiB, and the
+    SHA-256 of its samples; of all of it when it is small.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -351,11 +317,7 @@ class FileSeal(BaseModel):
         return cls(n_bytes=n_bytes, blocks="".join(_blocks_of(path)), sample=_sample_of(path, n_bytes))
 
     def fits(self, path: Path, *, whole: bool, on_read: OnRead = uncounted) -> bool:
-        """Whether a file is there and is what it was.
-
-        Args:
-            whole: Compare every byte, and not only samples of a large file.
-        """
+        """Tell whether a file is what it was, by every byte or only samples of a large one."""
         try:
             if path.stat().st_size != self.n_bytes:
                 return False
@@ -365,7 +327,7 @@ class FileSeal(BaseModel):
             return False
 
     def fits_still(self, path: Path) -> bool:
-        """Whether samples of a file fit; they are not read again while the file stays as it is."""
+        """Tell whether samples of a file fit; they are not read again while the file stays as it is."""
         identity = file_identity(path)
         is_known = bool(identity) and _is_settled(identity)
         return _fitted(path, self, identity) if is_known else self.fits(path, whole=False)

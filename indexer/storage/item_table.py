@@ -78,10 +78,8 @@ def mapped_matrix(path: Path, shape: tuple[int, int], parts: Iterable[FloatArray
 
 
 def expect_single_rows(array: AnyArray) -> None:
-    """Tell the system that rows of a memory map will be read here and there, so that it reads only these.
-
-    Otherwise each that is not in memory brings what lies around it: 8 MB where the disk is set so, and 1.5 GB
-    for the first search among a million items. Reading all rows in order takes several times longer then.
+    """Tell the system to read only rows of a memory map that are asked for; otherwise a first search among a
+    million items may read 1.5 GB. Reading all rows in order is slower then.
     """
     # What numpy maps has the map as its base, whatever its stubs say; not every system can be told.
     mapped: Any = array.base
@@ -119,13 +117,7 @@ _REMEDY = "bring it back from a backup, or index the gallery again"
 
 @dataclass(frozen=True)
 class Difference:
-    """Changes between two revisions of the table.
-
-    Attributes:
-        removed: Sequences that are gone, ascending.
-        added: Rows that are new, by sequence.
-        patched: Rows that were there and have another label or other metadata, by sequence.
-    """
+    """Changes between two revisions: sequences that are gone, ascending; rows that are new or patched."""
 
     removed: Ints
     added: pa.Table
@@ -149,12 +141,7 @@ class ItemTable(SealedTable):
         self.write(_numbered(_stored(rows), first=self.latest().count_rows()), mode="append")
 
     def add_neighbors(self, ids: ShortInts, similarities: FloatArray) -> int:
-        """Commit the neighbor lists of all rows of a generation, and give the revision that holds them.
-
-        Args:
-            ids: (n, K) positions, which are sequences in a new generation; -1 for padding.
-            similarities: (n, K) float32.
-        """
+        """Commit the (n, K) lists of all rows of a generation, -1 for padding, and give the revision."""
         table = self.latest()
         lists = {
             "neighbor_ids": as_fixed_lists(ids.astype(np.int64)),
@@ -167,13 +154,8 @@ class ItemTable(SealedTable):
         return int(table.version)
 
     def change(self, revision: int, rows: pa.Table | None, removed: Ints) -> int:
-        """Remove rows and add others in one commit on top of a revision.
-
-        Whatever was committed after that revision and never became part of the gallery is left behind.
-
-        Args:
-            rows: Complete rows to add, or None.
-            removed: Sequences of the rows to remove; a row that is added may carry one of them.
+        """Remove rows and add others, which may carry removed sequences, in one commit on a revision; what
+        was committed after it and never became part of the gallery is left behind.
         """
         import lance
         from lance.fragment import write_fragments
@@ -190,22 +172,14 @@ class ItemTable(SealedTable):
         return int(changed.version)
 
     def merge_small_files(self, revision: int) -> int:
-        """Merge the small files of many small commits; the rows stay as they are.
-
-        Returns:
-            The new revision; the given one when there was nothing to merge.
-        """
+        """Merge the files of many small commits; gives the new revision, or the same if there were none."""
         # Removed rows of large files stay where they are: rewriting those takes too long beside changes.
         return self._rewrite(
             revision, {"target_rows_per_fragment": _SMALL_FILE_ROWS, "materialize_deletions": False}
         )
 
     def drop_removed_rows(self, revision: int) -> int:
-        """Rewrite the files that hold mostly removed rows without them; the others stay as they are.
-
-        Returns:
-            The new revision; the given one when there was nothing to rewrite.
-        """
+        """Rewrite files that hold mostly removed rows; gives the new revision, or the same if none did."""
         return self._rewrite(
             revision,
             {
@@ -229,10 +203,7 @@ class ItemTable(SealedTable):
         return int(rewritten.version)
 
     def keep(self, name: str, revision: int) -> None:
-        """Keep a revision from being cleaned up, under a name that stands for one revision at a time.
-
-        Names are changed, listed and heeded by one process at a time, which the caller sees to.
-        """
+        """Keep a revision under a name that stands for one; callers see to it that one process does so."""
         # A name that is damaged is given anew.
         with suppress(GalleryError):
             if name in self.kept() and self.kept_as(name) == revision:

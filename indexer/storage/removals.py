@@ -1,8 +1,7 @@
 """Removals: which items a person removed, so that the next look at their source does not bring them back.
 
-One file a change, written whole and before the change comes into force. What a change that never did so left
-here does no harm: an item that is held is never asked after. Files are read in the order of their names, and
-the last of them that are small become one when there are many.
+One file a change, written whole and before the change comes into force. One left by a change that never did
+so does no harm: a held item is not asked after. Files are read by name; the last small ones become one.
 """
 
 from __future__ import annotations
@@ -33,18 +32,10 @@ Done = TypeVar("Done")
 
 @dataclass(frozen=True, slots=True)
 class Removal:
-    """An item that was removed, as it was.
+    """Item that was removed; `source` is None for uploads, `modified_at` in microseconds since 1970.
 
-    Attributes:
-        id: Its id.
-        content: Digest of its file or of its ready embedding.
-        source: The source that it came from; None for uploads.
-        uri: Its file.
-        file_size: Bytes of the file.
-        modified_at: When that was written last, in microseconds since 1970.
-        follows_content: Whether it is known again under another id of its source; not when the source took
-            the same content away from another item, which it may bring back.
-        times: How often it was removed.
+    `follows_content`: known again under another id of its source; not when the source took the same content
+    away from another item, which it may bring back.
     """
 
     id: str
@@ -171,9 +162,8 @@ def _changes_in(path: Path) -> list[dict[str, Any]]:
 class Reserve:
     """Room on the disk that a removal in any gallery of a folder may take when there is no other.
 
-    To remove an item writes a little. On a full disk that would be refused as well, and what helps there
-    would be the only thing that cannot be done. So a file holds some room beside the galleries; a removal
-    that finds none gives it up and tries once more, and the next change that finds room takes it back.
+    On a full disk a removal, which helps there, would be refused. So a file holds some room; a removal that
+    finds none gives it up and tries once more, and the next change that finds room takes it back.
     """
 
     folder: Path

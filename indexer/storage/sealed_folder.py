@@ -1,9 +1,7 @@
 """Sealed folders: files that are compared with their seals before anybody reads them.
 
-What is derived of a version's rows, at once and never changed, has a manifest with the seals of its files.
-Beside a Lance table lies `<table>.seals`, with a line for each file that a commit has written.
-
-Lance keeps no checksums: a bit that a disk has lost would come back as another embedding.
+What is derived of a version's rows, once for all, has a manifest with the seals of its files; beside a Lance
+table, which has no checksums, lies `<table>.seals`, with a line for each file that was committed.
 """
 
 from __future__ import annotations
@@ -61,15 +59,11 @@ class SealedFolder:
         return sum(seal.n_bytes for seal in self.seals.values())
 
     def is_whole(self, *names: str) -> bool:
-        """Whether some files are what they were, every byte of them."""
+        """Tell whether some files are what they were, every byte of them."""
         return all(self.seals[name].fits(self.path / name, whole=True) for name in names)
 
     def check(self, *names: str, whole: bool, on_read: OnRead = uncounted) -> None:
-        """Compare some files with their seals, or all, up to the first that does not fit.
-
-        Args:
-            whole: Compare every byte, and not only samples of large files.
-        """
+        """Compare some files, or all, with their seals, `whole` or by samples, up to the first that fails."""
         for name in names or self.seals:
             path = self.path / name
             if not self.seals[name].fits(path, whole=whole, on_read=on_read):
@@ -89,10 +83,9 @@ class SealedFolder:
 class TableSeals:
     """Seals of the files of a Lance table, one a line in a file beside it.
 
-    Every file that a commit writes gets a line before the commit is answered for. A commit that never came
-    into force may leave lines behind, and a crash half a line; neither matters. Each line has a checksum of
-    its own: a file whose line is damaged cannot be compared, which is no reason to refuse it; it gets another
-    line with the next commit.
+    Every file of a commit gets a line before the commit is answered for. A crash may leave lines without a
+    commit, or half a line; neither matters. Each line has a checksum: a file whose line is damaged cannot be
+    compared, which is no reason to refuse it; it gets another line with the next commit.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -180,7 +173,7 @@ class SealedTable:
 
     @property
     def is_begun(self) -> bool:
-        """Whether anything was committed; a first commit that was cut short leaves files, but no revision."""
+        """Tell whether anything was committed; a first commit cut short leaves files, but no revision."""
         return self._newest() is not None
 
     def latest(self) -> Any:
@@ -305,7 +298,7 @@ class Damage(BaseModel):
 
     @property
     def may_be_mended(self) -> bool:
-        """Whether another file lies there by now, or the same one was written again."""
+        """Tell whether another file lies there by now, or the same one was written again."""
         return file_identity(self.file) != self.identity
 
 
@@ -316,9 +309,8 @@ class CheckNotes:
     checked.json   when the last one began, on which start of which machine
     damaged.json   what was found, until the files are whole again or are made again with their folder
 
-    What is mapped is shared by all processes of a machine, and so is a check of it: one that began after a
-    process opened the files counts for that process too. Nobody searches a version that one of them found
-    damaged, also not after a restart.
+    All processes of a machine share what is mapped, and so a check that began after they opened the files.
+    Nobody searches a version that one of them found damaged, also not after a restart.
     """
 
     folder: Path
@@ -339,7 +331,7 @@ class CheckNotes:
             self._damaged.unlink(missing_ok=True)
 
     def is_checked_since(self, moment: int) -> bool:
-        """Whether a check that found nothing began after a moment of this machine, `time.monotonic_ns`."""
+        """Tell whether a clean check began after a moment of this machine, `time.monotonic_ns`."""
         try:
             found = _Checked.model_validate_json(read_sealed(self._checked))
         except (OSError, ValueError):
