@@ -1,10 +1,8 @@
-"""Archive: a gallery as one file that another machine takes.
+"""Archive: a gallery as one tar file for another machine, written and read front to back, also by a pipe.
 
-It is a tar archive, written and read from front to back, so that it passes a pipe:
-
-    gallery.json      what it holds, and which version of this format it is
-    files/...         the gallery's folder with all versions and calibrations, without locks and staged rows
-    checksums.json    size and SHA-256 of every file; an archive without it was cut
+gallery.json      what it holds, and which version of this format it is
+files/...         the gallery's folder with all versions and calibrations, without locks and staged rows
+checksums.json    size and SHA-256 of every file; an archive without it was cut
 """
 
 from __future__ import annotations
@@ -38,14 +36,7 @@ _Checksums = TypeAdapter(dict[str, tuple[int, str]])
 
 
 class ArchiveHead(BaseModel):
-    """First file of an exported gallery.
-
-    Attributes:
-        name: Name that the gallery had.
-        n_items: Items that were searched.
-        bundle: Fingerprint of the bundle that embedded them.
-        bundle_name: Its name.
-    """
+    """First file of an exported gallery, with the bundle's fingerprint and the number of searched items."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -79,11 +70,7 @@ def export_gallery(gallery: Gallery, stream: BinaryIO) -> ArchiveHead:
 
 
 def import_gallery(root: Path, stream: BinaryIO, name: str | None = None) -> tuple[Gallery, ArchiveHead]:
-    """Make a gallery of an exported one; it appears whole or not at all.
-
-    Args:
-        name: Name of the gallery; that of the exported one when None.
-    """
+    """Make a gallery of an exported one, under its name or another; it appears whole or not at all."""
     try:
         with tarfile.open(fileobj=stream, mode="r|", bufsize=_BLOCK) as archive:
             head = _read_head(archive)
