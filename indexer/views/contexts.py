@@ -19,14 +19,7 @@ _AT_ONCE = 32
 
 
 def item_contexts(view: GalleryView, positions: Ints, k: int, excluded: Ints = _NOBODY) -> Ints:
-    """The first k neighbors in the items' lists that are still in the gallery.
-
-    Args:
-        positions: (m,) positions of the items.
-
-    Returns:
-        (m, k) positions, nearest first, -1 where a list has no more.
-    """
+    """(m, k) first neighbors in the items' lists that are still in the gallery; -1 where lists end."""
     listed = view.neighbor_positions(positions)
     gone = (listed < 0) | np.isin(listed, excluded)
     order = np.argsort(gone, axis=1, kind="stable")[:, :k]
@@ -41,15 +34,8 @@ def query_contexts(
     excluded: Sequence[Ints],
     items: Ints | None = None,
 ) -> Ints:
-    """The k nearest items of each query, as its context: the same alone and in any batch.
-
-    Args:
-        queries: (B, d) float32, L2-normalized.
-        items: (B,) positions of the queries where they are items. The context of an item is the one that it
-            was refined with, from its list; only where that runs out is it searched for anew.
-
-    Returns:
-        (B, k) positions, nearest first, ties by position, -1 where there are fewer.
+    """(B, k) nearest items of each query, ties by position, -1 for none: the same alone and in any batch.
+    Queries at `items` have the context that they were refined with; what runs out there is searched anew.
     """
     contexts = np.full((len(queries), k), -1, np.int64)
     searched: defaultdict[int, list[int]] = defaultdict(list)
@@ -71,14 +57,7 @@ def query_contexts(
 
 
 def context_radii(view: GalleryView, contexts: Ints, excluded: Sequence[Ints]) -> FloatArray:
-    """Radii of the neighbors that refine queries, from their own lists; see `refine.neighbor_features`.
-
-    Args:
-        contexts: (B, k) positions, -1 where there is none.
-
-    Returns:
-        (B, k, 3) float32, 0 where there is no neighbor.
-    """
+    """(B, k, 3) radii of queries' neighbors, of their own lists, 0 at -1; see `refine.neighbor_features`."""
     similarities = view.neighbor_similarities(contexts)
     gone = _gone(view.neighbor_positions(contexts), excluded) | (contexts < 0)[..., None]
     order = np.argsort(gone, axis=-1, kind="stable")
@@ -106,7 +85,7 @@ def _nearest(
 
 
 def _gone(positions: Ints, excluded: Sequence[Ints]) -> Mask:
-    """Where nothing stands or what is excluded for its row, of the shape of the positions."""
+    """Mask, of the shape of the positions, of -1 and of what is excluded for its row."""
     gone = positions < 0
     for row, out in enumerate(excluded):
         if len(out):
@@ -115,7 +94,7 @@ def _gone(positions: Ints, excluded: Sequence[Ints]) -> Mask:
 
 
 def _padded(contexts: Ints, k: int) -> Ints:
-    """The same with k columns: a sum of k numbers does not depend on how many of them there are."""
+    """Positions with k columns: a sum of k numbers does not depend on how many of them there are."""
     if contexts.shape[1] == k:
         return contexts
     return np.pad(contexts, ((0, 0), (0, k - contexts.shape[1])), constant_values=-1)

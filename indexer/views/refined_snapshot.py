@@ -7,8 +7,7 @@
   neighbor_similarities.npy   (n, K) float32
   refined.index               the vector index over the refined embeddings
 
-All of it follows from the version's embeddings and neighbor lists and from the refiner. A folder is made once
-and never changed, so that a version can be refined with a new refiner while it is searched with the old one.
+It follows from embeddings, neighbor lists and refiner. A folder is made once and never changed.
 """
 
 from __future__ import annotations
@@ -44,14 +43,7 @@ _PREFIX = "refined-"
 
 @dataclass(frozen=True)
 class RefinementPlan:
-    """How the items of a gallery's new versions are refined.
-
-    Attributes:
-        refiner: Refiner of the bundle that embeds them.
-        n_steps: Steps.
-        by_default: Whether every new version is; otherwise those whose predecessor was.
-        device: Where; see `models.runtime.open_session`.
-    """
+    """Refinement of new versions' items: all `by_default`, otherwise if their predecessor was."""
 
     refiner: ContextRefiner
     n_steps: int

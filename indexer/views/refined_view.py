@@ -1,9 +1,8 @@
 """Refined view: one state of a gallery in the space of its refined items.
 
-The items of the built version have the vectors that were stored with it. Items added since then are refined
-with their own neighbors, those that are still there. Where items count as not in the gallery, as in
-leave-one-out, those that were refined with one of them are refined anew without it, from their lists. All of
-these are `changed`: they are compared one by one, and neighbor lists hold them as they are now.
+Items of the built version have stored vectors; later ones are refined with those of their own neighbors that
+are still there. Where items count as not in the gallery, as in leave-one-out, those refined with one of them
+are refined anew. All of these are `changed`: compared one by one, and in neighbor lists as they are now.
 """
 
 from __future__ import annotations
@@ -30,16 +29,7 @@ _NOBODY: Ints = np.empty(0, np.int64)
 
 @dataclass(frozen=True, eq=False)
 class RefinedView:
-    """State of a gallery, its items refined; see `GalleryView` for the methods of the same names.
-
-    Attributes:
-        view: The state.
-        built: The items of its version, refined.
-        changed: (c,) ascending positions of live items whose vector is not the stored one.
-        changed_vectors: (c, d) float32, theirs.
-        added_contexts: (a, k) contexts of the added items.
-        excluded: Positions that count as not in the gallery.
-    """
+    """State of a gallery, its items refined; see `GalleryView` for the methods of the same names."""
 
     view: GalleryView
     built: BuiltItems
@@ -53,11 +43,11 @@ class RefinedView:
 
     @property
     def has_unknown(self) -> bool:
-        """Whether lists may hold neighbors that nobody knows."""
+        """Tell whether lists may hold neighbors that nobody knows."""
         return len(self._unchanged.dead) > 0
 
     def without(self, positions: Ints) -> RefinedView:
-        """The same gallery as if some items were not in it, and had never refined any other."""
+        """View as if some items were not in the gallery, and had never refined any other."""
         if not len(positions):
             return self
         users = self._users_of(positions)
@@ -110,11 +100,7 @@ class RefinedView:
         return self._listed(positions)[0]
 
     def neighbor_similarities(self, positions: Ints) -> FloatArray:
-        """(..., K) similarities to them, descending, -inf for padding.
-
-        Where the stored list of an item lost a neighbor, its last similarity stands in for the unknown one
-        that follows it: the true one is at most that.
-        """
+        """(..., K) similarities, descending, -inf for padding; the last known one bounds unknown ones."""
         return self._listed(positions)[1]
 
     @cached_property

@@ -31,21 +31,14 @@ class Selection:
         return mask
 
     def holds(self, positions: Ints) -> Mask:
-        """Whether positions are selected; -1 is not."""
+        """Tell whether positions are selected; -1 is not."""
         return places_of(self.positions, positions) >= 0
 
 
 def nearest_among(
     vectors: Callable[[Ints], FloatArray], queries: FloatArray, n: int, positions: Ints
 ) -> list[Ints]:
-    """The n nearest of some rows for each query, each row compared, up to the rounding of float32 products.
-
-    Args:
-        queries: (B, d) float32, L2-normalized.
-
-    Returns:
-        B arrays of at most n positions, nearest first.
-    """
+    """At most n positions for each query, nearest first, each row compared, up to float32 rounding."""
     faiss = import_faiss()
     found: list[Ints] = [np.empty(0, np.int64)] * len(queries)
     scores: list[FloatArray] = [np.empty(0, np.float32)] * len(queries)

@@ -1,18 +1,16 @@
-"""Snapshot: the memory-mapped files that one gallery version is searched with.
+"""Snapshot: the memory-mapped files that a version is searched with, which can be made again from its rows.
 
-All of it is derived from the version's rows in the gallery table and can be made again from them:
-
-    snapshot.json               counts, bundle, index kind, checksums
-    embeddings.npy              (n, d) float32, L2-normalized
-    neighbor_ids.npy            (n, K) int32
-    neighbor_similarities.npy   (n, K) float32
-    encoding_indptr.npy         (n + 1,) int64: the k-reciprocal encodings of the items, in compressed rows
-    encoding_indices.npy        (nnz,) int32
-    encoding_values.npy         (nnz,) float32
-    sequences.npy               (n,) int64, ascending: which rows of the table these are
-    items.arrow                 id, label, uri, metadata
-    initial.index               the vector index over the initial embeddings
-    checked.json, damaged.json  what checks found; see `storage.sealed_folder`
+snapshot.json               counts, bundle, index kind, checksums
+embeddings.npy              (n, d) float32, L2-normalized
+neighbor_ids.npy            (n, K) int32
+neighbor_similarities.npy   (n, K) float32
+encoding_indptr.npy         (n + 1,) int64: the k-reciprocal encodings of the items, in compressed rows
+encoding_indices.npy        (nnz,) int32
+encoding_values.npy         (nnz,) float32
+sequences.npy               (n,) int64, ascending: which rows of the table these are
+items.arrow                 id, label, uri, metadata
+initial.index               the vector index over the initial embeddings
+checked.json, damaged.json  what checks found; see `storage.sealed_folder`
 """
 
 from __future__ import annotations
@@ -113,11 +111,7 @@ def write_derived(
     kind: type[DerivedManifest],
     fields: Mapping[str, Any],
 ) -> None:
-    """Write arrays, graph and vector index into a folder, and the manifest of all that is in it.
-
-    Args:
-        embeddings: (n, d) float32 that the index is built over.
-    """
+    """Write arrays, graph and an index over the embeddings into a folder, and the manifest of all in it."""
     for name, array in {**arrays, **dict(zip(_GRAPH, (graph.ids, graph.similarities), strict=True))}.items():
         np.save(folder / f"{name}.npy", array)
     vector_index = FaissIndex.build(embeddings, index)
@@ -130,16 +124,8 @@ def write_derived(
 
 
 class SnapshotManifest(DerivedManifest):
-    """Content of `snapshot.json`, beside what `DerivedManifest` says.
-
-    Attributes:
-        version: Number of the version; higher is newer.
-        revision: Revision of the item table that holds its rows.
-        bundle: Fingerprint of the bundle that embedded the items.
-        bundle_name: Its name, for people.
-        refiner: Of ready embeddings, fingerprint of the refiner that the gallery keeps for them; else empty.
-        next_number: Rows of the table with a sequence or patch from this number on came later.
-        encodings_k1: Reciprocal neighbors that the encodings were made with.
+    """Content of `snapshot.json` beside what `DerivedManifest` says: fingerprints of bundle and of a refiner
+    kept for ready embeddings, else empty. Rows with a sequence or patch from `next_number` on came later.
     """
 
     version: int
@@ -175,17 +161,7 @@ class SnapshotRows:
 
 
 class Snapshot:
-    """Immutable version of a gallery, opened for searching.
-
-    Attributes:
-        manifest: Counts and identity.
-        embeddings: (n, d) float32 memory map, L2-normalized.
-        sequences: (n,) int64 memory map, ascending.
-        neighbor_ids: (n, K) int32 memory map of the initial space.
-        neighbor_similarities: (n, K) float32 memory map.
-        encodings: Memory maps of the k-reciprocal encodings, see `refine.k_reciprocal`.
-        index: Vector index over `embeddings`.
-    """
+    """Version opened for searching; arrays are memory maps, see the module, `index` is over `embeddings`."""
 
     def __init__(self, files: DerivedFiles[SnapshotManifest]) -> None:
         self.path = files.path
@@ -225,7 +201,7 @@ class Snapshot:
 
     @property
     def is_replaced(self) -> bool:
-        """Whether other files lie where these were opened."""
+        """Tell whether other files lie where these were opened."""
         try:
             return self.path.stat().st_ino != self._folder
         except OSError:
@@ -353,7 +329,7 @@ def snapshot_manifest(path: Path) -> SnapshotManifest:
 
 
 def places_of(ascending: Ints, values: Ints) -> Ints:
-    """Where values stand in an ascending array, -1 where they do not; of the shape of the values."""
+    """Places of values in an ascending array, of the shape of the values; -1 where they are not in it."""
     if not len(ascending):
         return np.full(np.shape(values), -1, dtype=np.int64)
     places = np.minimum(np.searchsorted(ascending, values), len(ascending) - 1)

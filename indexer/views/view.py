@@ -1,11 +1,10 @@
 """View: all that one request sees of a gallery, a built version and the live changes since then.
 
-A built version is never changed. Items that came later stand in a segment that is searched exactly beside the
-version's index; items that were removed or replaced are dead, in either part; patched items keep their
-place. A view is immutable: a request that holds one never sees two states.
+A built version is never changed. Later items stand in a segment that is searched exactly beside the version's
+index; removed or replaced items are dead, in either part; patched ones keep their place. A view is immutable.
 
-Positions count the version's rows first and the segment's rows after them, dead ones included, and so
-ascend in gallery order. They mean nothing outside of the view.
+Positions count the version's rows first and the segment's rows after them, dead ones included, and so ascend
+in gallery order. They mean nothing outside of the view.
 """
 
 from __future__ import annotations
@@ -40,15 +39,7 @@ _FEW_SELECTED = 20_000
 
 @dataclass(frozen=True)
 class Segment:
-    """Added rows, removed ones among them, in order of addition.
-
-    Attributes:
-        sequences: (m,) int64, ascending.
-        embeddings: (m, d) float32, L2-normalized.
-        neighbor_positions: (m, K) int64 positions in the view, -1 where there is none.
-        neighbor_similarities: (m, K) float32.
-        items: Table with `ITEM_COLUMNS`.
-    """
+    """Added rows in order of addition, removed ones too; neighbors are positions in the view, -1 for none."""
 
     sequences: Ints
     embeddings: FloatArray
@@ -127,16 +118,8 @@ class Patches:
 
 @dataclass(frozen=True)
 class GalleryView:
-    """State of a gallery.
-
-    Attributes:
-        snapshot: The built version.
-        segment: Items added since.
-        dead: Ascending positions of rows that were removed or replaced since.
-        patches: Items patched since.
-        revision: The item table's version that holds exactly this state.
-        next_number: The table's counter at that revision.
-        calibrated_as: Version whose own calibrations belong to it; 0 for those of the gallery.
+    """State of a gallery at a revision: the built version, and items added, `dead` (removed or replaced), or
+    patched since. Its calibrations are those of version `calibrated_as`, 0 for the gallery's.
     """
 
     snapshot: Snapshot
@@ -184,11 +167,8 @@ class GalleryView:
 
     @property
     def graph_staleness(self) -> float:
-        """Share of the items that changed since the neighbor lists of all were made, in [0, 1].
-
-        Added, removed and replaced ones count. Lists of added items are made with them, and dead items are
-        left out of every list. What is stale are the lists of older items, which do not hold the items that
-        were added after them, and their refined vectors, which follow neither added nor removed neighbors.
+        """Share of the items added, removed or replaced since the neighbor lists of all were made, in [0, 1];
+        stale are older items' lists, without those added after them, and their refined vectors.
         """
         largest = max(len(self.snapshot), len(self))
         return 1.0 - self.n_kept / largest if largest else 0.0
@@ -209,7 +189,7 @@ class GalleryView:
         return int(pc.count_distinct(pa.chunked_array(present, pa.string())).as_py())
 
     def is_dead(self, positions: Ints) -> Mask:
-        """Whether rows were removed or replaced."""
+        """Tell whether rows were removed or replaced."""
         return places_of(self.dead, positions) >= 0
 
     def vectors(self, positions: Ints) -> FloatArray:
@@ -217,10 +197,7 @@ class GalleryView:
         return self._rows(positions, self.snapshot.embeddings, self.segment.embeddings)
 
     def products(self, queries: FloatArray, positions: Ints) -> FloatArray:
-        """(B, w) inner products of (B, d) queries with the items at (B, w) positions, summed in float32.
-
-        They are -inf at -1.
-        """
+        """(B, w) inner products of (B, d) queries with items at (B, w) positions, in float32; -inf at -1."""
         n_built = len(self.snapshot)
         is_added = positions >= n_built
         products = products_at(queries, self.snapshot.embeddings, np.where(is_added, -1, positions))
@@ -251,17 +228,8 @@ class GalleryView:
         return rows
 
     def nearest(self, queries: FloatArray, n: int, selection: Selection | None = None) -> Ints:
-        """Live items near each query: of the version's rows, of the segment's, and so all of the n nearest.
-
-        Every one of the n nearest live items is among them, up to the rounding of float32 products and to
-        what the version's index misses; they come in no order and have to be scored exactly.
-
-        Args:
-            queries: (B, d) float32, L2-normalized.
-            n: Number of nearest items, at least 1.
-
-        Returns:
-            (B, w) positions, -1 for padding.
+        """(B, w) live items that hold the n nearest to each query, in no order, -1 for padding; but for those
+        that the version's index misses, and up to the rounding of float32 products.
         """
         if selection is None:
             rows = self._nearest(queries, n)
