@@ -53,14 +53,7 @@ _SPELLINGS = (("true", "false"), ("True", "False"), ("TRUE", "FALSE"))
 
 @dataclass(frozen=True)
 class CsvTable:
-    """Rows of a CSV file.
-
-    Attributes:
-        table: The rows that could be read.
-        numbers: Number of each of them, from 1.
-        bad_rows: Why others could not be, by their numbers.
-        local: Columns of numbers such as `12,50` or `5 %`, which stay text, each with such a value.
-    """
+    """Rows of a CSV file by number from 1, why others are bad, and text columns such as `12,50` or `5 %`."""
 
     table: pa.Table
     numbers: list[int]
@@ -69,11 +62,7 @@ class CsvTable:
 
 
 def read_csv(path: Path, wanted: Collection[str], texts: Collection[str] = ()) -> CsvTable:
-    """Read a table with commas, semicolons, tabs or upright lines between its columns.
-
-    Args:
-        path: The file, in UTF-8, or in UTF-16 or UTF-32 with a mark.
-    """
+    """Read a table with commas, semicolons, tabs or upright lines in UTF-8, or UTF-16 or 32 with a mark."""
     lines = list(io.StringIO(_decoded(path), newline=""))
     delimiters = _DELIMITERS
     if lines and (said := _SEPARATOR.fullmatch(lines[0].rstrip("\r\n"))):
@@ -156,7 +145,7 @@ def require_single(names: Sequence[str], path: Path) -> None:
 def _head(
     lines: Sequence[str], first: int, delimiter: str, wanted: Collection[str]
 ) -> tuple[tuple[int, int, int], list[str], int, int, dict[str, Any]]:
-    """How well a sign fits, the names, how many of them have values, where rows begin, and their dialect."""
+    """Fit of a sign, the names, how many of them have values, where rows begin, and their dialect."""
     has_blanks = f"{delimiter} " in lines[first]
     dialect: dict[str, Any] = {"delimiter": delimiter, "strict": True, "skipinitialspace": has_blanks}
     reader = csv.reader(lines[first : first + _LOOKED_AT], **dialect)

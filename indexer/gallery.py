@@ -81,13 +81,8 @@ _REMEDY = "bring it back from a backup; without it the gallery is searched as be
 
 
 class Gallery:
-    """A gallery directory.
-
-    Args:
-        path: The directory; its name is the gallery's name.
-        refinement: How the items of versions made from now on are refined; None leaves them as they are.
-        index_device: Where their neighbor lists are made, and pairs compared; see
-            `graph.gpu.faiss_gpus`.
+    """Gallery directory, whose name is the gallery's; its new versions are refined by `refinement`, if any,
+    and their neighbor lists made on `index_device`, see `graph.gpu.faiss_gpus`.
     """
 
     def __init__(
@@ -146,11 +141,7 @@ class Gallery:
         return self.path / "space"
 
     def bundle_path(self, refiner: str) -> Path:
-        """Folder of what a version of ready embeddings is searched with.
-
-        Args:
-            refiner: Fingerprint of the refiner that the version names; empty for the space alone.
-        """
+        """Folder of what a version of ready embeddings is searched with, without a refiner the space."""
         return self.path / "refiners" / refiner if refiner else self.space_path
 
     @property
@@ -180,11 +171,7 @@ class Gallery:
         return f"images embedded by bundle '{self.table.identity(active.revision)['bundle_name']}'"
 
     def keep_space(self, bundle: ModelBundle) -> None:
-        """Note the space of a gallery's embeddings, and keep its refiner beside those that are kept.
-
-        Args:
-            bundle: The space, with or without a refiner; a bundle with a backbone is left where it is.
-        """
+        """Note the space of a gallery's embeddings, and keep its refiner, but no bundle with a backbone."""
         space, refiner = bundle.manifest.model_copy(update={"refiner": None}), bundle.manifest.refiner
         if not space.space:
             return
@@ -240,10 +227,7 @@ class Gallery:
         return self.table.columns(revision, names)
 
     def n_common(self, before: int, after: int) -> tuple[int, int] | None:
-        """Items that two versions share, with the same content, and the size of the earlier one.
-
-        None when the earlier version is gone.
-        """
+        """Items of the same content in two versions, and the size of the earlier; None when that is gone."""
         try:
             revisions = [self.pointer.revision_of(version) for version in (before, after)]
             old, new = (self.columns(revision, ["id", "content_sha256"]) for revision in revisions)
@@ -396,10 +380,7 @@ def list_galleries(root: Path) -> list[Gallery]:
 
 
 def read_ahead(root: Path) -> None:
-    """Let the disk begin to read what opening the galleries below a data folder compares byte by byte.
-
-    Nothing waits for it. What cannot be read, whoever opens the gallery is told.
-    """
+    """Let the disk begin to read what opening the galleries of a folder compares; nothing waits for it."""
     with suppress(GalleryError, OSError):
         for gallery in list_galleries(root):
             with suppress(GalleryError, OSError):
@@ -409,7 +390,7 @@ def read_ahead(root: Path) -> None:
 
 
 class Reports:
-    """What was found when the versions of one gallery were made."""
+    """Reports of how the versions of one gallery were made."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder

@@ -22,15 +22,10 @@ _CHUNK = 65_536
 
 @dataclass(frozen=True)
 class Hygiene:
-    """What stands out in a gallery; each list holds at most 20 examples.
+    """Faults that stand out in a gallery; each list holds at most 20 examples.
 
-    Attributes:
-        n_exact_duplicates: Items beyond the first of each file content.
-        n_near_duplicates: Pairs of almost the same picture: their 16 x 16 pixel thumbnails correlate
-            above 0.98. Pairs of exact duplicates are counted above and not here.
-        n_conflicting_labels: Pairs of exact or near duplicates whose labels differ.
-        n_single_image_labels: Labels with one image, which can never be found by another.
-        n_unlabelled: Items without a label.
+    Exact duplicates are items beyond the first of each content; near ones are other pairs whose 16 x 16 pixel
+    thumbnails correlate above 0.98. A label with a single image can never be found by another.
     """
 
     n_exact_duplicates: int = 0
@@ -53,14 +48,7 @@ def examine(
     neighbor_ids: ShortInts,
     neighbor_similarities: FloatArray,
 ) -> Hygiene:
-    """Look for duplicates along the neighbor graph, and for thin classes.
-
-    Args:
-        labels: n labels or None.
-        signatures: (n, 768) uint8, the 16 x 16 RGB thumbnail of each item; None where items have no images.
-        neighbor_ids: (n, K) positions of the nearest others, -1 for none.
-        neighbor_similarities: (n, K) their similarities.
-    """
+    """Look for thin classes, and along the (n, K) graph for duplicates, by (n, 768) thumbnails if any."""
     exact = _exact_pairs(contents)
     alike = () if signatures is None else _near_pairs(signatures, neighbor_ids, neighbor_similarities)
     near = [pair for pair in alike if contents[pair[0]] != contents[pair[1]]]
@@ -81,7 +69,7 @@ def examine(
 
 
 def are_same_pictures(first: Bytes, second: Bytes) -> Mask:
-    """Whether pictures are almost the same, pair by pair."""
+    """Tell pair by pair whether pictures are almost the same."""
     return np.asarray(_correlation(first, second) >= SAME_PICTURE)
 
 

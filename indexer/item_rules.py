@@ -1,7 +1,6 @@
 """Rules of items: ids that can be read again, and labels, addresses and metadata that every answer can carry.
 
-They are looked at wherever items come in, before anything is written. What was stored before there were rules
-stays as it is; `served_metadata` makes of it what an answer can carry.
+They are looked at before anything is written; what was stored earlier `served_metadata` makes fit an answer.
 """
 
 from __future__ import annotations
@@ -29,10 +28,7 @@ _SHORTENING = re.compile(rf"(?:^|{_ENDS})((?:\.|%(?:25)*2e){{1,2}})(?={_ENDS}|$)
 
 
 def readable(text: str) -> str:
-    r"""A name on one line, as it can be written and printed.
-
-    Control characters stand as Python escapes them, and bytes that are not UTF-8 as `\xe9`.
-    """
+    r"""A name on one line, controls as Python escapes them, and bytes that are not UTF-8 as `\xe9`."""
     return _UNREADABLE.sub(_escaped, text)
 
 
@@ -60,11 +56,7 @@ def checked_id(item_id: str) -> str:
 
 
 def checked_label(label: str | None, item_id: str) -> str | None:
-    """A label that can be written on one line, in one form: see `label_in_one_form`.
-
-    Args:
-        label: The label; None or empty for none.
-    """
+    """A label that can be written on one line, in one form (`label_in_one_form`); None for an empty one."""
     if not label:
         return None
     label = label_in_one_form(label)
@@ -146,7 +138,7 @@ def _may_be_deep(text: str) -> bool:
 
 
 def _is_deeper(value: Any, levels: int) -> bool:
-    """Whether objects and lists are nested in more than some levels; without recursion."""
+    """Tell whether objects and lists are nested in more than some levels; without recursion."""
     nested = [value] if isinstance(value, dict | list) else []
     while nested and levels:
         parts = (part for one in nested for part in (one.values() if isinstance(one, dict) else one))

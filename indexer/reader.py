@@ -23,13 +23,8 @@ _MOST_ATTEMPTS = 5
 class GalleryReader:
     """Gallery that is open for reading; any number of threads may ask for its view.
 
-    Asking costs the reading of one small file while nothing changed. After a live change only the changed
-    rows are read; after a new version its files are mapped.
-
-    Args:
-        gallery: The gallery.
-        devices: Where its indexes are searched, and it is then opened for searches alone; the processor when
-            None.
+    Asking reads one small file; after a live change also the changed rows, and after a new version its files
+    are mapped. With `devices` it serves searches alone.
     """
 
     def __init__(self, gallery: Gallery, devices: IndexDevices | None = None) -> None:
@@ -107,7 +102,7 @@ class _Opened:
         return cls(gallery, activation, view, SegmentBuilder(view.snapshot.manifest.dim))
 
     def precedes(self, activation: Activation) -> bool:
-        """Whether only live changes lie between."""
+        """Tell whether only live changes lie between."""
         mine = self.activation
         return (mine.version, mine.token) == (activation.version, activation.token)
 
