@@ -56,15 +56,7 @@ _MANY_DUPLICATES = 0.1
 
 @dataclass(frozen=True)
 class Calibration:
-    """What a calibration gives.
-
-    Attributes:
-        record: What is kept for good.
-        scores: What other thresholds can be tried on.
-        curves: What a report is drawn from.
-        measured: What both follow from; large, and not kept.
-        opis: OPIS by space, with the utilities behind it; not kept either.
-    """
+    """Calibration: record, scores and curves are kept; `measured` and `opis` are not."""
 
     record: CalibrationRecord
     scores: StoredScores
@@ -74,22 +66,7 @@ class Calibration:
 
 
 class Calibrator:
-    """Calibrates one pipeline on one gallery version.
-
-    Args:
-        snapshot: The gallery version; its labelled items are the possible mates.
-        pipeline: The pipeline to calibrate.
-        most_queries: Most queries that are scored; more are sampled.
-        seed: Seed of the sample.
-        visits: Visits of the items: photos of one are never each other's mates, candidates or context.
-        refinement: What the pipeline refines with; None where it refines nothing.
-        same_pictures: Tells which items at pairs of positions are almost the same picture.
-        forms: Forms of the group score to choose from; the pipeline's own when None.
-        device: Where the products of all pairs are made, see `service.search.item_spaces`.
-
-    Raises:
-        RequestError: The pipeline groups items, and none has a label or a value of its key.
-    """
+    """Calibrates one pipeline on one gallery version, with a sample of queries beyond `most_queries`."""
 
     def __init__(
         self,
@@ -128,12 +105,7 @@ class Calibrator:
         seed: int = 0,
         forms: Sequence[Group] | None = None,
     ) -> Calibrator:
-        """A calibrator of a gallery's version, which also looks for near duplicates.
-
-        Args:
-            refinement: What the pipeline refines with; None where it refines nothing.
-            forms: Forms of the group score to choose from; the pipeline's own when None.
-        """
+        """Calibrator of a gallery's version, which also looks for near duplicates."""
         return cls(
             snapshot,
             pipeline,
@@ -159,12 +131,8 @@ class Calibrator:
         absent: float | None = None,
         on_progress: OnProgress = no_progress,
     ) -> Calibration:
-        """Score the queries and choose the best threshold that holds the target.
-
-        Args:
-            coarse_labels: Coarse label of each label, to tell near from far queries without a mate.
-            absent: Expected share of searches without a mate, in [0, 1), which a precision is for; that of
-                the queries when None.
+        """Score the queries and choose the best threshold that holds the target. A precision is for the share
+        `absent`, in [0, 1), of searches without a mate; that of the queries when None.
         """
         require_labels(self._labels, queries.labels)
         if self.scorer.pipeline.group is not None:
@@ -200,7 +168,7 @@ class Calibrator:
         return self._scoring(queries, self.visits).measure(queries, on_progress)
 
     def decide(self, items: Measurement) -> Measurement:
-        """What the pipeline decides by: the items themselves, or groups of them by the first form."""
+        """Decide by the items themselves, or by groups of them in the first form, as the pipeline does."""
         return measure_groups(items, self.forms[0]) if self.forms else items
 
     def calibration(
@@ -214,12 +182,7 @@ class Calibrator:
         together: Measurement | None = None,
         tried: tuple[TriedForm, ...] = (),
     ) -> Calibration:
-        """Choose the best threshold that holds the target.
-
-        Args:
-            coarse_labels: Coarse label of each label, to tell near from far queries without a mate.
-            absent: Share of searches without a mate that the trials are weighted for; as tried when None.
-        """
+        """Choose the best threshold that holds the target; for arguments see `measure`."""
         require_labels(self._labels, queries.labels)
         if measured.group is not None:
             require_group_target(measured.group, target)
@@ -270,7 +233,7 @@ class Calibrator:
         threshold: float,
         evidence: Evidence,
     ) -> CalibrationRecord:
-        """What is kept of a calibration for good."""
+        """Record of a calibration, which is kept for good."""
         pipeline, trials = self.scorer.pipeline, measured.trials
         if measured.group is not None:
             pipeline = pipeline.model_copy(update={"group": measured.group})
@@ -358,10 +321,7 @@ class _Progress:
 
 
 def same_pictures_of(gallery: Gallery, snapshot: Snapshot) -> Callable[[Ints, Ints], Mask]:
-    """A function that tells which items at pairs of positions are almost the same picture.
-
-    The stored thumbnails of 16 x 16 pixels are read when it is called: 768 bytes an item.
-    """
+    """Function that tells which items are almost the same picture, by their stored thumbnails."""
 
     def compare(first: Ints, second: Ints) -> Mask:
         kept = gallery.table.columns(snapshot.manifest.revision, ["signature"])

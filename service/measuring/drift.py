@@ -1,9 +1,4 @@
-"""Drift: how far the searches have moved from those of the calibration in force, by their counts.
-
-    <gallery>/calibrations/drift/<calibration>.<replica>.json     counts that one process has written
-
-`service.galleries.search_counts` counts and writes; whoever asks gets the sum of all.
-"""
+"""Drift of searches by counts: `<gallery>/calibrations/drift/<calibration>.<replica>.json` of a process."""
 
 from __future__ import annotations
 
@@ -117,7 +112,7 @@ def read_drift(
 
 
 def drift_note(gallery: str, state: DriftState) -> str:
-    """What an answer says while searches have drifted strongly."""
+    """Note for an answer while searches have drifted strongly."""
     return (
         f"searches have drifted strongly from the queries of calibration {state.calibration}, so that its "
         f"rates may no longer hold: see `vicinal calibration drift -g {gallery}`, and try what was promised "
@@ -143,5 +138,5 @@ def read_counts(path: Path) -> SearchCounts | None:
 
 
 def counts_file(store: CalibrationStore, record: CalibrationRecord, replica: str) -> Path:
-    """Where the process of a number writes its counts."""
+    """File in which the process of a number writes its counts."""
     return store.path / "drift" / f"{record.id}.{replica}.json"

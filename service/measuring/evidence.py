@@ -308,14 +308,7 @@ def gather_evidence(
     group_forms: tuple[TriedForm, ...] = (),
     absent: float | None = None,
 ) -> Evidence:
-    """Evidence for the rates at a threshold.
-
-    Args:
-        gallery_labels: Labels of the gallery; used with coarse labels only.
-        look_alikes: (n,) visit of each item by likeness (`visits.look_alikes`), where nothing tells their
-            visits apart.
-        absent: Share of the searches without a mate that the trials are weighted for; as tried when None.
-    """
+    """Evidence for the rates at a threshold; `look_alikes`, (n,), stand in where nothing tells visits."""
     rates: tuple[RateName, ...] = (*ERROR_RATES, "precision")
     counts = {rate: label_counts(measured.trials, rate, threshold) for rate in rates}
     near = far = None
@@ -347,11 +340,7 @@ def gather_evidence(
 def visit_evidence(
     visits: Visits, apart: Measurement, together: Measurement | None, target: Target
 ) -> VisitEvidence:
-    """Compare a calibration with the one that the same queries would have given with all photos together.
-
-    Args:
-        together: What was measured without, as far as it was.
-    """
+    """Compare a calibration with one of all photos `together`, as far as that was measured."""
     known = VisitEvidence(
         by=visits.by,
         n_visits=visits.n,
@@ -413,7 +402,7 @@ def _another_day(
 
 
 def _impostor_effect(measured: Measurement, threshold: float) -> float:
-    """How much more FPIR varies over labels that are queries and impostors both."""
+    """Tell by how much more FPIR varies over labels that are queries and impostors both."""
     found, own = measured.without, measured.codes_without.astype(np.int64)
     return impostor_label_effect(found.scores, found.groups, own, threshold)
 

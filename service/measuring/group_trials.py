@@ -1,13 +1,10 @@
 """Group trials: the scores that groups get for labelled queries, and which form of score to use.
 
 FNIR counts the queries whose own group stays below the threshold, FPIR those that any group reaches with
-their own label taken out. Labels remain the truth: the label of a group is that of most of its labelled items
-(of equally many the first by name), and a group is right where that is the query's. Where none of a query's
-own items is among the candidates, its group scores 0.
-
-`learned` is fitted on the trials themselves and cross-fitted by label: the labels are dealt into folds, and
-the queries of a fold are scored by a model that saw no query and no group of its labels. What is kept for
-searches is fitted on all of them.
+their own label taken out. The label of a group is that of most of its labelled items (of equally many the
+first by name). A query's own group scores 0 where none of its items is among the candidates. `learned` is
+cross-fitted by label: no query is scored by a model that saw its fold's labels; searches use one that saw
+all.
 """
 
 from __future__ import annotations
@@ -56,11 +53,7 @@ def require_reached(measured: Measurement, target: Target, threshold: float) -> 
 
 
 def group_forms(by: str, score: GroupChoice = "auto") -> tuple[Group, ...]:
-    """The forms of group score that are tried, the simplest first.
-
-    Args:
-        score: One score alone, in its usual form; all when `auto`.
-    """
+    """Forms of group score that are tried, the simplest first; `score` in its usual form unless `auto`."""
     if score != "auto":
         return (Group(by=by, score=score),)
     tempered: tuple[GroupScore, ...] = ("lme", "vote", "share")
@@ -73,11 +66,7 @@ def group_forms(by: str, score: GroupChoice = "auto") -> tuple[Group, ...]:
 
 
 def measure_groups(items: Measurement, group: Group) -> Measurement:
-    """Decide the searches of a measurement by group.
-
-    Args:
-        group: The form of the score; `learned` without weights is fitted, and cross-fitted, on the trials.
-    """
+    """Decide a measurement's searches by group; `learned` without weights is fitted, and cross-fitted."""
     tables, weights = _tables(items), None
     if group.score == "learned" and not group.weights:
         group, weights = _learn(items, tables, group)
@@ -114,11 +103,7 @@ def _group(measured: Measurement) -> Group:
 
 
 def own_scores_apart(measured: Measurement, look_alikes: Ints) -> Floats:
-    """(n,) score of each query's own group without items of its visit by likeness; -inf with none left.
-
-    Args:
-        look_alikes: (n_items,) visit of each item by likeness.
-    """
+    """(n,) score of each query's own group without items of its visit by likeness; -inf with none left."""
     tables, pairs = _tables(measured), measured.pairs
     table, groups = tables.with_label, tables.groups
     own = look_alikes[measured.images][:, None]
@@ -187,10 +172,8 @@ class TriedForm:
 def choose_form(
     items: Measurement, forms: Sequence[Group], target: Target, *, seed: int = 0
 ) -> tuple[Measurement, tuple[TriedForm, ...]]:
-    """The form with the lowest error, where its interval excludes chance; else the first.
-
-    The interval is that of the difference to the first form on the same drawn labels, at 5 % shared out
-    between all other forms, so that to try many of them makes none look better than it is.
+    """Choose the form with the lowest error, where its interval excludes chance; else the first. Intervals
+    are of differences to the first on the same drawn labels, at 5 % shared out between the others.
     """
     measured = [measure_groups(items, form) for form in forms]
     if len(measured) == 1:
@@ -217,7 +200,7 @@ def choose_form(
 
 
 def _error(measured: Measurement, target: Target) -> Figure | None:
-    """What is compared between forms; None where a form cannot hold the target."""
+    """Error that is compared between forms; None where a form cannot hold the target."""
     trials, codes = measured.trials, measured.codes.astype(np.int64)
     searches = Searches(
         trials.best_mate_scores,
@@ -235,14 +218,7 @@ def _error(measured: Measurement, target: Target) -> Figure | None:
 
 @dataclass(frozen=True)
 class _Examples:
-    """What `learned` is fitted on.
-
-    Attributes:
-        features: (R, F).
-        is_own: (R,) whether the group is the query's own.
-        query_labels: (R,) label of the query.
-        group_labels: (R,) label of the group, -1 without one.
-    """
+    """Examples that `learned` is fitted on: (R, F) features, (R,) labels, a group's -1 without one."""
 
     features: Floats
     is_own: Mask
@@ -263,11 +239,7 @@ class _Examples:
         return cls(*(np.concatenate(one) for one in zip(*parts, strict=True)))
 
     def fit(self, left_out: Mask) -> Floats:
-        """(F + 1,) weights and intercept, without the queries and groups of some labels.
-
-        Args:
-            left_out: (labels + 1,) which labels; the last is that of groups without one.
-        """
+        """(F + 1,) weights and intercept, without the queries and groups of the labels left out."""
         kept = ~left_out[self.query_labels] & ~left_out[self.group_labels]
         return _logistic(self.features[kept], self.is_own[kept])
 

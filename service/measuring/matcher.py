@@ -28,16 +28,7 @@ _STALE_SHARE = 0.2
 
 
 class GalleryThresholds:
-    """Thresholds of one state of a gallery.
-
-    Args:
-        gallery: The gallery.
-        view: Its state.
-        bundle: The bundle that it is searched with; it may bring a threshold to start with.
-
-    Attributes:
-        records: Its calibrations.
-    """
+    """Thresholds of one state of a gallery; the bundle may bring one to start with."""
 
     def __init__(self, gallery: Gallery, view: GalleryView, bundle: ModelBundle) -> None:
         self.gallery = gallery
@@ -49,18 +40,14 @@ class GalleryThresholds:
         self._decided: tuple[tuple[object, ...], Threshold] | None = None
 
     def at(self, view: GalleryView) -> GalleryThresholds:
-        """Those of another state, which keep what the built version is known for."""
+        """Thresholds of another state, which keep what the built version is known for."""
         found = GalleryThresholds(self.gallery, view, self.bundle)
         if view.snapshot is self.view.snapshot:
             found._n_common = self._n_common
         return found
 
     def in_force(self, pipeline: Pipeline, selection: Selection | None = None) -> Threshold:
-        """What a search that names no threshold is decided by.
-
-        Args:
-            selection: The items that its filter leaves; all when None.
-        """
+        """Threshold of a search that names none, among the items (all when None) that its filter leaves."""
         activation = self.records.activation(pipeline)
         if activation is None:
             return self._no_calibration(pipeline)
@@ -74,11 +61,7 @@ class GalleryThresholds:
         return replace(decided[1], note=self._filter_note(record, selection))
 
     def with_form(self, pipeline: Pipeline, decided_by: Threshold | None = None) -> Pipeline:
-        """A pipeline with the form of its group score, which comes with the calibration in force.
-
-        Args:
-            decided_by: What it is decided by; what is in force when None.
-        """
+        """Pipeline with the form of its group score, which comes with its calibration."""
         if pipeline.group is None:
             return pipeline
         found = self.in_force(pipeline) if decided_by is None else decided_by
@@ -88,7 +71,7 @@ class GalleryThresholds:
         return pipeline.model_copy(update={"group": group})
 
     def of_record(self, record: CalibrationRecord) -> Threshold:
-        """What a search is decided by when a record is in force; no value when it must not be used."""
+        """Threshold of a search when a record is in force; no value when it must not be used."""
         bundle = self.view.snapshot.manifest.bundle
         if record.gallery_id is not None and record.gallery_id != self._gallery_id:
             return Threshold(
@@ -177,7 +160,7 @@ class GalleryThresholds:
         return identity_of(self.gallery.path)
 
     def _standing(self, record: CalibrationRecord) -> tuple[CalibrationState, str | None]:
-        """Whether a record holds on this state, and all that speaks against it."""
+        """Tell whether a record holds on this state, and all that speaks against it."""
         stale = self._staleness(record)
         if record.source == "by_hand":
             found: tuple[CalibrationState, str] | None = "by_hand", "the threshold was set by hand"
@@ -188,7 +171,7 @@ class GalleryThresholds:
         return found[0], f"{found[1]}; {stale}" if stale else found[1]
 
     def _tried(self, record: CalibrationRecord) -> tuple[CalibrationState, str] | None:
-        """What the last check leaves of a promise; None where it speaks against nothing."""
+        """Rest of a promise after the last check; None where that speaks against nothing."""
         try:
             check = self.records.last_check(record)
         except CalibrationRecordError as error:
@@ -209,7 +192,7 @@ class GalleryThresholds:
         return f"{share:.0%} of the items have changed since calibration {record.id}: calibrate again"
 
     def _filter_note(self, record: CalibrationRecord, selection: Selection) -> str | None:
-        """What a filter means for the rate; the threshold itself stays right."""
+        """Note of a filter's meaning for the rate; the threshold itself stays right."""
         if len(selection) >= (1.0 - _STALE_SHARE) * len(self.view):
             return None
         if record.pipeline.group is not None:
@@ -265,10 +248,6 @@ class Matcher(GallerySearch):
             bundle's validation decided.
         view: The state to search; the present one when None.
         refiner: Refiner of the bundle, where it is open already.
-
-    Attributes:
-        thresholds: What its searches are decided by.
-        calibrations: Calibrations of the gallery.
 
     Raises:
         BundleMismatchError: The gallery was embedded with another bundle.

@@ -1,8 +1,5 @@
-"""Measurement: what a calibration searched for and found, the one table that every figure is made from.
-
-What counts: every pair of a query and a labelled item, but for the query's own item and, with visits, the
-items of its visit (`service.measuring.pairs`); among all items as neighbors and candidates, those without a
-label included. In leave-one-out a pair counts once in each direction, because its scores differ.
+"""Measurement: what a calibration searched for and found, the one table that every figure is made from. In
+leave-one-out a pair counts once in each direction, because its scores differ.
 """
 
 from __future__ import annotations
@@ -33,16 +30,8 @@ _MOST_CANDIDATES = 1024
 
 @dataclass(frozen=True)
 class Found:
-    """Candidates of some queries, best first: items, or groups of them.
-
-    Attributes:
-        queries: (Q,) row of each query.
-        scores: (Q, w) final scores, -inf for padding.
-        groups: (Q, w) number of what counts as one, -1 for padding: the group, or the label of an item, which
-            has a number of its own without one.
-        labels: (Q, w) number of the label of each; -1, or beyond those of the labels, without one.
-        best_items: (Q,) position of the best item, -1 without candidates.
-        n_groups: Of what counts as one, how many each query could reach.
+    """Candidates of Q queries, best first, (Q, w): items, or groups of them; scores are -inf, groups and
+    labels -1 for padding. An item without a group has a number of its own.
     """
 
     queries: Ints
@@ -66,16 +55,7 @@ class Found:
 
 @dataclass(frozen=True)
 class GroupTables:
-    """What decisions by group are made from (`service.measuring.group_trials`).
-
-    Attributes:
-        groups: Groups of the items.
-        labels: (codes,) number of the label of each group: that of most of its labelled items, of equally
-            many the first by name; -1 for one whose items have none.
-        with_label: The queries' candidates, their own labels in the gallery where it has them.
-        without_label: Candidates of the queries without a mate, as in `Measurement.without`.
-        n_groups: Groups that each of these could reach.
-    """
+    """Tables that decisions by group are made from; the (codes,) `labels` are -1 for a group without one."""
 
     groups: ItemGroups
     labels: Ints
@@ -98,22 +78,8 @@ class GroupTables:
 
 @dataclass(frozen=True)
 class Measurement:
-    """What a calibration is made from; by groups, no pair of items is a trial.
-
-    Attributes:
-        names: (L,) labels of gallery and queries, sorted.
-        codes: (n,) number of each query's label.
-        images: (n,) number of each query's image: its position, or one beyond those of the items.
-        pairs: Scores of all pairs, in every space.
-        mates: Best mate of each query; by groups, the score of its own group.
-        found: Candidates of the queries, their own labels in the gallery where it has them.
-        without: Candidates of the queries without a mate.
-        items: `found` before groups were made of it.
-        is_taken_out: Whether these are all queries, searched for again with their label taken out.
-        tables: What decisions by group are made from; None where every item is decided by itself.
-        group: The form of the groups' score, fitted where it is `learned`; None where items are decided.
-        weights: (n, F + 1) `learned`: weights that each query was scored with; None for others.
-        absent: Share of searches without a mate that answers are weighted for; as tried when None.
+    """Measurement that a calibration is made from; by groups, no pair of items is a trial. `codes` are the
+    (n,) labels of queries, in sorted `names`, `weights`, (n, F + 1), those that `learned` scored them with.
     """
 
     names: Objects
@@ -249,15 +215,7 @@ class _Searched:
 
 
 class TrialScoring:
-    """Scores labelled queries against one snapshot, by the code that serves queries.
-
-    Args:
-        snapshot: The gallery version.
-        scorer: Scorer of the pipeline on it.
-        names: Sorted labels of the gallery and of all queries.
-        visits: Visits of the items, when queries name theirs.
-        device: Where products are made, see `service.search.item_spaces`.
-    """
+    """Scores labelled queries against one snapshot, by the code that serves queries."""
 
     def __init__(
         self,

@@ -1,13 +1,9 @@
 """Pair scoring: the score of every query with every labelled item, block by block.
 
-Each (query, item) pair of two known labels counts, whether a search would fetch it or not, except those of
-a query with itself and with photos of its group. A pair that a search would fetch has the score that the
-search gives. Any other item lies outside of the query's neighborhood, where the contextual similarity is 0,
-so that its score follows from its similarity alone; that is computed in blocks of items, as one product a
-block (`service.search.item_spaces`), and rounded to float32 like the similarities of candidates. No more
-than one block of each space is held: mates are listed, and of the negative pairs the most similar
-(`calibration.trials`). A score rises with the similarity, so that it is computed of these alone; the pairs
-that a search would fetch, whose score does not, are held apart.
+Every pair of two known labels counts, except those of a query with itself and with photos of its group. A
+pair that a search would fetch has the score of the search. Any other item lies outside of the query's
+neighborhood, where the contextual similarity is 0, so that its score follows from its similarity alone. Of
+the negative pairs the most similar are kept (`calibration.trials`), as a score rises with the similarity.
 """
 
 from __future__ import annotations
@@ -32,13 +28,7 @@ _AT_ONCE = 2**18
 
 @dataclass(frozen=True)
 class GalleryLabels:
-    """Labels of the gallery's items as numbers.
-
-    Attributes:
-        groups: (n,) number of each item's label; an item without a label has a number of its own from
-            `n_labels` on.
-        n_labels: Labels of gallery and queries.
-    """
+    """Labels of n items as numbers; an item without a label has a number of its own from `n_labels` on."""
 
     groups: Ints
     n_labels: int
@@ -56,13 +46,7 @@ class GalleryLabels:
 
 @dataclass(frozen=True)
 class QueryMates:
-    """Mates of some queries.
-
-    Attributes:
-        has_mate: (B,) whether there is one.
-        best_scores: (B,) best score with one, -inf without.
-        best_items: (B,) position of that mate, -1 without.
-    """
+    """Mates of B queries, (B,) each: the best score is -inf and its item -1 without one."""
 
     has_mate: Mask
     best_scores: Floats
@@ -71,16 +55,7 @@ class QueryMates:
 
 @dataclass(frozen=True)
 class PairScores:
-    """Scores of all pairs.
-
-    Attributes:
-        mate_queries: (M,) row of the query of each positive pair.
-        mate_items: (M,) position of its item.
-        mate_scores: By space, and `final`: (M,) score of each positive pair; in a space of embeddings
-            1 - d / 2 with the L2 distance d.
-        non_mates: By the same names: the negative pairs.
-        n_negatives: (Q,) negative pairs of each query.
-    """
+    """Scores of all pairs by space, and `final`; in a space of embeddings 1 - d / 2, d the L2 distance."""
 
     mate_queries: Ints
     mate_items: Ints
@@ -91,13 +66,7 @@ class PairScores:
 
 @dataclass(frozen=True)
 class _Part:
-    """Some pairs of a block.
-
-    Attributes:
-        start: First query of the block.
-        few: Which of its rows.
-        columns: Which items.
-    """
+    """Some pairs of a block: `few` are rows, counted from query `start`, `columns` items."""
 
     start: int
     few: slice
@@ -105,22 +74,12 @@ class _Part:
 
     @property
     def rows(self) -> slice:
-        """Which queries."""
+        """Rows of the queries."""
         return slice(self.start + self.few.start, self.start + self.few.stop)
 
 
 class PairScoring:
-    """Collects the pairs of queries with a gallery.
-
-    Args:
-        labels: Labels of the items.
-        codes: (Q,) label of each query.
-        spaces: Spaces of embeddings by name; final scores follow from the similarities in the last one.
-        context_weight: Weight of the contextual similarity in a final score.
-        both_ways: Whether every item with a label is a query, once, in spaces where nothing depends on which
-            of two items is the query.
-        multiply: What makes the products of queries with items.
-    """
+    """Collects the pairs of queries with a gallery; `both_ways` where each labelled item is a query once."""
 
     def __init__(
         self,
@@ -161,11 +120,7 @@ class PairScoring:
         scored: ScoredCandidates,
         excluded: Sequence[Ints],
     ) -> QueryMates:
-        """Score some queries with every item.
-
-        Args:
-            compared: For each space (B, d) what stands for them there.
-        """
+        """Score some queries, (B, d) in each space, with every item."""
         n, n_rows = len(self._labels.groups), rows.stop - rows.start
         best = QueryMates(np.zeros(n_rows, bool), np.full(n_rows, -np.inf), np.full(n_rows, -1))
         width = max(1, _BLOCK // n_rows)

@@ -1,7 +1,4 @@
-"""Labelled queries: what a calibration searches for, with the right answers, and reading them.
-
-They come from the gallery itself (leave-one-out), from a folder or a manifest of images, or as embeddings.
-"""
+"""Labelled queries, of the gallery itself (leave-one-out), of images, or of embeddings, and reading them."""
 
 from __future__ import annotations
 
@@ -42,16 +39,7 @@ _READERS = 8
 
 @dataclass(frozen=True)
 class LabelledQueries:
-    """Queries whose right answer is known.
-
-    Attributes:
-        embeddings: (n, d) float32, L2-normalized.
-        labels: n labels; one that the gallery lacks makes a query without a mate.
-        positions: Position of each query in the gallery, or None when they come from outside.
-        ids: n ids, to name examples by; None where they have none.
-        visits: n names of the visits that the photos were taken on (see `Visits`), None for a query that is
-            a visit of its own; None where visits play no part.
-    """
+    """Queries with their right answers, (n, d) float32, L2-normalized; from outside `positions` are None."""
 
     embeddings: FloatArray
     labels: Objects
@@ -88,11 +76,7 @@ class LabelledQueries:
 def require_labels(
     gallery: Iterable[str | None], queries: Iterable[str] | None, *, name: str = "the gallery"
 ) -> None:
-    """Refuse labels that make no negative pairs.
-
-    Args:
-        queries: Label of each query; None where that is not known yet.
-    """
+    """Refuse labels that make no negative pairs; those of queries are None where they are not known yet."""
     known = set(gallery) - {None}
     if not known:
         raise UnlabelledGalleryError(
@@ -108,15 +92,7 @@ def require_labels(
 
 @dataclass
 class QueryReading:
-    """Queries that were read.
-
-    Attributes:
-        total: All of them, those that cannot be used too.
-        failures: Those that cannot be used.
-        rows: (1, d) or (n, d) embeddings of those that can, L2-normalized.
-        items: Id, label and metadata of each.
-        visit_column: Metadata column that names the visit of each; None where visits play no part.
-    """
+    """Queries that were read: all (`total`), failures, and `rows`, L2-normalized, of the others."""
 
     total: int
     failures: list[Failure] = field(default_factory=list)
@@ -135,7 +111,7 @@ class QueryReading:
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """How many were left out, where some were."""
+        """Warnings of queries that were left out, where some were."""
         n = len(self.failures)
         return (f"{n:,} of {self.total:,} queries were left out: they cannot be used",) if n else ()
 
@@ -166,15 +142,7 @@ def read_queries(
     needs_labels: bool = True,
     options: SourceOptions | None = None,
 ) -> QueryReading:
-    """Read labelled queries; images that cannot be used are left out and listed.
-
-    Args:
-        source: What `Source.open` reads, with labels: a folder of class folders, a manifest, shards, a
-            dataset, or the address of a bucket or of a data set of the hub; or ready embeddings with labels
-            (`indexer.sources.embeddings`), whose ids may be missing.
-        refuse: Says why a file must not be read, or None.
-        needs_labels: Refuse queries without a label.
-    """
+    """Read labelled queries, of a source or of ready embeddings; images that cannot be used are listed."""
     opened = open_source(
         source,
         options,

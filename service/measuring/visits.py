@@ -1,8 +1,7 @@
-"""Visits: photos that were evidently taken together.
+"""Visits: photos that were evidently taken together, never each other's mates, candidates or context.
 
-Photos of one visit look alike for reasons that a later query will not share: light, shelf, camera. In a
-calibration they are never each other's mates, candidates or context. A metadata column names them, or they
-are found. Photos of one label belong to one visit where
+They share light, shelf and camera, which a later query will not. A metadata column names them, or they are
+found. Photos of one label belong to one visit where
 
 - their files hold the same bytes, or they are almost the same picture (`indexer.hygiene`),
 - one camera took them within ten minutes,
@@ -10,10 +9,9 @@ are found. Photos of one label belong to one visit where
   of the label's photos, of which there are eight or more.
 
 A visit is a connected part of these pairs. The first and the last kind leave most visits unfound: of shop
-photos whose visits are known, leave-one-out missed 17 % without them and 29 % with them, and photos of
-another day missed 51 %. Only capture times, or a column, tell visits apart. Without them `look_alikes` joins
-what is far more alike than a label's typical pair. That is circular, since the easy photos of two days look
-like one visit, and gives the other end of a range: what photos of another day miss lies between.
+photos leave-one-out missed 17 % without known visits, 29 % with them, and photos of another day 51 %. Without
+times or a column `look_alikes` gives the other end of a range: it is circular, since the easy photos of two
+days look like one visit.
 """
 
 from __future__ import annotations
@@ -61,13 +59,8 @@ _COLUMNS = ["uri", "content_sha256", "signature", "taken_at", "camera"]
 
 @dataclass(frozen=True)
 class Visits:
-    """Which items of a gallery were taken together.
-
-    Attributes:
-        by: Metadata column that names the visit, or `auto`.
-        names: (n,) visit of each item; None for an item that is a visit of its own.
-        joined: By the kind of evidence, items that it joins to another: `copies`, `times` and `series`.
-        are_told: Whether it is known which items were taken together, and not only of some.
+    """Visits of n items, by a column or `auto`; the name is None for an item that is a visit of its own.
+    `joined` counts by evidence: `copies`, `times`, `series`; `are_told` is whether all visits are known.
     """
 
     by: str
@@ -91,11 +84,7 @@ class Visits:
 
     @classmethod
     def found(cls, snapshot: Snapshot, kept: pa.Table) -> Visits:
-        """Visits by what the index kept of the photos.
-
-        Args:
-            kept: Its columns `uri`, `content_sha256`, `signature`, `taken_at` and `camera`, one row an item.
-        """
+        """Visits by what the index kept of the photos, one row an item."""
         clues = _Clues.of(kept)
         parts = _Parts(len(snapshot))
         joined = dict.fromkeys(("copies", "times", "series"), 0)
@@ -122,7 +111,7 @@ class Visits:
 
     @property
     def are_single(self) -> bool:
-        """Whether every item is a visit of its own, so that nothing is kept apart."""
+        """Tell whether every item is a visit of its own, so that nothing is kept apart."""
         return self.largest == 1
 
     def members(self, name: str | None) -> Ints:
@@ -139,11 +128,7 @@ class Visits:
 
 
 def find_visits(by: str, gallery: Gallery, snapshot: Snapshot) -> Visits | None:
-    """Visits as an option names them.
-
-    Returns:
-        None for `none`.
-    """
+    """Visits as an option names them; None for `none`."""
     if by == "none":
         return None
     if by == "auto":
@@ -157,11 +142,7 @@ def visit_column(by: str | None) -> str | None:
 
 
 def look_alikes(snapshot: Snapshot, visits: Visits | None) -> Ints:
-    """Visits with all photos of a label joined that are far more alike than its typical pair.
-
-    Returns:
-        (n,) number of each item's visit.
-    """
+    """(n,) visits with all photos of a label joined that are far more alike than its typical pair."""
     parts = _Parts(len(snapshot))
     if visits is not None:
         for places in visits._members.values():
@@ -177,7 +158,7 @@ def look_alikes(snapshot: Snapshot, visits: Visits | None) -> Ints:
 
 @dataclass(frozen=True)
 class _Clues:
-    """What the index kept of the items, (n, …) each."""
+    """Clues that the index kept of the items, (n, …) each."""
 
     contents: Objects
     signatures: Bytes
@@ -200,12 +181,7 @@ class _Clues:
         )
 
     def pairs(self, places: Ints, alike: FloatArray) -> dict[str, Mask]:
-        """By the kind of evidence (m, m) whether two photos of one label belong together.
-
-        Args:
-            places: (m,) positions of the label's photos.
-            alike: (m, m) their cosine similarities.
-        """
+        """Matrices (m, m) by evidence: which photos at (m,) `places` belong together, by likeness `alike`."""
         contents, cameras, series = (one[places] for one in (self.contents, self.cameras, self.series))
         copies = (contents[:, None] == contents) | (correlations(self.signatures[places]) >= SAME_PICTURE)
         between = np.abs(np.subtract.outer(self.seconds[places], self.seconds[places]))
@@ -227,12 +203,7 @@ class _Parts:
         self.roots: Ints = np.arange(n)
 
     def join(self, places: Ints, is_joined: Mask) -> None:
-        """Join items.
-
-        Args:
-            places: (m,) positions.
-            is_joined: (m, m) symmetric, whether two of them belong together.
-        """
+        """Join items at (m,) `places` by a symmetric (m, m) matrix."""
         waiting = set(range(len(places)))
         while waiting:
             part, rest = set(), {waiting.pop()}

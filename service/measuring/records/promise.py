@@ -1,9 +1,5 @@
 """Promise check: new labelled queries at a calibration's threshold, beside what the calibration promised.
-
-Nothing is calibrated and nothing is changed. What is promised is the range of each rate in the record
-(`promised_range`). Two of the rates are what a user sees: photos of things that are there and are not found
-(FNIR), and photos of things that are not there and get an answer (FPIR). Both are tried where the queries
-allow it, and the error rate is shared out between them (`calibration.check_promise`).
+FNIR and FPIR are tried where the queries allow it, and share the error rate (`calibration.check_promise`).
 """
 
 from __future__ import annotations

@@ -1,8 +1,5 @@
-"""What is kept of a calibration: its record, and the scores that it was made from, to try others on.
-
-A record is one threshold, what it was measured on, and what it holds for. Of the scores every one of a search
-is kept. Of pairs, which grow with the gallery, and of candidates at most a million each: those next to the
-decision. Counts at thresholds beyond the last kept one are not exact, and not given.
+"""Record of a calibration, and the scores that it was made from, to try other thresholds on. Of pairs and
+candidates at most a million each are kept, those next to the decision; beyond them no counts are given.
 """
 
 from __future__ import annotations
@@ -115,11 +112,7 @@ class CalibrationRecord(BaseModel):
 
 
 def promised_range(record: CalibrationRecord, rate: RateName) -> RateInterval | None:
-    """What a calibration promises of a rate: the range that photos of another day will show.
-
-    Returns:
-        The rate as measured, with its 95 % range; None where it was not measured.
-    """
+    """Rate as measured, with the 95 % range that photos of another day will show; None where not measured."""
     found = None if record.evidence is None else record.evidence.rates.get(rate)
     if found is None or record.evidence is None:
         return None
@@ -152,14 +145,8 @@ _DAMAGE = (
 
 @dataclass(frozen=True)
 class KeptTrials:
-    """Trials of one rate.
-
-    Attributes:
-        scores: (n,) kept scores.
-        codes: (1 or 2, n) number of the label, or of both labels, of each.
-        totals: (L,) all trials by label, those that were not kept too.
-        is_mate: (n,) whether each is a mate; for a precision only, else empty.
-        weights: (n,) how much each counts beside the others; empty where all count alike.
+    """Trials of one rate: (n,) kept scores, (1 or 2, n) `codes` of labels, (L,) `totals` of kept and others.
+    `is_mate` is empty but for a precision, `weights` where all count alike.
     """
 
     scores: Floats
@@ -175,7 +162,7 @@ class KeptTrials:
 
     @property
     def is_whole(self) -> bool:
-        """Whether every trial was kept."""
+        """Tell whether every trial was kept."""
         return len(self.scores) == self.n
 
     @classmethod
@@ -230,14 +217,7 @@ class StoredArrays:
 
 @dataclass(frozen=True)
 class StoredScores(StoredArrays):
-    """Scores of one calibration; see `calibration.Trials`.
-
-    Attributes:
-        names: (L,) labels.
-        top_scores: (Q,) best score of each query, its own label in the gallery where it has one.
-        trials: By rate: negative pairs (`far`), positive ones (`frr`), queries without a mate (`fpir`) and
-            with one (`fnir`), and candidates (`precision`).
-    """
+    """Scores of one calibration by rate (`calibration.Trials`), and the (Q,) best scores of queries."""
 
     what: ClassVar[str] = "stored scores"
     names: Objects
@@ -272,7 +252,7 @@ class StoredScores(StoredArrays):
         return cls(labels.names, np.asarray(top_scores, np.float64), kept)
 
     def covers(self, rate: RateName, threshold: float) -> bool:
-        """Whether the kept scores count a rate exactly at a threshold."""
+        """Tell whether the kept scores count a rate exactly at a threshold."""
         kept = self.trials[rate]
         if kept.is_whole:
             return True
@@ -281,7 +261,7 @@ class StoredScores(StoredArrays):
         return threshold > float(kept.scores.min())
 
     def counts(self, rate: RateName, threshold: float) -> LabelCounts | None:
-        """What a rate at a threshold rests on; None without trials, or where too few scores were kept."""
+        """Counts behind a rate at a threshold; None without trials, or where too few scores were kept."""
         kept = self.trials[rate]
         if not self.covers(rate, threshold):
             return None
@@ -310,11 +290,7 @@ class StoredScores(StoredArrays):
         return choose_threshold(self._as_trials(), target)
 
     def curve(self, thresholds: Floats) -> OperatingCurve:
-        """Rates over thresholds; NaN without trials, or where too few scores were kept.
-
-        Args:
-            thresholds: (n,) rising.
-        """
+        """Rates over (n,) rising thresholds; NaN without trials, or where too few scores were kept."""
         rates = {rate: self._rates(rate, thresholds) for rate in _RATES if rate != "precision"}
         return OperatingCurve(thresholds=thresholds, **rates)
 

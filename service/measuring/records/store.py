@@ -48,12 +48,7 @@ _SLOT_MARK = ": "
 
 
 class Activation(BaseModel):
-    """What is in force for one pipeline.
-
-    Attributes:
-        calibration: Id of the record.
-        at: Since when; None where that is not known.
-    """
+    """Calibration in force for one pipeline; `at` is None where that is not known."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -86,11 +81,7 @@ _ACTIVE = TypeAdapter(dict[str, Activation])
 
 
 class Activations:
-    """Activations of one gallery.
-
-    Args:
-        path: The gallery's folder of calibrations.
-    """
+    """Activations of one gallery, in its folder of calibrations."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -98,7 +89,7 @@ class Activations:
         self._events_path = path / "activations.json"
 
     def all(self) -> dict[str, Activation]:
-        """What is in force, by pipeline."""
+        """Activations in force, by pipeline."""
         try:
             return self._active.read()
         except FileNotFoundError:
@@ -110,7 +101,7 @@ class Activations:
             raise self._damaged(self._active.path, "damaged") from error
 
     def active(self, pipeline: str) -> Activation | None:
-        """What is in force for the pipeline of this key."""
+        """Activation in force for the pipeline of this key."""
         return self.all().get(pipeline)
 
     def events(self) -> list[ActivationEvent]:
@@ -123,10 +114,7 @@ class Activations:
             raise self._damaged(self._events_path, "damaged") from error
 
     def activate(self, pipeline: str, calibration: str) -> None:
-        """Put a record in force; one that is in force already stays so without a new event.
-
-        A file that is damaged is made again of the other one; of two, what they said is lost.
-        """
+        """Put a record in force, without a new event where it is already; damaged files are mended."""
         with self._changing():
             self._mend()
             before = self.active(pipeline)
@@ -143,7 +131,7 @@ class Activations:
             return before[-1]
 
     def _stack(self, pipeline: str) -> list[str]:
-        """What was put in force and not rolled back, the present one last."""
+        """Activations not rolled back, the present one last."""
         stack: list[str] = []
         for event in self.events():
             if event.pipeline != pipeline:
@@ -211,12 +199,8 @@ class Activations:
 
 
 class CalibrationStore(RecordFolder[CalibrationRecord]):
-    """Records of one gallery.
-
-    Args:
-        path: The gallery's folder of calibrations; it is made when the first record is added.
-        calibrated_as: Version whose own calibrations go before those of the gallery; 0 for none. What is put
-            in force is then its own, so that a roll back to another version brings back what held there.
+    """Records of one gallery, in its folder of calibrations. Those of the version `calibrated_as` (0 for
+    none) go first, and get what is put in force, so that a roll back to another version brings back its own.
     """
 
     model, kind = CalibrationRecord, "calibration"
@@ -261,15 +245,11 @@ class CalibrationStore(RecordFolder[CalibrationRecord]):
         self.activations.activate(_slot(record.pipeline.slot, version), record.id)
 
     def has_own(self, version: int) -> bool:
-        """Whether a version has calibrations of its own."""
+        """Tell whether a version has calibrations of its own."""
         return any(slot.startswith(_slot("", version)) for slot in self.activations.all())
 
     def activation(self, pipeline: Pipeline) -> Activation | None:
-        """What is in force for a pipeline: the version's own, or else the gallery's.
-
-        Of pipelines that differ in the form of their group score alone, one calibration decides, and with it
-        comes its form.
-        """
+        """Activation for a pipeline, in any form of group score: the version's own, else the gallery's."""
         return self._activation(pipeline.slot)
 
     def _activation(self, slot: str) -> Activation | None:
@@ -327,10 +307,7 @@ class CalibrationStore(RecordFolder[CalibrationRecord]):
             ) from error
 
     def keep_check(self, check: PromiseCheck) -> None:
-        """Keep the newest try of what a record promised, in place of the one before.
-
-        A promise that was found broken stays so until photos show that it holds: too few are no answer.
-        """
+        """Keep the newest check of a record; a broken promise stays so until a check shows that it holds."""
         file = self._check_file(check.calibration)
         if check.verdict == "unclear":
             with suppress(CalibrationRecordError):
@@ -364,11 +341,11 @@ class CalibrationStore(RecordFolder[CalibrationRecord]):
 
 
 def _owner(slot: str) -> str:
-    """What comes before the pipeline: nothing for the gallery."""
+    """Prefix of the pipeline; empty for the gallery."""
     before, mark, _ = slot.rpartition(_SLOT_MARK)
     return before + mark
 
 
 def _slot(pipeline: str, version: int) -> str:
-    """Where it is noted what is in force for a pipeline: for the gallery, or for one version alone."""
+    """Place of a pipeline's activation: for the gallery, or for one version alone."""
     return f"version {version}{_SLOT_MARK}{pipeline}" if version else pipeline
