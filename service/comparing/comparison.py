@@ -1,11 +1,4 @@
-"""Comparison: variants of a gallery, tried on the same queries.
-
-Every variant is searched by the very code that serves, with its own bundle, pipeline and threshold: no
-threshold is ever tried on another variant. Each gets the calibration that it would get alone, kept with the
-comparison, so that the one that is chosen comes into force together with its threshold; what was calibrated
-for another version comes into force with that version and not before. Refined items and neighbor graphs are
-made once and shared. What cannot be measured is left out, and the reason said.
-"""
+"""Comparison: variants of a gallery, tried on the same queries, each with a threshold of its own."""
 
 from __future__ import annotations
 
@@ -66,19 +59,7 @@ _FEW_LABELS = 30
 
 @dataclass(frozen=True)
 class ComparisonPlan:
-    """What to compare, and with what.
-
-    Attributes:
-        gallery: The gallery.
-        bundles: Bundles that are here.
-        request: Which variants are compared, and how.
-        conditions: What must hold for the last variant to be activated; None when a person decides.
-        queries: Labelled queries; without them every labelled item that all versions hold alike is left out.
-        pictures: Pictures to search for with every variant; None without any.
-        refuse: Says why a file must not be read, or None.
-        on_stage: Called with the name of a stage, finished units and all.
-        options: How the queries are read.
-    """
+    """Plan of a comparison; without `queries` it leaves items out, without `conditions` a person decides."""
 
     gallery: Gallery
     bundles: ServedBundles
@@ -104,7 +85,7 @@ def compare(plan: ComparisonPlan, name: str) -> Comparison:
 
 @dataclass
 class _Tried:
-    """One variant: what was found of it, and why something is missing."""
+    """Variant with what was found of it, and why something is missing."""
 
     opened: OpenedVariant
     record: CalibrationRecord | None
@@ -189,7 +170,7 @@ class _Trial:
         )
 
     def _target(self, opened: Sequence[OpenedVariant]) -> Target | None:
-        """What was asked for, else what the threshold in force holds, else that of a version's own."""
+        """Target that was asked for, else that of the threshold in force, else that of a version's own."""
         if self.request.target is not None:
             return Target.parse(self.request.target)
         own = (one.record_in_force() for one in opened if one.version in self.request.versions)

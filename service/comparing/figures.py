@@ -1,8 +1,4 @@
-"""Figures of a comparison: what variants found for the same queries, and how they differ.
-
-A rate counts the queries that have a mate, or that have none, in every variant, so that a difference is one
-of the same queries.
-"""
+"""Figures of a comparison: what variants found for the same queries, and how they differ."""
 
 from __future__ import annotations
 
@@ -42,13 +38,7 @@ _CHUNK = 64
 
 @dataclass(frozen=True)
 class Answers:
-    """The best item of each query.
-
-    Attributes:
-        ids: (Q,) its id; None without any.
-        labels: (Q,) its label.
-        scores: (Q,) its score, -inf without any.
-    """
+    """Best item of each query, (Q,) each: id and label are None, and the score -inf, without any."""
 
     ids: Objects
     labels: Objects
@@ -66,20 +56,7 @@ class Answers:
 
 @dataclass(frozen=True)
 class Outcomes:
-    """What a variant found for the queries.
-
-    Attributes:
-        answers: Their best items.
-        has_mate: (Q,) whether there is a mate.
-        mate_scores: (Q,) best score with one.
-        hits: (Q,) 1 where the best item is one, else 0.
-        precisions: (Q,) average precision over the first R items, R the number of mates.
-        has_none: (Q,) whether the query was searched for without a mate.
-        other_scores: (Q,) best score then.
-        opis: OPIS on final scores; None where no class has a utility.
-        threshold: What decides its searches; None without one.
-        holds: The threshold that holds the target on these queries; None where none does.
-    """
+    """Outcomes of a variant, (Q,) each; precisions are average ones over as many items as there are mates."""
 
     answers: Answers
     has_mate: Mask
@@ -123,17 +100,7 @@ class Outcomes:
 
 
 class ComparedSearches:
-    """Outcomes of several variants on the same queries.
-
-    Args:
-        outcomes: The present variant's first.
-        labels: (Q,) label of each query.
-        target: What `error` is compared at; None for none.
-        seed: Seed of the draws.
-
-    Attributes:
-        mates: (Q,) whether a query has a mate in every variant.
-    """
+    """Outcomes of variants on the same queries, the present one first; `mates` have a mate in each."""
 
     def __init__(
         self, outcomes: Sequence[Outcomes], labels: Objects, target: Target | None, seed: int
@@ -162,7 +129,7 @@ class ComparedSearches:
         return found
 
     def optimism(self) -> SelectionSplit | None:
-        """What choosing the lowest error promises too much; None with too few labels or variants."""
+        """Optimism of choosing the lowest error; None with too few labels or variants."""
         errors = [one["error"] for one in self._figures if "error" in one]
         return self._draws.selection(errors) if len(errors) > 1 else None
 
@@ -206,11 +173,7 @@ class ComparedSearches:
 def count_flips(
     before: Answers, after: Answers, labels: Objects, thresholds: tuple[float, float]
 ) -> ComparedFlips:
-    """Count the queries that two variants decide otherwise.
-
-    Args:
-        labels: (Q,) label of each query; one without is alone.
-    """
+    """Count the queries that two variants decide otherwise; one without a label is alone."""
     was, is_match = before.scores >= thresholds[0], after.scores >= thresholds[1]
     other = was & is_match & (before.ids != after.ids)
     # Two photos of one thing are the same answer; without labels nobody can tell.
@@ -234,11 +197,7 @@ def count_flips(
 
 
 def find_best(scorer: Scorer, snapshot: Snapshot, embeddings: FloatArray) -> Answers:
-    """Search for pictures as a search does.
-
-    Args:
-        embeddings: (Q, d) float32 of the version's bundle, L2-normalized.
-    """
+    """Search for pictures, (Q, d) float32 embeddings of the version's bundle, as a search does."""
     group = scorer.pipeline.group
     groups = None if group is None else ItemGroups(scorer.view, BuiltGroups.of(snapshot, group.by))
     found = []

@@ -24,12 +24,7 @@ _SCHEMA = pa.schema([("id", pa.string()), ("content_sha256", pa.binary()), ("lab
 
 
 def common_items(versions: Sequence[OpenedVariant], visits: Sequence[Visits | None]) -> list[LabelledQueries]:
-    """Labelled items with the same picture and label in all versions, as queries of each that leave them out.
-
-    Args:
-        versions: The versions as they were built.
-        visits: Visits of the items of each.
-    """
+    """Labelled items with the same picture and label in all versions, as queries that leave them out."""
     tables = [_items(one.gallery, one.snapshot.manifest.revision) for one in versions]
     alike = reduce(lambda left, right: left.join(right, keys=_SCHEMA.names, join_type="inner"), tables)
     labelled = alike.filter(pc.is_valid(alike["label"])).sort_by("id")
@@ -52,12 +47,7 @@ def read_common(
     on_stage: OnProgress,
     options: SourceOptions | None = None,
 ) -> tuple[list[LabelledQueries], str | None]:
-    """Queries from outside that every bundle can embed, for each version, and how many cannot be used.
-
-    Args:
-        needs_labels: Refuse queries without a label.
-        refuse: Says why a file must not be read, or None.
-    """
+    """Queries from outside that every bundle can embed, for each version, and how many cannot be used."""
     readings: dict[str, QueryReading] = {}
     for one in versions:
         served = one.served
@@ -95,7 +85,7 @@ def read_common(
 
 
 def count_items(present: OpenedVariant, other: OpenedVariant) -> tuple[ItemCounts, bool]:
-    """What two versions share as they would be searched, and whether the present one has live changes."""
+    """Items that two versions share as they would be searched, and whether the present one changed live."""
     activation = present.gallery.activation
     known = {} if activation is None else activation.known_revisions
     built = [one.snapshot.manifest.revision for one in (present, other)]

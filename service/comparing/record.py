@@ -1,9 +1,5 @@
-"""Comparison record: several variants of a gallery on the same queries, and what follows from it.
-
-A *variant* is a version of the gallery, with the bundle that it was embedded with, searched with one
-pipeline. The first variant of a comparison is the *present* one: the active version with the pipeline that
-`auto` stands for. Every variant is told by its number in the list. A comparison is one file and is never
-changed; what follows from it, such as the line that a list of versions shows, is derived.
+"""Comparison record: several *variants* of a gallery, each a version searched with one pipeline, on the same
+queries. The first, the *present* one, is the active version with the pipeline that `auto` stands for.
 """
 
 from __future__ import annotations
@@ -274,13 +270,13 @@ class Comparison(_Frozen):
 
     @property
     def in_short(self) -> dict[str, Any]:
-        """What a job tells of it."""
+        """Summary that a job tells of it."""
         told = {"recommended": self.recommended, "reason": self.reason, "summaries": self.summaries}
         return {"comparison": self.id, **told}
 
     @property
     def summaries(self) -> dict[int, str]:
-        """What a person wants to know first of each other version, in one line."""
+        """Summary of each other version for people, in one line."""
         return {version: self._summary(version) for version in self.request.versions}
 
     def _summary(self, version: int) -> str:

@@ -1,7 +1,4 @@
-"""Comparisons of a gallery: immutable files, and putting one of the variants in force with its threshold.
-
-<gallery>/comparisons/<id>.json    one comparison each, with the calibration of every variant
-"""
+"""Comparisons of a gallery: immutable `<gallery>/comparisons/<id>.json`, and putting a variant in force."""
 
 from __future__ import annotations
 
@@ -25,11 +22,7 @@ from vicinal.service.search.pipeline import ChosenPipeline
 
 
 class ComparisonStore(RecordFolder[Comparison]):
-    """Comparisons of one gallery.
-
-    Args:
-        gallery: The gallery.
-    """
+    """Comparisons of one gallery."""
 
     model, kind = Comparison, "comparison"
     not_found, error = ComparisonNotFoundError, ComparisonRecordError
@@ -61,14 +54,7 @@ def keep_calibration(
 def put_in_force(
     gallery: Gallery, bundles: ServedBundles, comparison: Comparison, number: int | None = None
 ) -> None:
-    """Let searches use a compared variant and its threshold from their next request on.
-
-    A variant of the version that was active changes what is searched now, whatever was made of that version
-    since; one of another version activates that version, with what was calibrated for it.
-
-    Args:
-        number: Number of the variant; the recommended one when None.
-    """
+    """Let searches use a variant, the recommended one when None; one of another version activates that."""
     number = comparison.recommended if number is None else number
     if not 0 <= number < len(comparison.variants):
         raise RequestError(f"comparison '{comparison.id}' has no variant {number}")

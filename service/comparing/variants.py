@@ -22,17 +22,7 @@ from vicinal.service.search.pipeline import ActivePipelineFile, Group, Pipeline,
 
 @dataclass(frozen=True)
 class OpenedVariant:
-    """A version and what it is searched with.
-
-    Attributes:
-        gallery: The gallery.
-        snapshot: The version as it was built.
-        served: Its bundle; None when that is not here, and then nothing is refined.
-        pipeline: How scores are made.
-        refinement: What it refines with; None where it refines nothing.
-        problem: Why searches could not be made so; None when they can.
-        is_searchable: Whether the stored embeddings, at least, can be searched.
-    """
+    """Version and what it is searched with; without its bundle (None) its stored embeddings alone."""
 
     gallery: Gallery
     snapshot: Snapshot
@@ -78,7 +68,7 @@ class OpenedVariant:
 def open_variants(
     gallery: Gallery, bundles: ServedBundles, request: ComparisonRequest
 ) -> tuple[list[OpenedVariant], list[str]]:
-    """What a comparison tries, the present variant first, and what of the pipelines cannot be tried."""
+    """Variants that a comparison tries, the present one first, and what of the pipelines cannot be tried."""
     active = gallery.active_version
     if active is None or active in request.versions:
         raise RequestError(f"version {active} of gallery '{gallery.name}' is the active one: name another")

@@ -1,8 +1,4 @@
-"""Verdict of a comparison: which variant to use, and whether a version may be activated by itself.
-
-A condition is read at the bad end of its figure's 95 % interval: the version has to show that it is good
-enough, and what was not measured does not hold.
-"""
+"""Verdict of a comparison: which variant to use, and whether a version may be activated by itself."""
 
 from __future__ import annotations
 
@@ -50,11 +46,7 @@ def recommend(variants: Sequence[Variant], asked: str) -> tuple[int, str]:
 
 
 def decide(conditions: ActivationConditions, variants: Sequence[Variant], *, with_pictures: bool) -> Decision:
-    """Decide about the last variant by conditions.
-
-    Args:
-        conditions: What must hold.
-    """
+    """Decide about the last variant by conditions."""
     one = variants[-1]
     hit_rate, fnir = one.figures.get("hit_rate"), one.figures.get("fnir")
     samples: tuple[Sample, ...] = ("queries", "pictures") if with_pictures else ("queries",)
