@@ -58,7 +58,7 @@ _MOST_PHOTOS = 4
 
 @dataclass(frozen=True)
 class EmbeddedImages:
-    """What an embedder made of the images of a call."""
+    """Embedder's results for the images of a call."""
 
     rows: FloatArray  # (n, d) float32, L2-normalized
     milliseconds: dict[str, float]  # by stage
@@ -66,7 +66,7 @@ class EmbeddedImages:
 
 @dataclass(frozen=True)
 class _Call:
-    """What all answers of one call have in common."""
+    """Settings that all answers of one call have in common."""
 
     pipeline: Pipeline
     threshold: Threshold
@@ -114,12 +114,12 @@ class GallerySearch:
 
     @property
     def active_pipeline(self) -> ActivePipeline:
-        """What `auto` stands for, and why."""
+        """Pipeline that `auto` stands for, and why."""
         return self.pipeline_file.resolve(self._default, self.embedder.bundle)
 
     @property
     def pipeline(self) -> Pipeline:
-        """What `auto` stands for."""
+        """Pipeline that `auto` stands for."""
         return self.active_pipeline.pipeline
 
     def keep_of(self, other: GallerySearch) -> None:
@@ -137,7 +137,7 @@ class GallerySearch:
         return self._refiner
 
     def refinement(self, pipeline: Pipeline) -> OpenedRefiner | None:
-        """What a pipeline refines with on this version, None when it refines nothing."""
+        """Refinement of a pipeline on this version, None when it refines nothing."""
         refine = pipeline.refine
         if refine.sides == "off":
             return None
@@ -163,7 +163,7 @@ class GallerySearch:
         asked: SearchOptions | None = None,
         **options: Any,
     ) -> list[Answer]:
-        """Answer each query.
+        """Answer each query, in order.
 
         Args:
             images: Paths, encoded bytes or PIL images.
@@ -174,9 +174,6 @@ class GallerySearch:
             **options: Those of `SearchOptions`: `limit` (of matches and of candidates, or of groups of each),
                 `threshold`, `refine`, `steps`, `rerank`, `group_by`, `filter` (which changes no score:
                 see docs/serving.md), `include_candidates` and `explain`.
-
-        Returns:
-            One answer a query, in order.
 
         Raises:
             RequestError: Not exactly one kind of query, an option is out of range, or no item can be grouped.
@@ -279,7 +276,7 @@ class GallerySearch:
     def _explained(
         self, scorer: Scorer, queries: FloatArray, found: Ints, items: Ints | None
     ) -> Sequence[ExplainedRefinement | None]:
-        """What the refiner does with each query; None where the bundle has no refiner."""
+        """Explain what the refiner does with each query; None where the bundle has no refiner."""
         refiner, refine = self.refiner, scorer.pipeline.refine
         if refiner is None:
             return [None] * len(queries)
@@ -322,7 +319,7 @@ class GallerySearch:
         return self.view.select(self.gallery.table.matching(self.view.revision, filter))
 
     def threshold(self, pipeline: Pipeline | None = None) -> Threshold:
-        """What a search without further options is decided by."""
+        """Threshold that decides a search without further options."""
         return self._thresholds.in_force(pipeline or self.pipeline)
 
     def _answer(self, scored: ScoredCandidates, row: int, call: _Call) -> Answer:
@@ -420,10 +417,7 @@ class GallerySearch:
 
 
 def _decided(scores: Floats, threshold: Threshold) -> tuple[int, int]:
-    """How many candidates of a query there are, items or groups, and how many of them match.
-
-    The one place where a threshold is applied: on the final score, in full precision.
-    """
+    """Count a query's candidates and matches: the one place where a threshold is applied, unrounded."""
     n_valid = int(np.isfinite(scores).sum())
     return n_valid, 0 if threshold.value is None else int((scores[:n_valid] >= threshold.value).sum())
 

@@ -168,11 +168,8 @@ class _Runs:
 def group_scores(
     scores: Floats, codes: AnyInts, sizes: AnyInts, group: Group, *, weights: Floats | None = None
 ) -> GroupedCandidates:
-    """Score the groups of each query's candidates.
-
-    All are (B, n), best first: scores in [0, 1], -inf for padding; codes of the items' groups, -1 for
-    padding; items of those groups that the search sees. `weights`, (B, F + 1), are for each query in place of
-    those of `learned`.
+    """Score the groups of each query's candidates, (B, n), best first: scores in [0, 1], -inf for padding,
+    codes of groups, -1 for padding, and their sizes. `weights`, (B, F + 1), take the place of `learned`'s.
     """
     runs = _Runs.of(scores, codes, sizes)
     found = np.clip(_scores(runs, group, weights), 0.0, 1.0) if len(runs.rows) else np.empty(0)
@@ -180,11 +177,7 @@ def group_scores(
 
 
 def group_features(scores: Floats, codes: AnyInts, sizes: AnyInts, group: Group) -> tuple[Ints, Ints, Floats]:
-    """What `learned` is fitted on.
-
-    Gives (R,) row of the query, (R,) number of each group and (R, F) its features, of each query the groups
-    that `learned` chooses among.
-    """
+    """(R,) query, (R,) number and (R, F) features of each group that `learned` chooses among."""
     runs = _Runs.of(scores, codes, sizes)
     if not len(runs.rows):
         return runs.rows, runs.codes, np.empty((0, len(FEATURES)))

@@ -1,7 +1,4 @@
-"""Item groups: which items of a gallery's state are decided as one, by label or by a metadata key.
-
-An item without a label, or without a value of the key, is a group of its own.
-"""
+"""Item groups: items of a gallery that are decided as one, by label or metadata key; without one, alone."""
 
 from __future__ import annotations
 
@@ -126,10 +123,7 @@ class ItemGroups:
         excluded: Sequence[Ints] | None = None,
         selection: Selection | None = None,
     ) -> GroupedCandidates:
-        """Score the groups of each query's candidates.
-
-        What a search is restricted to, it sees: with a filter the items of a group are those that fulfil it.
-        """
+        """Score the groups of each query's candidates; with a filter a group is its items that fulfil it."""
         return self.table(scored, excluded=excluded, selection=selection).scored(group)
 
     def table(
@@ -187,10 +181,7 @@ def _nothing_to_group(view: GalleryView, by: str) -> str:
 
 
 def value_text(value: Any) -> str | None:
-    """One text for equal values of a metadata column, whether written `3` or `3.0`; None for a missing one.
-
-    Empty text and NaN count as missing.
-    """
+    """Text for equal values of metadata, `3` or `3.0` alike; None for a missing, empty or NaN one."""
     try:
         return value_as_text(value)
     except ValueError:

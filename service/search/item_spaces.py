@@ -1,8 +1,4 @@
-"""Search space: the vectors that queries are compared with, the items as they are or refined.
-
-Every method takes the positions that count as not in the gallery for each query: among refined items, others
-have another vector without them.
-"""
+"""Search space: the vectors of items, as they are or refined, some of which count as not in the gallery."""
 
 from __future__ import annotations
 
@@ -51,11 +47,8 @@ def exact_products(queries: FloatArray, items: FloatArray) -> Floats:
 
 
 def block_products(device: str, n_pairs: int) -> BlockProducts:
-    """The function that makes the products of many pairs, block by block.
-
-    A calibration looks at every pair of a query and an item. Pairs that a search would fetch have the scores
-    of the search; the others need their products alone, which a GPU makes. They are sums in float32 there, in
-    float64 on the processor, and differ by some 1e-7, which is what normalized embeddings are rounded by.
+    """Function that makes the products of many pairs, block by block, as a calibration needs. Sums in float32
+    on a GPU and in float64 on the processor differ by 1e-7, as embeddings are rounded.
     """
     gpu: GpuComparison | None = None
 
@@ -81,11 +74,11 @@ def block_products(device: str, n_pairs: int) -> BlockProducts:
 
 
 class SearchSpace(Protocol):
-    """What a scorer needs to know of the items."""
+    """Item vectors, as a scorer needs them."""
 
     @property
     def device(self) -> str:
-        """Where their index is searched, such as `cpu` or `cuda:0`."""
+        """Device that searches their index, such as `cpu` or `cuda:0`."""
 
     def nearest(
         self, queries: FloatArray, n: int, excluded: Sequence[Ints], selection: Selection | None
@@ -280,14 +273,14 @@ def _size(view: RefinedView) -> int:
 
 @dataclass(frozen=True)
 class OpenedRefiner:
-    """What a pipeline refines with."""
+    """Refiner, with all that a pipeline refines with."""
 
     refiner: ContextRefiner
     space: RefinedSpace | None  # None where items are searched as they are
 
 
 def refinement_plan(pipeline: Pipeline, bundle: ModelBundle, device: Device = "cpu") -> RefinementPlan | None:
-    """How the items of new versions are refined, for a service with a pipeline; None without a refiner."""
+    """Plan of refining the items of new versions, for a service with a pipeline; None without a refiner."""
     if bundle.manifest.refiner is None:
         return None
     refiner, refine = ContextRefiner(bundle), pipeline.refine

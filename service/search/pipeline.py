@@ -1,12 +1,9 @@
 """Pipeline: the settings that decide how a score is made, and so what a threshold means.
 
-Searches that ask for nothing else use the service's pipeline, from its settings, until a comparison is put in
-force for the gallery:
-
     <gallery>/calibrations/pipeline.json     the chosen pipeline and its comparison; replaced in one step
 
-Its threshold is put in force before it, so that there is no moment in which searches use the one without the
-other. A choice holds for the bundle and the refiner that it was made with.
+A choice, else that of the settings, is what searches use that ask for nothing else; it holds for the bundle
+and the refiner that it was made with. Its threshold is put in force before it.
 """
 
 from __future__ import annotations
@@ -62,12 +59,12 @@ class Refine(BaseModel):
 
     @property
     def of_gallery(self) -> bool:
-        """Whether the items are refined."""
+        """Tell whether the items are refined."""
         return self.sides in ("gallery", "both")
 
     @property
     def of_query(self) -> bool:
-        """Whether the query is refined."""
+        """Tell whether the query is refined."""
         return self.sides in ("query", "both")
 
 
@@ -215,7 +212,7 @@ class Pipeline(BaseModel):
         return f"rerank={rerank.method} k={rerank.k} beta={rerank.beta!r} eps={rerank.eps!r}"
 
     def is_of_other_refiner(self, other: Pipeline) -> bool:
-        """Whether nothing but the refiner is different."""
+        """Tell whether nothing but the refiner is different."""
         refiner = {"refiner": other.refine.refiner}
         alike = self.model_copy(update={"refine": self.refine.model_copy(update=refiner)})
         return self.slot != other.slot and alike.slot == other.slot
@@ -244,10 +241,7 @@ def choose_pipeline(
     group_by: str = "auto",
     bundle: ModelBundle | None = None,
 ) -> Pipeline:
-    """The pipeline of one call.
-
-    Without a bundle nothing but the default can be refined.
-    """
+    """Choose the pipeline of one call; without a bundle nothing but the default can be refined."""
     chosen = default.refine
     if steps is not None or refine not in ("auto", chosen.sides):
         sides = chosen.sides if refine == "auto" else refine
@@ -311,7 +305,7 @@ class ChosenPipeline(BaseModel):
 
 @dataclass(frozen=True)
 class ActivePipeline:
-    """What `auto` stands for."""
+    """Pipeline that `auto` stands for, and why."""
 
     pipeline: Pipeline
     source: Literal["settings", "comparison"] = "settings"
@@ -328,7 +322,7 @@ class ActivePipelineFile:
         self._told: str | None = None
 
     def chosen(self) -> ChosenPipeline | None:
-        """What was put in force; None where the settings decide."""
+        """Pipeline that was put in force; None where the settings decide."""
         try:
             return self._file.read()
         except FileNotFoundError:
@@ -343,7 +337,7 @@ class ActivePipelineFile:
             ) from error
 
     def resolve(self, default: Pipeline, bundle: ModelBundle) -> ActivePipeline:
-        """What `auto` stands for."""
+        """Find the pipeline that `auto` stands for."""
         chosen = self.chosen()
         if chosen is None:
             return ActivePipeline(default)
@@ -366,7 +360,7 @@ class ActivePipelineFile:
 
 
 def _mismatch(chosen: ChosenPipeline, bundle: ModelBundle) -> str | None:
-    """Why a choice does not hold for a bundle."""
+    """Reason for which a choice does not hold for a bundle."""
     begin = f"the pipeline of comparison {chosen.comparison} is not used: it was chosen with"
     if chosen.bundle != bundle.fingerprint:
         return f"{begin} bundle {chosen.bundle}, this is {bundle.fingerprint}: compare again"

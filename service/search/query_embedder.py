@@ -1,7 +1,4 @@
-"""Query embedder: an embedder that remembers the pictures of queries, so that none is embedded twice.
-
-Always in this process, and in Redis too when there is a link, so that replicas share what they embed.
-"""
+"""Query embedder: remembers the pictures of queries in this process, and in Redis, which replicas share."""
 
 from __future__ import annotations
 
@@ -81,11 +78,7 @@ class CachingEmbedder(Embedder):
 
 
 class QueryCache:
-    """Embeddings by the SHA-256 of the encoded picture, for one bundle.
-
-    `n_entries` are kept in this process, those used last; with 0 none is kept anywhere. Redis keeps one for
-    `seconds`.
-    """
+    """Embeddings by the SHA-256 of the encoded picture: `n_entries` here, and in Redis for `seconds`."""
 
     def __init__(
         self,

@@ -1,7 +1,4 @@
-"""Scorer: from embeddings to the scored candidates of one state of a gallery.
-
-The matcher and the calibrator run this very code; a threshold is only worth something if both do.
-"""
+"""Scorer: from embeddings to the scored candidates of one state of a gallery, for matcher and calibrator."""
 
 from __future__ import annotations
 
@@ -61,7 +58,7 @@ class ScoredCandidates:
     seconds: dict[str, float] = field(default_factory=dict)  # Time by stage: refine, search, rescore, rerank
 
     def row(self, i: int) -> ScoredCandidates:
-        """Those of one query, which took no time of its own."""
+        """Candidates of one query, which took no time of its own."""
         arrays = (value[i : i + 1] for name, value in vars(self).items() if name != "seconds")
         return ScoredCandidates(*arrays)
 
@@ -124,14 +121,8 @@ class Scorer:
         selection: Selection | None = None,
         items: Ints | None = None,
     ) -> ScoredCandidates:
-        """Refine each query, and fetch, re-score and re-rank its candidates.
-
-        A query scores the same alone and in any batch, and an item the same with any selection.
-
-        Items outside the selection stay in the gallery: neighborhoods are those of all items, so that a score
-        keeps its meaning, and so are the contexts of the queries. `items`, (B,), are positions of queries
-        that are items themselves, which are to be excluded then; they are refined with the neighbors in their
-        lists, as they were for the gallery.
+        """Refine each query, and fetch, re-score and re-rank its candidates. A query scores the same in any
+        batch, an item with any selection. Queries that are items, (B,), leave themselves out.
         """
         everyone = [_NOBODY] * len(queries) if excluded is None else list(excluded)
         limits = _Limits(n_candidates, selection)
@@ -251,7 +242,7 @@ class Scorer:
         return nearest
 
     def _crowded(self, similarities: FloatArray) -> Mask:
-        """Whether the last candidate still lies in the query's neighborhood, so that it may be cut short."""
+        """Tell whether the last candidate lies in the query's neighborhood, so that it may be cut short."""
         rerank, width = self.pipeline.rerank, similarities.shape[1]
         if rerank.method == "off" or width >= len(self.view) or width <= rerank.reach:
             return np.zeros(len(similarities), dtype=bool)

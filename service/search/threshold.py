@@ -1,7 +1,4 @@
-"""Threshold: what a search is decided by, and what gives it.
-
-`service.measuring.matcher` picks it among the calibrations of a gallery.
-"""
+"""Threshold: what decides a search; `service.measuring.matcher` picks it among a gallery's calibrations."""
 
 from __future__ import annotations
 
@@ -65,7 +62,7 @@ class ThresholdsInForce(Protocol):
     """Threshold in force for each pipeline, on one state of a gallery."""
 
     def in_force(self, pipeline: Pipeline, selection: Selection | None = None) -> Threshold:
-        """What a search that names no threshold is decided by."""
+        """Threshold of a search that names none."""
 
     def with_form(self, pipeline: Pipeline, decided_by: Threshold | None = None) -> Pipeline:
         """A pipeline with the form of its group score, which comes with the calibration in force."""
