@@ -1,8 +1,4 @@
-"""Access: every request gets an id, a line in the log, its place in the metrics and a span, refused ones too.
-
-What is told of a request is its method, the template of its route and who asked: neither its address, which
-holds ids of items, nor its query, headers or body, which may hold secrets.
-"""
+"""Access: every request, refused or not, gets an id, a line in the log, its place in metrics and a span."""
 
 from __future__ import annotations
 

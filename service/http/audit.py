@@ -1,8 +1,5 @@
-"""Audit log: one line of JSON for every change that was asked for over HTTP, and for what a key may not do.
-
-Who, what, when, from where, and with what outcome. What is refused to those without a key is noted in a file
-of its own, some lines a second, so that no stranger can push the others out. Lines are only ever appended; a
-file that has grown large gets a number, and of the numbered ones the oldest go.
+"""Audit log: one line of JSON for every change asked for over HTTP, and for what a key may not do. Refusals
+without a key go to another file, some lines a second, so that no stranger pushes the others out.
 """
 
 from __future__ import annotations
@@ -41,10 +38,7 @@ class AuditLog:
         self._most_bytes = most_bytes
 
     def require_writable(self) -> None:
-        """Refuse a change that could not be noted, before it is begun.
-
-        A disk that is full does not stop it: what frees room is a change too.
-        """
+        """Refuse a change that could not be noted, unless the disk is full: what frees room is a change."""
         make_folder(self.path.parent)
         try:
             os.close(self._opened())

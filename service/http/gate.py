@@ -1,8 +1,4 @@
-"""Gate: looks at rate and key of a request once its route is known, before a byte of its body is read.
-
-Every route of the service is one of these classes. The one that matches asks here, and nothing else looks for
-the route again.
-"""
+"""Gate: looks at rate and key of a request once its route is known, before a byte of its body is read."""
 
 from __future__ import annotations
 
@@ -48,10 +44,7 @@ def large_body(endpoint: _Endpoint) -> _Endpoint:
 
 
 class OpenRoute(APIRoute):
-    """A route that anybody may ask for: a page or a probe.
-
-    Its body, if it has one, is read by `json_body` before FastAPI looks at it.
-    """
+    """Route that anybody may ask for: a page or a probe; its body is read by `json_body` before FastAPI."""
 
     needs: ClassVar[Scope | None] = None
 
@@ -205,10 +198,7 @@ async def admit(
 
 
 def _check_gallery(state: State, path: str, method: str, gallery: str | None, grant: Grant) -> None:
-    """Refuse a key that is for some galleries everything else.
-
-    Another gallery is not found, whether it is there or not: its key learns nothing of it.
-    """
+    """Refuse a key that is for some galleries everything else, whether it is there or not."""
     if gallery is not None:
         with suppress(GalleryNameError):
             if not grant.covers(state.settings.galleries_path, gallery):

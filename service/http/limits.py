@@ -17,13 +17,7 @@ _Passed = tuple[RateLimitItem, float]
 
 
 class RateLimit:
-    """Requests a client may send; counted in Redis for all replicas, or in this process.
-
-    While Redis is away every replica counts on its own, so that a client gets at most as many times its
-    limit as there are replicas.
-
-    The text is such as `100/minute` or `10/second;1000/hour`; ValueError otherwise.
-    """
+    """Requests a client may send (`100/minute`), counted in Redis, or by each replica while that is away."""
 
     def __init__(self, text: str, link: RedisLink | None = None) -> None:
         self._limits: list[RateLimitItem] = parse_many(text)

@@ -19,11 +19,7 @@ _OTHERS = "others"
 
 
 class Metrics:
-    """Counters and histograms, and what is looked up when the metrics are asked for.
-
-    The registry is that of all processes where a server has several; `states` is looked up by the process
-    that answers. The bundle of the settings is spoken of once it is open.
-    """
+    """Counters and histograms of a server's processes, and `states` of the process that answers."""
 
     def __init__(self, bundles: ServedBundles) -> None:
         self.registry = CollectorRegistry()
@@ -119,10 +115,7 @@ class _OpenBundle:
 
 
 class BoundedNames:
-    """Names of galleries as labels: the first so many, and one for all others.
-
-    Galleries come and go, and each name is a series for as long as the process lives.
-    """
+    """Names of galleries as labels, each a series for good: the first so many, and one for all others."""
 
     def __init__(self, most: int = _MOST_GALLERIES) -> None:
         self._most = most

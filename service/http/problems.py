@@ -143,10 +143,7 @@ def _methods_of(request: Request) -> list[str]:
 
 
 def _without_slash(request: Request) -> str | None:
-    """The address of a request without the slash at its end, seen from there; None where nothing is there.
-
-    It names no host: who is in front of the server, and how it is called from outside, is not known here.
-    """
+    """Address of a request without the slash at its end, seen from there; None where nothing is there."""
     raw = request.scope.get("raw_path", b"").decode("latin-1")
     if not raw.endswith("/") or not _is_answered(request, path=request.scope["path"].removesuffix("/")):
         return None

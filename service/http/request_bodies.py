@@ -1,7 +1,4 @@
-"""Request bodies that are JSON or a form with images: read and checked in one way for all routes.
-
-They are parsed in a thread: the event loop answers others meanwhile.
-"""
+"""Request bodies that are JSON or a form with images, parsed in a thread and checked in one way."""
 
 from __future__ import annotations
 
@@ -46,13 +43,8 @@ _VALUES_OF = ((b",", 1), (b"[", 10), (b"{", 20))
 
 
 def limited_body(scope: Scope, receive: Receive, *, most: int, is_large: bool, seconds: float) -> Receive:
-    """Reader of the body of a request as long as it is not too large, and comes in time.
-
-    A call that takes neither images nor embeddings takes 4 MiB. Values of JSON are counted as they come: a
-    body of brackets costs forty times its size once it is parsed.
-
-    A body that names its own length and is too large is refused at once. A body may take `seconds`, and one
-    more for every 16 KiB that came. `most` holds where it `is_large`: takes images or embeddings.
+    """Reader of a request's body that comes in `seconds`, and one more for every 16 KiB, and has at most 4
+    MiB, or `most` where it `is_large`. Values of JSON are counted, as brackets grow fortyfold when parsed.
     """
     most = most if is_large else min(most, _SMALL_BODY)
     most_values = MOST_VALUES if is_large else _MOST_SMALL_VALUES
@@ -108,10 +100,7 @@ def body_schema(
     json: type[BaseModel] | None = None,
     may_be_empty: bool = False,
 ) -> dict[str, Any]:
-    """Schema for OpenAPI of a body that a route reads by itself.
-
-    `required` are fields of the form; `json` is the model of a body that may be JSON too.
-    """
+    """Schema for OpenAPI of a body that a route reads by itself: a form, or the model `json`."""
     image = {"type": "array", "items": _IMAGE, "minItems": 1} if several else _IMAGE
     form = {"type": "object", "required": list(required), "properties": {"image": image, **fields}}
     content = {FORM: {"schema": form}}

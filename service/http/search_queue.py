@@ -45,15 +45,7 @@ _MOST_TOGETHER = 8
 
 @dataclass
 class Search:
-    """Call of a client: queries of one kind, with what all of them are searched with.
-
-    Attributes:
-        gallery: Name of the gallery.
-        kind: `images`, `embeddings` or `item_ids`.
-        queries: Encoded images, embeddings of (d,) numbers, or ids.
-        options: Further arguments of `Matcher.search`.
-        is_gone: Whether nobody waits for the answer any more.
-    """
+    """Call of a client: queries of one `kind` (`images`, `embeddings` or `item_ids`), searched alike."""
 
     gallery: str
     kind: str
@@ -77,11 +69,7 @@ class Search:
         return id(self.matcher), self.kind, *self.options.items()
 
     def prepare(self, matcher_of: Callable[[str], Matcher]) -> tuple[Embedder, list[FloatArray]]:
-        """Choose the state of the gallery, and decode images.
-
-        Returns:
-            What embeds them, and arrays (3, S, S) that it has to embed; none of other queries.
-        """
+        """Choose the state of the gallery; gives its embedder and (3, S, S) arrays of images to embed."""
         self._matcher = matcher_of(self.gallery)
         embedder = self._matcher.embedder
         if self.kind != "images":
@@ -132,13 +120,8 @@ class _Waiting:
 
 
 class SearchQueue:
-    """Answers searches on a few threads; what has to wait too long is turned away at once.
-
-    A search is answered alone when nothing else waits. What waits together for a thread is embedded together,
-    and answered together where it asks for the same of one gallery. A burst may fill the queue up to
-    `most_seconds`. Where it is full, or stays long, more arrives than can be answered, and waiting helps
-    nobody: until a second has passed without a refusal, only as many wait as keep the threads busy. (The same
-    thought for packets is RFC 8289, Controlled Delay.)
+    """Answers searches on a few threads; what has to wait too long is turned away at once. Where the queue
+    stays long, it is kept short until a second has passed without a refusal (RFC 8289, Controlled Delay).
     """
 
     def __init__(

@@ -17,10 +17,7 @@ from vicinal.service.settings import Settings
 
 
 def check_exposure(settings: Settings) -> Keyring:
-    """The keys of a server that is to start; it does not serve strangers where there are none.
-
-    That there are keys is noted, so that a later start does not open what is closed now.
-    """
+    """Refuse to serve strangers without keys; that there are keys is noted for later starts."""
     keyring = Keyring(settings)
     is_kept = settings.stored_keys and keyring.store.is_on
     if settings.api_keys or is_kept:

@@ -1,7 +1,4 @@
-"""Guard: what a request says of the page that made it, and what an answer lets a browser do.
-
-A request is looked at before a byte of its body is read.
-"""
+"""Guard: what a request says of the page that made it, before its body is read, and what an answer allows."""
 
 from __future__ import annotations
 
@@ -47,18 +44,11 @@ _ANY = "*"
 
 
 class Origins:
-    """ASGI middleware that refuses other names of the server, and changes from other sites.
+    """ASGI middleware that refuses other names of the server (421), and changes from other sites (403).
 
-    A name is looked at because a page can point its own name at this machine and then reads every answer. An
-    address in digits cannot be pointed anywhere. Without API keys only loopback, the address that was
-    connected to and `allowed_hosts` pass (421). With keys a page without one learns nothing, and any name
-    passes unless some are set.
-
-    A header that is read at several places, each of which might take another one of two, comes once (400).
-
-    What is more than reading is refused from a page of another origin (403), searches too: a browser sends
-    a form or text there without asking, and each costs an embedding. Browsers say where a request comes from
-    in `Sec-Fetch-Site`, which no page can set, and older ones in `Origin`. Programs send neither.
+    A page can point its own name at this machine and then reads every answer. Without API keys only loopback,
+    the address that was connected to and `allowed_hosts` pass; with keys any name, unless some are set.
+    Searches of another origin (`Sec-Fetch-Site`, `Origin`) are refused too, since each costs an embedding.
     """
 
     def __init__(
@@ -119,10 +109,7 @@ class Origins:
 
 
 class AnswerHeaders:
-    """ASGI application that adds to each answer what a browser may do with it, and answers HEAD as GET.
-
-    Of an answer to HEAD the head alone is sent, and what streams a body is told that its client has gone.
-    """
+    """ASGI application that adds to answers what browsers may do with them, and answers HEAD as GET."""
 
     def __init__(self, app: ASGIApp) -> None:
         self.app = app

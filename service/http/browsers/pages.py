@@ -14,12 +14,7 @@ _INLINE = re.compile("<(script|style)>(.*?)</(?:script|style)>", re.DOTALL)
 
 
 def html_page(html: str, *, shipped: str, **sources: str) -> HTMLResponse:
-    """A page whose own scripts and styles may run, known by their hashes, and nothing else.
-
-    `shipped` is the HTML that ships with the package, before a value was put into it: what stands in its
-    `<script>` and `<style>` without attributes may run, and nothing that came with a value. `sources` may be
-    loaded besides, by kind (`img="'self' data:"`).
-    """
+    """Page whose own scripts and styles, by the hashes of `shipped`, may run, and `sources` be loaded."""
     hashes: dict[str, list[str]] = {}
     for kind, text in _INLINE.findall(shipped):
         digest = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()

@@ -50,10 +50,7 @@ def begin_job(
     *,
     leave_out: Sequence[str] = (),
 ) -> Job:
-    """Let an operation wait in the queue; another job on the gallery: 409.
-
-    `leave_out` names fields of the request that this call does not have.
-    """
+    """Let an operation, without the fields `leave_out`, wait in the queue; another job there: 409."""
     opened, kind = state.galleries.gallery(gallery), state.kinds[operation.name]
     fields = asked.model_dump(mode="json", exclude=set(leave_out))
     reads: list[str | None] = []

@@ -1,9 +1,5 @@
-"""Connections: how many there are and whose, how long each may take to say what it wants, and how they end.
-
-Where there are as many as the server takes, a new one waits beside them until it has said what it wants.
-Probes are answered there. Another request takes the place of a connection that has not said what it wants, of
-one that waits for nothing, or of one that still sends, of the address that has most. So nobody keeps others
-out by opening many, and an address that is alone has all of them.
+"""Connections: how many there are and whose, how long each may take, and how they end. Where there are too
+many, a request takes the place of a slow or idle one of the address that has most.
 """
 
 from __future__ import annotations
@@ -85,10 +81,7 @@ class Connections:
             connection.last_answer()
 
     def begin_soon(self, begin: Callable[[], None]) -> None:
-        """Begin to answer a search, after a turn of the event loop for every few that came before.
-
-        Where hundreds come at once, what else is asked is answered in between.
-        """
+        """Begin to answer a search, after a turn of the event loop for every few that came before."""
         if not self._to_begin:
             asyncio.get_running_loop().call_soon(self._begin_some)
         self._to_begin.append(begin)
@@ -105,11 +98,7 @@ class Connections:
 
 
 class _Connection(HttpToolsProtocol):
-    """Connection of HTTP/1.1.
-
-    What it adds to uvicorn's: a limit on their number, and on the time and the size of a request's head; and
-    an early answer to searches that would wait too long.
-    """
+    """Connection of HTTP/1.1 that limits heads, and refuses searches that would wait too long."""
 
     def __init__(self, limits: Connections, **arguments: Any) -> None:
         super().__init__(**arguments)

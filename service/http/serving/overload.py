@@ -30,14 +30,7 @@ _ID = b"0" * 16
 
 
 class Overload:
-    """Turns searches away for the connections of one server.
-
-    A refusal by the application costs nearly as much as to answer a ready embedding, so that a server which
-    is asked three times what it can answer would be busy with refusals (docs/RESULTS.md).
-
-    The connections count in `n_present` what is wholly here and unanswered: searches that came at once are
-    here long before the application has put the first of them into the queue.
-    """
+    """Turns searches away for a server's connections, far cheaper than the application (docs/RESULTS.md)."""
 
     def __init__(self, searches: SearchQueue, metrics: Metrics) -> None:
         self._searches = searches

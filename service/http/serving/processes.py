@@ -43,10 +43,7 @@ _NICENESS = 19
 
 
 def serve_in_processes(settings: Settings, listener: socket.socket) -> None:
-    """Serve until Ctrl-C or a termination signal, with `settings.workers` processes and one for the jobs.
-
-    A process that dies is replaced. All end with this one, also when it is killed.
-    """
+    """Serve until a signal, with `settings.workers` processes and one for the jobs, replacing dead ones."""
     if settings.rate_limit and settings.redis_url is None:
         raise RequestError(
             f"rate_limit would be counted in each of {settings.workers} processes alone: set redis_url"
@@ -74,10 +71,7 @@ def serve_in_processes(settings: Settings, listener: socket.socket) -> None:
 
 @contextmanager
 def jobs_beside(settings: Settings) -> Iterator[None]:
-    """Work on jobs in a process of their own while the context lasts.
-
-    In the process that answers searches, a job would hold these up: they share its interpreter.
-    """
+    """Work on jobs while the context lasts, in a process of their own, which does not hold searches up."""
     child, is_over = _jobs(settings), threading.Event()
     child.start()
     threading.Thread(target=_keep_one, args=(child, is_over), name="keeper of the jobs", daemon=True).start()
@@ -167,10 +161,7 @@ def _end(children: list[_Child], seconds: float) -> None:
 
 @contextmanager
 def _interrupts_later() -> Iterator[None]:
-    """Hold SIGINT back, in this thread and in processes that it starts meanwhile.
-
-    Ctrl-C goes to all processes of a terminal. One that is being started would say where it was interrupted.
-    """
+    """Hold SIGINT back, also in processes started meanwhile, which would print where they were."""
     # Where this runs not yet, a start would run it, and that takes SIGINT again.
     resource_tracker.ensure_running()
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})

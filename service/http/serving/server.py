@@ -52,10 +52,7 @@ def listen(host: str, port: int) -> socket.socket:
 
 
 def serve_until_stopped(app: FastAPI, listener: socket.socket) -> None:
-    """Serve until Ctrl-C or a termination signal; requests under way are finished.
-
-    The process ends within `shutdown_seconds` and some, whatever it is at.
-    """
+    """Serve until a signal; requests under way are finished, within `shutdown_seconds` and some."""
     prepare_process()
     # After its shutdown the server passes the signal on, which must not end the process before a job under
     # way was left to another worker.
@@ -91,10 +88,7 @@ def serving_app(app: FastAPI) -> Iterator[str]:
 
 
 class _Server(uvicorn.Server):
-    """A server that holds connections to limits, and leaves no request unanswered when it stops.
-
-    `ends_process` where the process ends with the server, and in time.
-    """
+    """Server that limits connections and answers every request; `ends_process` where that ends with it."""
 
     def __init__(self, app: FastAPI, *, ends_process: bool = False) -> None:
         self._state = state_of(app)
@@ -151,10 +145,7 @@ class _Server(uvicorn.Server):
         await super().shutdown(sockets)
 
     async def _drain(self, sockets: list[socket.socket]) -> None:
-        """Take no further connection, and let every answer be the last of its connection.
-
-        A connection that waits for a request is not closed at once: the request may be on its way.
-        """
+        """Take no further connection, and let every answer be the last of its connection."""
         self._limits.is_draining = True
         for connection in self.server_state.connections:
             self._limits.end(connection)
