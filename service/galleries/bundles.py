@@ -1,10 +1,4 @@
-"""Served bundles: the bundle of the settings, and those of `bundles_dir` that galleries were embedded with.
-
-Each gallery is searched with the bundle of its own version; one of ready embeddings with its space, which
-lies in its own folder, with the refiner that the version names. Where the settings name a bundle of that
-space, with a refiner or without, its galleries are searched with that one. Other bundles are opened when a
-gallery first needs them, and stay open: their memory is the price of a version that can be searched at once.
-"""
+"""Served bundles: that of the settings, and those of `bundles_dir` that galleries were embedded with."""
 
 from __future__ import annotations
 
@@ -77,12 +71,7 @@ class ServedBundle:
 
 
 class ServedBundles:
-    """Bundles by fingerprint and by name, each open once for all that a process does with it.
-
-    `embedder` is that of the bundle in the settings, where it is open already; `named` is that bundle where
-    whoever asks named it, for one gallery. `lookups` counts what the caches of query embeddings are asked
-    for.
-    """
+    """Bundles by fingerprint and by name, each open once; `named` is the settings' one, named by a caller."""
 
     def __init__(
         self,
@@ -146,13 +135,8 @@ class ServedBundles:
         bundle: str | None = None,
         space: str | None = None,
     ) -> ServedBundle:
-        """The bundle that serves a gallery: a version that is there, or one that is to be made.
-
-        `made_of` is the version that is there; or the source of the one to be made, `images` for one that is
-        not opened yet, None for the items that the gallery holds. `bundle` is a folder below `bundles_dir`,
-        which embeds images or items anew; without one that of the settings does, and ready embeddings keep
-        what the gallery has. `space`, as `NAME` or `NAME@VERSION`, made ready embeddings; the gallery's own
-        when None.
+        """Bundle that serves a gallery's version, or one made of `made_of`, None for its own items; `bundle`
+        is a folder below `bundles_dir`, `space` (`NAME` or `NAME@VERSION`) made ready embeddings.
         """
         if isinstance(made_of, SnapshotManifest):
             served = self._embedded_with(gallery, made_of.bundle, made_of.refiner)

@@ -1,8 +1,4 @@
-"""Notices: replicas tell each other that a gallery has changed, and look for themselves now and then.
-
-Every request asks the disk which version is active, so that no answer is out of date without notices;
-they let a replica open the new version before the first request has to wait for it.
-"""
+"""Notices: replicas tell each other that a gallery has changed, so that no request waits for it to open."""
 
 from __future__ import annotations
 

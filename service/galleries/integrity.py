@@ -1,9 +1,4 @@
-"""Integrity: every byte of what is searched is compared in the background; nothing damaged is searched.
-
-Files are compared when a gallery is opened, and from time to time after that; what opening itself compares
-are samples of the large ones. What is found damaged is not searched from that moment on. The files of a
-version are made again of the item table; where that cannot be, the answers say what to do.
-"""
+"""Integrity: every byte of what is searched is compared, first at opening; nothing damaged is searched."""
 
 from __future__ import annotations
 
@@ -84,10 +79,7 @@ class Integrity:
         self._may_begin = threading.Event()
 
     def watch(self, reader: GalleryReader, snapshot: Snapshot) -> bool:
-        """See to it that the files of a version are checked, and refuse what was found damaged.
-
-        Every search asks; it costs two questions to the file system.
-        """
+        """Have the files of a version checked, and refuse damaged ones; it asks the file system twice."""
         if snapshot.is_replaced:
             reader.reopen()
             return False

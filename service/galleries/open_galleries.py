@@ -1,7 +1,4 @@
-"""Open galleries: one reader and one matcher a gallery, the matcher swapped with every change.
-
-Each is searched with the bundle that its version was embedded with (`ServedBundles`).
-"""
+"""Open galleries: one reader and one matcher a gallery, the matcher swapped with every change."""
 
 from __future__ import annotations
 
@@ -106,10 +103,7 @@ class OpenGalleries:
         return reader
 
     def matcher(self, name: str) -> Matcher:
-        """Matcher of the present state of a gallery.
-
-        A request keeps the matcher that it got, so that its answer comes from one state.
-        """
+        """Matcher of the present state of a gallery, which a request keeps to the end."""
         reader = self.reader(name)
         try:
             view = reader.view()

@@ -1,13 +1,4 @@
-"""Search counts: what the searches of a gallery look like since its calibration was put in force.
-
-Each process counts for itself, in memory, and writes its counts now and then beside the calibrations
-(`service.measuring.drift`), so that a restarted process goes on where it was:
-
-    <data_dir>/replicas/<replica>.lock     held while a process of that number runs
-
-Only counts are kept. How far searches have drifted is computed with every write, beside the searches, and
-answers say so when it is far.
-"""
+"""Search counts of a process, which holds `<data_dir>/replicas/<replica>.lock` for as long as it runs."""
 
 from __future__ import annotations
 

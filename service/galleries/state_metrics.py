@@ -24,11 +24,7 @@ logger = logging.getLogger(__name__)
 
 
 class GalleryStateMetrics:
-    """A collector of what is known of each gallery.
-
-    Of a gallery that this process has not opened only the state of its files is told. A running server opens
-    all, and looks at them every `poll_seconds`.
-    """
+    """Collector of what is known of each gallery; of one that is not open only the state of its files."""
 
     def __init__(self, galleries: OpenGalleries) -> None:
         self._galleries = galleries

@@ -36,10 +36,7 @@ def manifest_of(gallery: Gallery, version: int) -> SnapshotManifest:
 
 
 def check_version(gallery: Gallery, version: int) -> str | None:
-    """Read the files of a version in full, and make derived ones again when one is damaged.
-
-    Gives what was damaged and is whole again; None when nothing was.
-    """
+    """Read a version in full and make damaged derived files again; None when nothing was damaged."""
     damage = _check_derived(gallery, version)
     gallery.table.check(gallery.pointer.revision_of(version))
     CheckNotes(gallery.snapshot_path(version)).forget()

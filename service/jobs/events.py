@@ -28,13 +28,8 @@ async def job_events(
     may_hear: Callable[[], bool] = lambda: True,
     shown: Callable[[Job], Job] = lambda job: job,
 ) -> AsyncIterator[bytes]:
-    """The state of a job whenever it changes, as server-sent events.
-
-    Every event holds the whole state, so that a client that was away misses nothing that matters. Its id
-    is the record's revision; its name is `progress`, or `end` for the last one.
-
-    `stopping` is set when the server shuts down: the client comes again to another one. `may_hear` is asked
-    before each look; `shown` makes of a job what the client may see of it.
+    """State of a job with every change, whole, as server-sent events `progress` and `end`, its revision the
+    id. `may_hear` is asked before each; `shown` makes what the client may see.
     """
     current: Job | None = job
     sent_at = time.monotonic()

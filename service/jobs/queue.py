@@ -33,11 +33,7 @@ _PASSING = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_FULL, sql
 
 
 class JobQueue:
-    """Tickets to run, and a small store beside them, in one place that all processes share.
-
-    That is Redis where there is a link to it, else the file, which is made when it is first used. The worker
-    sets `run`, which a consumer calls with job id and attempt when it takes a ticket.
-    """
+    """Tickets to run, and a small store beside them, in Redis or a file that all processes share."""
 
     def __init__(self, path: Path, link: RedisLink | None = None) -> None:
         self._path = path
@@ -259,10 +255,7 @@ def _way_out(error: Exception) -> str:
 
 
 def _holder(path: Path) -> str:
-    """Tell which process holds the lock, as the end of a sentence; nothing where the system does not say.
-
-    Opening the files to ask would drop the locks that this process has on them.
-    """
+    """Name the lock's process, to end a sentence; opening the files to ask would drop locks held here."""
     with suppress(OSError, ValueError, IndexError):
         files = [path, path.with_name(f"{path.name}-shm")]
         inodes = {str(one.stat().st_ino) for one in files if one.exists()}

@@ -1,7 +1,4 @@
-"""Job records: what is known of a job, in a form that every process can read.
-
-Unknown fields are passed over: while replicas are updated one by one, a newer one may write more.
-"""
+"""Job records that every process can read; unknown fields, which a newer one writes, are passed over."""
 
 from __future__ import annotations
 

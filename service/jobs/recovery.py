@@ -14,11 +14,7 @@ logger = logging.getLogger(__name__)
 
 
 class Recovery:
-    """Watches every unfinished job for signs of life.
-
-    Time is measured by the watcher's own clock from sign to sign, so that machines whose clocks differ
-    do not take each other for dead.
-    """
+    """Watches every unfinished job for signs of life, by its own clock alone, as machines' clocks differ."""
 
     def __init__(
         self, store: JobStore, *, patience: float, clock: Callable[[], float] = time.monotonic
