@@ -17,7 +17,7 @@ STAGES = {"embed": "Adding"}
 
 
 class Request(ItemSource):
-    """What to add."""
+    """Request to add items."""
 
     command_order = ("source", "label")
 

@@ -40,7 +40,7 @@ def _coarse_labels(path: Path) -> dict[str, str]:
 
 
 class Request(PipelineChoice, QuerySource):
-    """What to calibrate, for which target, and with which labelled queries."""
+    """Request to calibrate for a target, with labelled queries."""
 
     command_order = ("target", "queries", "coarse_labels", "coarse_by", "visits_by")
     command_options: ClassVar[Mapping[str, CommandOption]] = {
@@ -158,7 +158,7 @@ class Calibrated:
 
     @property
     def told(self) -> dict[str, Any]:
-        """What the result of a job says."""
+        """Summary of a job's result."""
         return {
             "calibration": self.record.id,
             "threshold": self.record.threshold,
@@ -182,11 +182,7 @@ def require(place: Place, request: Request) -> None:
 
 
 def run(place: Place, request: Request, progress: Progress) -> Calibrated:
-    """Calibrate the built version, keep the record, and put it in force where it may be.
-
-    The record has the id of its job, so that an attempt after the death of a worker finds what the one before
-    has kept; an unfinished one begins anew.
-    """
+    """Calibrate the built version, keep the record by the job's id, and put it in force where it may be."""
     record = _kept(place) or _made(place, request, progress)
     store, objects = place.matcher.calibrations, None
     if request.activate is None:
@@ -207,7 +203,7 @@ OPERATION = Operation("calibrate", Request, run, require=require, told=lambda _,
 
 
 def _kept(place: Place) -> CalibrationRecord | None:
-    """What another attempt has finished."""
+    """Record that another attempt has finished."""
     from vicinal.service.errors import CalibrationNotFoundError
 
     try:
@@ -276,7 +272,7 @@ def objection(
     is_broken: bool = False,
     noun: Noun = "photo",
 ) -> str | None:
-    """Why a calibration should not replace the one in force without a question; None where it may."""
+    """Objection to replacing the calibration in force without a question; None where it may be."""
     from vicinal.service.measuring.records.record import promised_range
 
     if present is None or present.evidence is None or record.evidence is None:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Request(ComparisonFields, ComparisonRequest):
-    """Which variants are compared, how, and how the queries are read."""
+    """Request to compare variants, and how the queries are read."""
 
 
 def require(place: Place, request: Request) -> None:

@@ -35,7 +35,7 @@ _OWNER = "fitted-for.json"
 
 
 class Learning(Asked):
-    """How to adapt the model, wherever the photos and the new bundle are."""
+    """Settings of adapting the model, wherever the photos and the new bundle are."""
 
     minutes: Annotated[StrictFloat, CommandOption(max=None)] = Field(
         15.0, ge=0.1, le=1440.0, description="About how long it may take."
@@ -44,7 +44,7 @@ class Learning(Asked):
 
 
 class Request(Learning):
-    """How to adapt the model to a gallery's own photos, in a folder below `bundles` in the data folder."""
+    """Request to adapt the model to a gallery's own photos, in a folder below `bundles`."""
 
     name: str = Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,63}$", description="Name of the new bundle.")
 

@@ -21,7 +21,7 @@ STAGES = {"copy": "Copying", "embed": "Embedding", "neighbors": "Finding neighbo
 
 
 class NewVersion(ItemSource):
-    """What to make of a gallery, whoever asks; without a source its own items are taken."""
+    """Making of a gallery's new version, whoever asks; without a source its own items are taken."""
 
     source: Annotated[
         str | None,
@@ -65,7 +65,7 @@ class NewVersion(ItemSource):
 
 
 class Request(NewVersion):
-    """What to index, by a command or a program."""
+    """Request to index, by a command or a program."""
 
     command_order = ("source", "index", "activate", "max_failures", "workers", "delete", "restore", "space")
 
@@ -88,7 +88,7 @@ def run(place: Place, request: Request, progress: Progress) -> IndexResult:
 
 
 def holds_ready(place: Place, request: ItemSource, refuse: Callable[[ImageFile], str | None]) -> bool | None:
-    """Whether the source is one of ready embeddings; None for the gallery's own items."""
+    """Tell whether the source is one of ready embeddings; None for the gallery's own items."""
     from vicinal.indexer.sources import holds_embeddings
 
     is_ready = None if place.embeddings is None else True

@@ -28,16 +28,8 @@ def _fields_of(_: Any, made: Any) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Operation(Generic[Asked, Made]):
-    """An operation, as the surfaces take it.
-
-    Attributes:
-        run: Does it. In a job that runs again after the death of its worker it does nothing twice.
-        require: Refuses what cannot work before it waits in the queue.
-        keep: Keeps what a job has made, where `run` does not; others are given it.
-        told: What the result of a job says; all that a model holds by default.
-        clean: Removes what a job kept for another attempt, when there will be none.
-        goes_on: Whether a job goes on where the attempt before was, and is tried again while that holds the
-            gallery.
+    """Operation, as the surfaces take it: `require` refuses before it waits, `keep` keeps a job's result,
+    `told` says it. A job that `goes_on` is tried again; `clean` removes what it kept for that.
     """
 
     name: str

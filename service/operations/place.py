@@ -25,10 +25,7 @@ _FILES_OF_QUERIES = (".npz", ".npy", ".tar")
 
 
 class Progress:
-    """Takes how far an operation is, as a function of the stage, what of it is done, and all there is.
-
-    It counts files or rows: those read, those used, those that an earlier attempt had finished.
-    """
+    """Takes how far an operation is, by stage, and counts files or rows."""
 
     def __init__(
         self,
@@ -57,7 +54,7 @@ class Progress:
 
 
 class Readable(Protocol):
-    """What of the machine and of the web may be read, by whoever asked."""
+    """Sources of the machine and of the web that may be read, by whoever asked."""
 
     def check(self, name: str, *, also: tuple[str, ...] = (), takes_hub: bool = False) -> None:
         """Refuse what is no source."""
@@ -66,10 +63,10 @@ class Readable(Protocol):
         """A source by its name."""
 
     def options(self, name: str, options: SourceOptions) -> SourceOptions:
-        """How a source is read."""
+        """Options of reading a source."""
 
     def refusal(self, path: ImageFile) -> str | None:
-        """Why a file must not be read; None where it may."""
+        """Reason for which a file must not be read; None where it may."""
 
 
 class Anything:
@@ -105,17 +102,8 @@ def _new_id() -> str:
 
 @dataclass
 class Place:
-    """A gallery, with all that an operation on it needs.
-
-    Attributes:
-        gallery: The gallery, which need not be there yet.
-        id: Id of the record that the operation makes. A job gives its own, so that an attempt after the death
-            of its worker finds what the one before has kept.
-        is_job: Whether another attempt may come after this one.
-        on_change: Called with the name of a gallery that is searched otherwise from now on.
-        embeddings: Ready embeddings to index or add that a program holds, in place of a source.
-        sent: File of the labelled queries that came with the request.
-        sent_labels: Their labels, while the request is looked at.
+    """Gallery, which need not be there yet, with all that an operation needs. `id` is that of the record it
+    makes, a job's own for another attempt; `on_change` is told which gallery changed.
     """
 
     bundles: ServedBundles
@@ -144,7 +132,7 @@ class Place:
 
     @cached_property
     def matcher(self) -> Matcher:
-        """What searches the gallery as it is, with the bundle that it was embedded with."""
+        """Matcher of the gallery as it is, with the bundle that it was embedded with."""
         from vicinal.indexer.gallery import Gallery
 
         if self.find_matcher is not None:

@@ -36,7 +36,7 @@ class JobSources:
 
     @classmethod
     def of(cls, settings: Settings) -> JobSources:
-        """What the settings allow."""
+        """Sources that the settings allow."""
         hub = settings.data_dir / "hub"
         return cls(settings.sources_dir, allow_urls=settings.allow_urls, hub=hub)
 
@@ -45,7 +45,7 @@ class JobSources:
         return JobSources(self.root, allow_urls=self.allow_urls, hub=self.hub, folders=folders)
 
     def _holds(self, path: Path) -> bool:
-        """Whether a path, with links followed, lies where something may be read."""
+        """Tell whether a path, with links followed, lies where something may be read."""
         if self.root is None:
             return False
         found, root = path.resolve(), self.root.resolve()
@@ -82,7 +82,7 @@ class JobSources:
         return path
 
     def options(self, name: str, options: SourceOptions) -> SourceOptions:
-        """How a source is read: what comes from the hub is kept where jobs keep it."""
+        """Options of reading a source: what comes from the hub is kept where jobs keep it."""
         return replace(options, access=replace(options.access, hub=self.hub)) if is_on_hub(name) else options
 
     def check(self, name: str, *, also: tuple[str, ...] = (), takes_hub: bool = False) -> None:
@@ -97,7 +97,7 @@ class JobSources:
             )
 
     def refusal(self, path: ImageFile) -> str | None:
-        """Why a file must not be read: rows of a manifest, links and names of uploads can point anywhere."""
+        """Reason for which a file must not be read: rows, links and names of uploads can point anywhere."""
         place = path if isinstance(path, Path) else path.container
         if place is None:
             allowed = self.allow_urls and isinstance(path, RemoteFile) and path.is_on_web

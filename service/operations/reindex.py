@@ -77,7 +77,7 @@ class ReindexRequest(NewVersion):
 
     @property
     def is_compared(self) -> bool:
-        """Whether the new version waits for a comparison."""
+        """Tell whether the new version waits for a comparison."""
         return self.activate == "manual" or self.activate_if is not None
 
 
@@ -90,7 +90,7 @@ class Reindexed:
     compared: dict[str, Any] = field(default_factory=dict)
 
     def told(self) -> dict[str, Any]:
-        """What the result of the job says."""
+        """Summary of the job's result."""
         look = {} if self.look is None else {"source": asdict(self.look)}
         return {**self.result.summary(), **look, **self.compared}
 

@@ -14,11 +14,7 @@ from vicinal.service.request_fields import CommandOption, Request
 
 
 def from_options(command: Callable[..., None]) -> Callable[..., None]:
-    """A command whose parameter of a kind of request is made of options, which stand in its place.
-
-    A value that no option has, such as one that `read` refuses, is told like any other error. Another
-    parameter with a `CommandOption` of its own stands behind the option that this names.
-    """
+    """Command whose parameter of a kind of request is made of options, which stand in its place."""
     known = signature(command, eval_str=True).parameters
     name, model = next((name, one.annotation) for name, one in known.items() if _is_request(one.annotation))
     options = options_of(model)

@@ -10,10 +10,7 @@ _TEXTS = {"string", "integer", "number", "boolean", "null"}
 
 
 def form_of(model: type[Request]) -> dict[str, Any]:
-    """The JSON schemas of a request's fields that a form may have, by name.
-
-    Images take the place of a source, and a field of a form is a text, which a table is not.
-    """
+    """JSON schemas of a request's fields that a form, of texts and images, may have, by name."""
     fields = model.model_json_schema()["properties"]
     return {
         name: schema

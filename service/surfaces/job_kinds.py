@@ -22,6 +22,6 @@ OPERATIONS: tuple[Operation[Any, Any], ...] = (
 
 
 def job_kinds(bundles: ServedBundles, link: RedisLink | None) -> dict[str, OperationJob]:
-    """One of each kind over the same bundles, by the names that job records carry."""
+    """Jobs of each kind over the same bundles, by the names that job records carry."""
     announce = partial(announce_change, link)
     return {one.name: OperationJob(one, bundles, announce) for one in OPERATIONS}

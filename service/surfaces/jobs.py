@@ -34,7 +34,7 @@ class OperationJob:
         self._on_change = on_change
 
     def place(self, job: Job) -> Place:
-        """Where a job works."""
+        """Place of a job."""
         return Place(
             self._bundles,
             Gallery(self._bundles.settings.gallery_path(job.gallery)),
