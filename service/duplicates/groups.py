@@ -34,9 +34,7 @@ _GONE = (
 
 
 class Copy(NamedTuple):
-    """Copy of a kept item: how that is turned to lie on it (a place in `ORIENTATIONS`), and the share that
-    both show.
-    """
+    """Copy of a kept item: its orientation (of `ORIENTATIONS`) on that, and the share that both show."""
 
     position: int
     score: float

@@ -1,7 +1,4 @@
-"""Records of duplicates: immutable files of a gallery, of which the newest are kept.
-
-<gallery>/duplicates/<id>.json    one record each
-"""
+"""Records of duplicates: immutable `<gallery>/duplicates/<id>.json`, of which the newest are kept."""
 
 from __future__ import annotations
 

@@ -1,9 +1,6 @@
 """Threshold of copies: where the scores of made copies lie, and where those of photos that are none run out.
 
-The pairs of a gallery are of two kinds. Copies score as made copies of its own photos do. Other pairs are
-many at low scores and run out: beyond a low score their number falls exponentially, as tails do. The fall is
-measured where hardly any made copies reach down to, and tells how many of the pairs above a threshold are
-no copies. The gallery's own copies so need not be known, and as many of them as it has count.
+The latter fall exponentially beyond a low score, measured where hardly any made copies reach down to.
 """
 
 from __future__ import annotations
@@ -32,9 +29,7 @@ _DEVIATIONS = 1.64
 
 
 def choose_threshold(made: FloatArray, pairs: FloatArray, precision: float) -> CopyThreshold:
-    """The lowest threshold that has a precision, in [0.5, 1), of (photos, copies) scores of made copies
-    with their photos and (m,) scores of pairs of different files.
-    """
+    """Lowest threshold with a precision in [0.5, 1), of (photos, copies) and (m,) scores of other pairs."""
     wrong = _wrong_above(_THRESHOLDS, pairs, made)
     n_pairs = np.array([(pairs >= one).sum() for one in _THRESHOLDS])
     precisions = np.where(n_pairs > 0, 1.0 - wrong / np.maximum(n_pairs, 1), 0.0)

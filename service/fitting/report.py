@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def report_lines(report: FitReport) -> list[str]:
-    """What to tell people."""
+    """Lines for people."""
     before, after = 100 * report.found_before.value, 100 * report.found_after.value
     ends = f"[95 %: {100 * report.found_after.low:.0f} to {100 * report.found_after.high:.0f}]"
     lines = [

@@ -1,8 +1,5 @@
-"""Questions: which two photos of a gallery a person is asked about next.
-
-The pairs are what a search would show: the candidates of items, each searched for as if it were not in the
-gallery. Questions are drawn in blocks. A block follows from the seed and the answers before it alone, so that
-a page that is loaded again asks the same, and can show the next photos without waiting.
+"""Questions: which two photos of a gallery a person is asked about next, of pairs that searches would show. A
+block follows from the seed and the answers before it alone, so that a page loaded again asks the same.
 """
 
 from __future__ import annotations
@@ -51,9 +48,7 @@ class Question:
 
 @dataclass(frozen=True)
 class ScoredPairs(StoredArrays):
-    """Pairs that searches for items of the gallery would show: query, candidate and final score of n
-    pairs, the (q,) best score of each query, and how many further pairs score lower.
-    """
+    """Query, candidate and score of n pairs, (q,) best score of a query, and how many pairs score lower."""
 
     what: ClassVar[str] = "pairs to ask about"
     queries: Ints
@@ -153,11 +148,7 @@ def next_block(
 
 
 class _Drawing:
-    """Draws pairs that were not asked about.
-
-    Every pair of a stratum is as probable as any other. Sparing items that were asked about often would leave
-    out pairs of things with many photos, and the precision of all pairs is what is stated.
-    """
+    """Draws pairs not asked about, all of a stratum as probable, so that no precision is biased."""
 
     def __init__(self, pairs: ScoredPairs, asked: Sequence[int], rng: np.random.Generator) -> None:
         self._pairs, self._rng = pairs, rng

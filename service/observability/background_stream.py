@@ -16,12 +16,7 @@ _END_SECONDS = 2.0
 
 
 class BackgroundStream(QueueHandler):
-    """Writes lines to a stream in the background.
-
-    A terminal that is held, or a collector that reads no more, would otherwise stop the whole server at its
-    next line. While nobody reads, a bounded number of lines waits; those beyond it are lost and counted, and
-    the count is told when there is room again.
-    """
+    """Writes lines in the background, so that a stuck reader stops nothing; those beyond a bound are lost."""
 
     def __init__(self, stream: IO[str]) -> None:
         self._lines: Queue[Any] = Queue(_MOST_LINES)

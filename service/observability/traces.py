@@ -1,7 +1,4 @@
-"""Traces: one span a request, with its stages, sent to a collector of OpenTelemetry where one is named.
-
-What a span tells is what the log tells: neither addresses nor queries, headers or bodies.
-"""
+"""Traces: one span a request, with its stages, sent to an OpenTelemetry collector where one is named."""
 
 from __future__ import annotations
 
@@ -128,10 +125,7 @@ class RequestSpan:
         self.trace_id = f"{span.get_span_context().trace_id:032x}"
 
     def add_stages(self, milliseconds: Mapping[str, float]) -> None:
-        """Add the stages of a search that is over.
-
-        How long each took was measured. When it began was not: they are laid one after the other up to now.
-        """
+        """Add the stages of a search that is over, one after the other up to now: no start was measured."""
         from opentelemetry.trace import set_span_in_context
 
         parent = set_span_in_context(self._span)

@@ -1,8 +1,4 @@
-"""Charts: where lines, areas, bars and intervals stand in a drawing; the templates make SVG of that.
-
-A chart has a fixed drawing area that the page scales to its column. What is drawn is told by CSS classes:
-`line`, `area`, `bar`, `interval`, `mark`, `band` or `dot`, with `s1`, `s2` and so on for the series.
-"""
+"""Charts: where lines, areas, bars and intervals stand in a drawing; the templates make SVG of that."""
 
 from __future__ import annotations
 
@@ -60,10 +56,7 @@ class Axis:
 
 
 class Path(NamedTuple):
-    """A line or filled outline: CSS classes, SVG's path data, and what it is called.
-
-    `name` is shown when somebody points at it, `legend` below the chart.
-    """
+    """A line or filled outline; `name` is shown when somebody points at it, `legend` below the chart."""
 
     kind: str
     d: str

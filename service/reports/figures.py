@@ -24,10 +24,7 @@ Rates = Mapping[str, Sequence[float | None]]
 
 
 def rate_figures(report: ReportBody) -> list[Chart]:
-    """FAR with FRR and FPIR with FNIR over the threshold, as far as they are known.
-
-    They come from the record's details, or else from its stored scores.
-    """
+    """FAR with FRR and FPIR with FNIR over the threshold, from the record's details or its scores."""
     curves: Rates = dict(report.details.curves if report.details else report.curve)
     thresholds = [one for one in curves.get("thresholds", ()) if one is not None]
     if len(thresholds) < 2:
