@@ -1,7 +1,4 @@
-"""Online side: the matcher, the calibrator, the HTTP application and the command line.
-
-A public name is loaded when it is first asked for: `vicinal --help` needs none of them.
-"""
+"""Online side: matcher, calibrator, HTTP application and command line, each loaded when first asked for."""
 
 from __future__ import annotations
 

@@ -35,9 +35,7 @@ Answer = dict[str, Any]
 
 @dataclass(frozen=True)
 class DemoStage:
-    """The line of a search up to `initial`, `refined` or `re-ranked`, what a search asks for to be made
-    so, and a threshold of its own.
-    """
+    """Line of a search up to `initial`, `refined` or `re-ranked`, with a threshold of its own."""
 
     name: str
     choice: PipelineChoice
@@ -73,9 +71,7 @@ class StageResult:
 
 @dataclass(frozen=True)
 class CheckResult:
-    """Rates of the queries over HTTP after the last stage and after each, and the median time of a
-    request.
-    """
+    """Rates of the queries over HTTP after the last stage and after each, and a request's median time."""
 
     n_queries: int
     n_absent: int

@@ -1,7 +1,4 @@
-"""Doctor: whether what an installation needs is there and works, in a sentence each.
-
-What is named is tried: a provider embeds pictures, a GPU is searched. That a package lists it says little.
-"""
+"""Doctor: tries whether what an installation needs is there and works, in a sentence each."""
 
 from __future__ import annotations
 
@@ -50,9 +47,7 @@ _LITTLE_ROOM = 2**30
 
 @dataclass(frozen=True)
 class Finding:
-    """Finding about one thing: `failed` keeps what the settings ask for from working, `warning` makes it
-    slow or less safe, `absent` is not there and nothing asks for it.
-    """
+    """Finding; `failed` breaks what the settings ask for, `warning` slows it, `absent` is not asked for."""
 
     name: str
     state: Literal["ok", "absent", "warning", "failed"]

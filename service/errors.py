@@ -41,12 +41,7 @@ class KeyStoreError(ServiceError, ValueError):
 
 
 class NothingAddedError(RequestError):
-    """None of several uploaded images was added.
-
-    Args:
-        reason: One sentence.
-        errors: What was wrong with each.
-    """
+    """None of several uploaded images was added; `errors` say what was wrong with each."""
 
     def __init__(self, reason: str, errors: list[dict[str, Any]]) -> None:
         super().__init__(reason)
@@ -105,12 +100,7 @@ class RedisAwayError(ServiceError, ConnectionError):
 
 
 class TooManyRequestsError(ServiceError, RuntimeError):
-    """A limit on requests was reached.
-
-    Args:
-        reason: Which limit, in one sentence.
-        seconds: When it is worth coming again.
-    """
+    """A limit on requests was reached; it is worth coming again after `seconds`."""
 
     def __init__(self, reason: str, *, seconds: int) -> None:
         super().__init__(reason)
@@ -136,12 +126,7 @@ class DamagedJobError(JobNotFoundError):
 
 
 class JobConflictError(ServiceError, RuntimeError):
-    """Another job works on the gallery.
-
-    Args:
-        gallery: Name of the gallery.
-        job_id: The other job.
-    """
+    """Another job, `job_id`, works on the gallery."""
 
     def __init__(self, gallery: str, job_id: str) -> None:
         super().__init__(f"job '{job_id}' works on gallery '{gallery}': wait for it, or cancel it")
@@ -157,12 +142,7 @@ class JobsUnavailableError(ServiceError, ConnectionError):
 
 
 class JobStoppedError(ServiceError, RuntimeError):
-    """Unwinds a job that cannot go on in this worker.
-
-    Args:
-        why: `cancelled` by somebody; `interrupted`, because the worker shuts down; `overtaken` by another
-            worker, or about to disturb one that still works.
-    """
+    """Unwinds a job that was `cancelled`, `interrupted` by the worker's end, or `overtaken` by another."""
 
     def __init__(self, why: Literal["cancelled", "interrupted", "overtaken"]) -> None:
         super().__init__(f"the job was {why}")

@@ -1,9 +1,7 @@
 """API keys that operators make: who may do what, in which galleries, until when.
 
-A key is `vic_ID_SECRET`. The id is public: it finds the one record that a key is compared with, stands in
-logs and lists, and revokes. Of the secret only a salted hash is kept. It is 256 random bits, which nobody can
-try out, so the hash is a fast one: a slow one guards what people choose, and would cost every search its
-time.
+A key is `vic_ID_SECRET`. Its public id finds its record. Of the secret, 256 random bits, a salted hash is
+kept: a fast one, as nobody can try them out and every search pays for it.
 """
 
 from __future__ import annotations
@@ -44,14 +42,7 @@ _NOBODY = "0" * 64
 
 
 class KeyRecord(BaseModel):
-    """Record of a key.
-
-    Attributes:
-        galleries: Names or aliases of the only galleries that it is for; None for all.
-        folders: Folders below `sources_dir` that its jobs may read; without any, all or, where it is for some
-            galleries only, none.
-        digest: BLAKE2b of the secret with the salt as key, hex.
-    """
+    """Record of a key; `galleries` None is for all; `digest` is BLAKE2b of the secret, the salt as key."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -72,12 +63,7 @@ class KeyRecord(BaseModel):
 
 
 class KeyStore:
-    """Keys in a sealed file that only its owner reads; any number of processes may read and change it.
-
-    From the first key on a server asks for keys, until `turn_off` says otherwise. The file stays when the
-    last key is revoked. That it is gone says nothing: a note beside the audit log tells that keys were on,
-    and a process that saw them remembers it.
-    """
+    """Keys in a sealed file that only its owner reads; once there was one, a server asks until `turn_off`."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -215,9 +201,7 @@ class KeyStore:
 
 
 class Grant(BaseModel):
-    """Rights of a key: the galleries, by names or aliases, and the folders below `sources_dir` that it is
-    for alone; None for all.
-    """
+    """Rights of a key: its only galleries, and folders below `sources_dir`; None for all."""
 
     model_config = ConfigDict(frozen=True)
 

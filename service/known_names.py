@@ -23,10 +23,7 @@ def did_you_mean(name: str, known: Iterable[str], write: Callable[[str], str] = 
 
 
 def check_variables(model: type[BaseModel], environment: Mapping[str, str], prefix: str) -> None:
-    """Refuse an environment variable with the prefix that sets nothing.
-
-    Neither its value nor, where its beginning is unknown, the rest of its name is shown: both may be secret.
-    """
+    """Refuse an environment variable with the prefix that sets nothing; what may be secret is not shown."""
     known = {_JOINT.join(path): is_open for path, is_open in _paths(model)}
     for variable in sorted(environment):
         name = variable.lower().removeprefix(prefix.lower())

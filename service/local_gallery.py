@@ -1,8 +1,4 @@
-"""Local gallery: index, search, change and calibrate a gallery on this machine from a program of your own.
-
-What it does is what the commands and the HTTP service do, by the same code. Any number of processes may have
-the gallery open: each sees what the others change.
-"""
+"""Local gallery: index, search, change and calibrate a gallery on this machine from a program of your own."""
 
 from __future__ import annotations
 
@@ -84,9 +80,8 @@ def open_gallery(
 
 
 class LocalGallery:
-    """A gallery on this machine; those that share bundles open each model once.
-
-    `on_progress` of its methods is called with the stage, what is done and all there is.
+    """Gallery on this machine; those that share bundles open each model once. `on_progress` of its methods is
+    called with the stage, what is done and all there is.
     """
 
     def __init__(self, name: str, bundles: ServedBundles) -> None:
@@ -108,12 +103,12 @@ class LocalGallery:
 
     @property
     def exists(self) -> bool:
-        """Whether it was indexed."""
+        """Tell whether it was indexed."""
         return self.gallery.active_version is not None
 
     @property
     def matcher(self) -> Matcher:
-        """What searches its present state, with every option of a search.
+        """Matcher of its present state, with every option of a search.
 
         Raises:
             GalleryNotFoundError: It was not indexed yet.
@@ -131,7 +126,7 @@ class LocalGallery:
 
     @property
     def embedder(self) -> Embedder:
-        """What embeds its images and queries."""
+        """Embedder of its images and queries."""
         return self.matcher.embedder
 
     @checked_call
@@ -154,16 +149,7 @@ class LocalGallery:
 
     @checked_call
     def search_many(self, queries: Given[Sequence[Query] | AnyArray], **options: Any) -> list[Answer]:
-        """Answer each of several queries; together they are embedded faster than one by one.
-
-        Args:
-            queries: Images as for `search`, or (n, d) embeddings.
-            **options: As for `Matcher.search`.
-
-        Raises:
-            ImageError: An image cannot be used.
-            EmbeddingError: An embedding has the wrong length or holds no numbers.
-        """
+        """Answer several queries, images or (n, d) embeddings, embedded together, as `search` does."""
         return self.matcher.search(**_kind_of(queries), **options)
 
     @checked_call
@@ -223,16 +209,8 @@ class LocalGallery:
 
     @checked_call
     def remove(self, ids: Texts) -> int:
-        """Remove items while the gallery is searched: all of them, or none when one is not there.
-
-        `index` leaves them out from then on, unless with `restore`; `add` brings them back.
-
-        Returns:
-            How many were removed.
-
-        Raises:
-            ItemNotFoundError: There is no item of one of these ids.
-            GalleryBusyError: Another job keeps writing.
+        """Remove items while the gallery is searched, all of them or none, and give their number. `index`
+        leaves them out from then on, unless with `restore`; `add` brings them back.
         """
         return remove_items(self._reader, ids).n_removed
 
@@ -329,19 +307,12 @@ class LocalGallery:
 
     @checked_call
     def use(self, comparison: Comparison, variant: int | None = None) -> None:
-        """Search with a compared variant and its threshold from the next search on.
-
-        Args:
-            variant: Its number; the recommended one when None.
-
-        Raises:
-            RequestError: None is recommended, or there is no such variant.
-        """
+        """Search with a variant, the recommended one when None, and its threshold from now on."""
         put_in_force(self.gallery, self.bundles, comparison, variant)
 
     @property
     def threshold(self) -> Threshold:
-        """What a search without further options is decided by, and whether it still holds."""
+        """Threshold that decides a search without further options, and whether it still holds."""
         return self.matcher.threshold()
 
     @property
@@ -363,11 +334,7 @@ class LocalGallery:
         activate_version(self.gallery, version, as_built=as_built, bundles=self.bundles)
 
     def delete(self) -> None:
-        """Remove the gallery with all its versions and calibrations.
-
-        Raises:
-            GalleryBusyError: Another job is writing or compacting.
-        """
+        """Remove the gallery with all its versions and calibrations, unless another job is writing."""
         self.gallery.delete()
         self._reader, self._matcher = GalleryReader(self.gallery), None
 

@@ -16,10 +16,7 @@ _LANCE = {"LANCE_IO_THREADS": "4", "LANCE_DEFAULT_FRAGMENT_READAHEAD": "2"}
 
 
 def prepare_process() -> None:
-    """Bound threads and the memory that they keep to themselves; take all open files that the system gives.
-
-    To be called before anything is read of a gallery.
-    """
+    """Bound threads and their memory, and take all open files, before a gallery is read."""
     # GPUs are counted as the driver's tool does.
     os.environ.setdefault("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
     for name, number in _LANCE.items():

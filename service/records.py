@@ -1,7 +1,4 @@
-"""Records of a gallery: small sealed files that are never changed, and what to do where one is damaged.
-
-<gallery>/<folder>/<id>.json    one record each
-"""
+"""Records of a gallery: sealed `<gallery>/<folder>/<id>.json`, never changed, and what to do about damage."""
 
 from __future__ import annotations
 
@@ -65,10 +62,7 @@ def _lies_in(place: Path, pattern: str) -> bool:
 
 
 def damaged_records(gallery: Gallery, names: Names = own_names) -> list[str]:
-    """Every record and pointer of a gallery that is not what was written, each with what to do.
-
-    The files of versions and of the item table are looked at by `check_version`; a surface gives its names.
-    """
+    """Damaged records and pointers of a gallery, each with what to do; the rest is for `check_version`."""
     versions = gallery.path / "versions"
     broken = [path for path in broken_files(gallery.path) if versions not in path.parents]
     paths = dict.fromkeys([*broken, *_unbound_files(gallery.path)])
@@ -121,11 +115,7 @@ Record = TypeVar("Record", bound=_Record)
 
 
 class RecordFolder(Generic[Record]):
-    """Records of one kind of a gallery; a class of a kind says what they are.
-
-    Args:
-        path: Their folder, which is made when the first is added.
-    """
+    """Records of one kind in a folder, which the first makes; a class of a kind says what they are."""
 
     model: type[Record]
     kind: ClassVar[str]
@@ -149,7 +139,7 @@ class RecordFolder(Generic[Record]):
         make_folder(self.path)
 
     def get(self, record_id: str) -> Record:
-        """One record, which is read again only where its file was replaced."""
+        """Read a record, again only where its file was replaced."""
         file = self._files.get(record_id)
         if file is None:
             file = SealedFile(self.file(record_id), self.model.model_validate_json)
@@ -168,7 +158,7 @@ class RecordFolder(Generic[Record]):
         return self.error(f"{self.kind} '{record_id}' is missing or damaged: ", remedy)
 
     def find(self, record_id: str) -> Record:
-        """One record that somebody asks for by its id."""
+        """Find a record that somebody asks for by its id."""
         file = self.file(record_id)
         if not _ID.fullmatch(record_id) or file.name in self.other_files or not file.is_file():
             raise self.not_found(self.path.parent.name, record_id)

@@ -1,8 +1,4 @@
-"""Link to Redis: asks it with a time-out, and leaves it alone for a while after it failed to answer.
-
-A circuit breaker: the first failure opens the circuit, further questions fail at once, and after
-`retry_seconds` one question is let through to see whether Redis is back.
-"""
+"""Link to Redis with a time-out, and a circuit breaker that tries again after `retry_seconds`."""
 
 from __future__ import annotations
 
@@ -38,18 +34,7 @@ class RedisState:
 
 
 class RedisLink:
-    """Connection pool and circuit breaker for everything that this process asks Redis.
-
-    Args:
-        url: `redis://`, `rediss://` or `unix://`; connecting is left to the first question.
-        timeout_seconds: Longest wait for a connection, and for an answer.
-        retry_seconds: How long Redis is left alone after a failure.
-        clock: Seconds that never go back.
-
-    Attributes:
-        client: The client; what is asked of it directly is not watched over.
-        failures: What the client raises when Redis does not answer.
-    """
+    """Connection pool and circuit breaker of this process; what `client` is asked directly is not watched."""
 
     def __init__(
         self,

@@ -30,18 +30,8 @@ OnConflict = Literal["error", "replace", "skip"]
 
 
 class CommandOption:
-    """What the command line says of a field otherwise than its annotation, `Field` and description do.
-
-    It stands in the field's `Annotated`; a request that inherits the field names another one in its
-    `command_options`.
-
-    Args:
-        *flags: Names in place of `--field-name`.
-        kind: Type of what is given, such as `Path`.
-        default: Its default; `...` where it must be given.
-        after: Option behind which a parameter of the command's own stands in `--help`.
-        read: Makes the field's value of what was given, where anything was.
-        **more: Further arguments of `typer.Option` or `typer.Argument`, such as `metavar`.
+    """Option of the command line, stated in a field's `Annotated`, or in `command_options` of a request that
+    inherits it. It stands in `--help` behind `after`; `read` makes the field's value of what was given.
     """
 
     def __init__(
@@ -280,7 +270,7 @@ class ComparisonOptions(Request):
 
 
 class ComparisonFields(QuerySource, ComparisonOptions):
-    """How variants are compared, and how the queries are read."""
+    """Fields of comparing variants and reading the queries."""
 
     command_order = ("target", "queries", "pictures", "visits_by", *QuerySource.model_fields)
 
@@ -347,7 +337,7 @@ class ItemSource(_ReadSource):
 
     @property
     def conflict(self) -> OnConflict:
-        """What becomes of an item whose id belongs to another one."""
+        """Rule for an item whose id belongs to another one."""
         return self.on_conflict
 
     def deciding(self, conflict: OnConflict) -> Self:
@@ -356,7 +346,7 @@ class ItemSource(_ReadSource):
 
     @property
     def is_read_as_usual(self) -> bool:
-        """Whether nothing was said of how the source is read."""
+        """Tell whether nothing was said of how the source is read."""
         return self.source_options == ItemSource().source_options
 
 

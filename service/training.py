@@ -1,7 +1,4 @@
-"""The one way from the service to `vicinal.training`: names, each loaded when a command asks for it.
-
-An installation without the `train` extra has all but them.
-"""
+"""The one way from the service to `vicinal.training`, whose names are loaded when a command asks for them."""
 
 from __future__ import annotations
 
@@ -89,11 +86,7 @@ def __getattr__(name: str) -> object:
 
 
 def require_train_extra(purpose: str) -> None:
-    """Refuse, before anything is read for it, what needs torch where it is not installed.
-
-    Args:
-        purpose: Names in the error what was asked for.
-    """
+    """Refuse `purpose`, before anything is read for it, where torch is not installed."""
     missing = [name for name in _PACKAGES if find_spec(name) is None]
     if missing:
         raise MissingPackageError(missing[0], "train", purpose)

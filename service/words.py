@@ -69,11 +69,7 @@ _OPTIONS = {"setting": "--set"}
 
 
 def visible(text: str) -> str:
-    """A text in which every character can be seen: ids, labels and paths are anybody's.
-
-    Controls, marks of direction and blanks that are no space stand as their escapes. Joiners stay, because
-    emoji and some scripts are written with them.
-    """
+    """Text in which controls, marks of direction and odd blanks stand as escapes; joiners stay, for emoji."""
     if text.isprintable():
         return text
     from vicinal.indexer.item_rules import readable
@@ -100,11 +96,7 @@ def counted(share: float) -> str:
 
 
 def number_of(n: int, one: str, many: str | None = None) -> str:
-    """A number of things for people, such as `1 item` and `2,000 items`.
-
-    Args:
-        many: What several are called; the same with an s when None.
-    """
+    """Number of things, such as `1 item` and `2,000 items`; `many` where it is no s that is added."""
     return f"{n:,} {one if n == 1 else many or one + 's'}"
 
 
