@@ -214,7 +214,7 @@ def _choices(schema: Schema) -> list[str]:
 
 
 def _note(said: str, choices: Sequence[str]) -> str:
-    """What is said of a member, with the texts that it may be where that does not name them."""
+    """Description of a member, with the texts that it may be where that does not name them."""
     is_told = all(one in said for one in choices)
     return said if is_told else f"{said} One of {', '.join(choices)}.".lstrip()
 
@@ -251,7 +251,7 @@ def _type(schema: Schema, *, list_of: str, map_of: str, models: Mapping[str, str
 
 
 def _default(schema: Schema, required: bool, older: str | None) -> str:
-    """What stands for a member of an answer that is not sent."""
+    """Value that stands for a member of an answer that is not sent."""
     if older is not None or required:
         return "" if older is None else f" = {older}"
     if "$ref" in schema:

@@ -193,7 +193,7 @@ class IndexDevices:
 
     @property
     def problems(self) -> list[str]:
-        """Why indexes are on the processor that were to be on a GPU."""
+        """Reasons why indexes are on the processor that were to be on a GPU."""
         with self._noting:
             failures = [one.failure for one in self._moved if one.failure is not None]
             return sorted({*failures, *self._refused.values()})

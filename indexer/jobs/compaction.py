@@ -32,7 +32,7 @@ _BLOCK = 16_384
 
 
 class CompactionPolicy(BaseModel):
-    """When a gallery is compacted.
+    """Limits at which a gallery is compacted.
 
     Attributes:
         share: A new version is made when this share of the built version's size has changed.

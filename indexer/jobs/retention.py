@@ -18,7 +18,7 @@ READER_GRACE = timedelta(minutes=10)
 
 
 class RetentionPolicy(BaseModel):
-    """Which versions stay: those that one of the rules keeps, and always the active one.
+    """Rules by which versions stay: one of them is enough, and the active one always does.
 
     Attributes:
         versions: The newest so many versions stay after a compaction; the active one always does.

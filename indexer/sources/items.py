@@ -150,7 +150,7 @@ def _checked_label(item: SourceItem) -> str | None:
 
 
 def _unlike_classes(labels: Collection[str]) -> str | None:
-    """Why folders are more likely albums than classes; None when they may be classes."""
+    """Reason why folders are more likely albums than classes; None when they may be classes."""
     albums = album_names(labels)
     if len(labels) == 1:
         return f"all subfolders lie in one, '{next(iter(labels))}'"

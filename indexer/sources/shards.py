@@ -82,7 +82,7 @@ def _text(one: ArchivedImage, key: str) -> str | None:
 
 
 def _unclear(one: ArchivedImage, keys: Iterable[str | None]) -> str | None:
-    """Why a value beside an image is neither an id nor a label."""
+    """Reason why a value beside an image is neither an id nor a label."""
     for key in filter(None, keys):
         try:
             value_as_text(one.values.get(key))

@@ -111,7 +111,7 @@ class RefinedSnapshot:
 
     @cached_property
     def _users(self) -> tuple[Ints, Ints]:
-        """Who has whom in a context: where each item's users begin, and the users."""
+        """Users of contexts, who has whom: where each item's users begin, and the users."""
         flat = np.asarray(self._contexts).reshape(-1)
         order = np.argsort(flat, kind="stable")
         starts = np.searchsorted(flat[order], np.arange(len(self.embeddings) + 1))

@@ -1,4 +1,4 @@
-"""What the models of answers have in common."""
+"""Base of the models of answers."""
 
 from __future__ import annotations
 
@@ -20,5 +20,5 @@ class Ending(Model):
 
     @property
     def is_final(self) -> bool:
-        """Whether nothing will change any more."""
+        """Say whether nothing will change any more."""
         return self.state in _FINAL_STATES

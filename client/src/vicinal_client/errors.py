@@ -67,7 +67,7 @@ class TimeLimitError(NoAnswerError, TimeoutError):
 
 
 class UnreadableAnswerError(VicinalError, ValueError):
-    """What answered does not speak this API: a proxy, another service, or a much older server."""
+    """The answer is not of this API: it came from a proxy, another service, or a much older server."""
 
 
 class JobError(VicinalError, RuntimeError):
@@ -139,7 +139,7 @@ class ProblemError(VicinalError):
 
     @property
     def errors(self) -> list[dict[str, Any]]:
-        """What was wrong with each field, or with each of several images; empty where it was one thing."""
+        """Faults of each field, or of each of several images; empty where it was one thing."""
         errors = self.members.get("errors")
         return [one for one in errors if isinstance(one, dict)] if isinstance(errors, list) else []
 
@@ -157,7 +157,7 @@ class NotFoundError(ProblemError, LookupError):
 
 
 class ConflictError(ProblemError, RuntimeError):
-    """What is there stands against it: an item of this id, another job, another bundle."""
+    """The state of the server stands against it: an item of this id, another job, another bundle."""
 
 
 class TooManyRequestsError(ProblemError, RuntimeError):

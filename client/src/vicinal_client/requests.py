@@ -61,7 +61,7 @@ class NewItem:
 
     @property
     def name(self) -> str:
-        """How the image is named in a request."""
+        """Name of the image in a request."""
         _check_image(self.image)
         own = "image" if isinstance(self.image, bytes) else Path(self.image).name
         return self.filename or self.id or own
@@ -146,7 +146,7 @@ def vector_of(vector: Vector) -> list[float]:
 
 
 def items_body(items: Sequence[NewItem] | Sequence[NewEmbedding], **options: Any) -> dict[str, Any]:
-    """What adds items: a form with images, or embeddings as JSON.
+    """Request that adds items: a form with images, or embeddings as JSON.
 
     Raises:
         ValueError: Images and embeddings come together, or only some of the images have an id.
@@ -174,7 +174,7 @@ def _as_json(item: NewEmbedding) -> dict[str, Any]:
 
 
 def _form(items: Sequence[NewItem], fields: dict[str, Any]) -> dict[str, Any]:
-    """One field `id`, `label` and `metadata` an image, in their order."""
+    """Fields `id`, `label` and `metadata` of each image, in their order."""
     ids = [item.id for item in items]
     if any(one is not None for one in ids):
         if None in ids:

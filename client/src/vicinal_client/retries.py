@@ -73,7 +73,7 @@ Steps: TypeAlias = Generator[Step, Any, T]
 
 @dataclass(frozen=True)
 class Retries:
-    """How often and how long a request is sent again.
+    """Rules of how often and how long a request is sent again.
 
     The wait doubles from one attempt to the next, and is drawn at random below that, so that many clients do
     not come at once. It is never shorter than what the server asks for by `Retry-After`.
@@ -102,7 +102,7 @@ class Retries:
         return max(most * self.draw(), asked or 0.0)
 
     def allow(self, n: int, seconds: float) -> bool:
-        """Whether another attempt may follow n of them, so many seconds after the first one."""
+        """Say whether another attempt may follow n of them, so many seconds after the first one."""
         return (self.attempts is None or n < self.attempts) and seconds <= self.seconds
 
 

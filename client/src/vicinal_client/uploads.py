@@ -63,7 +63,7 @@ _Add: TypeAlias = Callable[[Sequence[Any]], Steps[Addition]]
 
 @dataclass(frozen=True)
 class UploadFailure:
-    """One image or embedding that is not in the gallery, and why.
+    """An image or embedding that is not in the gallery, and why.
 
     Attributes:
         id: The id that it would have got; None where it was to be a digest of its file.
@@ -81,7 +81,7 @@ class UploadFailure:
 
 @dataclass
 class UploadResult:
-    """What became of the images or embeddings of a bulk upload.
+    """Outcome of a bulk upload of images or embeddings.
 
     Attributes:
         n_added: Items that were written, those that replaced another one included.
@@ -107,7 +107,7 @@ class UploadResult:
 
 @dataclass(frozen=True)
 class UploadProgress:
-    """How far a bulk upload is.
+    """Progress of a bulk upload.
 
     Attributes:
         n_done: Items that are done, the failed ones included.
@@ -122,7 +122,7 @@ class UploadProgress:
 
 @dataclass(frozen=True)
 class _Loaded:
-    """What is sent, the file that it is from, and what it takes of a request, in bytes."""
+    """A part that is sent, the file that it is from, and its bytes in a request."""
 
     item: _New
     path: Path | None
@@ -139,7 +139,7 @@ class _Loaded:
 
 @dataclass(frozen=True)
 class UploadSource:
-    """What is uploaded.
+    """Material of an upload.
 
     Attributes:
         items: The items, in order.
@@ -201,7 +201,7 @@ def upload(
     Args:
         add: Steps that add some items.
         ask_readiness: Steps that ask for the server's limits.
-        source: What is uploaded.
+        source: Material of an upload.
         concurrency: Requests under way at once.
         batch_bytes: Size of a request.
         on_progress: Called after each request.
@@ -261,7 +261,7 @@ def _upload(add: _Add, loaded: list[_Loaded]) -> Steps[_Outcome]:
 
 
 def _is_everyones(error: ProblemError) -> bool:
-    """Whether no other item could be added either."""
+    """Say whether no other item could be added either."""
     if not error.kind:
         # A proxy takes requests of another size than the server.
         return error.status != 413
@@ -282,7 +282,7 @@ def _count(result: UploadResult, additions: list[Addition], failures: list[Uploa
 
 
 def _batches(source: UploadSource, limits: Limits, most_bytes: int) -> Iterator[_Batch]:
-    """What is sent in a request each; a file is read when its request is made."""
+    """Parts of a request each; a file is read when its request is made."""
     batch, most = _Batch(), source.most(limits)
     for item in source.items:
         one = source.load(item, limits)

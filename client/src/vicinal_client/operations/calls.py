@@ -1,4 +1,4 @@
-"""What the calls are made of: requests, and methods that one client answers and the other awaits."""
+"""Parts that calls are made of: requests, and methods that one client answers and the other awaits."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class operation(Generic[P, T]):  # noqa: N801 (a decorator)
 
 
 class Calls:
-    """What all calls are made with.
+    """Tools that all calls are made with.
 
     Attributes:
         retries: How often and how long a request is sent again.

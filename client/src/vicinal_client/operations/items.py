@@ -33,7 +33,7 @@ class ItemCalls(Calls):
     def list_items(
         self, gallery: str, *, after: str | None = None, size: int | None = None
     ) -> Steps[ItemPage]:
-        """One page of items; `after` is `next` of the page before. `iter_items` goes through all pages."""
+        """Items of one page; `after` is `next` of the page before. `iter_items` goes through all pages."""
         params = given(after=after, size=size)
         return (yield from self._ask("GET", path_of("galleries", gallery, "items"), ItemPage, params=params))
 
