@@ -16,6 +16,7 @@ from tests.service.types import MakeSettings
 from vicinal.service.cli import app
 from vicinal.service.doctor import examine
 from vicinal.service.http.app import create_app
+from vicinal.service.words import in_commands
 
 
 def written(name: str, content: bytes) -> Callable[[Path], None]:
@@ -117,7 +118,7 @@ def test_the_advice_for_a_damaged_pointer_works_as_it_is_printed(
     else:
         words = ("list",) if ask == "list" else ("check", "shoes")
         done = run("gallery", *words, "--data-dir", damaged_dir)
-        said = f"{done.stdout} {done.exception}"
+        said = done.stdout + ("" if done.exception is None else in_commands(done.exception))
     advice = re.search("`vicinal (gallery activate .*?)`", said)
     assert advice is not None
     done = run(*shlex.split(advice[1]))
