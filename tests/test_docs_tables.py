@@ -67,6 +67,7 @@ def test_a_setting_without_a_description_is_noticed(tables: ModuleType) -> None:
         tables.settings_table(More)
 
 
+@pytest.mark.slow
 def test_every_key_is_in_a_table() -> None:
     config = pytest.importorskip("vicinal.training.config", exc_type=ImportError)
     listed = set(re.findall(r"^\| `([\w.]+)` \|", PAGE, re.MULTILINE))

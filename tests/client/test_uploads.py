@@ -298,6 +298,7 @@ def test_a_server_that_stays_away_stops_it_and_it_says_how_far_it_came(
     assert (stopped.value.result.n_added, clock.now <= 60.0) == (32, True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("status", "kind"),
     [
@@ -318,6 +319,7 @@ def test_what_no_image_can_pass_stops_it(
     assert 1000 - len(server.faults) <= 6
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("status", [301, 400, 405])
 def test_what_is_no_answer_of_the_server_stops_it(
     status: int, folder: Path, server: BytesServer, connect: Callable[..., Either]

@@ -49,6 +49,7 @@ def mounts(service: dict[str, Any]) -> list[tuple[str, str]]:
     return [(source, rest[-1]) for source, *rest in parts]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FILES)
 def test_a_file_fits_the_specification(name: str) -> None:
     assert schema_says(DEPLOY / name) == ""

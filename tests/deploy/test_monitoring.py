@@ -126,6 +126,7 @@ def test_what_is_no_expression_is_noticed(tmp_path: Path) -> None:
     assert promtool("check", "rules", tmp_path / "rules.yaml").returncode != 0
 
 
+@pytest.mark.slow
 def test_alerts_fire_when_they_should_and_not_before() -> None:
     done = promtool("test", "rules", CASES)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -175,6 +175,7 @@ def test_versions_are_numbered_one_by_one_whatever_the_table_counts(gallery: Gal
     assert revisions[0] > 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("then", [1, 3])
 def test_the_number_of_a_version_that_is_gone_is_not_given_again(gallery: Gallery, then: int) -> None:
     """Calibrations and links name versions by it."""
@@ -203,6 +204,7 @@ def test_damaged_active_version_is_refused(gallery: Gallery, content: str) -> No
         _ = Gallery.open(gallery.path).activation
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name",
     [
@@ -245,6 +247,7 @@ def test_damaged_table_behind_a_deleted_snapshot_is_refused(gallery: Gallery) ->
         gallery.snapshot()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("item_id", ODD_IDS)
 def test_thumbnail_is_found_by_any_id(gallery: Gallery, item_id: str) -> None:
     revision = gallery.snapshot().manifest.revision
@@ -304,6 +307,7 @@ def test_galleries_are_written_independently(tmp_path: Path) -> None:
         assert len(list(tmp_path.iterdir())) == 2
 
 
+@pytest.mark.slow
 def test_lock_is_held_across_processes_and_released_when_the_holder_is_killed(tmp_path: Path) -> None:
     gallery = Gallery(tmp_path / "shoes")
     command = [sys.executable, "-c", HOLD_THE_LOCK, str(gallery.path)]

@@ -494,6 +494,7 @@ def test_target_side_leaves_small_images_alone() -> None:
     assert decode_image(_encoded(_photo(), "PNG"), target_side=24).size == (40, 24)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "mode", ["1", "L", "LA", "P", "PA", "RGB", "RGBA", "CMYK", "YCbCr", "I", "I;16", "F", "LAB", "HSV"]
 )

@@ -68,6 +68,7 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[SmallGpu]]:
     return put
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n_steps", [1, None])
 @pytest.mark.parametrize("device", ["auto", "cuda", "cuda:1"])
 def test_items_are_those_of_the_processor(

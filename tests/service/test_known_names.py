@@ -137,6 +137,7 @@ def test_a_suggestion_is_one_of_the_known_names(name: str, known: list[str]) -> 
     assert hint in {"", *(f": did you mean '{one}'?" for one in known)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["VICINAL_SOURCES_DIR", "VICINAL_PORT", "VICINAL_API_KEYS", "VICINAL_PROT"])
 def test_settings_of_the_shell_reach_no_test(name: str) -> None:
     code = "import os, tests.conftest; print(*sorted(n for n in os.environ if n.startswith('VICINAL_')))"

@@ -264,6 +264,7 @@ def test_versions_can_be_gone_back_to(clips: vicinal.LocalGallery) -> None:
         clips.activate(9)
 
 
+@pytest.mark.slow
 def test_a_version_that_waits_is_compared_and_used(clips: vicinal.LocalGallery) -> None:
     clips.calibrate("fpir=10%", visits_by="none")
     clips.index(arrays(n_things=N_THINGS + 2), on_conflict="replace", activate=False)

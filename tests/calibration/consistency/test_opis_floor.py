@@ -152,6 +152,7 @@ def test_drawn_classes_have_hoeffdings_variance() -> None:
     assert drawn.var() == pytest.approx(expected, rel=0.08)
 
 
+@pytest.mark.slow
 def test_large_classes_are_drawn_smaller_with_about_the_same_variance(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

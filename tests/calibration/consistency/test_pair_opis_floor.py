@@ -98,6 +98,7 @@ def test_equal_classes_lie_within_the_spread_for_a_sample_of_the_queries() -> No
     assert abs(spreads_above(*pairs_of(embeddings, labels, queries))) < 3.5
 
 
+@pytest.mark.slow
 def test_unequal_classes_lie_clearly_above() -> None:
     assert spreads_above(*pairs_of(*embedded_classes([20] * 40, spreads=(1.0, 0.7)))) > 4.0
 

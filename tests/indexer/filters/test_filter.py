@@ -162,6 +162,7 @@ def literal(value: Literal) -> str:
     return "'" + value.replace("'", "''") + "'" if isinstance(value, str) else repr(value).lower()
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=150)
 @given(items=ITEMS, expressions=st.lists(EXPRESSIONS, min_size=1, max_size=8))
 def test_a_filter_selects_what_a_plain_reading_of_it_selects(

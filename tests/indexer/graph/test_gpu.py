@@ -133,6 +133,7 @@ def test_memory_is_what_vectors_ids_and_lists_take(spec: str, expected: int) -> 
     assert gpu_bytes(spec, 1000, 64) == expected
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("spec", "device", "made"),
     [

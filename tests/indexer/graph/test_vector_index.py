@@ -229,6 +229,7 @@ def test_auto_finds_the_nearest_of_a_gallery_just_too_large_to_scan(
     assert _recall(index.search(queries, index.n_fetched(10)), nearest) > 0.98
 
 
+@pytest.mark.slow
 def test_as_many_lists_are_looked_into_as_hold_the_nearest(
     clustered: tuple[FloatArray, FloatArray],
 ) -> None:
@@ -329,6 +330,7 @@ def test_search_leaves_the_threads_of_faiss_as_they_were(index: FaissIndex, embe
         faiss.omp_set_num_threads(1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "factory",
     [

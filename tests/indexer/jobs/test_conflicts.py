@@ -170,6 +170,7 @@ def _after(
     return states
 
 
+@pytest.mark.slow
 @settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(steps=st.lists(st.tuples(IMAGES, st.sampled_from(["error", "skip"])), min_size=1, max_size=4))
 def test_no_sequence_of_additions_loses_or_changes_an_item(

@@ -155,6 +155,7 @@ def test_the_next_attempt_embeds_only_what_is_missing(
     assert (result.n_items, labels(gallery)) == (N, {item.id: item.label for item in items})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stage", ["embed", "neighbors", "publish"])
 def test_wherever_an_attempt_dies_the_old_version_is_searched_and_the_next_attempt_succeeds(
     gallery: Gallery, rebuild: Callable[..., IndexResult], items: list[SourceItem], stage: str
@@ -327,6 +328,7 @@ def test_what_a_source_no_longer_has_is_left_out_by_the_next_attempt(
     assert set(labels(gallery)) == held | {item.id for item in elsewhere[:12]}
 
 
+@pytest.mark.slow
 def test_a_version_is_not_activated_over_one_that_was_indexed_meanwhile(
     gallery: Gallery, rebuild: Callable[..., IndexResult], items: list[SourceItem], embedder: Embedder
 ) -> None:

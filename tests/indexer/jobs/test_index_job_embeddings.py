@@ -188,6 +188,7 @@ def with_bad_rows(path: Path, *, drop: int = 0) -> Path:
     return path
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("delete", [False, True])
 def test_what_is_held_stays_where_its_row_cannot_be_used(
     gallery: Gallery, tmp_path: Path, delete: bool

@@ -167,6 +167,7 @@ def test_progress_of_a_stage_never_goes_back(built: dict[str, Any]) -> None:
     assert len(embedded) == 7
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("bad", [{0}, {8}, {7, 8}, {0, 1, 2, 3}, {4, 5, 6, 7, 8}])
 def test_progress_ends_at_the_total_wherever_images_fail(
     gallery: Gallery, embedder: Embedder, tmp_path: Path, bad: set[int]

@@ -217,6 +217,7 @@ def test_arrays_that_lie_column_by_column_are_read_too(tmp_path: Path) -> None:
     np.testing.assert_array_equal(read(tmp_path / "a.npz").embeddings, normalize(vectors(2)))
 
 
+@pytest.mark.slow
 def test_an_uncompressed_npz_file_is_not_held_in_memory(tmp_path: Path) -> None:
     """Negative control: a compressed one is."""
     array, ids = np.ones((10_000, 320), np.float32), np.arange(10_000)

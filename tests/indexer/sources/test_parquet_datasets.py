@@ -308,6 +308,7 @@ def test_a_file_that_was_written_again_is_read_anew(tmp_path: Path) -> None:
     assert item.path.stat() != before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("group", [1, 7, 1000])
 def test_every_row_is_found_in_any_order_by_several_threads(tmp_path: Path, group: int) -> None:
     noise = np.random.default_rng(0)

@@ -208,6 +208,7 @@ def dripping(begin: bytes, drop: bytes) -> Iterator[str]:
         listener.shutdown(socket.SHUT_RDWR)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("begin", "drop"), DRIPS.values(), ids=DRIPS.keys())
 @pytest.mark.parametrize("is_public", [True, False], ids=["strangers", "owner"])
 def test_the_time_for_a_file_holds_whatever_trickles(
@@ -247,6 +248,7 @@ def test_the_time_for_a_file_holds_for_all_addresses_of_its_name(monkeypatch: py
     assert max(waits) <= 0.5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "address",
     [

@@ -24,6 +24,7 @@ with making_in(Path(sys.argv[1])):
 """
 
 
+@pytest.mark.slow
 def test_what_is_half_made_goes_when_its_process_is_dead(tmp_path: Path) -> None:
     for name in ("whole", "notes.json.partial"):
         (tmp_path / name).touch()

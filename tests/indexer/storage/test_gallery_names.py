@@ -90,6 +90,7 @@ def test_an_alias_of_nothing_is_refused(root: Path) -> None:
     assert Gallery.open(root / "shoes").activation is not None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["", "..", "a/b", "/etc", "Shop", "a" * 65, "-a"])
 def test_a_name_is_never_a_path(root: Path, name: str) -> None:
     for refused in (

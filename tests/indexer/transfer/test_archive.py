@@ -132,6 +132,7 @@ def test_a_gallery_that_is_there_is_never_replaced(live_gallery: Gallery, archiv
     assert contents(imported(root, archive, "boots")) == before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("share", [0.0, 0.001, 0.1, 0.5, 0.9, 0.99])
 def test_a_cut_archive_leaves_nothing(archive: bytes, tmp_path: Path, share: float) -> None:
     end = archive.index(b"checksums.json") * share
@@ -175,6 +176,7 @@ def changes() -> Iterator[tuple[str, Callable[[Members], Any], str]]:
     yield "no head", lambda parts: parts.pop(0), "^this is no exported gallery$"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("change", "reason"), [pytest.param(*rest, id=name) for name, *rest in changes()])
 def test_a_changed_archive_is_refused(
     archive: bytes, tmp_path: Path, change: Callable[[Members], Any], reason: str

@@ -94,6 +94,7 @@ def test_a_copy_shares_no_file(changed: Gallery) -> None:
     assert inodes[0].isdisjoint(inodes[1])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("move", [copy_gallery, rename_gallery])
 @pytest.mark.parametrize("taken", ["gallery", "alias", "own name", "leftover"])
 def test_a_name_that_is_taken_is_refused(

@@ -59,6 +59,7 @@ def context_by_loop(view: GalleryView, query: FloatArray, out: Any) -> list[int]
     return [position for position, _ in ranked[:K]]
 
 
+@pytest.mark.slow
 def test_contexts_are_the_nearest_of_a_slow_loop(
     view: GalleryView, queries: FloatArray, excluded: list[Any]
 ) -> None:

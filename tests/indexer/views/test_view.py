@@ -83,6 +83,7 @@ def test_exact_scoring_has_a_choice_however_few_are_wanted(
     assert view.nearest(unit(4, seed=5), 3).shape == (4, n_fetched)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n", [1, 10, 100, 700])
 def test_the_nearest_live_items_are_found(changed: GalleryView, unit: Unit, n: int) -> None:
     near_dead = np.concatenate([unit(N)[:20:5], unit(N_ADDED, seed=1)[:20:5]])
@@ -173,6 +174,7 @@ def test_lists_name_no_dead_neighbor(changed: GalleryView) -> None:
     assert changed.is_dead(raw.astype(np.int64)).any()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [1, 7, 100, 1000])
 def test_pages_one_after_another_give_every_live_item_once(changed: GalleryView, size: int) -> None:
     seen: list[str] = []

@@ -19,6 +19,7 @@ values = st.recursive(
 objects = st.dictionaries(st.text().filter("sha256".__ne__), values, max_size=4)
 
 
+@pytest.mark.slow
 @given(objects, st.sampled_from([None, 1, 2]))
 def test_what_was_sealed_comes_back_and_is_json_meanwhile(fields: dict[str, Any], indent: int | None) -> None:
     stored = sealed(json.dumps(fields, indent=indent))

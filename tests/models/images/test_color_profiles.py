@@ -80,6 +80,7 @@ def test_a_picture_in_another_space_is_the_same_picture(profile: bytes, kind: st
     assert difference(stored, muted()) > 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [one for one in accepted_formats() if one not in ("GIF", "BMP")])
 @pytest.mark.parametrize(
     "profile", [SRGB, b"no profile", DISPLAY_P3[:200], b""], ids=["sRGB", "rubbish", "cut", "none"]

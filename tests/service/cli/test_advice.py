@@ -111,6 +111,7 @@ def problem_of(line: str, *, is_named: bool = True) -> str | None:
     return f"left over: {left}" if left else f"missing: {missing}" if missing else None
 
 
+@pytest.mark.slow
 def test_commands_in_messages_would_be_run() -> None:
     found = [
         (module, line, not text[: match.start()].endswith("by "))
@@ -126,6 +127,7 @@ def test_commands_in_messages_would_be_run() -> None:
     assert {key: why for key, why in wrong.items() if why} == {}
 
 
+@pytest.mark.slow
 def test_options_in_messages_are_options_of_some_command() -> None:
     known = options_of(*commands().values()) | _OTHERS
     named = {(module, name) for module, text in advised() for name in _OPTION.findall(text)}
@@ -147,6 +149,7 @@ def texts_in(node: ast.expr) -> str:
     return " ".join(str(one.value) for one in ast.walk(node) if isinstance(one, ast.Constant))
 
 
+@pytest.mark.slow
 def test_each_operation_and_field_that_errors_advise_to_has_a_name_on_the_command_line() -> None:
     options = options_of(*commands().values())
     found = advice()
@@ -165,6 +168,7 @@ def test_each_operation_and_field_that_errors_advise_to_has_a_name_on_the_comman
     assert nameless == set()
 
 
+@pytest.mark.slow
 def test_below_the_command_line_no_message_names_a_command_or_an_option() -> None:
     below = ("indexer/", "models/", "refine/", "calibration/", "service/search/", "service/measuring/")
     below += (

@@ -55,6 +55,7 @@ def test_added_images_are_embedded_with_the_version_s_bundle(
     assert (best["id"], best["similarity"]) == ("new.png", pytest.approx(1.0, abs=1e-6))
 
 
+@pytest.mark.slow
 def test_a_calibration_is_made_with_the_version_s_bundle(run: Run, other: ModelBundle) -> None:
     record = json.loads(run("calibrate", "-g", "shoes", "--json").stdout)
     assert record["bundle"] == other.fingerprint

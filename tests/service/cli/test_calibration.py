@@ -48,6 +48,7 @@ def test_a_narrow_list_cuts_no_id(
     assert [one for one in words if one in two] == [two[1], two[0]]
 
 
+@pytest.mark.slow
 def test_rollback_and_activate_change_what_is_in_force(
     call: Callable[..., Any], two: tuple[str, str]
 ) -> None:
@@ -89,6 +90,7 @@ def test_a_dry_run_takes_a_score_a_target_or_an_id(
     assert call("list")["calibrations"][0]["is_active"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", [["set", "0.4"], ["rollback"], ["drift"], ["dry-run", "0.4"]])
 def test_the_steps_of_a_refiner_tell_whose_threshold_it_is(
     fail: Fail, two: tuple[str, str], command: list[str]

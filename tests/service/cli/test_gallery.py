@@ -277,6 +277,7 @@ def test_a_source_without_usable_images_changes_nothing(fail: Fail, folder: Path
     assert shown()["n_items"] == 60
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["", ".", "..", "../escape", "a/b", "/tmp/one", "Shoes"])
 def test_a_name_that_is_a_path_is_refused_and_deletes_nothing(
     fail: Callable[..., str], data_dir: Path, name: str

@@ -168,6 +168,7 @@ def test_tables_can_be_indexed_again(run: Run, root: Path, tmp_path: Path) -> No
     assert (first["n_items"], first["n_labels"]) == (second["n_items"], second["n_labels"])
 
 
+@pytest.mark.slow
 def test_a_gallery_keeps_its_threshold_under_another_name(run: Run, fail: Fail, root: Path) -> None:
     before = run("gallery", "show", "shoes").stdout.splitlines()[1:]
     assert run("gallery", "copy", "shoes", "try").stdout.splitlines()[1:] == before

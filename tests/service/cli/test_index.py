@@ -192,6 +192,7 @@ def test_photos_of_a_telephone_that_cannot_be_read_are_named_with_what_reads_the
     assert "files that are not read: 1 .heic (read with the extra heif, pip install 'pillow" in done.stdout
 
 
+@pytest.mark.slow
 def test_albums_are_not_taken_for_labels_unasked(
     run: Run, photos: Path, items: Callable[[], dict[str, str | None]]
 ) -> None:
@@ -251,11 +252,13 @@ def test_a_device_that_is_none_is_refused(fail: Fail, photos: Path) -> None:
     assert "device" in fail("index", photos, "-g", "shop", "--device", "gpu")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("device", ["auto", "cpu"])
 def test_without_a_gpu_the_processor_does_it_all(run: Run, photos: Path, device: str) -> None:
     assert "CPUExecutionProvider" in run("index", photos, "-g", "shop", "--device", device).stdout
 
 
+@pytest.mark.slow
 def test_the_option_says_where_network_neighbor_lists_and_refinement_are(
     run: Run, photos: Path, refiner_bundle: ModelBundle, monkeypatch: pytest.MonkeyPatch
 ) -> None:

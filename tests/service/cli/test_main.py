@@ -109,6 +109,7 @@ def commands_of(group: Any, before: tuple[str, ...] = ()) -> Iterator[tuple[tupl
             yield (*before, name), command
 
 
+@pytest.mark.slow
 def test_help_loads_nothing_that_a_run_needs() -> None:
     """Of the page of every command: what it needs to run is imported when it runs."""
     commands = [words for words, _ in commands_of(get_command(app))]

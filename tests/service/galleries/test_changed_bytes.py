@@ -170,6 +170,7 @@ def test_a_version_is_put_in_force_again_as_it_was(bundles: ServedBundles) -> No
     assert answer(bundles) == before
 
 
+@pytest.mark.slow
 def test_without_a_copy_a_version_comes_back_as_it_was_built(bundles: ServedBundles, tmp_path: Path) -> None:
     folder = Path(shutil.copytree(bundles.settings.galleries_path / "shoes", tmp_path / "shoes"))
     gallery = Gallery(folder)

@@ -126,6 +126,7 @@ def test_the_advice_for_a_damaged_pointer_works_as_it_is_printed(
     assert run("gallery", "check", "shoes", "--data-dir", damaged_dir).exit_code == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("damaged_dir", [*POINTER.values()][:3], ids=[*POINTER][:3], indirect=True)
 def test_a_pointer_whose_copy_is_gone_too_is_made_of_the_versions(damaged_dir: Path) -> None:
     (damaged_dir / "galleries/shoes/active.copy.json").unlink()

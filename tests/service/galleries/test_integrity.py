@@ -121,6 +121,7 @@ def test_whole_files_are_known_to_be_whole(opened: Callable[..., OpenGalleries])
     assert found(galleries) == before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", DERIVED)
 def test_a_damaged_file_of_a_version_is_found_at_a_restart_and_made_again(
     folder: Path, opened: Callable[..., OpenGalleries], name: str

@@ -157,6 +157,7 @@ def test_a_stranger_makes_no_series(client: TestClient) -> None:
     assert client.get("/metrics").text.count("\n") <= before + 2 * 18
 
 
+@pytest.mark.slow
 def test_a_request_is_told_with_the_name_of_its_key(client: TestClient, told: list[dict[str, Any]]) -> None:
     client.get("/v1/galleries", headers=with_key())
     (line,) = told

@@ -389,6 +389,7 @@ def test_who_is_above_its_share_gives_way_before_all_others(crowded: str) -> Non
         assert answer_of(small).startswith(b"HTTP/1.1 200 ")
 
 
+@pytest.mark.slow
 def test_who_takes_nothing_in_of_its_answers_keeps_nobody_out(
     waiting: FastAPI, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -512,6 +513,7 @@ def test_a_client_that_takes_nothing_in_is_cut_off(
         assert 0 < len(rest_of(there)) < 2 * len(large)
 
 
+@pytest.mark.slow
 def test_a_server_that_stops_answers_what_was_on_its_way(
     calibrated_dir: Path, make_settings: MakeSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:

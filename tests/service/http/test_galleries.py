@@ -69,6 +69,7 @@ def test_an_uncalibrated_gallery_has_no_calibration(data_dir: Path, make_setting
     assert client.get(SHOES).json()["calibration"] is None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [1, 7, 30, 59, 60, 61])
 def test_pages_follow_each_other_without_gap_or_repeat(client: TestClient, size: int) -> None:
     seen, after, n_pages = [], None, 0
@@ -114,6 +115,7 @@ def test_the_picture_of_an_item_is_a_jpeg_of_it(client: TestClient, view: View) 
         assert difference == pytest.approx(view(6, 0).convert("L").resize((1, 1)).getpixel((0, 0)), abs=3)
 
 
+@pytest.mark.slow
 def test_an_item_that_is_named_like_a_path_of_the_api_is_found(
     tmp_path: Path,
     embedder: Embedder,

@@ -85,6 +85,7 @@ def test_beyond_the_rate_not_a_byte_of_the_body_is_waited_for(
     assert (status, b"too-many-requests" in received, b"retry-after" in received.lower()) == (429, True, True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", ["/v1/nothing", "/v1/galleries/shoes/nothing", "/v1/admin", "/v1/"])
 def test_what_is_not_there_needs_a_key_too(address: str, path: str) -> None:
     assert httpx.get(address + path).status_code == 401

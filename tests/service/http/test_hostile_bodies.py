@@ -165,6 +165,7 @@ def of_arrays(content: bytes, n: int = 3) -> dict[str, Any]:
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("content", NPY.values(), ids=NPY.keys())
 def test_arrays_that_are_not_what_they_say_are_refused(server: Watched, content: bytes) -> None:
     with bounded(server):
@@ -207,6 +208,7 @@ PATHS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "values"), JSON.values(), ids=JSON.keys())
 def test_lists_of_what_cannot_be_are_refused_in_a_few_words(
     server: Watched, name: str, values: bytes
@@ -235,6 +237,7 @@ LONG = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", LONG)
 @pytest.mark.parametrize("form", ["json", "form"])
 def test_long_texts_are_refused_beside_others(server: Watched, form: str, name: str) -> None:

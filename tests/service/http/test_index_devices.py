@@ -44,6 +44,7 @@ def test_answers_are_those_of_the_processor(
     assert gpus.batches
 
 
+@pytest.mark.slow
 def test_readyz_names_the_device_and_why_one_is_not_used(
     calibrated_dir: Path, make_settings: MakeSettings
 ) -> None:

@@ -185,6 +185,7 @@ def test_a_patch_counts_what_is_there_already(client: TestClient) -> None:
     assert client.patch(ITEM, json={"metadata": {"a": None, "b": "x" * 40_000}}).status_code == 200
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("metadata", [DEEP, LARGE, '{"a": "\\u0000"}', '{"a": "\\ud800"}', '{"a": 1e999}'])
 def test_an_image_with_such_metadata_is_refused(
     client: TestClient, view: View, encode: Encode, metadata: str

@@ -153,6 +153,7 @@ def test_several_conflicts_alone_are_a_problem_that_names_each(client: TestClien
     assert [one["id"] for one in response.json()["errors"]] == [TAKEN, "x_y/view 1.png"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("choice", "where"), [("error", "refused"), ("skip", "skipped")])
 def test_of_two_images_with_one_id_the_first_is_added(
     client: TestClient, picture: Picture, choice: str, where: str

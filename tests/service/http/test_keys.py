@@ -76,6 +76,7 @@ def test_damaged_keys_refuse_everybody_with_the_way_back(client: TestClient, sto
     assert (answer.status_code, answer.json()["type"]) == (503, "urn:vicinal:problem:keys-damaged")
 
 
+@pytest.mark.slow
 def test_every_route_of_another_gallery_is_not_found_with_a_key_of_one(
     client: TestClient, store: KeyStore
 ) -> None:
@@ -136,6 +137,7 @@ def test_what_belongs_to_no_gallery_is_forbidden_with_a_key_of_one(
     assert status(client, "GET", "/v1/nothing", key) == 403
 
 
+@pytest.mark.slow
 def test_readiness_names_galleries_to_keys_for_all_of_them(client: TestClient, store: KeyStore) -> None:
     _, mine = store.create("mine", ["search"], galleries=["shoes"])
     _, everything = store.create("all", ["search"])

@@ -170,6 +170,7 @@ def test_the_openapi_document_describes_both_ways_to_send_a_query(client: TestCl
     )
 
 
+@pytest.mark.slow
 def test_every_operation_has_a_summary_and_declares_its_problems(client: TestClient) -> None:
     document = client.get("/openapi.json").json()
     operations = [one for methods in document["paths"].values() for one in methods.values()]

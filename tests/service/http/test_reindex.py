@@ -282,6 +282,7 @@ def test_other_settings_need_no_source(client: TestClient, worker: None, app: Fa
     assert list(staging.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_another_bundle_waits_for_the_service_that_runs_it(
     client: TestClient, worker: None, data_dir: Path, make_settings: MakeSettings, bundles: Path
 ) -> None:
@@ -519,6 +520,7 @@ def test_a_gallery_that_is_none_needs_a_source_and_a_name(
     assert client.post(f"/v1/admin/galleries/{gallery}/reindex", json={}).status_code == status
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("key", "status"), [("a", 422), ("w", 403), ("none", 401)])
 def test_re_indexing_is_for_administrators(
     data_dir: Path, make_settings: MakeSettings, key: str, status: int
@@ -571,6 +573,7 @@ def test_a_cancelled_job_leaves_the_old_version_and_goes_on_when_it_is_resumed(
     assert client.post(f"/v1/jobs/{job_id}/resume").status_code == 422
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["a\0b", "\0", "x" * 5000, "\ud800", "/".join(["x" * 200] * 40)])
 def test_a_source_that_is_no_path_is_refused(client: TestClient, tmp_path: Path, name: str) -> None:
     for path in ("reindex", "calibrations"):

@@ -58,6 +58,7 @@ def test_a_deleted_gallery_is_gone(client: TestClient, data_dir: Path) -> None:
     assert not (data_dir / "galleries" / "shoes").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "params", [{}, {"confirm": ""}, {"confirm": "true"}, {"confirm": "other"}, {"yes": "shoes"}]
 )

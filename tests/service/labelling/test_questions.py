@@ -162,6 +162,7 @@ def test_a_repeated_question_comes_the_other_way_round_and_not_at_once(pairs: Sc
     assert again == Question(again.pair, pairs.question(again.pair).items[::-1])
 
 
+@pytest.mark.slow
 def test_the_most_surprising_answer_is_asked_about_again(pairs: ScoredPairs) -> None:
     """One slip among the most alike pairs is what is doubted first."""
     asked, answers = answer_all(pairs, 44)
@@ -171,6 +172,7 @@ def test_the_most_surprising_answer_is_asked_about_again(pairs: ScoredPairs) -> 
     assert questions._most_doubtful(pairs, asked, answers, found) == asked[best]
 
 
+@pytest.mark.slow
 def test_what_cannot_be_told_says_nothing(pairs: ScoredPairs) -> None:
     asked, answers = answer_all(pairs, 40)
     more = [int(one) for one in np.flatnonzero(~np.isin(np.arange(50), asked))[:5]]

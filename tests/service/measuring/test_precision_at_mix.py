@@ -133,6 +133,7 @@ def test_a_mix_needs_searches_of_both_kinds(snapshot: Snapshot) -> None:
         Calibrator(snapshot, PIPELINES[0]).measure(strangers, Target(rate="fpir", value=0.3), absent=0.2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("target", ["fnir=5%", "frr=1%", "far=50%", "fpir=50%"])
 def test_the_first_sentence_says_how_many_matches_are_right(snapshot: Snapshot, target: str) -> None:
     """Whatever the target holds: that nearly all are found is worth little where few matches are right."""

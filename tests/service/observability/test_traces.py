@@ -123,6 +123,7 @@ def send_all(client: TestClient) -> None:
     traces_of(client)._provider.force_flush()
 
 
+@pytest.mark.slow
 def test_a_search_is_a_span_with_its_stages(client: TestClient, collector: Collector) -> None:
     answer = client.post(SEARCH, json=ITEM, headers={"X-Request-ID": "my-id"})
     send_all(client)

@@ -102,6 +102,7 @@ def test_labels_without_a_second_image_have_no_mates(client: TestClient) -> None
     assert (job["problem_members"]["n_trials"], "queries with a mate" in job["problem"]) == (0, True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("gallery", "target", "reason"),
     [

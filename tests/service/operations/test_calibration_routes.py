@@ -68,6 +68,7 @@ def test_a_job_finds_the_threshold_that_searches_then_use(client: TestClient, wo
     assert used["value"] == job["result"]["threshold"] == record["record"]["threshold"]
 
 
+@pytest.mark.slow
 def test_a_job_is_told_as_events(client: TestClient, worker: None) -> None:
     job = wait_for_job(client, client.post(START))
     text = client.get(f"/v1/jobs/{job['id']}/events").text
@@ -85,6 +86,7 @@ def test_a_calibration_can_wait_to_be_activated(client: TestClient, worker: None
     assert off["threshold"]["calibration"] == job["id"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("asked", "is_active"), [({}, False), ({"activate": None}, False), ({"activate": True}, True)]
 )
@@ -100,6 +102,7 @@ def test_what_promises_less_comes_into_force_only_when_that_is_asked_for(
     assert threshold_of(client)["calibration"] == (second if is_active else first)["id"]
 
 
+@pytest.mark.slow
 def test_queries_from_a_folder(client: TestClient, worker: None, app: FastAPI) -> None:
     broken = state_of(app).settings.sources_dir / "photos" / "plain" / "broken.png"
     broken.write_text("no picture", encoding="utf-8")
@@ -109,6 +112,7 @@ def test_queries_from_a_folder(client: TestClient, worker: None, app: FastAPI) -
     assert client.get(f"{START}/{job['id']}").json()["record"]["source"] == "queries"
 
 
+@pytest.mark.slow
 def test_queries_from_a_table_with_columns_of_its_own(client: TestClient, worker: None, app: FastAPI) -> None:
     """As images inside of a Parquet file, and as paths to them; both find what the folder of them finds."""
     root = state_of(app).settings.sources_dir
@@ -132,6 +136,7 @@ def test_queries_of_the_hub_are_read_where_addresses_are_allowed(client: TestCli
     assert (answer.status_code, "VICINAL_ALLOW_URLS" in answer.json()["detail"]) == (422, True)
 
 
+@pytest.mark.slow
 def test_queries_from_a_file_of_embeddings_and_from_the_request_are_the_same(
     client: TestClient, worker: None, app: FastAPI, gallery: Gallery
 ) -> None:
@@ -147,6 +152,7 @@ def test_queries_from_a_file_of_embeddings_and_from_the_request_are_the_same(
     assert list((gallery.calibrations_path / "uploads").iterdir()) == []
 
 
+@pytest.mark.slow
 def test_queries_that_were_sent_and_are_gone_are_told(
     client: TestClient, app: FastAPI, gallery: Gallery
 ) -> None:
@@ -229,6 +235,7 @@ def slow_flips(scores: np.ndarray, current: float, candidate: float) -> dict[str
     return {"n": len(scores), "to_match": gained, "to_no_match": lost}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shift", [-0.1, 0.0, 0.1])
 def test_a_dry_run_counts_rates_and_flips_on_the_stored_scores(
     client: TestClient, gallery: Gallery, calibrate: Calibrate, shift: float
@@ -247,6 +254,7 @@ def test_a_dry_run_counts_rates_and_flips_on_the_stored_scores(
     assert threshold_of(client)["value"] == record.threshold
 
 
+@pytest.mark.slow
 def test_a_dry_run_of_a_target_finds_what_a_calibration_would(
     client: TestClient, worker: None, gallery: Gallery, calibrate: Calibrate
 ) -> None:
@@ -268,6 +276,7 @@ def test_a_dry_run_beside_a_threshold_set_by_hand_uses_the_newest_scores(
     assert (found["scores_of"], found["current"]["threshold"]) == (record_id, 0.3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "body",
     [{}, {"threshold": 0.5, "target": "fpir=5%"}, {"target": "speed=5%"}, {"threshold": 2.0}, {"x": 1}],
@@ -322,6 +331,7 @@ def test_a_second_job_on_the_gallery_is_refused_and_keeps_no_queries(
     assert list((gallery.calibrations_path / "uploads").iterdir()) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "body",
     [

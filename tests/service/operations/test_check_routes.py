@@ -125,6 +125,7 @@ def test_photos_and_labels_must_fit_each_other(
     assert client.get("/v1/jobs").json()["jobs"] == []
 
 
+@pytest.mark.slow
 def test_live_changes_are_left_out_and_it_says_so(client: TestClient, record_id: str) -> None:
     check = f"{ADMIN}/calibrations/{record_id}/check"
     before = wait_for_job(client, client.post(check, json={"queries": "photos"}))["result"]

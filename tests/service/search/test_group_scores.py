@@ -137,6 +137,7 @@ def test_the_order_of_the_items_plays_no_part(score: str, items: list[tuple[floa
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("score", ["max", "mean", "lme", "vote", "share", "learned"])
 @given(data=st.data())
 def test_a_query_scores_the_same_alone_and_in_a_batch(score: str, data: st.DataObject) -> None:

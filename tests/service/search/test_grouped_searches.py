@@ -170,6 +170,7 @@ def test_removed_relabelled_and_added_items_count_at_once(
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", FORMS, ids=lambda form: form.score)
 def test_with_a_filter_a_group_is_what_fulfils_it(gallery: Gallery, embedder: Embedder, form: Group) -> None:
     patches = {

@@ -161,6 +161,7 @@ def test_excluding_every_item_leaves_no_candidate(write_gallery: WriteGallery) -
     assert by_position(scored) == {}
 
 
+@pytest.mark.slow
 @settings(max_examples=10, deadline=None)
 @given(seed=st.integers(0, 10**6), pipeline=st.sampled_from([Pipeline(), SLACK, OFF, RECIPROCAL]))
 def test_a_query_scores_the_same_alone_and_in_a_batch(
@@ -178,6 +179,7 @@ def test_a_query_scores_the_same_alone_and_in_a_batch(
         assert alone.scores.tobytes() == batch.scores[row : row + 1].tobytes()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pipeline", [Pipeline(), SLACK, OFF, RECIPROCAL])
 def test_scores_do_not_depend_on_how_many_are_scored_together(
     write_gallery: WriteGallery, pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch

@@ -123,6 +123,7 @@ def by_position(scored: ScoredCandidates, row: int = 0) -> dict[int, float]:
     return dict(zip(scored.positions[row][found].tolist(), scored.scores[row][found].tolist(), strict=True))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rerank", [OFF, CONTEXTUAL], ids=["plain", "contextual"])
 @pytest.mark.parametrize("sides", SIDES)
 @pytest.mark.parametrize("n", [1, 3, 60])
@@ -138,6 +139,7 @@ def test_every_score_is_that_of_the_slow_search(
         assert by_position(scored, row) == pytest.approx(expected, abs=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rerank", [OFF, CONTEXTUAL], ids=["plain", "contextual"])
 @pytest.mark.parametrize("sides", SIDES)
 def test_an_item_as_its_own_query_scores_as_if_it_had_never_been_in_the_gallery(
@@ -201,6 +203,7 @@ def test_an_item_as_a_query_is_refined_as_its_stored_embedding_was(
     assert scored.queries == pytest.approx(np.asarray(stored.embeddings[own]) * lengths, abs=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rerank", [OFF, CONTEXTUAL, RECIPROCAL], ids=lambda one: one.method)
 @pytest.mark.parametrize("sides", SIDES)
 def test_a_query_scores_the_same_alone_and_in_a_batch(

@@ -39,6 +39,7 @@ def test_pictures_that_look_alike_are_found(embedder: Embedder, manifest: Retrie
     assert (figures["n_gallery"], figures["n_queries"], figures["n_absent"]) == (12, 8, 3)
 
 
+@pytest.mark.slow
 def test_the_ranks_of_the_test_are_preferred(embedder: Embedder, manifest: RetrievalTest) -> None:
     test = manifest.model_copy(update={"ks": (1, 3)})
     figures = measure_test(embedder, test, QUICK).figures

@@ -79,6 +79,7 @@ def test_among_themselves_a_label_of_one_image_has_no_mate() -> None:
     assert figures["auroc"] == pytest.approx(auroc(tops[2:], tops[:2]))
 
 
+@pytest.mark.slow
 def test_absent_images_search_those_among_themselves() -> None:
     embeddings, labels, roles = _sample()
     among = np.where(roles == "absent", "absent", "test")

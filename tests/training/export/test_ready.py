@@ -135,6 +135,7 @@ def test_a_file_that_is_no_network_is_one_line(tmp_path: Path, content: bytes | 
         import_onnx(tmp_path / "net.onnx", tmp_path / "made", SQUASH, FIELDS)
 
 
+@pytest.mark.slow
 def test_importing_needs_no_training_package(write: Callable[..., Path], tmp_path: Path) -> None:
     code = (
         "import sys\n"

@@ -198,6 +198,7 @@ def test_equal_names_in_another_folder_are_refused_before_anything_is_embedded(
     assert list((indexed.path / "staging").iterdir()) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("conflict", "counts", "n_left"),
     [("skip", {"added": 1, "skipped": 3}, 3), ("replace", {"added": 1, "replaced": 3}, 0)],
@@ -377,6 +378,7 @@ class StoppedError(Exception):
     """The run was stopped here."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stage", ["copy", "embed", "neighbors", "publish"])
 def test_a_stopped_sync_goes_on_where_it_was(
     indexed: Gallery,
@@ -443,6 +445,7 @@ def write_vectors(path: Path, rows: dict[str, int], label: str = "boots") -> Emb
     return EmbeddingSource.open(path)
 
 
+@pytest.mark.slow
 def test_ready_embeddings_are_taken_over_by_id(gallery: Gallery, tmp_path: Path) -> None:
     space = SpaceEmbedder(ModelBundle(gallery.space_path, space_manifest("clip", 8)), gallery.name)
 
@@ -476,6 +479,7 @@ def remove(gallery: Gallery, *item_ids: str) -> None:
     remove_items(GalleryReader(gallery), item_ids)
 
 
+@pytest.mark.slow
 def test_what_was_removed_stays_out_of_the_next_runs_until_it_is_restored(
     indexed: Gallery, photos: Path, sync: Callable[..., IndexResult], embedder: CountingEmbedder
 ) -> None:
@@ -544,6 +548,7 @@ def test_a_moved_or_copied_source_does_not_bring_back_what_was_removed(
     assert sync(tmp_path / "moved").left_out == ["1.png"]
 
 
+@pytest.mark.slow
 def test_a_copy_that_was_kept_may_move_and_vanish_and_come_back(
     gallery: Gallery, photos: Path, sync: Callable[..., IndexResult], tmp_path: Path
 ) -> None:
@@ -575,6 +580,7 @@ def test_what_the_source_dropped_comes_back_with_its_file(
     assert sync(photos).counts == {"added": 1, "unchanged": N - 1}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", ["upload", "add_source"])
 def test_to_add_it_again_is_a_wish(
     indexed: Gallery, photos: Path, sync: Callable[..., IndexResult], embedder: CountingEmbedder, way: str
@@ -609,6 +615,7 @@ def test_of_a_gallery_that_lost_everything_nothing_is_left_for_another_bundle(
     assert sync(photos, embedder=other, restore=True).n_items == N
 
 
+@pytest.mark.slow
 def test_versions_that_were_searched_before_have_what_was_removed_since(
     indexed: Gallery, photos: Path, sync: Callable[..., IndexResult]
 ) -> None:
@@ -630,6 +637,7 @@ def test_compaction_and_pruning_forget_nothing(
     assert sync(photos).left_out == ["1.png"]
 
 
+@pytest.mark.slow
 def test_a_removal_that_never_came_into_force_is_none(
     indexed: Gallery,
     photos: Path,
@@ -686,6 +694,7 @@ def test_what_is_removed_while_it_is_restored_stays_out(
     assert sync(photos).left_out == ["1.png"]
 
 
+@pytest.mark.slow
 def test_ready_embeddings_that_were_removed_stay_out(gallery: Gallery, tmp_path: Path) -> None:
     space = SpaceEmbedder(ModelBundle(gallery.space_path, space_manifest("clip", 8)), gallery.name)
 

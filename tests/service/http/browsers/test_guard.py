@@ -71,6 +71,7 @@ def status_of(client: TestClient, host: str, path: str = "/v1/galleries") -> int
     return client.get(path, headers={"Host": host, **KEY}).status_code
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", ["/v1/galleries", "/livez", "/readyz", "/metrics", "/", "/docs", "/nothing"])
 @pytest.mark.parametrize("host", ["evil.example", "evil.example:{port}", "127.0.0.1.evil.example", "0.0.0.0"])
 def test_another_name_of_the_server_is_refused(address: str, path: str, host: str) -> None:
@@ -138,6 +139,7 @@ def test_with_keys_any_name_is_served_until_some_are_set(client_with: Callable[.
     assert status_of(client_with(api_keys=keys, allowed_hosts=("*",)), "evil.example") == 200
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("method", "path"), CALLS)
 @pytest.mark.parametrize("headers", FROM_ELSEWHERE, ids=str)
 def test_a_page_of_another_origin_changes_nothing(

@@ -43,6 +43,7 @@ def client(calibrated_dir: Path, make_settings: MakeSettings) -> TestClient:
     return TestClient(create_app(make_settings(calibrated_dir)), raise_server_exceptions=False)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("method", "path", "status"), ANSWERS)
 def test_every_answer_has_the_headers(client: TestClient, method: str, path: str, status: int) -> None:
     answer = client.request(method, path)

@@ -122,6 +122,7 @@ def test_real_protocol_has_the_documented_training_images(
     assert (len(rows), len({row.label for row in rows})) == (n_images, n_classes)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "split", "expected"),
     [
