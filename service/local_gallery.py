@@ -40,8 +40,7 @@ from vicinal.service.measuring.records.record import CalibrationRecord
 from vicinal.service.operations import Progress, add, calibrate, check, compare, fit, index
 from vicinal.service.operations.place import Place
 from vicinal.service.request_fields import ItemSource
-from vicinal.service.search.answers import Answer
-from vicinal.service.search.threshold import Threshold
+from vicinal.service.search.answers import Answer, Threshold
 from vicinal.service.settings import Settings
 from vicinal.service.training import require_train_extra
 

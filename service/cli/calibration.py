@@ -266,7 +266,7 @@ def drift(
 
 def _tried(text: str) -> TriedThreshold:
     from vicinal.service.measuring.dry_run import TriedThreshold
-    from vicinal.service.search.threshold import require_score
+    from vicinal.service.search.answers import require_score
 
     if "=" in text:
         return TriedThreshold(target=text)

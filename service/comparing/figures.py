@@ -206,7 +206,7 @@ def find_best(scorer: Scorer, snapshot: Snapshot, embeddings: FloatArray) -> Ans
         positions, scores = scored.positions[:, 0], scored.scores[:, 0]
         if groups is not None and group is not None:
             # The best photo stands for its group.
-            grouped = groups.score(scored, group)
+            grouped = groups.table(scored).scored(group)
             best, scores = grouped.best[:, 0], grouped.scores[:, 0]
             positions = np.where(best >= 0, scored.positions[np.arange(len(best)), best], -1)
         found.append((positions, scores))

@@ -21,7 +21,7 @@ from vicinal.service.galleries.search_counts import DriftMonitor
 from vicinal.service.measuring.drift import DriftLevel
 from vicinal.service.measuring.matcher import Matcher
 from vicinal.service.problem_types import ERRORS
-from vicinal.service.search.threshold import CalibrationState
+from vicinal.service.search.answers import CalibrationState
 
 _UNCHECKED = CheckedGallery()
 # Whatever keeps a gallery from being opened, it keeps no other from being told of.

@@ -31,8 +31,7 @@ from vicinal.service.measuring.drift import (
 from vicinal.service.measuring.matcher import Matcher
 from vicinal.service.measuring.records.record import CalibrationRecord
 from vicinal.service.measuring.records.store import CalibrationStore
-from vicinal.service.search.answers import Answer
-from vicinal.service.search.threshold import Threshold
+from vicinal.service.search.answers import Answer, Threshold
 
 logger = logging.getLogger(__name__)
 _SECONDS_BETWEEN_WRITES = 30.0

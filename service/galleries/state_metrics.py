@@ -18,7 +18,7 @@ from vicinal.service.errors import CalibrationRecordError
 from vicinal.service.galleries.integrity import IntegrityState
 from vicinal.service.galleries.open_galleries import OpenGalleries
 from vicinal.service.measuring.matcher import Matcher
-from vicinal.service.search.threshold import CalibrationState
+from vicinal.service.search.answers import CalibrationState
 
 logger = logging.getLogger(__name__)
 

@@ -18,9 +18,9 @@ from vicinal.refine.context_refiner import ContextRefiner
 from vicinal.service.errors import CalibrationMismatchError, CalibrationRecordError
 from vicinal.service.measuring.records.record import CalibrationRecord, new_calibration_id
 from vicinal.service.measuring.records.store import CalibrationStore
+from vicinal.service.search.answers import CalibrationState, Threshold, require_score
 from vicinal.service.search.gallery_search import GallerySearch
 from vicinal.service.search.pipeline import Pipeline
-from vicinal.service.search.threshold import CalibrationState, Threshold, require_score
 
 # A calibration is stale when more than this share of the items has changed since; a filter that leaves out
 # more is told with what that means for the rate.

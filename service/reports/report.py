@@ -17,7 +17,7 @@ from vicinal.service.measuring.records.promise import PromiseCheck
 from vicinal.service.measuring.records.record import CalibrationRecord, Rates, StoredScores
 from vicinal.service.measuring.records.store import ActivationEvent
 from vicinal.service.reports.promise import tried_promise
-from vicinal.service.search.threshold import CalibrationState
+from vicinal.service.search.answers import CalibrationState
 
 _N_THRESHOLDS = 200
 # Sentences of a promise before this one state what to expect.

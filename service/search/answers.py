@@ -1,22 +1,26 @@
-"""Answers: what a search says, and what it did with a query; commands print them, HTTP sends them."""
+"""Answers: what a search says, by which threshold, and what it did with a query, as HTTP sends it."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from datetime import datetime
+from typing import Annotated, Any, Literal, Protocol
 
 import numpy as np
 from pydantic import ConfigDict, Field
 
 from vicinal.calibration.arrays import FloatArray, Ints
 from vicinal.indexer.views.contexts import query_contexts
+from vicinal.indexer.views.selection import Selection
 from vicinal.indexer.views.view import GalleryView
 from vicinal.models.similarity import exact_similarities
 from vicinal.refine.context_refiner import ContextRefiner
+from vicinal.service.errors import RequestError
 from vicinal.service.search.item_spaces import SearchSpace
-from vicinal.service.search.threshold import Threshold
+from vicinal.service.search.pipeline import Pipeline
 
 Place = tuple[float, float]
+CalibrationState = Literal["current", "stale", "broken", "default", "by_hand", "none"]
 
 # A rank beyond is not told: to count further would mean to compare every item.
 _MOST_RANKS = 1000
@@ -130,6 +134,49 @@ class FoundGroup:
 
 
 @dataclass(frozen=True)
+class Threshold:
+    """What an answer was decided by."""
+
+    __pydantic_config__ = ConfigDict(json_schema_serialization_defaults_required=True)
+
+    value: Annotated[
+        float | None,
+        Field(description="Lowest accepted score; null when there is no calibration and none was given."),
+    ] = None
+    source: Literal["calibration", "by_hand", "request", "bundle", "none"] = "none"
+    target: Annotated[
+        str | None, Field(description="The rate that the threshold holds, such as `FPIR 5 %`.")
+    ] = None
+    calibration: Annotated[str | None, Field(description="Id of the calibration record.")] = None
+    state: Annotated[
+        CalibrationState,
+        Field(
+            description="`current`: calibrated for this pipeline, bundle and gallery; `stale`: it was, but "
+            "the gallery has changed; `broken`: new photos were tried, and what was promised does not hold; "
+            "`default`: the bundle's own, which was not measured on this gallery; `by_hand`: somebody chose "
+            "it, here or with the request; `none`: there is none."
+        ),
+    ] = "none"
+    reason: Annotated[str | None, Field(description="Why the state is not `current`.")] = None
+    note: Annotated[
+        str | None,
+        Field(
+            description="What else to know of the rate: what a filter means for it, or that searches have "
+            "drifted."
+        ),
+    ] = None
+    drift: Annotated[
+        Literal["strong"] | None,
+        Field(
+            description="`strong`: searches no longer look like the calibration's queries, so that its rates "
+            "may not hold; the threshold still decides."
+        ),
+    ] = None
+    # When the calibration was put in force; None where that is not known.
+    since: Annotated[datetime | None, Field(exclude=True)] = None
+
+
+@dataclass(frozen=True)
 class Answer:
     """Answer to one query."""
 
@@ -190,29 +237,37 @@ class Answer:
     )
 
 
+class ThresholdsInForce(Protocol):
+    """Threshold in force for each pipeline, on one state of a gallery."""
+
+    def in_force(self, pipeline: Pipeline, selection: Selection | None = None) -> Threshold:
+        """Threshold of a search that names none."""
+
+    def with_form(self, pipeline: Pipeline, decided_by: Threshold | None = None) -> Pipeline:
+        """A pipeline with the form of its group score, which comes with the calibration in force."""
+
+
+def require_score(threshold: float) -> None:
+    """Refuse a threshold that no score can be compared with."""
+    if not 0.0 <= threshold <= 1.0:
+        raise RequestError(f"threshold is {threshold}, expected a score between 0 and 1")
+
+
 def stage_devices(search: str, embed: str | None) -> dict[str, str]:
     """Device of each stage of a search; `embed` is None where nothing is embedded."""
     on_processor = dict.fromkeys(("decode", "refine", "rescore", "rerank"), "cpu")
     return {**on_processor, "search": search, **({} if embed is None else {"embed": embed})}
 
 
+@dataclass(frozen=True)
 class Explainer:
     """Explains what the refiner does with the queries of one search."""
 
-    def __init__(
-        self,
-        view: GalleryView,
-        space: SearchSpace,
-        refiner: ContextRefiner,
-        *,
-        n_steps: int,
-        is_used: bool,
-    ) -> None:
-        self.view = view
-        self.space = space
-        self.refiner = refiner
-        self.n_steps = n_steps
-        self.is_used = is_used
+    view: GalleryView
+    space: SearchSpace
+    refiner: ContextRefiner
+    n_steps: int
+    is_used: bool
 
     def explain_all(self, queries: FloatArray, found: Ints, items: Ints | None) -> list[ExplainedRefinement]:
         """Explain each query of a search; `found` are its candidates, `items` the queries that are items."""

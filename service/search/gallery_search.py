@@ -34,6 +34,8 @@ from vicinal.service.search.answers import (
     Explainer,
     Explanation,
     FoundGroup,
+    Threshold,
+    ThresholdsInForce,
     stage_devices,
 )
 from vicinal.service.search.group_scores import GroupedCandidates
@@ -47,7 +49,6 @@ from vicinal.service.search.pipeline import (
     service_pipeline,
 )
 from vicinal.service.search.scorer import N_DECIDED_CANDIDATES, ScoredCandidates, Scorer
-from vicinal.service.search.threshold import Threshold, ThresholdsInForce
 
 # Filters whose selections are kept, and keys that items are grouped by.
 _MOST_SELECTIONS = 8
@@ -191,16 +192,8 @@ class GallerySearch:
         asked = asked or checked_options(SearchOptions, options)
         condition = None if asked.filter is None else Filter.of(asked.filter)
         milliseconds: dict[str, float] = {} if embedded is None else embedded.milliseconds
-        bundle = self.embedder.bundle
         default = self.active_pipeline
-        pipeline = choose_pipeline(
-            default.pipeline,
-            asked.rerank,
-            refine=asked.refine,
-            steps=asked.steps,
-            group_by=asked.group_by,
-            bundle=bundle,
-        )
+        pipeline = self._named(default.pipeline, asked)
         named_by = default.source if pipeline == default.pipeline else "request"
         scorer = Scorer(self.view, pipeline, self.refinement(pipeline))
         groups = None if pipeline.group is None else self.groups(pipeline.group.by)
@@ -209,7 +202,11 @@ class GallerySearch:
         else:
             queries, items = self._queries(images, embeddings, item_ids, milliseconds)
         excluded = None if items is None else [items[i : i + 1] for i in range(len(items))]
-        selection = self._timed_selection(condition, milliseconds)
+        selection = None
+        if condition is not None:
+            started = time.perf_counter()
+            selection = self._selection(condition)
+            milliseconds["filter"] = 1e3 * (time.perf_counter() - started)
         n_wanted = max(asked.limit, N_DECIDED_CANDIDATES)
         scored = scorer.score(queries, n_wanted, excluded=excluded, selection=selection, items=items)
         milliseconds.update({stage: 1e3 * spent for stage, spent in scored.seconds.items()})
@@ -217,11 +214,10 @@ class GallerySearch:
         pipeline, decided_by = self._threshold_of(pipeline, asked.threshold, selection)
         n_searched = len(self.view if selection is None else selection)
         call = _Call(pipeline, decided_by, asked, n_searched, milliseconds, named_by, groups)
-        if groups is None or pipeline.group is None:
-            answers = [self._answer(scored, row, call) for row in range(len(queries))]
-        else:
-            grouped = groups.score(scored, pipeline.group, excluded=excluded, selection=selection)
-            answers = [self._grouped_answer(scored, grouped, row, call) for row in range(len(queries))]
+        grouped = None
+        if groups is not None and pipeline.group is not None:
+            grouped = groups.table(scored, excluded=excluded, selection=selection).scored(pipeline.group)
+        answers = [self._answer(scored, grouped, row, call) for row in range(len(queries))]
         milliseconds["answer"] = 1e3 * (time.perf_counter() - started)
         if not asked.explain:
             return answers
@@ -230,26 +226,33 @@ class GallerySearch:
         devices = stage_devices(searched_on, self.embedder.runs_on)
         devices = {stage: devices.get(stage, "cpu") for stage in milliseconds}
         started = time.perf_counter()
-        refinements = self._explained(scorer, queries, scored.positions, items)
+        refined: Sequence[ExplainedRefinement | None] = [None] * len(queries)
+        if self.refiner is not None:
+            n_steps, is_used = pipeline.refine.steps or self.refiner.n_steps, pipeline.refine.of_query
+            explainer = Explainer(self.view, scorer.space, self.refiner, n_steps, is_used)
+            refined = explainer.explain_all(queries, scored.positions, items)
         milliseconds["explain"] = 1e3 * (time.perf_counter() - started)
-        pairs = zip(answers, refinements, strict=True)
-        return [replace(one, explanation=Explanation(devices, refined)) for one, refined in pairs]
+        pairs = zip(answers, refined, strict=True)
+        return [replace(one, explanation=Explanation(devices, way)) for one, way in pairs]
 
     def chosen(self, choice: PipelineChoice) -> Pipeline:
         """The pipeline that a request names, with the form of group score that is in force for it."""
-        named = choose_pipeline(
-            self.pipeline,
+        named = self._named(self.pipeline, choice)
+        if named.group is None:
+            return named
+        # Refused where nothing can be grouped.
+        self.groups(named.group.by)
+        return self._thresholds.with_form(named)
+
+    def _named(self, default: Pipeline, choice: PipelineChoice | SearchOptions) -> Pipeline:
+        return choose_pipeline(
+            default,
             choice.rerank,
             refine=choice.refine,
             steps=choice.steps,
             group_by=choice.group_by,
             bundle=self.embedder.bundle,
         )
-        if named.group is None:
-            return named
-        # Refused where nothing can be grouped.
-        self.groups(named.group.by)
-        return self._thresholds.with_form(named)
 
     # While the view lasts, a key groups the same items.
     @cachedmethod(attrgetter("_groups"), lock=attrgetter("_lock"))
@@ -273,17 +276,6 @@ class GallerySearch:
         )
         return self._thresholds.with_form(pipeline), given
 
-    def _explained(
-        self, scorer: Scorer, queries: FloatArray, found: Ints, items: Ints | None
-    ) -> Sequence[ExplainedRefinement | None]:
-        """Explain what the refiner does with each query; None where the bundle has no refiner."""
-        refiner, refine = self.refiner, scorer.pipeline.refine
-        if refiner is None:
-            return [None] * len(queries)
-        n_steps = refine.steps or refiner.n_steps
-        explainer = Explainer(self.view, scorer.space, refiner, n_steps=n_steps, is_used=refine.of_query)
-        return explainer.explain_all(queries, found, items)
-
     def _queries(
         self,
         images: Sequence[ImageSource] | None,
@@ -305,14 +297,6 @@ class GallerySearch:
         except KeyError as error:
             raise ItemNotFoundError(self.gallery.name, item_id) from error
 
-    def _timed_selection(self, filter: Filter | None, milliseconds: dict[str, float]) -> Selection | None:
-        if filter is None:
-            return None
-        started = time.perf_counter()
-        selection = self._selection(filter)
-        milliseconds["filter"] = 1e3 * (time.perf_counter() - started)
-        return selection
-
     # While the view lasts, a filter selects the same items.
     @cachedmethod(attrgetter("_selections"), lock=attrgetter("_lock"))
     def _selection(self, filter: Filter) -> Selection:
@@ -322,24 +306,40 @@ class GallerySearch:
         """Threshold that decides a search without further options."""
         return self._thresholds.in_force(pipeline or self.pipeline)
 
-    def _answer(self, scored: ScoredCandidates, row: int, call: _Call) -> Answer:
-        n_valid, n_matches = _decided(scored.scores[row], call.threshold)
-        shown, rest = _shown(n_valid, n_matches, call)
-        found = self._candidates(scored, row, [*shown, *rest], call)
-        top_score = float(scored.scores[row, 0]) if n_valid else None
-        return self._said(n_matches, top_score, found[: len(shown)], found[len(shown) :], call)
-
-    def _grouped_answer(
-        self, scored: ScoredCandidates, grouped: GroupedCandidates, row: int, call: _Call
+    def _answer(
+        self, scored: ScoredCandidates, grouped: GroupedCandidates | None, row: int, call: _Call
     ) -> Answer:
-        scores = grouped.scores[row]
+        scores, manifest = (scored if grouped is None else grouped).scores[row], self.snapshot.manifest
         n_valid, n_matches = _decided(scores, call.threshold)
-        shown, rest = _shown(n_valid, n_matches, call)
-        found = self._found_groups(scored, grouped, row, [*shown, *rest], call)
-        matched, others = found[: len(shown)], found[len(shown) :]
-        matches, candidates = ([item for one in part for item in one.items] for part in (matched, others))
-        answer = self._said(n_matches, float(scores[0]) if n_valid else None, matches, candidates, call)
-        return replace(answer, groups=matched, candidate_groups=others)
+        n_shown = min(n_matches, call.asked.limit)
+        wants_rest = call.asked.include_candidates or call.threshold.value is None
+        n_rest = min(n_valid - n_matches, call.asked.limit) if wants_rest else 0
+        places = [*range(n_shown), *range(n_matches, n_matches + n_rest)]
+        groups = None if grouped is None else self._found_groups(scored, grouped, row, places, call)
+        if groups is None:
+            found = self._candidates(scored, row, places, call)
+            matches, candidates = found[:n_shown], found[n_shown:]
+        else:
+            matches, candidates = (
+                [item for one in part for item in one.items] for part in (groups[:n_shown], groups[n_shown:])
+            )
+        return Answer(
+            no_match=None if call.threshold.value is None else n_matches == 0,
+            top_score=float(scores[0]) if n_valid else None,
+            matches=matches,
+            candidates=candidates,
+            threshold=call.threshold,
+            gallery=self.gallery.name,
+            version=manifest.version,
+            revision=self.view.revision,
+            n_searched=call.n_searched,
+            bundle=manifest.bundle,
+            pipeline=call.pipeline.key,
+            milliseconds=call.milliseconds,
+            pipeline_source=call.pipeline_source,
+            groups=None if groups is None else groups[:n_shown],
+            candidate_groups=None if groups is None else groups[n_shown:],
+        )
 
     def _found_groups(
         self,
@@ -370,31 +370,6 @@ class GallerySearch:
             )
         return found
 
-    def _said(
-        self,
-        n_matches: int,
-        top_score: float | None,
-        matches: list[Candidate],
-        candidates: list[Candidate],
-        call: _Call,
-    ) -> Answer:
-        manifest = self.snapshot.manifest
-        return Answer(
-            no_match=None if call.threshold.value is None else n_matches == 0,
-            top_score=top_score,
-            matches=matches,
-            candidates=candidates,
-            threshold=call.threshold,
-            gallery=self.gallery.name,
-            version=manifest.version,
-            revision=self.view.revision,
-            n_searched=call.n_searched,
-            bundle=manifest.bundle,
-            pipeline=call.pipeline.key,
-            milliseconds=call.milliseconds,
-            pipeline_source=call.pipeline_source,
-        )
-
     def _candidates(
         self, scored: ScoredCandidates, row: int, columns: list[int], call: _Call
     ) -> list[Candidate]:
@@ -420,10 +395,3 @@ def _decided(scores: Floats, threshold: Threshold) -> tuple[int, int]:
     """Count a query's candidates and matches: the one place where a threshold is applied, unrounded."""
     n_valid = int(np.isfinite(scores).sum())
     return n_valid, 0 if threshold.value is None else int((scores[:n_valid] >= threshold.value).sum())
-
-
-def _shown(n_valid: int, n_matches: int, call: _Call) -> tuple[range, range]:
-    """Ranks of the matches and of the others that an answer holds."""
-    wants_rest = call.asked.include_candidates or call.threshold.value is None
-    n_rest = min(n_valid - n_matches, call.asked.limit) if wants_rest else 0
-    return range(min(n_matches, call.asked.limit)), range(n_matches, n_matches + n_rest)

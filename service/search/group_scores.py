@@ -20,13 +20,14 @@ item of a group that is not one of them counts with score 0.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 
 from vicinal.calibration.advice import advise
-from vicinal.calibration.arrays import AnyInts, Floats, Ints
+from vicinal.calibration.arrays import AnyArray, AnyInts, Floats, Ints
 from vicinal.service.errors import RequestError
 from vicinal.service.search.pipeline import Group
 
@@ -118,7 +119,7 @@ class _Runs:
 
     def vote(self, temperature: float, k: int) -> Floats:
         votes = self.sums(np.where(self.ranks < k, self.below_best(temperature), 0.0))
-        return np.asarray(self.best + temperature * np.log(np.maximum(votes, 1.0)))
+        return np.minimum(self.best + temperature * np.log(np.maximum(votes, 1.0)), 1.0)
 
     def share(self, temperature: float, k: int) -> Floats:
         # Relative to the best of all, which leaves the shares as they are and never underflows.
@@ -149,20 +150,23 @@ class _Runs:
         totals = self.sums_of_rows(self.sums(np.where(near, self.scores, 0.0)))
         return totals / self.sums_of_rows(self.sums(near.astype(np.float64)))
 
-    def features(self, group: Group) -> Floats:
-        """(R, F) features of each group, as `FEATURES` names them."""
+    def feature(self, name: str, group: Group) -> Floats:
+        """(R,) feature of each group by its name; most are scores of groups."""
         t, k = group.temperature, group.k
-        return np.column_stack(
-            [
-                self.best,
-                self.mean(group.m),
-                self.lme(t),
-                np.minimum(self.vote(t, k), 1.0),
-                self.share(t, k),
-                self.gap(),
-                self.density(k),
-            ]
-        )
+        made: dict[str, Callable[[], Floats]] = {
+            "max": lambda: self.best,
+            "mean": lambda: self.mean(group.m),
+            "lme": lambda: self.lme(t),
+            "vote": lambda: self.vote(t, k),
+            "share": lambda: self.share(t, k),
+            "gap": self.gap,
+            "density": lambda: self.density(k),
+        }
+        return made[name]()
+
+    def features(self, group: Group) -> Floats:
+        """(R, F) all features of each group."""
+        return np.column_stack([self.feature(name, group) for name in FEATURES])
 
 
 def group_scores(
@@ -172,8 +176,10 @@ def group_scores(
     codes of groups, -1 for padding, and their sizes. `weights`, (B, F + 1), take the place of `learned`'s.
     """
     runs = _Runs.of(scores, codes, sizes)
-    found = np.clip(_scores(runs, group, weights), 0.0, 1.0) if len(runs.rows) else np.empty(0)
-    return _ranked(runs, found)
+    if not len(runs.rows):
+        return _ranked(runs, np.empty(0))
+    found = _learned(runs, group, weights) if group.score == "learned" else runs.feature(group.score, group)
+    return _ranked(runs, np.clip(found, 0.0, 1.0))
 
 
 def group_features(scores: Floats, codes: AnyInts, sizes: AnyInts, group: Group) -> tuple[Ints, Ints, Floats]:
@@ -183,20 +189,6 @@ def group_features(scores: Floats, codes: AnyInts, sizes: AnyInts, group: Group)
         return runs.rows, runs.codes, np.empty((0, len(FEATURES)))
     near = runs.places < _N_RIVALS
     return runs.rows[near], runs.codes[near], runs.features(group)[near]
-
-
-def _scores(runs: _Runs, group: Group, weights: Floats | None) -> Floats:
-    if group.score == "max":
-        return runs.best
-    if group.score == "mean":
-        return runs.mean(group.m)
-    if group.score == "lme":
-        return runs.lme(group.temperature)
-    if group.score == "vote":
-        return runs.vote(group.temperature, group.k)
-    if group.score == "share":
-        return runs.share(group.temperature, group.k)
-    return _learned(runs, group, weights)
 
 
 def _learned(runs: _Runs, group: Group, weights: Floats | None) -> Floats:
@@ -222,14 +214,12 @@ def _ranked(runs: _Runs, scores: Floats) -> GroupedCandidates:
     counts = np.bincount(rows, minlength=runs.n_rows)
     columns = np.arange(len(rows)) - np.repeat(np.cumsum(counts) - counts, counts)
     shape = runs.n_rows, int(counts.max(initial=1))
-    found = GroupedCandidates(
-        codes=np.full(shape, -1, dtype=np.int64),
-        scores=np.full(shape, -np.inf),
-        sizes=np.zeros(shape, dtype=np.int64),
-        best=np.full(shape, -1, dtype=np.int64),
+
+    def table(values: AnyArray, filling: float) -> AnyArray:
+        found = np.full(shape, filling, dtype=values.dtype)
+        found[rows, columns] = values[order]
+        return found
+
+    return GroupedCandidates(
+        table(runs.codes, -1), table(scores, -np.inf), table(runs.sizes, 0), table(first, -1)
     )
-    found.codes[rows, columns] = runs.codes[order]
-    found.scores[rows, columns] = scores[order]
-    found.sizes[rows, columns] = runs.sizes[order]
-    found.best[rows, columns] = first[order]
-    return found

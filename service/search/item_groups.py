@@ -93,7 +93,11 @@ class ItemGroups:
             ):
                 found = _texts(items, built.by).to_pylist()
                 for position, name in zip(positions.tolist(), found, strict=True):
-                    codes[position] = -1 if name is None else _number(name, built.numbers, known, names)
+                    number = -1 if name is None else built.numbers.get(name, known.get(name))
+                    if number is None:
+                        number = known[name] = len(names)
+                        names.append(name)
+                    codes[position] = number
         if not names and len(view):
             raise RequestError(_nothing_to_group(view, built.by))
         self.names = names
@@ -115,17 +119,6 @@ class ItemGroups:
         """(...) number of the group of each item, -1 at -1."""
         return np.where(positions >= 0, self.codes[positions], -1) if len(self.codes) else positions
 
-    def score(
-        self,
-        scored: ScoredCandidates,
-        group: Group,
-        *,
-        excluded: Sequence[Ints] | None = None,
-        selection: Selection | None = None,
-    ) -> GroupedCandidates:
-        """Score the groups of each query's candidates; with a filter a group is its items that fulfil it."""
-        return self.table(scored, excluded=excluded, selection=selection).scored(group)
-
     def table(
         self,
         scored: ScoredCandidates,
@@ -133,7 +126,7 @@ class ItemGroups:
         excluded: Sequence[Ints] | None = None,
         selection: Selection | None = None,
     ) -> GroupTable:
-        """The candidates that a search decides among."""
+        """The candidates that a search decides among; with a filter a group is its items that fulfil it."""
         positions = scored.positions[:, :N_DECIDED_CANDIDATES]
         codes = self.of_items(positions)
         counts = self.sizes if selection is None else self._counted(self.codes[selection.positions])
@@ -150,15 +143,6 @@ class ItemGroups:
     def _counted(self, codes: Ints) -> Ints:
         n = len(self.names)
         return np.bincount(codes[codes < n], minlength=n).astype(np.int64)
-
-
-def _number(name: str, built: dict[str, int], known: dict[str, int], names: list[str]) -> int:
-    """Number of a name; a new one gets the next."""
-    number = built.get(name, known.get(name))
-    if number is None:
-        number = known[name] = len(names)
-        names.append(name)
-    return number
 
 
 def _texts(items: pa.Table, by: str) -> pa.Array:

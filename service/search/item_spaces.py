@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 from cachetools import LRUCache
@@ -73,40 +73,6 @@ def block_products(device: str, n_pairs: int) -> BlockProducts:
     return exact_products if gpu is None else products
 
 
-class SearchSpace(Protocol):
-    """Item vectors, as a scorer needs them."""
-
-    @property
-    def device(self) -> str:
-        """Device that searches their index, such as `cpu` or `cuda:0`."""
-
-    def nearest(
-        self, queries: FloatArray, n: int, excluded: Sequence[Ints], selection: Selection | None
-    ) -> Ints:
-        """(B, w) positions, at least the n nearest of each query, -1 for padding."""
-
-    def vectors(self, positions: Ints, excluded: Sequence[Ints]) -> FloatArray:
-        """(B, n, d) embeddings at (B, n) positions; any values at -1."""
-
-    def products(self, queries: FloatArray, positions: Ints, excluded: Sequence[Ints]) -> FloatArray:
-        """(B, n) inner products with the items at (B, n) positions, summed in float32; any values at -1."""
-
-    def kth_similarities(self, positions: Ints, excluded: Sequence[Ints], k: int) -> FloatArray:
-        """(B, n, 2) similarity of items to their (k-1)-th and k-th neighbor, themselves the first."""
-
-    def reciprocal_graphs(self, k1: int, excluded: Sequence[Ints]) -> list[ReciprocalGraph]:
-        """The gallery of each query, as k-reciprocal re-ranking sees it."""
-
-    def similarities(
-        self,
-        queries: FloatArray,
-        excluded: Sequence[Ints],
-        columns: slice,
-        multiply: BlockProducts = exact_products,
-    ) -> Floats:
-        """(B, w) float64 cosine similarity to the items at some positions."""
-
-
 def is_excluded(positions: Ints, excluded: Sequence[Ints]) -> Mask:
     """(B, ...) whether positions are among those that are excluded for their query."""
     most = max(map(len, excluded), default=0)
@@ -129,28 +95,28 @@ class InitialSpace:
 
     @property
     def device(self) -> str:
-        """See `SearchSpace`."""
+        """Device that searches their index, such as `cpu` or `cuda:0`."""
         return self.view.snapshot.index.device
 
     def nearest(
         self, queries: FloatArray, n: int, excluded: Sequence[Ints], selection: Selection | None
     ) -> Ints:
-        """See `SearchSpace`; the excluded ones are among them."""
+        """(B, w) positions, at least the n nearest of each query, -1 for padding; the excluded ones may be
+        among them.
+        """
         n_excluded = max(len(out) for out in excluded)
         return self.view.nearest(queries, max(1, min(len(self.view), n + n_excluded)), selection)
 
-    def vectors(self, positions: Ints, excluded: Sequence[Ints]) -> FloatArray:
-        """See `SearchSpace`."""
-        del excluded
+    def vectors(self, positions: Ints, _excluded: Sequence[Ints]) -> FloatArray:
+        """(B, n, d) embeddings at (B, n) positions; any values at -1."""
         return self.view.vectors(positions)
 
-    def products(self, queries: FloatArray, positions: Ints, excluded: Sequence[Ints]) -> FloatArray:
-        """See `SearchSpace`."""
-        del excluded
+    def products(self, queries: FloatArray, positions: Ints, _excluded: Sequence[Ints]) -> FloatArray:
+        """(B, n) inner products with the items at (B, n) positions, summed in float32; any values at -1."""
         return self.view.products(queries, positions)
 
     def kth_similarities(self, positions: Ints, excluded: Sequence[Ints], k: int) -> FloatArray:
-        """See `SearchSpace`."""
+        """(B, n, 2) similarity of items to their (k-1)-th and k-th neighbor, themselves the first."""
         lists = self.view.neighbor_similarities(positions)
         removed = None
         # Lists of added items can name items that were gone before this view was opened.
@@ -160,7 +126,7 @@ class InitialSpace:
         return kth_similarities(lists, k, removed)
 
     def reciprocal_graphs(self, k1: int, excluded: Sequence[Ints]) -> list[ReciprocalGraph]:
-        """See `SearchSpace`."""
+        """The gallery of each query, as k-reciprocal re-ranking sees it."""
         if k1 not in self._graphs:
             self._graphs[k1] = self._graph(k1)
         return [self._graphs[k1].without(out) for out in excluded]
@@ -168,12 +134,11 @@ class InitialSpace:
     def similarities(
         self,
         queries: FloatArray,
-        excluded: Sequence[Ints],
+        _excluded: Sequence[Ints],
         columns: slice,
         multiply: BlockProducts = exact_products,
     ) -> Floats:
-        """See `SearchSpace`."""
-        del excluded
+        """(B, w) float64 cosine similarity to the items at some positions."""
         return multiply(queries, self.view.vectors(np.arange(columns.start, columns.stop)))
 
     def _graph(self, k1: int) -> ReciprocalGraph:
@@ -186,7 +151,7 @@ class InitialSpace:
 
 
 class RefinedItemSpace:
-    """The items as they were refined."""
+    """The items as they were refined; the methods are those of `InitialSpace`."""
 
     def __init__(self, view: RefinedView) -> None:
         self.view = view
@@ -196,13 +161,13 @@ class RefinedItemSpace:
 
     @property
     def device(self) -> str:
-        """See `SearchSpace`."""
+        """See `InitialSpace`."""
         return self.view.built.stored.index.device
 
     def nearest(
         self, queries: FloatArray, n: int, excluded: Sequence[Ints], selection: Selection | None
     ) -> Ints:
-        """See `SearchSpace`; the excluded ones are not among them."""
+        """The nearest without the excluded ones."""
         n_wanted = max(1, min(len(self.view), n))
         if not any(len(out) for out in excluded):
             return self.view.nearest(queries, n_wanted, selection)
@@ -214,24 +179,24 @@ class RefinedItemSpace:
         return np.stack([np.pad(row, (0, width - len(row)), constant_values=-1) for row in rows])
 
     def vectors(self, positions: Ints, excluded: Sequence[Ints]) -> FloatArray:
-        """See `SearchSpace`."""
+        """See `InitialSpace`."""
         pairs = zip(positions, excluded, strict=True)
         return np.stack([self._without(out).vectors(row) for row, out in pairs])
 
     def products(self, queries: FloatArray, positions: Ints, excluded: Sequence[Ints]) -> FloatArray:
-        """See `SearchSpace`."""
+        """See `InitialSpace`."""
         rows = zip(queries, positions, excluded, strict=True)
         return np.stack([self._without(out).vectors(near) @ query for query, near, out in rows])
 
     def kth_similarities(self, positions: Ints, excluded: Sequence[Ints], k: int) -> FloatArray:
-        """See `SearchSpace`."""
+        """See `InitialSpace`."""
         pairs = zip(positions, excluded, strict=True)
         return kth_similarities(
             np.stack([self._without(out).neighbor_similarities(row) for row, out in pairs]), k
         )
 
     def reciprocal_graphs(self, k1: int, excluded: Sequence[Ints]) -> list[ReciprocalGraph]:
-        """See `SearchSpace`; encodings of refined items are not stored but made for the candidates."""
+        """Graphs whose encodings are not stored but made for the candidates."""
         n = self.view.view.n_positions
         views = [self._without(out) for out in excluded]
         return [ReciprocalGraph(view, n, k1, has_gone=view.has_unknown) for view in views]
@@ -243,7 +208,7 @@ class RefinedItemSpace:
         columns: slice,
         multiply: BlockProducts = exact_products,
     ) -> Floats:
-        """See `SearchSpace`."""
+        """See `InitialSpace`."""
         similarities = multiply(queries, self.view.vectors(np.arange(columns.start, columns.stop)))
         for row, out in enumerate(excluded):
             view = self._without(out)
@@ -263,6 +228,9 @@ class RefinedItemSpace:
             with self._lock:
                 self._remembered[key] = view
         return view
+
+
+SearchSpace: TypeAlias = InitialSpace | RefinedItemSpace
 
 
 def _size(view: RefinedView) -> int:

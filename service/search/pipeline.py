@@ -192,24 +192,17 @@ class Pipeline(BaseModel):
     @property
     def slot(self) -> str:
         """The key without the form of the group score: what one calibration at a time is in force for."""
-        by = "" if self.group is None else f" group_by={quote(self.group.by, safe='')}"
-        return f"{self._item_key}{by}"
-
-    @property
-    def _item_key(self) -> str:
-        refine = self.refine
-        if refine.sides == "off":
-            return self._rerank_key
-        return f"refine={refine.sides} steps={refine.steps} refiner={refine.refiner} {self._rerank_key}"
-
-    @property
-    def _rerank_key(self) -> str:
-        rerank = self.rerank
-        if rerank.method == "off":
-            return "rerank=off"
+        refine, rerank = self.refine, self.rerank
+        parts = [f"rerank={rerank.method}"]
+        if refine.sides != "off":
+            parts.insert(0, f"refine={refine.sides} steps={refine.steps} refiner={refine.refiner}")
         if rerank.method == "k_reciprocal":
-            return f"rerank=k_reciprocal k1={rerank.k1} k2={rerank.k2} lam={rerank.lam!r}"
-        return f"rerank={rerank.method} k={rerank.k} beta={rerank.beta!r} eps={rerank.eps!r}"
+            parts.append(f"k1={rerank.k1} k2={rerank.k2} lam={rerank.lam!r}")
+        elif rerank.method == "contextual":
+            parts.append(f"k={rerank.k} beta={rerank.beta!r} eps={rerank.eps!r}")
+        if self.group is not None:
+            parts.append(f"group_by={quote(self.group.by, safe='')}")
+        return " ".join(parts)
 
     def is_of_other_refiner(self, other: Pipeline) -> bool:
         """Tell whether nothing but the refiner is different."""

@@ -21,13 +21,7 @@ from vicinal.models.similarity import exact_similarities, most_similar
 from vicinal.refine.errors import RefinementError
 from vicinal.refine.k_reciprocal import k_reciprocal_scores
 from vicinal.refine.reranking import contextual_scores, neighborhood, neighborhood_radius
-from vicinal.service.search.item_spaces import (
-    InitialSpace,
-    OpenedRefiner,
-    RefinedItemSpace,
-    SearchSpace,
-    is_excluded,
-)
+from vicinal.service.search.item_spaces import InitialSpace, OpenedRefiner, RefinedItemSpace, is_excluded
 from vicinal.service.search.pipeline import Pipeline
 
 Element = TypeVar("Element", bound=np.generic)
@@ -100,6 +94,11 @@ class _Limits:
     n_candidates: int  # a query
     selection: Selection | None  # all items when None
 
+    @property
+    def n_wanted(self) -> int:
+        """Items of each query that are scored exactly."""
+        return max(self.n_candidates, N_DECIDED_CANDIDATES)
+
 
 class Scorer:
     """Scores queries against one state of a gallery."""
@@ -110,7 +109,11 @@ class Scorer:
         self.view = gallery if isinstance(gallery, GalleryView) else GalleryView.of(gallery)
         self.pipeline = pipeline
         self.refinement = refinement
-        self.space = self._space_of_items()
+        refine = pipeline.refine
+        refined = refinement.space if refinement is not None and refine.of_gallery else None
+        if refine.sides != "off" and (refinement is None or (refine.of_gallery and refined is None)):
+            raise RefinementError(f"pipeline '{pipeline.key}' refines, and no refiner was opened for it")
+        self.space = InitialSpace(self.view) if refined is None else RefinedItemSpace(refined.view(self.view))
 
     def score(
         self,
@@ -143,14 +146,6 @@ class Scorer:
             seconds={"refine": spent, **scored.seconds} if self.pipeline.refine.of_query else scored.seconds,
         )
 
-    def _space_of_items(self) -> SearchSpace:
-        refine, given = self.pipeline.refine, self.refinement
-        if refine.sides != "off" and (given is None or (refine.of_gallery and given.space is None)):
-            raise RefinementError(f"pipeline '{self.pipeline.key}' refines, and no refiner was opened for it")
-        if given is not None and given.space is not None and refine.of_gallery:
-            return RefinedItemSpace(given.space.view(self.view))
-        return InitialSpace(self.view)
-
     def _matched(self, queries: FloatArray, excluded: list[Ints], items: Ints | None) -> FloatArray:
         """(B, d) the embeddings to search for."""
         if self.refinement is None or not self.pipeline.refine.of_query or not len(queries):
@@ -177,43 +172,27 @@ class Scorer:
 
     def _score_chunk(self, queries: FloatArray, excluded: list[Ints], limits: _Limits) -> ScoredCandidates:
         clock = _Clock()
-        n_wanted = max(limits.n_candidates, N_DECIDED_CANDIDATES)
-        nearest = self._nearest(queries, n_wanted, excluded, clock)
+        nearest = self._nearest(queries, limits.n_wanted, excluded, clock)
         crowded = self._crowded(nearest.similarities)
-        scored = self._score_nearest(queries, nearest, excluded, limits, clock)
+        scored = self._rerank(nearest, excluded, limits, clock)
         if not crowded.any():
             return scored
         # Many items at the same distance: these queries need more candidates to be scored exactly.
         rows = [
-            self._score_crowded(queries[i], 2 * n_wanted, excluded[i], limits)
+            self._score_crowded(queries[i : i + 1], excluded[i : i + 1], limits)
             if crowded[i]
             else scored.row(i)
             for i in range(len(queries))
         ]
         return _concatenate(rows, limits.n_candidates, scored.seconds)
 
-    def _score_crowded(
-        self, query: FloatArray, n_wanted: int, excluded: Ints, limits: _Limits
-    ) -> ScoredCandidates:
-        clock = _Clock()
+    def _score_crowded(self, query: FloatArray, excluded: list[Ints], limits: _Limits) -> ScoredCandidates:
+        clock, n_wanted = _Clock(), 2 * limits.n_wanted
         while True:
-            nearest = self._nearest(query[None], n_wanted, [excluded], clock)
+            nearest = self._nearest(query, n_wanted, excluded, clock)
             if n_wanted >= _MOST_NEIGHBORS or not self._crowded(nearest.similarities).any():
-                return self._score_nearest(query[None], nearest, [excluded], limits, clock)
+                return self._rerank(nearest, excluded, limits, clock)
             n_wanted *= 2
-
-    def _score_nearest(
-        self,
-        queries: FloatArray,
-        nearest: _Nearest,
-        excluded: list[Ints],
-        limits: _Limits,
-        clock: _Clock,
-    ) -> ScoredCandidates:
-        if limits.selection is not None:
-            n_wanted = max(limits.n_candidates, N_DECIDED_CANDIDATES)
-            nearest = _united(nearest, self._nearest(queries, n_wanted, excluded, clock, limits.selection))
-        return self._rerank(nearest, excluded, limits, clock)
 
     def _nearest(
         self,
@@ -252,6 +231,9 @@ class Scorer:
     def _rerank(
         self, nearest: _Nearest, excluded: list[Ints], limits: _Limits, clock: _Clock
     ) -> ScoredCandidates:
+        if limits.selection is not None:
+            among = self._nearest(nearest.queries, limits.n_wanted, excluded, clock, limits.selection)
+            nearest = _united(nearest, among)
         positions, similarities = nearest.positions, nearest.similarities
         scores, contextual = self._scores(nearest, excluded)
         if limits.selection is not None:

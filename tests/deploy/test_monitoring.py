@@ -21,7 +21,7 @@ from vicinal.service.galleries.integrity import IntegrityState
 from vicinal.service.http.serving.server import serving
 from vicinal.service.jobs.records import JobState
 from vicinal.service.keys import KeyStore
-from vicinal.service.search.threshold import CalibrationState
+from vicinal.service.search.answers import CalibrationState
 from vicinal.service.settings import Settings
 
 ROOT = Path(__file__).resolve().parents[2]

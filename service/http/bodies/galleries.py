@@ -11,7 +11,7 @@ from vicinal.service.http.bodies.fields import Response
 from vicinal.service.measuring.evidence import Evidence
 from vicinal.service.redis_link import RedisState
 from vicinal.service.request_fields import Request
-from vicinal.service.search.threshold import Threshold
+from vicinal.service.search.answers import Threshold
 
 
 class CalibrationBody(Response):

@@ -17,7 +17,7 @@ from vicinal.service.http.state import StateDependency
 from vicinal.service.jobs import Job
 from vicinal.service.measuring.matcher import Matcher
 from vicinal.service.operations import compare as operation
-from vicinal.service.search.threshold import CalibrationState
+from vicinal.service.search.answers import CalibrationState
 
 router = APIRouter(prefix="/v1/admin/galleries/{gallery}", tags=["comparisons"], route_class=AdminRoute)
 
