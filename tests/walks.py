@@ -27,8 +27,8 @@ import vicinal
 from tests.conftest import write_tiny_bundle
 from vicinal.indexer.gallery import Gallery
 from vicinal.service.cli import app as commands
-from vicinal.service.cli.calibrate import calibrate
-from vicinal.service.cli.options import open_matcher
+from vicinal.service.cli.calibration import calibrate
+from vicinal.service.cli.options import Home
 from vicinal.service.galleries.bundles import ServedBundles
 from vicinal.service.http.app import create_app
 from vicinal.service.http.routes.calibrations import start_calibration
@@ -170,7 +170,7 @@ def index_walk(settings: Settings) -> list[str]:
 
 def calibration_walk(settings: Settings) -> list[str]:
     """Files that a calibration passes from its options to the record, whoever asked for it."""
-    matcher = open_matcher(GALLERY, data_dir=settings.data_dir, bundle=settings.bundle)
+    matcher = Home(data_dir=settings.data_dir, bundle=settings.bundle).matcher(GALLERY)
     walk = Walk(operation.measure, CalibrationStore.add)
     # What is loaded once does not count.
     operation.measure(matcher, operation.Request())

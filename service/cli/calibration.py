@@ -1,30 +1,24 @@
-"""`vicinal calibration`: look at the thresholds of a gallery, try others, and say which is in force."""
+"""`vicinal calibrate` and `vicinal calibration`: find thresholds, try others, and say which is in force."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import json
+import shlex
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.table import Table
 
-from vicinal.service.cli.console import console, errors, print_json, print_table, progress_of, say
-from vicinal.service.cli.options import (
-    BundleOption,
-    DataDirOption,
-    GalleryOption,
-    JsonOption,
-    command_line,
-    open_matcher,
-    open_place,
-    place_words,
-)
-from vicinal.service.cli.promise import print_promise
+from vicinal.service.cli.console import errors, print_json, print_left_out, print_table, progress_of, say
+from vicinal.service.cli.options import DetailsOption, GalleryOption, Home, JsonOption
 from vicinal.service.errors import RequestError
+from vicinal.service.operations import calibrate as operation
 from vicinal.service.operations import check as check_operation
 from vicinal.service.request_fields import PipelineChoice
-from vicinal.service.surfaces.command_line import from_options, words_of
+from vicinal.service.surfaces.command_line import Commands, words_of
 from vicinal.service.words import (
     drift_words,
     holding_words,
@@ -35,34 +29,97 @@ from vicinal.service.words import (
 )
 
 if TYPE_CHECKING:
-    from vicinal.models.bundle import Noun
+    from vicinal.models.bundle import BundleManifest, Noun
     from vicinal.service.measuring.dry_run import DryRunResult, TriedThreshold
     from vicinal.service.measuring.matcher import Matcher
     from vicinal.service.measuring.records.promise import PromiseCheck
     from vicinal.service.measuring.records.record import CalibrationRecord
 
-app = typer.Typer(
+# Further advice is of little use while the first is not followed.
+_MOST_ADVICE = 3
+app = Commands(
     help="List, show, report, try, activate and set the thresholds of a gallery.", no_args_is_help=True
 )
 
 IdArgument = Annotated[str, typer.Argument(help="Id of the calibration.")]
 
 
-@app.command("list")
-def list_all(
+def calibrate(
     gallery: GalleryOption,
-    data_dir: DataDirOption = None,
-    bundle: BundleOption = None,
+    request: operation.Request,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Use it, also where it promises less.")] = False,
+    details: DetailsOption = False,
+    *,
+    home: Home,
     json_output: JsonOption = False,
 ) -> None:
+    """Find the one threshold that holds a stated target on this gallery, and what it lets expect."""
+    if yes and request.activate is None:
+        request = request.model_copy(update={"activate": True})
+    place = home.place(gallery)
+    with progress_of(operation.STAGES) as progress:
+        made = operation.run(place, request, progress)
+    record, kept_back = made.record, made.objection
+    question = f"{kept_back} Use it all the same?"
+    if kept_back and not json_output and sys.stdin.isatty() and typer.confirm(question):
+        kept_back = None
+        place.matcher.calibrations.activate(record)
+    print_left_out(progress.failures, as_json=json_output)
+    if progress.failures and not json_output:
+        # The first says how many were left out.
+        say(record.warnings[0])
+    if kept_back:
+        again = home.command("calibration", "activate", record.id, "-g", gallery)
+        say(f"{kept_back} It was kept and is not in force; to use it: {again}", to=errors)
+    if json_output:
+        print_json(json.loads(record.model_dump_json()))
+    else:
+        print_promise(record, gallery, place.matcher.embedder.bundle.manifest, home, details=details)
+
+
+def print_promise(
+    record: CalibrationRecord,
+    gallery: str,
+    bundle: BundleManifest,
+    home: Home,
+    *,
+    check: PromiseCheck | None = None,
+    details: bool = False,
+) -> None:
+    """Print a calibration for people: what it promises, what would improve it, or all figures."""
+    from vicinal.service.reports.promise import advice, tried_promise
+    from vicinal.service.reports.text import calibration_lines
+
+    found_by = "".join(f" {shlex.quote(word)}" for word in home.words)
+    for sentence in tried_promise(record, check, bundle.noun):
+        say(sentence)
+    steps = advice(record, gallery, noun=bundle.noun)[:_MOST_ADVICE]
+    if steps:
+        say("To improve it, what promises most first:")
+    for number, step in enumerate(steps, start=1):
+        say(f"  {number}. {step.text}")
+        if step.command:
+            say(f"     {step.command.replace(' && ', f'{found_by} && ')}{found_by}")
+    if details:
+        for line in calibration_lines(record, bundle.noun):
+            say(line)
+    else:
+        say(
+            f"Threshold {record.threshold:.4f}, calibration {record.id}. All figures: "
+            f"vicinal calibration show {record.id} -g {gallery} --details{found_by}"
+        )
+
+
+@app.command("list")
+def list_all(gallery: GalleryOption, home: Home, json_output: JsonOption = False) -> None:
     """Calibrations of a gallery, newest first; * marks those in force."""
     from vicinal.service.measuring.matcher import measuring_command
     from vicinal.service.reports.report import describe_history
 
-    found = open_matcher(gallery, data_dir=data_dir, bundle=bundle)
+    found = home.matcher(gallery)
     history = describe_history(found)
     if json_output:
-        print_json(history.model_dump(mode="json"))
+        print_json(history)
         return
     if not history.calibrations:
         say(f"Gallery {gallery} has no calibration: make one with `{measuring_command(found.gallery)}`")
@@ -91,16 +148,15 @@ def list_all(
 def show(
     calibration: IdArgument,
     gallery: GalleryOption,
-    details: Annotated[bool, typer.Option("--details", help="All figures, with intervals.")] = False,
-    data_dir: DataDirOption = None,
-    bundle: BundleOption = None,
+    *,
+    details: DetailsOption = False,
+    home: Home,
     json_output: JsonOption = False,
 ) -> None:
     """One calibration: what it was measured on, what it lets expect, and whether it still holds."""
-    matcher = open_matcher(gallery, data_dir=data_dir, bundle=bundle)
+    matcher = home.matcher(gallery)
     record = matcher.calibrations.find(calibration)
-    places = place_words(data_dir=data_dir, bundle=bundle)
-    _print_record(matcher, record, places, json_output=json_output, details=details)
+    _print_record(matcher, record, home, json_output=json_output, details=details)
 
 
 @app.command("report")
@@ -110,8 +166,8 @@ def report(
     output: Annotated[
         Path | None, typer.Option("--output", "-o", dir_okay=False, help="HTML file; by default ID.html.")
     ] = None,
-    data_dir: DataDirOption = None,
-    bundle: BundleOption = None,
+    *,
+    home: Home,
     json_output: JsonOption = False,
 ) -> None:
     """All that is known of one calibration, as a page that needs no network."""
@@ -119,11 +175,11 @@ def report(
     from vicinal.service.reports.page import render_report
     from vicinal.service.reports.report import report_record
 
-    matcher = open_matcher(gallery, data_dir=data_dir, bundle=bundle)
+    matcher = home.matcher(gallery)
     record = matcher.calibrations.find(calibration)
     found = report_record(matcher, record, read_drift(matcher.calibrations, record))
     if json_output:
-        print_json(found.model_dump(mode="json"))
+        print_json(found)
         return
     path = output or Path(f"{record.id}.html")
     path.write_text(render_report(found, matcher.gallery), encoding="utf-8")
@@ -133,51 +189,38 @@ def report(
 
 @app.command("activate")
 def activate(
-    calibration: IdArgument,
-    gallery: GalleryOption,
-    data_dir: DataDirOption = None,
-    bundle: BundleOption = None,
-    json_output: JsonOption = False,
+    calibration: IdArgument, gallery: GalleryOption, home: Home, json_output: JsonOption = False
 ) -> None:
     """Use a calibration from the next search with its pipeline on."""
-    matcher = open_matcher(gallery, data_dir=data_dir, bundle=bundle)
-    record = matcher.thresholds.activate(calibration)
-    _print_record(matcher, record, place_words(data_dir=data_dir, bundle=bundle), json_output=json_output)
+    matcher = home.matcher(gallery)
+    _print_record(matcher, matcher.thresholds.activate(calibration), home, json_output=json_output)
 
 
 @app.command("rollback")
-@from_options
 def roll_back(
-    gallery: GalleryOption,
-    choice: PipelineChoice,
-    data_dir: DataDirOption = None,
-    bundle: BundleOption = None,
-    json_output: JsonOption = False,
+    gallery: GalleryOption, choice: PipelineChoice, home: Home, json_output: JsonOption = False
 ) -> None:
     """Use the calibration again that was in force before the present one."""
-    matcher = open_matcher(gallery, data_dir=data_dir, bundle=bundle)
+    matcher = home.matcher(gallery)
     record = matcher.calibrations.roll_back(matcher.chosen(choice))
-    _print_record(matcher, record, place_words(data_dir=data_dir, bundle=bundle), json_output=json_output)
+    _print_record(matcher, record, home, json_output=json_output)
 
 
 @app.command("set")
-@from_options
 def set_by_hand(
     threshold: Annotated[float, typer.Argument(help="Lowest accepted score, in [0, 1].")],
     gallery: GalleryOption,
     choice: PipelineChoice,
-    data_dir: DataDirOption = None,
-    bundle: BundleOption = None,
+    home: Home,
     json_output: JsonOption = False,
 ) -> None:
     """Use a threshold of your own; every answer says so, and no rate is claimed."""
-    matcher = open_matcher(gallery, data_dir=data_dir, bundle=bundle)
+    matcher = home.matcher(gallery)
     record = matcher.thresholds.set_by_hand(matcher.chosen(choice), threshold)
-    _print_record(matcher, record, place_words(data_dir=data_dir, bundle=bundle), json_output=json_output)
+    _print_record(matcher, record, home, json_output=json_output)
 
 
 @app.command("dry-run")
-@from_options
 def try_threshold(
     tried: Annotated[
         str,
@@ -185,45 +228,41 @@ def try_threshold(
     ],
     gallery: GalleryOption,
     choice: PipelineChoice,
-    data_dir: DataDirOption = None,
-    bundle: BundleOption = None,
+    home: Home,
     json_output: JsonOption = False,
 ) -> None:
     """Try a threshold beside the one in force, on stored scores; nothing is changed."""
     from vicinal.service.measuring.dry_run import dry_run
 
-    matcher = open_matcher(gallery, data_dir=data_dir, bundle=bundle)
+    matcher = home.matcher(gallery)
     found = dry_run(matcher.thresholds, matcher.chosen(choice), _tried(tried))
     if json_output:
-        print_json(found.model_dump(mode="json"))
+        print_json(found)
     else:
         _print_dry_run(found)
 
 
-DetailsOption = Annotated[bool, typer.Option("--details", help="Also print rates, ranges and probabilities.")]
-
-
 @app.command("check")
-@from_options
 def check(
     gallery: GalleryOption,
     request: check_operation.Request,
-    details: DetailsOption = False,
-    data_dir: DataDirOption = None,
-    bundle: BundleOption = None,
+    details: Annotated[
+        bool, typer.Option("--details", help="Also print rates, ranges and probabilities.")
+    ] = False,
+    *,
+    home: Home,
     json_output: JsonOption = False,
 ) -> None:
     """Try what was promised with new labelled queries; nothing is calibrated or changed.
 
     Exit status: 0 if the promise holds or it cannot be told yet, 1 if it is broken, 2 after an error.
     """
-    place = open_place(gallery, data_dir=data_dir, bundle=bundle)
+    place = home.place(gallery)
     with progress_of(check_operation.STAGES) as progress:
         found = check_operation.run(place, request, progress)
-    for one in progress.failures:
-        say(f"left out {one.path}: {one.reason}", to=errors if json_output else console)
+    print_left_out(progress.failures, as_json=json_output)
     if json_output:
-        print_json(found.model_dump(mode="json"))
+        print_json(found)
     else:
         record = place.matcher.calibrations.find(found.calibration)
         asked, group = record.target, record.pipeline.group
@@ -232,8 +271,7 @@ def check(
         )
         given = words_of(request, leave_out=("queries", "calibration", "group_by"))
         given += [] if group is None else ["--group-by", group.by]
-        words = ["calibrate", "--queries", str(request.queries), "-g", gallery, *target, *given]
-        again = command_line(*words, data_dir=data_dir, bundle=bundle)
+        again = home.command("calibrate", "--queries", str(request.queries), "-g", gallery, *target, *given)
         for line in _check_lines(found, again, place.matcher.embedder.bundle.manifest.noun, details=details):
             say(line)
     if found.verdict == "broken":
@@ -241,25 +279,20 @@ def check(
 
 
 @app.command("drift")
-@from_options
 def drift(
-    gallery: GalleryOption,
-    choice: PipelineChoice,
-    data_dir: DataDirOption = None,
-    bundle: BundleOption = None,
-    json_output: JsonOption = False,
+    gallery: GalleryOption, choice: PipelineChoice, home: Home, json_output: JsonOption = False
 ) -> None:
     """Whether searches still look like the queries of the calibration in force, as servers have written."""
     from vicinal.service.measuring.drift import read_drift
 
-    matcher = open_matcher(gallery, data_dir=data_dir, bundle=bundle)
+    matcher = home.matcher(gallery)
     pipeline = matcher.chosen(choice)
     record = matcher.calibrations.active(pipeline)
     if record is None:
         raise RequestError(f"gallery '{gallery}' has no calibration for '{pipeline.key}'")
     found = read_drift(matcher.calibrations, record)
     if json_output:
-        print_json(found.model_dump(mode="json"))
+        print_json(found)
     else:
         say(f"Drift from calibration {record.id}: {drift_words(found)}")
 
@@ -279,22 +312,16 @@ def _tried(text: str) -> TriedThreshold:
 
 
 def _print_record(
-    matcher: Matcher,
-    record: CalibrationRecord,
-    places: Sequence[str],
-    *,
-    json_output: bool,
-    details: bool = False,
+    matcher: Matcher, record: CalibrationRecord, home: Home, *, json_output: bool, details: bool = False
 ) -> None:
     from vicinal.service.reports.report import describe_record
 
     found = describe_record(matcher, record)
     if json_output:
-        print_json(found.model_dump(mode="json"))
+        print_json(found)
         return
-    bundle = matcher.embedder.bundle.manifest
-    name, check = matcher.gallery.name, found.last_check
-    print_promise(record, name, bundle, check=check, details=details, places=places)
+    bundle, check = matcher.embedder.bundle.manifest, found.last_check
+    print_promise(record, matcher.gallery.name, bundle, home, check=check, details=details)
     state = "It is in force" if found.is_active else "It is not in force"
     say(f"{state}; {found.reason or holding_words(check, bundle.noun)}.")
 

@@ -8,27 +8,14 @@ import typer
 from rich.table import Table
 
 from vicinal.service.cli.console import print_json, print_table, progress_bar, say
-from vicinal.service.cli.options import (
-    BundleOption,
-    DataDirOption,
-    GalleryOption,
-    JsonOption,
-    command_line,
-    load_settings,
-    open_gallery,
-    open_place,
-)
+from vicinal.service.cli.options import GalleryOption, Home, JsonOption
 from vicinal.service.errors import RequestError
 from vicinal.service.operations import Progress
 from vicinal.service.request_fields import ComparisonFields
-from vicinal.service.surfaces.command_line import from_options
 from vicinal.service.words import number_of, percent, rate_name, span
 
 if TYPE_CHECKING:
-    from vicinal.indexer.gallery import Gallery
     from vicinal.service.comparing.record import ComparedFlips, Comparison, FigureName, Variant
-    from vicinal.service.galleries.bundles import ServedBundles
-    from vicinal.service.settings import Settings
 
 # Shares are told in percent, other figures as they are.
 _COLUMNS: dict[FigureName, str] = {
@@ -42,27 +29,21 @@ _COLUMNS: dict[FigureName, str] = {
 _NO_SHARES = ("auroc", "opis")
 
 
-VersionsArgument = Annotated[
-    list[int] | None,
-    typer.Argument(help="Other versions. Default: other pipelines on the active version."),
-]
-GroupByOption = Annotated[
-    str | None,
-    typer.Option(help="Try decisions by products: label or a metadata key, with every form of score."),
-]
-
-
-@from_options
 def compare(
     gallery: GalleryOption,
     *,
-    versions: VersionsArgument = None,
+    versions: Annotated[
+        list[int] | None,
+        typer.Argument(help="Other versions. Default: other pipelines on the active version."),
+    ] = None,
     pipelines: Annotated[bool, typer.Option(help="Try the usual pipelines on every version.")] = False,
-    group_by: GroupByOption = None,
+    group_by: Annotated[
+        str | None,
+        typer.Option(help="Try decisions by products: label or a metadata key, with every form of score."),
+    ] = None,
     request: ComparisonFields,
     activate: Annotated[bool, typer.Option(help="Use the recommended variant and its threshold.")] = False,
-    data_dir: DataDirOption = None,
-    bundle: BundleOption = None,
+    home: Home,
     json_output: JsonOption = False,
 ) -> None:
     """Try versions and pipelines on the same queries, each with its own threshold, and recommend one."""
@@ -71,16 +52,15 @@ def compare(
 
     grid = {"group_by": group_by} if group_by is not None else {} if pipelines else None
     asked = operation.Request.model_validate({**dict(request), "versions": versions or (), "pipelines": grid})
-    place = open_place(gallery, data_dir=data_dir, bundle=bundle)
+    place = home.place(gallery)
     with progress_bar() as update:
         made = operation.run(place, asked, Progress(update))
     if activate:
         put_in_force(place.gallery, place.bundles, made)
     if json_output:
-        print_json(made.model_dump(mode="json"))
+        print_json(made)
     else:
-        words = ("use", "-g", gallery, made.id)
-        _print(made, command_line(*words, data_dir=data_dir, bundle=bundle))
+        _print(made, home.command("use", "-g", gallery, made.id))
 
 
 def use(
@@ -90,49 +70,44 @@ def use(
     reset: Annotated[
         bool, typer.Option("--reset", help="Let the settings choose the pipeline again.")
     ] = False,
-    data_dir: DataDirOption = None,
-    bundle: BundleOption = None,
+    *,
+    home: Home,
     json_output: JsonOption = False,
 ) -> None:
     """Use a compared variant and its threshold from the next search on; without an id, say what is used."""
     from vicinal.service.comparing.store import ComparisonStore, put_in_force
+    from vicinal.service.galleries.bundles import ServedBundles
 
     if reset and comparison is not None:
         raise RequestError("name a comparison or --reset, not both")
-    opened, bundles = _open(gallery, load_settings(data_dir=data_dir, bundle=bundle))
+    opened, bundles = home.gallery(gallery), ServedBundles(home.settings())
     if comparison is not None:
         put_in_force(opened, bundles, ComparisonStore(opened).find(comparison), variant)
     matcher = bundles.matcher(opened)
     if reset:
         matcher.pipeline_file.clear()
-    found, version = matcher.active_pipeline, matcher.snapshot.manifest.version
-    threshold = matcher.threshold(found.pipeline)
+    active, version = matcher.active_pipeline, matcher.snapshot.manifest.version
+    threshold = matcher.threshold(active.pipeline)
     if json_output:
         print_json(
             {
                 "version": version,
-                "pipeline": found.pipeline.key,
-                "source": found.source,
-                "comparison": None if found.chosen is None else found.chosen.comparison,
+                "pipeline": active.pipeline.key,
+                "source": active.source,
+                "comparison": None if active.chosen is None else active.chosen.comparison,
                 "threshold": threshold.value,
                 "state": threshold.state,
-                "reason": found.reason,
+                "reason": active.reason,
             }
         )
         return
     value = "none" if threshold.value is None else f"{threshold.value:.4f}"
     say(
-        f"Gallery {gallery} is searched in version {version} with '{found.pipeline.key}', by the "
-        f"{found.source}; threshold {value}"
+        f"Gallery {gallery} is searched in version {version} with '{active.pipeline.key}', by the "
+        f"{active.source}; threshold {value}"
     )
-    for reason in filter(None, (threshold.reason, found.reason)):
+    for reason in filter(None, (threshold.reason, active.reason)):
         say(f"  note: {reason}")
-
-
-def _open(gallery: str, settings: Settings) -> tuple[Gallery, ServedBundles]:
-    from vicinal.service.galleries.bundles import ServedBundles
-
-    return open_gallery(settings, gallery), ServedBundles(settings)
 
 
 def _print(made: Comparison, use_it: str) -> None:

@@ -11,9 +11,11 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict, is_dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
+from pydantic import BaseModel
 from rich import progress as bars
 from rich.console import Console
 from rich.progress import (
@@ -28,11 +30,11 @@ from rich.table import Table
 from rich.text import Text
 
 from vicinal.service.operations import Progress
-from vicinal.service.words import visible
+from vicinal.service.words import look_lines, visible
 
 if TYPE_CHECKING:
     from vicinal.indexer.jobs.embedding_run import Failure
-    from vicinal.indexer.sources import EmbeddingSource, Source
+    from vicinal.indexer.sources import EmbeddingSource, Source, SourceLook
     from vicinal.models.progress import OnProgress
 
 _SHOWN_FAILURES = 10
@@ -171,6 +173,24 @@ def print_failures(failures: Sequence[Failure], whole_list: str) -> None:
         say(f"  and {len(failures) - _SHOWN_FAILURES:,} more; the whole list is in {whole_list}")
 
 
+def print_look(look: SourceLook, *, as_json: bool = False) -> None:
+    """Say what a source holds, beside a JSON document on standard error."""
+    for line in look_lines(look):
+        say(line, to=errors if as_json else console)
+
+
+def print_left_out(failures: Sequence[Failure], *, as_json: bool) -> None:
+    """Say which queries were left out, beside a JSON document on standard error."""
+    for one in failures:
+        say(f"left out {one.path}: {one.reason}", to=errors if as_json else console)
+
+
 def print_json(value: Any) -> None:
     """Print a JSON document on standard output."""
-    sys.stdout.write(json.dumps(value, indent=2, default=str) + "\n")
+    sys.stdout.write(json.dumps(value, indent=2, default=_plain) + "\n")
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, BaseModel):
+        return value.model_dump(mode="json")
+    return asdict(value) if is_dataclass(value) and not isinstance(value, type) else str(value)

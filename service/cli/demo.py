@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import asdict
+from contextlib import nullcontext
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -38,9 +36,10 @@ def demo(
     from vicinal.service.http.serving.server import listen, serve_until_stopped
 
     settings = load_settings(bundle=bundle, port=port)
-    with _kept_or_temporary(folder) as place, listen("127.0.0.1", 0 if check else settings.port) as listener:
+    kept = TemporaryDirectory(prefix="vicinal-demo-") if folder is None else nullcontext(str(folder))
+    with kept as place, listen("127.0.0.1", 0 if check else settings.port) as listener:
         with progress_bar() as update:
-            prepared = prepare_demo(place, settings, update)
+            prepared = prepare_demo(Path(place), settings, update)
         if check:
             _check(prepared, json_output)
         else:
@@ -55,18 +54,9 @@ def _check(prepared: PreparedDemo, json_output: bool) -> None:
     with serving(prepared.settings) as url, progress_bar() as update:
         result = check_demo(prepared, url, update)
     if json_output:
-        print_json(asdict(result))
+        print_json(result)
     else:
         _print_check(prepared, result)
-
-
-@contextmanager
-def _kept_or_temporary(folder: Path | None) -> Iterator[Path]:
-    if folder is not None:
-        yield folder
-        return
-    with tempfile.TemporaryDirectory(prefix="vicinal-demo-") as temporary:
-        yield Path(temporary)
 
 
 def _print_check(prepared: PreparedDemo, result: CheckResult) -> None:
@@ -97,11 +87,11 @@ def _print_invitation(prepared: PreparedDemo, port: int) -> None:
     catalog = prepared.catalog
     known, absent = catalog.query_images[0], catalog.absent_images[0]
     post = f"curl -s {url}/v1/galleries/{GALLERY}/search -F limit=3 -F"
-    say("", to=errors)
-    say(f"Serving {url} (no API keys: this machine only). Stop with Ctrl-C.", to=errors)
-    say("Three things to try:", to=errors)
-    say("", to=errors)
     for text in (
+        "",
+        f"Serving {url} (no API keys: this machine only). Stop with Ctrl-C.",
+        "Three things to try:",
+        "",
         f"1. A product of the gallery:     {post} image=@{known}",
         f"2. A product that it lacks:      {post} image=@{absent}",
         f"3. In the browser:               {url}/?gallery={GALLERY}&item={known.parent.name}/1.jpg",

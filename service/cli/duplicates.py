@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.table import Table
 
-from vicinal.service.cli.console import errors, print_json, print_table, progress_of, say
-from vicinal.service.cli.options import DataDirOption, GalleryOption, JsonOption, open_place
+from vicinal.service.cli.console import console, errors, print_json, print_table, progress_of, say
+from vicinal.service.cli.options import DataHome, GalleryOption, Home, JsonOption
 from vicinal.service.duplicates.record import DuplicateOptions
 from vicinal.service.errors import RequestError
 from vicinal.service.operations import duplicates as operation
-from vicinal.service.surfaces.command_line import from_options
 
 if TYPE_CHECKING:
     from vicinal.service.duplicates.record import DuplicateItem, DuplicateRecord
@@ -22,23 +21,20 @@ _SHOWN_GROUPS = 20
 _SHOWN_COPIES = 10
 
 
-ReportOption = Annotated[
-    Path | None, typer.Option(dir_okay=False, help="HTML page to write, with the pictures side by side.")
-]
-DeleteListOption = Annotated[
-    Path | None, typer.Option(dir_okay=False, help="File to write, a line for each item that could go.")
-]
-PathsOption = Annotated[bool, typer.Option("--paths", help="Write paths of files to it in place of ids.")]
-
-
-@from_options
 def duplicates(
     gallery: GalleryOption,
     request: DuplicateOptions,
-    report: ReportOption = None,
-    delete_list: DeleteListOption = None,
-    paths: PathsOption = False,
-    data_dir: DataDirOption = None,
+    report: Annotated[
+        Path | None, typer.Option(dir_okay=False, help="HTML page to write, with the pictures side by side.")
+    ] = None,
+    delete_list: Annotated[
+        Path | None, typer.Option(dir_okay=False, help="File to write, a line for each item that could go.")
+    ] = None,
+    paths: Annotated[
+        bool, typer.Option("--paths", help="Write paths of files to it in place of ids.")
+    ] = False,
+    *,
+    home: DataHome,
     json_output: JsonOption = False,
 ) -> None:
     """Find copies: the same files, and resized, recompressed, cropped, turned or mirrored ones."""
@@ -46,7 +42,7 @@ def duplicates(
 
     if paths and delete_list is None:
         raise RequestError("--paths says what --delete-list FILE holds: give that too")
-    place = open_place(gallery, data_dir=data_dir, bundle=None)
+    place = Home(data_dir=home.data_dir).place(gallery)
     with progress_of(operation.STAGES) as progress:
         found = operation.run(place, request, progress)
     if report is not None:
@@ -58,13 +54,12 @@ def duplicates(
             raise RequestError(f"{unwritable[0]!r} cannot stand on a line of its own: take --json")
         delete_list.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
     if json_output:
-        print_json(found.model_dump(mode="json"))
+        print_json(found)
     else:
         _print(found)
-    to = errors if json_output else None
     for what, path in (("Pictures", report), ("What could go", delete_list)):
         if path is not None:
-            say(f"{what}: {path}", **({"to": to} if to else {}))
+            say(f"{what}: {path}", to=errors if json_output else console)
 
 
 def _print(found: DuplicateRecord) -> None:

@@ -4,67 +4,48 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, get_args
 
 import typer
 
-from vicinal.service.cli.console import console, errors, print_failures, print_json, progress_of, say
-from vicinal.service.cli.options import (
-    BundleOption,
-    DataDirOption,
-    GalleryOption,
-    JsonOption,
-    command_line,
-    conflict_rule,
-    open_place,
-)
+from vicinal.service.cli.console import errors, print_failures, print_json, print_look, progress_of, say
+from vicinal.service.cli.options import GalleryOption, Home, JsonOption, conflict_rule
 from vicinal.service.errors import RequestError
 from vicinal.service.operations import index as index_operation
 from vicinal.service.request_fields import CommandOption
-from vicinal.service.surfaces.command_line import from_options
-from vicinal.service.words import hygiene_lines, look_lines, number_of, search_words, unread_lines
+from vicinal.service.words import hygiene_lines, number_of, search_words, unread_lines
 
 if TYPE_CHECKING:
     from vicinal.indexer.jobs.sync.plan import IndexResult
-    from vicinal.indexer.sources import EmbeddingSource, Source
     from vicinal.service.operations.place import Place
 
-DeviceOption = Annotated[
-    str | None,
-    CommandOption(after="workers"),
-    typer.Option(
-        metavar="cpu|cuda|cuda:N|auto",
-        help="Where the network runs and neighbor lists are made, in place of VICINAL_DEVICE and "
-        "VICINAL_INDEX_DEVICE; auto takes a GPU that can be used.",
-    ),
-]
-ReplacesOption = Annotated[
-    bool,
-    CommandOption(after="device"),
-    typer.Option("--replace", help="Put items in the place of other sources' items with their ids."),
-]
-SkipsOption = Annotated[
-    bool,
-    CommandOption(after="replaces"),
-    typer.Option("--skip", help="Leave out items whose ids belong to other sources' items."),
-]
-DryRunOption = Annotated[
-    bool, typer.Option("--dry-run", help="Say what the source holds, and write nothing.")
-]
 
-
-@from_options
 def index(
     gallery: GalleryOption,
-    *,
-    data_dir: DataDirOption = None,
-    bundle: BundleOption = None,
+    home: Home,
     request: index_operation.Request,
-    device: DeviceOption = None,
-    replaces: ReplacesOption = False,
-    skips: SkipsOption = False,
-    dry_run: DryRunOption = False,
+    device: Annotated[
+        str | None,
+        CommandOption(after="workers"),
+        typer.Option(
+            metavar="cpu|cuda|cuda:N|auto",
+            help="Where the network runs and neighbor lists are made, in place of VICINAL_DEVICE and "
+            "VICINAL_INDEX_DEVICE; auto takes a GPU that can be used.",
+        ),
+    ] = None,
+    replaces: Annotated[
+        bool,
+        CommandOption(after="device"),
+        typer.Option("--replace", help="Put items in the place of other sources' items with their ids."),
+    ] = False,
+    skips: Annotated[
+        bool,
+        CommandOption(after="replaces"),
+        typer.Option("--skip", help="Leave out items whose ids belong to other sources' items."),
+    ] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Say what the source holds, and write nothing.")
+    ] = False,
     json_output: JsonOption = False,
 ) -> None:
     """Take what is new or changed in a source over into a gallery, while it is searched and changed.
@@ -74,33 +55,30 @@ def index(
     """
     request = request.deciding(conflict_rule(replaces=replaces, skips=skips))
     _require_source(request, dry_run=dry_run)
-    place = open_place(
-        gallery, data_dir=data_dir, bundle=bundle, is_new=True, device=device, index_device=device
-    )
+    place = home.place(gallery, is_new=True, device=device, index_device=device)
     if dry_run:
         source = index_operation.open_items(place, request)
         if source is not None:
             if request.delete:
                 source.require_whole()
-            print_look(source, as_json=json_output, is_all=True)
+            if json_output:
+                print_json(source.look())
+            else:
+                print_look(source.look())
         return
     is_ready = bool(request.space or place.gallery.space)
     stages = index_operation.STAGES | ({"embed": "Reading"} if is_ready else {})
-
-    def show(source: Source | EmbeddingSource) -> None:
-        print_look(source, as_json=json_output)
-
-    with _told_what_to_do(gallery), progress_of(stages, show) as progress:
+    looked = progress_of(stages, lambda source: print_look(source.look(), as_json=json_output))
+    with _told_what_to_do(gallery), looked as progress:
         result = index_operation.run(place, request, progress)
     if json_output:
-        print_json(asdict(result))
+        print_json(result)
         return
-    print_build(gallery, result)
+    _print_build(gallery, result)
     if result.is_new and request.activate:
         _print_searches(place)
     elif result.is_new:
-        words = ("compare", str(result.version), "--gallery", gallery)
-        comparison = command_line(*words, data_dir=data_dir, bundle=bundle)
+        comparison = home.command("compare", str(result.version), "--gallery", gallery)
         say(f"Not searched yet: `{comparison}`, then `vicinal use`")
 
 
@@ -113,16 +91,6 @@ def _require_source(request: index_operation.Request, *, dry_run: bool) -> None:
             raise RequestError(f"--{name} is about a source: name it")
     if dry_run or not request.is_read_as_usual:
         raise RequestError("name a source: without one the items that the gallery holds are indexed")
-
-
-def print_look(source: Source | EmbeddingSource, *, as_json: bool, is_all: bool = False) -> None:
-    """Say what a source holds, beside the result of the run or as all that is asked for."""
-    look = source.look()
-    if as_json and is_all:
-        print_json(asdict(look))
-        return
-    for line in look_lines(look):
-        say(line, to=errors if as_json else console)
 
 
 @contextmanager
@@ -149,7 +117,7 @@ def _print_searches(place: Place) -> None:
     say(f"Searches: {search_words(active.pipeline, served.bundle)}")
 
 
-def print_build(gallery: str, result: IndexResult) -> None:
+def _print_build(gallery: str, result: IndexResult) -> None:
     """Say what an index job made and what it found."""
     from vicinal.indexer.errors import named_ids
 
@@ -159,7 +127,8 @@ def print_build(gallery: str, result: IndexResult) -> None:
         say(f"Nothing to do: gallery {gallery} holds {all_of_it} ({counts}), version {result.version} stays")
     else:
         rate = result.n_embedded / max(1e-9, result.seconds["embed"])
-        speed = f", {rate:,.0f} {_source_of(result)}" if result.n_embedded else ""
+        unit = "rows/s" if result.provider == "none" else f"images/s on {result.provider}"
+        speed = f", {rate:,.0f} {unit}" if result.n_embedded else ""
         say(
             f"Gallery {gallery} version {result.version}: {number_of(result.n_items, 'item')} with "
             f"{number_of(result.n_labels, 'label')}, index {result.index}{speed}"
@@ -200,7 +169,3 @@ def _counts(result: IndexResult) -> str:
     again = result.n_embedded - sum(result.counts.get(one, 0) for one in ("added", "changed", "replaced"))
     words += [f"embedded anew {again:,}"] if again > 0 else []
     return ", ".join(words) or f"kept {result.n_items:,}"
-
-
-def _source_of(result: IndexResult) -> str:
-    return "rows/s" if result.provider == "none" else f"images/s on {result.provider}"

@@ -10,13 +10,14 @@ import typer
 from rich.table import Table
 
 from vicinal.service.cli.console import errors, print_json, print_table, say
-from vicinal.service.cli.options import DataDirOption, JsonOption, load_settings
+from vicinal.service.cli.options import DataHome, JsonOption
 from vicinal.service.errors import RequestError
+from vicinal.service.surfaces.command_line import Commands
 
 if TYPE_CHECKING:
     from vicinal.service.keys import KeyRecord, KeyStore
 
-app = typer.Typer(help="Make, list, revoke and turn off API keys.", no_args_is_help=True)
+app = Commands(help="Make, list, revoke and turn off API keys.", no_args_is_help=True)
 
 _UNITS = {"h": "hours", "d": "days", "w": "weeks"}
 
@@ -42,7 +43,8 @@ def create(
     expires: Annotated[
         str | None, typer.Option(help="When it ends: 12h, 30d, 8w, or a date such as 2027-01-31.")
     ] = None,
-    data_dir: DataDirOption = None,
+    *,
+    home: DataHome,
     json_output: JsonOption = False,
 ) -> None:
     """Make a key. It is shown once and kept nowhere."""
@@ -53,7 +55,7 @@ def create(
         raise RequestError(f"there is no scope '{unknown[0]}', only {', '.join(SCOPES)}")
     chosen = tuple(one for one in SCOPES if one in scope)
     ends = None if expires is None else _end(expires)
-    record, key = _store(data_dir).create(
+    record, key = _store(home).create(
         called, chosen, galleries=gallery or None, folders=source or (), expires_at=ends
     )
     if json_output:
@@ -64,9 +66,9 @@ def create(
 
 
 @app.command("list")
-def list_keys(data_dir: DataDirOption = None, json_output: JsonOption = False) -> None:
+def list_keys(home: DataHome, json_output: JsonOption = False) -> None:
     """List the keys, without what they are."""
-    records = [*_store(data_dir).all().values()]
+    records = [*_store(home).all().values()]
     if json_output:
         print_json([_shown(one) for one in records])
         return
@@ -77,28 +79,26 @@ def list_keys(data_dir: DataDirOption = None, json_output: JsonOption = False) -
 
 
 @app.command()
-def revoke(
-    key: Annotated[str, typer.Argument(help="Name or id of the key.")], data_dir: DataDirOption = None
-) -> None:
+def revoke(key: Annotated[str, typer.Argument(help="Name or id of the key.")], home: DataHome) -> None:
     """Take a key away: from the next request on it is none."""
-    record = _store(data_dir).revoke(key)
+    record = _store(home).revoke(key)
     say(f"Key '{record.name}' ({record.id}) is revoked.")
 
 
 @app.command()
-def off(data_dir: DataDirOption = None) -> None:
+def off(home: DataHome) -> None:
     """Turn keys off: all are taken away, and calls need none until another is made."""
-    n = _store(data_dir).turn_off()
+    n = _store(home).turn_off()
     say(
         f"Keys are off, {n} taken away: whoever reaches a server of this folder may do everything. One that "
         "listens beyond this machine, or has api_keys in its settings, goes on asking."
     )
 
 
-def _store(data_dir: Any) -> KeyStore:
+def _store(home: DataHome) -> KeyStore:
     from vicinal.service.keys import KeyStore
 
-    return KeyStore(load_settings(data_dir=data_dir).keys_path)
+    return KeyStore(home.settings().keys_path)
 
 
 def _end(text: str) -> datetime:

@@ -8,21 +8,12 @@ from urllib.parse import urlencode
 
 import typer
 
+from vicinal.service.cli.calibration import print_promise
 from vicinal.service.cli.console import errors, say
-from vicinal.service.cli.options import (
-    BundleOption,
-    DataDirOption,
-    GalleryOption,
-    command_line,
-    load_settings,
-    place_words,
-)
-from vicinal.service.cli.promise import print_promise
+from vicinal.service.cli.options import GalleryOption, Home
 from vicinal.service.operations import label as operation
-from vicinal.service.surfaces.command_line import from_options
 
 
-@from_options
 def label(
     gallery: GalleryOption,
     request: operation.Request,
@@ -30,8 +21,8 @@ def label(
         int, typer.Option(min=0, max=65_535, help="Port of the page; any free one by default.")
     ] = 0,
     browser: Annotated[bool, typer.Option(help="Open the page in a browser.")] = True,
-    data_dir: DataDirOption = None,
-    bundle: BundleOption = None,
+    *,
+    home: Home,
 ) -> None:
     """Find a threshold without labels: look at pairs of photos, and say of each whether it is the same thing.
 
@@ -43,7 +34,7 @@ def label(
     from vicinal.service.keys import Grant
 
     # Others may be logged in here: the page has a key of its own, for this gallery, which no other key is.
-    settings = load_settings(data_dir=data_dir, bundle=bundle).model_copy(
+    settings = home.settings().model_copy(
         update={
             "api_keys": {},
             "stored_keys": False,
@@ -60,7 +51,7 @@ def label(
         # Programs see the arguments of others, a browser's too: the token is of no use when its page is open.
         token = state_of(app).keyring.offer(grant)
         place = f"http://{settings.host}:{listener.getsockname()[1]}/label"
-        address = f"{place}?{_query(gallery, request.target)}#{token}"
+        address = f"{place}?{urlencode({'gallery': gallery, 'target': request.target})}#{token}"
         n_answers = len(session.answers())
         if n_answers:
             say(f"{n_answers} answers are there already: the session goes on.", to=errors)
@@ -71,13 +62,8 @@ def label(
         serve_until_stopped(app, listener)
     matcher = state_of(app).galleries.matcher(gallery)
     record = next((one for one in matcher.calibrations.history() if one.id == session.head.id), None)
-    places = place_words(data_dir=data_dir, bundle=bundle)
     if record is None:
-        again = command_line("label", "-g", gallery, data_dir=data_dir, bundle=bundle)
+        again = home.command("label", "-g", gallery)
         say(f"{len(session.answers())} answers are kept: go on by `{again}`.")
     else:
-        print_promise(record, gallery, matcher.embedder.bundle.manifest, places=places)
-
-
-def _query(gallery: str, target: str) -> str:
-    return urlencode({"gallery": gallery, "target": target})
+        print_promise(record, gallery, matcher.embedder.bundle.manifest, home)

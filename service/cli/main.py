@@ -10,23 +10,22 @@ from typing import Annotated
 import typer
 
 from vicinal.service.cli import (
-    calibrate,
     calibration,
     compare,
     demo,
-    doctor,
     duplicates,
+    gallery,
     index,
     keys,
     label,
     search,
     server,
 )
-from vicinal.service.cli.bundles import evaluate, export, fit, import_onnx, train, train_refiner
+from vicinal.service.cli.bundles import evaluate, fit, making, train, train_refiner
 from vicinal.service.cli.console import errors, say
-from vicinal.service.cli.galleries import gallery
+from vicinal.service.surfaces.command_line import Commands
 
-app = typer.Typer(
+app = Commands(
     name="vicinal",
     help="Self-hosted image search that knows when there is no match.",
     no_args_is_help=True,
@@ -53,20 +52,20 @@ app.command("demo")(demo.demo)
 app.command("index")(index.index)
 app.command("search")(search.search)
 app.command("explain")(search.explain)
-app.command("calibrate")(calibrate.calibrate)
+app.command("calibrate")(calibration.calibrate)
 app.command("label")(label.label)
 app.command("duplicates")(duplicates.duplicates)
 app.command("compare")(compare.compare)
 app.command("use")(compare.use)
 app.command("evaluate")(evaluate.evaluate)
 app.command("serve")(server.serve)
-app.command("doctor")(doctor.doctor)
+app.command("doctor")(server.doctor)
 app.command("worker")(server.worker)
 app.command("fit")(fit.fit)
 app.command("train")(train.train)
 app.command("train-refiner")(train_refiner.train_refiner)
-app.command("export")(export.export)
-app.command("import")(import_onnx.import_onnx)
+app.command("export")(making.export)
+app.command("import")(making.import_onnx)
 app.command("openapi")(server.openapi)
 app.add_typer(calibration.app, name="calibration")
 app.add_typer(gallery.app, name="gallery")

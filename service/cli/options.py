@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from vicinal.service.errors import RequestError
+from vicinal.service.request_fields import CommandOption, Request
 
 if TYPE_CHECKING:
     from vicinal.indexer.gallery import Gallery
@@ -18,46 +19,61 @@ if TYPE_CHECKING:
     from vicinal.service.operations.place import Place
     from vicinal.service.settings import Settings
 
+BUNDLE_HELP = "Model bundle; VICINAL_BUNDLE, or the one that ships with Vicinal."
 NameArgument = Annotated[str, typer.Argument(help="Name of the gallery.")]
 GalleryOption = Annotated[str, typer.Option("--gallery", "-g", help="Name of the gallery.")]
-DataDirOption = Annotated[
-    Path | None, typer.Option(help="Folder that holds the galleries; VICINAL_DATA_DIR, or ~/.vicinal.")
-]
-BundleOption = Annotated[
-    Path | None, typer.Option(help="Model bundle; VICINAL_BUNDLE, or the one that ships with Vicinal.")
-]
-EmbeddingColumnOption = Annotated[
-    str | None, typer.Option(metavar="NAME", help="Column of ready embeddings; embedding by default.")
-]
+BundleOption = Annotated[Path | None, typer.Option(help=BUNDLE_HELP)]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON for a script.")]
-QueryLabelOption = Annotated[
-    str | None,
-    typer.Option(
-        "--label-from",
-        metavar="RULE",
-        help="Where labels come from: folder (the topmost), column or regex:PATTERN; by default the column "
-        "of a manifest, the folder of a folder.",
-    ),
-]
-PathColumnOption = Annotated[
-    str | None,
-    typer.Option(metavar="NAME", help="Column of the paths, or of the images inside; path by default."),
-]
-LabelColumnOption = Annotated[
-    str | None, typer.Option(metavar="NAME", help="Column of the labels; label by default.")
-]
-IdColumnOption = Annotated[str | None, typer.Option(metavar="NAME", help="Column of the ids; id by default.")]
+DetailsOption = Annotated[bool, typer.Option("--details", help="All figures, with intervals.")]
 
 
-def command_line(*words: str, data_dir: Path | None, bundle: Path | None) -> str:
-    """A command to paste after this one, with the options by which this one found the gallery."""
-    return shlex.join(["vicinal", *words, *place_words(data_dir=data_dir, bundle=bundle)])
+class DataHome(Request):
+    """Options by which a command finds galleries."""
+
+    data_dir: Annotated[
+        Path | None, CommandOption("Folder that holds the galleries; VICINAL_DATA_DIR, or ~/.vicinal.")
+    ] = None
+
+    def settings(self, **given: Any) -> Settings:
+        """Settings with these options and others that were given on top."""
+        return load_settings(**dict(self), **given)
+
+    def gallery(self, name: str) -> Gallery:
+        """A gallery that was indexed."""
+        from vicinal.indexer.gallery import Gallery
+
+        return Gallery.open(self.settings().gallery_path(name))
 
 
-def place_words(*, data_dir: Path | None, bundle: Path | None) -> list[str]:
-    """The options by which a command found its gallery, for others that it prints."""
-    places = (("--data-dir", data_dir), ("--bundle", bundle))
-    return [word for option, path in places if path is not None for word in (option, str(path))]
+class Home(DataHome):
+    """Options by which a command finds galleries and their bundle."""
+
+    bundle: Annotated[Path | None, CommandOption(BUNDLE_HELP)] = None
+
+    def place(self, name: str, *, is_new: bool = False, **settings: Any) -> Place:
+        """Place of an operation on a gallery, which need not be there yet where it is new."""
+        from vicinal.indexer.gallery import Gallery
+        from vicinal.service.galleries.bundles import ServedBundles
+        from vicinal.service.operations.place import Place
+
+        loaded = self.settings(**settings)
+        path = loaded.gallery_path(name)
+        gallery = Gallery(path) if is_new else Gallery.open(path)
+        return Place(ServedBundles(loaded, named=self.bundle), gallery)
+
+    def matcher(self, name: str) -> Matcher:
+        """Matcher of a gallery, with the bundle and the pipeline that a server would search it with."""
+        return self.place(name).matcher
+
+    def command(self, *words: str) -> str:
+        """A command to paste after this one, which finds the same galleries and bundle."""
+        return shlex.join(["vicinal", *words, *self.words])
+
+    @property
+    def words(self) -> list[str]:
+        """The options that were given, for commands that this one prints."""
+        places = (("--data-dir", self.data_dir), ("--bundle", self.bundle))
+        return [word for option, path in places if path is not None for word in (option, str(path))]
 
 
 def conflict_rule(*, replaces: bool, skips: bool) -> OnConflict:
@@ -83,28 +99,3 @@ def load_settings(**given: Any) -> Settings:
         raise RequestError(f"settings cannot be read: {error}") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise RequestError(f"'vicinal.toml' is not TOML: {error}") from error
-
-
-def open_gallery(settings: Settings, name: str) -> Gallery:
-    """A gallery that was indexed."""
-    from vicinal.indexer.gallery import Gallery
-
-    return Gallery.open(settings.gallery_path(name))
-
-
-def open_matcher(name: str, *, data_dir: Path | None, bundle: Path | None) -> Matcher:
-    """Matcher of a gallery, with the bundle and the pipeline that a server would search it with."""
-    return open_place(name, data_dir=data_dir, bundle=bundle).matcher
-
-
-def open_place(
-    name: str, *, data_dir: Path | None, bundle: Path | None, is_new: bool = False, **settings: Any
-) -> Place:
-    """Place of an operation on a gallery, which need not be there yet where it is new; see `open_matcher`."""
-    from vicinal.indexer.gallery import Gallery
-    from vicinal.service.galleries.bundles import ServedBundles
-    from vicinal.service.operations.place import Place
-
-    loaded = load_settings(data_dir=data_dir, bundle=bundle, **settings)
-    gallery = Gallery(loaded.gallery_path(name)) if is_new else open_gallery(loaded, name)
-    return Place(ServedBundles(loaded, named=bundle), gallery)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, ClassVar
 
@@ -12,15 +11,8 @@ import typer
 from rich.table import Table
 
 from vicinal.service.cli.console import print_json, print_table, say
-from vicinal.service.cli.options import (
-    BundleOption,
-    DataDirOption,
-    GalleryOption,
-    JsonOption,
-    open_matcher,
-)
+from vicinal.service.cli.options import GalleryOption, Home, JsonOption
 from vicinal.service.request_fields import CommandOption, SearchOptions
-from vicinal.service.surfaces.command_line import from_options
 from vicinal.service.words import number_of
 
 if TYPE_CHECKING:
@@ -28,7 +20,6 @@ if TYPE_CHECKING:
     from vicinal.service.search.answers import Answer, ExplainedRefinement, FoundGroup
 
 
-@from_options
 def search(
     *,
     gallery: GalleryOption,
@@ -39,14 +30,13 @@ def search(
         str | None, typer.Option(help="Search for this item of the gallery, as if it were not in it.")
     ] = None,
     options: SearchOptions,
-    data_dir: DataDirOption = None,
-    bundle: BundleOption = None,
+    home: Home,
     json_output: JsonOption = False,
 ) -> None:
     """Find the matches of an image, an embedding or an item, or learn that there is none."""
     from vicinal.service.measuring.matcher import measuring_command
 
-    matcher = open_matcher(gallery, data_dir=data_dir, bundle=bundle)
+    matcher = home.matcher(gallery)
     is_array = query is not None and query.suffix.lower() == ".npy"
     answers = matcher.search(
         images=[query] if query is not None and not is_array else None,
@@ -55,8 +45,7 @@ def search(
         **dict(options),
     )
     if json_output:
-        found = [asdict(answer) for answer in answers]
-        print_json(found[0] if len(found) == 1 else found)
+        print_json(answers[0] if len(answers) == 1 else answers)
         return
     group = matcher.pipeline.group if options.group_by == "auto" else None
     by = group.by if group else None if options.group_by in ("auto", "off") else options.group_by
@@ -129,7 +118,6 @@ class ExplainOptions(SearchOptions):
     explain: bool = True
 
 
-@from_options
 def explain(
     *,
     image: Annotated[Path, typer.Argument(help="The image to search for.")],
@@ -139,15 +127,14 @@ def explain(
         typer.Option("--output", "-o", dir_okay=False, help="HTML file to draw the way of the query in."),
     ] = None,
     options: ExplainOptions,
-    data_dir: DataDirOption = None,
-    bundle: BundleOption = None,
+    home: Home,
     json_output: JsonOption = False,
 ) -> None:
     """Show how a query moves among its neighbors, and which of them move it."""
     from vicinal.refine.errors import RefinerNotFoundError
     from vicinal.service.reports.page import render_refinement
 
-    matcher = open_matcher(gallery, data_dir=data_dir, bundle=bundle)
+    matcher = home.matcher(gallery)
     answer = matcher.search(images=[image], **dict(options))[0]
     explanation = answer.explanation
     refinement = None if explanation is None else explanation.refinement
@@ -156,7 +143,7 @@ def explain(
     if output is not None:
         output.write_text(render_refinement(refinement, title=image.name), encoding="utf-8")
     if json_output:
-        print_json(asdict(explanation))
+        print_json(explanation)
     else:
         _print_refinement(refinement)
         say(f"Ran on: {_in_words(explanation.devices)}")

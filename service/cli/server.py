@@ -1,4 +1,4 @@
-"""`vicinal serve`, `vicinal worker` and `vicinal openapi`: the HTTP server, its jobs and its document."""
+"""`vicinal serve`, `worker`, `openapi` and `doctor`: the server, its jobs, its document, what it needs."""
 
 from __future__ import annotations
 
@@ -7,26 +7,30 @@ from socket import socket
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich.table import Table
+from rich.text import Text
 
-from vicinal.service.cli.console import errors, print_json, say
-from vicinal.service.cli.options import BundleOption, DataDirOption, load_settings
+from vicinal.service.cli.console import errors, print_json, print_table, say
+from vicinal.service.cli.options import Home, JsonOption
 from vicinal.service.words import search_words
 
 if TYPE_CHECKING:
     from vicinal.service.settings import Settings
+
+_STYLES = {"ok": "green", "absent": "dim", "warning": "yellow", "failed": "red"}
 
 
 def serve(
     host: Annotated[str | None, typer.Option(help="Address to listen on; loopback without API keys.")] = None,
     port: Annotated[int | None, typer.Option(min=0, max=65_535, help="Port to listen on.")] = None,
     workers: Annotated[int | None, typer.Option(min=1, help="Processes that answer.")] = None,
-    data_dir: DataDirOption = None,
-    bundle: BundleOption = None,
+    *,
+    home: Home,
 ) -> None:
     """Answer searches over HTTP."""
     from vicinal.indexer.gallery import read_ahead
 
-    settings = load_settings(host=host, port=port, workers=workers, data_dir=data_dir, bundle=bundle)
+    settings = home.settings(host=host, port=port, workers=workers)
     # The disk reads while the rest is imported.
     read_ahead(settings.galleries_path)
 
@@ -73,19 +77,15 @@ def _serve_in_processes(settings: Settings, listener: socket, address: str) -> N
     serve_in_processes(settings, listener)
 
 
-def worker(
-    data_dir: DataDirOption = None,
-    bundle: BundleOption = None,
-    threads: Annotated[int, typer.Option(min=1, help="Jobs at a time.")] = 1,
-) -> None:
+def worker(home: Home, threads: Annotated[int, typer.Option(min=1, help="Jobs at a time.")] = 1) -> None:
     """Work on jobs until stopped; one under way is left to the next worker after its batch."""
     from vicinal.service.observability.logs import configure_logs
-    from vicinal.service.surfaces.worker import work_until_stopped
+    from vicinal.service.surfaces.jobs import work_until_stopped
 
     def say_so(name: str, place: str) -> None:
         say(f"Worker {name} takes jobs from {place}. Stop with Ctrl-C.", to=errors)
 
-    settings = load_settings(data_dir=data_dir, bundle=bundle)
+    settings = home.settings()
     configure_logs(settings.log_level, settings.log_format)
     work_until_stopped(settings, threads=threads, on_start=say_so)
     say("Stopped after the batch under way.", to=errors)
@@ -97,3 +97,19 @@ def openapi() -> None:
     from vicinal.service.settings import Settings
 
     print_json(create_app(Settings()).openapi())
+
+
+def doctor(home: Home, json_output: JsonOption = False) -> None:
+    """Try what an installation needs: packages, network, Faiss, GPUs, Redis, disk; fails if one does."""
+    from vicinal.service.doctor import examine
+
+    findings = list(examine(home.settings()))
+    if json_output:
+        print_json(findings)
+    else:
+        table = Table("", "", "", show_header=False, box=None)
+        for one in findings:
+            table.add_row(Text(one.state, style=_STYLES[one.state]), one.name, one.says)
+        print_table(table)
+    if any(one.state == "failed" for one in findings):
+        raise typer.Exit(1)

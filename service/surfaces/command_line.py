@@ -5,34 +5,51 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from inspect import Parameter, signature
 from types import UnionType
-from typing import Annotated, Any, Union, get_args, get_origin
+from typing import Annotated, Any, TypeVar, Union, get_args, get_origin
 
 import typer
 from pydantic_core import PydanticUndefined
 
 from vicinal.service.request_fields import CommandOption, Request
 
+Command = TypeVar("Command", bound=Callable[..., None])
+
+
+class Commands(typer.Typer):
+    """Commands whose parameters of a kind of request are made of options; see `from_options`."""
+
+    def command(self, name: str | None = None, **more: Any) -> Callable[[Command], Command]:
+        """Add a command, which stays callable with its requests."""
+        add = super().command(name, **more)
+
+        def added(command: Command) -> Command:
+            add(from_options(command))
+            return command
+
+        return added
+
 
 def from_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Command whose parameter of a kind of request is made of options, which stand in its place."""
-    known = signature(command, eval_str=True).parameters
-    name, model = next((name, one.annotation) for name, one in known.items() if _is_request(one.annotation))
-    options = options_of(model)
+    """Command whose parameters of a kind of request are made of options, which stand in their places."""
+    spelled = signature(command, eval_str=True)
+    models = {name: one.annotation for name, one in spelled.parameters.items() if _is_request(one.annotation)}
+    options = {name: options_of(model) for name, model in models.items()}
 
     def run(**given: Any) -> None:
-        fields = {field: given.pop(field) for field in options}
-        command(**given, **{name: model(**{field: _read(model, field, fields[field]) for field in fields})})
+        for name, model in models.items():
+            given[name] = model(**{field: _read(model, field, given.pop(field)) for field in options[name]})
+        command(**given)
 
     parameters: list[Parameter] = []
-    for one in known.values():
-        if one.name == name:
-            parameters += options.values()
+    for one in spelled.parameters.values():
+        if one.name in models:
+            parameters += options[one.name].values()
             continue
         after = next((told.after for told in _metadata(one) if isinstance(told, CommandOption)), None)
         names = [each.name for each in parameters]
         place = len(names) if after is None else names.index(after) + 1
         parameters.insert(place, one.replace(kind=Parameter.KEYWORD_ONLY))
-    vars(run)["__signature__"] = signature(command, eval_str=True).replace(parameters=parameters)
+    vars(run)["__signature__"] = spelled.replace(parameters=parameters)
     run.__name__, run.__doc__, run.__annotations__ = command.__name__, command.__doc__, {}
     return run
 

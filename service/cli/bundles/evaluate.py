@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.table import Table
 
 from vicinal.service.cli.console import print_json, print_table, progress_bar, say
-from vicinal.service.cli.options import JsonOption, load_settings
+from vicinal.service.cli.options import BUNDLE_HELP, JsonOption, load_settings
 from vicinal.service.errors import RequestError
 
 if TYPE_CHECKING:
@@ -23,35 +23,27 @@ if TYPE_CHECKING:
 _STAGES = {"embed": "Embedding", "measure": "Measuring"}
 
 
-BundleArgument = Annotated[
-    Path | None,
-    typer.Argument(help="Model bundle; VICINAL_BUNDLE, or the one that ships with Vicinal."),
-]
-DataOption = Annotated[
-    list[str] | None,
-    typer.Option(metavar="KIND:ROOT", help="Images to measure on, such as cub200:data/CUB_200_2011."),
-]
-SplitOption = Annotated[str | None, typer.Option(help="Part of the data sets in --data; test by default.")]
-ConfigOption = Annotated[Path | None, typer.Option(help="TOML file with tests, such as a training recipe.")]
-DataRootOption = Annotated[
-    Path | None, typer.Option(help="Folder that the paths in --config start from; here by default.")
-]
-EmbeddingsOption = Annotated[
-    Path | None, typer.Option(help=".npz file with embeddings, labels and optionally roles, instead.")
-]
-RanksOption = Annotated[
-    list[int] | None, typer.Option("--k", min=1, help="Rank of R@k and recall@k; 1, 2, 4 and 8.")
-]
-
-
 def evaluate(
-    bundle: BundleArgument = None,
-    data: DataOption = None,
-    split: SplitOption = None,
-    config: ConfigOption = None,
-    data_root: DataRootOption = None,
-    embeddings: EmbeddingsOption = None,
-    ranks: RanksOption = None,
+    bundle: Annotated[Path | None, typer.Argument(help=BUNDLE_HELP)] = None,
+    data: Annotated[
+        list[str] | None,
+        typer.Option(metavar="KIND:ROOT", help="Images to measure on, such as cub200:data/CUB_200_2011."),
+    ] = None,
+    split: Annotated[
+        str | None, typer.Option(help="Part of the data sets in --data; test by default.")
+    ] = None,
+    config: Annotated[
+        Path | None, typer.Option(help="TOML file with tests, such as a training recipe.")
+    ] = None,
+    data_root: Annotated[
+        Path | None, typer.Option(help="Folder that the paths in --config start from; here by default.")
+    ] = None,
+    embeddings: Annotated[
+        Path | None, typer.Option(help=".npz file with embeddings, labels and optionally roles, instead.")
+    ] = None,
+    ranks: Annotated[
+        list[int] | None, typer.Option("--k", min=1, help="Rank of R@k and recall@k; 1, 2, 4 and 8.")
+    ] = None,
     nmi: Annotated[bool, typer.Option(help="Cluster, which takes long with thousands of classes.")] = True,
     opis: Annotated[bool, typer.Option(help="Measure OPIS over all pairs, and its floor.")] = True,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the clustering and of the OPIS floor.")] = 0,
@@ -62,26 +54,23 @@ def evaluate(
 
     # What is missing is told before images are embedded for an hour.
     scikit_metrics()
-    settings = EvaluationSettings(
-        ks=tuple(sorted(set(ranks or EvaluationSettings.ks))),
-        nmi=nmi,
-        opis=opis,
-        seed=seed,
-    )
+    ks = tuple(sorted(set(ranks or EvaluationSettings.ks)))
+    settings = EvaluationSettings(ks=ks, nmi=nmi, opis=opis, seed=seed)
     if (embeddings is not None) == bool(data or config):
         raise RequestError("say what to measure on: --data KIND:ROOT, --config FILE, or --embeddings FILE")
     if embeddings is not None:
         if bundle is not None:
             raise RequestError(f"--embeddings are measured as they are: leave out the bundle '{bundle}'")
-        run = _Run(None, [_measure_stored(embeddings, settings)])
+        opened, measured = None, [_measure_stored(embeddings, settings)]
     else:
         tests = [parse_test(one, split=split) for one in data or ()]
         tests += load_tests(config, data_root=data_root) if config is not None else []
-        run = _measure_bundle(bundle, tests, settings)
+        opened, measured = _measure_bundle(bundle, tests, settings)
     if json_output:
-        print_json(run.as_json())
+        told = opened and {"name": opened.name, "fingerprint": opened.fingerprint}
+        print_json({"bundle": told, "tests": measured})
     else:
-        _print(run)
+        _print(opened, measured)
 
 
 @dataclass(frozen=True)
@@ -89,21 +78,6 @@ class _Measured:
     name: str
     figures: dict[str, float]
     notes: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class _Run:
-    bundle: ModelBundle | None
-    tests: Sequence[_Measured]
-
-    def as_json(self) -> dict[str, Any]:
-        tests = [{"name": one.name, "figures": one.figures, "notes": one.notes} for one in self.tests]
-        if self.bundle is None:
-            return {"bundle": None, "tests": tests}
-        return {
-            "bundle": {"name": self.bundle.name, "fingerprint": self.bundle.fingerprint},
-            "tests": tests,
-        }
 
 
 def _measure_stored(path: Path, settings: EvaluationSettings) -> _Measured:
@@ -124,7 +98,7 @@ def _measure_stored(path: Path, settings: EvaluationSettings) -> _Measured:
 
 def _measure_bundle(
     bundle: Path | None, tests: Sequence[RetrievalTest], settings: EvaluationSettings
-) -> _Run:
+) -> tuple[ModelBundle, list[_Measured]]:
     from vicinal.models.bundle import ModelBundle
     from vicinal.models.embedder import Embedder
     from vicinal.service.training import measure_test
@@ -141,26 +115,25 @@ def _measure_bundle(
         for test in tests:
             result = measure_test(embedder, test, settings, on_progress=partial(_show, update, test.name))
             measured.append(_Measured(test.name, result.figures, result.notes))
-    return _Run(embedder.bundle, measured)
+    return embedder.bundle, measured
 
 
 def _show(update: OnProgress, name: str, stage: str, done: int, total: int) -> None:
     update(f"{_STAGES[stage]} {name}", done, total)
 
 
-def _print(run: _Run) -> None:
-    if run.bundle is not None:
-        say(f"Bundle {run.bundle.name} {run.bundle.fingerprint}")
+def _print(bundle: ModelBundle | None, tests: Sequence[_Measured]) -> None:
+    if bundle is not None:
+        say(f"Bundle {bundle.name} {bundle.fingerprint}")
     table = Table("", box=None)
-    for one in run.tests:
+    for one in tests:
         table.add_column(one.name, justify="right")
-    names = list(dict.fromkeys(name for one in run.tests for name in one.figures))
-    for name in names:
+    for name in dict.fromkeys(name for one in tests for name in one.figures):
         # A spread stands beside its figure; recall proper is for scripts.
         if not name.endswith("_spread") and not name.startswith("recall_"):
-            table.add_row(_label(name), *(_value(name, one.figures) for one in run.tests))
+            table.add_row(_label(name), *(_value(name, one.figures) for one in tests))
     print_table(table)
-    for one in run.tests:
+    for one in tests:
         for note in one.notes:
             say(f"  {one.name}: {note}")
 

@@ -7,45 +7,35 @@ from typing import Annotated
 
 import typer
 
-from vicinal.service.cli.bundles.training import (
-    OverwriteOption,
-    ResumeOption,
-    run_start,
-)
+from vicinal.service.cli.bundles.train import OverwriteOption, ResumeOption, run_start
 from vicinal.service.cli.console import errors, print_json, progress_of, say
-from vicinal.service.cli.options import BundleOption, DataDirOption, JsonOption, load_settings, open_gallery
+from vicinal.service.cli.options import Home, JsonOption
 from vicinal.service.errors import RequestError
 from vicinal.service.operations import fit as operation
 from vicinal.service.request_fields import CommandOption
-from vicinal.service.surfaces.command_line import from_options
 
-SourceArgument = Annotated[
-    Path | None,
-    typer.Argument(metavar="[PHOTOS]", help="Folder with one folder a label, or a manifest with labels."),
-]
-OutputOption = Annotated[
-    Path | None, typer.Option("--output", "-o", help="Folder of the new bundle, such as bundles/mine.")
-]
-GalleryOption = Annotated[
-    str | None, typer.Option("--gallery", "-g", help="Take the labelled photos of this gallery instead.")
-]
-RecipeOption = Annotated[
-    Path | None, typer.Option(help="Training recipe in place of the built-in one, a TOML file.")
-]
+_SHOWN = 10
 
 
-@from_options
 def fit(
-    source: SourceArgument = None,
-    output: OutputOption = None,
-    gallery: GalleryOption = None,
+    source: Annotated[
+        Path | None,
+        typer.Argument(metavar="[PHOTOS]", help="Folder with one folder a label, or a manifest with labels."),
+    ] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="Folder of the new bundle, such as bundles/mine.")
+    ] = None,
+    gallery: Annotated[
+        str | None, typer.Option("--gallery", "-g", help="Take the labelled photos of this gallery instead.")
+    ] = None,
     *,
     request: operation.Learning,
     resume: Annotated[ResumeOption, CommandOption(after="minutes")] = False,
     overwrite: Annotated[OverwriteOption, CommandOption(after="resume")] = False,
-    recipe: RecipeOption = None,
-    data_dir: DataDirOption = None,
-    bundle: BundleOption = None,
+    recipe: Annotated[
+        Path | None, typer.Option(help="Training recipe in place of the built-in one, a TOML file.")
+    ] = None,
+    home: Home,
     json_output: JsonOption = False,
 ) -> None:
     """Adapt the model to your own photos, and measure on labels that it did not see what that changed."""
@@ -62,15 +52,16 @@ def fit(
         raise RequestError("say where the new bundle goes: --output bundles/mine")
     start = run_start(resume=resume, overwrite=overwrite)
     require_train_extra("adapting the model")
-    settings = load_settings(data_dir=data_dir, bundle=bundle)
-    before = ModelBundle.open(settings.bundle)
+    before = ModelBundle.open(home.settings().bundle)
     with progress_of(operation.STAGES) as progress:
-        items = gallery_items(open_gallery(settings, gallery)) if gallery else read_source(_given(source))
+        items = gallery_items(home.gallery(gallery)) if gallery else read_source(source or Path())
         photos = read_labelled_images(items, on_progress=progress)
         for one in photos.unusable[:_SHOWN]:
             say(f"  left out {one.path}: {one.reason}", to=errors)
         made = operation.learn(photos, output, before, request, progress, start=start, recipe=recipe)
-    commands = next_commands(made, None if source is None else str(source), gallery, data_dir, bundle)
+    commands = next_commands(
+        made, None if source is None else str(source), gallery, home.data_dir, home.bundle
+    )
     if json_output:
         print_json({**made.model_dump(mode="json"), "helps": made.helps, "next": commands})
         return
@@ -80,10 +71,3 @@ def fit(
         say("Next:")
     for command in commands:
         say(f"  {command}")
-
-
-_SHOWN = 10
-
-
-def _given(source: Path | None) -> Path:
-    return Path() if source is None else source

@@ -9,23 +9,28 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from vicinal.service.cli.bundles.training import (
-    DataRootOption,
-    OverwriteOption,
-    ResumeOption,
-    SetOption,
-    run_start,
-)
 from vicinal.service.cli.console import progress_bar, say
+from vicinal.service.errors import RequestError
 
 if TYPE_CHECKING:
     from vicinal.service.cli.bundles.watcher import TrainingWatcher
     from vicinal.service.training import Processes
 
+DataRootOption = Annotated[
+    Path | None, typer.Option(help="Folder that relative data set paths start from; here by default.")
+]
+SetOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set", metavar="KEY=VALUE", help="Set a key of the recipe anew, such as optimizer.steps=400."
+    ),
+]
+ResumeOption = Annotated[bool, typer.Option("--resume", help="Go on with the run in --output.")]
+OverwriteOption = Annotated[bool, typer.Option("--overwrite", help="Delete the run in --output first.")]
 _SECONDS_AFTER_THE_FIRST = 2.0
 
 
@@ -50,7 +55,9 @@ def train(
     from vicinal.service.cli.bundles.watcher import SilentWatcher, TrainingWatcher
     from vicinal.service.training import Recipe, joined_processes, run_recipe, take_part
 
-    with joined_processes(device) as processes, _after_the_first(processes), _quiet_forks():
+    with joined_processes(device) as processes, _after_the_first(processes), warnings.catch_warnings():
+        # Lance, once it is imported, warns of workers that are forked; they never use it.
+        warnings.filterwarnings("ignore", message="lance is not fork-safe")
         loaded = Recipe.load(recipe, data_root=data_root, settings=settings or ())
         if not processes.is_first:
             with _stopping_on_interrupt(SilentWatcher()) as silent:
@@ -97,14 +104,6 @@ def _after_the_first(processes: Processes) -> Iterator[None]:
         raise
 
 
-@contextmanager
-def _quiet_forks() -> Iterator[None]:
-    # Lance, once it is imported, warns of workers that are forked; they never use it.
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="lance is not fork-safe")
-        yield
-
-
 def _resume_command(
     recipe: Path, output: Path, data_root: Path | None, settings: list[str], device: str, n_processes: int
 ) -> str:
@@ -114,3 +113,10 @@ def _resume_command(
     words += [word for setting in settings for word in ("--set", setting)]
     words += ["--device", device] if device != "auto" else []
     return shlex.join([*words, "--resume"])
+
+
+def run_start(*, resume: bool, overwrite: bool) -> Literal["new", "resume", "overwrite"]:
+    """Start of a run in a folder that holds an earlier one."""
+    if resume and overwrite:
+        raise RequestError("--resume keeps the run in --output and --overwrite deletes it: give one of them")
+    return "resume" if resume else "overwrite" if overwrite else "new"

@@ -11,15 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.table import Table
 
-from vicinal.service.cli.bundles.training import DataRootOption, SetOption
+from vicinal.service.cli.bundles.train import DataRootOption, SetOption
 from vicinal.service.cli.console import print_json, print_table, progress_bar, say
-from vicinal.service.cli.options import (
-    BundleOption,
-    DataDirOption,
-    JsonOption,
-    load_settings,
-    open_gallery,
-)
+from vicinal.service.cli.options import BundleOption, DataHome, JsonOption
 from vicinal.service.errors import RequestError
 from vicinal.service.words import percent
 
@@ -94,7 +88,8 @@ def train_refiner(
     ] = 20_000,
     data_root: DataRootOption = None,
     settings: SetOption = None,
-    data_dir: DataDirOption = None,
+    *,
+    home: DataHome,
     json_output: JsonOption = False,
 ) -> None:
     """Train a refiner on a gallery or on embeddings, and measure on unseen labels what it should refine."""
@@ -113,7 +108,7 @@ def train_refiner(
             "--space says what made the embeddings, and makes a bundle for them: give --embeddings FILE and "
             "--output FOLDER with it, and no --bundle"
         )
-    service = load_settings(data_dir=data_dir, bundle=bundle)
+    service = home.settings(bundle=bundle)
     learned: LabelledItems | None = None
     ready: EmbeddingSet | None = None
     if space is not None and embeddings and output is not None:
@@ -134,7 +129,7 @@ def train_refiner(
         watcher = _Watcher(update)
         trainer = RefinerTrainer(loaded, on_step=watcher.on_step, on_record=watcher.on_record)
         trained = run(opened, loaded, items, held_out, output=output, trainer=trainer)
-    _report(trained, learned, data_dir, json_output=json_output)
+    _report(trained, learned, home.data_dir, json_output=json_output)
 
 
 def _report(
@@ -184,18 +179,18 @@ def _read_gallery(
     settings: Settings, name: str, max_items: int, seed: int
 ) -> tuple[ModelBundle, LabelledItems]:
     """The bundle of a gallery, and what it gives to learn from."""
+    from vicinal.indexer.gallery import Gallery
     from vicinal.indexer.reader import GalleryReader
     from vicinal.service.galleries.bundles import ServedBundles
     from vicinal.service.galleries.labelled_items import LabelledItems
 
-    gallery = open_gallery(settings, name)
+    gallery = Gallery.open(settings.gallery_path(name))
     view = GalleryReader(gallery).view()
     bundle = ServedBundles(settings).resolve(gallery, view.snapshot.manifest).bundle
     return bundle, LabelledItems.read(view, name, max_items=max_items, seed=seed)
 
 
 def _counts(learned: LabelledItems) -> dict[str, Any]:
-
     return {
         "name": learned.gallery,
         "n_items": len(learned.labels),
@@ -289,12 +284,9 @@ def _gain_lines(bundle: ModelBundle, section: RefinerManifest) -> list[str]:
     before, after = (100 * (1.0 - gain[f"fnir_{when}"]) for when in ("before", "after"))
     # Fewer misses are more finds, so that the ends change places.
     low, high = (round(-100 * gain[f"fnir_{end}"]) for end in ("high", "low"))
-    found = (
-        f"Of 100 {noun}s of things you have, {before:.0f} were found before and {after:.0f} are now, at the "
-        f"same rate of wrong matches: {100 * _fpir(section):.2g} in 100 {noun}s of other things."
-    )
     return [
-        found,
+        f"Of 100 {noun}s of things you have, {before:.0f} were found before and {after:.0f} are now, at the "
+        f"same rate of wrong matches: {100 * _fpir(section):.2g} in 100 {noun}s of other things.",
         f"95 % interval of the gain: {low:+d} to {high:+d}; measured on labels that the refiner never saw.",
     ]
 
@@ -324,9 +316,9 @@ def _next_commands(
 def _print_learned(
     learned: LabelledItems, bundle: ModelBundle, section: RefinerManifest, commands: Sequence[str]
 ) -> None:
-    counts, photos = _counts(learned), f"{bundle.manifest.noun}s"
+    photos = f"{bundle.manifest.noun}s"
     say(
-        f"Learned from {counts['n_items']:,} {photos} with {counts['n_labels']:,} labels of gallery "
+        f"Learned from {len(learned.labels):,} {photos} with {len({*learned.labels}):,} labels of gallery "
         f"{learned.gallery}."
     )
     for n, what in (

@@ -11,15 +11,13 @@ from typing import TYPE_CHECKING, Annotated, BinaryIO
 import typer
 
 from vicinal.service.cli.console import console, errors, say
-from vicinal.service.cli.options import DataDirOption, NameArgument, load_settings, open_gallery
+from vicinal.service.cli.options import DataHome, NameArgument
 from vicinal.service.errors import RequestError
 
 if TYPE_CHECKING:
     from vicinal.indexer.gallery import Gallery
-    from vicinal.service.settings import Settings
 
 _PIPE = Path("-")
-NewNameArgument = Annotated[str, typer.Argument(help="Its name from now on.")]
 
 
 def export(
@@ -31,13 +29,14 @@ def export(
         bool,
         typer.Option("--parquet", help="Tables and pictures for other programs, in place of one file."),
     ] = False,
-    data_dir: DataDirOption = None,
+    *,
+    home: DataHome,
 ) -> None:
     """Write a gallery with its versions and calibrations into one file; it is searched meanwhile."""
     from vicinal.indexer.transfer.archive import export_gallery
     from vicinal.indexer.transfer.tables import export_parquet
 
-    gallery = open_gallery(load_settings(data_dir=data_dir), name)
+    gallery = home.gallery(name)
     if parquet:
         done = export_parquet(gallery, output)
         say(f"Exported gallery {gallery.name}: {done.n_items:,} items into {output}")
@@ -53,36 +52,34 @@ def export(
 def import_archive(
     name: NameArgument,
     archive: Annotated[Path, typer.Argument(help="What `vicinal gallery export` wrote, or - for a pipe.")],
-    data_dir: DataDirOption = None,
+    home: DataHome,
 ) -> None:
     """Make a gallery of an exported one; a gallery that is there is never replaced."""
     from vicinal.indexer.transfer.archive import import_gallery
 
-    settings = load_settings(data_dir=data_dir)
     if archive.is_dir() or archive.suffix == ".parquet":
         raise RequestError(f"'{archive}' is no archive: `vicinal index` takes folders and Parquet")
     with _read(archive) as stream:
-        gallery, _ = import_gallery(settings.galleries_path, stream, name)
-    _show(gallery, settings)
+        gallery, _ = import_gallery(home.settings().galleries_path, stream, name)
+    _show(gallery, home)
 
 
 def copy(
-    name: NameArgument,
-    new_name: Annotated[str, typer.Argument(help="Name of the copy.")],
-    data_dir: DataDirOption = None,
+    name: NameArgument, new_name: Annotated[str, typer.Argument(help="Name of the copy.")], home: DataHome
 ) -> None:
     """Copy a gallery with its versions and calibrations, to try something on."""
     from vicinal.indexer.transfer.moving import copy_gallery
 
-    settings = load_settings(data_dir=data_dir)
-    _show(copy_gallery(open_gallery(settings, name), new_name), settings)
+    _show(copy_gallery(home.gallery(name), new_name), home)
 
 
-def rename(name: NameArgument, new_name: NewNameArgument, data_dir: DataDirOption = None) -> None:
+def rename(
+    name: NameArgument, new_name: Annotated[str, typer.Argument(help="Its name from now on.")], home: DataHome
+) -> None:
     """Give a gallery another name; calibrations and aliases stay with it."""
     from vicinal.indexer.transfer.moving import rename_gallery
 
-    gallery = open_gallery(load_settings(data_dir=data_dir), name)
+    gallery = home.gallery(name)
     say(f"Gallery {gallery.name} is now {rename_gallery(gallery, new_name).name}")
 
 
@@ -92,12 +89,13 @@ def alias(
         str | None, typer.Argument(metavar="[GALLERY]", help="Gallery that it stands for from now on.")
     ] = None,
     remove: Annotated[bool, typer.Option("--remove", help="Let it stand for none.")] = False,
-    data_dir: DataDirOption = None,
+    *,
+    home: DataHome,
 ) -> None:
     """Let a further name stand for a gallery; clients that use it search another one at once."""
     from vicinal.indexer.storage.gallery_names import remove_alias, set_alias
 
-    root = load_settings(data_dir=data_dir).galleries_path
+    root = home.settings().galleries_path
     if remove == (stands_for is not None):
         raise RequestError("name the gallery that the alias stands for, or give --remove")
     if stands_for is None:
@@ -108,11 +106,11 @@ def alias(
         say(f"{name} stands for gallery {stands_for}")
 
 
-def _show(gallery: Gallery, settings: Settings) -> None:
+def _show(gallery: Gallery, home: DataHome) -> None:
     from vicinal.service.galleries.bundles import ServedBundles
     from vicinal.service.reports.gallery import gallery_lines
 
-    for line in gallery_lines(gallery, ServedBundles(settings)):
+    for line in gallery_lines(gallery, ServedBundles(home.settings())):
         say(line)
 
 

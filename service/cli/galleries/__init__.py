@@ -1,1 +1,0 @@
-"""Commands about galleries: what they hold, their versions, other names and other machines."""
