@@ -223,7 +223,7 @@ def test_the_service_reaches_training_at_one_place() -> None:
 
 
 def test_serving_and_commands_load_nothing_of_training() -> None:
-    modules = ("http.app", "cli.main", "surfaces.job_kinds")
+    modules = ("http.app", "cli.main", "surfaces.jobs")
     code = "import sys, " + ", ".join(f"vicinal.service.{one}" for one in modules)
     said = f"{code}; print([one for one in sys.modules if one.startswith('vicinal.training')])"
     done = subprocess.run(

@@ -31,8 +31,7 @@ from vicinal.service.operations.place import Place
 from vicinal.service.operations.readable_sources import JobSources
 from vicinal.service.redis_link import RedisLink
 from vicinal.service.settings import Settings
-from vicinal.service.surfaces.job_kinds import job_kinds
-from vicinal.service.surfaces.jobs import OperationJob
+from vicinal.service.surfaces.jobs import OperationJob, job_kinds
 
 
 @dataclass(frozen=True)

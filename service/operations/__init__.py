@@ -4,9 +4,9 @@ A module holds what is asked for, a `Request` whose fields are stated once with 
 `run`, which does it at a `Place` and tells its `Progress`; and `OPERATION`, which names both. Made of
 them are
 
-    options of a command   `surfaces.command_line.from_options`: a parameter that is a request becomes options
-    bodies and forms       a body is the request, or a class that adds to it; `surfaces.forms.form_of`
-    jobs                   `surfaces.jobs.OperationJob`, of those that `surfaces.job_kinds` lists; routes
+    options of a command   `surfaces.command_line.Commands`: a parameter that is a request becomes options
+    bodies and forms       a body is the request, or a class that adds to it; `surfaces.query_uploads.form_of`
+    jobs                   `surfaces.jobs.OperationJob`, of the `OPERATIONS` that stand there; routes
                            begin them with `http.routes.job_calls.begin_job`
     keywords in Python     `checked_calls.checked_options`
 

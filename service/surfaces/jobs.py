@@ -1,24 +1,51 @@
-"""Jobs: the kind of job that an operation makes."""
+"""Jobs: kinds of them, each made by an operation, and the process that works on them."""
 
 from __future__ import annotations
 
+import signal
+import threading
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from vicinal.indexer.errors import GalleryBusyError
 from vicinal.indexer.gallery import Gallery
 from vicinal.service.errors import JobStoppedError
 from vicinal.service.galleries.bundles import ServedBundles
+from vicinal.service.galleries.change_notices import announce_change
+from vicinal.service.jobs import JobQueue, JobStore, JobWorker
 from vicinal.service.jobs.context import JobContext
 from vicinal.service.jobs.records import Job, JobFailure, JobProgress
-from vicinal.service.operations import Operation, Progress
+from vicinal.service.operations import (
+    Operation,
+    Progress,
+    calibrate,
+    check,
+    compare,
+    duplicates,
+    fit,
+    reindex,
+)
 from vicinal.service.operations.place import Place
 from vicinal.service.operations.readable_sources import JobSources
+from vicinal.service.process import prepare_process
+from vicinal.service.redis_link import RedisLink
+from vicinal.service.settings import Settings
 from vicinal.service.surfaces.query_uploads import QueryUploads
 
+# All that a worker can do.
+OPERATIONS: tuple[Operation[Any, Any], ...] = (
+    calibrate.OPERATION,
+    check.OPERATION,
+    compare.OPERATION,
+    duplicates.OPERATION,
+    fit.OPERATION,
+    reindex.OPERATION,
+)
 _SHOWN_FAILURES = 20
 # Stands in the request of a job beside the operation's own fields.
 IS_UPLOAD = "is_upload"
+_LOOK_SECONDS = 0.5
 
 
 class OperationJob:
@@ -90,3 +117,29 @@ class _Reported(Progress):
                 failures=tuple(JobFailure.model_validate(one) for one in self.failures[:_SHOWN_FAILURES]),
             )
         )
+
+
+def job_kinds(bundles: ServedBundles, link: RedisLink | None) -> dict[str, OperationJob]:
+    """Jobs of each kind over the same bundles, by the names that job records carry."""
+    announce = partial(announce_change, link)
+    return {one.name: OperationJob(one, bundles, announce) for one in OPERATIONS}
+
+
+def work_until_stopped(
+    settings: Settings, *, threads: int = 1, on_start: Callable[[str, str], None] | None = None
+) -> None:
+    """Work on jobs until Ctrl-C or a termination signal; one under way is left to another worker."""
+    prepare_process()
+    link = settings.open_link()
+    jobs = JobStore(JobQueue(settings.jobs_path, link))
+    stop = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: stop.set())
+    kinds = job_kinds(ServedBundles(settings, link), link)
+    with JobWorker(jobs, kinds, threads=threads, heartbeat_seconds=settings.job_heartbeat_seconds) as started:
+        if on_start is not None:
+            on_start(started.name, "Redis" if link is not None else str(settings.jobs_path))
+        # The system may hand a signal to any thread, and only this one answers it, once it runs.
+        while not stop.wait(_LOOK_SECONDS):
+            pass
+    jobs.queue.close()

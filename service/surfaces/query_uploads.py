@@ -1,10 +1,11 @@
-"""Query uploads: the labelled queries that were sent along with the request of a job."""
+"""Query uploads: the labelled queries that were sent along with the request of a job, and the form for it."""
 
 from __future__ import annotations
 
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -17,7 +18,10 @@ from vicinal.indexer.storage.gallery_names import GALLERY_NAME
 from vicinal.models.similarity import as_embeddings
 from vicinal.service.errors import RequestError
 from vicinal.service.jobs.records import Job
+from vicinal.service.request_fields import QuerySource, Request
 from vicinal.service.settings import Settings
+
+_TEXTS = {"string", "integer", "number", "boolean", "null"}
 
 
 class QueryUploads:
@@ -68,6 +72,17 @@ class QueryUploads:
     def _folder(self, job: Job) -> Path:
         gallery = Gallery(self.settings.gallery_path(job.gallery))
         return gallery.calibrations_path / "uploads" / job.id
+
+
+def form_of(model: type[Request]) -> dict[str, Any]:
+    """JSON schemas of a request's fields that a form, of texts and images, may have, by name."""
+    fields = model.model_json_schema()["properties"]
+    return {
+        name: schema
+        for name, schema in fields.items()
+        if name not in QuerySource.model_fields
+        and {one.get("type") for one in schema.get("anyOf", [schema])} <= _TEXTS
+    }
 
 
 def _check_labels(n: int, labels: Sequence[str]) -> None:

@@ -46,7 +46,7 @@ from vicinal.service.reports.report import (
     report_record,
 )
 from vicinal.service.request_fields import PipelineChoice
-from vicinal.service.surfaces.forms import form_of
+from vicinal.service.surfaces.query_uploads import form_of
 
 router = APIRouter(prefix="/v1/admin/galleries/{gallery}", tags=["calibrations"], route_class=AdminRoute)
 

@@ -27,7 +27,7 @@ from vicinal.service.observability.logs import configure_logs
 from vicinal.service.observability.shared_counts import counts_folder, shared_counts
 from vicinal.service.problem_types import ERRORS
 from vicinal.service.settings import Settings
-from vicinal.service.surfaces.worker import work_until_stopped
+from vicinal.service.surfaces.jobs import work_until_stopped
 
 logger = logging.getLogger(__name__)
 

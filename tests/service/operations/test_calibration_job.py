@@ -18,7 +18,7 @@ from vicinal.service.galleries.bundles import ServedBundles
 from vicinal.service.jobs import Job, JobQueue, JobStore, JobWorker, new_job
 from vicinal.service.measuring.records.store import CalibrationStore
 from vicinal.service.settings import Settings
-from vicinal.service.surfaces.job_kinds import job_kinds
+from vicinal.service.surfaces.jobs import job_kinds
 
 pytestmark = pytest.mark.slow
 
@@ -33,7 +33,7 @@ from vicinal.service.galleries.bundles import ServedBundles
 from vicinal.service.jobs import JobQueue, JobStore, JobWorker
 from vicinal.service.search.scorer import Scorer
 from vicinal.service.settings import Settings
-from vicinal.service.surfaces.job_kinds import job_kinds
+from vicinal.service.surfaces.jobs import job_kinds
 
 def score_slowly(self, *arguments, **options):
     print("scoring", flush=True)

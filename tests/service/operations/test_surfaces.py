@@ -22,8 +22,8 @@ from vicinal.service.operations import Operation, Progress
 from vicinal.service.operations.place import Place
 from vicinal.service.request_fields import CommandOption, QuerySource, Request
 from vicinal.service.surfaces.command_line import from_options, words_of
-from vicinal.service.surfaces.forms import form_of
 from vicinal.service.surfaces.jobs import OperationJob
+from vicinal.service.surfaces.query_uploads import form_of
 
 
 class Dig(Request):
