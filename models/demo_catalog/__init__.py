@@ -1,7 +1,7 @@
 """A small synthetic product catalog, drawn with numpy and Pillow: pictures for the demo and for training.
 
-products -> which things there are; kinds -> how each is drawn (outlines, patterns, easel are its tools);
-scene -> how a photo of one looks (backdrops); writing -> the folders of a demo.
+products -> which things there are; furnishings, vessels, wearables -> how each is drawn (outlines, prints,
+easel are their tools); scene -> how a photo of one looks; writing -> the folders of a demo.
 """
 
 from vicinal.models.demo_catalog.products import Product, make_catalog

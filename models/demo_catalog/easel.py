@@ -1,14 +1,18 @@
 """The easel: paints the parts of one product, with pattern, print and shading, onto a transparent canvas."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 from PIL import Image, ImageDraw
 
-from vicinal.calibration.arrays import FloatArray, Floats, Mask
-from vicinal.models.demo_catalog.patterns import pattern_weight, texture_gain
+from vicinal.calibration.arrays import AnyArray, FloatArray, Floats, Mask
 from vicinal.models.demo_catalog.prints import draw_print
 from vicinal.models.demo_catalog.products import RGB, Product
+
+_REPEATS = 8.0  # pattern periods over the width of the canvas at scale 1
+# Brightness of a surface at its places across and down, in [-1, 1], in the light from a side.
+_Gain = Callable[[FloatArray, FloatArray, float], FloatArray]
 
 
 @dataclass(frozen=True)
@@ -22,9 +26,6 @@ class Print:
     width: float
     height: float
     plate: bool = False
-
-
-_FLAT, _ROUND, _BALL = "flat", "round", "ball"
 
 
 def tinted(color: RGB, gain: float) -> RGB:
@@ -54,31 +55,34 @@ class Easel:
 
     def flat(self, outline: Floats, color: RGB | None = None, label: Print | None = None) -> None:
         """Paint a flat part; without `color` it takes the product's pattern and texture."""
-        self._part(outline, color, label, _FLAT)
+        self._part(outline, color, label, _flat_gain)
 
     def round(self, outline: Floats, color: RGB | None = None, label: Print | None = None) -> None:
         """Paint a part that is round about its upright axis, such as a bottle."""
-        self._part(outline, color, label, _ROUND)
+        self._part(outline, color, label, _round_gain)
 
     def ball(self, outline: Floats, color: RGB | None = None, label: Print | None = None) -> None:
         """Paint a part that bulges in both directions, such as a cushion."""
-        self._part(outline, color, label, _BALL)
+        self._part(outline, color, label, _ball_gain)
 
-    def _part(self, outline: Floats, color: RGB | None, label: Print | None, form: str) -> None:
-        px = self._px
+    def _part(self, outline: Floats, color: RGB | None, label: Print | None, gain: _Gain) -> None:
+        px, is_flat = self._px, gain is _flat_gain
         x0, y0 = (int(c) for c in np.clip(np.floor(outline.min(axis=0) * px), 0, px - 1))
         x1, y1 = (int(c) + 1 for c in np.clip(np.ceil(outline.max(axis=0) * px), 1, px))
         mask = Image.new("L", (x1 - x0, y1 - y0))
         ImageDraw.Draw(mask).polygon((outline * px - (x0, y0)).ravel().tolist(), fill=255)
-        across, radius = _across_flat(x1 - x0) if form == _FLAT else _across(np.asarray(mask) > 0)
+        width = x1 - x0
+        level = np.linspace(-1, 1, width, dtype=np.float32)[None], width / 2
+        across, radius = level if is_flat else _across(np.asarray(mask) > 0)
         down = np.linspace(-1, 1, y1 - y0, dtype=np.float32)[:, None]
-        turn = None if form == _FLAT else self._turn
-        u = _around(across, radius / px, turn)
+        # Distance along the surface from its front.
+        angle = across if is_flat else np.arcsin(across) + np.float32(self._turn)
+        u = angle * np.float32(radius / px)
         v = (np.arange(y0, y1, dtype=np.float32)[:, None] + 0.5) / np.float32(px)
         planes = self._albedo(color, u, v)
         if label is not None:
             planes = self._printed(np.broadcast_to(planes, (3, y1 - y0, x1 - x0)).copy(), label, u, v)
-        lit = np.minimum(planes * _GAINS[form](across, down, self._light), 255).astype(np.uint8)
+        lit = np.minimum(planes * gain(across, down, self._light), 255).astype(np.uint8)
         lit = np.broadcast_to(lit, (3, y1 - y0, x1 - x0))
         self.image.paste(Image.merge("RGB", [Image.fromarray(plane) for plane in lit]), (x0, y0), mask)
 
@@ -88,8 +92,9 @@ class Easel:
             return _plane_of(color)
         product = self.product
         main = _plane_of(product.main)
-        weight = pattern_weight(product.pattern, u, v, product.pattern_scale)
-        return (main + weight * (_plane_of(product.accent) - main)) * texture_gain(product.texture, u, v)
+        weight = _pattern_weight(product.pattern, u, v, product.pattern_scale)
+        gain = _TEXTURES[product.texture](u, v).astype(np.float32)
+        return (main + weight * (_plane_of(product.accent) - main)) * gain
 
     def _printed(self, planes: FloatArray, label: Print, u: FloatArray, v: FloatArray) -> FloatArray:
         """Lay the product's print over the color planes, following the curve of the surface."""
@@ -105,18 +110,67 @@ class Easel:
         return planes
 
 
+def _pattern_weight(name: str, u: FloatArray, v: FloatArray, scale: float) -> FloatArray:
+    """(...) share in [0, 1] of the accent color that each surface point takes.
+
+    `u` is the coordinate around the product, 0 at its front, `v` that downward, in units of the canvas; they
+    broadcast. `scale` is 1 for 8 periods over the canvas.
+    """
+    if name in _WHOLE:
+        return _WHOLE[name](u, v).astype(np.float32)
+    return _REPEATED[name](u * (_REPEATS / scale), v * (_REPEATS / scale)).astype(np.float32)
+
+
+def _saw(x: AnyArray) -> AnyArray:
+    """A triangle wave of period 1 in [0, 1]."""
+    return np.asarray(np.abs(2 * (x - np.floor(x)) - 1))
+
+
+def _dots(u: FloatArray, v: FloatArray) -> AnyArray:
+    row = np.floor(v)
+    x = u + 0.5 * np.mod(row, 2)
+    return np.asarray((x - np.floor(x) - 0.5) ** 2 + (v - row - 0.5) ** 2 < 0.095)
+
+
+def _plaid(u: FloatArray, v: FloatArray) -> AnyArray:
+    across, down = _saw(u / 2), _saw(v / 2)
+    wide = np.float32(0.32) * (across > 0.5) + np.float32(0.32) * (down > 0.5)
+    return np.where((across > 0.93) | (down > 0.93), np.float32(1), wide)
+
+
+def _speckles(u: FloatArray, v: FloatArray) -> AnyArray:
+    # Integer arithmetic only: a float hash would differ between processors.
+    i, j = np.floor(u * 90).astype(np.int32), np.floor(v * 90).astype(np.int32)
+    mixed = (i * 73856093) ^ (j * 19349663)
+    return np.asarray(1 - 0.3 * ((mixed ^ (mixed >> 7)) % 17 == 0))
+
+
+_WHOLE: dict[str, Callable[[FloatArray, FloatArray], AnyArray]] = {
+    "plain": lambda _u, _v: np.zeros((1, 1), dtype=np.float32),
+    "gradient": lambda _u, v: np.clip((v - 0.2) / 0.6, 0, 1),
+    "blocks": lambda u, v: v > 0.54 + 0.12 * u,
+}
+_REPEATED: dict[str, Callable[[FloatArray, FloatArray], AnyArray]] = {
+    "stripes": lambda _u, v: np.mod(v, 1) < 0.5,
+    "pinstripes": lambda u, _v: np.mod(u + 0.15, 0.75) < 0.27,
+    "diagonals": lambda u, v: np.mod(u + v, 1.3) < 0.5,
+    "dots": _dots,
+    "checks": lambda u, v: (np.floor(u) + np.floor(v)) % 2 == 0,
+    "chevrons": lambda u, v: np.mod(v + 0.8 * _saw(u * 0.7), 1) < 0.45,
+    "waves": lambda u, v: np.mod(v + 0.28 * np.sin(u * 4.5), 0.9) < 0.36,
+    "plaid": _plaid,
+    "diamonds": lambda u, v: _saw(u * 0.8) + _saw(v * 0.55) < 0.62,
+}
+_TEXTURES: dict[str, Callable[[FloatArray, FloatArray], AnyArray]] = {
+    "smooth": lambda _u, _v: np.ones((1, 1), dtype=np.float32),
+    "ribbed": lambda u, _v: 1 - 0.13 * (_saw(u * 26) > 0.6),
+    "woven": lambda u, v: 1 - 0.14 * ((np.floor(u * 64) + np.floor(v * 64)) % 2),
+    "speckled": _speckles,
+}
+
+
 def _plane_of(color: RGB) -> FloatArray:
     return np.asarray(color, dtype=np.float32)[:, None, None]
-
-
-def _around(across: FloatArray, radius: float, turn: float | None) -> FloatArray:
-    """Distance along the surface from its front; `turn` is None where the part is flat."""
-    angle = across if turn is None else np.arcsin(across) + np.float32(turn)
-    return angle * np.float32(radius)
-
-
-def _across_flat(width: int) -> tuple[FloatArray, float]:
-    return np.linspace(-1, 1, width, dtype=np.float32)[None], width / 2
 
 
 def _across(mask: Mask) -> tuple[FloatArray, float]:
@@ -149,6 +203,3 @@ def _ball_gain(across: FloatArray, down: FloatArray, light: float) -> FloatArray
     slant = np.float32(0.34 * light) * across - np.float32(0.34) * down
     lit = np.maximum(slant + np.float32(0.85) * facing, 0)
     return np.asarray(np.float32(0.45) + np.float32(0.58) * lit)
-
-
-_GAINS = {_FLAT: _flat_gain, _ROUND: _round_gain, _BALL: _ball_gain}

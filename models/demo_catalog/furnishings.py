@@ -10,6 +10,7 @@ from vicinal.models.demo_catalog.outlines import (
     disc_from_above,
     ellipse,
     lathe,
+    mirrored,
     polygon,
     tube,
     turned,
@@ -53,19 +54,10 @@ def chair(easel: Easel, p: Product) -> None:
         easel.flat(tube([(0.5 + side * w, seat), (0.5 + side * w, seat - 0.18)], 0.035), tinted(wood, 0.8))
     round_back = blend(0.03, 0.16, p.detail)
     easel.ball(box(0.5 - w, top, 0.5 + w, seat - 0.08, round_back))
-    easel.ball(
-        blob(
-            [
-                (0.5 - w * 0.95, seat - 0.04),
-                (0.5 + w * 0.95, seat - 0.04),
-                (0.5 + w * 1.15, seat + 0.09),
-                (0.5 - w * 1.15, seat + 0.09),
-            ]
-        )
-    )
-    easel.flat(
-        tube([(0.5 - w * 1.14, seat + 0.1), (0.5, seat + 0.125), (0.5 + w * 1.14, seat + 0.1)], 0.026), wood
-    )
+    back, front = (0.95 * w, seat - 0.04), (1.15 * w, seat + 0.09)
+    corners = ((-1, back), (1, back), (1, front), (-1, front))
+    easel.ball(blob([(0.5 + side * x, y) for side, (x, y) in corners]))
+    easel.flat(tube(mirrored([(0.5 - w * 1.14, seat + 0.1), (0.5, seat + 0.125)]), 0.026), wood)
     for side in (-1, 1):
         easel.flat(tube([(0.5 + side * w, seat + 0.11), (0.5 + side * w * 1.22, 0.94)], 0.045, 0.028), wood)
 
@@ -131,13 +123,8 @@ def lamp(easel: Easel, p: Product) -> None:
     low, top = blend(0.28, 0.36, p.breadth), 0.1
     high, shade = low * blend(0.4, 0.8, p.detail), blend(0.42, 0.52, 1 - p.tallness)
     if p.detail > 0.45:
-        base = [
-            (shade - 0.02, 0.03),
-            (shade + 0.08, 0.06),
-            (0.74, blend(0.11, 0.17, p.breadth)),
-            (0.85, 0.08),
-            (0.88, 0.09),
-        ]
+        belly = (0.74, blend(0.11, 0.17, p.breadth))
+        base = [(shade - 0.02, 0.03), (shade + 0.08, 0.06), belly, (0.85, 0.08), (0.88, 0.09)]
         easel.round(lathe(0.5, base), p.trim)
     else:
         easel.round(box(0.485, shade - 0.02, 0.515, 0.87), p.trim)

@@ -17,6 +17,11 @@ def polygon(points: Points) -> Floats:
     return np.asarray(points, dtype=np.float64)
 
 
+def mirrored(points: Points, cx: float = 0.5) -> Points:
+    """`points` that end on the upright axis at `cx`, and their mirror images in reverse order."""
+    return [*points, *((2 * cx - x, y) for x, y in reversed(points[:-1]))]
+
+
 def ellipse(cx: float, cy: float, rx: float, ry: float | None = None, *, n: int = 64) -> Floats:
     """An ellipse around (cx, cy); a circle where `ry` is left out, a regular polygon where `n` is small."""
     angle = np.arange(n) * (2 * np.pi / n) - np.pi / 2

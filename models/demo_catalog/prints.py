@@ -1,8 +1,10 @@
 """The printed mark of a product: a word, a logo, or both, inked or on a paper plate."""
 
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
+import numpy.typing as npt
 from PIL import Image, ImageDraw, ImageFont
 
 from vicinal.calibration.arrays import Bytes
@@ -43,15 +45,8 @@ def _compose(pen: _Pen, product: Product, size: tuple[int, int], ink: RGB) -> No
     width, height = size
     has_logo = product.logo != "none" or not product.label
     if product.label:
-        middle = 0.74 if has_logo else 0.5
-        _word(
-            pen,
-            product.label,
-            (width / 2, height * middle),
-            0.86 * width,
-            height * (0.38 if has_logo else 0.6),
-            ink,
-        )
+        middle, share = (0.74, 0.38) if has_logo else (0.5, 0.6)
+        _word(pen, product.label, (width / 2, height * middle), 0.86 * width, height * share, ink)
     if has_logo:
         middle, radius = (0.34, 0.22) if product.label else (0.5, 0.36)
         _LOGOS[product.logo](pen, width / 2, height * middle, min(height * radius, width * 0.4), ink)
@@ -65,8 +60,12 @@ def _word(pen: _Pen, word: str, at: tuple[float, float], width: float, height: f
     pen.text(at, word, fill=ink, font=font, anchor="mm", stroke_width=max(0, int(height * min(fit, 1) / 26)))
 
 
-def _points(x: float, y: float, r: float, unit: list[tuple[float, float]]) -> list[tuple[float, float]]:
-    return [(x + r * a, y + r * b) for a, b in unit]
+def _points(x: float, y: float, r: float, unit: npt.ArrayLike) -> list[tuple[float, float]]:
+    return [(x + r * a, y + r * b) for a, b in np.asarray(unit, dtype=float).tolist()]
+
+
+def _polygon(pen: _Pen, x: float, y: float, r: float, ink: RGB, unit: npt.ArrayLike) -> None:
+    pen.polygon(_points(x, y, r, unit), fill=ink)
 
 
 def _disc(pen: _Pen, x: float, y: float, r: float, ink: RGB) -> None:
@@ -77,31 +76,21 @@ def _star(pen: _Pen, x: float, y: float, r: float, ink: RGB) -> None:
     angles = np.arange(10) * np.pi / 5 - np.pi / 2
     reach = np.where(np.arange(10) % 2 == 0, 1.15, 0.48)
     tips = np.stack([np.cos(angles) * reach, np.sin(angles) * reach], axis=1)
-    pen.polygon(_points(x, y, r, [(float(a), float(b)) for a, b in tips]), fill=ink)
+    _polygon(pen, x, y, r, ink, tips)
 
 
 def _leaf(pen: _Pen, x: float, y: float, r: float, ink: RGB) -> None:
     t = np.linspace(-1, 1, 17)
     belly = 0.55 * (1 - t * t)
     blade = np.concatenate([np.stack([t + belly, -t + belly], 1), np.stack([t - belly, -t - belly], 1)[::-1]])
-    pen.polygon(_points(x, y, r, [(float(a), float(b)) for a, b in blade]), fill=ink)
+    _polygon(pen, x, y, r, ink, blade)
     pen.line(_points(x, y, r, [(-1.3, 1.3), (-0.8, 0.8)]), fill=ink, width=max(1, int(r * 0.2)))
-
-
-def _peaks(pen: _Pen, x: float, y: float, r: float, ink: RGB) -> None:
-    unit = [(-1.5, 0.9), (-0.5, -0.9), (0.05, 0.1), (0.5, -0.5), (1.5, 0.9)]
-    pen.polygon(_points(x, y, r, unit), fill=ink)
 
 
 def _heart(pen: _Pen, x: float, y: float, r: float, ink: RGB) -> None:
     for side in (-0.5, 0.5):
         _disc(pen, x + side * r, y - 0.3 * r, 0.58 * r, ink)
-    pen.polygon(_points(x, y, r, [(-1.02, -0.05), (1.02, -0.05), (0.0, 1.1)]), fill=ink)
-
-
-def _bolt(pen: _Pen, x: float, y: float, r: float, ink: RGB) -> None:
-    unit = [(0.3, -1.1), (-0.7, 0.2), (-0.05, 0.2), (-0.3, 1.1), (0.7, -0.25), (0.05, -0.25)]
-    pen.polygon(_points(x, y, r, unit), fill=ink)
+    _polygon(pen, x, y, r, ink, [(-1.02, -0.05), (1.02, -0.05), (0.0, 1.1)])
 
 
 def _rings(pen: _Pen, x: float, y: float, r: float, ink: RGB) -> None:
@@ -110,7 +99,9 @@ def _rings(pen: _Pen, x: float, y: float, r: float, ink: RGB) -> None:
         pen.ellipse(box, outline=ink, width=max(1, int(r * 0.3)))
 
 
+_PEAKS = [(-1.5, 0.9), (-0.5, -0.9), (0.05, 0.1), (0.5, -0.5), (1.5, 0.9)]
+_BOLT = [(0.3, -1.1), (-0.7, 0.2), (-0.05, 0.2), (-0.3, 1.1), (0.7, -0.25), (0.05, -0.25)]
 _LOGOS: dict[str, Callable[[_Pen, float, float, float, RGB], None]] = {
-    "none": _disc, "disc": _disc, "star": _star, "leaf": _leaf, "peaks": _peaks, "heart": _heart,
-    "bolt": _bolt, "rings": _rings,
+    "none": _disc, "disc": _disc, "star": _star, "leaf": _leaf, "heart": _heart, "rings": _rings,
+    "peaks": partial(_polygon, unit=_PEAKS), "bolt": partial(_polygon, unit=_BOLT),
 }  # fmt: skip

@@ -1,23 +1,44 @@
 """Photo of a product: pose, backdrop, light, shadow, things in the way, and the camera's faults."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 from PIL import Image, ImageDraw, ImageFilter
 
 from vicinal.calibration.arrays import FloatArray, Floats
-from vicinal.models.demo_catalog.backdrops import room, studio, surface
-from vicinal.models.demo_catalog.kinds import draw_product
+from vicinal.models.demo_catalog import furnishings, vessels, wearables
+from vicinal.models.demo_catalog.easel import Easel
 from vicinal.models.demo_catalog.products import Product
 
 _SUPERSAMPLING = 2
 _MIN_SIZE, _MAX_SIZE = 16, 2048
 _PAPER = 245.0
+_BROWN = (112.0, 76.0, 46.0)
 _SHADOW_DEPTH = 0.5
 _LYING_KINDS = frozenset({"cushion", "headphones", "tshirt", "umbrella", "watch"})
-_BACKDROPS = {"studio": studio, "room": room, "surface": surface}
-_SETTINGS = tuple(_BACKDROPS)
+_SETTINGS = ("studio", "room", "surface")
 _Rng = np.random.Generator
+DRAWINGS: dict[str, Callable[[Easel, Product], None]] = {
+    "backpack": wearables.backpack,
+    "book": furnishings.book,
+    "bottle": vessels.bottle,
+    "can": vessels.can,
+    "chair": furnishings.chair,
+    "clock": furnishings.clock,
+    "cushion": furnishings.cushion,
+    "headphones": wearables.headphones,
+    "jar": vessels.jar,
+    "kettle": vessels.kettle,
+    "lamp": furnishings.lamp,
+    "mug": vessels.mug,
+    "planter": vessels.planter,
+    "sneaker": wearables.sneaker,
+    "teapot": vessels.teapot,
+    "tshirt": wearables.tshirt,
+    "umbrella": wearables.umbrella,
+    "watch": wearables.watch,
+}
 
 
 @dataclass(frozen=True)
@@ -53,7 +74,8 @@ def render_view(product: Product, view: int, *, size: int = 224) -> Image.Image:
     if not _MIN_SIZE <= size <= _MAX_SIZE:
         raise ValueError(f"size must be between {_MIN_SIZE} and {_MAX_SIZE} pixels, got {size}")
     rng = np.random.default_rng((*product.stream, 1, view))
-    shot = _catalog_shot() if view == 0 else draw_shot(rng)
+    still = Shot("paper", _quad(0.92, 0.0, (0.0, -0.01)), 0.0, -0.5, 1.0, 0.0, (0.0, 0.0), False, 0.0, 0.0)
+    shot = still if view == 0 else draw_shot(rng)
     placed = _placed(product, shot, size)
     lying = shot.setting == "surface" or product.kind in _LYING_KINDS
     shadow = _shadow(placed.getchannel("A"), shot.light, lying)
@@ -65,8 +87,14 @@ def render_view(product: Product, view: int, *, size: int = 224) -> Image.Image:
     return _developed(rng, photo, shot)
 
 
-def _catalog_shot() -> Shot:
-    return Shot("paper", _quad(0.92, 0.0, (0.0, -0.01)), 0.0, -0.5, 1.0, 0.0, (0.0, 0.0), False, 0.0, 0.0)
+def draw_product(product: Product, px: int, *, turn: float = 0.0, light: float = -0.5) -> Image.Image:
+    """The product alone, upright, as an RGBA picture of (px, px) pixels on a transparent ground.
+
+    Light comes from `light`, -1 the left, 1 the right.
+    """
+    easel = Easel(product, px, turn=turn, light=light)
+    DRAWINGS[product.kind](easel, product)
+    return easel.image
 
 
 def draw_shot(rng: _Rng) -> Shot:
@@ -131,7 +159,9 @@ def _perspective(corners: Floats, side: int) -> list[float]:
 def _backdrop(rng: _Rng, shot: Shot, size: int) -> FloatArray:
     if shot.setting == "paper":
         return np.full((size, size, 3), _PAPER, dtype=np.float32)
-    return _BACKDROPS[shot.setting](rng, size)
+    if shot.setting == "studio":
+        return _studio(rng, size)
+    return _room(rng, size) if shot.setting == "room" else _surface(rng, size)
 
 
 def _laid_over(picture: FloatArray, product: Image.Image, shadow: Image.Image) -> Image.Image:
@@ -189,3 +219,113 @@ def _developed(rng: _Rng, photo: Image.Image, shot: Shot) -> Image.Image:
     )
     developed = Image.merge("RGB", [Image.fromarray(plane) for plane in planes])
     return developed.filter(ImageFilter.BoxBlur(shot.blur * size / 224)) if shot.blur else developed
+
+
+def _studio(rng: _Rng, size: int) -> FloatArray:
+    """A paper sweep: one soft color, or a gradient between two."""
+    return _gradient(rng, size) if rng.uniform() < 0.6 else _plain(rng, size)
+
+
+def _surface(rng: _Rng, size: int) -> FloatArray:
+    """A textured surface seen from above: wood, cloth, tiles or stone."""
+    return _SURFACES[int(rng.integers(len(_SURFACES)))](rng, size)
+
+
+def _room(rng: _Rng, size: int) -> FloatArray:
+    """A table before a wall, with blurred things in the back."""
+    picture = _with_clutter(rng, _studio(rng, size))
+    horizon = round(size * rng.uniform(0.58, 0.74))
+    picture[horizon:] = _surface(rng, size)[: size - horizon]
+    picture[horizon : horizon + max(1, size // 100)] *= 0.72
+    return picture
+
+
+def _smooth_noise(rng: _Rng, size: int, columns: int, rows: int) -> FloatArray:
+    """Noise in [0, 1] of shape (size, size) with about `columns` x `rows` hills."""
+    seeds = rng.random((rows, columns), dtype=np.float32)
+    return np.asarray(Image.fromarray(seeds).resize((size, size), Image.Resampling.BICUBIC))
+
+
+def _soft_color(rng: _Rng) -> FloatArray:
+    """A muted wall color: products should stand out more often than not, yet not always."""
+    gray = rng.uniform(95, 235)
+    return np.clip(gray + rng.uniform(-28, 28, size=3), 30, 250).astype(np.float32)
+
+
+def _plain(rng: _Rng, size: int) -> FloatArray:
+    return np.broadcast_to(_soft_color(rng), (size, size, 3)).copy()
+
+
+def _gradient(rng: _Rng, size: int) -> FloatArray:
+    angle = rng.uniform(0, 2 * np.pi)
+    ramp = np.linspace(-0.7, 0.7, size, dtype=np.float32)
+    t = np.clip(
+        0.5 + ramp[None] * np.float32(np.cos(angle)) + ramp[:, None] * np.float32(np.sin(angle)), 0, 1
+    )
+    return _mixed(t, _soft_color(rng), _soft_color(rng))
+
+
+def _mixed(t: FloatArray, low: FloatArray, high: FloatArray) -> FloatArray:
+    return (low + t[..., None] * (high - low)).astype(np.float32)
+
+
+def _wood(rng: _Rng, size: int) -> FloatArray:
+    planks = int(rng.integers(3, 7))
+    plank = np.arange(size) * planks // size
+    grain = np.float32(0.5) * (_smooth_noise(rng, size, 5, 90) + _smooth_noise(rng, size, 3, 24))
+    shade = rng.random(planks, dtype=np.float32)[plank][:, None]
+    tone = np.float32(0.35) * shade + np.float32(0.65) * grain
+    dark = (np.multiply(_BROWN, rng.uniform(0.6, 1.35)) + rng.uniform(-9, 9, size=3)).astype(np.float32)
+    picture = _mixed(tone, dark, np.minimum(dark * 1.75, 240))
+    seams = np.flatnonzero(np.diff(plank)) + 1
+    picture[seams] *= 0.6
+    return picture if rng.uniform() < 0.6 else np.ascontiguousarray(picture.swapaxes(0, 1))
+
+
+def _cloth(rng: _Rng, size: int) -> FloatArray:
+    """A weave with threads in two close shades, sometimes with wide colored bands."""
+    thread = np.sin(np.arange(size, dtype=np.float32) * np.float32(rng.uniform(180, 300) / size))
+    weave = 0.5 + 0.25 * (thread[None] + thread[:, None]) * 0.7 + 0.3 * (_smooth_noise(rng, size, 6, 6) - 0.5)
+    base = _soft_color(rng)
+    picture = _mixed(weave, base * 0.8, np.minimum(base * 1.12, 255))
+    if rng.uniform() < 0.4:
+        band = np.mod(np.arange(size) * rng.uniform(3, 8) / size, 1) < rng.uniform(0.15, 0.5)
+        picture[:, band] = 0.55 * picture[:, band] + 0.45 * _soft_color(rng)
+    return picture
+
+
+def _tiles(rng: _Rng, size: int) -> FloatArray:
+    count = int(rng.integers(3, 7))
+    index = np.arange(size) * count // size
+    shade = rng.random((count, count), dtype=np.float32)[index[:, None], index[None]]
+    second = (index[:, None] + index[None]) % 2 if rng.uniform() < 0.5 else np.zeros((1, 1), dtype=np.int64)
+    base, other = _soft_color(rng), _soft_color(rng)
+    picture: FloatArray = np.where(second[..., None] == 1, other, base) * (0.9 + 0.16 * shade[..., None])
+    joint = np.mod(np.arange(size) * count, size) < count * max(1, size // 90)
+    picture[joint] = picture[:, joint] = base * 0.62
+    return picture
+
+
+def _stone(rng: _Rng, size: int) -> FloatArray:
+    hills = _smooth_noise(rng, size, 4, 4) + 0.5 * _smooth_noise(rng, size, 11, 11)
+    veins = np.clip(1 - np.abs(hills - 0.75) * 9, 0, 1) * 0.6
+    base = _soft_color(rng)
+    return _mixed(veins, np.minimum(base * 1.1, 250), base * 0.6)
+
+
+def _with_clutter(rng: _Rng, picture: FloatArray) -> FloatArray:
+    """Blurred boxes and balls in the back, as out-of-focus neighbors of the product."""
+    size = len(picture)
+    image = Image.fromarray(picture.astype(np.uint8))
+    pen = ImageDraw.Draw(image)
+    for _ in range(int(rng.integers(0, 6))):
+        x, y = rng.uniform(-0.1, 1.0, size=2) * size
+        w, h = rng.uniform(0.08, 0.38, size=2) * size
+        red, green, blue = rng.integers(50, 220, size=3).tolist()
+        draw = pen.ellipse if rng.uniform() < 0.5 else pen.rectangle
+        draw((x, y, x + w, y + h), fill=(red, green, blue))
+    blurred = image.filter(ImageFilter.BoxBlur(size * float(rng.uniform(0.008, 0.03))))
+    return np.asarray(blurred).astype(np.float32)
+
+
+_SURFACES: tuple[Callable[[_Rng, int], FloatArray], ...] = (_wood, _cloth, _tiles, _stone)

@@ -4,7 +4,7 @@ import numpy as np
 
 from vicinal.calibration.arrays import Floats
 from vicinal.models.demo_catalog.easel import Easel, Print, blend, tinted
-from vicinal.models.demo_catalog.outlines import blob, box, ellipse, polygon, tube, turned
+from vicinal.models.demo_catalog.outlines import blob, box, ellipse, mirrored, polygon, tube, turned
 from vicinal.models.demo_catalog.products import RGB, Product
 
 _STEEL: RGB = (198, 202, 208)
@@ -15,26 +15,16 @@ _INK: RGB = (40, 40, 46)
 def backpack(easel: Easel, p: Product) -> None:
     """A rucksack: straps at both sides, a front pocket with the print."""
     w, top = blend(0.24, 0.32, p.breadth), blend(0.26, 0.16, p.tallness)
-    easel.flat(
-        tube([(0.43, top + 0.03), (0.45, top - 0.07), (0.55, top - 0.07), (0.57, top + 0.03)], 0.03), p.trim
-    )
+    loop = tube([(0.43, top + 0.03), (0.45, top - 0.07), (0.55, top - 0.07), (0.57, top + 0.03)], 0.03)
+    easel.flat(loop, p.trim)
     for side in (-1, 1):
-        strap = [
-            (0.5 + side * (w - 0.02), top + 0.2),
-            (0.5 + side * (w + 0.07), 0.55),
-            (0.5 + side * (w - 0.02), 0.82),
-        ]
-        easel.flat(tube(strap, 0.05), tinted(p.trim, 0.85))
+        seam, x = 0.5 + side * (w - 0.02), 0.5 + side * (w + 0.07)
+        easel.flat(tube([(seam, top + 0.2), (x, 0.55), (seam, 0.82)], 0.05), tinted(p.trim, 0.85))
     easel.ball(box(0.5 - w, top, 0.5 + w, 0.9, blend(0.12, 0.2, p.detail)))
-    easel.flat(
-        tube([(0.5 - w * 0.75, top + 0.19), (0.5, top + 0.16), (0.5 + w * 0.75, top + 0.19)], 0.016), p.trim
-    )
+    easel.flat(tube(mirrored([(0.5 - w * 0.75, top + 0.19), (0.5, top + 0.16)]), 0.016), p.trim)
     pocket = blend(0.52, 0.6, p.tallness)
-    easel.ball(
-        box(0.5 - w * 0.78, pocket, 0.5 + w * 0.78, 0.86, 0.05),
-        tinted(p.main, 0.8),
-        Print((0, 0.03), w * 1.1, 0.15),
-    )
+    front = box(0.5 - w * 0.78, pocket, 0.5 + w * 0.78, 0.86, 0.05)
+    easel.ball(front, tinted(p.main, 0.8), Print((0, 0.03), w * 1.1, 0.15))
     easel.flat(box(0.5 - w * 0.7, pocket + 0.03, 0.5 + w * 0.7, pocket + 0.046), p.trim)
     if p.detail > 0.5:
         for x in (0.5 - w * 0.45, 0.5 + w * 0.45):
@@ -45,15 +35,8 @@ def headphones(easel: Easel, p: Product) -> None:
     """Headphones from the front; the pattern is on band and cups."""
     w, top = blend(0.26, 0.33, p.breadth), blend(0.2, 0.12, p.tallness)
     cup_w, cup_h = blend(0.08, 0.115, p.detail), blend(0.13, 0.19, p.tallness)
-    arch = [
-        (0.5 - w, 0.62),
-        (0.5 - w * 0.96, top + 0.2),
-        (0.5 - w * 0.55, top + 0.04),
-        (0.5, top),
-        (0.5 + w * 0.55, top + 0.04),
-        (0.5 + w * 0.96, top + 0.2),
-        (0.5 + w, 0.62),
-    ]
+    half = [(0.5 - w, 0.62), (0.5 - w * 0.96, top + 0.2), (0.5 - w * 0.55, top + 0.04), (0.5, top)]
+    arch = mirrored(half)
     easel.flat(tube(arch, 0.085))
     inner = [(0.5 + (x - 0.5) * 0.84, y + 0.06) for x, y in arch[1:-1]]
     easel.flat(tube(inner, 0.035), tinted(p.trim, 0.8))
@@ -68,28 +51,16 @@ def sneaker(easel: Easel, p: Product) -> None:
     """A shoe from the side; `tallness` raises the ankle."""
     ankle, sole = blend(0.4, 0.24, p.tallness), blend(0.045, 0.085, p.breadth)
     low = 0.78
-    upper = [
-        (0.1, low),
-        (0.1, 0.55),
-        (0.12, ankle + 0.04),
-        (0.2, ankle),
-        (0.36, ankle - 0.01),
-        (0.44, ankle + 0.1),
-        (0.6, 0.5),
-        (0.78, 0.57),
-        (0.9, 0.66),
-        (0.93, low),
-    ]
-    easel.flat(blob(upper))
-    easel.flat(
-        tube([(0.36, ankle), (0.44, ankle + 0.1), (0.58, 0.5), (0.66, 0.54)], 0.075), tinted(p.main, 0.72)
-    )
+    heel = [(0.1, low), (0.1, 0.55), (0.12, ankle + 0.04), (0.2, ankle)]
+    tongue = [(0.36, ankle - 0.01), (0.44, ankle + 0.1), (0.6, 0.5)]
+    easel.flat(blob([*heel, *tongue, (0.78, 0.57), (0.9, 0.66), (0.93, low)]))
+    collar = tube([(0.36, ankle), (0.44, ankle + 0.1), (0.58, 0.5), (0.66, 0.54)], 0.075)
+    easel.flat(collar, tinted(p.main, 0.72))
     if p.detail > 0.4:
         easel.flat(blob([(0.74, low), (0.76, 0.64), (0.84, 0.61), (0.91, 0.68), (0.94, low)]), p.trim)
     easel.flat(tube([(0.13, ankle + 0.06), (0.12, 0.6), (0.14, 0.74)], 0.06), p.trim)
-    easel.flat(
-        box(0.07, low - 0.03, 0.95, low + sole, 0.035), _WHITE if sum(p.trim) > 620 else tinted(p.trim, 1.1)
-    )
+    rubber = _WHITE if sum(p.trim) > 620 else tinted(p.trim, 1.1)
+    easel.flat(box(0.07, low - 0.03, 0.95, low + sole, 0.035), rubber)
     easel.flat(box(0.08, low + sole * 0.6, 0.94, low + sole + 0.012, 0.012), tinted(p.accent, 0.8))
     easel.flat(ellipse(0.3, 0.62, 0.09, 0.075), _WHITE, Print((0, 0), 0.15, 0.09))
     _laces(easel, ankle)
@@ -108,29 +79,13 @@ def tshirt(easel: Easel, p: Product) -> None:
     sleeve = blend(0.34, 0.5, p.detail)
     easel.flat(ellipse(0.5, 0.14, 0.1, 0.045), tinted(p.main, 0.55))
     for side in (-1, 1):
-        arm = [
-            (0.5 + side * (w - 0.03), 0.15),
-            (0.5 + side * (w + 0.06), 0.19),
-            (0.5 + side * (w + 0.19), sleeve - 0.05),
-            (0.5 + side * (w + 0.06), sleeve),
-            (0.5 + side * (w - 0.04), 0.33),
-        ]
-        easel.flat(polygon(arm), tinted(p.trim, 0.95) if p.detail > 0.6 else None)
-    body = [
-        (0.4, 0.12),
-        (0.43, 0.17),
-        (0.5, 0.195),
-        (0.57, 0.17),
-        (0.6, 0.12),
-        (0.5 + w, 0.155),
-        (0.5 + w, 0.36),
-        (0.5 + w * 0.97, low),
-        (0.5 - w * 0.97, low),
-        (0.5 - w, 0.36),
-        (0.5 - w, 0.155),
-    ]
-    easel.flat(polygon(body), None, Print((0, -0.1), w * 1.3, 0.19))
-    easel.flat(tube([(0.4, 0.12), (0.43, 0.17), (0.5, 0.195), (0.57, 0.17), (0.6, 0.12)], 0.022), p.trim)
+        arm = ((-0.03, 0.15), (0.06, 0.19), (0.19, sleeve - 0.05), (0.06, sleeve), (-0.04, 0.33))
+        outline = polygon([(0.5 + side * (w + x), y) for x, y in arm])
+        easel.flat(outline, tinted(p.trim, 0.95) if p.detail > 0.6 else None)
+    neck = [(0.4, 0.12), (0.43, 0.17), (0.5, 0.195), (0.57, 0.17), (0.6, 0.12)]
+    right, left = ([(0.5 + s * w, 0.155), (0.5 + s * w, 0.36), (0.5 + s * w * 0.97, low)] for s in (1, -1))
+    easel.flat(polygon([*neck, *right, *reversed(left)]), None, Print((0, -0.1), w * 1.3, 0.19))
+    easel.flat(tube(neck, 0.022), p.trim)
     for side in (-1, 1):
         easel.flat(tube([(0.5 + side * w, 0.36), (0.5 + side * w * 0.99, 0.24)], 0.007), tinted(p.main, 0.6))
 
@@ -150,10 +105,8 @@ def umbrella(easel: Easel, p: Product) -> None:
     easel.round(np.concatenate([dome, scallop]))
     for k in range(1, panels):
         x = (2 * k / panels - 1) * w
-        easel.flat(
-            tube([(0.5, top), (0.5 + x * 0.72, blend(top, rim, 0.4)), (0.5 + x, rim)], 0.007),
-            tinted(p.main, 0.55),
-        )
+        rib = tube([(0.5, top), (0.5 + x * 0.72, blend(top, rim, 0.4)), (0.5 + x, rim)], 0.007)
+        easel.flat(rib, tinted(p.main, 0.55))
 
 
 def watch(easel: Easel, p: Product) -> None:
@@ -161,13 +114,12 @@ def watch(easel: Easel, p: Product) -> None:
     strap, r = blend(0.085, 0.12, p.breadth), blend(0.17, 0.23, p.tallness)
     cx, cy = 0.5, 0.5
     for side in (-1, 1):
-        ends = [
-            (cx - strap, cy),
-            (cx + strap, cy),
-            (cx + strap * 0.75, cy + side * 0.45),
-            (cx - strap * 0.75, cy + side * 0.45),
-        ]
-        easel.flat(polygon(ends))
+        end = cy + side * 0.45
+        wide, narrow = (
+            [(cx - strap, cy), (cx + strap, cy)],
+            [(cx + strap * 0.75, end), (cx - strap * 0.75, end)],
+        )
+        easel.flat(polygon([*wide, *narrow]))
     easel.flat(box(cx - strap * 0.95, 0.045, cx + strap * 0.95, 0.09, 0.015), p.trim)
     for k in range(4):
         easel.flat(ellipse(cx, 0.8 + 0.035 * k, 0.01), _INK)

@@ -1,6 +1,7 @@
 """Write a demo catalog to disk: a gallery, queries with a match in it, and queries without one."""
 
-from collections.abc import Callable, Sequence
+import itertools
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -54,44 +55,29 @@ def write_demo_catalog(
     catalog = make_catalog(seed, n_products + n_absent)
     present, absent = catalog[:n_products], catalog[n_products:]
     shelf, asked = range(n_gallery_views), range(n_gallery_views, n_views)
-    n_images = n_products * n_views + n_absent * len(asked)
-    progress = _Progress(n_images, on_image)
+    pictures = {
+        name: [(folder / name / one.id / f"{view}.jpg", one, view) for one in products for view in views]
+        for name, products, views in (
+            ("gallery", present, shelf),
+            ("queries", present, asked),
+            ("absent", absent, asked),
+        )
+    }
+    everything = [*itertools.chain(*pictures.values())]
+    for name in pictures:
+        (folder / name).mkdir(parents=True, exist_ok=True)
+    for number, (path, product, view) in enumerate(everything, start=1):
+        path.parent.mkdir(exist_ok=True)
+        render_view(product, view, size=size).save(path, "JPEG", quality=_JPEG_QUALITY)
+        if on_image is not None:
+            on_image(number, len(everything))
     return DemoCatalog(
         gallery=folder / "gallery",
         queries=folder / "queries",
         absent=folder / "absent",
         products=tuple(present),
         absent_products=tuple(absent),
-        gallery_images=_write_views(folder / "gallery", present, shelf, size, progress),
-        query_images=_write_views(folder / "queries", present, asked, size, progress),
-        absent_images=_write_views(folder / "absent", absent, asked, size, progress),
+        gallery_images=tuple(path for path, _, _ in pictures["gallery"]),
+        query_images=tuple(path for path, _, _ in pictures["queries"]),
+        absent_images=tuple(path for path, _, _ in pictures["absent"]),
     )
-
-
-class _Progress:
-    """Counts written pictures and tells the caller."""
-
-    def __init__(self, n_images: int, on_image: Callable[[int, int], None] | None) -> None:
-        self._n_images = n_images
-        self._on_image = on_image
-        self._n_written = 0
-
-    def advance(self) -> None:
-        self._n_written += 1
-        if self._on_image is not None:
-            self._on_image(self._n_written, self._n_images)
-
-
-def _write_views(
-    folder: Path, products: Sequence[Product], views: range, size: int, progress: _Progress
-) -> tuple[Path, ...]:
-    folder.mkdir(parents=True, exist_ok=True)
-    written = []
-    for product in products:
-        (folder / product.id).mkdir(exist_ok=True)
-        for view in views:
-            path = folder / product.id / f"{view}.jpg"
-            render_view(product, view, size=size).save(path, "JPEG", quality=_JPEG_QUALITY)
-            written.append(path)
-            progress.advance()
-    return tuple(written)

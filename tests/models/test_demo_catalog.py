@@ -17,9 +17,8 @@ from PIL import Image
 
 from vicinal.models import demo_catalog
 from vicinal.models.demo_catalog import Product, make_catalog, render_view, write_demo_catalog
-from vicinal.models.demo_catalog.kinds import DRAWINGS, draw_product
 from vicinal.models.demo_catalog.products import KINDS, PALETTE, PATTERNS, TEXTURES, contrasts
-from vicinal.models.demo_catalog.scene import draw_shot
+from vicinal.models.demo_catalog.scene import DRAWINGS, draw_product, draw_shot
 
 _FINGERPRINT = """
 import hashlib
