@@ -34,12 +34,6 @@ from vicinal.models.configs.sealed_json import BrokenSealError, unsealed_if_seal
 from vicinal.models.errors import BundleError
 from vicinal.models.refiner_manifest import REFINER_FILE, REFINER_WEIGHTS_FILE, RefinerManifest
 
-_RESAMPLING = {
-    "bilinear": Image.Resampling.BILINEAR,
-    "bicubic": Image.Resampling.BICUBIC,
-    "lanczos": Image.Resampling.LANCZOS,
-}
-
 
 class Preprocessing(Frozen):
     """Way from an image to a tensor; stored in the bundle, so that it travels with the weights.
@@ -69,7 +63,7 @@ class Preprocessing(Frozen):
     def resize(self, image: Image.Image) -> Image.Image:
         """Scale and fit an RGB image to `input_size` x `input_size`."""
         side = self.input_size
-        resampling = _RESAMPLING[self.interpolation]
+        resampling = Image.Resampling[self.interpolation.upper()]
         if self.fit == "squash":
             return image.resize((side, side), resampling)
         if self.fit == "pad":
@@ -216,7 +210,8 @@ class ModelBundle:
         manifest = read_manifest(path)
         if not manifest.space and BACKBONE_FILE not in manifest.files:
             raise BundleError(f"bundle '{path}' names no {BACKBONE_FILE}: export it again")
-        for name, expected in _all_files(manifest).items():
+        refiner_files = {} if manifest.refiner is None else manifest.refiner.files
+        for name, expected in {**manifest.files, **refiner_files}.items():
             _check_file(path, name, expected)
         return cls(path, manifest)
 
@@ -237,11 +232,11 @@ class ModelBundle:
 
         The fields are those of `RefinerManifest` other than `files` and `backbone_fingerprint`.
         """
-        names = (REFINER_FILE, REFINER_WEIGHTS_FILE)
-        missing = [name for name in names if not (self.path / name).is_file()]
-        if missing:
-            raise BundleError(f"bundle '{self.path}' has no {missing[0]}: ", advise("run {train_refiner()}"))
-        checksums = {name: sha256_of(self.path / name) for name in names}
+        checksums = {}
+        for name in (REFINER_FILE, REFINER_WEIGHTS_FILE):
+            if not (self.path / name).is_file():
+                raise BundleError(f"bundle '{self.path}' has no {name}: ", advise("run {train_refiner()}"))
+            checksums[name] = sha256_of(self.path / name)
         section = {**fields, "files": checksums, "backbone_fingerprint": self.fingerprint}
         _write_manifest(self.path, {**self.manifest.model_dump(), "refiner": section})
         return self.open(self.path)
@@ -268,8 +263,7 @@ def read_manifest(path: Path) -> BundleManifest:
         return BundleManifest.model_validate_json(unsealed_if_sealed(file.read_bytes()))
     except (FileNotFoundError, NotADirectoryError) as error:
         raise BundleError(
-            f"'{path}' is no model bundle: it has no {MANIFEST_FILE}; ",
-            advise("make one with {export()}"),
+            f"'{path}' is no model bundle: it has no {MANIFEST_FILE}; ", advise("make one with {export()}")
         ) from error
     except ValidationError as error:
         raise _invalid_manifest(file, error) from error
@@ -291,10 +285,6 @@ def space_manifest(text: str, dim: int) -> BundleManifest:
     space, version = found.groups()
     name = space.lower().replace("/", "-")
     return BundleManifest(name=name, version=version or "1", space=space, backbone="", dim=dim, files={})
-
-
-def _all_files(manifest: BundleManifest) -> dict[str, str]:
-    return {**manifest.files, **(manifest.refiner.files if manifest.refiner else {})}
 
 
 def _write_manifest(path: Path, fields: Mapping[str, Any]) -> None:

@@ -32,12 +32,8 @@ from vicinal.models.images.pixels import is_blank, profile_of, to_rgb, to_srgb
 ImageSource = Path | str | bytes | Image.Image
 
 _FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF")
-_SUFFIXES = frozenset(
-    {
-        *(".jpg", ".jpeg", ".jpe", ".jfif", ".mpo", ".png", ".apng"),
-        *(".webp", ".gif", ".bmp", ".tif", ".tiff"),
-    }
-)
+_JPEG_SUFFIXES = frozenset({".jpg", ".jpeg", ".jpe", ".jfif", ".mpo"})
+_SUFFIXES = _JPEG_SUFFIXES | {".png", ".apng", ".webp", ".gif", ".bmp", ".tif", ".tiff"}
 # What is decoded where the extra `heif` is installed.
 _EXTRA_SUFFIXES = {"HEIF": frozenset({".heic", ".heif", ".hif"}), "AVIF": frozenset({".avif"})}
 
@@ -125,12 +121,7 @@ class DecodeBudget:
     def __init__(self) -> None:
         self._changed = threading.Condition()
         self._waiting: deque[object] = deque()
-        self._taken = 0
-
-    @property
-    def taken_bytes(self) -> int:
-        """Bytes that are taken now."""
-        return self._taken
+        self.taken_bytes = 0
 
     @contextmanager
     def taken(self, n_bytes: int, most: int, wait_seconds: float | None = None) -> Iterator[None]:
@@ -147,16 +138,16 @@ class DecodeBudget:
                 self._changed.notify_all()
             if not has_turn:
                 raise DecodingBusyError(wait_seconds or 0.0)
-            self._taken += n_bytes
+            self.taken_bytes += n_bytes
         try:
             yield
         finally:
             with self._changed:
-                self._taken -= n_bytes
+                self.taken_bytes -= n_bytes
                 self._changed.notify_all()
 
     def _has_room(self, n_bytes: int, most: int) -> bool:
-        return not self._taken or self._taken + n_bytes <= most
+        return not self.taken_bytes or self.taken_bytes + n_bytes <= most
 
 
 # Of the process, as its memory is, whoever decodes: searches, additions and index jobs.
@@ -224,9 +215,8 @@ def decoded_image(
                 is_cut = image.format in _JPEG and "truncated" in str(error)
                 mended = load_cut_jpeg(encoded, target_side) if is_cut else None
                 if mended is None:
-                    raise NotAnImageError(
-                        f"the {image.format} image is damaged or breaks off: {error}"
-                    ) from error
+                    reason = f"the {image.format} image is damaged or breaks off: {error}"
+                    raise NotAnImageError(reason) from error
                 upright = _to_upright_rgb(mended, reduction_to(mended.size, target_side))
             image.close()
             yield upright
@@ -332,14 +322,11 @@ def _registers_heif() -> bool:
 
 def _check_size(size: tuple[int, int], limits: DecodeLimits) -> None:
     width, height = size
+    said = f"{width} x {height} pixels are"
     if width * height > limits.max_pixels:
-        raise ImageTooLargeError(
-            f"{width} x {height} pixels are more than {limits.max_pixels:,}, the most accepted"
-        )
+        raise ImageTooLargeError(f"{said} more than {limits.max_pixels:,}, the most accepted")
     if min(size) < limits.min_side:
-        raise ImageTooSmallError(
-            f"{width} x {height} pixels are too few: at least {limits.min_side} a side are needed"
-        )
+        raise ImageTooSmallError(f"{said} too few: at least {limits.min_side} a side are needed")
 
 
 def _first_content(

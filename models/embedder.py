@@ -22,7 +22,6 @@ from vicinal.models.errors import BundleError, NetworkDeviceError, ReadyEmbeddin
 from vicinal.models.runtime import (
     CPU,
     Device,
-    is_short_of_memory,
     open_session,
     run_network,
     session_device,
@@ -41,6 +40,8 @@ _PER_THREAD = 2
 # Jobs send so many times as many images to a GPU as searches are collected, as far as its memory allows. What
 # is decoded meanwhile waits in the memory of the machine.
 _JOB_TIMES = 4
+# What ONNX Runtime and CUDA say where memory is short; they have no class of error for it.
+_OUT_OF_MEMORY = ("failed to allocate memory", "out of memory")
 
 
 @dataclass(frozen=True)
@@ -139,14 +140,14 @@ class Embedder:
             return np.empty((0, self.bundle.dim), np.float32)
         n_threads = self._threads
         if self.provider == CPU and not alone:
-            return self._in_batches(self._one_threaded, tensors, _PER_THREAD)
+            return _in_batches(self._one_threaded, tensors, _PER_THREAD)
         if self.provider != CPU:
             return self._on_gpu(tensors)
         if len(tensors) == 1 or n_threads == 1:
-            return self._in_batches(self._session, tensors, self.batch_size)
+            return _in_batches(self._session, tensors, self.batch_size)
         size = min(_PER_THREAD, -(-len(tensors) // n_threads))
         with ThreadPoolExecutor(n_threads) as pool:
-            runs = pool.map(lambda batch: self._run(self._one_threaded, batch), _batches(tensors, size))
+            runs = pool.map(partial(_run, self._one_threaded), _batches(tensors, size))
             return np.concatenate(list(runs))
 
     def warm_up(self) -> None:
@@ -213,22 +214,13 @@ class Embedder:
         while True:
             size = self.batch_size
             try:
-                runs = [self._padded(session, batch, size) for batch in _batches(tensors, size)]
-                return np.concatenate(runs)
+                return np.concatenate([_padded(session, batch, size) for batch in _batches(tensors, size)])
             except Exception as error:  # ONNX Runtime raises classes of its own that share no public base
                 text = " ".join(str(error).split())
-                if is_short_of_memory(text) and self._halved(size) < size:
+                is_short = any(one in text.lower() for one in _OUT_OF_MEMORY)
+                if is_short and self._halved(size) < size:
                     continue
                 raise self._left_gpu(text) from error
-
-    def _padded(self, session: ort.InferenceSession, batch: Sequence[FloatArray], most: int) -> FloatArray:
-        """Run a batch, with blank images up to a power of two.
-
-        cuDNN prepares its convolutions anew for every number of images that it has not met.
-        """
-        n = min(most, 1 << (len(batch) - 1).bit_length())
-        blanks = [np.zeros_like(batch[0])] * (n - len(batch))
-        return self._run(session, [*batch, *blanks])[: len(batch)]
 
     def _halved(self, size: int) -> int:
         """Half of a batch size that failed, however many threads saw it fail."""
@@ -251,14 +243,6 @@ class Embedder:
                 logger.error("%s; images are embedded on the processor from now on", self.problem)
             return NetworkDeviceError(self.problem)
 
-    def _in_batches(
-        self, session: ort.InferenceSession, tensors: Sequence[FloatArray], size: int
-    ) -> FloatArray:
-        return np.concatenate([self._run(session, batch) for batch in _batches(tensors, size)])
-
-    def _run(self, session: ort.InferenceSession, batch: Sequence[FloatArray]) -> FloatArray:
-        return run_network(session, np.stack(batch))
-
     def _open(self, device: Device, threads: int) -> ort.InferenceSession:
         path = self.bundle.backbone_path
         checksum = self.bundle.manifest.files[BACKBONE_FILE]
@@ -271,7 +255,7 @@ class Embedder:
     def _check_width(self) -> None:
         side = self.bundle.preprocessing.input_size
         try:
-            shape = self._run(self._session, [np.zeros((3, side, side), np.float32)]).shape
+            shape = _run(self._session, [np.zeros((3, side, side), np.float32)]).shape
         except Exception as error:  # ONNX Runtime raises classes of its own that share no public base
             raise BundleError(f"bundle '{self.bundle.name}' does not run: {error}") from error
         if shape != (1, self.bundle.dim):
@@ -317,6 +301,24 @@ class SpaceEmbedder(Embedder):
         """Refuse prepared images; see `decoding`."""
         del tensors, alone
         raise ReadyEmbeddingsError(self.gallery, self.bundle.manifest.space)
+
+
+def _run(session: ort.InferenceSession, batch: Sequence[FloatArray]) -> FloatArray:
+    return run_network(session, np.stack(batch))
+
+
+def _padded(session: ort.InferenceSession, batch: Sequence[FloatArray], most: int) -> FloatArray:
+    """Run a batch, with blank images up to a power of two.
+
+    cuDNN prepares its convolutions anew for every number of images that it has not met.
+    """
+    n = min(most, 1 << (len(batch) - 1).bit_length())
+    blanks = [np.zeros_like(batch[0])] * (n - len(batch))
+    return _run(session, [*batch, *blanks])[: len(batch)]
+
+
+def _in_batches(session: ort.InferenceSession, tensors: Sequence[FloatArray], size: int) -> FloatArray:
+    return np.concatenate([_run(session, batch) for batch in _batches(tensors, size)])
 
 
 def _batches(tensors: Sequence[FloatArray], size: int) -> Iterator[Sequence[FloatArray]]:

@@ -106,8 +106,6 @@ class ReadyEmbeddingsError(ModelsError, ValueError):
         self, gallery: str, space: str, instead: str = "search with an embedding or an item id"
     ) -> None:
         super().__init__(f"gallery '{gallery}' holds ready embeddings of '{space}': {instead}")
-        self.gallery = gallery
-        self.space = space
 
 
 class ConfigError(ModelsError, ValueError):
@@ -140,8 +138,6 @@ class LostProcessError(ModelsError, RuntimeError):
             "see what that one said, ",
             advise("then go on with {resume} ({reason})", reason=reason),
         )
-        self.rank = rank
-        self.count = count
 
 
 def in_one_line(error: BaseException) -> str:

@@ -29,8 +29,6 @@ _CUDA = "CUDAExecutionProvider"
 # products to 10 bits: they would differ from those of the processor by a thousandth.
 _CUDA_OPTIONS = {"cudnn_conv_algo_search": "HEURISTIC", "use_tf32": "0"}
 CPU = "CPUExecutionProvider"
-# What ONNX Runtime and CUDA say where memory is short; they have no class of error for it.
-_OUT_OF_MEMORY = ("failed to allocate memory", "out of memory")
 # VNNI of 512 and of 256 bits, and AMX. Without one of them x86 has no such instruction.
 _WHOLE_SUMS = ("avx512_vnni", "avx_vnni", "amx_int8")
 _ROOT = Path("/")
@@ -133,11 +131,6 @@ def session_device(session: ort.InferenceSession) -> str:
     """Device that a session really runs on: `cpu`, or a GPU such as `cuda:0`."""
     options = session.get_provider_options().get(session_provider(session), {})
     return f"cuda:{options['device_id']}" if "device_id" in options else "cpu"
-
-
-def is_short_of_memory(reason: str) -> bool:
-    """Tell if what ONNX Runtime says of a failure is that memory is short."""
-    return any(one in reason.lower() for one in _OUT_OF_MEMORY)
 
 
 def run_network(session: ort.InferenceSession, batch: FloatArray) -> FloatArray:

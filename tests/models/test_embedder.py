@@ -226,7 +226,7 @@ def test_a_gpu_that_fails_to_warm_up_leaves_the_processor(
 def test_a_processor_is_not_warmed_up(tiny_bundle: ModelBundle, monkeypatch: pytest.MonkeyPatch) -> None:
     """It ran the network once when it was opened."""
     embedder = Embedder(tiny_bundle, device="cpu", threads=1)
-    monkeypatch.setattr(embedder, "_run", None)
+    monkeypatch.setattr("vicinal.models.embedder._run", None)
     embedder.warm_up()
 
 
