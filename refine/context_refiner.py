@@ -3,29 +3,43 @@
 "Attend to Context for Refining Embeddings in Deep Metric Learning" (ACR), algorithm 2:
 `e^t = normalise(e^{t-1} + CA_t(e^{t-1}, C, C))` for t = 1 .. T, where the context C is the k nearest
 neighbors of e^0 among the initial embeddings of the gallery, without the item itself, the same in all steps.
+
+A GPU refines large galleries by `refiner.onnx`, up to some 1e-6 as a processor does. Queries, and items that
+are added later, are refined on the processor: a query has to get the same bits in every batch.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import logging
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
 from vicinal.calibration.arrays import FloatArray, Ints, Mask
 from vicinal.models.bundle import ModelBundle
-from vicinal.models.refiner_manifest import REFINER_WEIGHTS_FILE
-from vicinal.models.runtime import Device
+from vicinal.models.errors import BundleError, NetworkDeviceError, in_one_line
+from vicinal.models.refiner_manifest import REFINER_FILE, REFINER_WEIGHTS_FILE
+from vicinal.models.runtime import CPU, Device, offers_cuda, open_session, session_provider
 from vicinal.refine.errors import RefinementError, RefinerMismatchError, RefinerNotFoundError
-from vicinal.refine.gpu_refiner import refined_on_gpu
 from vicinal.refine.neighbor_features import N_RADII, RADIUS_RANKS
 from vicinal.refine.step import log_lengths, moved_rows, normalized_rows
-from vicinal.refine.weights import Weights, load_weights
+from vicinal.refine.weights import load_weights
+
+if TYPE_CHECKING:
+    import onnxruntime as ort
+
+logger = logging.getLogger(__name__)
 
 # Rows that are refined at a time: their contexts take 4 MB at 8 neighbors and 512 dimensions, and every
 # intermediate result about as much.
 _CHUNK = 256
+# Fewer are refined on a processor before a GPU is at hand.
+_FEWEST = 10_000
+# Contexts that are sent at a time. Sending them takes longer than a step computes, so that more gain nothing.
+_CONTEXT_BYTES = 2**26
 
 
 @dataclass(frozen=True)
@@ -108,9 +122,7 @@ class ContextRefiner:
         self.n_steps = manifest.architecture.n_steps
         self.n_neighbors = manifest.architecture.n_neighbors
         self.has_level = manifest.architecture.level
-        self.weights: Sequence[Weights] = load_weights(
-            bundle.path / REFINER_WEIGHTS_FILE, manifest.architecture
-        )
+        self.weights = load_weights(bundle.path / REFINER_WEIGHTS_FILE, manifest.architecture)
 
     def attend(
         self,
@@ -176,21 +188,41 @@ class ContextRefiner:
         ids = np.asarray(neighbor_ids)[:, : self.n_neighbors]
         items = np.arange(len(embeddings)) if rows is None else np.asarray(rows)
         self._check_gallery(embeddings, ids, items)
-        on_gpu = refined_on_gpu(
-            self.bundle, embeddings, ids, items, n_steps=n_steps, device=device, on_progress=on_progress
-        )
+        on_gpu = self._refined_on_gpu(embeddings, ids, items, n_steps, device, on_progress)
         if on_gpu is not None:
             return on_gpu
         refined = np.empty((len(items), self.architecture.dim), np.float32)
         for start in range(0, len(items), _CHUNK):
             part = slice(start, start + _CHUNK)
-            contexts = embeddings[np.maximum(ids[part], 0)]
-            near = Neighbors(contexts, ids[part] >= 0)
-            one = self._run(embeddings[items[part]], near, n_steps, together=True)
-            refined[part] = one.embeddings
+            near = Neighbors(embeddings[np.maximum(ids[part], 0)], ids[part] >= 0)
+            refined[part] = self._run(embeddings[items[part]], near, n_steps, together=True).embeddings
             if on_progress:
                 on_progress(min(start + _CHUNK, len(items)), len(items))
         return refined
+
+    def _refined_on_gpu(
+        self,
+        embeddings: FloatArray,
+        ids: Ints,
+        items: Ints,
+        n_steps: int,
+        device: Device,
+        on_progress: Callable[[int, int], None] | None,
+    ) -> FloatArray | None:
+        """Refine items on a GPU; None where the processor has to: asked, of few, or `auto` finds no GPU."""
+        if len(items) < _FEWEST or device == "cpu" or (device == "auto" and not offers_cuda()):
+            return None
+        path, checksum = self.bundle.path / REFINER_FILE, self.manifest.files[REFINER_FILE]
+        try:
+            session = open_session(path, checksum, device=device)
+            if session_provider(session) == CPU:
+                return None
+            return _refined(session, embeddings, ids, items, n_steps, on_progress)
+        except (BundleError, NetworkDeviceError) as error:
+            if device != "auto":
+                raise
+            logger.warning("items are refined on the processor: %s", error)
+            return None
 
     def _run(
         self, rows: FloatArray, neighbors: Neighbors, n_steps: int, *, together: bool = False
@@ -224,12 +256,12 @@ class ContextRefiner:
     def _checked_steps(self, n_steps: int | None) -> int:
         if n_steps is None:
             return self.n_steps
-        if not 1 <= n_steps <= self.n_steps:
-            raise RefinementError(
-                f"the refiner of bundle '{self.bundle.name}' has {self.n_steps} steps, got n_steps "
-                f"{n_steps}: use 1 to {self.n_steps}"
-            )
-        return n_steps
+        if 1 <= n_steps <= self.n_steps:
+            return n_steps
+        raise RefinementError(
+            f"the refiner of bundle '{self.bundle.name}' has {self.n_steps} steps, got n_steps {n_steps}: "
+            f"use 1 to {self.n_steps}"
+        )
 
     def _checked(
         self,
@@ -281,3 +313,40 @@ def _checked_radii(radii: npt.ArrayLike | None, mask: Mask) -> FloatArray | None
             f"similarity to its nearest neighbors number {', '.join(map(str, RADIUS_RANKS))}"
         )
     return near
+
+
+def _refined(
+    session: ort.InferenceSession,
+    embeddings: FloatArray,
+    neighbor_ids: Ints,
+    rows: Ints,
+    n_steps: int,
+    on_progress: Callable[[int, int], None] | None,
+) -> FloatArray:
+    n, row_bytes = len(rows), neighbor_ids.shape[1] * embeddings.shape[1] * embeddings.itemsize
+    size = max(1, _CONTEXT_BYTES // max(1, row_bytes))
+    refined = np.empty((n, embeddings.shape[1]), np.float32)
+    for start in range(0, n, size):
+        part = slice(start, start + size)
+        try:
+            refined[part] = _steps(session, embeddings, neighbor_ids[part], rows[part])[:, n_steps - 1]
+        except Exception as error:  # ONNX Runtime raises classes of its own that share no public base
+            raise NetworkDeviceError(f"the GPU that refines failed: {in_one_line(error)}") from error
+        if on_progress:
+            on_progress(min(start + size, n), n)
+    return refined
+
+
+def _steps(
+    session: ort.InferenceSession, embeddings: FloatArray, neighbor_ids: Ints, rows: Ints
+) -> FloatArray:
+    """(b, T, d) embeddings after each step."""
+    inputs = {
+        "query": embeddings[rows],
+        "context": embeddings[np.maximum(neighbor_ids, 0)],
+        "mask": neighbor_ids >= 0,
+        # Lengths are those of queries.
+        "radii": np.zeros((*neighbor_ids.shape, N_RADII), np.float32),
+    }
+    taken = {one.name: inputs[one.name] for one in session.get_inputs()}
+    return np.asarray(session.run(["steps"], taken)[0], dtype=np.float32)

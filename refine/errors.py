@@ -24,7 +24,6 @@ class RefinerNotFoundError(RefineError, LookupError):
             f"bundle '{bundle}' has no refiner: ",
             advise("train one with {train_refiner()}, or search without refinement"),
         )
-        self.bundle = bundle
 
 
 class RefinerMismatchError(RefineError, ValueError):
@@ -36,9 +35,6 @@ class RefinerMismatchError(RefineError, ValueError):
             f"makes those of {expected}: ",
             advise("train it again with {train_refiner()}"),
         )
-        self.bundle = bundle
-        self.expected = expected
-        self.actual = actual
 
 
 class RefinementError(RefineError, ValueError):

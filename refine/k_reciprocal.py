@@ -183,14 +183,6 @@ class ReciprocalGraph:
         radius[touched] = -np.partition(-kept, k - 1, axis=1)[:, k - 1]
         return radius[places]
 
-    def nearest(self, rows: Ints, k: int) -> SparseRows:
-        """N(i, k) and i itself, with the similarities to them as values; only i where k is 0."""
-        return self._neighbors(rows, k, mutual=False)
-
-    def reciprocal(self, rows: Ints, k: int) -> SparseRows:
-        """R(i, k), with the similarities to its members as values."""
-        return self._neighbors(rows, k, mutual=True)
-
     def encode(self, rows: Ints) -> SparseRows:
         """The e_i of some items: the stored ones, or computed where there are none."""
         if self.encodings is None or len(self.removed):
@@ -203,12 +195,13 @@ class ReciprocalGraph:
         return SparseRows.concatenated([stored, computed]).take(places)
 
     def _computed(self, rows: Ints) -> SparseRows:
-        return _encode(self.lists.vectors(rows), self.reciprocal(rows, self.k1), self)
+        return _encode(self.lists.vectors(rows), self.neighbors(rows, self.k1, mutual=True), self)
 
     def _is_gone(self, ids: AnyInts) -> Mask:
         return np.asarray((ids < 0) | np.isin(ids, self.removed))
 
-    def _neighbors(self, rows: Ints, k: int, *, mutual: bool) -> SparseRows:
+    def neighbors(self, rows: Ints, k: int, *, mutual: bool) -> SparseRows:
+        """R(i, k) where `mutual`, else N(i, k) and i itself, only i where k is 0; values are similarities."""
         ids, lists = self.lists.neighbor_positions(rows), self.lists.neighbor_similarities(rows)
         inside = ~self._is_gone(ids) & (lists >= (self.radius(rows, k)[:, None] if k else np.inf))
         owners = np.nonzero(inside)[0]
@@ -275,9 +268,8 @@ def k_reciprocal_scores(
     jaccard = np.zeros(similarities.shape)
     for row, (query, graph) in enumerate(zip(queries, views, strict=True)):
         valid = np.isfinite(similarities[row])
-        jaccard[row, valid] = _jaccard_similarities(
-            query, positions[row, valid], similarities[row, valid], graph, k2
-        )
+        candidates = positions[row, valid], similarities[row, valid]
+        jaccard[row, valid] = _jaccard_similarities(query, *candidates, graph, k2)
     closeness = np.exp(2.0 * similarities.astype(np.float64) - 2.0)
     # The two weights can sum to a little more than 1.
     scores = np.minimum((1.0 - lam) * jaccard + lam * closeness, 1.0)
@@ -304,7 +296,7 @@ def _expansion(reciprocal: SparseRows, known: Ints, graph: ReciprocalGraph) -> I
     """Members of R* beyond R, as sorted keys owner * n + member; `known` are the keys of R, sorted."""
     n = graph.n
     middle, places = np.unique(reciprocal.indices, return_inverse=True)
-    halves = graph.reciprocal(middle.astype(np.int64), max(1, graph.k1 // 2))
+    halves = graph.neighbors(middle.astype(np.int64), max(1, graph.k1 // 2), mutual=True)
     sizes = halves.sizes[places]
     # One row of `halves` for every pair of an owner and a member of its set.
     pairs = np.repeat(np.arange(len(places)), sizes)
@@ -338,13 +330,10 @@ def _jaccard_similarities(
 ) -> Floats:
     """(n,) 1 - d_J of one query and its candidates, which are sorted by similarity, without padding."""
     columns, weights = _query_encoding(query, positions, similarities, graph, k2)
-    shared = np.concatenate(
-        [
-            _shared_weight(columns, weights, positions[start : start + _CANDIDATES], graph, k2)
-            for start in range(0, len(positions), _CANDIDATES)
-        ]
-        or [np.empty(0)]
-    )
+    shared = np.empty(len(positions))
+    for start in range(0, len(positions), _CANDIDATES):
+        part = slice(start, start + _CANDIDATES)
+        shared[part] = _shared_weight(columns, weights, positions[part], graph, k2)
     # Minimum and maximum add up to both sums, and an item's encoding sums to 1.
     return np.clip(shared / (weights.sum() + 1.0 - shared), 0.0, 1.0)
 
@@ -369,7 +358,7 @@ def _shared_weight(
     columns: Ints, weights: Floats, positions: Ints, graph: ReciprocalGraph, k2: int
 ) -> Floats:
     """(n,) sum of min(V_q, V_j) over the columns of the query's encoding, which it gives."""
-    averaged = graph.nearest(positions, k2 - 1)
+    averaged = graph.neighbors(positions, k2 - 1, mutual=False)
     items, places = np.unique(averaged.indices, return_inverse=True)
     found = graph.encode(items.astype(np.int64, copy=False))
     held = _is_in(found.indices.astype(np.int64), columns)

@@ -85,14 +85,8 @@ def level_features(xp: Any, gates: Any, turn: Any, mask: Any, radii: Any) -> Any
     current = gates[..., 0]
     top = xp.amax(current * mask - 2.0 * (1.0 - mask), 1)[:, None]
     wide = xp.ones_like(current)
-    return xp.concatenate(
-        [
-            gates,
-            xp.stack([turn[:, None] * wide, top * wide], -1),
-            _SPREAD * (current[..., None] - radii),
-        ],
-        -1,
-    )
+    pair = xp.stack([turn[:, None] * wide, top * wide], -1)
+    return xp.concatenate([gates, pair, _SPREAD * (current[..., None] - radii)], -1)
 
 
 def neighborhood_radii(similarities: FloatArray) -> FloatArray:

@@ -157,17 +157,13 @@ def contextual_scores(
         raise ValueError(f"a neighborhood has {width} candidates, got embeddings of {embeddings.shape[1]}")
     contextual = np.zeros(similarities.shape)
     if width:
-        with_query = _radius_with_query(similarities[:, :width], kth[:, :width])
-        radius = with_query.astype(np.float64) - eps / 2.0
+        # The query may have become a candidate's k-th neighbor.
+        near, after = kth[:, :width, 1], np.minimum(kth[:, :width, 0], similarities[:, :width])
+        radius = np.maximum(near, after).astype(np.float64) - eps / 2.0
         shared = _shared_neighbors(embeddings[:, :width], similarities[:, :width], radius, inside[:, :width])
         # The query belongs to its own neighborhood and counts in its size.
         contextual[:, :width] = np.where(inside[:, :width], shared / (sizes + 1)[:, None], 0.0)
     return np.where(valid, _blend(contextual, similarities, beta), -np.inf), contextual
-
-
-def _radius_with_query(similarities: FloatArray, kth: FloatArray) -> FloatArray:
-    """(B, n) similarity of each candidate to its k-th neighbor in S, which the query may have become."""
-    return np.maximum(kth[..., 1], np.minimum(kth[..., 0], similarities))
 
 
 def _shared_neighbors(

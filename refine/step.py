@@ -37,6 +37,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from operator import matmul
 from typing import Any
 
 import numpy as np
@@ -74,7 +75,7 @@ def moved_rows(
     """
     if architecture.form == "gated":
         return _gated(xp, weights, rows, initial, context, mask)
-    times, by_heads = (_at_once, _heads_at_once) if together else (_one_by_one, _heads_one_by_one)
+    times, by_heads = (_at_once, _heads_at_once) if together else (matmul, _heads_one_by_one)
     width, has_output = architecture.dim // architecture.n_heads, architecture.form != "bare"
     # In place where nothing else holds an array, here and below: memory is what a gallery waits for.
     queries = times(rows, weights["query"])
@@ -169,13 +170,8 @@ def _positive_part(units: Any) -> Any:
     return units * (units > 0)
 
 
-def _one_by_one(rows: Any, matrix: Any) -> Any:
-    """(n, 1, b) from (n, 1, a) and (a, b)."""
-    return rows @ matrix
-
-
 def _at_once(rows: Any, matrix: Any) -> Any:
-    """The same, as one product."""
+    """(n, 1, b) from (n, 1, a) and (a, b), as one product."""
     return (rows[:, 0] @ matrix)[:, None]
 
 

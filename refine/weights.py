@@ -28,46 +28,28 @@ def parameter_shapes(architecture: RefinerArchitecture) -> dict[str, tuple[int, 
     gathered there to the head's part of the output; see `refine.step`. `logit_scale`,
     `expansion_scale` and `expansion_weight` are scalars. `refine.step` says what gates and level are.
     """
+    d, heads, units = architecture.dim, architecture.n_heads, architecture.gate_width
     if architecture.form == "gated":
-        return {**_gate_shapes(architecture), **_level_shapes(architecture)}
-    d, heads = architecture.dim, architecture.n_heads
-    width = d // heads
-    shapes: dict[str, tuple[int, ...]] = {
-        "query": (d, d),
-        "key": (heads, width, d),
-        "value": (heads, d, width),
-        "logit_scale": (1,),
-    }
-    if architecture.form != "bare":
-        shapes |= {"query_bias": (d,), "output": (d, d), "output_bias": (d,)}
-    if architecture.form == "attention_mlp":
-        shapes |= {"hidden": (d, d), "hidden_bias": (d,), "mlp": (d, d), "mlp_bias": (d,)}
-    if architecture.expansion:
-        shapes |= {"expansion_scale": (1,), "expansion_weight": (1,)}
-    return shapes | _level_shapes(architecture)
-
-
-def _gate_shapes(architecture: RefinerArchitecture) -> dict[str, tuple[int, ...]]:
-    width = architecture.gate_width
-    return {
-        "expansion_scale": (1,),
-        "expansion_weight": (1,),
-        **_network_shapes("gate", N_GATE_FEATURES, width),
-        "gate_logit": (width,),
-        "gate_weight": (width,),
-    }
-
-
-def _level_shapes(architecture: RefinerArchitecture) -> dict[str, tuple[int, ...]]:
-    if not architecture.level:
-        return {}
-    width = architecture.gate_width
-    return {
-        "level_scale": (1,),
-        "level_bias": (1,),
-        **_network_shapes("level", N_LEVEL_FEATURES, width),
-        "level_residual": (width,),
-    }
+        shapes: dict[str, tuple[int, ...]] = {
+            "expansion_scale": (1,),
+            "expansion_weight": (1,),
+            **_network_shapes("gate", N_GATE_FEATURES, units),
+            "gate_logit": (units,),
+            "gate_weight": (units,),
+        }
+    else:
+        width = d // heads
+        shapes = {"query": (d, d), "key": (heads, width, d), "value": (heads, d, width), "logit_scale": (1,)}
+        if architecture.form != "bare":
+            shapes |= {"query_bias": (d,), "output": (d, d), "output_bias": (d,)}
+        if architecture.form == "attention_mlp":
+            shapes |= {"hidden": (d, d), "hidden_bias": (d,), "mlp": (d, d), "mlp_bias": (d,)}
+        if architecture.expansion:
+            shapes |= {"expansion_scale": (1,), "expansion_weight": (1,)}
+    if architecture.level:
+        network = _network_shapes("level", N_LEVEL_FEATURES, units)
+        shapes |= {"level_scale": (1,), "level_bias": (1,), **network, "level_residual": (units,)}
+    return shapes
 
 
 def _network_shapes(name: str, n_features: int, width: int) -> dict[str, tuple[int, ...]]:

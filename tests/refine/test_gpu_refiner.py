@@ -19,7 +19,7 @@ from vicinal.models.bundle import ModelBundle, default_bundle_path
 from vicinal.models.errors import BundleError, NetworkDeviceError
 from vicinal.models.runtime import offers_cuda, open_session
 from vicinal.models.similarity import normalize
-from vicinal.refine import gpu_refiner
+from vicinal.refine import context_refiner
 from vicinal.refine.context_refiner import ContextRefiner
 
 N, K = 300, 8
@@ -59,10 +59,10 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[SmallGpu]]:
             sessions.append(session)
             return session
 
-        monkeypatch.setattr(gpu_refiner, "offers_cuda", lambda: True)
-        monkeypatch.setattr(gpu_refiner, "open_session", opened)
-        monkeypatch.setattr(gpu_refiner, "_FEWEST", 100)
-        monkeypatch.setattr(gpu_refiner, "_CONTEXT_BYTES", batch * 4 * K * 384)
+        monkeypatch.setattr(context_refiner, "offers_cuda", lambda: True)
+        monkeypatch.setattr(context_refiner, "open_session", opened)
+        monkeypatch.setattr(context_refiner, "_FEWEST", 100)
+        monkeypatch.setattr(context_refiner, "_CONTEXT_BYTES", batch * 4 * K * 384)
         return sessions
 
     return put
@@ -129,7 +129,7 @@ def test_few_items_are_refined_on_the_processor(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     sessions = gpu()
-    monkeypatch.setattr(gpu_refiner, "_FEWEST", N + 1)
+    monkeypatch.setattr(context_refiner, "_FEWEST", N + 1)
     refiner.refine_gallery(*gallery, device="cuda")
     assert sessions == []
 
@@ -137,7 +137,7 @@ def test_few_items_are_refined_on_the_processor(
 def test_without_a_gpu_auto_takes_the_processor_and_cuda_is_refused(
     refiner: ContextRefiner, gallery: tuple[FloatArray, np.ndarray], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(gpu_refiner, "_FEWEST", 100)
+    monkeypatch.setattr(context_refiner, "_FEWEST", 100)
     expected = refiner.refine_gallery(*gallery)
     np.testing.assert_array_equal(refiner.refine_gallery(*gallery, device="auto"), expected)
     with (
@@ -152,6 +152,6 @@ def test_without_a_gpu_auto_takes_the_processor_and_cuda_is_refused(
 def test_a_real_gpu_refines_as_the_processor_does(
     refiner: ContextRefiner, gallery: tuple[FloatArray, np.ndarray], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(gpu_refiner, "_FEWEST", N)
+    monkeypatch.setattr(context_refiner, "_FEWEST", N)
     refined = refiner.refine_gallery(*gallery, device="cuda")
     np.testing.assert_allclose(refined, refiner.refine_gallery(*gallery), rtol=0, atol=TOLERANCE)

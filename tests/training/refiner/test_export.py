@@ -22,7 +22,7 @@ from vicinal.models.errors import BundleError  # noqa: E402
 from vicinal.models.refiner_manifest import REFINER_FILE, REFINER_WEIGHTS_FILE  # noqa: E402
 from vicinal.models.runtime import open_session  # noqa: E402
 from vicinal.models.similarity import normalize  # noqa: E402
-from vicinal.refine import gpu_refiner  # noqa: E402
+from vicinal.refine import context_refiner  # noqa: E402
 from vicinal.refine.context_refiner import ContextRefiner  # noqa: E402
 from vicinal.refine.errors import RefinementError  # noqa: E402
 from vicinal.training.refiner import export as refiner_export  # noqa: E402
@@ -102,8 +102,8 @@ def _refines_a_gallery_alike(bundle: ModelBundle, n_steps: int, monkeypatch: pyt
         assert device == "cuda"
         return SmallGpu(open_session(*arguments, device="cpu"), 40)
 
-    monkeypatch.setattr(gpu_refiner, "open_session", on_processor)
-    monkeypatch.setattr(gpu_refiner, "_FEWEST", 40)
+    monkeypatch.setattr(context_refiner, "open_session", on_processor)
+    monkeypatch.setattr(context_refiner, "_FEWEST", 40)
     refined = refiner.refine_gallery(items, ids, n_steps=n_steps, device="cuda")
     np.testing.assert_allclose(refined, expected, rtol=0, atol=PARITY_TOLERANCE)
     assert not np.array_equal(refined, expected)
