@@ -157,14 +157,16 @@ def check_demo(demo: PreparedDemo, url: str, on_progress: OnProgress) -> CheckRe
 
 def _result(catalog: DemoCatalog, stage: DemoStage, answers: list[Answer]) -> StageResult:
     """Rates over the answers to all queries, and then to all absent products."""
-    known = list(zip(catalog.query_images, answers, strict=False))
-    absent = answers[len(catalog.query_images) :]
+    labels = [path.parent.name for path in catalog.query_images]
+    known, absent = answers[: len(labels)], answers[len(labels) :]
+    matched = [[match["label"] for match in answer["matches"]] for answer in known]
+    first = [(answer["matches"] or answer["candidates"] or [{"label": None}])[0]["label"] for answer in known]
     return StageResult(
         stage=stage.name,
         pipeline=stage.record.pipeline.key,
         threshold=stage.record.threshold,
-        hit_rate_1=float(np.mean([_first_label(answer) == path.parent.name for path, answer in known])),
-        found_rate=float(np.mean([path.parent.name in _match_labels(answer) for path, answer in known])),
+        hit_rate_1=float(np.mean([found == label for found, label in zip(first, labels, strict=True)])),
+        found_rate=float(np.mean([label in found for found, label in zip(matched, labels, strict=True)])),
         no_match_rate=float(np.mean([answer["no_match"] for answer in absent])),
     )
 
@@ -176,14 +178,4 @@ def _ask(client: httpx.Client, path: Path, choice: PipelineChoice) -> Answer:
         data={"include_candidates": "true", "refine": choice.refine, "rerank": choice.rerank},
     )
     response.raise_for_status()
-    answer: Answer = json.loads(response.content)
-    return answer
-
-
-def _first_label(answer: Answer) -> str | None:
-    found = answer["matches"] or answer["candidates"]
-    return found[0]["label"] if found else None
-
-
-def _match_labels(answer: Answer) -> set[str]:
-    return {match["label"] for match in answer["matches"]}
+    return json.loads(response.content)
