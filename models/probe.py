@@ -1,8 +1,7 @@
 """Probe: pictures in a bundle and what its network made of them there, so that another machine can compare.
 
-ONNX Runtime computes a network with what a processor offers, and a wrong installation, or a processor whose
-sums are cut off, shows in no error: images only get other embeddings than those of the gallery. The pictures
-are kept, not drawn again: one level more or less in their pixels changes an embedding more than all rounding.
+A wrong installation of ONNX Runtime shows in no error: images only get other embeddings than the gallery's.
+The pictures are kept, not drawn again: a level in their pixels changes an embedding more than rounding does.
 """
 
 from __future__ import annotations

@@ -50,27 +50,18 @@ def _quotas(root: Path) -> Iterator[float]:
         return
     for line in lines:
         _, controllers, path = line.split(":", 2)
-        is_unified = not controllers
-        if not (is_unified or "cpu" in controllers.split(",")):
+        if controllers and "cpu" not in controllers.split(","):
             continue
+        # Microseconds of processor time, in a period of so many; no number where there is no limit.
+        names = ("cpu.cfs_quota_us", "cpu.cfs_period_us") if controllers else ("cpu.max",)
         parts = path.strip("/").split("/")
         # Whatever a group above allows holds too. In a container the path may be one of the machine.
         for depth in range(len(parts) + 1):
+            group = root.joinpath("sys/fs/cgroup", controllers, *parts[:depth])
             with suppress(OSError, ValueError, ZeroDivisionError):
-                group = root.joinpath("sys/fs/cgroup", controllers, *parts[:depth])
-                quota, period = _limit(group, is_unified=is_unified)
+                quota, period = map(int, " ".join((group / name).read_text() for name in names).split())
                 if quota > 0:
                     yield quota / period
-
-
-def _limit(group: Path, *, is_unified: bool) -> tuple[int, int]:
-    """Microseconds of processor time in a period of so many; ValueError where there is no limit."""
-    if is_unified:
-        quota, period = (group / "cpu.max").read_text().split()
-        return int(quota), int(period)
-    names = ("cpu.cfs_quota_us", "cpu.cfs_period_us")
-    quota, period = ((group / name).read_text() for name in names)
-    return int(quota), int(period)
 
 
 @cache
@@ -105,15 +96,19 @@ def open_session(
         with redirect_stdout(sys.stderr):
             ort.preload_dlls()
     on_cuda = (_CUDA, {"device_id": device.partition(":")[2] or "0", **_CUDA_OPTIONS})
+    providers, encoded = [on_cuda, CPU] if wants_cuda else [CPU], _checked_bytes(path, sha256)
     try:
-        session = ort.InferenceSession(
-            _checked_bytes(path, sha256), options, providers=[on_cuda, CPU] if wants_cuda else [CPU]
-        )
-    except BundleError:
-        raise
+        session = ort.InferenceSession(encoded, options, providers=providers)
     except Exception as error:  # ONNX Runtime raises classes of its own that share no public base
         raise BundleError(f"ONNX Runtime cannot load '{path}': {error}") from error
-    _report_fallback(session_provider(session), device, wants_cuda)
+    provider = session_provider(session)
+    if wants_cuda and provider != _CUDA:
+        if device.startswith("cuda"):
+            raise BundleError(
+                f"device '{device}' was asked for, but ONNX Runtime runs on {provider}: "
+                f"{install_command('gpu')}, with a driver for CUDA 12, or set device to 'auto'"
+            )
+        logger.warning("ONNX Runtime offers CUDA but fell back to %s", provider)
     return session
 
 
@@ -165,14 +160,3 @@ def _checked_bytes(path: Path, sha256: str) -> bytes:
     if hashlib.sha256(encoded).hexdigest() != sha256:
         raise BundleError(f"ONNX Runtime cannot load '{path}': it is damaged or was changed")
     return encoded
-
-
-def _report_fallback(provider: str, device: Device, wants_cuda: bool) -> None:
-    if not wants_cuda or provider == _CUDA:
-        return
-    if device.startswith("cuda"):
-        raise BundleError(
-            f"device '{device}' was asked for, but ONNX Runtime runs on {provider}: "
-            f"{install_command('gpu')}, with a driver for CUDA 12, or set device to 'auto'"
-        )
-    logger.warning("ONNX Runtime offers CUDA but fell back to %s", provider)

@@ -91,8 +91,7 @@ def print_promise(
     from vicinal.service.reports.text import calibration_lines
 
     found_by = "".join(f" {shlex.quote(word)}" for word in home.words)
-    for sentence in tried_promise(record, check, bundle.noun):
-        say(sentence)
+    say(*tried_promise(record, check, bundle.noun))
     steps = advice(record, gallery, noun=bundle.noun)[:_MOST_ADVICE]
     if steps:
         say("To improve it, what promises most first:")
@@ -101,8 +100,7 @@ def print_promise(
         if step.command:
             say(f"     {step.command.replace(' && ', f'{found_by} && ')}{found_by}")
     if details:
-        for line in calibration_lines(record, bundle.noun):
-            say(line)
+        say(*calibration_lines(record, bundle.noun))
     else:
         say(
             f"Threshold {record.threshold:.4f}, calibration {record.id}. All figures: "
@@ -272,8 +270,7 @@ def check(
         given = words_of(request, leave_out=("queries", "calibration", "group_by"))
         given += [] if group is None else ["--group-by", group.by]
         again = home.command("calibrate", "--queries", str(request.queries), "-g", gallery, *target, *given)
-        for line in _check_lines(found, again, place.matcher.embedder.bundle.manifest.noun, details=details):
-            say(line)
+        say(*_check_lines(found, again, place.matcher.embedder.bundle.manifest.noun, details=details))
     if found.verdict == "broken":
         raise typer.Exit(1)
 
@@ -353,5 +350,4 @@ def _print_dry_run(found: DryRunResult) -> None:
             f"  {kind.replace('_', ' ')}: of {flips.n:,}, {flips.to_match:,} would get a match and "
             f"{flips.to_no_match:,} lose it"
         )
-    for warning in found.warnings:
-        say(f"  note: {warning}")
+    say(*(f"  note: {warning}" for warning in found.warnings))

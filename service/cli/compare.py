@@ -106,8 +106,7 @@ def use(
         f"Gallery {gallery} is searched in version {version} with '{active.pipeline.key}', by the "
         f"{active.source}; threshold {value}"
     )
-    for reason in filter(None, (threshold.reason, active.reason)):
-        say(f"  note: {reason}")
+    say(*(f"  note: {reason}" for reason in filter(None, (threshold.reason, active.reason))))
 
 
 def _print(made: Comparison, use_it: str) -> None:
@@ -140,10 +139,8 @@ def _print(made: Comparison, use_it: str) -> None:
             f"(mean of {made.optimism.n_splits} splits)"
         )
     for number, one in enumerate(made.variants):
-        for what, reason in one.left_out.items():
-            say(f"  no {what} of {number}: {reason}")
-    for warning in made.warnings:
-        say(f"  note: {warning}")
+        say(*(f"  no {what} of {number}: {reason}" for what, reason in one.left_out.items()))
+    say(*(f"  note: {warning}" for warning in made.warnings))
     say(f"  use the recommended one with `{use_it}`, another one with --variant N")
 
 

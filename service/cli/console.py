@@ -150,9 +150,10 @@ def progress_of(
         yield Progress(show, on_source)
 
 
-def say(line: str, *, to: Console = console) -> None:
-    """Print a line for people, as it is and not wrapped."""
-    to.print(line, soft_wrap=True)
+def say(*lines: str, to: Console = console) -> None:
+    """Print lines for people, as they are and not wrapped."""
+    for line in lines:
+        to.print(line, soft_wrap=True)
 
 
 def print_table(table: Table) -> None:
@@ -175,14 +176,12 @@ def print_failures(failures: Sequence[Failure], whole_list: str) -> None:
 
 def print_look(look: SourceLook, *, as_json: bool = False) -> None:
     """Say what a source holds, beside a JSON document on standard error."""
-    for line in look_lines(look):
-        say(line, to=errors if as_json else console)
+    say(*look_lines(look), to=errors if as_json else console)
 
 
 def print_left_out(failures: Sequence[Failure], *, as_json: bool) -> None:
     """Say which queries were left out, beside a JSON document on standard error."""
-    for one in failures:
-        say(f"left out {one.path}: {one.reason}", to=errors if as_json else console)
+    say(*(f"left out {one.path}: {one.reason}" for one in failures), to=errors if as_json else console)
 
 
 def print_json(value: Any) -> None:

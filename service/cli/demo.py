@@ -87,7 +87,7 @@ def _print_invitation(prepared: PreparedDemo, port: int) -> None:
     catalog = prepared.catalog
     known, absent = catalog.query_images[0], catalog.absent_images[0]
     post = f"curl -s {url}/v1/galleries/{GALLERY}/search -F limit=3 -F"
-    for text in (
+    say(
         "",
         f"Serving {url} (no API keys: this machine only). Stop with Ctrl-C.",
         "Three things to try:",
@@ -95,5 +95,5 @@ def _print_invitation(prepared: PreparedDemo, port: int) -> None:
         f"1. A product of the gallery:     {post} image=@{known}",
         f"2. A product that it lacks:      {post} image=@{absent}",
         f"3. In the browser:               {url}/?gallery={GALLERY}&item={known.parent.name}/1.jpg",
-    ):
-        say(text, to=errors)
+        to=errors,
+    )

@@ -72,8 +72,7 @@ def _print(found: DuplicateRecord) -> None:
         f"{number_of(len(found.groups), 'group')}, {mebibytes(found.n_bytes)}"
     )
     say(found.sentence)
-    for note in found.notes:
-        say(f"note: {note}")
+    say(*(f"note: {note}" for note in found.notes))
     if not n:
         return
     table = Table("", "id", "what", "score", "pixels", "bytes", box=None)

@@ -141,8 +141,7 @@ def check(name: NameArgument, home: Home) -> None:
     gallery = home.gallery(name)
     # First, because a damaged pointer ends the rest.
     damaged = damaged_records(gallery, command_names)
-    for line in damaged:
-        say(line)
+    say(*damaged)
     ServedBundles(home.settings()).resolve(gallery, None)
     for version in gallery.versions():
         damage = check_version(gallery, version)
@@ -183,8 +182,7 @@ def list_all(home: DataHome, json_output: JsonOption = False) -> None:
         table.add_row(*cells, row["space"] or row["bundle"], ", ".join(row["aliases"]))
     if rows:
         print_table(table)
-    for name, reason in problems.items():
-        say(f"Gallery {name} cannot be opened: {reason}")
+    say(*(f"Gallery {name} cannot be opened: {reason}" for name, reason in problems.items()))
 
 
 @app.command("show")
@@ -196,8 +194,7 @@ def show(name: NameArgument, home: Home, json_output: JsonOption = False) -> Non
 
     gallery, bundles = home.gallery(name), ServedBundles(home.settings())
     if not json_output:
-        for line in gallery_lines(gallery, bundles):
-            say(line)
+        say(*gallery_lines(gallery, bundles))
         return
     summary = _summary(gallery)
     print_json(
@@ -253,8 +250,7 @@ def add(
         print_json({**asdict(done), "n_items": len(reader.view()), "unread": unread})
     else:
         _print_addition(name, done, len(reader.view()))
-        for line in unread_lines(unread):
-            say(line)
+        say(*unread_lines(unread))
 
 
 @app.command("remove")

@@ -150,10 +150,8 @@ def _print_build(gallery: str, result: IndexResult) -> None:
         advice = f"--restore brings {'it' if n_left_out == 1 else 'them'} back"
         say(f"  {earlier} left out: {named_ids(result.left_out, n_left_out)}; {advice}")
     print_failures(result.failures, "--json and the report")
-    for line in unread_lines(result.unread):
-        say(line)
-    for line in hygiene_lines(result.hygiene):
-        say(f"  {line}")
+    say(*unread_lines(result.unread))
+    say(*(f"  {line}" for line in hygiene_lines(result.hygiene)))
 
 
 def _counts(result: IndexResult) -> str:

@@ -55,8 +55,7 @@ def label(
         n_answers = len(session.answers())
         if n_answers:
             say(f"{n_answers} answers are there already: the session goes on.", to=errors)
-        say(f"Answer at {address} (it opens once)", to=errors)
-        say("Stop with Ctrl-C; answers are kept.", to=errors)
+        say(f"Answer at {address} (it opens once)", "Stop with Ctrl-C; answers are kept.", to=errors)
         if browser:
             webbrowser.open(address)
         serve_until_stopped(app, listener)

@@ -110,8 +110,7 @@ def _show(gallery: Gallery, home: DataHome) -> None:
     from vicinal.service.galleries.bundles import ServedBundles
     from vicinal.service.reports.gallery import gallery_lines
 
-    for line in gallery_lines(gallery, ServedBundles(home.settings())):
-        say(line)
+    say(*gallery_lines(gallery, ServedBundles(home.settings())))
 
 
 @contextmanager

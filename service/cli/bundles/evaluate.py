@@ -134,8 +134,7 @@ def _print(bundle: ModelBundle | None, tests: Sequence[_Measured]) -> None:
             table.add_row(_label(name), *(_value(name, one.figures) for one in tests))
     print_table(table)
     for one in tests:
-        for note in one.notes:
-            say(f"  {one.name}: {note}")
+        say(*(f"  {one.name}: {note}" for note in one.notes))
 
 
 _LABELS = {

@@ -56,8 +56,7 @@ def fit(
     with progress_of(operation.STAGES) as progress:
         items = gallery_items(home.gallery(gallery)) if gallery else read_source(source or Path())
         photos = read_labelled_images(items, on_progress=progress)
-        for one in photos.unusable[:_SHOWN]:
-            say(f"  left out {one.path}: {one.reason}", to=errors)
+        say(*(f"  left out {one.path}: {one.reason}" for one in photos.unusable[:_SHOWN]), to=errors)
         made = operation.learn(photos, output, before, request, progress, start=start, recipe=recipe)
     commands = next_commands(
         made, None if source is None else str(source), gallery, home.data_dir, home.bundle
@@ -65,9 +64,6 @@ def fit(
     if json_output:
         print_json({**made.model_dump(mode="json"), "helps": made.helps, "next": commands})
         return
-    for line in report_lines(made):
-        say(line)
+    say(*report_lines(made))
     if commands:
-        say("Next:")
-    for command in commands:
-        say(f"  {command}")
+        say("Next:", *(f"  {command}" for command in commands))

@@ -156,8 +156,7 @@ def _report(
         _print(trained.bundle, section)
     else:
         _print_learned(learned, trained.bundle, section, commands)
-    for note in trained.notes:
-        say(f"  note: {note}")
+    say(*(f"  note: {note}" for note in trained.notes))
 
 
 class _Watcher:
@@ -328,8 +327,7 @@ def _print_learned(
     ):
         if n:
             say(f"  left out: {n:,} {photos} {what}")
-    for line in _gain_lines(bundle, section):
-        say(line)
+    say(*_gain_lines(bundle, section))
     if section.sides == "off":
         say("Verdict: refine nothing. Refining finds no more than searching as you do now.")
     else:
@@ -341,9 +339,7 @@ def _print_learned(
         return
     if section.validation["gain_over_present"]["fnir_high"] >= 0.0:
         say("The interval reaches 0, so the gain may be chance: `vicinal compare` below measures it again.")
-    say("Next:")
-    for command in commands:
-        say(f"  {command}")
+    say("Next:", *(f"  {command}" for command in commands))
 
 
 def _print(bundle: ModelBundle, section: RefinerManifest) -> None:
@@ -362,5 +358,4 @@ def _print(bundle: ModelBundle, section: RefinerManifest) -> None:
         f"without; FNIR at FPIR {percent(_fpir(section))}, {section.validation['rerank']['fnir']:.4f} with "
         "re-ranking"
     )
-    for line in _gain_lines(bundle, section):
-        say(f"  {line}")
+    say(*(f"  {line}" for line in _gain_lines(bundle, section)))
