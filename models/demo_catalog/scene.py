@@ -223,7 +223,12 @@ def _developed(rng: _Rng, photo: Image.Image, shot: Shot) -> Image.Image:
 
 def _studio(rng: _Rng, size: int) -> FloatArray:
     """A paper sweep: one soft color, or a gradient between two."""
-    return _gradient(rng, size) if rng.uniform() < 0.6 else _plain(rng, size)
+    if rng.uniform() >= 0.6:
+        return np.broadcast_to(_soft_color(rng), (size, size, 3)).copy()
+    angle = rng.uniform(0, 2 * np.pi)
+    ramp = np.linspace(-0.7, 0.7, size, dtype=np.float32)
+    across, down = ramp[None] * np.float32(np.cos(angle)), ramp[:, None] * np.float32(np.sin(angle))
+    return _mixed(np.clip(0.5 + across + down, 0, 1), _soft_color(rng), _soft_color(rng))
 
 
 def _surface(rng: _Rng, size: int) -> FloatArray:
@@ -250,19 +255,6 @@ def _soft_color(rng: _Rng) -> FloatArray:
     """A muted wall color: products should stand out more often than not, yet not always."""
     gray = rng.uniform(95, 235)
     return np.clip(gray + rng.uniform(-28, 28, size=3), 30, 250).astype(np.float32)
-
-
-def _plain(rng: _Rng, size: int) -> FloatArray:
-    return np.broadcast_to(_soft_color(rng), (size, size, 3)).copy()
-
-
-def _gradient(rng: _Rng, size: int) -> FloatArray:
-    angle = rng.uniform(0, 2 * np.pi)
-    ramp = np.linspace(-0.7, 0.7, size, dtype=np.float32)
-    t = np.clip(
-        0.5 + ramp[None] * np.float32(np.cos(angle)) + ramp[:, None] * np.float32(np.sin(angle)), 0, 1
-    )
-    return _mixed(t, _soft_color(rng), _soft_color(rng))
 
 
 def _mixed(t: FloatArray, low: FloatArray, high: FloatArray) -> FloatArray:
