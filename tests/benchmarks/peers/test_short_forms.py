@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import math
 from collections.abc import Callable
 from pathlib import Path
@@ -31,7 +32,12 @@ def test_reranking(short_form: ShortForm) -> None:
 
 
 @pytest.mark.slow
-def test_embedding(short_form: ShortForm) -> None:
+def test_embedding(short_form: ShortForm, monkeypatch: pytest.MonkeyPatch) -> None:
+    embedding = importlib.import_module("benchmarks.peers.embedding")
+    small = embedding.NETWORKS["bundled model"].model_copy(update={"name": "test_efficientnet"})
+    monkeypatch.setattr(embedding, "NETWORKS", {"bundled model": small})
+    # Every worker of the loader imports torch.
+    monkeypatch.setattr(embedding.os, "cpu_count", lambda: 1)
     result = short_form("peers.embedding", "--images", 4, "--rounds", 1, "--networks", "bundled model")
     assert all(speed > 0.0 for speed in result["images_per_second"]["bundled model"].values())
 

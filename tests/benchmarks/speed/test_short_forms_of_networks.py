@@ -42,7 +42,8 @@ def test_model_forms(short_form: ShortForm, monkeypatch: pytest.MonkeyPatch) -> 
 def test_refiner_costs(short_form: ShortForm, monkeypatch: pytest.MonkeyPatch) -> None:
     short = {"attention_mlp, 8 steps": {"form": "attention_mlp", "n_steps": 1}}
     monkeypatch.setattr(costs, "_REFINERS", {**short, "gated": costs._GATED})
-    monkeypatch.setattr(costs, "_EMBEDDER", "resnet10t")
+    monkeypatch.setattr(costs, "_EMBEDDER", "test_resnet")
+    monkeypatch.setattr(costs, "_BATCHES", (1, 2))
     result = short_form("refiner.costs", "--items", 64, "--searched", 128, "--repetitions", 2)
     assert len(ratios(result)) == 2 + 3
     assert max(result["gallery"]["largest_difference"].values()) < 1e-4
