@@ -86,22 +86,18 @@ class ServedBundles:
         self.lookups = lookup_counter()
         self._link = link
         self._opening = threading.Lock()
-        self._own = None if embedder is None else ServedBundle.of(embedder, settings)
+        # The bundle of the settings; None while nothing has needed it.
+        self.own_if_open = None if embedder is None else ServedBundle.of(embedder, settings)
         # By the name of the gallery and the refiner that its version names.
         self._spaces: dict[tuple[str, str], ServedBundle] = {}
-        self._opened = {} if self._own is None else {self._own.bundle.fingerprint: self._own}
+        own = self.own_if_open
+        self._opened = {} if own is None else {own.bundle.fingerprint: own}
 
     @property
     def own(self) -> ServedBundle:
         """The bundle of the settings, opened when it is needed first."""
-        if self._own is None:
-            self._own = self._open(ModelBundle.open(self.settings.bundle))
-        return self._own
-
-    @property
-    def own_if_open(self) -> ServedBundle | None:
-        """The bundle of the settings; None while nothing has needed it."""
-        return self._own
+        own = self.own_if_open = self.own_if_open or self._open(ModelBundle.open(self.settings.bundle))
+        return own
 
     @cached_property
     def own_space(self) -> BundleManifest | None:
@@ -125,7 +121,7 @@ class ServedBundles:
     @property
     def others(self) -> list[ServedBundle]:
         """Bundles that are open besides that of the settings."""
-        return [one for one in list(self._opened.values()) if one is not self._own]
+        return [one for one in list(self._opened.values()) if one is not self.own_if_open]
 
     def resolve(
         self,
@@ -176,7 +172,7 @@ class ServedBundles:
             return space
         if fingerprint in self._opened:
             return self._opened[fingerprint]
-        if self._own is None and read_fingerprint(self.settings.bundle) == fingerprint:
+        if self.own_if_open is None and read_fingerprint(self.settings.bundle) == fingerprint:
             return self.own
         found = self._find(fingerprint)
         if found is None:
@@ -257,10 +253,8 @@ class ServedBundles:
     def _find(self, fingerprint: str) -> Path | None:
         """Folder of a bundle in `bundles_dir`; what is no bundle is passed over."""
         folder = self.settings.bundles_dir
-        for path in sorted(folder.iterdir()) if folder is not None and folder.is_dir() else ():
-            if path.is_dir() and read_fingerprint(path) == fingerprint:
-                return path
-        return None
+        paths = sorted(folder.iterdir()) if folder is not None and folder.is_dir() else []
+        return next((one for one in paths if one.is_dir() and read_fingerprint(one) == fingerprint), None)
 
     def _open(self, bundle: ModelBundle) -> ServedBundle:
         # Opening takes seconds, in which bundles that are open already are still given out.

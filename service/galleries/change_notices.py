@@ -64,12 +64,10 @@ class ChangeNotices:
                     self._listen(subscription)
 
     def _subscribe(self) -> PubSub | None:
-        if self._link is None:
-            return None
-        try:
-            return self._link.ask(_subscription)
-        except RedisAwayError:
-            return None
+        with suppress(RedisAwayError):
+            if self._link is not None:
+                return self._link.ask(_subscription)
+        return None
 
     def _listen(self, subscription: PubSub) -> None:
         """Follow the notices until Redis falls silent, and poll as well: not every change has a notice."""

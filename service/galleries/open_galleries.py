@@ -1,31 +1,70 @@
-"""Open galleries: one reader and one matcher a gallery, the matcher swapped with every change."""
+"""Open galleries: a reader and a matcher each, swapped with every change; nothing damaged is searched."""
 
 from __future__ import annotations
 
+import logging
 import threading
+import time
+from collections import deque
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import Annotated, Literal
 
 from pydantic import ConfigDict, Field
 
-from vicinal.indexer.errors import GalleryNotFoundError, GalleryNotRefinedError
+from vicinal.indexer.errors import (
+    DamagedGalleryError,
+    GalleryBusyError,
+    GalleryNotFoundError,
+    GalleryNotRefinedError,
+    IndexerError,
+    StorageError,
+)
 from vicinal.indexer.gallery import Gallery, list_galleries
 from vicinal.indexer.graph.gpu import IndexDevices
 from vicinal.indexer.reader import GalleryReader
+from vicinal.indexer.storage.files import file_lock
 from vicinal.indexer.storage.gallery_names import GALLERY_NAME
+from vicinal.indexer.storage.sealed_folder import CheckNotes, Damage
+from vicinal.indexer.views.refined_snapshot import check_refined, refined_bytes
+from vicinal.indexer.views.snapshot import Snapshot
 from vicinal.service.galleries.bundles import ServedBundle, ServedBundles
-from vicinal.service.galleries.integrity import CheckedGallery, Integrity
-from vicinal.service.galleries.maintenance import Maintenance
 from vicinal.service.galleries.search_counts import DriftMonitor
+from vicinal.service.galleries.versions import Maintenance
 from vicinal.service.measuring.drift import DriftLevel
 from vicinal.service.measuring.matcher import Matcher
 from vicinal.service.problem_types import ERRORS
 from vicinal.service.search.answers import CalibrationState
 
-_UNCHECKED = CheckedGallery()
+logger = logging.getLogger(__name__)
+IntegrityState = Literal["unchecked", "checking", "whole", "damaged"]
+# Between two looks whether another process is done with the same files.
+_WAIT_SECONDS = 0.5
+# After the first gallery was opened: its first searches go before.
+_FIRST_SECONDS = 1.0
 # Whatever keeps a gallery from being opened, it keeps no other from being told of.
 UNREADABLE = (*ERRORS, OSError)
+
+
+@dataclass(frozen=True)
+class CheckedGallery:
+    """How far the files of a gallery are known to be whole."""
+
+    state: Annotated[
+        IntegrityState,
+        Field(
+            description="Whether every byte of the files that are searched was compared with what was "
+            "written: `whole`; `checking`; `damaged`, and not searched; or `unchecked`."
+        ),
+    ] = "unchecked"
+    checked_share: Annotated[float, Field(description="Share of the bytes that a check has compared.")] = 0.0
+    checked_at: Annotated[
+        datetime | None, Field(description="When a check of this server was last over; null before.")
+    ] = None
+
+
+_UNCHECKED = CheckedGallery()
 
 
 @dataclass(frozen=True)
@@ -57,6 +96,198 @@ class GalleryState:
     files: Annotated[CheckedGallery, Field(description="How far its files are known to be whole.")] = (
         _UNCHECKED
     )
+
+
+@dataclass
+class _Check:
+    """State of the check of one opened version."""
+
+    reader: GalleryReader
+    snapshot: Snapshot
+    notes: CheckNotes
+    opened: int = field(default_factory=time.monotonic_ns)
+    is_waiting: bool = False
+    is_whole: bool = False
+    total: int = 0
+    done: int = 0
+    over: int | None = None
+    checked_at: datetime | None = None
+    # Where it cannot be noted on the disk.
+    found: Damage | None = None
+
+    @property
+    def damage(self) -> Damage | None:
+        return self.found or self.notes.damage()
+
+
+class Integrity:
+    """Checks of one process, one at a time; `hours` lie between two checks of a gallery."""
+
+    def __init__(self, *, mb_per_second: float, hours: float) -> None:
+        self._bytes_per_second = 1e6 * mb_per_second
+        self._nanoseconds = hours * 3600e9
+        self._lock = threading.Lock()
+        self._checks: dict[str, _Check] = {}
+        self._due: deque[_Check] = deque()
+        self._thread: threading.Thread | None = None
+        self._may_begin = threading.Event()
+
+    def watch(self, reader: GalleryReader, snapshot: Snapshot) -> bool:
+        """Have the files of a version checked, and refuse damaged ones; it asks the file system twice."""
+        if snapshot.is_replaced:
+            reader.reopen()
+            return False
+        name = reader.gallery.name
+        with self._lock:
+            check = self._checks.get(name)
+            if check is None or check.snapshot is not snapshot:
+                check = self._checks[name] = _Check(reader, snapshot, CheckNotes(snapshot.path))
+        damage = check.damage
+        if self._is_due(check, damage):
+            self._enqueue(check)
+        if damage is not None:
+            raise damage.error
+        return True
+
+    def require_whole(self, name: str) -> None:
+        """Refuse what was found damaged while it was searched."""
+        check = self._checks.get(name)
+        damage = None if check is None else check.damage
+        if damage is not None:
+            raise damage.error
+
+    def state(self, name: str) -> CheckedGallery:
+        """State of the check of a gallery."""
+        check = self._checks.get(name)
+        if check is None:
+            return CheckedGallery()
+        share = min(1.0, check.done / check.total) if check.total else float(check.is_whole)
+        state: IntegrityState = "checking" if check.is_waiting else "unchecked"
+        if check.damage is not None:
+            state = "damaged"
+        elif check.is_whole:
+            state = "whole"
+        return CheckedGallery(state, share, check.checked_at)
+
+    def forget(self, name: str) -> None:
+        """Let go of a gallery."""
+        with self._lock:
+            self._checks.pop(name, None)
+
+    def wait(self) -> None:
+        """Wait until everything that was started is done."""
+        thread = self._thread
+        if thread is not None:
+            self._may_begin.set()
+            thread.join()
+
+    def _is_due(self, check: _Check, damage: Damage | None) -> bool:
+        if check.is_waiting:
+            return False
+        if check.over is None or (damage is not None and damage.may_be_mended):
+            return True
+        return time.monotonic_ns() - check.over > self._nanoseconds
+
+    def _enqueue(self, check: _Check) -> None:
+        with self._lock:
+            if check.is_waiting:
+                return
+            check.is_waiting = True
+            self._due.append(check)
+            if self._thread is None:
+                # A daemon: what is not checked when the process ends, the next one checks.
+                self._thread = threading.Thread(target=self._work, name="checks of galleries", daemon=True)
+                self._thread.start()
+
+    def _work(self) -> None:
+        self._may_begin.wait(_FIRST_SECONDS)
+        self._may_begin.set()
+        while True:
+            with self._lock:
+                if not self._due:
+                    self._thread = None
+                    return
+                check = self._due.popleft()
+            try:
+                self._check_once(check, check.opened if check.over is None else time.monotonic_ns())
+            except (IndexerError, OSError) as error:
+                # It was deleted or renamed meanwhile, or its records are damaged, which searches say.
+                logger.warning("gallery '%s' could not be checked: %s", check.reader.gallery.name, error)
+            check.checked_at, check.over, check.is_waiting = datetime.now(UTC), time.monotonic_ns(), False
+
+    def _check_once(self, check: _Check, asked: int) -> None:
+        """Check a version, unless another process of the machine has done so since a moment."""
+        while not check.snapshot.is_replaced:
+            if check.notes.is_checked_since(asked):
+                check.is_whole, check.found = True, None
+                return
+            # Taking a lock makes the folder it lies in: that of a version may just have gone.
+            lock = check.reader.gallery.path / "check.lock"
+            try:
+                with file_lock(lock, "another process checks"):
+                    if not check.notes.is_checked_since(asked):
+                        self._compare(check)
+                        return
+            except GalleryBusyError:
+                time.sleep(_WAIT_SECONDS)
+            except StorageError:
+                # On a read-only disk nobody can tell others.
+                self._compare(check)
+                return
+
+    def _compare(self, check: _Check) -> None:
+        gallery, snapshot = check.reader.gallery, check.snapshot
+        began, version = time.monotonic_ns(), snapshot.manifest.version
+        active = gallery.activation
+        revisions = {snapshot.manifest.revision}
+        if active is not None and active.version == version:
+            revisions.add(active.revision)
+        tables = {path: n for revision in revisions for path, n in gallery.table.files(revision).items()}
+        check.done, check.total = 0, snapshot.n_bytes + refined_bytes(snapshot.path) + sum(tables.values())
+        started = time.monotonic()
+
+        def on_read(n_bytes: int) -> None:
+            """Count what was read, and let searches go before."""
+            check.done += n_bytes
+            ahead = started + check.done / self._bytes_per_second - time.monotonic()
+            if ahead > 0:
+                time.sleep(ahead)
+
+        try:
+            snapshot.check(on_read=on_read)
+            check_refined(snapshot.path, on_read=on_read)
+        except DamagedGalleryError as error:
+            # What lies there now is another version, which its own check compares.
+            if not snapshot.is_replaced:
+                self._note(check, Damage.of(error))
+                self._mend(check, error)
+            return
+        try:
+            for revision in revisions:
+                gallery.table.check(revision, on_read=on_read)
+        except DamagedGalleryError as error:
+            self._note(check, Damage.of(error))
+            return
+        check.notes.note_whole(began)
+        check.is_whole, check.found = True, None
+
+    def _note(self, check: _Check, damage: Damage) -> None:
+        check.found, check.is_whole = damage, False
+        check.notes.note_damage(damage)
+        logger.error("gallery '%s' is not searched: %s", check.reader.gallery.name, damage.problem)
+
+    def _mend(self, check: _Check, error: DamagedGalleryError) -> None:
+        """Make the files of a version again; the next search opens them."""
+        gallery = check.reader.gallery
+        logger.warning("%s: it is made again", error)
+        try:
+            gallery.repair(check.snapshot.manifest.version)
+        except IndexerError as reason:
+            way_back = (
+                f"{error}, and it cannot be made again: {reason}; or put another version in force by "
+                f"`vicinal gallery activate {gallery.name} VERSION`"
+            )
+            self._note(check, Damage.of(error, way_back))
 
 
 class OpenGalleries:

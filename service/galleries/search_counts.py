@@ -12,7 +12,6 @@ from datetime import datetime
 from pathlib import Path
 from typing import Self
 
-from prometheus_client import CollectorRegistry
 from prometheus_client.core import GaugeMetricFamily
 
 from vicinal.calibration import TopScoreCounts
@@ -149,20 +148,36 @@ class DriftMonitor:
             if tally is not None:
                 tally.write(self._replica)
 
-    def register(self, registry: CollectorRegistry) -> None:
-        """Show the drift of the searched galleries among the metrics."""
-        registry.register(_Collector(self))
-
     def states(self) -> list[tuple[str, DriftState]]:
         """Gallery and drift of everything that this process has searched with a calibration."""
-        tallies = [(gallery, tally) for (gallery, _), tally in list(self._tallies.items()) if tally]
         return [
-            (
-                gallery,
-                read_drift(tally.store, tally.record, own=tally.kept(), replica=self._replica),
-            )
-            for gallery, tally in tallies
+            (gallery, read_drift(tally.store, tally.record, own=tally.kept(), replica=self._replica))
+            for (gallery, _), tally in list(self._tallies.items())
+            if tally
         ]
+
+    def collect(self) -> list[GaugeMetricFamily]:
+        """Drift of the searched galleries as Prometheus metrics, computed when they are asked for."""
+        names = ["gallery", "pipeline"]
+        psi = GaugeMetricFamily(
+            "vicinal_drift_psi",
+            "Population stability index of top scores since the calibration",
+            labels=names,
+        )
+        level = GaugeMetricFamily("vicinal_drift_level", "0 none, 1 moderate, 2 strong", labels=names)
+        change = GaugeMetricFamily(
+            "vicinal_drift_no_match_change", "Share of searches without a match, now minus then", labels=names
+        )
+        queries = GaugeMetricFamily("vicinal_drift_queries", "Searches counted since", labels=names)
+        for gallery, state in self.states():
+            labels = [gallery, state.pipeline]
+            queries.add_metric(labels, state.n_queries)
+            if state.level == "unknown":
+                continue
+            level.add_metric(labels, _LEVELS.index(state.level))
+            psi.add_metric(labels, state.psi or 0.0)
+            change.add_metric(labels, (state.no_match_now or 0.0) - (state.no_match_then or 0.0))
+        return [psi, level, change, queries]
 
     def __enter__(self) -> Self:
         try:
@@ -233,33 +248,3 @@ class DriftMonitor:
         except OSError as error:
             # They are still in memory, and the next write tries again.
             logger.warning("counts of searches cannot be written: %s", error)
-
-
-class _Collector:
-    """Drift as Prometheus metrics, computed when they are asked for."""
-
-    def __init__(self, monitor: DriftMonitor) -> None:
-        self._monitor = monitor
-
-    def collect(self) -> list[GaugeMetricFamily]:
-        """All series."""
-        names = ["gallery", "pipeline"]
-        psi = GaugeMetricFamily(
-            "vicinal_drift_psi",
-            "Population stability index of top scores since the calibration",
-            labels=names,
-        )
-        level = GaugeMetricFamily("vicinal_drift_level", "0 none, 1 moderate, 2 strong", labels=names)
-        change = GaugeMetricFamily(
-            "vicinal_drift_no_match_change", "Share of searches without a match, now minus then", labels=names
-        )
-        queries = GaugeMetricFamily("vicinal_drift_queries", "Searches counted since", labels=names)
-        for gallery, state in self._monitor.states():
-            labels = [gallery, state.pipeline]
-            queries.add_metric(labels, state.n_queries)
-            if state.level == "unknown":
-                continue
-            level.add_metric(labels, _LEVELS.index(state.level))
-            psi.add_metric(labels, state.psi or 0.0)
-            change.add_metric(labels, (state.no_match_now or 0.0) - (state.no_match_then or 0.0))
-        return [psi, level, change, queries]

@@ -15,8 +15,7 @@ from vicinal.indexer.errors import IndexerError
 from vicinal.indexer.jobs.retention import created_at
 from vicinal.indexer.views.snapshot import Snapshot
 from vicinal.service.errors import CalibrationRecordError
-from vicinal.service.galleries.integrity import IntegrityState
-from vicinal.service.galleries.open_galleries import OpenGalleries
+from vicinal.service.galleries.open_galleries import IntegrityState, OpenGalleries
 from vicinal.service.measuring.matcher import Matcher
 from vicinal.service.search.answers import CalibrationState
 

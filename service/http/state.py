@@ -86,7 +86,7 @@ class State:
         state.searches.register(registry)
         states.register(GalleryStateMetrics(galleries))
         states.register(JobStateMetrics(state.jobs, state.kinds))
-        galleries.drift.register(states)
+        states.register(galleries.drift)
         if link is not None:
             link.register(registry)
         return state

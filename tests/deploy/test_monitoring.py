@@ -17,7 +17,7 @@ from tests.ports import free_port
 from tests.programs import program
 from tests.waiting import wait_until
 from vicinal.models.bundle import ModelBundle
-from vicinal.service.galleries.integrity import IntegrityState
+from vicinal.service.galleries.open_galleries import IntegrityState
 from vicinal.service.http.serving.server import serving
 from vicinal.service.jobs.records import JobState
 from vicinal.service.keys import KeyStore

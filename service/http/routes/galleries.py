@@ -17,8 +17,8 @@ from vicinal.models.bundle import ModelBundle, space_manifest
 from vicinal.models.errors import BundleError
 from vicinal.service.comparing.store import ComparisonStore
 from vicinal.service.errors import CalibrationRecordError, RequestError
-from vicinal.service.galleries.maintenance import CompactionState
 from vicinal.service.galleries.open_galleries import UNREADABLE
+from vicinal.service.galleries.versions import CompactionState
 from vicinal.service.galleries.versions import activate_version as activate
 from vicinal.service.http.bodies.galleries import (
     AliasBody,

@@ -18,7 +18,7 @@ from vicinal.indexer.jobs.changes import remove_items
 from vicinal.indexer.jobs.compaction import compact
 from vicinal.indexer.reader import GalleryReader
 from vicinal.indexer.storage import files
-from vicinal.service.galleries import integrity
+from vicinal.service.galleries import open_galleries
 from vicinal.service.galleries.bundles import ServedBundles
 from vicinal.service.galleries.open_galleries import OpenGalleries
 
@@ -253,7 +253,7 @@ def test_an_answer_that_was_on_its_way_is_refused(folder: Path, opened: Callable
     galleries.wait()
     galleries.integrity.require_whole("shoes")
     check = galleries.integrity._checks["shoes"]
-    galleries.integrity._note(check, integrity.Damage.of(DamagedGalleryError("damaged", folder)))
+    galleries.integrity._note(check, open_galleries.Damage.of(DamagedGalleryError("damaged", folder)))
     with pytest.raises(DamagedGalleryError):
         galleries.integrity.require_whole("shoes")
     galleries.integrity.require_whole("another")
@@ -264,16 +264,16 @@ def test_processes_of_one_machine_share_a_check(
 ) -> None:
     processes, go_on = [opened() for _ in range(3)], threading.Event()
     compared: list[object] = []
-    compare = integrity.Integrity._compare
+    compare = open_galleries.Integrity._compare
 
-    def counting(one: integrity.Integrity, check: integrity._Check) -> None:
+    def counting(one: open_galleries.Integrity, check: open_galleries._Check) -> None:
         # Galleries of an earlier test may still be checked in the background.
         if one in [galleries.integrity for galleries in processes]:
             compared.append(check)
             assert go_on.wait(30)
         compare(one, check)
 
-    monkeypatch.setattr(integrity.Integrity, "_compare", counting)
+    monkeypatch.setattr(open_galleries.Integrity, "_compare", counting)
     for galleries in processes:
         found(galleries)
     go_on.set()
@@ -291,7 +291,7 @@ def test_a_new_process_checks_anew(
     found(first)
     first.wait()
     compared: list[object] = []
-    monkeypatch.setattr(integrity.Integrity, "_compare", lambda _one, check: compared.append(check))
+    monkeypatch.setattr(open_galleries.Integrity, "_compare", lambda _one, check: compared.append(check))
     second = opened()
     found(second)
     second.wait()
@@ -302,7 +302,7 @@ def test_a_check_reads_no_more_than_it_may(
     folder: Path, opened: Callable[..., OpenGalleries], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     slept: list[float] = []
-    monkeypatch.setattr(integrity.time, "sleep", slept.append)
+    monkeypatch.setattr(open_galleries.time, "sleep", slept.append)
     galleries = opened(check_mb_per_second=0.1)
     found(galleries)
     galleries.wait()
@@ -332,14 +332,14 @@ def test_a_check_leaves_no_folder_of_a_gallery_that_was_deleted(
     folder: Path, opened: Callable[..., OpenGalleries], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The next gallery of this name begins at version 1."""
-    galleries, look = opened(), integrity.CheckNotes.is_checked_since
+    galleries, look = opened(), open_galleries.CheckNotes.is_checked_since
 
-    def deleted_meanwhile(notes: integrity.CheckNotes, moment: int) -> bool:
+    def deleted_meanwhile(notes: open_galleries.CheckNotes, moment: int) -> bool:
         if (notes.folder / "snapshot.json").exists() and folder in notes.folder.parents:
             Gallery(folder).delete()
         return look(notes, moment)
 
-    monkeypatch.setattr(integrity.CheckNotes, "is_checked_since", deleted_meanwhile)
+    monkeypatch.setattr(open_galleries.CheckNotes, "is_checked_since", deleted_meanwhile)
     found(galleries)
     galleries.wait()
     assert not (folder / "versions").exists()
@@ -350,15 +350,15 @@ def test_a_check_leaves_alone_what_took_the_place_of_its_version(
 ) -> None:
     """It finds other bytes than were sealed; those belong to another version, and are whole."""
     galleries, version = opened(check_mb_per_second=1000.0), version_of(folder)
-    check = integrity.Snapshot.check
+    check = open_galleries.Snapshot.check
 
-    def replaced_meanwhile(snapshot: integrity.Snapshot, **options: object) -> None:
+    def replaced_meanwhile(snapshot: open_galleries.Snapshot, **options: object) -> None:
         version.rename(folder / "before")
         shutil.copytree(folder / "before", version)
         (version / "embeddings.npy").write_bytes(b"another version")
         check(snapshot, **options)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(integrity.Snapshot, "check", replaced_meanwhile)
+    monkeypatch.setattr(open_galleries.Snapshot, "check", replaced_meanwhile)
     found(galleries)
     galleries.wait()
     assert (version / "embeddings.npy").read_bytes() == b"another version"

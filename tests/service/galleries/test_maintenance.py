@@ -17,8 +17,7 @@ from vicinal.indexer.jobs.retention import RetentionPolicy
 from vicinal.indexer.reader import GalleryReader
 from vicinal.models.embedder import Embedder
 from vicinal.service.galleries import maintenance as maintenance_module
-from vicinal.service.galleries.maintenance import Maintenance
-from vicinal.service.galleries.versions import prune_gallery
+from vicinal.service.galleries.versions import Maintenance, prune_gallery
 from vicinal.service.measuring.matcher import Matcher
 
 SOON = CompactionPolicy(least=2, share=0.001)
