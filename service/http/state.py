@@ -113,7 +113,7 @@ class State:
         grant = call_of(request.scope).grant
         job = new_job(kind, gallery, body, None if grant is None else grant.folders)
         if job.folders is not None:
-            sources = JobSources.of(settings).within(job.folders)
+            sources = JobSources.of(settings, job.folders)
             for name in reads:
                 if name is not None:
                     sources.place(name)

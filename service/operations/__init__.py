@@ -13,7 +13,6 @@ them are
 What a run needs is imported inside of it: `--help` loads the requests of all commands.
 """
 
-from vicinal.service.operations.operation import Operation
-from vicinal.service.operations.place import Progress
+from vicinal.service.operations.place import Operation, Progress
 
 __all__ = ["Operation", "Progress"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
@@ -206,10 +207,9 @@ def _kept(place: Place) -> CalibrationRecord | None:
     """Record that another attempt has finished."""
     from vicinal.service.errors import CalibrationNotFoundError
 
-    try:
+    with suppress(CalibrationNotFoundError):
         return place.matcher.calibrations.find(place.id)
-    except CalibrationNotFoundError:
-        return None
+    return None
 
 
 def _made(place: Place, request: Request, progress: Progress) -> CalibrationRecord:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from vicinal.service.comparing.record import ComparisonRequest
-from vicinal.service.operations.operation import Operation
-from vicinal.service.operations.place import Progress
+from vicinal.service.operations import Operation, Progress
 from vicinal.service.request_fields import ComparisonFields
 
 if TYPE_CHECKING:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from vicinal.service.duplicates.record import DuplicateOptions
-from vicinal.service.operations.operation import Operation
-from vicinal.service.operations.place import Progress
+from vicinal.service.operations import Operation, Progress
 
 if TYPE_CHECKING:
     from vicinal.service.duplicates.record import DuplicateRecord

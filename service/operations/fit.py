@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import Field, StrictFloat, StrictInt
 
 from vicinal.service.errors import RequestError
-from vicinal.service.operations.operation import Operation
-from vicinal.service.operations.place import Progress
+from vicinal.service.operations import Operation, Progress
 from vicinal.service.request_fields import CommandOption
 from vicinal.service.request_fields import Request as Asked
 

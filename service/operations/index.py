@@ -106,12 +106,17 @@ def holds_ready(place: Place, request: ItemSource, refuse: Callable[[ImageFile],
         raise RequestError("name a source: without one there is nothing to read ids and labels from")
     bundles = place.bundles
     named = bundles.named if bundles.own_space is None else None
-    _require_parts(
-        request.source or place.gallery.name,
-        is_ready=is_ready,
-        space=request.space,
-        bundle=getattr(request, "bundle", None) or (named if is_ready else None),
-    )
+    name, space = request.source or place.gallery.name, request.space
+    # Parts that would play none.
+    if space is not None and is_ready is None:
+        raise RequestError("space says what made the ready embeddings of a source: name the source")
+    if space is not None and is_ready is False:
+        raise RequestError(
+            f"space '{space}' is for ready embeddings, and '{name}' is read for its images: leave it out, or "
+            "name the column of the embeddings"
+        )
+    if is_ready and (getattr(request, "bundle", None) or named) is not None:
+        raise RequestError(f"'{name}' holds ready embeddings, which no bundle embeds: leave the bundle out")
     return is_ready
 
 
@@ -156,7 +161,7 @@ def index_job(
     plan = IndexPlan(
         items,
         source=None if source is None else source.name,
-        conflict=request.conflict,
+        conflict=request.on_conflict,
         delete=request.delete,
         restore=request.restore,
         index=request.index,
@@ -186,16 +191,3 @@ def require_devices(place: Place, request: NewVersion) -> None:
         # ONNX Runtime does not tell before a network is opened there.
         _ = place.bundles.own
     faiss_gpus(settings.index_device)
-
-
-def _require_parts(name: str, *, is_ready: bool | None, space: str | None, bundle: object = None) -> None:
-    """Refuse a space for images and a bundle for ready embeddings: they would play no part."""
-    if space is not None and is_ready is None:
-        raise RequestError("space says what made the ready embeddings of a source: name the source")
-    if space is not None and is_ready is False:
-        raise RequestError(
-            f"space '{space}' is for ready embeddings, and '{name}' is read for its images: leave it out, or "
-            "name the column of the embeddings"
-        )
-    if bundle is not None and is_ready:
-        raise RequestError(f"'{name}' holds ready embeddings, which no bundle embeds: leave the bundle out")

@@ -1,11 +1,13 @@
-"""Place: where an operation runs, the same for a command, a job, a route and a program of one's own."""
+"""Operations as a command, a job, a route and a program of one's own run them: what to do, and where."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from pydantic import BaseModel
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -16,12 +18,15 @@ if TYPE_CHECKING:
     from vicinal.indexer.sources import EmbeddingSource, ImageFile, Source, SourceOptions
     from vicinal.models.progress import OnProgress
     from vicinal.service.galleries.bundles import ServedBundles
+    from vicinal.service.jobs.records import Job
     from vicinal.service.measuring.matcher import Matcher
     from vicinal.service.measuring.queries import QueryReading
     from vicinal.service.request_fields import QuerySource
     from vicinal.service.settings import Settings
 
-_FILES_OF_QUERIES = (".npz", ".npy", ".tar")
+Asked = TypeVar("Asked", bound=BaseModel)
+Made = TypeVar("Made")
+FILES_OF_QUERIES = (".npz", ".npy", ".tar")
 
 
 class Progress:
@@ -53,43 +58,53 @@ class Progress:
             self._on_source(source)
 
 
-class Readable(Protocol):
-    """Sources of the machine and of the web that may be read, by whoever asked."""
+def _nothing(*_: Any) -> None:
+    pass
+
+
+def _fields_of(_: Any, made: Any) -> dict[str, Any]:
+    return dict(made.model_dump(mode="json"))
+
+
+@dataclass(frozen=True)
+class Operation(Generic[Asked, Made]):
+    """Operation, as the surfaces take it: `require` refuses before it waits, `keep` keeps a job's result,
+    `told` says it. A job that `goes_on` is tried again; `clean` removes what it kept for that.
+    """
+
+    name: str
+    request: type[Asked]
+    run: Callable[[Place, Asked, Progress], Made]
+    require: Callable[[Place, Asked], None] = _nothing
+    keep: Callable[[Place, Made], None] | None = None
+    told: Callable[[Place, Made], dict[str, Any]] = _fields_of
+    clean: Callable[[Place, Job], None] = _nothing
+    goes_on: bool = False
+
+
+class Readable:
+    """Sources that whoever asked may read: here all that the machine's owner may, whom commands and programs
+    of one's own work for.
+    """
 
     def check(self, name: str, *, also: tuple[str, ...] = (), takes_hub: bool = False) -> None:
-        """Refuse what is no source."""
+        """Refuse what is no source; here opening it says what is wrong."""
 
     def place(self, name: str) -> Path | str:
         """A source by its name."""
-
-    def options(self, name: str, options: SourceOptions) -> SourceOptions:
-        """Options of reading a source."""
-
-    def refusal(self, path: ImageFile) -> str | None:
-        """Reason for which a file must not be read; None where it may."""
-
-
-class Anything:
-    """All that the machine's owner may read: what commands and programs of one's own name."""
-
-    def check(self, name: str, *, also: tuple[str, ...] = (), takes_hub: bool = False) -> None:
-        """See `Readable`; opening it says what is wrong."""
-
-    def place(self, name: str) -> Path | str:
-        """See `Readable`."""
         from vicinal.indexer.sources import place_of
 
         return place_of(name)
 
     def options(self, name: str, options: SourceOptions) -> SourceOptions:
-        """See `Readable`."""
+        """Options of reading a source."""
         from vicinal.indexer.sources import ANYWHERE
 
         del name
         return replace(options, access=ANYWHERE)
 
     def refusal(self, path: ImageFile) -> str | None:
-        """See `Readable`."""
+        """Reason for which a file must not be read; None where it may."""
         del path
         return None
 
@@ -108,7 +123,7 @@ class Place:
 
     bundles: ServedBundles
     gallery: Gallery
-    readable: Readable = field(default_factory=Anything)
+    readable: Readable = field(default_factory=Readable)
     id: str = field(default_factory=_new_id)
     is_job: bool = False
     find_matcher: Callable[[], Matcher] | None = None
@@ -156,7 +171,7 @@ class Place:
                 "so that a version holds them"
             ) from error
         if request.queries is not None:
-            self.readable.check(request.queries, also=_FILES_OF_QUERIES, takes_hub=True)
+            self.readable.check(request.queries, also=FILES_OF_QUERIES, takes_hub=True)
 
     def read_queries(
         self, request: QuerySource, progress: Progress, *, visit_column: str | None = None

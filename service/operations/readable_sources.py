@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from vicinal.indexer.sources import (
@@ -15,34 +15,23 @@ from vicinal.indexer.sources import (
     is_on_hub,
 )
 from vicinal.service.errors import RequestError
+from vicinal.service.operations.place import Readable
 from vicinal.service.settings import Settings
 
 
-class JobSources:
+@dataclass(frozen=True)
+class JobSources(Readable):
     """Files below one folder, or some of its folders, and of the web what is allowed."""
 
-    def __init__(
-        self,
-        root: Path | None,
-        *,
-        allow_urls: bool = False,
-        hub: Path | None = None,
-        folders: tuple[str, ...] | None = None,
-    ) -> None:
-        self.root = root
-        self.allow_urls = allow_urls
-        self.hub = hub
-        self.folders = folders
+    root: Path | None
+    allow_urls: bool
+    hub: Path
+    folders: tuple[str, ...] | None  # Of a job that may read these folders only; None for all
 
     @classmethod
-    def of(cls, settings: Settings) -> JobSources:
-        """Sources that the settings allow."""
-        hub = settings.data_dir / "hub"
-        return cls(settings.sources_dir, allow_urls=settings.allow_urls, hub=hub)
-
-    def within(self, folders: tuple[str, ...] | None) -> JobSources:
-        """The same for a job that may read these folders only; None for all."""
-        return JobSources(self.root, allow_urls=self.allow_urls, hub=self.hub, folders=folders)
+    def of(cls, settings: Settings, folders: tuple[str, ...] | None) -> JobSources:
+        """Sources that the settings allow, in some of the folders."""
+        return cls(settings.sources_dir, settings.allow_urls, settings.data_dir / "hub", folders)
 
     def _holds(self, path: Path) -> bool:
         """Tell whether a path, with links followed, lies where something may be read."""
@@ -54,7 +43,7 @@ class JobSources:
 
     def place(self, name: str) -> Path | str:
         """A source by its name below the folder, or a data set of the hub by its address."""
-        if self.hub is None or not is_on_hub(name):
+        if not is_on_hub(name):
             return self.path(name)
         if not self.allow_urls:
             raise RequestError("jobs read nothing of the hub: VICINAL_ALLOW_URLS allows its public data sets")
@@ -102,8 +91,8 @@ class JobSources:
         if place is None:
             allowed = self.allow_urls and isinstance(path, RemoteFile) and path.is_on_web
             return None if allowed else "jobs read no addresses: VICINAL_ALLOW_URLS allows those of the web"
-        hub = self.hub if self.allow_urls and isinstance(path, DatasetImage) else None
-        is_of_hub = hub is not None and place.resolve().is_relative_to(hub.resolve())
+        may_be_of_hub = self.allow_urls and isinstance(path, DatasetImage)
+        is_of_hub = may_be_of_hub and place.resolve().is_relative_to(self.hub.resolve())
         if place.is_absolute() and (is_of_hub or self._holds(place)):
             return None
         where = "sources_dir" if self.folders is None else "a folder that was given to the key"

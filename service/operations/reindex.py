@@ -25,11 +25,10 @@ from vicinal.service.jobs.records import Job
 from vicinal.service.operations import Operation, Progress
 from vicinal.service.operations.compare import plan_of
 from vicinal.service.operations.index import NewVersion, holds_ready, index_job, open_items
-from vicinal.service.operations.place import Place
+from vicinal.service.operations.place import FILES_OF_QUERIES, Place
 from vicinal.service.request_fields import ComparisonOptions
 
 logger = logging.getLogger(__name__)
-_FILES = (".npz", ".npy", ".tar")
 
 
 class ReindexRequest(NewVersion):
@@ -101,7 +100,7 @@ def require(place: Place, request: ReindexRequest) -> None:
     if request.source is None or request.activate_if is not None:
         Gallery.open(gallery.path)
     if request.source is not None:
-        place.readable.check(request.source, also=_FILES, takes_hub=True)
+        place.readable.check(request.source, also=FILES_OF_QUERIES, takes_hub=True)
     for name, also in request.comparison.sources:
         place.readable.check(name, also=also)
 

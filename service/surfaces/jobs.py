@@ -57,7 +57,6 @@ class OperationJob:
         self.operation = operation
         self.uploads = QueryUploads(bundles.settings)
         self._bundles = bundles
-        self._sources = JobSources.of(bundles.settings)
         self._on_change = on_change
 
     def place(self, job: Job) -> Place:
@@ -65,7 +64,7 @@ class OperationJob:
         return Place(
             self._bundles,
             Gallery(self._bundles.settings.gallery_path(job.gallery)),
-            self._sources.within(job.folders),
+            JobSources.of(self._bundles.settings, job.folders),
             job.id,
             is_job=True,
             on_change=self._on_change,
