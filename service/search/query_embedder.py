@@ -6,6 +6,7 @@ import hashlib
 import threading
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -54,7 +55,9 @@ class CachingEmbedder(Embedder):
     ) -> PreparedQueries:
         """Look pictures up, and decode those that the cache does not know; PIL images are never cached."""
         started = time.perf_counter()
-        sources = [self._encoded(image) for image in images]
+        sources = [
+            read_encoded(one, self.limits) if isinstance(one, (str, Path, bytes)) else one for one in images
+        ]
         keys = tuple(hashlib.sha256(one).hexdigest() if isinstance(one, bytes) else None for one in sources)
         found = self._cache.get([key for key in keys if key is not None])
         looked_up = 1e3 * (time.perf_counter() - started)
@@ -72,9 +75,6 @@ class CachingEmbedder(Embedder):
         rows |= zip(unknown, fresh, strict=True)
         self._cache.put({key: rows[i] for i in unknown if (key := keys[i]) is not None})
         return np.stack([rows[i] for i in range(len(keys))]) if rows else fresh
-
-    def _encoded(self, image: ImageSource) -> ImageSource:
-        return read_encoded(image, self.limits) if isinstance(image, (str, Path, bytes)) else image
 
 
 class QueryCache:
@@ -116,11 +116,9 @@ class QueryCache:
         if self._link is None or not embeddings:
             return
         encoded = {self._redis_key(key): one.astype("<f4").tobytes() for key, one in embeddings.items()}
-        try:
+        # The link says so where Redis is away; the next query of this picture is embedded again elsewhere.
+        with suppress(RedisAwayError):
             self._link.ask(lambda redis: _set_all(redis, encoded, self._seconds))
-        except RedisAwayError:
-            # The link has said so; the next query of this picture is embedded again elsewhere.
-            return
 
     def _from_redis(self, keys: list[str]) -> dict[str, FloatArray]:
         if self._link is None or not keys:
