@@ -114,14 +114,8 @@ class LocalGallery:
             BundleMismatchError: It was embedded with a bundle that is not here.
             GalleryError: It is damaged.
         """
-        view = self._reader.view()
-        known = self._matcher
-        if known is None or known.snapshot.manifest.identity != view.snapshot.manifest.identity:
-            known = self.bundles.matcher(self.gallery, view)
-        elif known.view is not view:
-            known = known.at(view)
-        self._matcher = known
-        return known
+        matcher = self._matcher = self.bundles.matcher(self.gallery, self._reader.view(), self._matcher)
+        return matcher
 
     @property
     def embedder(self) -> Embedder:

@@ -140,11 +140,6 @@ class SnapshotManifest(DerivedManifest):
     encodings_k1: int
 
     @property
-    def identity(self) -> tuple[str, str]:
-        """Key that is equal for versions that are searched with the same bundle and kept refiner."""
-        return self.bundle, self.refiner
-
-    @property
     def index_kind(self) -> str:
         """The kind of index that was chosen by hand, or `auto`."""
         return "auto" if self.index in automatic_factories(self.n_items, self.dim) else self.index

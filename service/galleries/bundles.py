@@ -183,10 +183,18 @@ class ServedBundles:
             reason = f"bundle '{found.name}' in bundles_dir has it but cannot be used: {error}"
             raise BundleMismatchError(gallery.name, self._own_fingerprint(), fingerprint, reason) from error
 
-    def matcher(self, gallery: Gallery, view: GalleryView | None = None) -> Matcher:
-        """Matcher of a state of a gallery, the present one when None, with its version's bundle."""
+    def matcher(
+        self, gallery: Gallery, view: GalleryView | None = None, known: Matcher | None = None
+    ) -> Matcher:
+        """Matcher of a state of a gallery, the present one when None, with its version's bundle; one of
+        another state keeps what it has found out.
+        """
         view = GalleryReader(gallery).view() if view is None else view
+        if known is not None and known.view is view:
+            return known
         served = self.resolve(gallery, view.snapshot.manifest)
+        if known is not None and known.embedder is served.embedder:
+            return known.at(view)
         served.make_versions_of(gallery)
         return Matcher(gallery, served.embedder, served.pipeline, view=view, refiner=served.refiner)
 

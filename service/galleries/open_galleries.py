@@ -348,14 +348,10 @@ class OpenGalleries:
         if matcher is not None and matcher.view is view:
             return matcher
         # Before the lock is taken: opening takes seconds, and other galleries are searched meanwhile.
-        served = self.bundles.resolve(reader.gallery, view.snapshot.manifest)
+        self.bundles.resolve(reader.gallery, view.snapshot.manifest)
         with self._lock:
-            matcher = self._matchers.get(name)
-            if matcher is None or matcher.embedder is not served.embedder:
-                matcher = self.bundles.matcher(reader.gallery, view)
-            elif matcher.view is not view:
-                matcher = matcher.at(view)
-            self._matchers[name] = matcher
+            known = self._matchers.get(name)
+            matcher = self._matchers[name] = self.bundles.matcher(reader.gallery, view, known)
         return matcher
 
     def opened(self, name: str) -> Matcher | None:
