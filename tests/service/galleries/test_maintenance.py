@@ -16,7 +16,7 @@ from vicinal.indexer.jobs.compaction import CompactionPolicy
 from vicinal.indexer.jobs.retention import RetentionPolicy
 from vicinal.indexer.reader import GalleryReader
 from vicinal.models.embedder import Embedder
-from vicinal.service.galleries import maintenance as maintenance_module
+from vicinal.service.galleries import versions as versions_module
 from vicinal.service.galleries.versions import Maintenance, prune_gallery
 from vicinal.service.measuring.matcher import Matcher
 
@@ -47,7 +47,7 @@ def test_one_compaction_of_a_gallery_runs_at_a_time(
     reader: GalleryReader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     going_on = threading.Event()
-    monkeypatch.setattr(maintenance_module, "compact", lambda _reader, **_: going_on.wait(30) and None)
+    monkeypatch.setattr(versions_module, "compact", lambda _reader, **_: going_on.wait(30) and None)
     maintenance = Maintenance(SOON, RetentionPolicy())
     remove(reader, 0, 1)
     started = [maintenance.consider(reader), maintenance.consider(reader)]
@@ -62,7 +62,7 @@ def test_a_failure_is_logged_and_the_gallery_goes_on(
     def fail(_reader: GalleryReader, **_options: object) -> None:
         raise OSError("disk full")
 
-    monkeypatch.setattr(maintenance_module, "compact", fail)
+    monkeypatch.setattr(versions_module, "compact", fail)
     maintenance = Maintenance(SOON, RetentionPolicy())
     remove(reader, 0, 1)
     with caplog.at_level(logging.ERROR):
