@@ -1,29 +1,8 @@
-"""Errors of the service package.
-
-ServiceError
-├── RequestError (ValueError)        a request cannot be answered as it was asked
-│   ├── NothingAddedError            none of several uploaded images was added
-│   ├── BodyTooLargeError            its body is larger than the call takes
-│   └── BodyTooSlowError             its body does not come
-├── CalibrationRecordError (ValueError)  a stored calibration is missing or damaged
-├── RecordNotFoundError (LookupError)  a gallery has no such record
-│   ├── CalibrationNotFoundError
-│   ├── ComparisonNotFoundError
-│   └── DuplicatesNotFoundError
-├── CalibrationMismatchError (ValueError)  a calibration is of another bundle or gallery
-├── ComparisonRecordError (ValueError)  a stored comparison is damaged
-├── RedisAwayError (ConnectionError) Redis did not answer in time
-├── TooManyRequestsError (RuntimeError)  a limit on requests was reached; says when to come again
-├── JobNotFoundError (LookupError)   there is no job of that id
-│   └── DamagedJobError              its record is not what was written
-├── JobConflictError (RuntimeError)  another job works on the gallery
-├── JobsUnavailableError (ConnectionError)  the store of jobs does not answer
-└── JobStoppedError (RuntimeError)   unwinds a job that was cancelled or must leave its worker
-"""
+"""Errors of the service package, all below `ServiceError`."""
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from vicinal.calibration.advice import AdvisedError
 
@@ -136,9 +115,7 @@ class JobConflictError(ServiceError, RuntimeError):
 class JobsUnavailableError(ServiceError, ConnectionError):
     """The store of jobs does not answer."""
 
-    def __init__(self, reason: str) -> None:
-        super().__init__(reason)
-        self.headers = {"Retry-After": "5"}
+    headers: ClassVar = {"Retry-After": "5"}
 
 
 class JobStoppedError(ServiceError, RuntimeError):

@@ -1,5 +1,8 @@
 """The one way from the service to `vicinal.training`, whose names are loaded when a command asks for them."""
 
+# mypy: implicit-reexport
+# ruff: noqa: F401
+
 from __future__ import annotations
 
 from importlib import import_module
@@ -9,45 +12,29 @@ from typing import TYPE_CHECKING
 from vicinal.models.errors import MissingPackageError
 
 if TYPE_CHECKING:
-    from vicinal.training.backbones.backbone import BackboneConfig as BackboneConfig
-    from vicinal.training.backbones.weights import PACKAGED_WEIGHTS as PACKAGED_WEIGHTS
-    from vicinal.training.card import write_card as write_card
-    from vicinal.training.card import write_notice as write_notice
-    from vicinal.training.datasets.layouts import DatasetConfig as DatasetConfig
-    from vicinal.training.evaluation.config import RetrievalTest as RetrievalTest
-    from vicinal.training.evaluation.config import load_tests as load_tests
-    from vicinal.training.evaluation.config import parse_test as parse_test
-    from vicinal.training.evaluation.embedding import read_embeddings as read_embeddings
-    from vicinal.training.evaluation.measurement import measure_test as measure_test
-    from vicinal.training.evaluation.metrics import scikit_metrics as scikit_metrics
-    from vicinal.training.evaluation.report import EvaluationSettings as EvaluationSettings
-    from vicinal.training.evaluation.report import evaluate as evaluate
-    from vicinal.training.execution.processes import Processes as Processes
-    from vicinal.training.execution.processes import joined_processes as joined_processes
-    from vicinal.training.export.backbone import HeadConfig as HeadConfig
-    from vicinal.training.export.backbone import export_backbone as export_backbone
-    from vicinal.training.export.choice import give_form as give_form
-    from vicinal.training.export.ready import import_onnx as import_onnx
-    from vicinal.training.export.sample import folder_sample as folder_sample
-    from vicinal.training.fitting.labelled_images import LabelledImages as LabelledImages
-    from vicinal.training.fitting.labelled_images import Split as Split
-    from vicinal.training.fitting.labelled_images import UnusableImage as UnusableImage
-    from vicinal.training.fitting.report import FitReport as FitReport
-    from vicinal.training.fitting.run import PLAN_FILE as PLAN_FILE
-    from vicinal.training.fitting.run import Fitting as Fitting
-    from vicinal.training.observer import StepProgress as StepProgress
-    from vicinal.training.observer import TrainingObserver as TrainingObserver
-    from vicinal.training.recipe import Recipe as Recipe
-    from vicinal.training.recipe import run_recipe as run_recipe
-    from vicinal.training.recipe import take_part as take_part
-    from vicinal.training.refiner.config import RefinerRecipe as RefinerRecipe
-    from vicinal.training.refiner.embedding_set import EmbeddingSet as EmbeddingSet
-    from vicinal.training.refiner.embedding_set import read_embedding_sets as read_embedding_sets
-    from vicinal.training.refiner.recipe import TrainedRefiner as TrainedRefiner
-    from vicinal.training.refiner.recipe import embed_datasets as embed_datasets
-    from vicinal.training.refiner.recipe import train_refiner as train_refiner
-    from vicinal.training.refiner.trainer import RefinerTrainer as RefinerTrainer
-    from vicinal.training.refiner.trainer import TrainingRecord as TrainingRecord
+    from vicinal.training.backbones.backbone import BackboneConfig
+    from vicinal.training.backbones.weights import PACKAGED_WEIGHTS
+    from vicinal.training.card import write_card, write_notice
+    from vicinal.training.datasets.layouts import DatasetConfig
+    from vicinal.training.evaluation.config import RetrievalTest, load_tests, parse_test
+    from vicinal.training.evaluation.embedding import read_embeddings
+    from vicinal.training.evaluation.measurement import measure_test
+    from vicinal.training.evaluation.metrics import scikit_metrics
+    from vicinal.training.evaluation.report import EvaluationSettings, evaluate
+    from vicinal.training.execution.processes import Processes, joined_processes
+    from vicinal.training.export.backbone import HeadConfig, export_backbone
+    from vicinal.training.export.choice import give_form
+    from vicinal.training.export.ready import import_onnx
+    from vicinal.training.export.sample import folder_sample
+    from vicinal.training.fitting.labelled_images import LabelledImages, Split, UnusableImage
+    from vicinal.training.fitting.report import FitReport
+    from vicinal.training.fitting.run import PLAN_FILE, Fitting
+    from vicinal.training.observer import StepProgress, TrainingObserver
+    from vicinal.training.recipe import Recipe, run_recipe, take_part
+    from vicinal.training.refiner.config import RefinerRecipe
+    from vicinal.training.refiner.embedding_set import EmbeddingSet, read_embedding_sets
+    from vicinal.training.refiner.recipe import TrainedRefiner, embed_datasets, train_refiner
+    from vicinal.training.refiner.trainer import RefinerTrainer, TrainingRecord
 
 # The log of a run needs the last two.
 _PACKAGES = ("torch", "timm", "pytorch_metric_learning", "matplotlib", "tensorboard")
