@@ -35,7 +35,7 @@ from vicinal.service.http.routes.calibrations import start_calibration
 from vicinal.service.http.routes.items import add_items
 from vicinal.service.http.routes.search import search
 from vicinal.service.http.state import state_of
-from vicinal.service.jobs import JobWorker
+from vicinal.service.jobs.worker import JobWorker
 from vicinal.service.measuring.records.store import CalibrationStore
 from vicinal.service.operations import Progress, index
 from vicinal.service.operations import calibrate as operation

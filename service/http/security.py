@@ -10,7 +10,7 @@ from fastapi import Request
 from vicinal.indexer.errors import StorageError
 from vicinal.service.errors import JobNotFoundError, KeyStoreError, RequestError
 from vicinal.service.http.access import call_of
-from vicinal.service.jobs import Job
+from vicinal.service.jobs.records import Job
 from vicinal.service.keys import Grant, Keyring
 from vicinal.service.problem_types import PREFIX, told_to_some
 from vicinal.service.settings import Settings

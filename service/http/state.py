@@ -22,8 +22,11 @@ from vicinal.service.http.audit import AuditLog, StrangerLog
 from vicinal.service.http.limits import RateLimit
 from vicinal.service.http.metrics import Metrics
 from vicinal.service.http.search_queue import SearchQueue
-from vicinal.service.jobs import Job, JobQueue, JobStore, JobWorker, new_job
+from vicinal.service.jobs.queue import JobQueue
+from vicinal.service.jobs.records import Job, new_job
 from vicinal.service.jobs.state_metrics import JobStateMetrics
+from vicinal.service.jobs.store import JobStore
+from vicinal.service.jobs.worker import JobWorker
 from vicinal.service.keys import Keyring
 from vicinal.service.observability.traces import Traces, open_traces
 from vicinal.service.operations.fit import fitted_for

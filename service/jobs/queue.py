@@ -1,4 +1,4 @@
-"""Queue of jobs: huey over an SQLite file, or over Redis when its address is set; the same code on both."""
+"""Queue of jobs: huey's storage in an SQLite file, or in Redis when its address is set; the same on both."""
 
 from __future__ import annotations
 
@@ -12,8 +12,7 @@ from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
-from huey import RedisHuey, SqliteHuey
-from huey.registry import Message
+from huey.storage import RedisStorage, SqliteStorage
 
 from vicinal.indexer.errors import StorageError
 from vicinal.indexer.storage.files import make_folder
@@ -25,6 +24,8 @@ Answer = TypeVar("Answer")
 Ticket = tuple[str, int]
 logger = logging.getLogger(__name__)
 _NAME = "vicinal"
+# What tickets are called in the store, where workers of other versions read them too.
+_TASK = "vicinal.service.jobs.queue.run_job"
 # Longest wait for the file's lock, which a process holds for one write; of a look that answers a probe.
 _BUSY_SECONDS = 5.0
 _LOOK_SECONDS = 0.5
@@ -38,26 +39,11 @@ class JobQueue:
     def __init__(self, path: Path, link: RedisLink | None = None) -> None:
         self._path = path
         self._link = link
+        self.storage = _make_storage(path, link)
         self._lock = threading.Lock()
         self._preparing = threading.Lock()
         self._file: tuple[int, int] | None = None
         self._problem: str | None = None
-        self._huey: Any = None
-        self._storage: Any = None
-        self._task: Any = None
-        self.run: Callable[[str, int], None] = _nobody_runs
-
-    @property
-    def huey(self) -> Any:
-        """The queue as huey's consumer wants it; making it asks the store nothing."""
-        with self._lock:
-            if self._huey is None:
-                opened = _make_huey(self._path, self._link)
-                self._storage = opened.storage
-                self._task = opened.task(name="run_job")(lambda job_id, attempt: self.run(job_id, attempt))
-                opened.storage = _PatientStorage(self, opened.storage)
-                self._huey = opened
-            return self._huey
 
     def open(self) -> None:
         """Find out whether there is a place for jobs; one that does not answer yet is asked again later."""
@@ -87,17 +73,18 @@ class JobQueue:
         return self._link is not None or self._path.exists()
 
     def enqueue(self, job_id: str, attempt: int) -> None:
-        """Let a consumer run an attempt at a job."""
-        self._ask(lambda _: self._task(job_id, attempt))
+        """Let a worker make an attempt at a job."""
+        ticket = json.dumps({"name": _TASK, "args": [job_id, attempt]}).encode()
+        self._ask(lambda storage: storage.enqueue(ticket))
 
     def waiting(self) -> set[Ticket]:
-        """Tickets that no consumer has taken."""
-        tickets = self._ask(lambda storage: storage.enqueued_items())
-        return {tuple(self.huey.deserialize_task(ticket).args) for ticket in tickets}
+        """Tickets that no worker has taken."""
+        return set(map(_ticket, self._ask(lambda storage: storage.enqueued_items())))
 
-    def dequeue(self) -> Any:
-        """The next ticket as huey stores it, or None."""
-        return self._ask(lambda storage: storage.dequeue())
+    def dequeue(self) -> Ticket | None:
+        """Take the next ticket; None where none waits."""
+        taken = self._ask(lambda storage: storage.dequeue())
+        return None if taken is None else _ticket(taken)
 
     def put(self, key: str, value: bytes) -> None:
         """Store a value."""
@@ -109,13 +96,11 @@ class JobQueue:
 
     def get(self, *keys: str) -> dict[str, bytes]:
         """The values that there are."""
-        found = self._ask(lambda storage: storage.peek_many(list(keys)))
-        return {_text(key): bytes(value) for key, value in found.items()}
+        return self._ask(lambda storage: storage.peek_many(list(keys)))
 
     def all(self) -> dict[str, bytes]:
         """Every stored value."""
-        found = self._ask(lambda storage: storage.result_items())
-        return {_text(key): bytes(value) for key, value in found.items()}
+        return self._ask(lambda storage: storage.result_items())
 
     def remove(self, *keys: str) -> None:
         """Forget values."""
@@ -123,16 +108,14 @@ class JobQueue:
 
     def close(self) -> None:
         """Close the file."""
-        if self._storage is not None:
-            self._storage.close()
+        self.storage.close()
 
     def _ask(self, question: Callable[[Any], Answer]) -> Answer:
-        storage = self.huey and self._storage
         try:
             if self._link is not None:
-                return self._link.ask(lambda _: question(storage))
-            self._prepare(storage)
-            answer = question(storage)
+                return self._link.ask(lambda _: question(self.storage))
+            self._prepare()
+            answer = question(self.storage)
         except (OSError, StorageError, sqlite3.Error) as error:
             raise JobsUnavailableError(self._note(error)) from error
         if self._problem is not None:
@@ -140,17 +123,17 @@ class JobQueue:
             self.look()
         return answer
 
-    def _prepare(self, storage: Any) -> None:
+    def _prepare(self) -> None:
         """Make the file ready; others see the one that lies there now, and nobody one that is gone."""
         with self._preparing:
             if self._file is not None and _file_at(self._path) == self._file:
                 return
-            storage.close()
+            self.storage.close()
             make_folder(self._path.parent)
             if not self._path.exists():
                 # Requests are in it. What SQLite lays beside it is as private as the file itself.
                 self._path.touch(mode=0o600)
-            storage.initialize_schema()
+            self.storage.initialize_schema()
             self._file = _file_at(self._path)
 
     def _note(self, error: Exception) -> str:
@@ -174,63 +157,19 @@ class JobQueue:
             logger.warning("the store of jobs answers again")
 
 
-class _PatientStorage:
-    """Storage of a consumer that finds nothing while the store does not answer, which is logged already."""
-
-    def __init__(self, queue: JobQueue, storage: Any) -> None:
-        self._queue = queue
-        self._storage = storage
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._storage, name)
-
-    def dequeue(self) -> Any:
-        try:
-            return self._queue.dequeue()
-        except JobsUnavailableError:
-            return None
-
-    def peek_many(self, keys: list[str]) -> dict[str, bytes]:
-        try:
-            return self._queue.get(*keys)
-        except JobsUnavailableError:
-            return {}
-
-    def delete_data(self, key: str) -> bool:
-        with suppress(JobsUnavailableError):
-            self._queue.remove(key)
-        return False
-
-    def read_schedule(self, timestamp: Any) -> list[bytes]:
-        del timestamp  # nothing is ever scheduled
-        return []
-
-
-class _JsonSerializer:
-    """Tickets as JSON: what comes out of a store must not be able to run code, as pickles are."""
-
-    def serialize(self, message: Any) -> bytes:
-        return json.dumps(message._asdict()).encode()
-
-    def deserialize(self, stored: bytes) -> Any:
-        fields = json.loads(bytes(stored))
-        return Message(**{**fields, "args": tuple(fields["args"])})
-
-
-def _make_huey(path: Path, link: RedisLink | None) -> Any:
-    options: dict[str, Any] = {"results": False, "serializer": _JsonSerializer()}
+def _make_storage(path: Path, link: RedisLink | None) -> Any:
+    """The storage of a queue, which is asked nothing yet."""
     if link is not None:
-        pool = link.client.connection_pool
-        return RedisHuey(_NAME, connection_pool=pool, blocking=False, **options)
-    return SqliteHuey(
-        _NAME,
-        filename=str(path),
-        create_tables=False,
-        fsync=True,
-        strict_fifo=True,
-        timeout=_BUSY_SECONDS,
-        **options,
+        return RedisStorage(_NAME, blocking=False, connection_pool=link.client.connection_pool)
+    return SqliteStorage(
+        _NAME, str(path), create_tables=False, fsync=True, strict_fifo=True, timeout=_BUSY_SECONDS
     )
+
+
+def _ticket(stored: bytes) -> Ticket:
+    """Read a ticket: what comes out of a store must not be able to run code, as pickles are."""
+    job_id, attempt = json.loads(stored)["args"]
+    return job_id, attempt
 
 
 def _file_at(path: Path) -> tuple[int, int] | None:
@@ -266,11 +205,3 @@ def _holder(path: Path) -> str:
                 is_stopped = f" and is stopped: `kill -CONT {pid}` lets it go on" if state in "Tt" else ""
                 return f"; process {pid} holds it{is_stopped}"
     return ""
-
-
-def _nobody_runs(job_id: str, attempt: int) -> None:
-    raise JobsUnavailableError(f"attempt {attempt} at job '{job_id}' came to a process without a worker")
-
-
-def _text(key: str | bytes) -> str:
-    return key if isinstance(key, str) else key.decode()

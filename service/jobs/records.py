@@ -6,23 +6,21 @@ import secrets
 from datetime import UTC, datetime
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
 JobState = Literal["queued", "running", "succeeded", "failed", "cancelled"]
 FINAL_STATES: frozenset[JobState] = frozenset({"succeeded", "failed", "cancelled"})
 
 
-class JobFailure(BaseModel):
+class JobFailure(BaseModel, frozen=True, from_attributes=True):
     """One file that could not be used, and why."""
-
-    model_config = ConfigDict(frozen=True, from_attributes=True)
 
     id: str
     path: str
     reason: str
 
 
-class JobProgress(BaseModel):
+class JobProgress(BaseModel, frozen=True):
     """How far a job is.
 
     Attributes:
@@ -38,8 +36,6 @@ class JobProgress(BaseModel):
         failures: The first files that cannot be used.
     """
 
-    model_config = ConfigDict(frozen=True)
-
     stage: str | None = None
     stage_done: int = 0
     stage_total: int = 0
@@ -52,7 +48,7 @@ class JobProgress(BaseModel):
     failures: tuple[JobFailure, ...] = ()
 
 
-class Job(BaseModel):
+class Job(BaseModel, frozen=True):
     """One job.
 
     Attributes:
@@ -69,8 +65,6 @@ class Job(BaseModel):
         problem_members: What else a program can read of it.
         result: What it made.
     """
-
-    model_config = ConfigDict(frozen=True)
 
     id: str
     kind: str

@@ -4,21 +4,24 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import KW_ONLY, dataclass, field
 from datetime import UTC, datetime
 from itertools import count
 from typing import Any, Protocol
 
 from vicinal.models.errors import in_one_line
 from vicinal.service.errors import JobNotFoundError, JobStoppedError, JobsUnavailableError, RequestError
-from vicinal.service.jobs.context import JobContext
-from vicinal.service.jobs.records import Job
+from vicinal.service.jobs.records import Job, JobProgress
 from vicinal.service.jobs.store import JobStore
 from vicinal.service.problem_types import ERRORS, problem_members, problem_type
 
 logger = logging.getLogger(__name__)
 _SECONDS_BETWEEN_TRIES = 1.0
+# Between two looks at the store: often enough for people, seldom enough for the store.
+_SECONDS_BETWEEN_LOOKS = 0.5
 
 
 class JobKind(Protocol):
@@ -31,47 +34,72 @@ class JobKind(Protocol):
         """Remove what was kept for another attempt; there will be none, unless a cancelled job is resumed."""
 
 
+@dataclass
+class JobContext:
+    """Attempt at a job, which tells here how far it is, and learns that it must stop."""
+
+    job: Job
+    store: JobStore
+    stopping: threading.Event
+    _: KW_ONLY
+    clock: Callable[[], float] = time.monotonic
+    _stage: str | None = field(default=None, init=False)
+    _stage_started: tuple[float, int] = field(default=(0.0, 0), init=False)
+    _last_look: float = field(default=-float("inf"), init=False)
+
+    def report(self, progress: JobProgress) -> None:
+        """Tell how far the job is after every batch, and learn that it must stop, by a `JobStoppedError`."""
+        if self.stopping.is_set():
+            raise JobStoppedError("interrupted")
+        now = self.clock()
+        if progress.stage != self._stage:
+            self._stage, self._stage_started = progress.stage, (now, progress.stage_done)
+        elif now - self._last_look < _SECONDS_BETWEEN_LOOKS:
+            return
+        self._last_look = now
+        # The work does not need the store: while that is away, nobody hears how far it is.
+        with suppress(JobsUnavailableError):
+            if self.store.is_overtaken(self.job.id, self.job.attempt):
+                raise JobStoppedError("overtaken")
+            if self.store.is_cancel_requested(self.job.id):
+                raise JobStoppedError("cancelled")
+            self.job = self.store.save(self.job, progress=self._with_rate(progress, now))
+
+    def _with_rate(self, progress: JobProgress, now: float) -> JobProgress:
+        started, done_before = self._stage_started
+        done, seconds = progress.stage_done - done_before, now - started
+        if done <= 0 or seconds <= 0:
+            return progress
+        rate = done / seconds
+        left = (progress.stage_total - progress.stage_done) / rate
+        return progress.model_copy(update={"rate": round(rate, 3), "seconds_left": round(left, 1)})
+
+
+@dataclass
 class JobRunner:
     """Makes attempts at jobs."""
 
-    def __init__(
-        self,
-        store: JobStore,
-        kinds: Mapping[str, JobKind],
-        *,
-        worker: str,
-        heartbeat_seconds: float,
-        stopping: threading.Event,
-    ) -> None:
-        self.store = store
-        self.kinds = kinds
-        self.worker = worker
-        self.heartbeat_seconds = heartbeat_seconds
-        self.stopping = stopping
+    store: JobStore
+    kinds: Mapping[str, JobKind]
+    _: KW_ONLY
+    worker: str
+    heartbeat_seconds: float
+    stopping: threading.Event
 
     def run(self, job_id: str, attempt: int) -> None:
         """Make an attempt, unless another worker makes it or nothing is left to do."""
         try:
-            self._run(job_id, attempt)
+            job = self._claimed(job_id, attempt)
+            if job is None:
+                return
+            with self._beating(job):
+                started_at = job.started_at or datetime.now(UTC)
+                begun = self.store.save(
+                    job, state="running", attempt=attempt, worker=self.worker, started_at=started_at
+                )
+                self._attempt(JobContext(begun, self.store, self.stopping))
         except JobsUnavailableError as error:
             logger.warning("attempt %d at job %s is given up: %s", attempt, job_id, error)
-
-    def _run(self, job_id: str, attempt: int) -> None:
-        job = self._claimed(job_id, attempt)
-        if job is None:
-            return
-        with self._beating(job):
-            begun = self.store.save(
-                job.model_copy(
-                    update={
-                        "state": "running",
-                        "attempt": attempt,
-                        "worker": self.worker,
-                        "started_at": job.started_at or datetime.now(UTC),
-                    }
-                )
-            )
-            self._attempt(JobContext(begun, self.store, self.stopping))
 
     @contextmanager
     def _beating(self, job: Job) -> Iterator[None]:
@@ -108,48 +136,43 @@ class JobRunner:
         if self.store.is_overtaken(job_id, attempt):
             return None
         if self.store.is_cancel_requested(job_id):
-            self._end(job, {"state": "cancelled"})
+            self._end(job, state="cancelled")
             return None
         holder = self.store.reserve(job)
         if holder != job.id:
-            self._end(job, {"state": "failed", "problem": f"job '{holder}' works on the gallery"})
+            self._end(job, state="failed", problem=f"job '{holder}' works on the gallery")
             return None
         return job
 
     def _attempt(self, context: JobContext) -> None:
+        kind = self.kinds.get(context.job.kind)
         try:
-            result = self._kind(context.job).run(context)
-            self._end(context.job, {"state": "succeeded", "result": result, "problem": None})
+            if kind is None:
+                raise RequestError(f"this worker knows no jobs of kind '{context.job.kind}'")
+            result = kind.run(context)
+            self._end(context.job, state="succeeded", result=result, problem=None)
         except JobStoppedError as stop:
             self._stopped(context.job, stop)
         except (*ERRORS, OSError) as error:
-            self._end(
-                context.job,
-                {
-                    "state": "failed",
-                    "problem": in_one_line(error),
-                    "problem_type": problem_type(error),
-                    "problem_members": problem_members(error),
-                },
-            )
+            self._fail(context.job, in_one_line(error), error, problem_members=problem_members(error))
         except Exception as error:
             logger.exception("job %s failed unexpectedly", context.job.id)
-            problem = "an unexpected error; the worker's log has the details"
-            self._end(
-                context.job, {"state": "failed", "problem": problem, "problem_type": problem_type(error)}
-            )
+            self._fail(context.job, "an unexpected error; the worker's log has the details", error)
 
     def _stopped(self, job: Job, stop: JobStoppedError) -> None:
         if stop.why == "cancelled":
-            self._end(job, {"state": "cancelled"})
+            self._end(job, state="cancelled")
         elif stop.why == "interrupted":
-            self.store.save(job.model_copy(update={"state": "queued"}))
+            self.store.save(job, state="queued")
             self.store.queue.enqueue(job.id, job.attempt + 1)
         else:
             # The record is another worker's now.
             logger.warning("attempt %d at job %s leaves it to another worker", job.attempt, job.id)
 
-    def _end(self, job: Job, fields: dict[str, Any]) -> None:
+    def _fail(self, job: Job, problem: str, error: Exception, **fields: Any) -> None:
+        self._end(job, state="failed", problem=problem, problem_type=problem_type(error), **fields)
+
+    def _end(self, job: Job, **fields: Any) -> None:
         """Clean up and have the last word, also when the store comes back only later."""
         # Whoever reads the last word finds nothing left, and may begin the next job at once.
         ended = job.model_copy(update=fields)
@@ -166,9 +189,3 @@ class JobRunner:
     def _clean(self, job: Job) -> None:
         if job.kind in self.kinds:
             self.kinds[job.kind].clean(job)
-
-    def _kind(self, job: Job) -> JobKind:
-        try:
-            return self.kinds[job.kind]
-        except KeyError as error:
-            raise RequestError(f"this worker knows no jobs of kind '{job.kind}'") from error

@@ -12,6 +12,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from typing import Any
 
 from vicinal.models.configs.sealed_json import sealed, unsealed
 from vicinal.service.errors import DamagedJobError, JobConflictError, JobNotFoundError, RequestError
@@ -59,15 +60,16 @@ class JobStore:
                 self.queue.remove(f"beat:{job_id}", f"cancel:{job_id}", f"job:{job_id}")
         return sorted(jobs, key=lambda job: (job.created_at, job.id), reverse=True)
 
-    def save(self, job: Job) -> Job:
-        """Keep a changed record; the caller is the only one that writes it."""
-        saved = job.model_copy(update={"revision": job.revision + 1, "updated_at": datetime.now(UTC)})
+    def save(self, job: Job, **changes: Any) -> Job:
+        """Keep a record with changes; the caller is the only one that writes it."""
+        changes |= {"revision": job.revision + 1, "updated_at": datetime.now(UTC)}
+        saved = job.model_copy(update=changes)
         self.queue.put(f"job:{job.id}", sealed(saved.model_dump_json()))
         return saved
 
-    def finish(self, job: Job) -> Job:
+    def finish(self, job: Job, **changes: Any) -> Job:
         """Keep a final record and free its gallery."""
-        finished = self.save(job.model_copy(update={"finished_at": datetime.now(UTC)}))
+        finished = self.save(job, finished_at=datetime.now(UTC), **changes)
         if self._holder(job.gallery) == job.id:
             self.queue.remove(f"gallery:{job.gallery}")
         return finished
@@ -116,7 +118,7 @@ class JobStore:
         self.request_cancel(job_id)
         # What an earlier attempt has kept is removed by a worker.
         if job.attempt == 0 and self.claim(job_id, 1, "cancelled before it began"):
-            return self.finish(job.model_copy(update={"state": "cancelled"}))
+            return self.finish(job, state="cancelled")
         return self.get(job_id)
 
     def resume(self, job_id: str) -> Job:
@@ -127,10 +129,10 @@ class JobStore:
             raise RequestError(f"job '{job_id}' is {state}: only a cancelled one can be resumed")
         self.queue.remove(f"cancel:{job_id}")
         # Before the gallery is asked for: a job that is over could not hold it.
-        waiting = self.save(cancelled.model_copy(update={"state": "queued", "finished_at": None}))
+        waiting = self.save(cancelled, state="queued", finished_at=None)
         holder = self.reserve(waiting)
         if holder != job_id:
-            self.save(waiting.model_copy(update={"state": "cancelled", "finished_at": cancelled.finished_at}))
+            self.save(waiting, state="cancelled", finished_at=cancelled.finished_at)
             raise JobConflictError(waiting.gallery, holder)
         self.queue.enqueue(job_id, self.n_claims(waiting) + 1)
         return self.get(job_id)

@@ -13,9 +13,11 @@ from vicinal.indexer.gallery import Gallery
 from vicinal.service.errors import JobStoppedError
 from vicinal.service.galleries.bundles import ServedBundles
 from vicinal.service.galleries.change_notices import announce_change
-from vicinal.service.jobs import JobQueue, JobStore, JobWorker
-from vicinal.service.jobs.context import JobContext
+from vicinal.service.jobs.queue import JobQueue
 from vicinal.service.jobs.records import Job, JobFailure, JobProgress
+from vicinal.service.jobs.runner import JobContext
+from vicinal.service.jobs.store import JobStore
+from vicinal.service.jobs.worker import JobWorker
 from vicinal.service.operations import (
     Operation,
     Progress,
@@ -72,7 +74,7 @@ class OperationJob:
 
     def run(self, context: JobContext) -> dict[str, Any]:
         """Run it; an attempt after the death of a worker begins anew, or goes on, as the operation does."""
-        place, fields = self.place(context.job), dict(context.request)
+        place, fields = self.place(context.job), dict(context.job.request)
         if fields.pop(IS_UPLOAD, False):
             place.sent = self.uploads.uploaded(context.job)
         request = self.operation.request.model_validate(fields)

@@ -31,7 +31,7 @@ from vicinal.service.http.request_bodies import (
 )
 from vicinal.service.http.routes.job_calls import Sent, begin_job
 from vicinal.service.http.state import StateDependency
-from vicinal.service.jobs import Job
+from vicinal.service.jobs.records import Job
 from vicinal.service.measuring.drift import DriftState
 from vicinal.service.measuring.dry_run import DryRunResult
 from vicinal.service.measuring.dry_run import dry_run as dry_run_of

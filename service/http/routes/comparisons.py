@@ -14,7 +14,7 @@ from vicinal.service.http.bodies.fields import SentEmbeddings
 from vicinal.service.http.gate import AdminRoute, large_body
 from vicinal.service.http.routes.job_calls import Sent, begin_job
 from vicinal.service.http.state import StateDependency
-from vicinal.service.jobs import Job
+from vicinal.service.jobs.records import Job
 from vicinal.service.measuring.matcher import Matcher
 from vicinal.service.operations import compare as operation
 from vicinal.service.search.answers import CalibrationState

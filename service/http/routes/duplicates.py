@@ -14,7 +14,7 @@ from vicinal.service.http.browsers.pages import html_page
 from vicinal.service.http.gate import AdminRoute
 from vicinal.service.http.routes.job_calls import begin_job
 from vicinal.service.http.state import StateDependency
-from vicinal.service.jobs import Job
+from vicinal.service.jobs.records import Job
 from vicinal.service.operations import duplicates as operation
 from vicinal.service.reports.duplicates import render_duplicates
 from vicinal.service.reports.page import page_style

@@ -12,7 +12,7 @@ from fastapi import Request, Response
 from vicinal.service.errors import RequestError
 from vicinal.service.http.bodies.fields import SentEmbeddings
 from vicinal.service.http.state import State
-from vicinal.service.jobs import Job
+from vicinal.service.jobs.records import Job
 from vicinal.service.operations import Operation
 from vicinal.service.request_fields import QuerySource
 from vicinal.service.request_fields import Request as Asked

@@ -16,9 +16,8 @@ from vicinal.service.http.gate import AdminRoute
 from vicinal.service.http.routes.job_calls import begin_job
 from vicinal.service.http.security import may_see, seen_by, shown_to, still_holds
 from vicinal.service.http.state import State, StateDependency
-from vicinal.service.jobs import Job
 from vicinal.service.jobs.events import job_events
-from vicinal.service.jobs.records import JobState
+from vicinal.service.jobs.records import Job, JobState
 from vicinal.service.operations import fit, reindex
 from vicinal.service.operations.reindex import ReindexRequest
 

@@ -17,7 +17,7 @@ from vicinal.indexer.gallery import Gallery
 from vicinal.models.bundle import ModelBundle
 from vicinal.service.http.app import create_app
 from vicinal.service.http.state import state_of
-from vicinal.service.jobs import JobWorker
+from vicinal.service.jobs.worker import JobWorker
 from vicinal.service.search.pipeline import Pipeline, Rerank
 from vicinal.service.settings import Settings
 

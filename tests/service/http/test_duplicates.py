@@ -21,7 +21,7 @@ from vicinal.indexer.sources import read_source
 from vicinal.models.embedder import Embedder
 from vicinal.service.http.app import create_app
 from vicinal.service.http.state import state_of
-from vicinal.service.jobs import JobWorker
+from vicinal.service.jobs.worker import JobWorker
 
 DUPLICATES = "/v1/admin/galleries/album/duplicates"
 ITEMS = "/v1/galleries/album/items"

@@ -14,7 +14,7 @@ from tests.service.types import MakeSettings
 from vicinal.service.http.app import create_app
 from vicinal.service.http.serving.server import serving_app
 from vicinal.service.http.state import state_of
-from vicinal.service.jobs import new_job
+from vicinal.service.jobs.records import new_job
 
 SHOES = "/v1/galleries/shoes"
 PLACES = {

@@ -15,7 +15,7 @@ from tests.service.types import MakeSettings
 from vicinal.models.bundle import ModelBundle
 from vicinal.service.http.app import create_app
 from vicinal.service.http.state import state_of
-from vicinal.service.jobs import new_job
+from vicinal.service.jobs.records import new_job
 from vicinal.service.keys import KeyStore
 from vicinal.service.settings import SCOPES, Settings
 

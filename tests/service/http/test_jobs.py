@@ -21,7 +21,9 @@ from vicinal.service.errors import RequestError
 from vicinal.service.http.app import create_app
 from vicinal.service.http.serving.server import serving_app
 from vicinal.service.http.state import state_of
-from vicinal.service.jobs import Job, JobProgress, JobStore, events, new_job
+from vicinal.service.jobs import events
+from vicinal.service.jobs.records import Job, JobProgress, new_job
+from vicinal.service.jobs.store import JobStore
 
 Event = dict[str, Any]
 SECONDS = 30.0

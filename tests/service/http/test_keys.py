@@ -17,7 +17,7 @@ from vicinal.indexer.storage.gallery_names import set_alias
 from vicinal.service.http.app import create_app
 from vicinal.service.http.security import check_exposure
 from vicinal.service.http.state import state_of
-from vicinal.service.jobs import new_job
+from vicinal.service.jobs.records import new_job
 from vicinal.service.keys import KeyStore
 from vicinal.service.settings import SCOPES, Settings
 

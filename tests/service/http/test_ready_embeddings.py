@@ -26,7 +26,7 @@ from vicinal.models.errors import BundleError
 from vicinal.service.galleries.bundles import ServedBundles
 from vicinal.service.http.app import create_app
 from vicinal.service.http.state import state_of
-from vicinal.service.jobs import JobWorker
+from vicinal.service.jobs.worker import JobWorker
 from vicinal.service.settings import Settings
 
 SHOP = "/v1/galleries/shop"

@@ -28,7 +28,7 @@ from vicinal.models.bundle import ModelBundle
 from vicinal.service.http.app import create_app
 from vicinal.service.http.serving.server import serving_app
 from vicinal.service.http.state import state_of
-from vicinal.service.jobs import JobWorker
+from vicinal.service.jobs.worker import JobWorker
 from vicinal.service.settings import SCOPES
 
 REINDEX = "/v1/admin/galleries/shoes/reindex"

@@ -9,7 +9,10 @@ from typing import Any
 
 import pytest
 
-from vicinal.service.jobs import Job, JobContext, JobProgress, JobQueue, JobRunner, JobStore, new_job
+from vicinal.service.jobs.queue import JobQueue
+from vicinal.service.jobs.records import Job, JobProgress, new_job
+from vicinal.service.jobs.runner import JobContext, JobRunner
+from vicinal.service.jobs.store import JobStore
 from vicinal.service.redis_link import RedisLink
 
 

@@ -7,7 +7,9 @@ import threading
 import pytest
 
 from vicinal.service.errors import JobStoppedError
-from vicinal.service.jobs import Job, JobContext, JobProgress, JobStore
+from vicinal.service.jobs.records import Job, JobProgress
+from vicinal.service.jobs.runner import JobContext
+from vicinal.service.jobs.store import JobStore
 
 
 class Clock:

@@ -18,8 +18,11 @@ from tests.disks import full, mounted
 from tests.service.jobs.conftest import Steps
 from tests.waiting import wait_until
 from vicinal.service.errors import JobsUnavailableError
-from vicinal.service.jobs import Job, JobQueue, JobStore, JobWorker, new_job
 from vicinal.service.jobs import queue as queue_module
+from vicinal.service.jobs.queue import JobQueue
+from vicinal.service.jobs.records import Job, new_job
+from vicinal.service.jobs.store import JobStore
+from vicinal.service.jobs.worker import JobWorker
 
 # A process that takes the lock as a worker does, and says when it has it.
 HOLDER = """

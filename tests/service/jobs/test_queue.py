@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from vicinal.service.errors import JobsUnavailableError
-from vicinal.service.jobs import JobQueue
+from vicinal.service.jobs.queue import JobQueue
 
 
 def test_what_is_asked_of_jobs_is_for_the_owner_alone(tmp_path: Path) -> None:

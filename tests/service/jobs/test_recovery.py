@@ -7,8 +7,11 @@ from collections.abc import Callable
 import pytest
 
 from tests.service.jobs.conftest import Steps
-from vicinal.service.jobs import Job, JobQueue, JobRunner, JobStore
-from vicinal.service.jobs.recovery import Recovery
+from vicinal.service.jobs.queue import JobQueue
+from vicinal.service.jobs.records import Job
+from vicinal.service.jobs.runner import JobRunner
+from vicinal.service.jobs.store import JobStore
+from vicinal.service.jobs.worker import Recovery
 
 PATIENCE = 20.0
 

@@ -12,7 +12,9 @@ from vicinal.indexer.errors import BuildError
 from vicinal.models.errors import BundleError
 from vicinal.refine.errors import RefinementError
 from vicinal.service.errors import JobStoppedError
-from vicinal.service.jobs import Job, JobRunner, JobStore, new_job
+from vicinal.service.jobs.records import Job, new_job
+from vicinal.service.jobs.runner import JobRunner
+from vicinal.service.jobs.store import JobStore
 
 MakeRunner = Callable[..., JobRunner]
 

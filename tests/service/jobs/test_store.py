@@ -8,8 +8,10 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from vicinal.service.errors import JobConflictError, JobNotFoundError
-from vicinal.service.jobs import Job, JobQueue, JobStore, new_job
 from vicinal.service.jobs import store as store_module
+from vicinal.service.jobs.queue import JobQueue
+from vicinal.service.jobs.records import Job, new_job
+from vicinal.service.jobs.store import JobStore
 
 
 def test_a_job_is_read_as_it_was_saved(store: JobStore, job: Job) -> None:

@@ -13,7 +13,10 @@ from tests.service.jobs.conftest import Steps
 from tests.service.redis_server import RedisServer
 from tests.waiting import wait_until
 from vicinal.service.errors import JobsUnavailableError
-from vicinal.service.jobs import Job, JobQueue, JobStore, JobWorker, new_job
+from vicinal.service.jobs.queue import JobQueue
+from vicinal.service.jobs.records import Job, new_job
+from vicinal.service.jobs.store import JobStore
+from vicinal.service.jobs.worker import JobWorker
 from vicinal.service.redis_link import RedisLink
 
 pytestmark = pytest.mark.slow

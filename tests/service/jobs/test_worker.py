@@ -11,7 +11,10 @@ import pytest
 
 from tests.service.jobs.conftest import Steps
 from tests.waiting import wait_until
-from vicinal.service.jobs import Job, JobQueue, JobStore, JobWorker, new_job
+from vicinal.service.jobs.queue import JobQueue
+from vicinal.service.jobs.records import Job, new_job
+from vicinal.service.jobs.store import JobStore
+from vicinal.service.jobs.worker import JobWorker
 
 
 @pytest.fixture

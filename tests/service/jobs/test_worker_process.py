@@ -17,7 +17,9 @@ from tests.signals import signal_a_thread_beside
 from tests.waiting import wait_until
 from vicinal.indexer.gallery import Gallery
 from vicinal.indexer.reader import GalleryReader
-from vicinal.service.jobs import Job, JobQueue, JobStore, new_job
+from vicinal.service.jobs.queue import JobQueue
+from vicinal.service.jobs.records import Job, new_job
+from vicinal.service.jobs.store import JobStore
 from vicinal.service.operations.reindex import OPERATION
 from vicinal.service.settings import Settings
 
@@ -40,7 +42,9 @@ from vicinal.indexer.jobs import embedding_run
 from vicinal.models.bundle import ModelBundle
 from vicinal.models.embedder import Embedder
 from vicinal.service.galleries.bundles import ServedBundles
-from vicinal.service.jobs import JobQueue, JobStore, JobWorker
+from vicinal.service.jobs.queue import JobQueue
+from vicinal.service.jobs.store import JobStore
+from vicinal.service.jobs.worker import JobWorker
 from vicinal.service.operations.reindex import OPERATION
 from vicinal.service.surfaces.jobs import OperationJob
 from vicinal.service.settings import Settings
@@ -53,7 +57,7 @@ class SlowEmbedder(Embedder):
         time.sleep(0.15)
         n_batches += 1
         if n_batches == {FREEZES_AT} and freeze:
-            storage = store.queue.huey.storage
+            storage = store.queue.storage
             # No thread of this process, of which one leaves signs of life, is in the middle of a step then.
             between = getattr(storage, "lock", nullcontext())
             with between if freeze == "between steps" else storage.db(commit=True):

@@ -19,7 +19,7 @@ from vicinal.indexer.sources import read_source
 from vicinal.models.embedder import Embedder
 from vicinal.service.http.app import create_app
 from vicinal.service.http.state import state_of
-from vicinal.service.jobs import JobWorker
+from vicinal.service.jobs.worker import JobWorker
 
 TYPE = "urn:vicinal:problem:"
 OFF = {"rerank": "off"}

@@ -15,7 +15,10 @@ from tests.service.types import Calibrate, MakeSettings
 from tests.waiting import wait_until
 from vicinal.indexer.gallery import Gallery
 from vicinal.service.galleries.bundles import ServedBundles
-from vicinal.service.jobs import Job, JobQueue, JobStore, JobWorker, new_job
+from vicinal.service.jobs.queue import JobQueue
+from vicinal.service.jobs.records import Job, new_job
+from vicinal.service.jobs.store import JobStore
+from vicinal.service.jobs.worker import JobWorker
 from vicinal.service.measuring.records.store import CalibrationStore
 from vicinal.service.settings import Settings
 from vicinal.service.surfaces.jobs import job_kinds
@@ -30,7 +33,9 @@ import sys, threading, time
 from vicinal.models.bundle import ModelBundle
 from vicinal.models.embedder import Embedder
 from vicinal.service.galleries.bundles import ServedBundles
-from vicinal.service.jobs import JobQueue, JobStore, JobWorker
+from vicinal.service.jobs.queue import JobQueue
+from vicinal.service.jobs.store import JobStore
+from vicinal.service.jobs.worker import JobWorker
 from vicinal.service.search.scorer import Scorer
 from vicinal.service.settings import Settings
 from vicinal.service.surfaces.jobs import job_kinds

@@ -18,7 +18,7 @@ from tests.waiting import wait_for_job
 from vicinal.indexer.gallery import Gallery
 from vicinal.service.http.app import create_app
 from vicinal.service.http.state import state_of
-from vicinal.service.jobs import JobWorker
+from vicinal.service.jobs.worker import JobWorker
 from vicinal.service.measuring.records.store import CalibrationStore
 
 ADMIN = "/v1/admin/galleries/shoes"

@@ -20,8 +20,8 @@ from vicinal.indexer import Gallery, index_items, read_source  # noqa: E402
 from vicinal.indexer.sources import Refuse, RemoteFile  # noqa: E402
 from vicinal.service.errors import JobStoppedError, RequestError  # noqa: E402
 from vicinal.service.galleries.bundles import ServedBundles  # noqa: E402
-from vicinal.service.jobs.context import JobContext  # noqa: E402
 from vicinal.service.jobs.records import Job, JobProgress  # noqa: E402
+from vicinal.service.jobs.runner import JobContext  # noqa: E402
 from vicinal.service.operations import fit  # noqa: E402
 from vicinal.service.surfaces.jobs import OperationJob  # noqa: E402
 from vicinal.training.fitting import run  # noqa: E402

@@ -17,7 +17,10 @@ from tests.service.types import MakeSettings
 from vicinal.service.checked_calls import checked_options
 from vicinal.service.errors import RequestError
 from vicinal.service.galleries.bundles import ServedBundles
-from vicinal.service.jobs import JobContext, JobQueue, JobStore, new_job
+from vicinal.service.jobs.queue import JobQueue
+from vicinal.service.jobs.records import new_job
+from vicinal.service.jobs.runner import JobContext
+from vicinal.service.jobs.store import JobStore
 from vicinal.service.operations import Operation, Progress
 from vicinal.service.operations.place import Place
 from vicinal.service.request_fields import CommandOption, QuerySource, Request
