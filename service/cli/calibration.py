@@ -87,8 +87,7 @@ def print_promise(
     details: bool = False,
 ) -> None:
     """Print a calibration for people: what it promises, what would improve it, or all figures."""
-    from vicinal.service.reports.promise import advice, tried_promise
-    from vicinal.service.reports.text import calibration_lines
+    from vicinal.service.reports.promise import advice, calibration_lines, tried_promise
 
     found_by = "".join(f" {shlex.quote(word)}" for word in home.words)
     say(*tried_promise(record, check, bundle.noun))

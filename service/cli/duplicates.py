@@ -38,7 +38,7 @@ def duplicates(
     json_output: JsonOption = False,
 ) -> None:
     """Find copies: the same files, and resized, recompressed, cropped, turned or mirrored ones."""
-    from vicinal.service.reports.duplicates import render_duplicates
+    from vicinal.service.reports.page import render_duplicates
 
     if paths and delete_list is None:
         raise RequestError("--paths says what --delete-list FILE holds: give that too")

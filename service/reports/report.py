@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Literal
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
 from vicinal.service.errors import CalibrationRecordError
 from vicinal.service.measuring.drift import DriftState
@@ -24,11 +24,7 @@ _N_THRESHOLDS = 200
 _BASIS = "This rests on "
 
 
-class _Response(BaseModel):
-    model_config = ConfigDict(frozen=True, from_attributes=True)
-
-
-class CalibrationSummaryBody(_Response):
+class CalibrationSummaryBody(BaseModel, frozen=True):
     """One record of the history."""
 
     id: str
@@ -46,14 +42,14 @@ class CalibrationSummaryBody(_Response):
     )
 
 
-class CalibrationHistoryBody(_Response):
+class CalibrationHistoryBody(BaseModel, frozen=True):
     """Records of a gallery, newest first, and what was in force when."""
 
     calibrations: list[CalibrationSummaryBody]
     activations: list[ActivationEvent] = Field(description="Oldest first.")
 
 
-class CalibrationStateBody(_Response):
+class CalibrationStateBody(BaseModel, frozen=True):
     """One record, and how it stands to the gallery as it is."""
 
     record: CalibrationRecord
@@ -90,18 +86,14 @@ def describe_history(matcher: Matcher) -> CalibrationHistoryBody:
     active = store.in_force()
     return CalibrationHistoryBody(
         calibrations=[
-            CalibrationSummaryBody(
-                id=record.id,
-                created_at=record.created_at,
-                source=record.source,
-                target=str(record.target) if record.target else None,
-                threshold=record.threshold,
-                rates=record.rates,
-                pipeline=record.pipeline.key,
-                version=record.version,
-                n_items=record.n_items,
-                is_active=record.id in active,
-                state=standing(record).state if record.id in active else None,
+            CalibrationSummaryBody.model_validate(
+                {
+                    **dict(record),
+                    "target": str(record.target) if record.target else None,
+                    "pipeline": record.pipeline.key,
+                    "is_active": record.id in active,
+                    "state": standing(record).state if record.id in active else None,
+                }
             )
             for record in store.history()
         ],

@@ -16,8 +16,7 @@ from vicinal.service.http.routes.job_calls import begin_job
 from vicinal.service.http.state import StateDependency
 from vicinal.service.jobs.records import Job
 from vicinal.service.operations import duplicates as operation
-from vicinal.service.reports.duplicates import render_duplicates
-from vicinal.service.reports.page import page_style
+from vicinal.service.reports.page import page_style, render_duplicates
 
 router = APIRouter(
     prefix="/v1/admin/galleries/{gallery}/duplicates", tags=["duplicates"], route_class=AdminRoute

@@ -22,9 +22,8 @@ from vicinal.service.measuring.drift import DriftState, read_drift
 from vicinal.service.measuring.matcher import Matcher
 from vicinal.service.measuring.queries import LabelledQueries
 from vicinal.service.measuring.records.curves import Utilities
-from vicinal.service.reports.examples import embed_thumbnails
 from vicinal.service.reports.figures import drift_figures, utility_figures
-from vicinal.service.reports.page import page_style, render_refinement, render_report
+from vicinal.service.reports.page import embed_thumbnails, page_style, render_refinement, render_report
 from vicinal.service.reports.report import ReportBody, report_record
 from vicinal.service.search.answers import ExplainedNeighbor, ExplainedRefinement
 from vicinal.service.words import visible
