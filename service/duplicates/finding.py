@@ -1,10 +1,9 @@
-"""Finding duplicates: exact copies by their bytes, changed ones by their pictures, and what could go."""
+"""Finding duplicates: exact copies by their bytes, changed ones by their pictures; and records of them."""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 
 import numpy as np
@@ -23,6 +22,8 @@ from vicinal.models.progress import OnProgress, no_progress
 from vicinal.service.duplicates.groups import make_groups
 from vicinal.service.duplicates.record import CopyThreshold, DuplicateOptions, DuplicateRecord
 from vicinal.service.duplicates.threshold import choose_threshold, threshold_sentence
+from vicinal.service.errors import DuplicatesNotFoundError
+from vicinal.service.records import RecordFolder
 
 # Photos that copies are made of; the pictures of the gallery that they are told from are all its own.
 _N_MADE_OF = 150
@@ -30,18 +31,31 @@ _N_MADE_OF = 150
 _N_NEIGHBORS = 4
 # Pairs that hang together at this score are all compared with each other.
 _SURE = 0.5
-_NO_PICTURES = (
-    "gallery '{name}' holds ready embeddings and no pictures: equal embeddings were looked for, and changed "
-    "copies cannot be told from items that are merely alike"
-)
+# Records that are kept of a gallery.
+_MOST_KEPT = 10
 
 
-@dataclass(frozen=True)
-class _Files:
-    """Items of different bytes: (f,) row of the first of each, and the rows of all of them."""
+class DuplicateStore(RecordFolder[DuplicateRecord]):
+    """Records of one gallery: immutable `<gallery>/duplicates/<id>.json`, of which the newest are kept."""
 
-    rows: Ints
-    twins: list[list[int]]
+    model, kind = DuplicateRecord, "record of duplicates"
+    not_found = error = DuplicatesNotFoundError
+
+    def __init__(self, gallery: Gallery) -> None:
+        super().__init__(gallery.path / "duplicates")
+
+    def keep_newest(self, record: DuplicateRecord) -> None:
+        """Keep a record, and remove the oldest ones beyond the ten newest."""
+        # An attempt before this one may have kept it.
+        self.file(record.id).unlink(missing_ok=True)
+        self.keep(record)
+        # Ids sort by time.
+        for file in sorted(self.path.glob("*.json"))[:-_MOST_KEPT]:
+            file.unlink(missing_ok=True)
+
+    def damaged(self, record_id: str) -> DuplicatesNotFoundError:
+        """The error of a record that cannot be read: it is no more."""
+        return DuplicatesNotFoundError(self.path.parent.name, record_id)
 
 
 def find_duplicates(
@@ -54,15 +68,18 @@ def find_duplicates(
 ) -> DuplicateRecord:
     """Find the copies in a gallery as it is searched; nothing is changed."""
     items = gallery.columns(view.revision, ["id", "uri", "content_sha256", "taken_at", "sequence"])
-    files = _files(items["content_sha256"].to_pylist())
+    twins = _twins(items["content_sha256"].to_pylist())
     threshold, found, sizes = None, None, None
     sentence = "Only files of the same bytes were looked for"
     if gallery.space is not None:
-        sentence = _NO_PICTURES.format(name=gallery.name)
-    elif options.near and len(files.rows) > 1:
-        threshold, found, sizes = _near(gallery, view, items, files, options, on_progress)
+        sentence = (
+            f"gallery '{gallery.name}' holds ready embeddings and no pictures: equal embeddings were looked "
+            "for, and changed copies cannot be told from items that are merely alike"
+        )
+    elif options.near and len(twins) > 1:
+        threshold, found, sizes = _near(gallery, view, items, twins, options, on_progress)
         sentence = threshold_sentence(threshold)
-    groups, notes = make_groups(items, files.twins, found, sizes)
+    groups, notes = make_groups(items, twins, found, sizes)
     copies = [one for group in groups for one in group.copies]
     n_exact = sum(one.kinds == ("exact",) for one in copies)
     return DuplicateRecord(
@@ -82,31 +99,32 @@ def find_duplicates(
     )
 
 
-def _files(contents: Sequence[bytes]) -> _Files:
+def _twins(contents: Sequence[bytes]) -> list[list[int]]:
+    """Rows of the items of each file, of files that differ in their bytes."""
     rows: dict[bytes, list[int]] = defaultdict(list)
     for row, content in enumerate(contents):
         rows[content].append(row)
-    twins = list(rows.values())
-    return _Files(np.array([one[0] for one in twins], dtype=np.int64), twins)
+    return list(rows.values())
 
 
 def _near(
     gallery: Gallery,
     view: GalleryView,
     items: pa.Table,
-    files: _Files,
+    twins: list[list[int]],
     options: DuplicateOptions,
     on_progress: OnProgress,
 ) -> tuple[CopyThreshold, ComparedPairs | None, Ints]:
     """The threshold, the pairs of files that reach it, and the sizes of the thumbnails."""
-    n = len(files.rows)
+    n = len(twins)
     sequences = items["sequence"].to_numpy()
+    of_files = sequences[[rows[0] for rows in twins]]
     rng = np.random.default_rng(options.seed)
     chosen = np.sort(rng.choice(n, min(n, _N_MADE_OF), replace=False))
-    pictures, originals = _read(gallery, view.revision, sequences[files.rows], chosen, on_progress)
+    pictures, originals = _read(gallery, view.revision, of_files, chosen, on_progress)
     index = CutIndex(pictures.signatures)
     near = index.candidates(pictures.signatures, own=True, on_progress=on_progress)
-    pairs = unordered(near, _neighbor_pairs(view, sequences, files))
+    pairs = unordered(near, _neighbor_pairs(view, sequences, twins))
     compared = compare(pictures, pictures, pairs, on_progress)
     compared = _closed(pictures, compared)
     made = _made_scores(index, pictures, chosen, originals, rng, on_progress)
@@ -144,16 +162,17 @@ def _read(
     return pictures, [originals[place] for place in chosen.tolist()]
 
 
-def _neighbor_pairs(view: GalleryView, sequences: Ints, files: _Files) -> Ints:
+def _neighbor_pairs(view: GalleryView, sequences: Ints, twins: list[list[int]]) -> Ints:
     """Files that are nearest in the embedding."""
     place_of_row = np.empty(len(sequences), np.int64)
-    for place, rows in enumerate(files.twins):
+    for place, rows in enumerate(twins):
         place_of_row[rows] = place
     positions = view.positions_of_sequences(sequences)
     row_of_position = np.full(view.n_positions + 1, -1)
     # The last entry stands for the padding, which -1 points to.
     row_of_position[positions] = np.arange(len(sequences))
-    listed = row_of_position[view.neighbor_positions(positions[files.rows])[:, :_N_NEIGHBORS]]
+    firsts = positions[[rows[0] for rows in twins]]
+    listed = row_of_position[view.neighbor_positions(firsts)[:, :_N_NEIGHBORS]]
     own = np.broadcast_to(np.arange(len(listed))[:, None], listed.shape)
     there = listed >= 0
     return np.stack([own[there], place_of_row[listed[there]]], axis=1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 from typing import NamedTuple
@@ -27,10 +27,6 @@ _SAME_SIZE = 0.95
 _DAMAGED = (OSError, SyntaxError, ValueError, KeyError, TypeError, RuntimeError, struct.error)
 # From this EXIF orientation on, width and height change places.
 _FIRST_ON_ITS_SIDE = 5
-_GONE = (
-    "{n:,} files of the groups are not where they were indexed from: the pixels of their thumbnails were "
-    "compared, and their bytes are not counted"
-)
 
 
 class Copy(NamedTuple):
@@ -42,19 +38,6 @@ class Copy(NamedTuple):
     area: float
 
 
-@dataclass(frozen=True)
-class _Size:
-    """Size of an item's file; of its thumbnail, and no bytes, where the file is gone."""
-
-    width: int | None
-    height: int | None
-    n_bytes: int | None
-
-    @property
-    def pixels(self) -> int:
-        return (self.width or 0) * (self.height or 0)
-
-
 def make_groups(
     items: pa.Table,
     twins: Sequence[Sequence[int]],
@@ -64,12 +47,11 @@ def make_groups(
     """Groups of copies, largest and most certain first, and what is to be said; thumbnails are (f, 2)."""
     partners = set() if found is None else set(found.pairs.ravel().tolist())
     places = sorted(partners | {place for place, rows in enumerate(twins) if len(rows) > 1})
-    sizes = {row: _size(items, row, place, thumbnails) for place in places for row in twins[place]}
-    n_gone = sum(one.n_bytes is None for one in sizes.values())
+    shown = {row: _item(items, row, place, thumbnails) for place in places for row in twins[place]}
 
     def worth(row: int) -> tuple[int, int, datetime, str]:
         taken = items["taken_at"][row].as_py() or datetime.max
-        return -sizes[row].pixels, -(sizes[row].n_bytes or 0), taken, items["id"][row].as_py()
+        return -_pixels(shown[row]), -(shown[row].n_bytes or 0), taken, shown[row].id
 
     best = {place: sorted(twins[place], key=worth) for place in places}
     order = sorted(places, key=lambda place: worth(best[place][0]))
@@ -78,17 +60,25 @@ def make_groups(
     groups = []
     for place in order:
         kept, *same = best[place]
-        copies = [_item(items, row, sizes[row], ("exact",), 1.0) for row in same]
+        copies = [shown[row].model_copy(update={"kinds": ("exact",), "score": 1.0}) for row in same]
         for copy in sorted(near.get(place, ()), key=lambda one: -one.score):
             for row in best[copy.position]:
-                kinds = kinds_of(copy, sizes[kept].pixels, sizes[row].pixels)
-                copies.append(_item(items, row, sizes[row], kinds, round(copy.score, 4)))
+                kinds = kinds_of(copy, _pixels(shown[kept]), _pixels(shown[row]))
+                found_so = {"kinds": kinds, "score": round(copy.score, 4)}
+                copies.append(shown[row].model_copy(update=found_so))
         if copies and place not in copied:
-            groups.append(DuplicateGroup(kept=_item(items, kept, sizes[kept]), copies=tuple(copies)))
+            groups.append(DuplicateGroup(kept=shown[kept], copies=tuple(copies)))
     groups.sort(
         key=lambda one: (-len(one.copies), -min(copy.score or 0.0 for copy in one.copies), one.kept.id)
     )
-    return tuple(groups), (_GONE.format(n=n_gone),) if n_gone else ()
+    n_gone = sum(one.n_bytes is None for one in shown.values())
+    if not n_gone:
+        return tuple(groups), ()
+    note = (
+        f"{n_gone:,} files of the groups are not where they were indexed from: the pixels of their "
+        "thumbnails were compared, and their bytes are not counted"
+    )
+    return tuple(groups), (note,)
 
 
 def group_copies(found: ComparedPairs, order: Sequence[int]) -> dict[int, list[Copy]]:
@@ -127,32 +117,20 @@ def kinds_of(copy: Copy, kept_pixels: int, copy_pixels: int) -> tuple[str, ...]:
     return tuple(kinds) or ("recompressed",)
 
 
-def _size(items: pa.Table, row: int, place: int, thumbnails: Ints | None) -> _Size:
-    path = Path(items["uri"][row].as_py() or "")
-    try:
-        # What came over the network has a name and no place here.
+def _pixels(item: DuplicateItem) -> int:
+    return (item.width or 0) * (item.height or 0)
+
+
+def _item(items: pa.Table, row: int, place: int, thumbnails: Ints | None) -> DuplicateItem:
+    """Item with the size of its file; with that of its thumbnail, and no bytes, where the file is gone."""
+    uri = items["uri"][row].as_py() or ""
+    path, n_bytes = Path(uri), None
+    width, height = (None, None) if thumbnails is None else thumbnails[place].tolist()
+    # What came over the network has a name and no place here.
+    with suppress(*_DAMAGED, Image.DecompressionBombError, Image.DecompressionBombWarning):
         if path.is_absolute():
             with Image.open(path, formats=accepted_formats()) as image:
                 turned = image.getexif().get(ExifTags.Base.Orientation, 1) >= _FIRST_ON_ITS_SIDE
+                n_bytes = path.stat().st_size
                 width, height = image.size[::-1] if turned else image.size
-                return _Size(width, height, path.stat().st_size)
-    except (*_DAMAGED, Image.DecompressionBombError, Image.DecompressionBombWarning):
-        pass
-    if thumbnails is None:
-        return _Size(None, None, None)
-    width, height = thumbnails[place].tolist()
-    return _Size(width, height, None)
-
-
-def _item(
-    items: pa.Table, row: int, size: _Size, kinds: tuple[str, ...] = (), score: float | None = None
-) -> DuplicateItem:
-    return DuplicateItem(
-        id=items["id"][row].as_py(),
-        uri=items["uri"][row].as_py() or "",
-        width=size.width,
-        height=size.height,
-        n_bytes=size.n_bytes,
-        kinds=kinds,
-        score=score,
-    )
+    return DuplicateItem(id=items["id"][row].as_py(), uri=uri, width=width, height=height, n_bytes=n_bytes)

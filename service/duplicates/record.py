@@ -5,15 +5,11 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictFloat, StrictInt
+from pydantic import BaseModel, Field, StrictBool, StrictFloat, StrictInt
 
 from vicinal.service.request_fields import CommandOption, Request
 
 KEPT_RULE = "kept of each group: most pixels, then most bytes, then taken first, then the first id"
-
-
-class _Frozen(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
 
 class DuplicateOptions(Request):
@@ -31,7 +27,7 @@ class DuplicateOptions(Request):
     )
 
 
-class DuplicateItem(_Frozen):
+class DuplicateItem(BaseModel, frozen=True, extra="forbid"):
     """One photo of a group."""
 
     id: str
@@ -43,14 +39,14 @@ class DuplicateItem(_Frozen):
     score: float | None = Field(None, description="How alike it is to the kept one, in [0, 1]; null: kept.")
 
 
-class DuplicateGroup(_Frozen):
+class DuplicateGroup(BaseModel, frozen=True, extra="forbid"):
     """A photo and its copies."""
 
     kept: DuplicateItem
     copies: tuple[DuplicateItem, ...]
 
 
-class CopyThreshold(_Frozen):
+class CopyThreshold(BaseModel, frozen=True, extra="forbid"):
     """Where changed copies begin, and what that rests on."""
 
     value: float | None = Field(description="Null where no threshold has the precision.")
@@ -65,7 +61,7 @@ class CopyThreshold(_Frozen):
     found_high: float
 
 
-class DuplicateSummary(_Frozen):
+class DuplicateSummary(BaseModel, frozen=True, extra="forbid"):
     """What was found, without the groups.
 
     Attributes:
@@ -95,11 +91,6 @@ class DuplicateRecord(DuplicateSummary):
     """All copies of a gallery that were found; groups stand with the largest first, then the most certain."""
 
     groups: tuple[DuplicateGroup, ...]
-
-    @property
-    def summary(self) -> DuplicateSummary:
-        """The record without its groups."""
-        return DuplicateSummary(**{name: getattr(self, name) for name in DuplicateSummary.model_fields})
 
     @property
     def removable(self) -> list[DuplicateItem]:

@@ -31,7 +31,7 @@ def run(place: Place, request: DuplicateOptions, progress: Progress) -> Duplicat
 
 
 def _keep(place: Place, found: DuplicateRecord) -> None:
-    from vicinal.service.duplicates.store import DuplicateStore
+    from vicinal.service.duplicates.finding import DuplicateStore
 
     DuplicateStore(place.gallery).keep_newest(found)
 

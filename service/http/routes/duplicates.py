@@ -8,8 +8,8 @@ from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import HTMLResponse
 from pydantic import Field
 
+from vicinal.service.duplicates.finding import DuplicateStore
 from vicinal.service.duplicates.record import DuplicateGroup, DuplicateOptions, DuplicateSummary
-from vicinal.service.duplicates.store import DuplicateStore
 from vicinal.service.http.browsers.pages import html_page
 from vicinal.service.http.gate import AdminRoute
 from vicinal.service.http.routes.job_calls import begin_job
@@ -42,10 +42,7 @@ def start_duplicates(
 @router.get("")
 def list_duplicates(gallery: str, state: StateDependency) -> list[DuplicateSummary]:
     """The newest records without their groups, newest first."""
-    return [
-        one.summary
-        for one in DuplicateStore(state.galleries.gallery(gallery)).history(passes_over_damaged=True)
-    ]
+    return [*DuplicateStore(state.galleries.gallery(gallery)).history(passes_over_damaged=True)]
 
 
 @router.get("/{record}")
@@ -59,12 +56,12 @@ def get_duplicates(
     """One record, its groups page by page."""
     found = DuplicateStore(state.galleries.gallery(gallery)).find(record)
     stop = after + size
-    return DuplicatePageBody(
-        **dict(found.summary),
-        n_groups=len(found.groups),
-        groups=found.groups[after:stop],
-        next=stop if stop < len(found.groups) else None,
-    )
+    page = {
+        "n_groups": len(found.groups),
+        "groups": found.groups[after:stop],
+        "next": stop if stop < len(found.groups) else None,
+    }
+    return DuplicatePageBody(**{**dict(found), **page})
 
 
 @router.get("/{record}/report", response_class=HTMLResponse)
