@@ -6,6 +6,7 @@ import json
 import logging
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 from typing import ClassVar, Generic, Protocol, Self, TypeVar
@@ -29,22 +30,21 @@ _ID = re.compile(r"[\w-][\w.-]{0,63}")
 _REMEDIES = (
     ("active.copy.json", "nothing is read of it; the next change writes it anew"),
     ("identity.json", "bring it back from a backup, or remove it and calibrate again"),
-    (
-        "calibrations/active*.json",
-        "put a calibration in force again by {activate()}",
-    ),
+    ("calibrations/active*.json", "put a calibration in force again by {activate()}"),
     ("calibrations/pipeline.json", "let the settings choose again by {use_settings()}"),
     ("calibrations/checks/*", "check again by {check()}"),
     ("calibrations/drift/*", "it is left out, and can be removed"),
-    (
-        "calibrations/*",
-        "calibrate again, or put another one in force by {activate()}",
-    ),
+    ("calibrations/*", "calibrate again, or put another one in force by {activate()}"),
     ("comparisons/*", "compare again by {compare()}"),
     ("duplicates/*", "look for them again by {duplicates()}"),
     ("labelling/**/*", "begin anew by {label_anew()}"),
     ("reports/*", "bring it back from a backup; the gallery is searched as before"),
 )
+# Files that hold no seal of their own, by the field of the record beside them that says what they are.
+_BOUND_FILES = {
+    "calibrations/*.json": {"scores_sha256": "{}.scores.npz", "curves_sha256": "{}.evidence.json.gz"},
+    "labelling/*/session.json": {"pairs_sha256": "pairs.npz"},
+}
 _BACKUP = "bring it back from a backup, or index the gallery again"
 
 
@@ -73,29 +73,19 @@ def damaged_records(gallery: Gallery, names: Names = own_names) -> list[str]:
 
 def _unbound_files(folder: Path) -> Iterator[Path]:
     """Files that are no JSON, and are not what the records beside them say."""
-    for record in sorted((folder / "calibrations").glob("*.json")):
-        fields = _fields(record)
-        for name, suffix in (("scores_sha256", ".scores.npz"), ("curves_sha256", ".evidence.json.gz")):
-            if fields.get(name) is not None:
-                yield from _unlike(record.with_name(record.stem + suffix), fields[name])
-    for session in sorted((folder / "labelling").glob("*/session.json")):
-        yield from _unlike(session.with_name("pairs.npz"), _fields(session).get("pairs_sha256", ""))
-
-
-def _fields(path: Path) -> dict[str, str | None]:
-    try:
-        return dict(json.loads(read_sealed(path)))
-    except (OSError, BrokenSealError):
-        # It is named itself.
-        return {}
-
-
-def _unlike(path: Path, sha256: str | None) -> Iterator[Path]:
-    try:
-        if sha256:
-            read_bound(path, sha256)
-    except (OSError, BrokenSealError):
-        yield path
+    for pattern, files in _BOUND_FILES.items():
+        for record in sorted(folder.glob(pattern)):
+            fields: dict[str, str | None] = {}
+            # A record that is damaged is named itself.
+            with suppress(OSError, BrokenSealError):
+                fields = json.loads(read_sealed(record))
+            for name, file in files.items():
+                path, sha256 = record.with_name(file.format(record.stem)), fields.get(name)
+                try:
+                    if sha256:
+                        read_bound(path, sha256)
+                except (OSError, BrokenSealError):
+                    yield path
 
 
 class _Record(Protocol):

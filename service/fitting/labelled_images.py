@@ -7,13 +7,14 @@ import json
 import re
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from vicinal.indexer.item_rules import readable
-from vicinal.indexer.sources import ImageFile, Refuse, SourceItem, refuse_none
+from vicinal.indexer.sources import Refuse, SourceItem, refuse_none
 from vicinal.models.decoding import DecodeLimits, decode_image, read_encoded, require_content
 from vicinal.models.errors import ImageError
 from vicinal.models.progress import OnProgress, no_progress
@@ -43,17 +44,12 @@ def read_labelled_images(
 
     labelled = sorted((item for item in items if item.label is not None), key=_sequence)
 
-    def look(item: SourceItem) -> tuple[str, str]:
-        if item.problem is not None:
-            return "", item.problem
-        return _look(item.path, refuse)
-
     seen: set[tuple[str, str]] = set()
     kept: list[SourceItem] = []
     unusable, told = [], hashlib.sha256()
     with ThreadPoolExecutor(usable_processors()) as pool:
         for done, (item, (digest, reason)) in enumerate(
-            zip(labelled, pool.map(look, labelled), strict=True), start=1
+            zip(labelled, pool.map(partial(_look, refuse=refuse), labelled), strict=True), start=1
         ):
             if reason:
                 unusable.append(UnusableImage(readable(str(item.path)), reason))
@@ -102,8 +98,11 @@ def _sequence(item: SourceItem) -> list[tuple[int, int, str]]:
     return [(1, int(part), "") if part.isdecimal() else (0, 0, part) for part in parts]
 
 
-def _look(path: ImageFile, refuse: Refuse) -> tuple[str, str]:
+def _look(item: SourceItem, refuse: Refuse) -> tuple[str, str]:
     """Digest of a file, and why it cannot be used or nothing."""
+    if item.problem is not None:
+        return "", item.problem
+    path = item.path
     if not isinstance(path, Path):
         return "", "it is no file of its own, which learning needs: lay it on the disk"
     refused = refuse(path)

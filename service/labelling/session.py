@@ -10,14 +10,14 @@ A session ends as a calibration of its id, whose proof stays here.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
 from typing import Self, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
 from vicinal.calibration import CalibrationError, RateInterval, Target, TopScoreCounts, UnreachableTargetError
 from vicinal.calibration.rates.answered_pairs import AnsweredPairs
@@ -49,16 +49,15 @@ from vicinal.service.records import remedy_of
 from vicinal.service.search.pipeline import Pipeline
 from vicinal.service.search.scorer import Scorer
 
+Model = TypeVar("Model", bound=BaseModel)
 _PATIENCE_SECONDS = 10.0
 # From so many answers on, further ones say little.
 _MANY = 300
 _FOLDER, _CURRENT = "labelling", "current.json"
 
 
-class _Head(BaseModel):
+class _Head(BaseModel, frozen=True, extra="forbid"):
     """The session's first file: never changed."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     id: str
     created_at: datetime
@@ -71,31 +70,22 @@ class _Head(BaseModel):
     pairs_sha256: str = ""
 
 
-class _Answered(BaseModel):
+class _Answered(BaseModel, frozen=True, extra="forbid"):
     """Question and its answer."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     pair: int
     same: bool | None
 
 
-class _Answers(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
+class _Answers(BaseModel, frozen=True, extra="forbid"):
     answers: list[_Answered] = []
 
 
-class _Current(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
+class _Current(BaseModel, frozen=True, extra="forbid"):
     session: str
 
 
-Parsed = TypeVar("Parsed")
-
-
-class LabelEstimate(BaseModel):
+class LabelEstimate(BaseModel, frozen=True, extra="forbid"):
     """What the answers so far say.
 
     Attributes:
@@ -105,8 +95,6 @@ class LabelEstimate(BaseModel):
         errors: How often the person errs.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
     threshold: float
     precision: StatedRate
     far: StatedRate
@@ -114,19 +102,15 @@ class LabelEstimate(BaseModel):
     is_enough: bool = Field(description="Whether the interval of the target's rate is short enough to stop.")
 
 
-class LabelQuestion(BaseModel):
+class LabelQuestion(BaseModel, frozen=True, extra="forbid"):
     """Two photos: do they show the same thing?"""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     number: int = Field(description="From 0; an answer names it.")
     items: tuple[str, str] = Field(description="Ids of the two items.")
 
 
-class LabelState(BaseModel):
+class LabelState(BaseModel, frozen=True, extra="forbid"):
     """How far a session is."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     id: str = Field(description="Id of the session, and of the calibration that it ends as.")
     gallery: str
@@ -151,8 +135,8 @@ class LabelSession:
     def __init__(self, gallery: Gallery, session_id: str) -> None:
         self.gallery = gallery
         self.path = gallery.path / _FOLDER / session_id
-        self.head = _read(self.path / "session.json", _Head.model_validate_json)
-        self._known: tuple[object, AnsweredPairs] | None = None
+        self.head = _read(self.path / "session.json", _Head)
+        self._known: tuple[list[_Answered], AnsweredPairs] | None = None
 
     @classmethod
     def start(cls, matcher: Matcher, target: Target) -> Self:
@@ -198,7 +182,7 @@ class LabelSession:
         path = matcher.gallery.path / _FOLDER / _CURRENT
         if not path.exists():
             return None
-        found = cls(matcher.gallery, _read(path, _Current.model_validate_json).session)
+        found = cls(matcher.gallery, _read(path, _Current).session)
         manifest = matcher.snapshot.manifest
         is_same = (found.head.version, found.head.bundle) == (manifest.version, manifest.bundle)
         return found if is_same and found.head.pipeline == matcher.pipeline else None
@@ -218,7 +202,7 @@ class LabelSession:
 
     def answers(self) -> list[_Answered]:
         """Questions and answers so far."""
-        return _read(self.path / "answers.json", _Answers.model_validate_json).answers
+        return _read(self.path / "answers.json", _Answers).answers
 
     def answer(self, number: int, same: bool | None) -> None:
         """Keep the answer to a question, numbered from 0; None where it cannot be told."""
@@ -271,26 +255,25 @@ class LabelSession:
 
     def state(self, matcher: Matcher) -> LabelState:
         """State for a page."""
-        answers = self.answers()
-        estimate, head = self.estimate(answers), self.head
+        answers, head = self.answers(), self.head
+        estimate, n_told = self.estimate(answers), _n_told(answers)
         ids = matcher.snapshot.item_table["id"]
         questions = [
             LabelQuestion(number=number, items=tuple(ids[one].as_py() for one in question.items))
             for number, question in enumerate(self.questions(answers), start=len(answers))
         ]
-        n_skipped = len(answers) - _n_told(answers)
         return LabelState(
             id=head.id,
             gallery=self.gallery.name,
             target=str(head.target),
             pipeline=head.pipeline.key,
             n_answers=len(answers),
-            n_skipped=n_skipped,
+            n_skipped=len(answers) - n_told,
             fewest=FEWEST,
             questions=questions,
-            progress=progress(self._posterior(answers), _n_told(answers), head.target),
+            progress=progress(self._posterior(answers), n_told, head.target),
             estimate=estimate,
-            sentence=_sentence(len(answers) - n_skipped, estimate),
+            sentence=_sentence(n_told, estimate),
         )
 
     def finish(self, matcher: Matcher) -> CalibrationRecord:
@@ -299,8 +282,7 @@ class LabelSession:
         n_told = _n_told(answers)
         if n_told < FEWEST:
             raise CalibrationError(f"{n_told} answers say too little: go on to {FEWEST} at least")
-        found = self.estimate(answers)
-        head = self.head
+        found, head = self.estimate(answers), self.head
         if found is None:
             raise self._unreachable(answers)
         distinct = {one.pair for one in answers if one.same is not None}
@@ -313,19 +295,14 @@ class LabelSession:
             far=found.far,
             errors=found.errors,
         )
+        asked_for = {name: value for name, value in head if name not in ("created_at", "pairs_sha256")}
         record = CalibrationRecord(
+            **asked_for,
             format_version=2,
-            id=head.id,
             created_at=datetime.now(UTC),
             source="answers",
-            target=head.target,
             threshold=found.threshold,
             rates=Rates(far=found.far.rate, frr=None, fpir=None, fnir=None, hit_rate_1=None),
-            pipeline=head.pipeline,
-            bundle=head.bundle,
-            version=head.version,
-            n_items=head.n_items,
-            seed=head.seed,
             evidence=Evidence(
                 rates={},
                 answers=evidence,
@@ -338,9 +315,8 @@ class LabelSession:
 
     def _posterior(self, answers: list[_Answered]) -> AnsweredPairs:
         """Posterior of the answers; a call asks for the same several times."""
-        key = tuple(_columns(answers)[0]), tuple(_columns(answers)[1])
-        if self._known is None or self._known[0] != key:
-            self._known = key, posterior(self.pairs, *_columns(answers), self.head.seed)
+        if self._known is None or self._known[0] != answers:
+            self._known = list(answers), posterior(self.pairs, *_columns(answers), self.head.seed)
         return self._known[1]
 
     def _unreachable(self, answers: list[_Answered]) -> UnreachableTargetError:
@@ -405,9 +381,9 @@ def _stated(found: RateInterval) -> StatedRate:
     return StatedRate(rate=found.rate, low=found.low, high=found.high)
 
 
-def _read(path: Path, parse: Callable[[bytes], Parsed]) -> Parsed:
+def _read(path: Path, model: type[Model]) -> Model:
     try:
-        return parse(read_sealed(path))
+        return model.model_validate_json(read_sealed(path))
     except (OSError, ValueError) as error:
         raise _damaged(path) from error
 
