@@ -23,7 +23,7 @@ from vicinal.indexer.errors import BundleMismatchError, GalleryError, ItemNotFou
 from vicinal.indexer.gallery import Gallery
 from vicinal.indexer.graph.neighbor_graph import N_NEIGHBORS, SPARE_NEIGHBORS, build_neighbor_graph
 from vicinal.indexer.item_rules import checked_label, checked_metadata
-from vicinal.indexer.jobs.preparation import no_rows
+from vicinal.indexer.jobs.preparation import no_rows, with_columns
 from vicinal.indexer.jobs.retention import READER_GRACE
 from vicinal.indexer.reader import GalleryReader
 from vicinal.indexer.storage.active_pointer import Activation
@@ -37,6 +37,11 @@ from vicinal.models.similarity import exact_similarities
 OnConflict = Literal["error", "replace", "skip"]
 # `unchanged`: this very image is there under this id. `skipped` and `refused`: another image is.
 Outcome = Literal["added", "replaced", "unchanged", "skipped", "refused"]
+OUTCOME_WHERE_TAKEN: dict[OnConflict, Outcome] = {
+    "error": "refused",
+    "replace": "replaced",
+    "skip": "skipped",
+}
 
 
 def outcomes_of(
@@ -48,10 +53,13 @@ def outcomes_of(
     present = dict(held)
     outcomes: list[Outcome] = []
     for item_id, digest in zip(ids, digests, strict=True):
-        outcome = _outcome(present.get(item_id), digest, conflict)
-        if outcome in ("added", "replaced"):
+        before = present.get(item_id)
+        if before == digest and conflict != "replace":
+            outcomes.append("unchanged")
+        else:
+            outcomes.append("added" if before is None else OUTCOME_WHERE_TAKEN[conflict])
+        if outcomes[-1] in ("added", "replaced"):
             present[item_id] = digest
-        outcomes.append(outcome)
     return outcomes
 
 
@@ -63,16 +71,6 @@ def digests_of(gallery: Gallery, view: GalleryView, ids: Sequence[str]) -> dict[
     sequences = view.sequences(positions[positions >= 0])
     rows = gallery.table.rows(view.revision, sequences, ["id", "content_sha256"])
     return dict(zip(rows["id"].to_pylist(), rows["content_sha256"].to_pylist(), strict=True))
-
-
-def _outcome(held: bytes | None, digest: bytes, conflict: OnConflict) -> Outcome:
-    if held is None:
-        return "added"
-    if conflict == "replace":
-        return "replaced"
-    if held == digest:
-        return "unchanged"
-    return "skipped" if conflict == "skip" else "refused"
 
 
 # Seconds that a change waits for the one before it.
@@ -91,11 +89,6 @@ class Change:
     outcomes: tuple[Outcome, ...] = ()  # Of each row, where rows were to be added
     n_patched: int = 0  # With another label or other metadata
     n_removed: int = 0
-
-    @property
-    def n_added(self) -> int:
-        """Items with an id that was new."""
-        return self.outcomes.count("added")
 
 
 @dataclass(frozen=True)
@@ -132,11 +125,12 @@ def add_items(
         ids = rows["id"].to_pylist()
         held = digests_of(reader.gallery, view, ids)
         outcomes = tuple(outcomes_of(ids, rows["content_sha256"].to_pylist(), held, conflict))
-        last = _last_written(rows, outcomes)
-        if not len(last):
+        # Of two with one id the later one.
+        places = {ids[i]: i for i, outcome in enumerate(outcomes) if outcome in ("added", "replaced")}
+        if not places:
             return Change(view.revision, outcomes)
+        last, n_new = rows.take(pa.array(sorted(places.values()), pa.int64())), len(places)
         old = view.positions(last["id"].to_pylist())
-        n_new = len(last)
         sequences = np.arange(activation.next_number, activation.next_number + n_new)
         neighbors, similarities = _neighbor_lists(view, as_matrix(last["embedding"]), sequences, old)
         columns = {
@@ -178,15 +172,19 @@ def patch_items(reader: GalleryReader, patches: Mapping[str, Patch]) -> Change:
         if not len(sequences):
             return Change(view.revision)
         rows = reader.gallery.table.rows(view.revision, sequences)
-        ordered = [patches[item_id] for item_id in rows["id"].to_pylist()]
-        numbers = np.full(len(rows), activation.next_number)
-        columns = {
-            "label": pa.array(_patched_labels(rows, ordered), pa.string()),
-            "metadata": pa.array(_patched_metadata(rows, ordered), pa.string()),
-            "patch": pa.array(numbers),
-        }
-        for name, column in columns.items():
-            rows = rows.set_column(rows.schema.get_field_index(name), name, column)
+        columns = (rows[name].to_pylist() for name in ("id", "label", "metadata"))
+        known = [(*values, patches[values[0]]) for values in zip(*columns, strict=True)]
+        labels = [
+            label if patch.keeps_label else checked_label(patch.label, item_id)
+            for item_id, label, _, patch in known
+        ]
+        texts = [_patched(item_id, text or "{}", patch.metadata or {}) for item_id, _, text, patch in known]
+        rows = with_columns(
+            rows,
+            label=pa.array(labels, pa.string()),
+            metadata=pa.array(texts, pa.string()),
+            patch=pa.array(np.full(len(rows), activation.next_number)),
+        )
         revision = _commit(reader, activation, rows, sequences, activation.next_number + 1)
         return Change(revision, n_patched=len(rows))
 
@@ -217,13 +215,6 @@ def _check_rows(reader: GalleryReader, view: GalleryView, rows: pa.Table, bundle
         raise GalleryError(
             f"gallery '{reader.gallery.name}' holds {manifest.dim}-d embeddings, got {width}-d"
         )
-
-
-def _last_written(rows: pa.Table, outcomes: Sequence[Outcome]) -> pa.Table:
-    """The rows that are added or replace others; of two with one id the later one."""
-    ids = rows["id"].to_pylist()
-    places = {ids[i]: i for i, outcome in enumerate(outcomes) if outcome in ("added", "replaced")}
-    return rows.take(pa.array(sorted(places.values()), pa.int64()))
 
 
 def _found(reader: GalleryReader, view: GalleryView, item_ids: Sequence[str]) -> Ints:
@@ -268,19 +259,7 @@ def _nearest_but(view: GalleryView, query: FloatArray, n: int, gone: Ints) -> In
         n_fetched *= 2
 
 
-def _patched_labels(rows: pa.Table, patches: Sequence[Patch]) -> list[str | None]:
-    pairs = zip(rows["id"].to_pylist(), rows["label"].to_pylist(), patches, strict=True)
-    return [
-        label if patch.keeps_label else checked_label(patch.label, item_id) for item_id, label, patch in pairs
-    ]
-
-
-def _patched_metadata(rows: pa.Table, patches: Sequence[Patch]) -> list[str]:
-    items = zip(rows["id"].to_pylist(), rows["metadata"].to_pylist(), patches, strict=True)
-    return [_patched_text(item_id, text or "{}", patch.metadata or {}) for item_id, text, patch in items]
-
-
-def _patched_text(item_id: str, text: str, patch: Mapping[str, Any]) -> str:
+def _patched(item_id: str, text: str, patch: Mapping[str, Any]) -> str:
     # What was stored before there were rules stays as it is until it is changed.
     if not patch:
         return text

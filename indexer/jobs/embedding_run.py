@@ -6,7 +6,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Self
 
 import pyarrow as pa
@@ -65,8 +65,7 @@ class RunOptions:
 
     max_failures: int | None = None  # Give up when more images or rows than this cannot be used; None goes on
     workers: int = 2  # Threads that decode; more read files behind addresses, which is mostly waiting
-    # Finished rows that are committed together
-    rows_per_commit: int = field(default_factory=lambda: _ROWS_PER_COMMIT)
+    rows_per_commit: int | None = None  # Finished rows that are committed together; what suits them when None
     # Commit also fewer rows when so much time has passed, or a tenth of what the run took so far, which is
     # what a death costs
     seconds_per_commit: float = 30.0
@@ -99,7 +98,7 @@ class EmbeddingRun:
     ) -> None:
         """Embed every item; failures are collected."""
         n_items = len(items) + len(self.failures)
-        self._check_failures()
+        check_failures(self.failures, self.options.max_failures)
         self._reads_addresses = any(isinstance(item.path, RemoteFile) for item in items)
         for batch in self._prepared_batches(self._without_repeats(items, known)):
             self._embed(batch)
@@ -165,15 +164,13 @@ class EmbeddingRun:
 
     def _fail(self, item: SourceItem, reason: str) -> None:
         self.failures.append(Failure.of(item, reason))
-        self._check_failures()
-
-    def _check_failures(self) -> None:
         check_failures(self.failures, self.options.max_failures)
 
     def _keep(self, rows: pa.Table) -> None:
         self._rows.append(rows)
         self._n_kept += rows.num_rows
-        is_full = sum(table.num_rows for table in self._rows) >= self.options.rows_per_commit
+        most = self.options.rows_per_commit or _ROWS_PER_COMMIT
+        is_full = sum(table.num_rows for table in self._rows) >= most
         now = time.monotonic()
         patience = max(_LEAST_SECONDS_PER_COMMIT, _SHARE_PER_COMMIT * (now - self._began_at))
         if is_full or now - self._committed_at >= min(patience, self.options.seconds_per_commit):

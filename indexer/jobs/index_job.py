@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import hashlib
 import json
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from itertools import islice
 from typing import Any
 
-import pyarrow as pa
 import pyarrow.compute as pc
 
 from vicinal.indexer.errors import (
@@ -33,7 +33,7 @@ from vicinal.indexer.graph.vector_index import check_factory
 from vicinal.indexer.hygiene import Hygiene, examine
 from vicinal.indexer.jobs.embedding_run import RunOptions
 from vicinal.indexer.jobs.staging import Base, LiveDiff, Staging, contents_of, live_diff, remove_leftovers
-from vicinal.indexer.jobs.sync.plan import IndexPlan, IndexResult, StageClock
+from vicinal.indexer.jobs.sync.plan import IndexPlan, IndexResult
 from vicinal.indexer.jobs.sync.run import SyncRun, SyncWork
 from vicinal.indexer.sources import ANYWHERE, PUBLIC, SourceItem, WebAccess, file_at
 from vicinal.indexer.sources.embeddings import EmbeddingSource
@@ -44,8 +44,6 @@ from vicinal.models.embedder import Embedder
 from vicinal.models.errors import ReadyEmbeddingsError
 from vicinal.models.progress import OnProgress, no_progress
 
-# Ready embeddings take no time, so that little is lost with many.
-READY_ROWS_PER_COMMIT = 16_384
 _PATIENCE = 1.0
 # How the names of runs begin that nobody gave an id.
 _BY_HAND = "index-"
@@ -88,14 +86,9 @@ def index_items(
         GalleryBusyError: Another process indexes the same source.
     """
     options = RunOptions(max_failures=max_failures, workers=workers, access=ANYWHERE)
-    asked = IndexPlan(items, options=options_for(items, options), **plan)
-    return IndexJob(gallery, embedder, asked, on_progress=on_progress).run()
-
-
-def options_for(items: Sequence[SourceItem] | EmbeddingSource | None, options: RunOptions) -> RunOptions:
-    """Options with as many rows a commit as suit what is indexed."""
-    is_ready = isinstance(items, EmbeddingSource)
-    return replace(options, rows_per_commit=READY_ROWS_PER_COMMIT) if is_ready else options
+    return IndexJob(
+        gallery, embedder, IndexPlan(items, options=options, **plan), on_progress=on_progress
+    ).run()
 
 
 def gallery_items(gallery: Gallery, access: WebAccess = PUBLIC) -> list[SourceItem]:
@@ -147,7 +140,8 @@ class IndexJob:
         self.staging = staging or Staging(gallery, plan.job or f"{_BY_HAND}{_digest(plan)}")
         self.sync = SyncRun(gallery, embedder, plan, self.staging, on_progress)
         self._report = on_progress
-        self._clock = StageClock()
+        self._seconds: dict[str, float] = {}
+        self._lap_began = time.monotonic()
 
     def run(self) -> IndexResult:
         """Go on where the last attempt was, up to the new version."""
@@ -162,7 +156,10 @@ class IndexJob:
         return result
 
     def _run(self) -> IndexResult:
-        self._check_space()
+        active, given = self.gallery.activation, self.embedder.bundle.manifest
+        if active is not None and not self.sync.is_own_bundle(active) and (self.gallery.space or given.space):
+            # Ready embeddings of a space are not mixed with anything else.
+            raise SpaceMismatchError(self.gallery.name, self.gallery.in_words, given.in_words)
         check_factory(self.plan.index, self.embedder.bundle.dim)
         with self.staging.held():
             finished = self._finished_before()
@@ -172,12 +169,14 @@ class IndexJob:
             # Whoever starts by hand does not know what other jobs still wait for.
             remove_leftovers(self.gallery, "*" if self.plan.job else f"{_BY_HAND}*", but=self.staging.name)
             self.staging.begin(self.embedder.bundle.fingerprint)
-            if not self._goes_on():
+            active = self.gallery.activation
+            changes = self._changes(active)
+            if changes is None:
                 # Rows of what was searched then and of what is searched now must not become one version.
                 self.staging.begin_anew(self.embedder.bundle.fingerprint)
-            if self.staging.base() is None:
-                self._note_base(self.gallery.activation)
-            work = self.sync.planned(self._changed_meanwhile())
+                token, number = (None, 0) if active is None else (active.token, active.next_number)
+                self.staging.note_base(Base(contents_of(self.gallery, active), token, number))
+            work = self.sync.planned(() if changes is None else changes.outdated)
             if self._is_needed(work):
                 self._stage(work)
             self.sync.require_some(work)
@@ -193,26 +192,17 @@ class IndexJob:
             if finished is not None:
                 return finished
             report = self.gallery.reports.of(version)
-            if not self._goes_on():
+            if self.staging.base() is not None and self._changes(self.gallery.activation) is None:
                 return IndexResult.from_report(report, is_active=False, remark=_NOT_ACTIVATED)
             with self._writing():
                 active = self.gallery.activation
                 is_current = active is not None and report.get("state") == _state(active)
                 if is_current and self._activate(active, version):
                     return IndexResult.from_report(report, is_active=True)
-            work = self.sync.planned(self._changed_meanwhile())
+            changes = self._changes(self.gallery.activation)
+            work = self.sync.planned(() if changes is None else changes.outdated)
             self._stage(work)
             return self._publish(work, self._graph())
-
-    def _check_space(self) -> None:
-        """Refuse to mix ready embeddings of a space with anything else."""
-        active, given = self.gallery.activation, self.embedder.bundle.manifest
-        if active is None or self.sync.is_own_bundle(active):
-            return
-        space = self.gallery.space
-        if space is None and not given.space:
-            return
-        raise SpaceMismatchError(self.gallery.name, self.gallery.in_words, given.in_words)
 
     def _finished_before(self) -> IndexResult | None:
         """Result of an earlier attempt that died before it could say so."""
@@ -224,13 +214,14 @@ class IndexJob:
                 return IndexResult.from_report(report, is_active=version in activated)
         return None
 
-    def _note_base(self, activation: Activation | None) -> None:
-        token, number = (None, 0) if activation is None else (activation.token, activation.next_number)
-        self.staging.note_base(Base(contents_of(self.gallery, activation), token, number))
-
     def _stage(self, work: SyncWork) -> None:
         self.sync.stage(work)
-        self._clock.lap("embed")
+        self._end("embed")
+
+    def _end(self, stage: str) -> None:
+        now = time.monotonic()
+        self._seconds[stage] = round(now - self._lap_began, 3)
+        self._lap_began = now
 
     def _is_needed(self, work: SyncWork) -> bool:
         """Tell whether a version has to be made."""
@@ -259,7 +250,7 @@ class IndexJob:
     def _result(self, work: SyncWork, **more: Any) -> IndexResult:
         return IndexResult(
             provider=self.embedder.provider,
-            seconds=self._clock.laps,
+            seconds=self._seconds,
             failures=self.sync.failures,
             counts=work.plan.counts(),
             missing=work.plan.ids("missing")[:_MOST_NAMED],
@@ -267,14 +258,6 @@ class IndexJob:
             unread=dict(islice(self.plan.unread.items(), _MOST_NAMED)),
             **more,
         )
-
-    def _changed_meanwhile(self) -> set[str]:
-        """Ids of items that were changed since the job began: those changes are taken over at its end."""
-        base, active = self.staging.base(), self.gallery.activation
-        if base is None or active is None:
-            return set()
-        changes = self._changes(base, active, contents_of(self.gallery, active))
-        return set() if changes is None else set(changes.outdated)
 
     @property
     def _kept_refiner(self) -> str:
@@ -285,7 +268,7 @@ class IndexJob:
     def _graph(self) -> NeighborGraph:
         device = self.gallery.index_device
         graph = build_neighbor_graph(self.staging.embeddings(), device=device, on_progress=self._report)
-        self._clock.lap("neighbors")
+        self._end("neighbors")
         return graph
 
     def _publish(self, work: SyncWork, graph: NeighborGraph) -> IndexResult:
@@ -324,39 +307,33 @@ class IndexJob:
 
     def _catch_up(self, active: Activation | None, graph: NeighborGraph) -> tuple[bool, NeighborGraph]:
         """Take over the live changes since the noted state; whether that state's items are still searched."""
-        base = self.staging.base()
-        if base is None or active is None:
-            return active is None, graph
+        if active is None:
+            return True, graph
         # Always from the state that the first attempt noted, so that taking over twice changes nothing.
-        now = contents_of(self.gallery, active)
-        changes = self._changes(base, active, now)
+        changes = self._changes(active)
         if changes is None:
             return False, graph
-        outdated = {*changes.outdated, *self._strangers(now)}
-        # Added and removed again since the source was compared.
-        outdated |= self.gallery.removals.read().but(self.sync.removed) - set(now["id"].to_pylist())
+        # Staged by earlier attempts, and neither in the source nor in the gallery any more; and what was
+        # added and removed again since the source was compared.
+        others = set(self.staging.ids()) - self.plan.ids
+        others |= self.gallery.removals.read().but(self.sync.removed)
+        outdated = {*changes.outdated, *(others - changes.present)}
         if outdated or len(changes.sequences):
             kept = self.staging.drop(sorted(outdated))
             self.sync.take_over(active, changes.sequences)
             graph = update_neighbor_graph(graph, kept, self.staging.embeddings())
         return True, graph
 
-    def _goes_on(self) -> bool:
-        """Tell whether an earlier attempt's first items are still searched, but for live changes."""
-        base, active = self.staging.base(), self.gallery.activation
-        if base is None or active is None:
-            return base is None or (active is None and base.token is None)
-        return self._changes(base, active, contents_of(self.gallery, active)) is not None
-
-    def _changes(self, base: Base, active: Activation, now: pa.Table) -> LiveDiff | None:
-        """Live changes since the noted state; None when more than they and their compaction came."""
-        made_by = self.gallery.reports.of(active.version).get("kind")
-        anew = active.token != base.token and made_by != "compaction"
-        return None if anew else live_diff(base, now)
-
-    def _strangers(self, now: pa.Table) -> set[str]:
-        """Staged items of earlier attempts that neither the source nor the gallery has any more."""
-        return set(self.staging.ids()) - self.plan.ids - set(now["id"].to_pylist())
+    def _changes(self, active: Activation | None) -> LiveDiff | None:
+        """Live changes since the noted state, if any; None when more than they and their compaction came."""
+        base, token = self.staging.base(), None if active is None else active.token
+        if base is None:
+            return None
+        if token != base.token and (
+            active is None or self.gallery.reports.of(active.version).get("kind") != "compaction"
+        ):
+            return None
+        return live_diff(base, contents_of(self.gallery, active))
 
     def _write(self, work: SyncWork, graph: NeighborGraph, active: Activation | None) -> dict[str, Any]:
         """Copy the staged rows into the table and make a version of them; its report."""
@@ -371,7 +348,7 @@ class IndexJob:
                 self.gallery.append(rows)
         snapshot = self.gallery.publish(graph, index=self.plan.index, activate=False)
         hygiene = _examined(self.gallery, snapshot, has_images=not bundle.manifest.space)
-        self._clock.lap("publish")
+        self._end("publish")
         made = snapshot.manifest
         result = self._result(
             work,

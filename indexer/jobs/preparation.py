@@ -7,10 +7,10 @@ import io
 import json
 import re
 import struct
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -93,11 +93,7 @@ class PreparedItem:
 
     item: SourceItem
     tensor: FloatArray  # (3, S, S) float32
-    thumbnail: bytes  # JPEG
-    content_sha256: bytes  # Of the file
-    signature: Bytes  # (768,) uint8, the image at 16 x 16 RGB pixels
-    capture: Capture
-    state: FileState | None = None  # Of its file before it was read; None without one
+    columns: dict[str, Any]  # What is kept of it, by the names of the gallery table
 
 
 def prepare_item(item: SourceItem, embedder: Embedder) -> PreparedItem:
@@ -106,23 +102,31 @@ def prepare_item(item: SourceItem, embedder: Embedder) -> PreparedItem:
     state = FileState.of(item.path)
     # A job has time: it waits for memory as long as others decode.
     patient = replace(embedder.limits, wait_seconds=None)
-    return replace(prepare_encoded(item, read_file(item.path, patient), embedder, patient), state=state)
+    prepared = prepare_encoded(item, read_file(item.path, patient), embedder, patient)
+    if state is not None:
+        prepared.columns.update(file_size=state.size, modified_at=state.modified_at)
+    return prepared
 
 
 def prepare_encoded(
     item: SourceItem, encoded: bytes, embedder: Embedder, limits: DecodeLimits | None = None
 ) -> PreparedItem:
     """Decode and preprocess one image that is in memory; its path is only noted."""
+    capture = read_capture(encoded)
     with embedder.decoding(encoded, limits=limits) as image:
         require_content(image)
-        return PreparedItem(
-            item=item,
-            tensor=embedder.prepare(image),
-            thumbnail=make_thumbnail(image),
-            content_sha256=hashlib.sha256(encoded).digest(),
-            signature=make_signature(image),
-            capture=read_capture(encoded),
-        )
+        columns = {
+            "id": item.id,
+            "label": item.label,
+            "uri": str(item.path),
+            "metadata": json.dumps(item.metadata),
+            "thumbnail": make_thumbnail(image),
+            "content_sha256": hashlib.sha256(encoded).digest(),
+            "signature": make_signature(image),
+            "taken_at": capture.taken_at,
+            "camera": capture.camera,
+        }
+        return PreparedItem(item, embedder.prepare(image), columns)
 
 
 def make_signature(image: Image.Image) -> Bytes:
@@ -162,47 +166,29 @@ def no_rows(dim: int) -> pa.Table:
 
 def as_rows(prepared: Sequence[PreparedItem], embeddings: FloatArray) -> pa.Table:
     """Rows of the gallery table."""
-    items = [one.item for one in prepared]
-    n, now = len(items), datetime.now(UTC)
-    states = [one.state or (None, None) for one in prepared]
-    return pa.table(
-        {
-            "id": pa.array([item.id for item in items], pa.string()),
-            "label": pa.array([item.label for item in items], pa.string()),
-            "uri": pa.array([str(item.path) for item in items], pa.string()),
-            "metadata": pa.array([json.dumps(item.metadata) for item in items], pa.string()),
-            "thumbnail": pa.array([one.thumbnail for one in prepared], pa.binary()),
-            "content_sha256": pa.array([one.content_sha256 for one in prepared], pa.binary(32)),
-            "signature": as_fixed_lists(np.stack([one.signature for one in prepared])),
-            "added_at": pa.array([now] * n, pa.timestamp("us", tz="UTC")),
-            "taken_at": pa.array([one.capture.taken_at for one in prepared], pa.timestamp("s")),
-            "camera": pa.array([one.capture.camera for one in prepared], pa.string()),
-            "source": pa.nulls(n, pa.string()),
-            "listing": pa.nulls(n, pa.string()),
-            "file_size": pa.array([size for size, _ in states], pa.int64()),
-            "modified_at": pa.array([at for _, at in states], pa.timestamp("us", tz="UTC")),
-            "embedding": as_fixed_lists(embeddings),
-        }
-    )
+    names = {name: None for one in prepared for name in one.columns}
+    columns: dict[str, Any] = {name: [one.columns.get(name) for one in prepared] for name in names}
+    return _rows({**columns, "signature": as_fixed_lists(np.stack(columns["signature"]))}, embeddings)
 
 
 def ready_rows(ready: ReadyRows) -> pa.Table:
     """Rows of the gallery table for embeddings that others made; they have no image."""
-    n, dim = ready.embeddings.shape
-    now = datetime.now(UTC)
     columns = {
         "id": ready.ids,
         "label": ready.labels,
         "uri": ready.uris,
         "metadata": ready.metadata,
         "content_sha256": digests_of_ready(ready),
-        "added_at": [now] * n,
-        "embedding": as_fixed_lists(ready.embeddings),
     }
+    return _rows(columns, ready.embeddings)
+
+
+def _rows(columns: Mapping[str, Any], embeddings: FloatArray) -> pa.Table:
+    """Rows that are added now; columns that are not given are null."""
+    n, dim = embeddings.shape
+    given = {**columns, "added_at": [datetime.now(UTC)] * n, "embedding": as_fixed_lists(embeddings)}
     schema = no_rows(dim).schema
-    return pa.table(
-        {field.name: _column(columns.get(field.name), field.type, n) for field in schema}, schema=schema
-    )
+    return pa.table({one.name: given.get(one.name, pa.nulls(n, one.type)) for one in schema}, schema=schema)
 
 
 def digests_of_ready(ready: ReadyRows) -> list[bytes]:
@@ -232,13 +218,12 @@ def stated_by(rows: pa.Table, source: str | None) -> pa.Table:
         listing_of(label, metadata)
         for label, metadata in zip(rows["label"].to_pylist(), rows["metadata"].to_pylist(), strict=True)
     ]
-    columns = {"source": [source] * len(rows), "listing": said}
+    sources, said_texts = pa.array([source] * len(rows), pa.string()), pa.array(said, pa.string())
+    return with_columns(rows, source=sources, listing=said_texts)
+
+
+def with_columns(rows: pa.Table, **columns: pa.Array | pa.ChunkedArray) -> pa.Table:
+    """Rows with other values in some columns."""
     for name, values in columns.items():
-        rows = rows.set_column(rows.schema.get_field_index(name), name, pa.array(values, pa.string()))
+        rows = rows.set_column(rows.schema.get_field_index(name), name, values)
     return rows
-
-
-def _column(values: object, kind: pa.DataType, n: int) -> pa.Array:
-    if values is None:
-        return pa.nulls(n, kind)
-    return values if isinstance(values, pa.Array) else pa.array(values, kind)

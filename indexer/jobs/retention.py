@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from itertools import chain
 from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from vicinal.indexer.errors import GalleryError
 from vicinal.indexer.gallery import Gallery
-from vicinal.indexer.views.snapshot import SnapshotManifest, snapshot_manifest
+from vicinal.indexer.views.snapshot import snapshot_manifest
 
 # Another process may be reading a revision that has just been succeeded.
 READER_GRACE = timedelta(minutes=10)
@@ -64,7 +66,10 @@ def describe_versions(gallery: Gallery) -> list[VersionSummary]:
     known = {} if active is None else active.known_revisions
     built = {version: gallery.pointer.revision_of(version) for version in versions}
     revisions = {version: known.get(version, built[version]) for version in versions}
-    files = {version: _table_files(gallery, {built[version], revisions[version]}) for version in versions}
+    files = {
+        version: dict(chain(*(gallery.table.files(one).items() for one in {built[version], revision})))
+        for version, revision in revisions.items()
+    }
     return [_describe(gallery, version, revisions[version], files) for version in reversed(versions)]
 
 
@@ -77,35 +82,27 @@ def prune(
 ) -> Pruning:
     """Remove the versions that a policy does not keep, and what only they refer to."""
     with gallery.compacting(), gallery.writing():
-        gone = _not_kept(gallery, policy)
+        versions = gallery.versions()
+        oldest = datetime.now(UTC) - timedelta(days=policy.days)
+        newest = {*versions[-policy.versions :], gallery.active_version}
+        gone = {one for one in versions if one not in newest and created_at(gallery, one) < oldest}
         freed = sum(_folder_bytes(gallery.snapshot_path(version)) for version in gone)
         gallery.forget(gone)
         gallery.pointer.keep_only(protected)
-        _drop_removed_rows(gallery)
+        active = gallery.activation
+        if active is not None:
+            revision = gallery.table.drop_removed_rows(active.revision)
+            if revision != active.revision:
+                gallery.pointer.move_revision(active, revision, active.next_number)
         return Pruning(sorted(gone), freed + gallery.pointer.clean_up(grace))
-
-
-def _drop_removed_rows(gallery: Gallery) -> None:
-    active = gallery.activation
-    if active is not None:
-        revision = gallery.table.drop_removed_rows(active.revision)
-        if revision != active.revision:
-            gallery.pointer.move_revision(active, revision, active.next_number)
-
-
-def _not_kept(gallery: Gallery, policy: RetentionPolicy) -> set[int]:
-    versions = gallery.versions()
-    oldest = datetime.now(UTC) - timedelta(days=policy.days)
-    newest = {*versions[-policy.versions :], gallery.active_version}
-    return {
-        version for version in versions if version not in newest and created_at(gallery, version) < oldest
-    }
 
 
 def _describe(
     gallery: Gallery, version: int, revision: int, files: dict[int, dict[str, int]]
 ) -> VersionSummary:
-    manifest = _manifest(gallery, version)
+    manifest = None
+    with suppress(GalleryError):
+        manifest = snapshot_manifest(gallery.snapshot_path(version))
     others = set().union(*(files[other] for other in files if other != version))
     return VersionSummary(
         version=version,
@@ -113,21 +110,11 @@ def _describe(
         kind=str(gallery.reports.of(version).get("kind", "unknown")),
         is_active=version == gallery.active_version,
         revision=revision,
-        n_items=manifest.n_items if manifest else None,
-        n_labels=manifest.n_labels if manifest else None,
-        index=manifest.index if manifest else None,
-        bundle=manifest.bundle if manifest else None,
+        **{name: getattr(manifest, name, None) for name in ("n_items", "n_labels", "index", "bundle")},
         derived_bytes=_folder_bytes(gallery.snapshot_path(version)),
         table_bytes=sum(files[version].values()),
         own_table_bytes=sum(size for path, size in files[version].items() if path not in others),
     )
-
-
-def _manifest(gallery: Gallery, version: int) -> SnapshotManifest | None:
-    try:
-        return snapshot_manifest(gallery.snapshot_path(version))
-    except GalleryError:
-        return None
 
 
 def created_at(gallery: Gallery, version: int) -> datetime:
@@ -136,13 +123,6 @@ def created_at(gallery: Gallery, version: int) -> datetime:
     if noted is not None:
         return datetime.fromisoformat(noted)
     return datetime.fromtimestamp(gallery.snapshot_path(version).stat().st_mtime, UTC)
-
-
-def _table_files(gallery: Gallery, revisions: set[int]) -> dict[str, int]:
-    files: dict[str, int] = {}
-    for revision in revisions:
-        files.update(gallery.table.files(revision))
-    return files
 
 
 def _folder_bytes(folder: Path) -> int:

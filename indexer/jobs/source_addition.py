@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Literal
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from vicinal.indexer.errors import BuildError, ItemExistsError
-from vicinal.indexer.jobs.changes import OnConflict, Outcome, add_items, digests_of, outcomes_of
+from vicinal.indexer.jobs.changes import Change, OnConflict, Outcome, add_items, digests_of, outcomes_of
 from vicinal.indexer.jobs.embedding_run import EmbeddingRun, Failure, RunOptions, failed_rows
-from vicinal.indexer.jobs.preparation import digest_of, ready_rows, stated_by
+from vicinal.indexer.jobs.preparation import digest_of, ready_rows, stated_by, with_columns
 from vicinal.indexer.reader import GalleryReader
 from vicinal.indexer.sources import SourceItem
 from vicinal.indexer.sources.embeddings import EmbeddingSource
@@ -34,11 +35,18 @@ class LiveAddition:
     failures: list[Failure] = field(default_factory=list)
 
     def count(self, outcomes: Sequence[Outcome]) -> None:
-        """Count what became of some of them; those that were refused are failures."""
+        """Count what became of some of them."""
         self.n_added += outcomes.count("added")
         self.n_replaced += outcomes.count("replaced")
         self.n_skipped += outcomes.count("skipped")
         self.n_unchanged += outcomes.count("unchanged")
+
+    def note(self, rows: pa.Table, change: Change, what: str = "image") -> None:
+        """Count what became of rows; those whose ids were taken meanwhile are failures."""
+        self.count(change.outcomes)
+        for row, outcome in zip(rows.select(["id", "uri"]).to_pylist(), change.outcomes, strict=True):
+            if outcome == "refused":
+                self.failures.append(Failure(row["id"], row["uri"], f"another {what} took its id meanwhile"))
 
 
 def add_source(
@@ -56,25 +64,26 @@ def add_source(
     completes a run that was broken off. Where `conflict` is `error` nothing is added when an id belongs to
     another image; an id that is taken only while the run lasts makes its image a failure.
     """
-    done = LiveAddition()
-    late: list[Failure] = []
+    done, left = LiveAddition(), list(items)
+    if conflict != "replace":
+        usable = [item.id for item in items if item.problem is None]
+        held = digests_of(reader.gallery, reader.view(), usable)
+        taken = [item for item in items if item.id in held]
+        ids, digests = [one.id for one in taken], [digest_of(one.path) for one in taken]
+        outcomes = outcomes_of(ids, digests, held, conflict)
+        _require_free(reader, ids, outcomes)
+        done.count(outcomes)
+        left = [item for item in items if item.id not in held]
 
     def commit(rows: pa.Table) -> None:
         rows = _labelled(stated_by(rows, source), label)
-        change = add_items(reader, rows, bundle=embedder.bundle.fingerprint, conflict=conflict)
-        done.count(change.outcomes)
-        for row, outcome in zip(rows.select(["id", "uri"]).to_pylist(), change.outcomes, strict=True):
-            if outcome == "refused":
-                late.append(Failure(row["id"], row["uri"], "another image took its id meanwhile"))
+        done.note(rows, add_items(reader, rows, bundle=embedder.bundle.fingerprint, conflict=conflict))
 
-    left = _still_to_add(reader, items, conflict, done)
     options = options or RunOptions(rows_per_commit=_ROWS_PER_COMMIT)
-    if len(left) < len(items):
-        # What is there already was usable: that nothing else is, is then no failure.
-        options = replace(options, resumes=True)
-    run = EmbeddingRun(commit, embedder, options)
+    # What is there already was usable: that nothing else is, is then no failure.
+    run = EmbeddingRun(commit, embedder, replace(options, resumes=len(left) < len(items)))
     run.over(left, on_progress)
-    done.failures = run.failures + late
+    done.failures = run.failures + done.failures
     return done
 
 
@@ -90,33 +99,22 @@ def add_embeddings(
 ) -> LiveAddition:
     """Add ready embeddings as `add_source` adds images; every row is checked before the first is added."""
     held = digests_of(reader.gallery, reader.view(), source.ids.to_pylist())
-    refused: list[str] = []
-    n_usable = 0
+    ids: list[str] = []
+    digests: list[bytes] = []
+    n_usable = n_read = 0
     for rows in _batches(source, name, label):
         n_usable += len(rows)
         taken = rows.filter(pc.is_in(rows["id"], pa.array(list(held), pa.string())))
-        digests = taken["content_sha256"].to_pylist()
-        outcomes = outcomes_of(taken["id"].to_pylist(), digests, held, conflict)
-        refused += [
-            one
-            for one, outcome in zip(taken["id"].to_pylist(), outcomes, strict=True)
-            if outcome == "refused"
-        ]
-    if refused:
-        raise ItemExistsError(reader.gallery.name, refused, what="embedding")
-    done, n_read = LiveAddition(failures=failed_rows(source)), 0
+        ids += taken["id"].to_pylist()
+        digests += taken["content_sha256"].to_pylist()
+    _require_free(reader, ids, outcomes_of(ids, digests, held, conflict), "embedding")
+    done = LiveAddition(failures=failed_rows(source))
     if not n_usable:
         raise BuildError(
             f"none of {len(source)} rows could be used, the first because {done.failures[0].reason}"
         )
     for rows in _batches(source, name, label):
-        change = add_items(reader, rows, bundle=space.fingerprint, conflict=conflict)
-        done.count(change.outcomes)
-        for row, outcome in zip(rows.select(["id", "uri"]).to_pylist(), change.outcomes, strict=True):
-            if outcome == "refused":
-                done.failures.append(
-                    Failure(row["id"], row["uri"], "another embedding took its id meanwhile")
-                )
+        done.note(rows, add_items(reader, rows, bundle=space.fingerprint, conflict=conflict), "embedding")
         n_read += len(rows)
         on_progress("embed", n_read, n_usable)
     return done
@@ -129,23 +127,16 @@ def _batches(source: EmbeddingSource, name: str | None, label: str | None) -> It
 
 def _labelled(rows: pa.Table, label: str | None) -> pa.Table:
     """Rows with a label by hand; what their source says stays beside it."""
-    if label is None:
-        return rows
-    labels = pa.array([label] * len(rows), pa.string())
-    return rows.set_column(rows.schema.get_field_index("label"), "label", labels)
+    return rows if label is None else with_columns(rows, label=pa.array([label] * len(rows), pa.string()))
 
 
-def _still_to_add(
-    reader: GalleryReader, items: Sequence[SourceItem], conflict: OnConflict, done: LiveAddition
-) -> list[SourceItem]:
-    """The items that are worth embedding; the others are counted as done."""
-    if conflict == "replace":
-        return list(items)
-    held = digests_of(reader.gallery, reader.view(), [item.id for item in items if item.problem is None])
-    taken = [item for item in items if item.id in held]
-    outcomes = outcomes_of([one.id for one in taken], [digest_of(one.path) for one in taken], held, conflict)
-    refused = [item.id for item, outcome in zip(taken, outcomes, strict=True) if outcome == "refused"]
+def _require_free(
+    reader: GalleryReader,
+    ids: Sequence[str],
+    outcomes: Sequence[Outcome],
+    what: Literal["image", "embedding"] = "image",
+) -> None:
+    """Refuse all where one has the id of another."""
+    refused = [item_id for item_id, outcome in zip(ids, outcomes, strict=True) if outcome == "refused"]
     if refused:
-        raise ItemExistsError(reader.gallery.name, refused)
-    done.count(outcomes)
-    return [item for item in items if item.id not in held]
+        raise ItemExistsError(reader.gallery.name, refused, what=what)

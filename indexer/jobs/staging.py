@@ -201,6 +201,7 @@ class LiveDiff:
 
     outdated: list[str]  # Ids of items that are gone, or are no longer what they were
     sequences: Ints  # Of the present rows that are new or changed, ascending
+    present: set[str]  # Ids of all items that are searched now
 
 
 def contents_of(gallery: Gallery, activation: Activation | None) -> pa.Table:
@@ -230,9 +231,6 @@ def live_diff(base: Base, now: pa.Table) -> LiveDiff | None:
     is_changed = (sequences >= next_number) | (now["patch"].to_numpy() >= next_number)
     is_gone = ~np.isin(old_sequences, sequences)
     came = now.filter(pa.array(is_changed))
-    came_ids = came["id"].to_pylist()
-    gone_ids = before.filter(pa.array(is_gone))["id"].to_pylist()
-    return LiveDiff(
-        outdated=sorted({*gone_ids, *came_ids}),
-        sequences=came["sequence"].to_numpy(),
-    )
+    gone = before.filter(pa.array(is_gone))
+    outdated = sorted({*gone["id"].to_pylist(), *came["id"].to_pylist()})
+    return LiveDiff(outdated, came["sequence"].to_numpy(), set(now["id"].to_pylist()))

@@ -78,13 +78,9 @@ class ReadyRows:
     def take(self, places: Ints) -> ReadyRows:
         """The rows at some places."""
         where = pa.array(places)
-        return ReadyRows(
-            self.ids.take(where),
-            self.labels.take(where),
-            self.uris.take(where),
-            self.metadata.take(where),
-            self.embeddings[places],
-        )
+        columns = (self.ids, self.labels, self.uris, self.metadata)
+        ids, labels, uris, metadata = (one.take(where) for one in columns)
+        return ReadyRows(ids, labels, uris, metadata, self.embeddings[places])
 
 
 def open_rows(path: Path, kind: str, columns: Mapping[str, str]) -> EmbeddingRows:

@@ -146,7 +146,7 @@ def index_job(
 ) -> IndexJob:
     """An attempt at the new version, with the bundle that serves it; whoever asks hears of it."""
     from vicinal.indexer.jobs.embedding_run import RunOptions
-    from vicinal.indexer.jobs.index_job import IndexJob, options_for
+    from vicinal.indexer.jobs.index_job import IndexJob
     from vicinal.indexer.jobs.sync.plan import IndexPlan
     from vicinal.indexer.sources import Source, SourceOptions
 
@@ -156,17 +156,15 @@ def index_job(
         progress.opened(source)
     served = place.bundles.resolve(place.gallery, source, bundle=request.bundle, space=request.space)
     access = place.readable.options("", SourceOptions()).access
-    items = source.items if isinstance(source, Source) else source
-    options = RunOptions(max_failures=request.max_failures, workers=workers, access=access)
     plan = IndexPlan(
-        items,
+        source.items if isinstance(source, Source) else source,
         source=None if source is None else source.name,
         conflict=request.on_conflict,
         delete=request.delete,
         restore=request.restore,
         index=request.index,
         activate=activate,
-        options=options_for(items, options),
+        options=RunOptions(max_failures=request.max_failures, workers=workers, access=access),
         refuse=place.readable.refusal,
         unread={} if source is None else source.unread,
         job=place.id if place.is_job else None,

@@ -12,35 +12,26 @@ import pyarrow.compute as pc
 
 from vicinal.calibration.arrays import Ints
 from vicinal.indexer.gallery import Gallery
-from vicinal.indexer.jobs.preparation import FileState, digest_of, digests_of_ready, listing_of, no_rows
+from vicinal.indexer.jobs.preparation import (
+    FileState,
+    digest_of,
+    digests_of_ready,
+    listing_of,
+    no_rows,
+    with_columns,
+)
 from vicinal.indexer.jobs.sync.plan import Description, HeldItem, ListedItem
 from vicinal.indexer.sources import SourceItem
 from vicinal.indexer.sources.embeddings import EmbeddingSource
 from vicinal.indexer.storage.active_pointer import Activation
 
 _BATCH = 4096
+_READY_BATCH = 16_384
 # What tells of an item's file; a file that was just read tells it better.
 _FILE = ("uri", "file_size", "modified_at")
 # What tells of an item whatever its file is.
 STATED = ("label", "metadata", "source", "listing")
 _DESCRIBED = (*STATED, *_FILE)
-_COPIED = (
-    "id",
-    "label",
-    "uri",
-    "metadata",
-    "thumbnail",
-    "content_sha256",
-    "signature",
-    "added_at",
-    "taken_at",
-    "camera",
-    "source",
-    "listing",
-    "file_size",
-    "modified_at",
-    "embedding",
-)
 
 
 class HeldRows:
@@ -55,9 +46,8 @@ class HeldRows:
         if active is None:
             return cls(no_rows(1).append_column("sequence", pa.array([], pa.int64())))
         rows = gallery.columns(active.revision, ["id", "sequence", "content_sha256", *_DESCRIBED])
-        for name, kind in (("metadata", pa.string()), ("modified_at", pa.int64())):
-            rows = rows.set_column(rows.schema.get_field_index(name), name, rows[name].cast(kind))
-        return cls(rows)
+        metadata, modified_at = rows["metadata"].cast(pa.string()), rows["modified_at"].cast(pa.int64())
+        return cls(with_columns(rows, metadata=metadata, modified_at=modified_at))
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -114,9 +104,8 @@ def copied_rows(
     order = np.argsort(numbers)
     places = order[np.searchsorted(numbers, sequences, sorter=order)]
     for start in range(0, len(places), _BATCH):
-        rows = table.take(places[start : start + _BATCH].tolist(), columns=list(_COPIED))
-        metadata = rows["metadata"].cast(pa.string())
-        rows = rows.set_column(rows.schema.get_field_index("metadata"), "metadata", metadata)
+        rows = table.take(places[start : start + _BATCH].tolist(), columns=no_rows(1).schema.names)
+        rows = with_columns(rows, metadata=rows["metadata"].cast(pa.string()))
         yield redescribed(rows.replace_schema_metadata(None), described, _DESCRIBED)
 
 
@@ -126,26 +115,15 @@ def redescribed(rows: pa.Table, described: Mapping[str, Description], names: tup
     if not any(item_id in described for item_id in ids):
         return rows
     for name in names:
-        place = rows.schema.get_field_index(name)
-        column = rows.column(place)
+        column = rows[name]
         # Times as numbers: those of `datetime` have no zone that every machine knows.
         kind = pa.int64() if pa.types.is_timestamp(column.type) else column.type
         values = [
             getattr(described[item_id], name) if item_id in described else value
             for item_id, value in zip(ids, column.cast(kind).to_pylist(), strict=True)
         ]
-        rows = rows.set_column(place, name, pa.array(values, kind).cast(column.type))
+        rows = with_columns(rows, **{name: pa.array(values, kind).cast(column.type)})
     return rows
-
-
-def _plain(rows: pa.Table) -> pa.Table:
-    """Rows whose metadata are text and whose times are numbers."""
-    for name, kind in (("metadata", pa.string()), ("modified_at", pa.int64())):
-        rows = rows.set_column(rows.schema.get_field_index(name), name, rows[name].cast(kind))
-    return rows
-
-
-_ROWS = 16_384
 
 
 def listed_files(
@@ -169,7 +147,7 @@ def listed_files(
 def listed_embeddings(embeddings: EmbeddingSource, source: str | None) -> dict[str, ListedItem]:
     """The ready embeddings of a source by id; all of them are read."""
     listed: dict[str, ListedItem] = {}
-    for rows in embeddings.batches(_ROWS):
+    for rows in embeddings.batches(_READY_BATCH):
         columns = (rows.ids, rows.labels, rows.metadata, rows.uris)
         values = zip(*(one.to_pylist() for one in columns), digests_of_ready(rows), strict=True)
         for item_id, label, metadata, uri, digest in values:

@@ -6,15 +6,16 @@ Only `removed`, which has to be asked for, takes out an item; only `changed` and
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from types import MappingProxyType
 from typing import Any, Literal, Self, get_args
 
+from pydantic import TypeAdapter
+
 from vicinal.indexer.hygiene import Hygiene
-from vicinal.indexer.jobs.changes import OnConflict
+from vicinal.indexer.jobs.changes import OUTCOME_WHERE_TAKEN, OnConflict
 from vicinal.indexer.jobs.embedding_run import Failure, RunOptions
 from vicinal.indexer.sources import EmbeddingSource, Refuse, SourceItem, refuse_none
 from vicinal.indexer.storage.removals import Removal, RemovedItems
@@ -50,14 +51,10 @@ class Description:
     file_size: int | None = None
     modified_at: int | None = None  # When the file was written last, in microseconds since 1970
 
-    def is_file_of(self, other: Description) -> bool:
+    def is_file_of(self, other: Description | Removal) -> bool:
         """Tell whether both are of one file that was not written in between."""
-        return (
-            self.file_size is not None
-            and self.modified_at is not None
-            and (self.uri, self.file_size, self.modified_at)
-            == (other.uri, other.file_size, other.modified_at)
-        )
+        state = (self.file_size, self.modified_at)
+        return None not in state and (self.uri, *state) == (other.uri, other.file_size, other.modified_at)
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,11 +141,7 @@ def _was_removed(
 ) -> bool:
     """Tell whether a person removed this very image, under this id or under another one of its source."""
     now = listed.description
-    if now.file_size is not None and any(
-        (now.source, now.uri, now.file_size, now.modified_at)
-        == (one.source, one.uri, one.file_size, one.modified_at)
-        for one in removed
-    ):
+    if any(now.source == one.source and now.is_file_of(one) for one in removed):
         return True
     contents = {one.content for one in removed}.union(moved.get(now.file_size, ()))
     return bool(contents) and listed.digest() in contents
@@ -162,10 +155,7 @@ def _outcome(held: HeldItem, listed: ListedItem, conflict: OnConflict) -> SyncOu
         return "unchanged"
     if listed.digest() == held.content_sha256:
         return "unchanged"
-    if is_own:
-        return "changed"
-    outcomes: dict[OnConflict, SyncOutcome] = {"error": "refused", "replace": "replaced", "skip": "skipped"}
-    return outcomes[conflict]
+    return "changed" if is_own else OUTCOME_WHERE_TAKEN[conflict]
 
 
 def _describe(plan: SyncPlan, item_id: str, before: Description, now: Description) -> None:
@@ -266,17 +256,7 @@ class IndexResult:
     @classmethod
     def from_report(cls, report: dict[str, Any], *, is_active: bool, remark: str | None = None) -> Self:
         """Result as a version's report says it."""
-        names = (
-            *("version", "n_items", "n_labels", "index", "provider", "seconds"),
-            *("counts", "missing", "left_out", "unread", "n_embedded"),
-        )
-        return cls(
-            **{name: report[name] for name in names},
-            failures=[Failure(**one) for one in report["failures"]],
-            hygiene=Hygiene(**report["hygiene"]),
-            is_active=is_active,
-            remark=remark,
-        )
+        return replace(TypeAdapter(cls).validate_python(report), is_active=is_active, remark=remark)
 
     def as_report(self) -> dict[str, Any]:
         """Record of it that is kept beside the version."""
@@ -297,17 +277,3 @@ class IndexResult:
             *("is_new", "is_active", "remark"),
         )
         return {name: getattr(self, name) for name in names}
-
-
-class StageClock:
-    """Seconds by stage; a stage ends with its lap."""
-
-    def __init__(self) -> None:
-        self.laps: dict[str, float] = {}
-        self._last = time.monotonic()
-
-    def lap(self, stage: str) -> None:
-        """End a stage."""
-        now = time.monotonic()
-        self.laps[stage] = round(now - self._last, 3)
-        self._last = now

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import pyarrow as pa
@@ -35,26 +36,20 @@ from vicinal.indexer.storage.removals import RemovedItems
 from vicinal.models.embedder import Embedder
 from vicinal.models.progress import OnProgress
 
+# Ready embeddings take no time, so that little is lost with many.
+READY_ROWS_PER_COMMIT = 16_384
 
+
+@dataclass
 class SyncWork:
     """Work of an attempt on `active`; items that changed since the job began are taken over in the end."""
 
-    def __init__(
-        self,
-        plan: SyncPlan,
-        active: Activation | None,
-        held: HeldRows,
-        *,
-        is_own_bundle: bool,
-        images: Sequence[SourceItem] = (),
-        access: WebAccess = PUBLIC,
-    ) -> None:
-        self.plan = plan
-        self.active = active
-        self.held = held
-        self.is_own_bundle = is_own_bundle
-        self.images = images
-        self.access = access
+    plan: SyncPlan
+    active: Activation | None
+    held: HeldRows
+    is_own_bundle: bool
+    images: Sequence[SourceItem] = ()
+    access: WebAccess = PUBLIC
 
     @cached_property
     def kept(self) -> HeldRows:
@@ -72,13 +67,12 @@ class SyncWork:
         if self.is_own_bundle:
             return {}
         same = self.listed.keys() & {*self.plan.ids("unchanged", "updated")}
-        held = ((item_id, one.description) for item_id, one in self.kept.but(same).items().items())
-        return {
-            item_id: SourceItem(
-                item_id, file_at(one.uri, self.access), one.label, json.loads(one.metadata or "{}")
-            )
-            for item_id, one in held
-        }
+        found = {}
+        for item_id, held in self.kept.but(same).items().items():
+            one = held.description
+            file, metadata = file_at(one.uri, self.access), json.loads(one.metadata or "{}")
+            found[item_id] = SourceItem(item_id, file, one.label, metadata)
+        return found
 
     @cached_property
     def described(self) -> dict[str, Description]:
@@ -111,6 +105,8 @@ class SyncRun:
         self.removed = RemovedItems()
         self.n_items = self.n_done = self.n_skipped = self.n_embedded = 0
         self._report = on_progress
+        self._ready = plan.items if isinstance(plan.items, EmbeddingSource) else None
+        self._kind = "image" if self._ready is None else "row"
 
     def planned(self, changed: Collection[str]) -> SyncWork:
         """Compare the source with what is searched."""
@@ -120,18 +116,18 @@ class SyncRun:
         if self.plan.items is None and active is None:
             raise BuildError(f"gallery '{self.gallery.name}' has no items: name a source")
         everything = HeldRows.of(self.gallery, active)
-        held, images = everything.but(changed), self._readable()
+        held, items = everything.but(changed), self.plan.items
+        images = [] if items is None or isinstance(items, EmbeddingSource) else self._allowed(items)
         sync = self._compared(everything, held, images, set(changed))
-        if isinstance(self.plan.items, EmbeddingSource):
-            self._note_rows(self.plan.items, held)
+        if self._ready is not None:
+            self._note_rows(self._ready, held)
         refused = sync.ids("refused")
         if refused:
             advice = "nothing was indexed: 'replace' or 'skip' on conflict decides, or other ids"
-            is_ready = isinstance(self.plan.items, EmbeddingSource)
-            raise ItemExistsError(self.gallery.name, refused, advice, "embedding" if is_ready else "image")
+            what: Literal["image", "embedding"] = "image" if self._ready is None else "embedding"
+            raise ItemExistsError(self.gallery.name, refused, advice, what)
         is_own = active is None or self.is_own_bundle(active)
-        access = self.plan.options.access
-        return SyncWork(sync, active, held, is_own_bundle=is_own, images=images, access=access)
+        return SyncWork(sync, active, held, is_own, images, self.plan.options.access)
 
     def stage(self, work: SyncWork) -> None:
         """Stage all rows of the new version that are not staged yet."""
@@ -144,8 +140,8 @@ class SyncRun:
         self._drop_others(work)
         if work.is_own_bundle:
             self._copy(work, work.kept)
-        if isinstance(self.plan.items, EmbeddingSource):
-            self._take(self.plan.items, work)
+        if self._ready is not None:
+            self._take(self._ready, work)
         elif self.plan.items is not None or work.todo:
             self._embed(work)
         if self.staging.is_empty:
@@ -164,7 +160,7 @@ class SyncRun:
         """Stage rows that were changed since the job began, as they are now."""
         changed = HeldRows.of(self.gallery, active).at(sequences)
         is_own, access = self.is_own_bundle(active), self.plan.options.access
-        work = SyncWork(SyncPlan(), active, changed, is_own_bundle=is_own, access=access)
+        work = SyncWork(SyncPlan(), active, changed, is_own, access=access)
         if work.is_own_bundle:
             for rows in copied_rows(self.gallery, active, sequences, {}):
                 self.staging.append(rows)
@@ -184,14 +180,13 @@ class SyncRun:
         plan = self.plan
         removed = RemovedItems() if plan.restore else self.removed
         moved = removed.moving(plan.source, everything.contents) if removed.items and plan.source else {}
-        if not isinstance(plan.items, EmbeddingSource):
+        if self._ready is not None:
+            if not len(held) and not removed.items:
+                return SyncPlan(dict.fromkeys(self._ready.ids.to_pylist(), "added"))
+            listed = listed_embeddings(self._ready, plan.source)
+        else:
             # Nobody reads every file behind an address first.
             moved.pop(None, None)
-        if isinstance(plan.items, EmbeddingSource):
-            if not len(held) and not removed.items:
-                return SyncPlan(dict.fromkeys(plan.items.ids.to_pylist(), "added"))
-            listed = listed_embeddings(plan.items, plan.source)
-        else:
             known = None if moved else {*held.ids, *removed.items}
             listed = listed_files(images, plan.source, known)
         there = held.only(listed).items()
@@ -207,10 +202,6 @@ class SyncRun:
             removed=removed,
             moved=moved,
         )
-
-    @property
-    def _kind(self) -> str:
-        return "row" if isinstance(self.plan.items, EmbeddingSource) else "image"
 
     def is_own_bundle(self, active: Activation) -> bool:
         """Tell whether the gallery's embeddings can be kept."""
@@ -260,7 +251,8 @@ class SyncRun:
         wanted = pa.array([item_id for item_id in work.todo if item_id not in staged], pa.string())
         self.n_items, self.n_done = len({*work.todo, *(one.id for one in self.failures)}), 0
         self.n_skipped = self.n_embedded = len(work.todo) - len(wanted)
-        for rows in source.batches(self.plan.options.rows_per_commit) if len(wanted) else ():
+        n_rows = self.plan.options.rows_per_commit or READY_ROWS_PER_COMMIT
+        for rows in source.batches(n_rows) if len(wanted) else ():
             places = np.flatnonzero(pc.is_in(rows.ids, wanted).to_numpy(zero_copy_only=False))
             if len(places):
                 self._append(work, ready_rows(rows.take(places)))
@@ -305,7 +297,8 @@ class SyncRun:
             seen.add(item.id)
         # Those of the source were looked at before.
         again = self._allowed([one for one in work.embedded_again.values() if one.id in left])
-        found = {**{one.id: one for one in again}, **_without(work.listed, work.embedded_again)}
+        found = {item_id: one for item_id, one in work.listed.items() if item_id not in work.embedded_again}
+        found |= {one.id: one for one in again}
         return [*(found[item_id] for item_id in work.todo if item_id in left and item_id in found), *others]
 
     def _run(self, work: SyncWork, images: Sequence[SourceItem], *, known: Collection[str] = ()) -> None:
@@ -323,19 +316,16 @@ class SyncRun:
             # What is finished is kept for the next attempt, whatever ends this one.
             run.commit()
 
-    def _readable(self) -> list[SourceItem]:
-        items = self.plan.items
-        return [] if items is None or isinstance(items, EmbeddingSource) else self._allowed(items)
-
     def _allowed(self, images: Sequence[SourceItem]) -> list[SourceItem]:
         """The images that can and may be read; the others are failures."""
-        refusals = [one.problem or self.plan.refuse(one.path) for one in images]
-        self.failures += [
-            Failure.of(one, refusal)
-            for one, refusal in zip(images, refusals, strict=True)
-            if refusal is not None
-        ]
-        return [one for one, refusal in zip(images, refusals, strict=True) if refusal is None]
+        allowed = []
+        for one in images:
+            refusal = one.problem or self.plan.refuse(one.path)
+            if refusal is None:
+                allowed.append(one)
+            else:
+                self.failures.append(Failure.of(one, refusal))
+        return allowed
 
     def _say_that_they_stay(self, ids: set[str]) -> None:
         for place, one in enumerate(self.failures):
@@ -356,7 +346,3 @@ class SyncRun:
             if is_all:
                 self.n_done = n_done - self.n_skipped
             self._report("embed" if is_all else "copy", n_done, len(kept))
-
-
-def _without(images: Mapping[str, SourceItem], ids: Collection[str]) -> dict[str, SourceItem]:
-    return {item_id: one for item_id, one in images.items() if item_id not in ids}

@@ -298,7 +298,7 @@ def test_a_change_waits_for_the_writer_before_it_and_gives_up_in_the_end(
     monkeypatch.setattr(changes, "_PATIENCE", 0.05)
     with Gallery(reader.gallery.path).writing(), pytest.raises(GalleryBusyError, match="another job"):
         add_items(reader, rows(["new"], unit(1)), bundle=BUNDLE)
-    assert add_items(reader, rows(["new"], unit(1)), bundle=BUNDLE).n_added == 1
+    assert add_items(reader, rows(["new"], unit(1)), bundle=BUNDLE).outcomes == ("added",)
 
 
 def test_a_change_on_a_version_that_was_left_meanwhile_is_refused_and_leaves_nothing(

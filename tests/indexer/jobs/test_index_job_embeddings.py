@@ -141,7 +141,7 @@ def test_another_attempt_goes_on_after_the_last_committed_batch(gallery: Gallery
 def test_a_command_that_was_stopped_goes_on_over_the_same_file_only(
     gallery: Gallery, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("vicinal.indexer.jobs.index_job.READY_ROWS_PER_COMMIT", 4)
+    monkeypatch.setattr("vicinal.indexer.jobs.sync.run.READY_ROWS_PER_COMMIT", 4)
     first: list[int] = []
 
     def die(stage: str, done: int, _total: int) -> None:
@@ -167,7 +167,7 @@ def test_a_command_that_was_stopped_goes_on_over_the_same_file_only(
 def test_a_row_that_cannot_be_used_fails_alone(
     gallery: Gallery, tmp_path: Path, bad_row: int, looks_first: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("vicinal.indexer.jobs.index_job.READY_ROWS_PER_COMMIT", 4)
+    monkeypatch.setattr("vicinal.indexer.jobs.sync.run.READY_ROWS_PER_COMMIT", 4)
     source = EmbeddingSource.open(write(tmp_path / "bad.parquet", bad_row=bad_row))
     if looks_first:
         source.look()
