@@ -14,27 +14,19 @@ from vicinal.indexer.sources.datasets import DatasetImage, SavedDataset
 from vicinal.indexer.sources.items import SourceItem, SourceOptions
 from vicinal.indexer.sources.parquet_datasets import ParquetDataset
 from vicinal.indexer.sources.remote import ImageFile, file_of_row
-from vicinal.indexer.sources.values import column_texts, holds_bytes, metadata_rows
+from vicinal.indexer.sources.values import holds_bytes, metadata_rows, table_texts
 
 
-def dataset_items(folder: Path, options: SourceOptions) -> list[SourceItem]:
-    """The rows of a dataset that `save_to_disk` wrote."""
-    return _items(folder, folder.resolve().name, options)
-
-
-def parquet_items(
-    files: Mapping[str, Path], place: Path, options: SourceOptions, *, name: str = ""
+def dataset_items(
+    place: Path, options: SourceOptions, name: str = "", files: Mapping[str, Path] | None = None
 ) -> list[SourceItem]:
-    """Items of Parquet files with images inside, by the names before their rows' numbers, in order."""
-    return _items(place, name, options, files)
+    """Rows of a dataset that `save_to_disk` wrote, or of Parquet files with images inside, in order.
 
-
-def _items(
-    place: Path, name: str, options: SourceOptions, files: Mapping[str, Path] | None = None
-) -> list[SourceItem]:
+    `name` stands before their ids where the options say so, and the names of files before their rows'.
+    """
     try:
         dataset = SavedDataset(place) if files is None else ParquetDataset(files)
-        return _Rows(place, name, options, dataset).items()
+        return _Rows(place, options, dataset).items(name)
     except (pa.ArrowException, OSError, KeyError, ValueError) as error:
         if isinstance(error, SourceError):
             raise
@@ -42,27 +34,25 @@ def _items(
 
 
 class _Rows:
-    def __init__(
-        self, place: Path, name: str, options: SourceOptions, dataset: SavedDataset | ParquetDataset
-    ) -> None:
-        self._place, self._name, self._options, self._dataset = place, name, options, dataset
-        if options.label_rule.kind in ("folder", "regex"):
+    def __init__(self, place: Path, options: SourceOptions, dataset: SavedDataset | ParquetDataset) -> None:
+        self._place, self._options, self._dataset = place, options, dataset
+        self._rule = options.label_rule.kind
+        if self._rule in ("folder", "regex"):
             raise SourceError(f"labels of dataset '{place.name}' come from column or none: it has no paths")
-        image = self._column(options.path_column, dataset.image_columns, "image", "path")
-        self._image = str(image)
-        self._label = self._column(options.label_column, ["label", *dataset.class_columns], "label", "label")
+        features = dataset.features
+        self._image = str(self._column(options.path_column, features.image_columns, "image", "path"))
+        label = self._column(options.label_column, ["label", *features.class_columns], "label", "label")
+        self._label = None if self._rule == "none" else label
         self._id = self._column(options.id_column, ["id"], "id", "id")
 
-    def items(self) -> list[SourceItem]:
+    def items(self, name: str) -> list[SourceItem]:
         paths, is_here = self._dataset.images(self._image)
         schema = self._dataset.schema
         table = self._dataset.table([one.name for one in schema if not holds_bytes(one.type)])
-        ids, files = self._ids(table, paths), self._files(paths, is_here)
-        is_label = self._label is not None and self._options.label_rule.kind != "none"
-        label = self._label if is_label else None
-        labels = self._texts(table, label, len(ids))
+        ids, files = self._ids(name, table, paths), self._files(paths, is_here)
+        labels = self._texts(table, self._label, len(ids))
         # Without columns a table has no rows.
-        rows = metadata_rows(table, {self._id, label}) if table.num_columns else [{} for _ in ids]
+        rows = metadata_rows(table, {self._id, self._label}) if table.num_columns else [{} for _ in ids]
         return [
             SourceItem(item_id, file, label, row, problem)
             for item_id, (file, problem), label, row in zip(ids, files, labels, rows, strict=True)
@@ -73,8 +63,7 @@ class _Rows:
             return [None] * n
         if column not in table.column_names:
             table = self._dataset.table([column])
-        texts: list[str | None] = column_texts(table[column], column, self._place.name).to_pylist()
-        return texts
+        return table_texts(table, column, self._place.name)
 
     def _column(self, chosen: str | None, usual: Sequence[str], what: str, option: str) -> str | None:
         names = self._dataset.schema.names
@@ -88,10 +77,6 @@ class _Rows:
             )
         return found[0] if found else None
 
-    @property
-    def _rule(self) -> str:
-        return self._options.label_rule.kind
-
     def _files(
         self, paths: Sequence[str | None], is_here: Sequence[bool]
     ) -> list[tuple[ImageFile, str | None]]:
@@ -102,17 +87,16 @@ class _Rows:
             if path and not stored
             else (DatasetImage(file, self._image, inside), None)
             for row, (path, stored) in enumerate(zip(paths, is_here, strict=True))
-            for file, inside in [self._dataset.place(row)]
+            for file, inside, _ in [self._dataset.place(row)]
         ]
 
-    def _ids(self, table: pa.Table, paths: Sequence[str | None]) -> list[str]:
+    def _ids(self, name: str, table: pa.Table, paths: Sequence[str | None]) -> list[str]:
         """Ids, each there once: those that a column has, else paths that are there once, else rows."""
-        prefix = self._options.prefix_of(self._name)
+        prefix, times = self._options.prefix_of(name), Counter(paths)
         said = self._texts(table, self._id, len(paths))
-        times = Counter(paths)
         earlier: dict[str, int] = {}
         for row, (value, path) in enumerate(zip(said, paths, strict=True)):
-            own = path if path and times[path] == 1 else self._dataset.row_name(row)
+            own = path if path and times[path] == 1 else self._dataset.place(row)[2]
             item_id = f"{prefix}{value or own}"
             if earlier.setdefault(item_id, row) != row:
                 raise SourceError(

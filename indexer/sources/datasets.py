@@ -28,12 +28,12 @@ _OPEN_COLUMNS = 16
 class DatasetImage(FileElsewhere):
     """An image in a dataset."""
 
-    path: Path  # The folder that `save_to_disk` wrote, or a Parquet file; absolute
+    container: Path  # The folder that `save_to_disk` wrote, or a Parquet file
     column: str
     row: int  # From 0
 
     def __str__(self) -> str:
-        return f"{ROW_SCHEME}{self.path}#{self.column}/{self.row}"
+        return f"{ROW_SCHEME}{self.container}#{self.column}/{self.row}"
 
     @classmethod
     def at(cls, address: str) -> DatasetImage:
@@ -44,11 +44,6 @@ class DatasetImage(FileElsewhere):
             raise SourceError(f"'{address}' names no row of a dataset")
         return cls(Path(path), column, int(row))
 
-    @property
-    def container(self) -> Path:
-        """Its dataset."""
-        return self.path
-
     def stat(self) -> FileStat:
         """Its size, in a Parquet file that of the file, and when its dataset was written."""
         written = self._written().stat()
@@ -56,7 +51,7 @@ class DatasetImage(FileElsewhere):
             return FileStat(len(self._bytes() or b""), written.st_mtime_ns)
         with self._found():
             # To know more of each of them a file would be read as a whole.
-            if self.row >= len(open_column(self.path, self.column, written.st_mtime_ns)):
+            if self.row >= len(open_column(self.container, self.column, written.st_mtime_ns)):
                 raise IndexError("it is shorter")
         return FileStat(written.st_size, written.st_mtime_ns)
 
@@ -70,19 +65,19 @@ class DatasetImage(FileElsewhere):
 
     @property
     def _is_parquet(self) -> bool:
-        return self.path.is_file()
+        return self.container.is_file()
 
     def _written(self) -> Path:
         """The file whose time is that of the dataset."""
-        return self.path if self._is_parquet else self.path / STATE
+        return self.container if self._is_parquet else self.container / STATE
 
     def _bytes(self) -> bytes | memoryview | None:
         """Its bytes, those in a folder where they lie in the file; None where the row has none."""
         written = self._written().stat().st_mtime_ns
         with self._found():
             if self._is_parquet:
-                return open_column(self.path, self.column, written).read(self.row)
-            found = _images(self.path, self.column, written)[self.row].as_buffer()
+                return open_column(self.container, self.column, written).read(self.row)
+            found = _images(self.container, self.column, written)[self.row].as_buffer()
         return None if found is None else memoryview(found)
 
     @contextmanager
@@ -91,7 +86,9 @@ class DatasetImage(FileElsewhere):
         try:
             yield
         except (pa.ArrowException, KeyError, IndexError, ValueError) as error:
-            raise DownloadError(f"'{self.path.name}' has no row {self.row} of images: {error}") from error
+            raise DownloadError(
+                f"'{self.container.name}' has no row {self.row} of images: {error}"
+            ) from error
 
 
 class SavedDataset:
@@ -104,26 +101,15 @@ class SavedDataset:
         self._path = path
         state = json.loads((path / STATE).read_text(encoding="utf-8"))
         # Names alone: what lies elsewhere is no part of it.
-        self._files = [path / Path(one["filename"]).name for one in state["_data_files"]]
+        self.files = [path / Path(one["filename"]).name for one in state["_data_files"]]
         noted = json.loads((path / "dataset_info.json").read_text(encoding="utf-8"))["features"]
-        with pa.memory_map(str(self._files[0])) as stream:
-            self._features = Features(pa.ipc.open_stream(stream).schema, noted)
-        self.schema = self._features.schema
-        self.image_columns = self._features.image_columns
-        self.class_columns = self._features.class_columns
+        with pa.memory_map(str(self.files[0])) as stream:
+            self.features = Features(pa.ipc.open_stream(stream).schema, noted)
+        self.schema = self.features.schema
 
-    @property
-    def files(self) -> list[Path]:
-        """The files of its rows, in order."""
-        return list(self._files)
-
-    def place(self, row: int) -> tuple[Path, int]:
-        """Place of a row."""
-        return self._path, row
-
-    def row_name(self, row: int) -> str:
-        """Name of a row: its number."""
-        return str(row)
+    def place(self, row: int) -> tuple[Path, int, str]:
+        """Folder of a row, its number there, and its name."""
+        return self._path, row, str(row)
 
     def table(self, columns: list[str]) -> pa.Table:
         """Some columns of all rows, memory-mapped."""
@@ -150,11 +136,11 @@ class SavedDataset:
             yield rest
 
     def _stored(self, columns: list[str] | None) -> Iterator[pa.Table]:
-        for file in self._files:
+        for file in self.files:
             with pa.memory_map(str(file)) as stream:
                 for batch in pa.ipc.open_stream(stream):
                     table = pa.Table.from_batches([batch])
-                    yield self._features.named(table if columns is None else table.select(columns))
+                    yield self.features.named(table if columns is None else table.select(columns))
 
 
 @lru_cache(maxsize=_OPEN_COLUMNS)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from io import BufferedIOBase
 from pathlib import Path
 from types import MappingProxyType
-from typing import IO, Any, Literal, Protocol, cast
+from typing import IO, Any, Literal, TypeAlias, cast
 from zipfile import ZIP_STORED, BadZipFile, ZipFile, ZipInfo, is_zipfile
 
 import numpy as np
@@ -46,23 +46,7 @@ _NO_HEADER = (
     tokenize.TokenError,
 )
 LANCE = ".lance"
-
-
-class EmbeddingRows(Protocol):
-    """Rows that a kind of file gives."""
-
-    names: list[str]  # Columns, but for the embeddings
-    dim: int
-    problems: dict[int, str]  # By the numbers of rows that cannot be used, from 0, as far as was read
-
-    def __len__(self) -> int:
-        """Number of rows."""
-
-    def column(self, name: str) -> pa.ChunkedArray:
-        """Values of one of the columns, whole."""
-
-    def batches(self, n_rows: int) -> Iterator[tuple[pa.Table, AnyArray]]:
-        """At most so many rows at a time: their columns, and their (b, d) embeddings as they are."""
+_Tables = Callable[[int, list[str] | None], Iterator[pa.Table]]
 
 
 @dataclass(frozen=True)
@@ -89,12 +73,7 @@ def open_rows(path: Path, kind: str, columns: Mapping[str, str]) -> EmbeddingRow
         return _read_npz(path, columns["embedding"])
     if kind == ".npy":
         return _read_npy(path, columns)
-    return _TableRows(path, _TABLES[kind](path), columns["embedding"])
-
-
-def array_rows(path: Path, array: AnyArray, table: pa.Table) -> EmbeddingRows:
-    """Rows of an (n, d) array, beside a table of what else is known of them."""
-    return _ArrayRows(path, array, table)
+    return TableRows(path, kind, columns["embedding"])
 
 
 def read_array(stream: BufferedIOBase, n_bytes: int) -> AnyArray:
@@ -147,30 +126,25 @@ def reading(path: Path) -> Iterator[None]:
         raise SourceError(f"'{path.name}' cannot be read: {error}") from error
 
 
-class _Tables(Protocol):
-    """A table on the disk that is read in pieces."""
+class TableRows:
+    """Rows of a table with a column of embeddings, whose other `names` are those of its columns.
 
-    schema: pa.Schema
+    `problems` are of the rows that cannot be used, by number from 0, as far as was read.
+    """
 
-    def batches(self, n_rows: int, columns: list[str] | None = None) -> Iterator[pa.Table]: ...
-
-
-class _TableRows:
-    """Rows of a table with a column of embeddings."""
-
-    def __init__(self, path: Path, tables: _Tables, embedding_column: str) -> None:
+    def __init__(self, path: Path, kind: str, embedding_column: str) -> None:
         self._path = path
-        self._tables = tables
+        schema, self._tables = _open_table(path, kind)
         self._column = embedding_column
-        self._features = Features.of(tables.schema)
-        names = tables.schema.names
+        self._features = Features.of(schema)
+        names = schema.names
         require_single(names, path)
         if embedding_column not in names:
             raise SourceError(
                 f"'{path.name}' has no column '{embedding_column}', only {', '.join(names)}: ",
                 advise("name the one with the embeddings by {embedding_column}"),
             )
-        held = tables.schema.field(embedding_column).type
+        held = schema.field(embedding_column).type
         lists = pa.types.is_list(held) or pa.types.is_large_list(held) or pa.types.is_fixed_size_list(held)
         numbers = lists and (pa.types.is_floating(held.value_type) or pa.types.is_integer(held.value_type))
         if not numbers:
@@ -184,23 +158,24 @@ class _TableRows:
     def __len__(self) -> int:
         # Columns beside the embeddings are read faster.
         columns = [*self.names, self._column][:1]
-        return sum(map(len, self._tables.batches(_ROWS_OF_A_COLUMN, columns)))
+        return sum(map(len, self._tables(_ROWS_OF_A_COLUMN, columns)))
 
     def column(self, name: str) -> pa.ChunkedArray:
-        read = self._tables.batches(_ROWS_OF_A_COLUMN, [name])
-        parts = [self._features.named(one)[name] for one in read]
+        """Values of one of the columns, whole."""
+        parts = [self._features.named(one)[name] for one in self._tables(_ROWS_OF_A_COLUMN, [name])]
         return pa.chunked_array([chunk for part in parts for chunk in part.chunks])
 
     def batches(self, n_rows: int) -> Iterator[tuple[pa.Table, AnyArray]]:
+        """At most so many rows at a time: their columns, and their (b, d) embeddings as they are."""
         first = 0
-        for table in self._tables.batches(n_rows):
+        for table in self._tables(n_rows, None):
             lists = table[self._column].combine_chunks()
             yield self._features.named(table.drop_columns([self._column])), self._matrix(lists, first)
             first += len(table)
 
     def _first_length(self) -> int:
         n_rows = 0
-        for table in self._tables.batches(_ROWS_LOOKED_AT, [self._column]):
+        for table in self._tables(_ROWS_LOOKED_AT, [self._column]):
             lengths = _lengths(table[self._column])
             if lengths.any():
                 return int(lengths[lengths > 0][0])
@@ -232,45 +207,35 @@ def _lengths(lists: Any) -> Ints:
     return np.asarray(found.to_numpy(), dtype=np.int64)
 
 
-class _ParquetTables:
-    """A Parquet file."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self.schema = open_parquet(path).schema_arrow
-
-    def batches(self, n_rows: int, columns: list[str] | None = None) -> Iterator[pa.Table]:
-        for batch in open_parquet(self._path).iter_batches(batch_size=n_rows, columns=columns):
-            yield pa.Table.from_batches([batch])
-
-
-class _LanceTables:
-    """A Lance dataset, in its latest version."""
-
-    def __init__(self, path: Path) -> None:
+def _open_table(path: Path, kind: str) -> tuple[pa.Schema, _Tables]:
+    """Columns of a table on the disk, and the call that reads it in pieces, of some columns or of all."""
+    if kind == STATE:
+        saved = SavedDataset(path)
+        return saved.schema, saved.batches
+    if kind == LANCE:
         import lance
 
-        self._dataset = lance.dataset(str(path))
-        self.schema = self._dataset.schema
+        dataset: Any = lance.dataset(str(path))
+        schema = dataset.schema
+    else:
+        schema = open_parquet(path).schema_arrow
 
-    def batches(self, n_rows: int, columns: list[str] | None = None) -> Iterator[pa.Table]:
-        found = self._dataset.to_batches(
-            columns=columns, batch_size=n_rows, batch_readahead=2, fragment_readahead=1, scan_in_order=True
+    def tables(n_rows: int, columns: list[str] | None) -> Iterator[pa.Table]:
+        asked: dict[str, Any] = {"batch_size": n_rows, "columns": columns}
+        batches = (
+            dataset.to_batches(**asked, batch_readahead=2, fragment_readahead=1, scan_in_order=True)
+            if kind == LANCE
+            else open_parquet(path).iter_batches(**asked)
         )
-        for batch in found:
+        for batch in batches:
             if batch.num_rows:
                 yield pa.Table.from_batches([batch])
 
-
-_TABLES: dict[str, Callable[[Path], _Tables]] = {
-    ".parquet": _ParquetTables,
-    LANCE: _LanceTables,
-    STATE: SavedDataset,
-}
+    return schema, tables
 
 
-class _ArrayRows:
-    """Rows of an array, beside a table of what else is known of them."""
+class ArrayRows:
+    """Rows of an array, beside a table of what else is known of them; see `TableRows`."""
 
     def __init__(
         self,
@@ -294,14 +259,19 @@ class _ArrayRows:
         return len(self._array)
 
     def column(self, name: str) -> pa.ChunkedArray:
+        """Values of one of the columns, whole."""
         return self._table[name]
 
     def batches(self, n_rows: int) -> Iterator[tuple[pa.Table, AnyArray]]:
+        """At most so many rows at a time; see `TableRows`."""
         for start in range(0, len(self._array), n_rows):
             yield self._table.slice(start, n_rows), self._array[start : start + n_rows]
 
 
-def _read_npz(path: Path, embedding_array: str) -> _ArrayRows:
+EmbeddingRows: TypeAlias = ArrayRows | TableRows
+
+
+def _read_npz(path: Path, embedding_array: str) -> ArrayRows:
     if not is_zipfile(path):
         raise SourceError(f"'{path.name}' cannot be read: it is no .npz file of numpy")
     with ZipFile(path) as archive:
@@ -320,7 +290,7 @@ def _read_npz(path: Path, embedding_array: str) -> _ArrayRows:
                 f"array '{name}' of '{path.name}' has the shape {array.shape} beside {len(embeddings)} "
                 "embeddings: give one value each"
             )
-    return _ArrayRows(path, embeddings, pa.table({name: pa.array(one) for name, one in others.items()}))
+    return ArrayRows(path, embeddings, pa.table({name: pa.array(one) for name, one in others.items()}))
 
 
 def _member(path: Path, archive: ZipFile, member: ZipInfo) -> AnyArray:
@@ -350,7 +320,7 @@ def _mapped(path: Path, archive: ZipFile, member: ZipInfo) -> AnyArray:
     return np.memmap(path, kind, "r", start + head.tell(), shape, order)
 
 
-def _read_npy(path: Path, columns: Mapping[str, str]) -> _ArrayRows:
+def _read_npy(path: Path, columns: Mapping[str, str]) -> ArrayRows:
     beside = path.with_suffix(".csv")
     if not beside.is_file():
         raise SourceError(
@@ -375,4 +345,4 @@ def _read_npy(path: Path, columns: Mapping[str, str]) -> _ArrayRows:
             f"'{beside.name}' has {len(table)} lines for the {len(array)} rows of '{path.name}': give one "
             "each"
         )
-    return _ArrayRows(path, array, table, problems)
+    return ArrayRows(path, array, table, problems)

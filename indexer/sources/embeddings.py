@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
@@ -31,9 +31,9 @@ from vicinal.indexer.item_rules import checked_id, checked_label, checked_metada
 from vicinal.indexer.sources.datasets import PARTS, STATE, SavedDataset
 from vicinal.indexer.sources.embedding_files import (
     LANCE,
+    ArrayRows,
     EmbeddingRows,
     ReadyRows,
-    array_rows,
     open_rows,
     reading,
 )
@@ -156,39 +156,37 @@ class EmbeddingSource:
             raise SourceError("embeddings are of different lengths, expected numbers (n, d)") from error
         if vectors.ndim != 2:
             raise SourceError(f"embeddings have the shape {vectors.shape}, expected numbers (n, d)")
-        given = {"id": ids, "label": labels, "path": uris}
-        for name, values in {**given, "metadata": metadata}.items():
+        given = {"id": ids, "label": labels, "path": uris, "metadata": metadata}
+        for name, values in given.items():
             if isinstance(values, str | bytes) or not (values is None or isinstance(values, Iterable)):
                 raise SourceError(
                     f"{name} is one {type(values).__name__}, expected a value for each embedding"
                 )
         if ids is None:
             raise SourceError("embeddings have no ids: give a list with one for each")
-        texts = {name: [*one] for name, one in given.items() if one is not None}
-        rows = [*metadata] if metadata is not None else []
-        for row in rows:
+        listed: dict[str, list[Any]] = {name: [*one] for name, one in given.items() if one is not None}
+        for row in listed.get("metadata", ()):
             if not isinstance(row, Mapping):
                 raise SourceError(f"metadata of an embedding are {row!r}, expected values by their names")
-        lengths = {name: len(values) for name, values in texts.items()}
-        lengths |= {} if metadata is None else {"metadata": len(rows)}
-        for name, n in lengths.items():
-            if n != len(vectors):
+        for name, values in listed.items():
+            if (n := len(values)) != len(vectors):
                 raise SourceError(f"{n:,} values of {name} for {len(vectors):,} embeddings: give one each")
+        rows = listed.pop("metadata", [])
         keys = {key: None for row in rows for key in row}
         taken = [key for key in keys if key in _PLURAL]
         if taken:
             raise SourceError(f"metadata has the key '{taken[0]}', which an item has beside its metadata")
         columns = {
             name: values_as_texts(values, f"'{name}' holds values of Python")
-            for name, values in texts.items()
+            for name, values in listed.items()
         }
         try:
             # Missing values of pandas are none.
             columns |= {key: pa.array([row.get(key) for row in rows], from_pandas=True) for key in keys}
         except pa.ArrowException as error:
             raise SourceError(f"metadata are of mixed kinds: {error}") from error
-        rows_of = array_rows(path, vectors, pa.table(columns))
-        return cls(path, rows_of, {name: name for name in _PLURAL}, is_strict=True)
+        array = ArrayRows(path, vectors, pa.table(columns))
+        return cls(path, array, {name: name for name in _PLURAL}, is_strict=True)
 
     def __len__(self) -> int:
         return len(self._ids)
@@ -197,7 +195,7 @@ class EmbeddingSource:
     def problems(self) -> list[SourceItem]:
         """Rows that cannot be used, as far as it was read, each with its problem."""
         return [
-            SourceItem(self._ids[row].as_py() or f"row {row + 1}", self.path, problem=self._problems[row])
+            SourceItem(self._name(row), self.path, problem=self._problems[row])
             for row in sorted(self._problems)
         ]
 
@@ -240,7 +238,7 @@ class EmbeddingSource:
 
     def look(self, _refuse: Refuse = refuse_none) -> SourceLook:
         """Count the labels, and the rows that are known to be of no use; see `Source.look`."""
-        name, n_mended = self._columns.get("label"), 0
+        name, n_mended = self._columns.get("label", ""), 0
         labels = texts = pa.nulls(len(self), pa.string())
         if name in self._rows.names:
             with reading(self.path):
@@ -263,10 +261,11 @@ class EmbeddingSource:
         )
         labels, uris = self._checked_labels(labels, first), pc.fill_null(uris, "")
         rows = metadata_rows(table, self._columns.values())
-        metadata = [
-            self._described(row, *one)
-            for row, one in enumerate(zip(ids.to_pylist(), uris.to_pylist(), rows, strict=True), start=first)
-        ]
+        metadata: list[str | None] = [None] * len(table)
+        for place, (item_id, uri) in enumerate(zip(ids.to_pylist(), uris.to_pylist(), strict=True)):
+            if (row := first + place) not in self._problems:
+                self._checked(row, checked_uri, uri, item_id)
+                metadata[place] = self._checked(row, checked_metadata, rows[place], item_id)
         usable = self._usable(first, len(table))
         try:
             embeddings = normalize(vectors[usable])
@@ -281,17 +280,6 @@ class EmbeddingSource:
         kept = pa.array(metadata, pa.string()).take(where)
         return ReadyRows(ids.take(where), labels.take(where), uris.take(where), kept, embeddings)
 
-    def _described(self, row: int, item_id: str, uri: str, metadata: dict[str, Any]) -> str | None:
-        """Metadata of a row as they are stored; None where it cannot be used."""
-        if row in self._problems:
-            return None
-        try:
-            checked_uri(uri, item_id)
-            return checked_metadata(metadata, item_id)
-        except ItemRefusedError as error:
-            self._fail(row, error)
-            return None
-
     def _checked_labels(self, texts: pa.Array, first: int) -> pa.Array:
         """Labels of some rows in one form, each looked at once."""
         encoded, found = texts.dictionary_encode(), []
@@ -301,25 +289,26 @@ class EmbeddingSource:
             except ItemRefusedError:
                 found.append(None)
                 for row in (first + np.flatnonzero(pc.equal(encoded.indices, number))).tolist():
-                    self._check_label(row, label)
+                    self._checked(row, checked_label, label, self._name(row))
         return pa.array(found, pa.string()).take(encoded.indices)
-
-    def _check_label(self, row: int, label: str) -> None:
-        try:
-            checked_label(label, self._ids[row].as_py() or f"row {row + 1}")
-        except ItemRefusedError as error:
-            self._fail(row, error)
 
     def _checked_id(self, row: int, item_id: str | None) -> str | None:
         """The id of a row; None where it cannot be used."""
-        if item_id is None:
-            self._fail(row, self._error(row, "has no id: give every row one, each another"))
-            return None
+        if item_id is not None:
+            return self._checked(row, checked_id, item_id)
+        self._fail(row, self._error(row, "has no id: give every row one, each another"))
+        return None
+
+    def _checked(self, row: int, check: Callable[..., str | None], *values: Any) -> str | None:
+        """A value that can be kept; where it cannot, the row is left out."""
         try:
-            return checked_id(item_id)
+            return check(*values)
         except ItemRefusedError as error:
             self._fail(row, error)
             return None
+
+    def _name(self, row: int) -> str:
+        return self._ids[row].as_py() or f"row {row + 1}"
 
     def _check_twins(self, ids: pa.Array) -> None:
         if not len(ids):
@@ -401,7 +390,7 @@ def _holds_images(path: Path) -> bool:
     """Tell whether a saved dataset is one of images, without embeddings of its own."""
     with reading(path):
         saved = SavedDataset(path)
-        return bool(saved.image_columns) and "embedding" not in saved.schema.names
+        return bool(saved.features.image_columns) and "embedding" not in saved.schema.names
 
 
 def _check_columns(path: Path, rows: EmbeddingRows, options: SourceOptions) -> None:

@@ -216,10 +216,8 @@ class SourceLook:
         *,
         missing: Sequence[str] = (),
         problems: Sequence[str] = (),
-        other_files: Mapping[str, int] | None = None,
-        unread_folders: Mapping[str, str] | None = None,
-        hidden: Mapping[str, int] | None = None,
         remark: str | None = None,
+        **others: Any,
     ) -> SourceLook:
         """Look at the labels of all items of a source; `remark` is what reading it had to say of them."""
         sizes = Counter(labels)
@@ -236,10 +234,8 @@ class SourceLook:
             missing=missing[0] if missing else None,
             n_unusable=len(problems),
             unusable=problems[0] if problems else None,
-            other_files=dict(Counter(other_files or {}).most_common()),
-            unread_folders=dict(unread_folders or {}),
-            hidden=dict(Counter(hidden or {}).most_common()),
             remarks=(*([readable(remark)] if remark else []), *_suspicions(named)),
+            **others,
         )
 
     def with_one_label(self) -> SourceLook:

@@ -14,7 +14,7 @@ from vicinal.indexer.item_rules import id_of_path
 from vicinal.indexer.sources.items import SourceItem, SourceOptions
 from vicinal.indexer.sources.parquet_datasets import PARQUET, open_parquet
 from vicinal.indexer.sources.remote import file_of_row
-from vicinal.indexer.sources.values import Features, column_texts, metadata_rows, other_spelling
+from vicinal.indexer.sources.values import Features, metadata_rows, other_spelling, table_texts
 
 MANIFEST_SUFFIXES = (".csv", ".tsv", PARQUET)
 
@@ -56,7 +56,7 @@ class _Manifest:
                     "labels from column or regex:PATTERN"
                 )
         found = {
-            number: SourceItem(_row(number), self._path, problem=reason)
+            number: SourceItem(f"row {number}", self._path, problem=reason)
             for number, reason in bad_rows.items()
         }
         rows = zip(numbers, paths, self._ids(paths), labels, metadata_rows(self._table, taken), strict=True)
@@ -64,6 +64,9 @@ class _Manifest:
             file, problem = file_of_row(path, self._options.access, folder, self._path)
             found[number] = SourceItem(f"{prefix}{item_id}", file, label, metadata, problem)
         return [found[number] for number in sorted(found)]
+
+    def _texts(self, name: str) -> list[str | None]:
+        return table_texts(self._table, self._names[name], self._path.name)
 
     def remark(self) -> str | None:
         """Remark on what a user may have meant otherwise."""
@@ -81,18 +84,11 @@ class _Manifest:
             )
         return "; ".join(said) or None
 
-    def _texts(self, name: str) -> list[str | None]:
-        column = self._names[name]
-        if column not in self._table.column_names:
-            return [None] * len(self._table)
-        texts: list[str | None] = column_texts(self._table[column], column, self._path.name).to_pylist()
-        return texts
-
     def _ids(self, paths: Sequence[str]) -> list[str]:
         """Ids, each there once; the path where there is none, or the number of the row."""
         numbers = self._read_as.numbers
         ids = [
-            said or id_of_path(path) or _row(number)
+            said or id_of_path(path) or f"row {number}"
             for number, said, path in zip(numbers, self._texts("id"), paths, strict=True)
         ]
         earlier: dict[str, int] = {}
@@ -136,10 +132,6 @@ class _Manifest:
             if isinstance(error, SourceError):
                 raise
             raise SourceError(f"manifest '{self._path}' cannot be read: {error}") from error
-
-
-def _row(number: int) -> str:
-    return f"row {number}"
 
 
 def _has_lists(table: pa.Table) -> bool:

@@ -29,35 +29,29 @@ _MOST_GROWTH, _MAY_GROW_TO, _BYTES_A_ROW = 100, 64 * 2**20, 16
 
 
 class ParquetDataset:
-    """Parquet files of the same columns, by names for their rows; `image_columns` as `Features` has them."""
+    """Parquet files of the same columns, by names for their rows; their `features`."""
 
     def __init__(self, files: Mapping[str, Path]) -> None:
         self._names, self._paths = list(files), list(files.values())
-        self._features, counts = self._looked_at()
+        self.features, counts = self._looked_at()
         self._starts = [0, *accumulate(counts)]
-        self.schema = self._features.schema
-        self.image_columns = self._features.image_columns
-        self.class_columns = self._features.class_columns
+        self.schema = self.features.schema
 
     def __len__(self) -> int:
         return self._starts[-1]
 
-    def place(self, row: int) -> tuple[Path, int]:
-        """The file of a row, and its number there."""
+    def place(self, row: int) -> tuple[Path, int, str]:
+        """The file of a row, its number there, and a name made of both."""
         number = bisect_right(self._starts, row) - 1
-        return self._paths[number], row - self._starts[number]
-
-    def row_name(self, row: int) -> str:
-        """Name of a row: its file and its number there."""
-        number = bisect_right(self._starts, row) - 1
-        return f"{self._names[number]}:{row - self._starts[number]}"
+        inside = row - self._starts[number]
+        return self._paths[number], inside, f"{self._names[number]}:{inside}"
 
     def table(self, columns: list[str]) -> pa.Table:
         """Some columns of all rows."""
         parts = []
         for path in self._paths:
             with open_parquet(path) as file:
-                parts.append(self._features.named(file.read(columns)))
+                parts.append(self.features.named(file.read(columns)))
         return pa.concat_tables(parts, promote_options="permissive")
 
     def images(self, column: str) -> tuple[list[str | None], list[bool]]:

@@ -14,9 +14,9 @@ from pyarrow import fs
 from vicinal.indexer.errors import DownloadError, SourceError
 from vicinal.indexer.sources.archives import FileElsewhere, FileStat, TarMember
 from vicinal.indexer.sources.datasets import DatasetImage
-from vicinal.indexer.sources.web import PUBLIC, WebAccess, WebClient
+from vicinal.indexer.sources.web import PUBLIC, WebAccess, WebClient, require_within
 from vicinal.models.decoding import DecodeLimits, read_encoded
-from vicinal.models.errors import ImageTooLargeError, NotAnImageError
+from vicinal.models.errors import NotAnImageError
 
 HUB_SCHEME = "hf:"
 _WEB = ("http", "https")
@@ -33,6 +33,7 @@ class RemoteFile(FileElsewhere):
     address: str  # Such as `https://shop.example/1.jpg` or `s3://bucket/photos/1.jpg`
     access: WebAccess = PUBLIC
     listed: FileStat | None = None  # What a listing said of it; None where it stands in none
+    container = None
 
     def __str__(self) -> str:
         return self.address
@@ -144,8 +145,7 @@ def _client(access: WebAccess) -> WebClient:
 
 
 def _object(file: RemoteFile, limits: DecodeLimits) -> bytes:
-    if file.listed is not None and file.listed.st_size > limits.max_bytes:
-        raise _too_large(limits)
+    require_within(file.listed.st_size if file.listed else 0, limits)
     try:
         system, path = _system_of(file)
         with system.open_input_stream(path) as stream:
@@ -154,15 +154,10 @@ def _object(file: RemoteFile, limits: DecodeLimits) -> bytes:
         raise
     except OSError as error:
         raise DownloadError(f"'{file}' cannot be read: {_first_line(error)}") from error
-    if len(encoded) > limits.max_bytes:
-        raise _too_large(limits)
+    require_within(len(encoded), limits)
     if not encoded:
         raise NotAnImageError("the file is empty")
     return encoded
-
-
-def _too_large(limits: DecodeLimits) -> ImageTooLargeError:
-    return ImageTooLargeError(f"more than {limits.max_bytes:,} bytes, the most that are accepted")
 
 
 def _first_line(error: OSError) -> str:

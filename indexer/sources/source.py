@@ -10,8 +10,7 @@ from typing import Self
 
 from vicinal.indexer.errors import SourceError
 from vicinal.indexer.item_rules import readable
-from vicinal.indexer.sources.archives import shards_of
-from vicinal.indexer.sources.dataset_rows import dataset_items, parquet_items
+from vicinal.indexer.sources.dataset_rows import dataset_items
 from vicinal.indexer.sources.embeddings import EmbeddingSource, holds_embeddings, is_saved
 from vicinal.indexer.sources.folders import FolderFiles, folder_items
 from vicinal.indexer.sources.hub import HubDataset
@@ -26,7 +25,7 @@ from vicinal.indexer.sources.items import (
 from vicinal.indexer.sources.manifests import MANIFEST_SUFFIXES, manifest_items
 from vicinal.indexer.sources.parquet_datasets import PARQUET, holds_images
 from vicinal.indexer.sources.remote import Refuse, is_address, is_on_hub, list_bucket, refuse_none
-from vicinal.indexer.sources.shards import shard_items
+from vicinal.indexer.sources.shards import shard_items, shards_of
 from vicinal.models.decoding import image_suffixes
 
 _SHOWN_SUFFIXES = 3
@@ -113,10 +112,10 @@ class Source:
             [item.label for item in self.items if item.problem is None],
             missing=missing,
             problems=[f"'{readable(one.id)}': {one.problem}" for one in self.items if one.problem],
-            other_files=self.files.others,
-            unread_folders=self.files.unread,
-            hidden=self.files.hidden,
             remark=self.remark,
+            other_files=dict(self.files.others.most_common()),
+            unread_folders=dict(self.files.unread),
+            hidden=dict(self.files.hidden.most_common()),
         )
 
 
@@ -136,7 +135,7 @@ def _listed(place: Path | str, options: SourceOptions) -> _Listed:
     if suffix == ".tar":
         return shard_items(path, options)
     if suffix == PARQUET and (parts := _parts_with_images(path, options)):
-        return parquet_items(parts, path, options), FolderFiles(), None
+        return dataset_items(path, options, files=parts), FolderFiles(), None
     if suffix in MANIFEST_SUFFIXES and path.is_file():
         items, remark = manifest_items(path, options)
         return items, FolderFiles(), remark
@@ -158,7 +157,8 @@ def _listed(place: Path | str, options: SourceOptions) -> _Listed:
 def _on_hub(address: str, options: SourceOptions) -> _Listed:
     found = HubDataset.at(address)
     name = found.name.rpartition("/")[2]
-    return parquet_items(found.fetch(options.access), Path(name), options, name=name), FolderFiles(), None
+    items = dataset_items(Path(name), options, name, found.fetch(options.access))
+    return items, FolderFiles(), None
 
 
 def _in_bucket(address: str, options: SourceOptions) -> _Listed:
@@ -170,10 +170,10 @@ def _in_bucket(address: str, options: SourceOptions) -> _Listed:
 
 
 def _in_folder(root: Path, options: SourceOptions) -> _Listed:
-    if is_saved(root):
-        return dataset_items(root, options), FolderFiles(), None
-    files = FolderFiles.below(root, include_hidden=options.include_hidden)
     name = root.resolve().name
+    if is_saved(root):
+        return dataset_items(root, options, name), FolderFiles(), None
+    files = FolderFiles.below(root, include_hidden=options.include_hidden)
     if files.tables and not files.images:
         parts = {inside.removesuffix(PARQUET): root / inside for inside in files.tables}
         del files.others[PARQUET]
@@ -185,7 +185,7 @@ def _in_folder(root: Path, options: SourceOptions) -> _Listed:
                 del parts[part]
         if not parts:
             raise SourceError(next(iter(files.unread.values())))
-        return parquet_items(parts, root, options, name=name), files, None
+        return dataset_items(root, options, name, parts), files, None
     items, remark = folder_items(files, name, options, root.joinpath)
     return items, files, remark
 

@@ -119,6 +119,14 @@ def column_texts(column: pa.ChunkedArray, name: str, place: str) -> pa.Array:
     return values_as_texts(values, f"'{name}' of '{place}' holds {kind}")
 
 
+def table_texts(table: pa.Table, name: str, place: str) -> list[str | None]:
+    """Ids or labels of a column of a table; None where there is none."""
+    if name not in table.column_names:
+        return [None] * len(table)
+    texts: list[str | None] = column_texts(table[name], name, place).to_pylist()
+    return texts
+
+
 def values_as_texts(values: Iterable[Any], what: str) -> pa.Array:
     """Ids or labels by `value_as_text`, null for missing ones."""
     found: list[str | None] = []

@@ -251,16 +251,18 @@ def _body(response: httpcore.Response, url: httpx.URL, limits: DecodeLimits) -> 
     if response.status != 200:
         raise DownloadError(f"'{url}' cannot be read: status {response.status}")
     said = _header(response, b"content-length")
-    parts, n_bytes = [], int(said) if said.isdecimal() else 0
-    if n_bytes <= limits.max_bytes:
-        n_bytes = 0
-        for part in response.iter_stream():
-            parts.append(part)
-            n_bytes += len(part)
-            if n_bytes > limits.max_bytes:
-                break
-    if n_bytes > limits.max_bytes:
-        raise ImageTooLargeError(f"more than {limits.max_bytes:,} bytes, the most that are accepted")
+    require_within(int(said) if said.isdecimal() else 0, limits)
+    parts, n_bytes = [], 0
+    for part in response.iter_stream():
+        parts.append(part)
+        n_bytes += len(part)
+        require_within(n_bytes, limits)
     if not n_bytes:
         raise NotAnImageError("the file is empty")
     return b"".join(parts)
+
+
+def require_within(n_bytes: int, limits: DecodeLimits) -> None:
+    """Refuse a file that is too large, whatever more of it would come."""
+    if n_bytes > limits.max_bytes:
+        raise ImageTooLargeError(f"more than {limits.max_bytes:,} bytes, the most that are accepted")

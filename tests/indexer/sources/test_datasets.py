@@ -182,7 +182,7 @@ def test_a_row_that_is_gone_is_one_sentence(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="'shorter' has no row 3 of images"):
         gone.read(LIMITS)
     with pytest.raises(OSError, match="has no row 3 of images"):
-        DatasetImage(item.path.path, "lost", 3).read(LIMITS)  # type: ignore[union-attr]
+        DatasetImage(item.path.container, "lost", 3).read(LIMITS)  # type: ignore[union-attr]
 
 
 def test_images_and_embeddings_are_told_apart(tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ from vicinal.indexer.sources import (
     read_file,
     read_source,
 )
-from vicinal.indexer.sources.archives import shards_of
+from vicinal.indexer.sources.shards import shards_of
 from vicinal.models.decoding import DecodeLimits
 from vicinal.models.errors import ImageTooLargeError, NotAnImageError
 
