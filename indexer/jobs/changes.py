@@ -234,18 +234,14 @@ def _neighbor_lists(
     for i, query in enumerate(embeddings):
         gone = old[: i + 1]
         positions = _nearest_but(view, query[None], n_fetched, gone[gone >= 0])
-        own = _nearest_before(embeddings, i, n_fetched)
+        # The nearest rows before it, up to the rounding of float32 products.
+        own = np.argsort(-(embeddings[:i] @ query), kind="stable")[:n_fetched]
         vectors = np.concatenate([view.vectors(positions), embeddings[own]])
         candidates = np.concatenate([view.sequences(positions), sequences[own]])
         exact = exact_similarities(query, vectors)
         order = np.lexsort((candidates, -exact))[:N_NEIGHBORS]
         ids[i, : len(order)], similarities[i, : len(order)] = candidates[order], exact[order]
     return ids, similarities
-
-
-def _nearest_before(embeddings: FloatArray, i: int, n: int) -> Ints:
-    """The n rows before row i that are nearest to it, up to the rounding of float32 products."""
-    return np.argsort(-(embeddings[:i] @ embeddings[i]), kind="stable")[:n]
 
 
 def _nearest_but(view: GalleryView, query: FloatArray, n: int, gone: Ints) -> Ints:

@@ -33,9 +33,10 @@ from vicinal.indexer.graph.vector_index import check_factory
 from vicinal.indexer.hygiene import Hygiene, examine
 from vicinal.indexer.jobs.embedding_run import RunOptions
 from vicinal.indexer.jobs.staging import Base, LiveDiff, Staging, contents_of, live_diff, remove_leftovers
+from vicinal.indexer.jobs.sync.held_rows import items_of
 from vicinal.indexer.jobs.sync.plan import IndexPlan, IndexResult
 from vicinal.indexer.jobs.sync.run import SyncRun, SyncWork
-from vicinal.indexer.sources import ANYWHERE, PUBLIC, SourceItem, WebAccess, file_at
+from vicinal.indexer.sources import ANYWHERE, PUBLIC, SourceItem, WebAccess
 from vicinal.indexer.sources.embeddings import EmbeddingSource
 from vicinal.indexer.storage.active_pointer import Activation
 from vicinal.indexer.storage.item_table import as_matrix
@@ -99,11 +100,7 @@ def gallery_items(gallery: Gallery, access: WebAccess = PUBLIC) -> list[SourceIt
     active = gallery.activation
     if active is None:
         return []
-    rows = gallery.columns(active.revision, ["id", "uri", "label", "metadata"])
-    return [
-        SourceItem(row["id"], file_at(row["uri"], access), row["label"], json.loads(row["metadata"] or "{}"))
-        for row in rows.to_pylist()
-    ]
+    return list(items_of(gallery.columns(active.revision, ["id", "uri", "label", "metadata"]), access))
 
 
 def _digest(plan: IndexPlan) -> str:

@@ -14,7 +14,7 @@ from vicinal.indexer.sources.datasets import DatasetImage, SavedDataset
 from vicinal.indexer.sources.items import SourceItem, SourceOptions
 from vicinal.indexer.sources.parquet_datasets import ParquetDataset
 from vicinal.indexer.sources.remote import ImageFile, file_of_row
-from vicinal.indexer.sources.values import holds_bytes, metadata_rows, table_texts
+from vicinal.indexer.sources.values import holds_bytes, metadata_rows, reading, table_texts
 
 
 def dataset_items(
@@ -24,13 +24,9 @@ def dataset_items(
 
     `name` stands before their ids where the options say so, and the names of files before their rows'.
     """
-    try:
+    with reading(f"dataset '{place.name}'"):
         dataset = SavedDataset(place) if files is None else ParquetDataset(files)
         return _Rows(place, options, dataset).items(name)
-    except (pa.ArrowException, OSError, KeyError, ValueError) as error:
-        if isinstance(error, SourceError):
-            raise
-        raise SourceError(f"dataset '{place.name}' cannot be read: {error}") from error
 
 
 class _Rows:

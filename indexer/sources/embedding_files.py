@@ -7,13 +7,12 @@ import math
 import os
 import tokenize
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass
 from io import BufferedIOBase
 from pathlib import Path
 from types import MappingProxyType
 from typing import IO, Any, Literal, TypeAlias, cast
-from zipfile import ZIP_STORED, BadZipFile, ZipFile, ZipInfo, is_zipfile
+from zipfile import ZIP_STORED, ZipFile, ZipInfo, is_zipfile
 
 import numpy as np
 import pyarrow as pa
@@ -22,10 +21,10 @@ import pyarrow.compute as pc
 from vicinal.calibration.advice import advise
 from vicinal.calibration.arrays import AnyArray, FloatArray, Ints
 from vicinal.indexer.csv_tables import read_csv, require_single
-from vicinal.indexer.errors import ItemRefusedError, SourceError
+from vicinal.indexer.errors import SourceError
 from vicinal.indexer.sources.datasets import STATE, SavedDataset
 from vicinal.indexer.sources.parquet_datasets import check_growth, open_parquet
-from vicinal.indexer.sources.values import Features
+from vicinal.indexer.sources.values import Features, reading
 
 # Bytes that are read of a column at a time.
 _PIECE = 2**20
@@ -113,17 +112,6 @@ def _header(head: IO[bytes], n_bytes: int) -> tuple[tuple[int, ...], Literal["C"
             f"its header says {kind} of shape {shape}, which are {expected:,} bytes, and {found:,} follow"
         )
     return shape, "F" if is_by_column else "C", kind
-
-
-@contextmanager
-def reading(path: Path) -> Iterator[None]:
-    """Say of which file it is that a library cannot read it."""
-    try:
-        yield
-    except (ItemRefusedError, SourceError):
-        raise
-    except (pa.ArrowException, BadZipFile, EOFError, KeyError, OSError, RuntimeError, ValueError) as error:
-        raise SourceError(f"'{path.name}' cannot be read: {error}") from error
 
 
 class TableRows:
@@ -327,7 +315,7 @@ def _read_npy(path: Path, columns: Mapping[str, str]) -> ArrayRows:
             f"'{path.name}' holds no ids: lay '{beside.name}' beside it, with a column '{columns['id']}' and "
             "a line for each row"
         )
-    with reading(beside):
+    with reading(f"'{beside.name}'"):
         read = read_csv(beside, columns.values(), texts=[columns["path"]])
     # Rows that cannot be read have no values, and keep their places beside the array.
     n_lines = len(read.numbers) + len(read.bad_rows)

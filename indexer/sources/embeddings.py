@@ -35,11 +35,10 @@ from vicinal.indexer.sources.embedding_files import (
     EmbeddingRows,
     ReadyRows,
     open_rows,
-    reading,
 )
 from vicinal.indexer.sources.items import SourceItem, SourceLook, SourceOptions, mended_labels
 from vicinal.indexer.sources.remote import Refuse, refuse_none
-from vicinal.indexer.sources.values import column_texts, metadata_rows, values_as_texts
+from vicinal.indexer.sources.values import column_texts, metadata_rows, reading, values_as_texts
 from vicinal.models.errors import NoDirectionError
 from vicinal.models.similarity import normalize
 
@@ -122,7 +121,7 @@ class EmbeddingSource:
             name: getattr(options, f"{name}_column") or (_PLURAL[name] if kind == ".npz" else name)
             for name in _PLURAL
         }
-        with reading(path):
+        with reading(f"'{path.name}'"):
             rows = open_rows(path, kind, columns)
             _check_columns(path, rows, options)
             if options.label_rule.kind == "none":
@@ -229,7 +228,7 @@ class EmbeddingSource:
         file is damaged; `ItemRefusedError` where a label or metadata of arrays cannot be kept.
         """
         first = 0
-        with reading(self.path):
+        with reading(f"'{self.path.name}'"):
             for table, vectors in self._rows.batches(n_rows):
                 self._note_unread()
                 if len((ready := self._ready(table, vectors, first)).ids):
@@ -241,7 +240,7 @@ class EmbeddingSource:
         name, n_mended = self._columns.get("label", ""), 0
         labels = texts = pa.nulls(len(self), pa.string())
         if name in self._rows.names:
-            with reading(self.path):
+            with reading(f"'{self.path.name}'"):
                 texts = column_texts(self._rows.column(name), name, self.path.name)
                 labels = self._checked_labels(texts, 0)
         usable = self._usable(0, len(self))
@@ -362,7 +361,7 @@ def holds_embeddings(
         return True
     if kind != ".parquet":
         return bool(kind) and not (kind == STATE and _holds_images(place))
-    with reading(place):
+    with reading(f"'{place.name}'"):
         names = pa.parquet.read_schema(place).names
     return "embedding" in names and (options.path_column or "path") not in names
 
@@ -388,7 +387,7 @@ def is_saved(path: Path) -> bool:
 
 def _holds_images(path: Path) -> bool:
     """Tell whether a saved dataset is one of images, without embeddings of its own."""
-    with reading(path):
+    with reading(f"'{path.name}'"):
         saved = SavedDataset(path)
         return bool(saved.features.image_columns) and "embedding" not in saved.schema.names
 

@@ -14,7 +14,7 @@ from vicinal.indexer.item_rules import id_of_path
 from vicinal.indexer.sources.items import SourceItem, SourceOptions
 from vicinal.indexer.sources.parquet_datasets import PARQUET, open_parquet
 from vicinal.indexer.sources.remote import file_of_row
-from vicinal.indexer.sources.values import Features, metadata_rows, other_spelling, table_texts
+from vicinal.indexer.sources.values import Features, metadata_rows, other_spelling, reading, table_texts
 
 MANIFEST_SUFFIXES = (".csv", ".tsv", PARQUET)
 
@@ -121,17 +121,13 @@ class _Manifest:
             )
 
     def _read(self) -> CsvTable:
-        try:
+        with reading(f"manifest '{self._path}'"):
             if self._path.suffix.lower() != PARQUET:
                 return read_csv(self._path, self._names.values(), texts=[self._names["path"]])
             table = open_parquet(self._path).read()
             require_single(table.column_names, self._path)
             named = Features.of(table.schema).named(table)
             return CsvTable(named, list(range(1, len(named) + 1)), {}, {})
-        except (pa.ArrowException, OSError, ValueError) as error:
-            if isinstance(error, SourceError):
-                raise
-            raise SourceError(f"manifest '{self._path}' cannot be read: {error}") from error
 
 
 def _has_lists(table: pa.Table) -> bool:

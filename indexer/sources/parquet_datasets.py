@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet
 
 from vicinal.indexer.errors import DownloadError, SourceError
-from vicinal.indexer.sources.values import Features, holds_bytes, image_parts
+from vicinal.indexer.sources.values import Features, holds_bytes, image_parts, reading
 
 PARQUET = ".parquet"
 # Bytes that are read of a file at a time, those of the images that are taken out of it together, and those
@@ -160,11 +160,9 @@ def open_column(path: Path, column: str, _written_ns: int) -> ParquetColumn:
 
 def holds_images(path: Path, column: str | None) -> bool:
     """Tell whether a Parquet file is a dataset of images rather than a manifest that says where they are."""
-    try:
+    with reading(f"manifest '{path}'"):
         schema = pa.parquet.read_schema(path)
         columns = Features.of(schema).image_columns
-    except (pa.ArrowException, OSError, ValueError) as error:
-        raise SourceError(f"manifest '{path}' cannot be read: {error}") from error
     if column is None:
         return bool(columns)
     return column in schema.names and holds_bytes(schema.field(column).type)

@@ -4,15 +4,28 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from decimal import Decimal
 from typing import Any, Self
+from zipfile import BadZipFile
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from vicinal.indexer.errors import SourceError
+from vicinal.indexer.errors import ItemRefusedError, SourceError
 from vicinal.models.configs.value_texts import value_as_text
+
+
+@contextmanager
+def reading(what: str) -> Iterator[None]:
+    """Say what it is that a library cannot read."""
+    try:
+        yield
+    except (ItemRefusedError, SourceError):
+        raise
+    except (pa.ArrowException, BadZipFile, EOFError, KeyError, OSError, RuntimeError, ValueError) as error:
+        raise SourceError(f"{what} cannot be read: {error}") from error
 
 
 class Features:

@@ -21,7 +21,7 @@ from vicinal.indexer.jobs.preparation import (
     with_columns,
 )
 from vicinal.indexer.jobs.sync.plan import Description, HeldItem, ListedItem
-from vicinal.indexer.sources import SourceItem
+from vicinal.indexer.sources import SourceItem, WebAccess, file_at
 from vicinal.indexer.sources.embeddings import EmbeddingSource
 from vicinal.indexer.storage.active_pointer import Activation
 
@@ -38,7 +38,7 @@ class HeldRows:
     """The items of one state of a gallery, in gallery order."""
 
     def __init__(self, rows: pa.Table) -> None:
-        self._rows = rows
+        self.rows = rows
 
     @classmethod
     def of(cls, gallery: Gallery, active: Activation | None) -> HeldRows:
@@ -50,44 +50,44 @@ class HeldRows:
         return cls(with_columns(rows, metadata=metadata, modified_at=modified_at))
 
     def __len__(self) -> int:
-        return len(self._rows)
+        return len(self.rows)
 
     def only(self, ids: Collection[str]) -> HeldRows:
         """The items of some ids."""
-        return HeldRows(self._rows.filter(pc.is_in(self._rows["id"], pa.array(list(ids), pa.string()))))
+        return HeldRows(self.rows.filter(pc.is_in(self.rows["id"], pa.array(list(ids), pa.string()))))
 
     def but(self, ids: Collection[str]) -> HeldRows:
         """The items of all other ids."""
-        is_one = pc.is_in(self._rows["id"], pa.array(list(ids), pa.string()))
-        return HeldRows(self._rows.filter(pc.invert(is_one)))
+        is_one = pc.is_in(self.rows["id"], pa.array(list(ids), pa.string()))
+        return HeldRows(self.rows.filter(pc.invert(is_one)))
 
     def at(self, sequences: Ints) -> HeldRows:
         """The items of some sequences."""
-        return HeldRows(self._rows.filter(pc.is_in(self._rows["sequence"], pa.array(sequences, pa.int64()))))
+        return HeldRows(self.rows.filter(pc.is_in(self.rows["sequence"], pa.array(sequences, pa.int64()))))
 
     def of_source(self, source: str) -> HeldRows:
         """The items of a source."""
-        return HeldRows(self._rows.filter(pc.equal(self._rows["source"], source)))
+        return HeldRows(self.rows.filter(pc.equal(self.rows["source"], source)))
 
     @property
     def ids(self) -> list[str]:
         """Their ids."""
-        return list(self._rows["id"].to_pylist())
+        return list(self.rows["id"].to_pylist())
 
     @property
     def contents(self) -> set[bytes]:
         """Digests of their files or of their ready embeddings."""
-        return set(self._rows["content_sha256"].to_pylist())
+        return set(self.rows["content_sha256"].to_pylist())
 
     @property
     def sequences(self) -> Ints:
         """Their sequences, ascending."""
-        return self._rows["sequence"].to_numpy()
+        return self.rows["sequence"].to_numpy()
 
     def items(self) -> dict[str, HeldItem]:
         """The items by id."""
-        described = zip(*(self._rows[name].to_pylist() for name in _DESCRIBED), strict=True)
-        digests = self._rows["content_sha256"].to_pylist()
+        described = zip(*(self.rows[name].to_pylist() for name in _DESCRIBED), strict=True)
+        digests = self.rows["content_sha256"].to_pylist()
         return {
             item_id: HeldItem(Description(**dict(zip(_DESCRIBED, values, strict=True))), digest)
             for item_id, digest, values in zip(self.ids, digests, described, strict=True)
@@ -107,6 +107,13 @@ def copied_rows(
         rows = table.take(places[start : start + _BATCH].tolist(), columns=no_rows(1).schema.names)
         rows = with_columns(rows, metadata=rows["metadata"].cast(pa.string()))
         yield redescribed(rows.replace_schema_metadata(None), described, _DESCRIBED)
+
+
+def items_of(rows: pa.Table, access: WebAccess) -> Iterator[SourceItem]:
+    """Rows of a gallery as items of a source, with files where they were."""
+    for row in rows.select(["id", "uri", "label", "metadata"]).to_pylist():
+        metadata = json.loads(row["metadata"] or "{}")
+        yield SourceItem(row["id"], file_at(row["uri"], access), row["label"], metadata)
 
 
 def redescribed(rows: pa.Table, described: Mapping[str, Description], names: tuple[str, ...]) -> pa.Table:

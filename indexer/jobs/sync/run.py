@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -24,12 +23,13 @@ from vicinal.indexer.jobs.sync.held_rows import (
     STATED,
     HeldRows,
     copied_rows,
+    items_of,
     listed_embeddings,
     listed_files,
     redescribed,
 )
 from vicinal.indexer.jobs.sync.plan import Description, IndexPlan, SyncPlan, plan_sync
-from vicinal.indexer.sources import PUBLIC, ImageFile, RemoteFile, SourceItem, WebAccess, file_at
+from vicinal.indexer.sources import PUBLIC, ImageFile, RemoteFile, SourceItem, WebAccess
 from vicinal.indexer.sources.embeddings import EmbeddingSource
 from vicinal.indexer.storage.active_pointer import Activation
 from vicinal.indexer.storage.removals import RemovedItems
@@ -67,12 +67,7 @@ class SyncWork:
         if self.is_own_bundle:
             return {}
         same = self.listed.keys() & {*self.plan.ids("unchanged", "updated")}
-        found = {}
-        for item_id, held in self.kept.but(same).items().items():
-            one = held.description
-            file, metadata = file_at(one.uri, self.access), json.loads(one.metadata or "{}")
-            found[item_id] = SourceItem(item_id, file, one.label, metadata)
-        return found
+        return {one.id: one for one in items_of(self.kept.but(same).rows, self.access)}
 
     @cached_property
     def described(self) -> dict[str, Description]:
