@@ -267,7 +267,10 @@ def _fitting(field: Field, value: _Value) -> Literal:
 
 def _literal(token: Token, *, is_date: bool) -> Literal:
     if token.type == "NUMBER":
-        return _number(token)
+        value = float(token)
+        if not math.isfinite(value):
+            raise _RefusedError("the number is too large", token.start_pos)
+        return int(token) if re.fullmatch("[+-]?[0-9]+", token) else value
     if token.type in ("TRUE", "FALSE"):
         return token.type == "TRUE"
     text = _unquoted(token, "'")
@@ -277,13 +280,6 @@ def _literal(token: Token, *, is_date: bool) -> Literal:
         return date.fromisoformat(text if re.fullmatch("[0-9]{4}-[0-9]{2}-[0-9]{2}", text) else "")
     except ValueError:
         raise _RefusedError("a date is written as in DATE '2026-01-31'", token.start_pos) from None
-
-
-def _number(token: Token) -> int | float:
-    value = float(token)
-    if not math.isfinite(value):
-        raise _RefusedError("the number is too large", token.start_pos)
-    return int(token) if re.fullmatch("[+-]?[0-9]+", token) else value
 
 
 def _unquoted(token: str, quote: str) -> str:
@@ -305,7 +301,9 @@ def _pattern(token: Token) -> str:
 def _unknown_field(first: Token, names: list[Token]) -> str:
     near = difflib.get_close_matches(first.lower(), ["id", "label", "metadata"], n=1, cutoff=0.6)
     meant = [str(near[0] if near else f"metadata.{first}"), *map(str, names[1:])]
-    return f"there is no field `{first}`, did you mean `{'.'.join(meant)}`? {_capital(ALLOWED)}"
+    return (
+        f"there is no field `{first}`, did you mean `{'.'.join(meant)}`? {ALLOWED[0].upper() + ALLOWED[1:]}"
+    )
 
 
 def _position(text: str, error: UnexpectedInput) -> int:
@@ -362,7 +360,3 @@ _HINTS = (
     (r"[-+*/%^]", 'there is no arithmetic; names with such signs are quoted, as in `metadata."list-price"`'),
     (r"'", "a text ends with a single quote, and one inside of it is written twice"),
 )
-
-
-def _capital(sentence: str) -> str:
-    return sentence[0].upper() + sentence[1:]

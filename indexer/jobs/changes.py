@@ -121,9 +121,13 @@ def add_items(
     """Add items, as if they came one by one; which ids are taken is decided while nobody else writes."""
     with reader.gallery.writing(patience=_PATIENCE):
         activation, view = reader.active()
-        _check_rows(reader, view, rows, bundle)
+        gallery, manifest, width = reader.gallery, view.snapshot.manifest, rows["embedding"].type.list_size
+        if manifest.bundle != bundle:
+            raise BundleMismatchError(gallery.name, bundle, manifest.bundle)
+        if width != manifest.dim:
+            raise GalleryError(f"gallery '{gallery.name}' holds {manifest.dim}-d embeddings, got {width}-d")
         ids = rows["id"].to_pylist()
-        held = digests_of(reader.gallery, view, ids)
+        held = digests_of(gallery, view, ids)
         outcomes = tuple(outcomes_of(ids, rows["content_sha256"].to_pylist(), held, conflict))
         # Of two with one id the later one.
         places = {ids[i]: i for i, outcome in enumerate(outcomes) if outcome in ("added", "replaced")}
@@ -204,17 +208,6 @@ def _commit(
     if revision % _CHANGES_BETWEEN_CLEANING == 0:
         gallery.pointer.clean_up(READER_GRACE)
     return revision
-
-
-def _check_rows(reader: GalleryReader, view: GalleryView, rows: pa.Table, bundle: str) -> None:
-    manifest = view.snapshot.manifest
-    if manifest.bundle != bundle:
-        raise BundleMismatchError(reader.gallery.name, bundle, manifest.bundle)
-    width = rows["embedding"].type.list_size
-    if width != manifest.dim:
-        raise GalleryError(
-            f"gallery '{reader.gallery.name}' holds {manifest.dim}-d embeddings, got {width}-d"
-        )
 
 
 def _found(reader: GalleryReader, view: GalleryView, item_ids: Sequence[str]) -> Ints:

@@ -359,9 +359,12 @@ def holds_embeddings(
             raise SourceError(f"'{file.name}': {reason}")
     if options.embedding_column or (expected and kind):
         return True
-    if kind != ".parquet":
-        return bool(kind) and not (kind == STATE and _holds_images(place))
+    if kind not in (".parquet", STATE):
+        return bool(kind)
     with reading(f"'{place.name}'"):
+        if kind == STATE:
+            saved = SavedDataset(place)
+            return not saved.features.image_columns or "embedding" in saved.schema.names
         names = pa.parquet.read_schema(place).names
     return "embedding" in names and (options.path_column or "path") not in names
 
@@ -383,13 +386,6 @@ def files_of(path: Path) -> list[Path]:
 def is_saved(path: Path) -> bool:
     """Tell whether `save_to_disk` wrote a folder."""
     return any((path / name).is_file() for name in (STATE, PARTS))
-
-
-def _holds_images(path: Path) -> bool:
-    """Tell whether a saved dataset is one of images, without embeddings of its own."""
-    with reading(f"'{path.name}'"):
-        saved = SavedDataset(path)
-        return bool(saved.features.image_columns) and "embedding" not in saved.schema.names
 
 
 def _check_columns(path: Path, rows: EmbeddingRows, options: SourceOptions) -> None:

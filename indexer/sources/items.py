@@ -66,7 +66,8 @@ class LabelRule:
         if self.kind == "column":
             raise SourceError("a folder has no columns: take labels from folder, none or regex:PATTERN")
         if self.pattern is None:
-            return [_topmost(path) for path in paths]
+            folders = (path.split("/")[0] if "/" in path and "://" not in path else "" for path in paths)
+            return [folder or None for folder in folders]
         found = [self.pattern.search(path) for path in paths]
         if paths and not any(found):
             raise SourceError(f"'regex:{self.pattern.pattern}' matches no path, such as '{paths[0]}'")
@@ -88,7 +89,11 @@ class SourceItem:
         if self.problem is not None:
             return self
         try:
-            label = _checked_label(self)
+            if not (is_utf8(self.id) and is_utf8(str(self.path))):
+                raise ItemRefusedError("its file name is not UTF-8: rename it")
+            checked_id(self.id)
+            checked_metadata(self.metadata, self.id)
+            label = checked_label(self.label, self.id)
         except ItemRefusedError as error:
             return replace(self, problem=str(error))
         return self if label == self.label else replace(self, label=label)
@@ -140,15 +145,6 @@ def is_utf8(name: str) -> bool:
     return True
 
 
-def _checked_label(item: SourceItem) -> str | None:
-    """The label of an item that can be kept and served."""
-    if not (is_utf8(item.id) and is_utf8(str(item.path))):
-        raise ItemRefusedError("its file name is not UTF-8: rename it")
-    checked_id(item.id)
-    checked_metadata(item.metadata, item.id)
-    return checked_label(item.label, item.id)
-
-
 def _unlike_classes(labels: Collection[str]) -> str | None:
     """Reason why folders are more likely albums than classes; None when they may be classes."""
     albums = album_names(labels)
@@ -172,11 +168,6 @@ def labels_in(paths: Sequence[str], rule: LabelRule) -> tuple[list[str | None], 
 def album_names(labels: Collection[str]) -> list[str]:
     """Names that are dates or folders of a camera, in order."""
     return sorted(one for one in labels if _DATE.fullmatch(one) or _CAMERA.fullmatch(one))
-
-
-def _topmost(path: str) -> str | None:
-    """The topmost folder of a relative path."""
-    return path.split("/")[0] or None if "/" in path and "://" not in path else None
 
 
 @dataclass(frozen=True)

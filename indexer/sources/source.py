@@ -127,7 +127,9 @@ def _listed(place: Path | str, options: SourceOptions) -> _Listed:
     path = Path(place)
     suffix = path.suffix.lower()
     if is_on_hub(str(place)):
-        return _on_hub(str(place), options)
+        found = HubDataset.at(str(place))
+        name = found.name.rpartition("/")[2]
+        return dataset_items(Path(name), options, name, found.fetch(options.access)), FolderFiles(), None
     if is_address(str(place)):
         return _in_bucket(str(place), options)
     if path.is_dir():
@@ -152,13 +154,6 @@ def _listed(place: Path | str, options: SourceOptions) -> _Listed:
             f"{MANIFEST_SUFFIXES[-1]} manifest or .tar shard"
         )
     raise SourceError(f"there is no source '{path}'")
-
-
-def _on_hub(address: str, options: SourceOptions) -> _Listed:
-    found = HubDataset.at(address)
-    name = found.name.rpartition("/")[2]
-    items = dataset_items(Path(name), options, name, found.fetch(options.access))
-    return items, FolderFiles(), None
 
 
 def _in_bucket(address: str, options: SourceOptions) -> _Listed:

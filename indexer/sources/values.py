@@ -124,7 +124,8 @@ def column_texts(column: pa.ChunkedArray, name: str, place: str) -> pa.Array:
     """Ids or labels of a column, by `value_as_text`; null for missing ones."""
     column = _plain(column)
     kind = column.type
-    if pa.types.is_integer(kind) or pa.types.is_boolean(kind) or _is_text(kind):
+    is_text = pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)
+    if is_text or pa.types.is_integer(kind) or pa.types.is_boolean(kind):
         texts = column.cast(pa.string()).combine_chunks()
         return pc.if_else(pc.equal(texts, ""), pa.scalar(None, pa.string()), texts)
     # Numpy's float32 0.1 is 0.1, and Python's is not.
@@ -208,7 +209,3 @@ def _plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
     if pa.types.is_timestamp(kind) and kind.unit == "ns":
         return column.cast(pa.timestamp("us", kind.tz), safe=False)
     return column
-
-
-def _is_text(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
