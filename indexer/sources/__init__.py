@@ -4,8 +4,8 @@ from vicinal.indexer.sources.archives import TarMember
 from vicinal.indexer.sources.datasets import ROW_SCHEME, DatasetImage
 from vicinal.indexer.sources.embeddings import EmbeddingSource, holds_embeddings
 from vicinal.indexer.sources.hub import HubDataset
+from vicinal.indexer.sources.image_tables import MANIFEST_SUFFIXES
 from vicinal.indexer.sources.items import SourceItem, SourceLook, SourceOptions
-from vicinal.indexer.sources.manifests import MANIFEST_SUFFIXES
 from vicinal.indexer.sources.remote import (
     ImageFile,
     Refuse,

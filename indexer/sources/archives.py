@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import tarfile
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -87,8 +86,17 @@ def places_in(archive: Path, _written_ns: int) -> tuple[dict[str, tuple[int, int
     """Offsets and sizes of an archive's files, by name; and where it breaks off."""
     places: dict[str, tuple[int, int]] = {}
     try:
-        for name, offset, size in _members(archive):
-            places[name] = offset, size
+        with tarfile.open(archive, "r:") as opened:
+            for member in opened:
+                if member.isreg() and not member.issparse():
+                    places[member.name.removeprefix("./")] = member.offset_data, member.size
+                # Otherwise everything that was seen of a vast archive stays in memory.
+                opened.members = []  # type: ignore[attr-defined]
+            with archive.open("rb") as stream:
+                stream.seek(opened.offset)
+                # Python takes a head that it does not understand for the end.
+                if any(stream.read(tarfile.BLOCKSIZE)):
+                    raise tarfile.ReadError("damaged")
     except (tarfile.TarError, OSError) as error:
         if not places:
             raise
@@ -98,17 +106,3 @@ def places_in(archive: Path, _written_ns: int) -> tuple[dict[str, tuple[int, int
             del places[last]
         return places, f"{error}, after {len(places):,} files"
     return places, None
-
-
-def _members(archive: Path) -> Iterator[tuple[str, int, int]]:
-    with tarfile.open(archive, "r:") as opened:
-        for member in opened:
-            if member.isreg() and not member.issparse():
-                yield member.name.removeprefix("./"), member.offset_data, member.size
-            # Otherwise everything that was seen of a vast archive stays in memory.
-            opened.members = []  # type: ignore[attr-defined]
-        with archive.open("rb") as stream:
-            stream.seek(opened.offset)
-            # Python takes a head that it does not understand for the end.
-            if any(stream.read(tarfile.BLOCKSIZE)):
-                raise tarfile.ReadError("damaged")

@@ -10,10 +10,10 @@ from typing import Self
 
 from vicinal.indexer.errors import SourceError
 from vicinal.indexer.item_rules import readable
-from vicinal.indexer.sources.dataset_rows import dataset_items
 from vicinal.indexer.sources.embeddings import EmbeddingSource, holds_embeddings, is_saved
 from vicinal.indexer.sources.folders import FolderFiles, folder_items
 from vicinal.indexer.sources.hub import HubDataset
+from vicinal.indexer.sources.image_tables import MANIFEST_SUFFIXES, dataset_items, manifest_items
 from vicinal.indexer.sources.items import (
     SourceItem,
     SourceLook,
@@ -22,7 +22,6 @@ from vicinal.indexer.sources.items import (
     mended_labels,
     suffix_counts,
 )
-from vicinal.indexer.sources.manifests import MANIFEST_SUFFIXES, manifest_items
 from vicinal.indexer.sources.parquet_datasets import PARQUET, holds_images
 from vicinal.indexer.sources.remote import Refuse, is_address, is_on_hub, list_bucket, refuse_none
 from vicinal.indexer.sources.shards import shard_items, shards_of
