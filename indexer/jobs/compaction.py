@@ -21,7 +21,6 @@ from vicinal.indexer.errors import GalleryBusyError
 from vicinal.indexer.graph.neighbor_graph import NeighborGraph
 from vicinal.indexer.graph.neighbor_graph_update import update_neighbor_graph
 from vicinal.indexer.reader import GalleryReader
-from vicinal.indexer.storage.active_pointer import Activation
 from vicinal.indexer.storage.files import scratch, storing
 from vicinal.indexer.storage.item_table import mapped_matrix
 from vicinal.indexer.views.snapshot import ITEM_COLUMNS, SnapshotRows, write_snapshot
@@ -67,9 +66,13 @@ def compact(reader: GalleryReader, *, on_progress: OnProgress = no_progress) -> 
     gallery, started = reader.gallery, time.monotonic()
     with gallery.compacting():
         gallery.remove_half_made()
-        activation, view, version = _numbered(reader)
-        if version is None:
-            return None
+        version = None
+        # Until no change comes in between.
+        while version is None:
+            activation, view = reader.active()
+            if not view.n_changes:
+                return None
+            version = gallery.pointer.number_searched(activation)
         with (
             storing(f"a compacted version of gallery '{gallery.name}'"),
             scratch(gallery.path / "versions") as folder,
@@ -99,17 +102,6 @@ def compact(reader: GalleryReader, *, on_progress: OnProgress = no_progress) -> 
                 "it stays as it is"
             )
     return done
-
-
-def _numbered(reader: GalleryReader) -> tuple[Activation, GalleryView, int | None]:
-    """State that is searched, whose rows stay, and its version number; None without changes."""
-    while True:
-        activation, view = reader.active()
-        if not view.n_changes:
-            return activation, view, None
-        version = reader.gallery.pointer.number_searched(activation)
-        if version is not None:
-            return activation, view, version
 
 
 def _rows_of(view: GalleryView, folder: Path, on_progress: OnProgress) -> SnapshotRows:

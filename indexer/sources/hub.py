@@ -105,29 +105,28 @@ class HubDataset:
     @contextmanager
     def _asking(self) -> Iterator[None]:
         """Say in one line what the hub answers."""
-        from huggingface_hub import errors
-
         try:
             yield
-        except errors.GatedRepoError as error:
-            raise SourceError(
-                f"data set '{self}' is gated: ask for it on its page of the hub, and {_TOKEN}"
-            ) from error
-        except errors.RevisionNotFoundError as error:
-            raise SourceError(f"data set '{self.name}' has no revision '{self.revision}'") from error
-        except errors.RepositoryNotFoundError as error:
-            raise SourceError(f"the hub has no data set '{self}', or it is private: {_TOKEN}") from error
-        except errors.HfHubHTTPError as error:
+        except Exception as error:  # Its versions use several libraries, each with errors of its own.
+            raise SourceError(self._answer(error)) from error
+
+    def _answer(self, error: Exception) -> str:
+        from huggingface_hub import errors
+
+        if isinstance(error, errors.GatedRepoError):
+            return f"data set '{self}' is gated: ask for it on its page of the hub, and {_TOKEN}"
+        if isinstance(error, errors.RevisionNotFoundError):
+            return f"data set '{self.name}' has no revision '{self.revision}'"
+        if isinstance(error, errors.RepositoryNotFoundError):
+            return f"the hub has no data set '{self}', or it is private: {_TOKEN}"
+        if isinstance(error, errors.HfHubHTTPError):
             status = error.response.status_code
             if status == 404:
-                raise SourceError(f"the hub has no data set '{self}'") from error
+                return f"the hub has no data set '{self}'"
             hint = f": {_TOKEN}" if status in (401, 403) else ""
-            raise SourceError(f"the hub answers {status} for data set '{self}'{hint}") from error
-        except Exception as error:  # Its versions use several libraries, each with errors of its own.
-            reason = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
-            raise SourceError(
-                f"data set '{self}' cannot be read from the hub: {type(error).__name__}: {reason[:200]}"
-            ) from error
+            return f"the hub answers {status} for data set '{self}'{hint}"
+        reason = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
+        return f"data set '{self}' cannot be read from the hub: {type(error).__name__}: {reason[:200]}"
 
 
 def _library() -> Any:
