@@ -1,11 +1,8 @@
 """Live changes: items added, replaced, patched and removed while the gallery is searched.
 
-Each call is one commit: all of it becomes visible or nothing. What a call returned for is on the disk, and
-seen by the next search in this process and in any other.
-
-A new item's neighbor list is made at once, from the items that came before it, so that adding items one by
-one and adding them together give the same lists. Lists of older items are left as they are until the
-gallery is compacted or indexed again; `GalleryView.graph_staleness` says how much that concerns.
+Each call is one commit, on the disk when it returns, and seen as a whole by the next search of any process.
+A new item's neighbor list is made at once from the items before it, the same one by one and together; older
+lists stay until the gallery is compacted or indexed again (`GalleryView.graph_staleness`).
 """
 
 from __future__ import annotations

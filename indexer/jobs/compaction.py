@@ -1,8 +1,7 @@
 """Compaction: a new version made of the built one and its live changes, while searches and changes go on.
 
-Nothing is decoded or embedded again. The neighbor lists of the new version are those that an index job
-would find, in a large gallery at least as complete, so that `graph_staleness` starts at 0 again; changes
-that come meanwhile stand beside the new version as they stood beside the old one.
+Nothing is embedded again. Its neighbor lists are those that an index job would find, in a large gallery at
+least as complete; changes that come meanwhile stand beside it as they stood beside the old one.
 """
 
 from __future__ import annotations
