@@ -1,8 +1,8 @@
 """Index job: a new version of a gallery while the old one is searched and changed, in one attempt or several.
 
-What is the same in the source and in the old version is copied, embeddings and all. Rows are staged beside the
-table and committed in batches; another attempt goes on after the last of them. Live changes that are made
-meanwhile are taken over before the new version is put in force.
+What is the same in the source and in the old version is copied, embeddings and all. Rows are staged beside
+the table and committed in batches; another attempt goes on after the last of them. Live changes that are
+made meanwhile are taken over before the new version is put in force.
 """
 
 from __future__ import annotations

@@ -62,8 +62,7 @@ class ParquetDataset:
             with open_parquet(path) as file:
                 found = _paths_of(file, column)
                 paths += found
-                is_all = not any(found) or _has_no_nulls(file, column)
-                stored += [True] * len(found) if is_all else _stored(file, column)
+                stored += _stored(file, column) if any(found) else [True] * len(found)
         return paths, stored
 
     def _looked_at(self) -> tuple[Features, list[int]]:
@@ -203,17 +202,13 @@ def _paths_of(file: pa.parquet.ParquetFile, column: str) -> list[str | None]:
     return texts
 
 
-def _has_no_nulls(file: pa.parquet.ParquetFile, column: str) -> bool:
+def _stored(file: pa.parquet.ParquetFile, column: str) -> list[bool]:
+    """Tell of each image whether its bytes are here, from the file's statistics where none lacks them."""
     leaf = _leaf(file.schema_arrow.field(column))
     groups = (file.metadata.row_group(i) for i in range(file.num_row_groups))
     chunks = (group.column(i) for group in groups for i in range(group.num_columns))
     notes = [one.statistics for one in chunks if one.path_in_schema == leaf]
-    return all(one is not None and one.has_null_count and not one.null_count for one in notes)
-
-
-def _stored(file: pa.parquet.ParquetFile, column: str) -> list[bool]:
-    leaf = _leaf(file.schema_arrow.field(column))
-    found: list[bool] = []
-    for batch in file.iter_batches(_LEAST_ROWS, columns=[leaf], use_threads=False):
-        found += pc.is_valid(image_parts(batch.column(0))[0]).to_pylist()
-    return found
+    if all(one is not None and one.has_null_count and not one.null_count for one in notes):
+        return [True] * file.metadata.num_rows
+    batches = file.iter_batches(_LEAST_ROWS, columns=[leaf], use_threads=False)
+    return [stored for one in batches for stored in pc.is_valid(image_parts(one.column(0))[0]).to_pylist()]
