@@ -77,16 +77,15 @@ class Staging:
 
     def begin(self, bundle: str) -> None:
         """Go on with what an earlier attempt has staged, unless it is damaged or of another bundle."""
-        if self._begun().get("bundle") != bundle:
-            self.begin_anew(bundle)
-            return
         try:
-            self.base()
-            if self._rows.is_begun:
-                self._rows.readable()
+            if self._begun().get("bundle") == bundle:
+                self.base()
+                if self._rows.is_begun:
+                    self._rows.readable()
+                return
         except GalleryError as damage:
             logger.warning("%s; what was staged is made again", damage)
-            self.begin_anew(bundle)
+        self.begin_anew(bundle)
 
     def begin_anew(self, bundle: str) -> None:
         """Begin without what earlier attempts have staged."""
