@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, BinaryIO
 
@@ -59,7 +59,7 @@ def import_archive(
 
     if archive.is_dir() or archive.suffix == ".parquet":
         raise RequestError(f"'{archive}' is no archive: `vicinal index` takes folders and Parquet")
-    with _read(archive) as stream:
+    with _opened(archive) as stream:
         gallery, _ = import_gallery(home.settings().galleries_path, stream, name)
     _show(gallery, home)
 
@@ -137,14 +137,8 @@ def _written(path: Path) -> Iterator[BinaryIO]:
         partial.unlink(missing_ok=True)
 
 
-@contextmanager
-def _read(path: Path) -> Iterator[BinaryIO]:
-    if path == _PIPE:
-        yield sys.stdin.buffer
-        return
+def _opened(path: Path) -> AbstractContextManager[BinaryIO]:
     try:
-        stream = path.open("rb")
+        return nullcontext(sys.stdin.buffer) if path == _PIPE else path.open("rb")
     except OSError as error:
         raise RequestError(f"'{path}' cannot be read: {error.strerror}") from error
-    with stream:
-        yield stream

@@ -45,7 +45,9 @@ def from_options(command: Callable[..., None]) -> Callable[..., None]:
         if one.name in models:
             parameters += options[one.name].values()
             continue
-        after = next((told.after for told in _metadata(one) if isinstance(told, CommandOption)), None)
+        after = next(
+            (told.after for told in get_args(one.annotation) if isinstance(told, CommandOption)), None
+        )
         names = [each.name for each in parameters]
         place = len(names) if after is None else names.index(after) + 1
         parameters.insert(place, one.replace(kind=Parameter.KEYWORD_ONLY))
@@ -106,10 +108,6 @@ def _plain(annotation: Any) -> Any:
     if get_origin(annotation) in (Union, UnionType):
         return Union[tuple(_plain(one) for one in get_args(annotation))]  # noqa: UP007 (made at run time)
     return annotation
-
-
-def _metadata(parameter: Parameter) -> Sequence[Any]:
-    return get_args(parameter.annotation)[1:] if get_origin(parameter.annotation) is Annotated else ()
 
 
 def _is_request(annotation: Any) -> bool:
