@@ -11,7 +11,6 @@ from vicinal.service.request_fields import ComparisonFields
 if TYPE_CHECKING:
     from vicinal.indexer.gallery import Gallery
     from vicinal.indexer.sources import SourceOptions
-    from vicinal.service.comparing.comparison import ComparisonPlan
     from vicinal.service.comparing.record import ActivationConditions, Comparison
     from vicinal.service.operations.place import Place
 
@@ -34,16 +33,13 @@ def require(place: Place, request: Request) -> None:
 def run(place: Place, request: Request, progress: Progress) -> Comparison:
     """Try the variants, keep the comparison, and make the calibrations of other versions ready."""
     from vicinal.indexer.gallery import Gallery
-    from vicinal.service.comparing.comparison import compare
 
     asked = ComparisonRequest(**{name: getattr(request, name) for name in ComparisonRequest.model_fields})
-    gallery, options = Gallery.open(place.gallery.path), request.source_options
-    return compare(
-        plan_of(place, gallery, asked, progress, options=None if place.sent else options), place.id
-    )
+    gallery, options = Gallery.open(place.gallery.path), None if place.sent else request.source_options
+    return compared(place, gallery, asked, progress, options=options)
 
 
-def plan_of(
+def compared(
     place: Place,
     gallery: Gallery,
     asked: ComparisonRequest,
@@ -51,15 +47,15 @@ def plan_of(
     *,
     conditions: ActivationConditions | None = None,
     options: SourceOptions | None = None,
-) -> ComparisonPlan:
-    """A comparison with what may be read at a place."""
+) -> Comparison:
+    """Compare by what may be read at a place."""
     from vicinal.indexer.sources import refuse_none
-    from vicinal.service.comparing.comparison import ComparisonPlan
+    from vicinal.service.comparing.comparison import ComparisonPlan, compare
 
     queries, pictures = (
         None if name is None else place.readable.place(name) for name in (asked.queries, asked.pictures)
     )
-    return ComparisonPlan(
+    plan = ComparisonPlan(
         gallery,
         place.bundles,
         asked,
@@ -71,6 +67,7 @@ def plan_of(
         on_stage=progress,
         options=options and place.readable.options(asked.queries or "", options),
     )
+    return compare(plan, place.id)
 
 
 OPERATION = Operation("compare", Request, run, require=require, told=lambda _, made: made.in_short)

@@ -17,13 +17,12 @@ from vicinal.indexer.jobs.sync.plan import IndexResult
 from vicinal.indexer.sources import ImageFile, SourceLook
 from vicinal.models.errors import BundleError
 from vicinal.refine.errors import RefineError
-from vicinal.service.comparing.comparison import compare
 from vicinal.service.comparing.record import ActivationConditions, ComparisonRequest
 from vicinal.service.errors import CalibrationRecordError, RequestError
 from vicinal.service.galleries.versions import prune_gallery
 from vicinal.service.jobs.records import Job
 from vicinal.service.operations import Operation, Progress
-from vicinal.service.operations.compare import plan_of
+from vicinal.service.operations.compare import compared
 from vicinal.service.operations.index import NewVersion, holds_ready, index_job, open_items
 from vicinal.service.operations.place import FILES_OF_QUERIES, Place
 from vicinal.service.request_fields import ComparisonOptions
@@ -126,18 +125,18 @@ def run(place: Place, request: ReindexRequest, progress: Progress) -> Reindexed:
     """Make the new version, compare it with the active one, and activate it when that was asked for."""
     gallery, source = place.gallery, open_items(place, request)
     job = index_job(place, request, source, progress, activate=not request.is_compared)
-    result, compared = job.run(), dict[str, Any]()
+    result, told = job.run(), dict[str, Any]()
     # The first version of a gallery has nothing to be compared with, and there may be no new one.
     if request.is_compared and result.is_new and gallery.active_version is not None:
         asked = ComparisonRequest(**request.comparison.model_dump(), versions=(result.version,))
-        made = compare(plan_of(place, gallery, asked, progress, conditions=request.activate_if), place.id)
-        compared = made.in_short
+        made = compared(place, gallery, asked, progress, conditions=request.activate_if)
+        told = made.in_short
         if made.decision is not None:
-            compared["decision"] = made.decision.model_dump(mode="json")
+            told["decision"] = made.decision.model_dump(mode="json")
             result = job.put_in_force(result.version) if made.decision.activate else result
     place.on_change(gallery.name)
     _prune(place)
-    return Reindexed(result, None if source is None else source.look(place.readable.refusal), compared)
+    return Reindexed(result, None if source is None else source.look(place.readable.refusal), told)
 
 
 def clean(place: Place, job: Job) -> None:
