@@ -144,8 +144,7 @@ class GallerySearch:
             return None
         key = refine.of_gallery, refine.steps
         if key not in self._refinements:
-            opened = open_refiner(pipeline, self.refiner, self.gallery.name, self.snapshot)
-            self._refinements[key] = opened
+            self._refinements[key] = open_refiner(pipeline, self.refiner, self.gallery.name, self.snapshot)
         return self._refinements[key]
 
     def prepare(self) -> None:

@@ -92,12 +92,8 @@ class _Limits:
     """Bounds of a search."""
 
     n_candidates: int  # a query
+    n_wanted: int  # a query, scored exactly
     selection: Selection | None  # all items when None
-
-    @property
-    def n_wanted(self) -> int:
-        """Items of each query that are scored exactly."""
-        return max(self.n_candidates, N_DECIDED_CANDIDATES)
 
 
 class Scorer:
@@ -128,7 +124,7 @@ class Scorer:
         batch, an item with any selection. Queries that are items, (B,), leave themselves out.
         """
         everyone = [_NOBODY] * len(queries) if excluded is None else list(excluded)
-        limits = _Limits(n_candidates, selection)
+        limits = _Limits(n_candidates, max(n_candidates, N_DECIDED_CANDIDATES), selection)
         started = time.perf_counter()
         matched = self._matched(queries, everyone, items)
         spent = time.perf_counter() - started
