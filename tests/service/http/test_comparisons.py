@@ -146,14 +146,14 @@ def test_live_changes_made_during_the_comparison_are_kept(
     """The version that is activated is not the compared one, but that with the changes."""
     import vicinal.service.operations.reindex as module
 
-    compare = module.compare
+    compare = module.compared
 
-    def changing(*arguments: Any) -> Any:
-        made = compare(*arguments)
+    def changing(*arguments: Any, **options: Any) -> Any:
+        made = compare(*arguments, **options)
         assert client.delete(f"{SHOES}/items/plain/view 0.png").status_code == 204
         return made
 
-    monkeypatch.setattr(module, "compare", changing)
+    monkeypatch.setattr(module, "compared", changing)
     job = finished(client, REINDEX, {"activate_if": {**GENEROUS, "needs_calibration": True}})
     assert (job["problem"], job["result"]["is_active"], job["result"]["n_items"]) == (None, True, 59)
     (compared,) = job["result"]["summaries"]
