@@ -67,34 +67,20 @@ class TopScoreCounts:
 
     @classmethod
     def of_calibration(cls, top_scores: Floats, threshold: float, *, n_bins: int = 10) -> Self:
-        """Count a calibration's queries in bins with equal shares of them; ties make some bins wider.
-
-        Args:
-            top_scores: (Q,) best score of each query.
-            threshold: Lowest accepted score.
-            n_bins: Most bins.
-
-        Raises:
-            CalibrationError: There are no queries, or fewer than two bins were asked for.
+        """Count a calibration's queries by their (Q,) best scores in at most so many bins, two at least, with
+        equal shares of them; ties make some bins wider.
         """
         if not len(top_scores) or n_bins < 2:
             raise CalibrationError(f"{len(top_scores)} queries in {n_bins} bins: expected at least 1 in 2")
-        quantiles = np.quantile(top_scores, np.arange(1, n_bins) / n_bins, method="higher")
-        return cls(tuple(np.unique(quantiles).tolist()), (0,) * (len(np.unique(quantiles)) + 1), 0).updated(
-            top_scores, threshold
-        )
+        edges = np.unique(np.quantile(top_scores, np.arange(1, n_bins) / n_bins, method="higher")).tolist()
+        return cls(tuple(edges), (0,) * (len(edges) + 1), 0).updated(top_scores, threshold)
 
     def emptied(self) -> Self:
         """The same bins without queries, to count those to come."""
         return type(self)(self.edges, (0,) * len(self.counts), 0)
 
     def updated(self, top_scores: npt.ArrayLike, threshold: float) -> Self:
-        """The counts with some more queries.
-
-        Args:
-            top_scores: Best score of each further query; -inf where the gallery was empty.
-            threshold: Lowest accepted score.
-        """
+        """The counts with further queries, by the best score of each; -inf where the gallery was empty."""
         scores = np.atleast_1d(np.asarray(top_scores, dtype=np.float64))
         bins = np.searchsorted(self.edges, scores, side="right")
         further = np.bincount(bins, minlength=len(self.counts)) + np.asarray(self.counts)
@@ -125,15 +111,7 @@ class Drift:
 
 
 def measure_drift(reference: TopScoreCounts, current: TopScoreCounts) -> Drift:
-    """Compare the queries since with those of the calibration.
-
-    Args:
-        reference: Counts of the calibration.
-        current: Counts since, in the same bins.
-
-    Raises:
-        CalibrationError: The bins differ, or one side has no queries.
-    """
+    """Compare the queries since with those of the calibration, in the same bins."""
     if reference.edges != current.edges:
         raise CalibrationError("the counts have other bins than the calibration: start them anew from it")
     if not reference.n or not current.n:
@@ -150,12 +128,7 @@ def measure_drift(reference: TopScoreCounts, current: TopScoreCounts) -> Drift:
 
 
 def population_stability_index(expected: Ints, actual: Ints) -> float:
-    """PSI between two histograms over the same bins; half a count is added to each bin.
-
-    Args:
-        expected: (B,) counts then.
-        actual: (B,) counts now.
-    """
+    """PSI between (B,) counts then and now over the same bins; half a count is added to each bin."""
     p, q = (
         (counts + _SMOOTHING) / (counts.sum() + _SMOOTHING * len(counts)) for counts in (expected, actual)
     )

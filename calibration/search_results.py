@@ -122,7 +122,7 @@ def calibrate_threshold(
         precision=rates["precision"],
         n_queries=len(results.own),
         n_labels=len(np.unique(results.own)),
-        warnings=results.warnings(),
+        warnings=tuple(results.warnings()),
     )
 
 
@@ -176,23 +176,14 @@ class _Scale:
 
 @dataclass(frozen=True)
 class _Results:
-    """Results of all queries, best first.
-
-    Attributes:
-        scale: What the scores are.
-        scores: (n, k) places of the scores; `_NONE` where there is no result.
-        codes: (n, k) number of the label of each result; beyond those of the labels for one without.
-        own: (n,) number of each query's label.
-        has_mate: (n,) whether the gallery has that label.
-        names: (L,) labels.
-    """
+    """Results of all queries, best first."""
 
     scale: _Scale
-    scores: Floats
-    codes: Ints
-    own: Ints
-    has_mate: Mask
-    names: Objects
+    scores: Floats  # (n, k) places of the scores; `_NONE` where there is no result
+    codes: Ints  # (n, k) number of the label of each result; beyond those of the labels for one without
+    own: Ints  # (n,) number of each query's label
+    has_mate: Mask  # (n,) whether the gallery has that label
+    names: Objects  # (L,) labels
 
     @classmethod
     def of(cls, scores: Any, labels: Any, query_labels: Any, gallery_labels: Any) -> _Results:
@@ -307,11 +298,8 @@ class _Results:
         codes = np.take_along_axis(self.codes, order, axis=1)
         return impostor_label_effect(scores, codes, self.own, threshold)
 
-    def warnings(self) -> tuple[str, ...]:
+    def warnings(self) -> Iterator[str]:
         """Warnings of what could make the rates wrong."""
-        return tuple(self._warnings())
-
-    def _warnings(self) -> Iterator[str]:
         n_full, (share, n) = int(self.is_full_of_own.sum()), self.share_inverted
         if n_full:
             yield (

@@ -155,13 +155,8 @@ def n_allowed(n_trials: int, rate: float) -> int:
 
 
 def lowest_threshold(scores: Floats, rate: float, low: LowPairs | None = None) -> float | None:
-    """The lowest threshold that at most the given share of the scores reaches.
-
-    Args:
-        scores: (n,) at least one.
-        rate: Share in [0, 1).
-        low: Further trials, all of lower scores, of which only counts are known; where the threshold lies
-            among them, it is the edge of a bin.
+    """The lowest threshold that at most a share in [0, 1) of the scores, at least one, reaches; with further
+    trials, all of lower scores, of which only counts are known, it may be the edge of a bin.
     """
     allowed = n_allowed(len(scores) + (low.n if low else 0), rate)
     if low is not None and allowed >= len(scores):
@@ -173,12 +168,7 @@ def lowest_threshold(scores: Floats, rate: float, low: LowPairs | None = None) -
 
 
 def highest_threshold(scores: Floats, rate: float) -> float | None:
-    """The highest threshold that at most the given share of the scores misses.
-
-    Args:
-        scores: (n,) at least one.
-        rate: Share in [0, 1).
-    """
+    """The highest threshold that at most a share in [0, 1) of the scores, at least one, misses."""
     rank = n_allowed(len(scores), rate)
     # The first score that may not be missed; a threshold above it would miss it too.
     threshold = min(_HIGHEST, float(np.partition(scores, rank)[rank]))
@@ -188,15 +178,8 @@ def highest_threshold(scores: Floats, rate: float) -> float | None:
 def lowest_precise_threshold(
     scores: Floats, is_mate: Mask, precision: float, weights: Floats | None = None
 ) -> tuple[float, int] | None:
-    """The lowest threshold at which the returned candidates have the precision, and how many those are.
-
-    Precision can fall and rise again along the threshold; what counts is the lowest that has it.
-
-    Args:
-        scores: (n,) scores of the candidates.
-        is_mate: (n,) whether each is a mate.
-        precision: Share in (0, 1].
-        weights: (n,) how much each counts; all alike where there are none.
+    """The lowest threshold at which the returned ones of n candidates have the precision, also where it falls
+    and rises again below, and how many those are; all count alike without weights.
     """
     distinct, returned, shares = _precision_steps(scores, is_mate, weights)
     precise = np.flatnonzero(shares >= precision)

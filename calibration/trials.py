@@ -21,14 +21,6 @@ from vicinal.calibration.arrays import AnyInts, Codes, FloatArray, Floats, Indic
 from vicinal.calibration.errors import CalibrationError
 
 
-def _no_scores() -> Floats:
-    return np.empty(0, dtype=np.float64)
-
-
-def _no_flags() -> Mask:
-    return np.empty(0, dtype=np.bool_)
-
-
 @dataclass(frozen=True)
 class TrialLabels:
     """Label of each trial, as its position in `names`; the arrays are parallel to those of `Trials`.
@@ -78,12 +70,12 @@ class Trials:
     non_mate_scores: Floats
     best_mate_scores: Floats
     best_scores_without_mate: Floats
-    answer_scores: Floats = field(default_factory=_no_scores)
-    answer_is_mate: Mask = field(default_factory=_no_flags)
+    answer_scores: Floats = field(default_factory=lambda: np.empty(0))
+    answer_is_mate: Mask = field(default_factory=lambda: np.empty(0, np.bool_))
     labels: TrialLabels | None = None
     low_pairs: LowPairs | None = None
-    answer_has_mate: Mask = field(default_factory=_no_flags)
-    answer_weights: Floats = field(default_factory=_no_scores)
+    answer_has_mate: Mask = field(default_factory=lambda: np.empty(0, np.bool_))
+    answer_weights: Floats = field(default_factory=lambda: np.empty(0))
     n_searches: tuple[int, int] = (0, 0)
 
     def __post_init__(self) -> None:
@@ -105,13 +97,8 @@ class Trials:
         return self.n_searches[1] / sum(self.n_searches) if any(self.n_searches) else None
 
     def at_mix(self, absent: float) -> Trials:
-        """These trials with the returned candidates weighted as in searches of another mix.
-
-        Args:
-            absent: Share of the searches without a mate, in [0, 1).
-
-        Raises:
-            CalibrationError: Searches of one kind were not tried.
+        """These trials with the returned candidates weighted as where a share in [0, 1) of the searches has
+        no mate; searches of both kinds must have been tried.
         """
         n_with, n_without = self.n_searches
         if not n_with or not n_without:
@@ -129,11 +116,7 @@ class Trials:
         return np.sort(self.non_mate_scores)
 
     def n_non_mates_reaching(self, thresholds: Floats) -> Ints:
-        """(N,) negative pairs that reach each threshold; exact down to the lowest listed score.
-
-        Args:
-            thresholds: (N,) scores.
-        """
+        """(N,) negative pairs that reach each of (N,) thresholds; exact down to the lowest listed score."""
         below = np.searchsorted(self.rising_non_mates, thresholds, side="left")
         reaching = len(self.non_mate_scores) - below
         if self.low_pairs is not None:
@@ -141,22 +124,14 @@ class Trials:
         return np.asarray(reaching, dtype=np.int64)
 
     def non_mate_score_at(self, rank: int) -> float:
-        """Score of the negative pair with a rank, 0 the highest; if not listed, the lower edge of its bin.
-
-        Args:
-            rank: Below the number of negative pairs.
-        """
+        """Score of the negative pair with a rank, 0 the highest; if not listed, the lower edge of its bin."""
         n_listed = len(self.non_mate_scores)
         if self.low_pairs is not None and rank >= n_listed:
             return self.low_pairs.score_at(rank - n_listed)
         return float(self.rising_non_mates[n_listed - 1 - rank])
 
     def calibration_range(self, far_range: tuple[float, float]) -> tuple[float, float]:
-        """Linearly interpolated scores that given shares of the negative pairs, at least one, reach.
-
-        Args:
-            far_range: The shares, in [0, 1].
-        """
+        """Linearly interpolated scores that given shares in [0, 1] of the negative pairs reach."""
         strict, loose = (self._quantile_from_above(share * (self.n_non_mates - 1)) for share in far_range)
         return strict, loose
 
@@ -205,31 +180,19 @@ class OperatingCurve:
 
 
 def operating_curve(trials: Trials, thresholds: npt.ArrayLike | None = None) -> OperatingCurve:
-    """Rates at the given thresholds, or at 201 quantiles of all scores.
-
-    A rate without trials is NaN.
-
-    Args:
-        trials: The scores.
-        thresholds: (n,) thresholds; they are sorted.
-    """
+    """Rates at (n,) thresholds, in any order, or at 201 quantiles of all scores; NaN without trials."""
     if thresholds is None:
         scores = np.concatenate([trials.mate_scores, trials.non_mate_scores])
         thresholds = np.unique(np.quantile(scores, np.linspace(0.0, 1.0, 201))) if len(scores) else []
     at = np.sort(np.asarray(thresholds, dtype=np.float64))
+    n_negative = trials.n_non_mates or np.nan
     return OperatingCurve(
         thresholds=at,
-        far=_false_accept_rate(trials, at),
+        far=trials.n_non_mates_reaching(at) / n_negative,
         frr=1.0 - rate_at_or_above(trials.mate_scores, at),
         fpir=rate_at_or_above(trials.best_scores_without_mate, at),
         fnir=1.0 - rate_at_or_above(trials.best_mate_scores, at),
     )
-
-
-def _false_accept_rate(trials: Trials, thresholds: Floats) -> Floats:
-    if not trials.n_non_mates:
-        return np.full(len(thresholds), np.nan)
-    return np.asarray(trials.n_non_mates_reaching(thresholds) / trials.n_non_mates)
 
 
 def rate_at_or_above(scores: Floats, thresholds: Floats) -> Floats:
@@ -284,11 +247,7 @@ class LowPairs:
         return np.asarray(self.counts.sum(axis=1))
 
     def reaching(self, thresholds: npt.ArrayLike) -> Ints:
-        """(L, N) pairs of each label that reach each threshold; those of a bin that one cuts all count.
-
-        Args:
-            thresholds: (N,) scores.
-        """
+        """(L, N) pairs of each label that reach each of (N,) thresholds; all of a bin that one cuts count."""
         at = np.atleast_1d(np.asarray(thresholds, dtype=np.float64))
         from_bin = np.zeros((len(self.counts), self.counts.shape[1] + 1), dtype=np.int64)
         from_bin[:, :-1] = self.counts[:, ::-1].cumsum(axis=1)[:, ::-1]
@@ -297,11 +256,7 @@ class LowPairs:
         return from_bin[:, places]
 
     def lowest_edge(self, n: int) -> float:
-        """The lowest edge of a bin that at most n of the pairs reach.
-
-        Args:
-            n: At least 0.
-        """
+        """The lowest edge of a bin that at most n of the pairs reach."""
         reached = self.counts.sum(axis=0)[::-1].cumsum()[::-1] // 2
         fitting = np.flatnonzero(reached <= n)
         if not len(fitting):
@@ -309,22 +264,13 @@ class LowPairs:
         return min(self.ceiling, float(self.edges[fitting[0]]))
 
     def score_at(self, rank: int) -> float:
-        """Lower edge of the bin that holds the pair with a rank, 0 being the highest.
-
-        Args:
-            rank: Below the number of pairs.
-        """
+        """Lower edge of the bin that holds the pair with a rank, 0 being the highest."""
         reached = self.counts.sum(axis=0)[::-1].cumsum() // 2
         place = int(np.searchsorted(reached, rank, side="right"))
         return float(self.edges[self.counts.shape[1] - 1 - place])
 
     def with_more(self, scores: Floats, labels: tuple[Codes, Codes]) -> LowPairs:
-        """These and some more pairs.
-
-        Args:
-            scores: (P,) scores, all below the ceiling.
-            labels: (P,) label of the query of each, and that of its item.
-        """
+        """These and (P,) more pairs, which score below the ceiling, with labels of queries and of items."""
         counts, bins = self.counts.copy(), self._bins(scores)
         for one in labels:
             np.add.at(counts, (one, bins), 1)
@@ -352,11 +298,7 @@ class ListedPairs:
     low: LowPairs | None
 
     def rescored(self, rise: Rise) -> ListedPairs:
-        """The same pairs with other scores.
-
-        Args:
-            rise: Gives (P,) scores for (P,) scores, and a higher one for none that is lower.
-        """
+        """The same pairs with other scores; a higher one must not become lower than another."""
         low = self.low
         if low is not None:
             ceiling = float(rise(np.array([low.ceiling]))[0])
@@ -364,11 +306,7 @@ class ListedPairs:
         return replace(self, scores=rise(self.scores), low=low)
 
     def with_more(self, more: ListedPairs, query_labels: Codes) -> ListedPairs:
-        """These pairs and others, of which those below the ceiling are counted.
-
-        Args:
-            query_labels: (Q,) label of each query.
-        """
+        """These pairs and others, of which those below the ceiling are counted, by (Q,) labels of queries."""
         low, is_high = self.low, np.ones(len(more.scores), bool)
         if low is not None:
             is_high = more.scores >= low.ceiling

@@ -196,7 +196,7 @@ class Gallery:
         chosen = self.active_version if version is None else version
         if chosen is None:
             raise GalleryNotFoundError(f"gallery '{self.name}' was never indexed")
-        if chosen not in self.pointer.known_versions():
+        if chosen not in self.pointer.known_versions(self.activation):
             raise self.pointer.no_version(chosen)
         try:
             return Snapshot.open(self.snapshot_path(chosen))
@@ -222,15 +222,11 @@ class Gallery:
             raise NoImageError(self.name, item_id)
         return bytes(found[0])
 
-    def columns(self, revision: int, names: list[str]) -> pa.Table:
-        """Whole columns of a revision of the item table, one row an item in gallery order."""
-        return self.table.columns(revision, names)
-
     def n_common(self, before: int, after: int) -> tuple[int, int] | None:
         """Items of the same content in two versions, and the size of the earlier; None when that is gone."""
         try:
             revisions = [self.pointer.revision_of(version) for version in (before, after)]
-            old, new = (self.columns(revision, ["id", "content_sha256"]) for revision in revisions)
+            old, new = (self.table.columns(revision, ["id", "content_sha256"]) for revision in revisions)
         except GalleryError:
             return None
         together = pa.concat_tables([old, new])
@@ -282,10 +278,6 @@ class Gallery:
     def start(self, rows: pa.Table, *, bundle: str, bundle_name: str, refiner: str = "") -> None:
         """Commit the first rows of a new generation of the table, which published versions outlive."""
         self.table.start(rows, {"bundle": bundle, "bundle_name": bundle_name, "refiner": refiner})
-
-    def append(self, rows: pa.Table) -> None:
-        """Commit further rows; nothing is visible to searches before `publish`."""
-        self.table.append(rows)
 
     def publish(self, graph: NeighborGraph, *, index: str = "auto", activate: bool = True) -> Snapshot:
         """Make the appended rows a version."""

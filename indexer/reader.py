@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from dataclasses import replace
+from contextlib import suppress
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
@@ -62,17 +63,16 @@ class GalleryReader:
         raise GalleryError(f"gallery '{self.gallery.name}' changes faster than it can be opened")
 
     def _opened_at(self, activation: Activation) -> _Opened:
-        opened = self._opened
-        if opened is not None and opened.precedes(activation):
-            try:
-                return opened.at(activation)
-            except GalleryError:
-                # The revision that was open was cleaned up: the built version never is while it is active.
-                return self._as_built(activation).at(activation)
-        return self._as_built(activation).at(activation)
-
-    def _as_built(self, activation: Activation) -> _Opened:
-        return _Opened.as_built(self.gallery, activation, self._devices)
+        if self._opened is not None and self._opened.precedes(activation):
+            # The revision that was open may be cleaned up: the built version never is while it is active.
+            with suppress(GalleryError):
+                return self._opened.at(activation)
+        snapshot = self.gallery.snapshot(activation.version)
+        if self._devices is not None:
+            snapshot.serve(self._devices)
+        view = replace(GalleryView.of(snapshot), calibrated_as=activation.calibrated_as)
+        segment = SegmentBuilder(snapshot.manifest.dim)
+        return _Opened(self.gallery, activation, view, segment).at(activation)
 
     def _activation(self) -> Activation:
         activation = self.gallery.activation
@@ -81,25 +81,14 @@ class GalleryReader:
         return activation
 
 
+@dataclass(frozen=True, eq=False)
 class _Opened:
     """An activation and its view; `at` grows the view's segment, which only its owner may do."""
 
-    def __init__(
-        self, gallery: Gallery, activation: Activation, view: GalleryView, segment: SegmentBuilder
-    ) -> None:
-        self.gallery = gallery
-        self.activation = activation
-        self.view = view
-        self._segment = segment
-
-    @classmethod
-    def as_built(cls, gallery: Gallery, activation: Activation, devices: IndexDevices | None) -> _Opened:
-        snapshot = gallery.snapshot(activation.version)
-        if devices is not None:
-            snapshot.move_to(devices)
-            snapshot.serve()
-        view = replace(GalleryView.of(snapshot), calibrated_as=activation.calibrated_as)
-        return cls(gallery, activation, view, SegmentBuilder(view.snapshot.manifest.dim))
+    gallery: Gallery
+    activation: Activation
+    view: GalleryView
+    segment: SegmentBuilder
 
     def precedes(self, activation: Activation) -> bool:
         """Tell whether only live changes lie between."""
@@ -112,17 +101,17 @@ class _Opened:
             table = self.gallery.table
             difference = table.difference(view.revision, activation.revision, view.next_number)
             view = self._changed(difference, activation)
-        return _Opened(self.gallery, activation, view, self._segment)
+        return replace(self, activation=activation, view=view)
 
     def _changed(self, difference: Difference, activation: Activation) -> GalleryView:
         before = self.view
         removed = before.positions_of_sequences(difference.removed)
         patches = _merged(before.patches, difference.patched, before)
         # Last, so that nothing that fails leaves rows behind.
-        self._segment.extend(_as_segment(difference.added, before))
+        self.segment.extend(_as_segment(difference.added, before))
         return GalleryView(
             snapshot=before.snapshot,
-            segment=self._segment.segment(),
+            segment=self.segment.segment(),
             dead=np.union1d(before.dead, removed),
             patches=patches,
             revision=activation.revision,

@@ -80,7 +80,9 @@ def _read_table(folder: Path) -> object:
     gallery = Gallery(folder / "shoes")
     active = gallery.activation
     assert active is not None
-    return gallery.columns(active.revision, ["id", "label", "metadata", "embedding", "thumbnail"]).to_pylist()
+    return gallery.table.columns(
+        active.revision, ["id", "label", "metadata", "embedding", "thumbnail"]
+    ).to_pylist()
 
 
 def _read_staged(folder: Path) -> object:

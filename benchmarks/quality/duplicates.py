@@ -109,7 +109,7 @@ def quick_look(gallery: Gallery, items: dict[str, tuple[str, Path]]) -> int:
     made = [one for one in items if one.startswith(_MADE)]
     first, second = view.positions(made), view.positions([items[one][0] for one in made])
     similarities = np.einsum("nd,nd->n", view.vectors(first), view.vectors(second))
-    signatures = as_matrix(gallery.columns(view.revision, ["signature"])["signature"])
+    signatures = as_matrix(gallery.table.columns(view.revision, ["signature"])["signature"])
     return int((are_same_pictures(signatures[first], signatures[second]) & (similarities >= 0.9)).sum())
 
 

@@ -91,7 +91,7 @@ def build(gallery: Gallery, bundle: ModelBundle, n: int, index: str) -> dict[str
             size = min(ROWS_PER_COMMIT, n - first)
             batch = item_rows(first, normalize(clustered_vectors(rng, size, bundle.dim, centers, basis)))
             if first:
-                gallery.append(batch)
+                gallery.table.append(batch)
             else:
                 gallery.start(batch, bundle=bundle.fingerprint, bundle_name=bundle.name)
         seconds = {"rows": round(time.perf_counter() - started, 1)}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from numbers import Real
 
@@ -66,12 +66,8 @@ class ImageRates:
 def measure_images(
     embeddings: npt.ArrayLike, labels: npt.ArrayLike, far_range: tuple[float, float], n_thresholds: int
 ) -> ImageRates:
-    """Count the accepted pairs of each image at evenly spaced thresholds of the calibration range.
-
-    Args:
-        embeddings: (n, d), normalized or not.
-        labels: (n,) class labels.
-        n_thresholds: Number N of thresholds; the first lies one step above the smallest distance.
+    """Count the accepted pairs of each image at evenly spaced thresholds of the calibration range, the first
+    one step above the smallest distance; see `consistency.opis.opis`.
     """
     unit = _unit_rows(embeddings)
     names, classes, sizes = np.unique(np.asarray(labels), return_inverse=True, return_counts=True)
@@ -124,14 +120,11 @@ def _negative_quantiles(unit: Floats, classes: Ints, shares: tuple[float, float]
         one = int(np.searchsorted(before, rank, side="right") - 1)
         return float(ordered[one][rank - before[one]])
 
-    low, high = (_interpolated(position, at) for position in positions)
-    return low, high
+    def interpolated(position: float) -> float:
+        below, above = at(int(position)), at(int(np.ceil(position)))
+        return below + (above - below) * (position - int(position))
 
-
-def _interpolated(position: float, at: Callable[[int], float]) -> float:
-    low = int(position)
-    below, above = at(low), at(int(np.ceil(position)))
-    return below + (above - below) * (position - low)
+    return interpolated(positions[0]), interpolated(positions[1])
 
 
 def _bins(distances: Floats) -> Indices:

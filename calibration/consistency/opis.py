@@ -121,12 +121,8 @@ def utility(specificity: Floats, sensitivity: Floats) -> Floats:
 
 
 def epsilon_opis(specificity: Floats, sensitivity: Floats, epsilon: float) -> float:
-    """Mean squared gap between the utility of the best and of the worst classes (TCM, eq. 3).
-
-    Args:
-        specificity: (T, N) by class and threshold, in [0, 1].
-        sensitivity: (T, N) in [0, 1].
-        epsilon: Share of the classes in each group; at least one class.
+    """Mean squared gap between the utility of the best and of the worst classes (TCM, eq. 3), of (T, N)
+    shares by class and threshold; each group has a share epsilon of the classes, and at least one.
     """
     if not 0.0 < epsilon <= 0.5:
         raise CalibrationError(f"epsilon is {epsilon!r}, expected a share up to 0.5")
@@ -161,11 +157,7 @@ class ClassUtilities(Opis):
         return np.asarray(np.argsort(self.utilities.mean(axis=1), kind="stable")[:n], dtype=np.int64)
 
     def worst_mean(self, share: float) -> Floats:
-        """(N,) mean utility of the worst share of the classes, at least one, ranked anew at each threshold.
-
-        Args:
-            share: In (0, 1]; 1 is the mean over all classes.
-        """
+        """(N,) mean utility of the worst share of the classes, at least one, ranked at each threshold."""
         n_worst = max(1, int(share * len(self.utilities)))
         return np.sort(self.utilities, axis=0)[:n_worst].mean(axis=0)
 
@@ -182,11 +174,7 @@ def class_utilities(
     n_thresholds: int = 100,
     epsilon: float = 0.1,
 ) -> ClassUtilities:
-    """Utilities at N evenly spaced thresholds of the calibration range.
-
-    Args:
-        epsilon: Share of the classes in the best and in the worst group; at least one class each.
-    """
+    """Utilities at N evenly spaced thresholds of the calibration range."""
     labels = trials.labels
     if labels is None:
         raise CalibrationError("utilities of classes need the labels of the trials")
@@ -253,11 +241,7 @@ class Margins:
 
 
 def cosine_margin(distance: float) -> float:
-    """Cosine similarity of two normalized embeddings at an L2 distance in [0, 2].
-
-    Raises:
-        CalibrationError: The distance is out of range.
-    """
+    """Cosine similarity of two normalized embeddings at an L2 distance in [0, 2]."""
     if not 0.0 <= distance <= 2.0:
         raise CalibrationError(f"distance is {distance}, expected 0 to 2 between normalized embeddings")
     return 1.0 - distance**2 / 2.0
@@ -266,9 +250,7 @@ def cosine_margin(distance: float) -> float:
 def implied_margins(trials: Trials, far_range: tuple[float, float] = (0.01, 0.1)) -> Margins | None:
     """Margins of the calibration range; None without negative pairs.
 
-    Args:
-        trials: Pairs that are scored 1 - d / 2 with the L2 distance d of their embeddings.
-        far_range: Shares of negative pairs within the ends of the range, the stricter first.
+    Pairs are scored 1 - d / 2 with the L2 distance d of their embeddings.
     """
     if not trials.n_non_mates:
         return None

@@ -166,12 +166,8 @@ def simulate_floor(
     n_repetitions: int,
     seed: int,
 ) -> OpisFloor:
-    """Draw worlds of equal classes on given pairs.
-
-    Args:
-        specificities: (n, N) of all images.
-        sizes: (T,) how many of these each class has.
-        n_repetitions: Number B of worlds, at least 2.
+    """Draw worlds of equal classes on given pairs, with (n, N) specificities of all images, of which each
+    class has one of (T,) sizes.
     """
     if n_repetitions < 2:
         raise CalibrationError(f"n_repetitions is {n_repetitions}, a spread needs at least 2")
@@ -343,11 +339,8 @@ def pair_opis_floor(
     n_repetitions: int = 30,
     seed: int = 0,
 ) -> OpisFloor:
-    """Simulate OPIS and epsilon-OPIS for equal classes on the pairs of a calibration.
-
-    Args:
-        epsilon: Share of the classes in the best and in the worst group; at least one class each.
-        n_repetitions: Number B of simulated worlds, at least 2; fewer with millions of pairs.
+    """Simulate OPIS and epsilon-OPIS for equal classes on the pairs of a calibration, with fewer repetitions
+    for millions of pairs.
     """
     if trials.low_pairs is not None and found.thresholds[-1] < trials.low_pairs.ceiling:
         raise CalibrationError("the calibration range reaches below the pairs that were listed one by one")

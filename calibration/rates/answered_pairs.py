@@ -69,11 +69,8 @@ class PairStrata:
 
     @classmethod
     def of(cls, scores: Floats, *, first: int = 8, growth: float = 2.0**0.25, n_others: int = 0) -> Self:
-        """Divide pairs so that each stratum lowers the threshold to about `growth` times the accepted pairs.
-
-        Args:
-            scores: (n,) scores of the pairs; those of equal score share a stratum.
-            growth: Accepted pairs from one border to the next, above 1.
+        """Divide pairs so that each stratum lowers the threshold to about `growth` times the accepted pairs;
+        those of equal score share one.
         """
         if not len(scores):
             raise CalibrationError("there are no pairs to ask about: the gallery has fewer than two images")
@@ -157,11 +154,8 @@ class AnsweredPairs:
         return _interval(self.errors)
 
     def spread(self, target: Target) -> float:
-        """Distance between the places at which the target may be met.
-
-        Returns:
-            Accepted pairs at the 90 % quantile of the last border at which it holds, by those at the 10 %
-            quantile; at least 1.
+        """Accepted pairs at the 90 % quantile of the last border at which a target holds, by those at the
+        10 % quantile: how far the places lie apart at which it may be met, at least 1.
         """
         accepted = self.strata.sizes.cumsum()[self._borders(target)]
         low, high = np.quantile(accepted, [0.1, 0.9])
@@ -237,11 +231,7 @@ def _transitions(fall: float) -> Floats:
 
 
 def _draw(likelihood: Floats, rng: np.random.Generator) -> tuple[Floats, Floats]:
-    """Draws of the error and of all shares.
-
-    Args:
-        likelihood: (E, H, G); see `_likelihood`.
-    """
+    """Draws of the error and of all shares; see `_likelihood`."""
     n_errors, n_strata, n_shares = likelihood.shape
     peaks = likelihood.max(axis=2, keepdims=True)
     weights = np.tile(np.exp(likelihood - peaks), 2)

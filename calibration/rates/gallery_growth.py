@@ -45,14 +45,8 @@ class GalleryGrowth:
     shape: float
 
     def fpir_at(self, ratio: float, fpir: float | None = None) -> float:
-        """FPIR of a gallery of `ratio` times the size, by the fitted growth.
-
-        Args:
-            ratio: Labels of the grown gallery by those of the present one, above 0.
-            fpir: What to grow; the ends of its interval, for example. The measured FPIR when None.
-
-        Raises:
-            CalibrationError: The ratio is not above 0.
+        """FPIR of a gallery with `ratio`, above 0, times the labels, by the fitted growth of the measured
+        FPIR or of another, such as an end of its interval.
         """
         if ratio <= 0.0:
             raise CalibrationError(f"ratio is {ratio}, expected above 0")
@@ -74,9 +68,6 @@ def fit_gallery_growth(n_reached: Ints, n_labels: int) -> GalleryGrowth:
     Args:
         n_reached: (Q,) for each query without a mate, gallery labels with an item that reaches the threshold.
         n_labels: Labels of the gallery that each query could reach.
-
-    Raises:
-        CalibrationError: There are no queries, or counts are out of range.
     """
     shares = np.array([share for share in _SHARES if share * n_labels >= 1.0])
     present = rarefied_fpir(n_reached, n_labels, n_labels)
@@ -92,10 +83,8 @@ def fit_gallery_growth(n_reached: Ints, n_labels: int) -> GalleryGrowth:
 
 
 def rarefied_fpir(n_reached: Ints, n_labels: int, n_kept: int) -> float:
-    """Mean FPIR over all parts of the gallery with a number of its labels; exact.
-
-    Args:
-        n_reached: (Q,) labels that reach the threshold for each query.
+    """Mean FPIR over all parts of the gallery with a number of its labels, exactly, by the (Q,) numbers of
+    labels that reach the threshold for each query.
     """
     reached = np.asarray(n_reached, dtype=np.int64)
     if not len(reached) or reached.min() < 0 or reached.max() > n_labels or not 0 <= n_kept <= n_labels:

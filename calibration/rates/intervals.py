@@ -79,11 +79,7 @@ class RateInterval:
     confidence: float
 
     def widened(self, effect: float) -> RateInterval:
-        """The interval for a variance that is so many times as large, on the scale of arcsin sqrt(rate).
-
-        Args:
-            effect: The factor, such as `label_counts.impostor_label_effect`.
-        """
+        """The interval for a variance that is so many times as large, on the scale of arcsin sqrt(rate)."""
         angle, *wide = np.arcsin(np.sqrt([self.rate, self.low, self.high]))
         low, high = angle + np.sqrt(effect) * (np.array(wide) - angle)
         ends = np.sin(max(low, 0.0)) ** 2, np.sin(min(high, np.pi / 2.0)) ** 2
@@ -91,14 +87,8 @@ class RateInterval:
 
 
 def rate_interval(counts: LabelCounts, *, confidence: float = 0.95) -> RateInterval:
-    """Interval of a rate, for labels like those that were counted.
-
-    Args:
-        counts: Events and trials by label, at a fixed threshold or one chosen on these trials.
-        confidence: Share of such intervals that hold the true rate, in (0, 1).
-
-    Raises:
-        CalibrationError: The confidence is out of range.
+    """Interval of a rate, for labels like those that were counted, at a fixed threshold or one that was
+    chosen on these trials; a share `confidence` of such intervals holds the true rate.
     """
     tails = _tails(confidence)
     if counts.labels_per_trial == 1:
@@ -117,15 +107,7 @@ def ratio_interval(counts: LabelCounts, *, confidence: float = 0.95, seed: int =
     The variance of the ratio sum x_i / sum n_i over labels, by linearization, says how many independent
     trials it is worth. That is itself known no better than a chi-squared variable with L - 1 degrees of
     freedom. The interval is that of Jeffreys for so many trials (Korn and Graubard, 1998, with draws in
-    place of their t quantiles).
-
-    Args:
-        counts: Events and trials by label, one label a trial.
-        confidence: Share of such intervals that hold the true rate, in (0, 1).
-        seed: Seed of the draws.
-
-    Raises:
-        CalibrationError: The confidence is out of range.
+    place of their t quantiles). Each trial has one label.
     """
     tails = _tails(confidence)
     rng = np.random.default_rng(seed)
@@ -143,16 +125,8 @@ def ratio_interval(counts: LabelCounts, *, confidence: float = 0.95, seed: int =
 def prediction_interval(
     counts: LabelCounts, n_labels: int, *, confidence: float = 0.95, seed: int = 0
 ) -> RateInterval:
-    """Interval of the rate that a further set of labels will show, each with as many trials as a present one.
-
-    Args:
-        counts: Events and trials by label, at a fixed threshold or one chosen on these trials.
-        n_labels: Number m of further labels.
-        confidence: Share of such intervals that hold the rate which is shown, in (0, 1).
-        seed: Seed of the draws.
-
-    Raises:
-        CalibrationError: A parameter is out of range.
+    """Interval of the rate that a further set of m labels will show, each with as many trials as a present
+    one, at a fixed threshold or one that was chosen on these trials.
     """
     if n_labels < 1:
         raise CalibrationError(f"n_labels is {n_labels}, a prediction needs at least 1")
@@ -194,15 +168,7 @@ _DENSITY = np.exp(-0.5 * _Z**2) / np.exp(-0.5 * _Z**2).sum()
 
 
 def _pair_quantiles(counts: LabelCounts, shares: list[float]) -> Floats:
-    """Quantiles of the rate of all pairs of labels like these.
-
-    Args:
-        counts: Events and trials of at least three labels, two labels a trial.
-        shares: In (0, 1).
-
-    Returns:
-        One rate each, in (0, 1).
-    """
+    """Quantiles of the rate of all pairs of labels like these, at least three with two labels a trial."""
     n, rate = counts.n_trials, (counts.n_events + 0.5) / (counts.n_trials + 1.0)
     weights = _tau_weights(counts, rate)
     variance = np.log1p(_squared_variation(rate) / max(1.0, counts.effective_labels - 1.0))
@@ -307,23 +273,12 @@ class RatePosterior:
         return float((self.weights.sum(axis=1) * self.correlations[:, 0]).sum())
 
     def quantiles(self, shares: list[float]) -> Floats:
-        """Quantiles of mu.
-
-        Args:
-            shares: In (0, 1).
-        """
+        """Quantiles of mu."""
         at, below = self._distribution
         return np.interp(shares, below, at)
 
     def share_below(self, rates: npt.ArrayLike) -> Floats:
-        """Probability that mu is at most some rates.
-
-        Args:
-            rates: (...,) in [0, 1].
-
-        Returns:
-            (...,) in [0, 1].
-        """
+        """(...,) probability that mu is at most (...,) rates."""
         at, below = self._distribution
         asked = np.asarray(rates, dtype=np.float64)
         return np.asarray(np.interp(asked, at, below, left=0.0, right=1.0))

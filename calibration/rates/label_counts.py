@@ -85,15 +85,8 @@ class LabelCounts:
             is_event: (n,) whether the event happened.
             codes: (n,) label of each trial as a number; twice where a trial has two different labels.
             weights: (n,) how much each trial counts beside the others; all alike where there are none.
-
-        Raises:
-            CalibrationError: Neither one nor two labels a trial were given.
         """
-        if len(codes) == 1:
-            labels_per_trial: Literal[1, 2] = 1
-        elif len(codes) == 2:
-            labels_per_trial = 2
-        else:
+        if len(codes) not in (1, 2):
             raise CalibrationError(f"{len(codes)} labels a trial were given, expected one or two")
         size = max(int(one.max(initial=0)) for one in codes) + 1
         if weights is not None:
@@ -103,21 +96,13 @@ class LabelCounts:
         trials = np.stack([np.bincount(one, weights, minlength=size) for one in codes]).sum(axis=0)
         events = np.stack([np.bincount(one[is_event], true, minlength=size) for one in codes]).sum(axis=0)
         present = trials > 0
-        return cls(events[present], trials[present], labels_per_trial) if present.any() else None
+        return cls(events[present], trials[present], 2 if len(codes) == 2 else 1) if present.any() else None
 
 
 def label_counts(trials: Trials, rate: RateName, threshold: float) -> LabelCounts | None:
     """Evidence for a rate at a threshold; None where there was nothing to measure it on.
 
     A precision rests on the returned matches, counted under the labels of their queries.
-
-    Args:
-        trials: Scores with labels.
-        rate: Name of the rate.
-        threshold: Lowest accepted score.
-
-    Raises:
-        CalibrationError: The trials carry no labels.
     """
     labels = trials.labels
     if labels is None:

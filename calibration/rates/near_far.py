@@ -20,10 +20,8 @@ from vicinal.calibration.trials import Trials
 def near_labels(
     labels: Iterable[str], gallery_labels: Iterable[str], coarse_labels: Mapping[str, str]
 ) -> Mask:
-    """(n,) whether another label of the gallery has the coarse label of each label.
-
-    Args:
-        labels: n labels; in leave-one-out a label of the gallery does not count as its own neighbor.
+    """(n,) whether another label of the gallery has the coarse label of each label, which is not its own
+    neighbor in leave-one-out.
     """
     wanted, known = list(labels), set(gallery_labels)
     missing = sorted({*wanted, *known} - set(coarse_labels))
@@ -39,20 +37,8 @@ def near_labels(
 def near_far_counts(
     trials: Trials, threshold: float, *, gallery_labels: Iterable[str], coarse_labels: Mapping[str, str]
 ) -> tuple[LabelCounts | None, LabelCounts | None]:
-    """Count queries without a mate that get a match, apart for near and far ones.
-
-    Args:
-        trials: Scores with labels.
-        threshold: Lowest accepted score.
-        gallery_labels: Labels of the gallery.
-        coarse_labels: Coarse label of each label.
-
-    Returns:
-        What FPIR rests on for queries whose coarse label another label of the gallery shares, and for the
-        others; None for a kind without queries.
-
-    Raises:
-        CalibrationError: The trials carry no labels, or a label has no coarse label.
+    """Count queries without a mate that get a match: those whose coarse label another label of the gallery
+    shares, and the others; None for a kind without queries.
     """
     if trials.labels is None:
         raise CalibrationError("near and far queries need the labels of the trials")

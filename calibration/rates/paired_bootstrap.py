@@ -31,12 +31,7 @@ _MOST_HELD = 2**22
 
 
 def mean_figure(values: Floats, labels: Ints) -> Figure:
-    """Mean over queries, such as a rate.
-
-    Args:
-        values: (n,) value of each query, such as 1 for a hit.
-        labels: (n,) number of its label.
-    """
+    """Mean of (n,) values over queries, such as 1 for a hit, with the (n,) numbers of their labels."""
 
     def figure(times: Floats) -> Floats:
         n_labels = times.shape[1]
@@ -47,12 +42,7 @@ def mean_figure(values: Floats, labels: Ints) -> Figure:
 
 
 def variance_figure(utilities: Floats, labels: Ints) -> Figure:
-    """Variance across labels, averaged over thresholds, as OPIS is.
-
-    Args:
-        utilities: (N, T) utility of each label at each threshold.
-        labels: (N,) number of each label.
-    """
+    """Variance across (N,) labels of their (N, T) utilities, averaged over thresholds, as OPIS is."""
     # Around the mean of all labels, so that squares are small and nothing is lost in their difference.
     centered = utilities - utilities.mean(axis=0)
 
@@ -89,11 +79,7 @@ class Searches:
         return mean_figure((self.others >= threshold).astype(np.float64), self.other_labels)
 
     def error_when_held(self, held: Literal["fpir", "fnir"], limit: float) -> Figure:
-        """FNIR while an FPIR is held, or the other way round, with a threshold that is chosen in each draw.
-
-        Args:
-            limit: Its highest rate, in [0, 1).
-        """
+        """FNIR while an FPIR is held to a limit, or the other way round; each draw chooses its threshold."""
 
         def figure(times: Floats) -> Floats:
             mates, others = times[:, self.mate_labels], times[:, self.other_labels]
@@ -104,11 +90,7 @@ class Searches:
         return figure
 
     def auroc(self, times: Floats) -> Floats:
-        """(B,) how often a query with a mate scores above one without, ties half, for drawn labels.
-
-        Args:
-            times: (B, L) how often each label counts.
-        """
+        """(B,) how often a query with a mate scores above one without, ties half, for (B, L) drawn labels."""
         mates, others = times[:, self.mate_labels], times[:, self.other_labels]
         order = np.argsort(self.others, kind="stable")
         below = np.concatenate([np.zeros((len(times), 1)), others[:, order].cumsum(axis=1)], axis=1)
@@ -134,12 +116,7 @@ class SelectionSplit:
 
 
 class LabelDraws:
-    """Labels drawn for figures of the same queries.
-
-    Args:
-        mate_labels: (M,) number of the label of each query with a mate.
-        other_labels: (W,) number of the label of each query without one.
-    """
+    """Labels drawn for figures of the same queries, (M,) with a mate and (W,) others."""
 
     def __init__(self, mate_labels: Ints, other_labels: Ints, seed: int) -> None:
         counted = np.concatenate([mate_labels, other_labels])
@@ -163,10 +140,8 @@ class LabelDraws:
         return self._values(figures, self._draws(n_draws))
 
     def selection(self, errors: Sequence[Figure], n_splits: int = 500) -> SelectionSplit | None:
-        """Optimism of choosing the lowest of several errors; None with too few labels to split.
-
-        Args:
-            errors: One a variant; the first of equals is chosen.
+        """Optimism of choosing the lowest of the variants' errors, the first of equals; None with too few
+        labels to split.
         """
         if any(len(labels) < 2 for labels in self._kinds):
             return None
@@ -202,12 +177,7 @@ class LabelDraws:
 
 
 def paired_interval(present: Floats, other: Floats) -> tuple[float, float]:
-    """95 % interval of other - present.
-
-    Args:
-        present: (B,) a figure of one variant on drawn labels.
-        other: (B,) the same of another on the same draws.
-    """
+    """95 % interval of other - present: (B,) figures of two variants on the same drawn labels."""
     low, high = np.quantile(other - present, [0.025, 0.975])
     return float(low), float(high)
 
@@ -215,12 +185,8 @@ def paired_interval(present: Floats, other: Floats) -> tuple[float, float]:
 def _error_when_held(held: tuple[Floats, Floats], asked: tuple[Floats, Floats], limit: float) -> Floats:
     """(B,) share of the asked that the lowest bar rejects which at most a share of the held passes.
 
-    A score passes when it is higher than the bar, which is one of the held scores.
-
-    Args:
-        held: (n,) scores and (B, n) weights.
-        asked: (m,) scores and (B, m) weights.
-        limit: Highest share of the held that may pass, in [0, 1).
+    A score passes when it is higher than the bar, which is one of the held scores; both are (n,) scores with
+    (B, n) weights.
     """
     distinct, inverse = np.unique(-held[0], return_inverse=True)
     order = np.argsort(inverse, kind="stable")

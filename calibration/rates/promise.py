@@ -15,14 +15,8 @@ three times the odds of the promised end, is ruled out at the error rate. Otherw
 to tell.
 
 The distribution of the promise is normal on the scale arcsin(sqrt(mu)), with a spread of its own on each side
-of the rate, because ranges reach further up than down where rates are small.
-
-In simulations with 15 or 40 calibrated labels and 5 to 40 later ones, even and uneven, alike and unlike, at a
-threshold that was there or was chosen on the calibrated labels, checks of two rates together call a promise
-broken in 1 to 5 % where nothing has changed, and in 13 to 34 % where both true rates lie at the very end of
-their ranges (`benchmarks/quality/promise_check.py`). They find an FNIR of 69 % in place of 32 % together with
-an FPIR of 20 % in place of 5 % in 76 % with 5 later labels and in 95 % with 15. A test that asks for later
-ranges wholly beyond the promised one errs in about 1 % and finds 55 and 86 %.
+of the rate, because ranges reach further up than down where rates are small. How often it errs, and
+what it finds, is measured by `benchmarks/quality/promise_check.py`.
 """
 
 from __future__ import annotations

@@ -99,7 +99,7 @@ def gallery_items(gallery: Gallery, access: WebAccess = PUBLIC) -> list[SourceIt
     active = gallery.activation
     if active is None:
         return []
-    return list(items_of(gallery.columns(active.revision, ["id", "uri", "label", "metadata"]), access))
+    return list(items_of(gallery.table.columns(active.revision, ["id", "uri", "label", "metadata"]), access))
 
 
 def _digest(plan: IndexPlan) -> str:
@@ -231,7 +231,7 @@ class IndexJob:
         """The result where nothing had to be done."""
         self.gallery.keep_space(self.embedder.bundle)
         self._report("publish", 1, 1)
-        labels = self.gallery.columns(active.revision, ["label"])["label"]
+        labels = self.gallery.table.columns(active.revision, ["label"])["label"]
         return self._result(
             work,
             version=active.version,
@@ -341,7 +341,7 @@ class IndexJob:
                     rows, bundle=bundle.fingerprint, bundle_name=bundle.name, refiner=self._kept_refiner
                 )
             else:
-                self.gallery.append(rows)
+                self.gallery.table.append(rows)
         snapshot = self.gallery.publish(graph, index=self.plan.index, activate=False)
         hygiene = _examined(self.gallery, snapshot, has_images=not bundle.manifest.space)
         self._end("publish")
@@ -370,7 +370,7 @@ def _state(active: Activation) -> list[Any]:
 
 def _examined(gallery: Gallery, snapshot: Snapshot, *, has_images: bool) -> Hygiene:
     names = ["id", "label", "content_sha256", *(["signature"] if has_images else [])]
-    columns = gallery.columns(snapshot.manifest.revision, names)
+    columns = gallery.table.columns(snapshot.manifest.revision, names)
     return examine(
         ids=columns["id"].to_pylist(),
         labels=columns["label"].to_pylist(),

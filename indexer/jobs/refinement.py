@@ -10,8 +10,8 @@ from vicinal.indexer.reader import GalleryReader
 from vicinal.indexer.views.refined_snapshot import (
     RefinedSnapshot,
     RefinementPlan,
-    refined_names,
     refinement_name,
+    refinements,
     write_refined,
 )
 from vicinal.indexer.views.refined_view import RefinedSpace
@@ -34,7 +34,7 @@ def open_refined(gallery: str, snapshot: Snapshot, plan: RefinementPlan) -> Refi
             gallery,
             snapshot.manifest.version,
             refinement_name(refiner.fingerprint, plan.n_steps),
-            refined_names(snapshot.path),
+            [refinement_name(*one) for one in refinements(snapshot.path)],
         )
     return RefinedSpace(stored, refiner)
 

@@ -91,7 +91,7 @@ def prune(
         gallery.pointer.keep_only(protected)
         active = gallery.activation
         if active is not None:
-            revision = gallery.table.drop_removed_rows(active.revision)
+            revision = gallery.table.merge_small_files(active.revision, drop_removed=True)
             if revision != active.revision:
                 gallery.pointer.move_revision(active, revision, active.next_number)
         return Pruning(sorted(gone), freed + gallery.pointer.clean_up(grace))

@@ -207,7 +207,7 @@ def contents_of(gallery: Gallery, activation: Activation | None) -> pa.Table:
     """Columns `sequence`, `patch`, `id` and `added_at` of what is searched, by sequence; maybe none."""
     if activation is None:
         return _SCHEMA.empty_table()
-    return gallery.columns(activation.revision, _SCHEMA.names).cast(_SCHEMA)
+    return gallery.table.columns(activation.revision, _SCHEMA.names).cast(_SCHEMA)
 
 
 def live_diff(base: Base, now: pa.Table) -> LiveDiff | None:

@@ -137,9 +137,8 @@ class ActivePointer:
         folders = (self.folder / "versions").glob("[0-9]*")
         return sorted(int(folder.name) for folder in folders if folder.name.isdigit())
 
-    def known_versions(self) -> set[int]:
+    def known_versions(self, active: Activation | None) -> set[int]:
         """Versions that can be activated, those among them whose files are just being made again."""
-        active = self.read()
         return {*(active.known_revisions if active else ()), *self.versions()}
 
     def no_version(self, version: int) -> VersionNotFoundError:
@@ -152,7 +151,7 @@ class ActivePointer:
         """
         with self._lock():
             active = self._last_known()
-            if version not in {*(active.known_revisions if active else ()), *self.versions()}:
+            if version not in self.known_versions(active):
                 raise self.no_version(version)
             known = {} if active is None or as_built else active.known_revisions
             revision = known.get(version) or self.revision_of(version)

@@ -35,8 +35,8 @@ from pathlib import Path
 from typing import Generic, Self, TypeVar
 
 from filelock import FileLock, Timeout
-from pydantic import BaseModel, ConfigDict
 
+from vicinal.calibration.frozen import Frozen
 from vicinal.indexer.errors import GalleryBusyError, GalleryError, StorageError
 from vicinal.models.configs.sealed_json import BrokenSealError, sealed, unsealed
 
@@ -299,12 +299,10 @@ def digest_of(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()[:_DIGITS]
 
 
-class FileSeal(BaseModel):
+class FileSeal(Frozen):
     """Look that a file must have: bytes, the first 16 hexadecimal digits of the SHA-256 of each MiB, and the
     SHA-256 of its samples; of all of it when it is small.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     n_bytes: int
     blocks: str

@@ -21,7 +21,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -85,10 +85,6 @@ def expect_single_rows(array: AnyArray) -> None:
     mapped: Any = array.base
     if isinstance(mapped, mmap.mmap) and hasattr(mmap, "MADV_RANDOM"):
         mapped.madvise(mmap.MADV_RANDOM)
-
-
-if TYPE_CHECKING:
-    from lance.optimize import CompactionOptions
 
 
 _BUNDLE_KEY = b"vicinal"
@@ -171,31 +167,23 @@ class ItemTable(SealedTable):
         self.seal(changed)
         return int(changed.version)
 
-    def merge_small_files(self, revision: int) -> int:
-        """Merge the files of many small commits; gives the new revision, or the same if there were none."""
-        # Removed rows of large files stay where they are: rewriting those takes too long beside changes.
-        return self._rewrite(
-            revision, {"target_rows_per_fragment": _SMALL_FILE_ROWS, "materialize_deletions": False}
-        )
-
-    def drop_removed_rows(self, revision: int) -> int:
-        """Rewrite files that hold mostly removed rows; gives the new revision, or the same if none did."""
-        return self._rewrite(
-            revision,
-            {
-                "target_rows_per_fragment": _SMALL_FILE_ROWS,
-                "materialize_deletions": True,
-                "materialize_deletions_threshold": _MOST_REMOVED_SHARE,
-            },
-        )
-
-    def _rewrite(self, revision: int, options: CompactionOptions) -> int:
+    def merge_small_files(self, revision: int, *, drop_removed: bool = False) -> int:
+        """Merge the files of many small commits, and rewrite large ones that hold mostly removed rows, which
+        takes too long beside changes; gives the new revision, or the same if there were none.
+        """
         from lance.optimize import Compaction
 
         table = self._made_latest(revision)
         before = table.version
         with self._committing():
-            Compaction.execute(table, options)
+            Compaction.execute(
+                table,
+                {
+                    "target_rows_per_fragment": _SMALL_FILE_ROWS,
+                    "materialize_deletions": drop_removed,
+                    "materialize_deletions_threshold": _MOST_REMOVED_SHARE,
+                },
+            )
         rewritten = self.latest()
         if rewritten.version == before:
             return revision
@@ -254,11 +242,9 @@ class ItemTable(SealedTable):
         return int(removed.bytes_removed)
 
     def files(self, revision: int) -> dict[str, int]:
-        """Bytes of the files that hold a revision's rows, by path inside of the table."""
-        fragments = self.at(revision).get_fragments()
-        paths = [f"data/{file.path}" for one in fragments for file in one.metadata.files]
-        paths += [path for one in fragments if (path := one.deletion_file())]
-        return {path: (self.path / path).stat().st_size for path in paths}
+        """Bytes of the files that hold a revision's rows, by path."""
+        paths = self._files_of(self.at(revision).get_fragments())
+        return {str(path): path.stat().st_size for path in paths}
 
     def n_small_files(self, revision: int) -> int:
         """Files with fewer rows than `merge_small_files` leaves."""
@@ -274,7 +260,8 @@ class ItemTable(SealedTable):
         self._compare(self._files_of([*gone, *came]))
         left = np.sort(np.setdiff1d(_sequences(old, gone), _sequences(new, came), assume_unique=True))
         condition = f"sequence >= {next_number} OR patch >= {next_number}"
-        rows = _read(new, _view_columns(new), condition, came).sort_by("sequence")
+        searched = [name for name in new.schema.names if name not in _UNSEARCHED]
+        rows = _read(new, searched, condition, came).sort_by("sequence")
         is_new = pc.greater_equal(rows["sequence"], next_number)
         return Difference(left, rows.filter(is_new), rows.filter(pc.invert(is_new)))
 
@@ -380,11 +367,6 @@ def _fragments_by_file(table: Any) -> dict[tuple[object, ...], Any]:
 
 def _sequences(table: Any, fragments: list[Any]) -> Ints:
     return _read(table, ["sequence"], None, fragments)["sequence"].to_numpy()
-
-
-def _view_columns(table: Any) -> list[str]:
-    """Columns that a search needs."""
-    return [name for name in table.schema.names if name not in _UNSEARCHED]
 
 
 def _read(

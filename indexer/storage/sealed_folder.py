@@ -11,18 +11,15 @@ import logging
 import os
 import shutil
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, Self
 
-import numpy as np
 import pyarrow as pa
-from pydantic import BaseModel, ConfigDict
 
-from vicinal.calibration.arrays import AnyArray
+from vicinal.calibration.frozen import Frozen
 from vicinal.indexer.errors import DamagedGalleryError, GalleryError, StorageError
 from vicinal.indexer.storage.files import (
     CachedFile,
@@ -44,40 +41,6 @@ _LAST = 2**64 - 1
 # Tables whose seals are kept as they were read.
 _MOST_TABLES = 16
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
-
-
-class SealedFolder:
-    """Files of one folder; no reader gets a file of it that was not compared with its seal."""
-
-    def __init__(self, path: Path, seals: Mapping[str, FileSeal]) -> None:
-        self.path = path
-        self.seals = seals
-
-    @property
-    def n_bytes(self) -> int:
-        """Size of the files together."""
-        return sum(seal.n_bytes for seal in self.seals.values())
-
-    def is_whole(self, *names: str) -> bool:
-        """Tell whether some files are what they were, every byte of them."""
-        return all(self.seals[name].fits(self.path / name, whole=True) for name in names)
-
-    def check(self, *names: str, whole: bool, on_read: OnRead = uncounted) -> None:
-        """Compare some files, or all, with their seals, `whole` or by samples, up to the first that fails."""
-        for name in names or self.seals:
-            path = self.path / name
-            if not self.seals[name].fits(path, whole=whole, on_read=on_read):
-                raise DamagedGalleryError(f"snapshot file '{path}' is missing or damaged", path)
-
-    def array(self, name: str) -> AnyArray:
-        """Memory map of `<name>.npy`."""
-        array: AnyArray = np.load(self.path / f"{name}.npy", mmap_mode="r", allow_pickle=False)
-        return array
-
-    def table(self, name: str) -> pa.Table:
-        """Memory map of an Arrow table, every byte of which is compared first."""
-        self.check(name, whole=True)
-        return pa.ipc.open_file(pa.memory_map(str(self.path / name))).read_all()
 
 
 class TableSeals:
@@ -178,15 +141,24 @@ class SealedTable:
 
     def latest(self) -> Any:
         """The data set at its newest revision, to be written to."""
-        return self._open(self._newest())
+        return self.at(self._newest())
 
-    def at(self, revision: int) -> Any:
-        """The data set at a revision, for all but its rows."""
-        return self._open(revision)
+    def at(self, revision: int | None) -> Any:
+        """The data set at a revision, for all but its rows; None is for the error where there is none."""
+        # Its library has 200 MB, and no search in a version as it was built needs it.
+        import lance
+
+        if revision is not None:
+            self._compare([self._manifest(revision)])
+        try:
+            return lance.dataset(str(self.path), version=revision)
+        except (OSError, ValueError) as error:
+            which = self.name if revision is None else f"revision {revision} of {self.name}"
+            raise GalleryError(f"{which} cannot be read: {reason_of(error)}") from error
 
     def readable(self, revision: int | None = None) -> Any:
         """The data set at a revision, its rows too."""
-        table = self._open(self._newest() if revision is None else revision)
+        table = self.latest() if revision is None else self.at(revision)
         self._compare(self._files_of(table.get_fragments()))
         return table
 
@@ -217,18 +189,6 @@ class SealedTable:
         """Bring what a commit has written to the disk itself, which Lance does not, and seal it."""
         with self._committing():
             self._seals.add([self._manifest(table.version), *self._files_of(table.get_fragments())])
-
-    def _open(self, revision: int | None) -> Any:
-        # Its library has 200 MB, and no search in a version as it was built needs it.
-        import lance
-
-        if revision is not None:
-            self._compare([self._manifest(revision)])
-        try:
-            return lance.dataset(str(self.path), version=revision)
-        except (OSError, ValueError) as error:
-            which = self.name if revision is None else f"revision {revision} of {self.name}"
-            raise GalleryError(f"{which} cannot be read: {reason_of(error)}") from error
 
     def _newest(self) -> int | None:
         """The newest revision; None where nothing was committed."""
@@ -270,17 +230,13 @@ def reason_of(error: Exception) -> str:
     return " ".join(str(error).partition(", /")[0].split())[:300]
 
 
-class _Checked(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
+class _Checked(Frozen):
     boot: str
     began: int
 
 
-class Damage(BaseModel):
+class Damage(Frozen):
     """Damage that a check found."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     problem: str
     file: Path
@@ -302,7 +258,6 @@ class Damage(BaseModel):
         return file_identity(self.file) != self.identity
 
 
-@dataclass(frozen=True)
 class CheckNotes:
     """Notes beside the files of a version, of checks that compared every byte.
 
@@ -313,15 +268,16 @@ class CheckNotes:
     Nobody searches a version that one of them found damaged, also not after a restart.
     """
 
-    folder: Path
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._checked, self._damaged = folder / "checked.json", folder / "damaged.json"
 
     def note_whole(self, began: int) -> None:
         """Remember a check that found nothing."""
         self.forget()
-        boot = _boot_id()
         # On a read-only disk there is no note, and every process checks for itself.
         with suppress(StorageError):
-            if boot is not None:
+            if (boot := _boot_id()) is not None:
                 checked = _Checked(boot=boot, began=began).model_dump_json()
                 write_sealed(self._checked, checked, durable=False)
 
@@ -354,14 +310,6 @@ class CheckNotes:
             return None
         except (OSError, ValueError):
             return Damage(problem=f"'{path}' is damaged", file=path, identity=())
-
-    @property
-    def _checked(self) -> Path:
-        return self.folder / "checked.json"
-
-    @property
-    def _damaged(self) -> Path:
-        return self.folder / "damaged.json"
 
 
 def _boot_id() -> str | None:

@@ -13,6 +13,7 @@ It follows from embeddings, neighbor lists and refiner. A folder is made once an
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -91,8 +92,7 @@ class RefinedSnapshot:
         self.manifest = files.manifest
         self.embeddings: FloatArray = files.array("refined")
         self.graph = files.graph()
-        self.index = snapshot.placed(files.index(_INDEX), self.embeddings)
-        snapshot.served(self.embeddings, self.graph.similarities)
+        self.index = snapshot.served(files.index(_INDEX), self.embeddings, self.graph.similarities)
         self._contexts = snapshot.neighbor_ids[:, : files.manifest.n_neighbors]
 
     @classmethod
@@ -156,11 +156,6 @@ def refinement_name(refiner: str, n_steps: int) -> str:
     return f"refiner {refiner} in {n_steps} steps"
 
 
-def refined_names(snapshot_path: Path) -> list[str]:
-    """By what the items of a version were refined, for people."""
-    return [refinement_name(refiner, n_steps) for refiner, n_steps in refinements(snapshot_path)]
-
-
 def check_refined(snapshot_path: Path, *, on_read: OnRead = uncounted) -> None:
     """Compare every byte of the files of a version's refined items."""
     for folder in _refined_folders(snapshot_path):
@@ -174,7 +169,12 @@ def refined_bytes(snapshot_path: Path) -> int:
 
 def whole_refined_folders(snapshot_path: Path) -> list[Path]:
     """Folders of a version's refined items whose files are all as they were written; every byte is read."""
-    return [one for one in _refined_folders(snapshot_path) if _is_whole(one)]
+    whole = []
+    for folder in _refined_folders(snapshot_path):
+        with suppress(GalleryError):
+            _checked(folder, whole=True)
+            whole.append(folder)
+    return whole
 
 
 def refinements(snapshot_path: Path) -> list[tuple[str, int]]:
@@ -186,14 +186,6 @@ def refinements(snapshot_path: Path) -> list[tuple[str, int]]:
 def _refined_folders(snapshot_path: Path) -> list[Path]:
     folders = snapshot_path.glob(f"{_PREFIX}*")
     return sorted(one for one in folders if not one.name.endswith(".partial"))
-
-
-def _is_whole(path: Path) -> bool:
-    try:
-        _checked(path, whole=True)
-    except GalleryError:
-        return False
-    return True
 
 
 def _folder(snapshot_path: Path, refiner: str, n_steps: int) -> Path:

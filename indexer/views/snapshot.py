@@ -26,9 +26,9 @@ from typing import Any, Generic, Self, TypeVar
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pydantic import BaseModel, ConfigDict
 
 from vicinal.calibration.arrays import AnyArray, AnyInts, FloatArray, Ints, Objects, ShortInts
+from vicinal.calibration.frozen import Frozen
 from vicinal.indexer.errors import DamagedGalleryError, GalleryError
 from vicinal.indexer.graph.gpu import IndexDevices, VectorIndex
 from vicinal.indexer.graph.neighbor_graph import NeighborGraph
@@ -43,7 +43,6 @@ from vicinal.indexer.storage.files import (
     uncounted,
 )
 from vicinal.indexer.storage.item_table import expect_single_rows
-from vicinal.indexer.storage.sealed_folder import SealedFolder
 from vicinal.models.configs.sealed_json import sealed
 from vicinal.refine.k_reciprocal import (
     DEFAULT_K1,
@@ -61,10 +60,8 @@ _ENCODINGS = ("encoding_indptr", "encoding_indices", "encoding_values")
 _GRAPH = ("neighbor_ids", "neighbor_similarities")
 
 
-class DerivedManifest(BaseModel):
+class DerivedManifest(Frozen):
     """Content of the manifest of every folder that is made of a version's rows."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     index: str
     candidates: Candidates
@@ -74,12 +71,31 @@ class DerivedManifest(BaseModel):
 Manifest = TypeVar("Manifest", bound=DerivedManifest)
 
 
-class DerivedFiles(SealedFolder, Generic[Manifest]):
-    """The files of such a folder: made at once, sealed, and never changed afterwards."""
+class DerivedFiles(Generic[Manifest]):
+    """The files of such a folder: made at once, sealed, and never changed afterwards; no reader gets one that
+    was not compared with its seal.
+    """
 
     def __init__(self, path: Path, manifest: Manifest) -> None:
-        super().__init__(path, manifest.files)
+        self.path = path
         self.manifest = manifest
+
+    def check(self, *names: str, whole: bool, on_read: OnRead = uncounted) -> None:
+        """Compare some files, or all, with their seals, `whole` or by samples, up to the first that fails."""
+        for name in names or self.manifest.files:
+            path = self.path / name
+            if not self.manifest.files[name].fits(path, whole=whole, on_read=on_read):
+                raise DamagedGalleryError(f"snapshot file '{path}' is missing or damaged", path)
+
+    def array(self, name: str) -> AnyArray:
+        """Memory map of `<name>.npy`."""
+        array: AnyArray = np.load(self.path / f"{name}.npy", mmap_mode="r", allow_pickle=False)
+        return array
+
+    def table(self, name: str) -> pa.Table:
+        """Memory map of an Arrow table, every byte of which is compared first."""
+        self.check(name, whole=True)
+        return pa.ipc.open_file(pa.memory_map(str(self.path / name))).read_all()
 
     def graph(self) -> NeighborGraph:
         """Memory maps of a neighbor graph."""
@@ -87,9 +103,8 @@ class DerivedFiles(SealedFolder, Generic[Manifest]):
 
     def index(self, name: str) -> FaissIndex:
         """The vector index in a file."""
-        return FaissIndex.open(
-            self.path / name, self.manifest.index, self.manifest.candidates, self.seals[name]
-        )
+        manifest = self.manifest
+        return FaissIndex.open(self.path / name, manifest.index, manifest.candidates, manifest.files[name])
 
 
 def read_manifest(file: Path, kind: type[Manifest]) -> Manifest:
@@ -112,7 +127,7 @@ def write_derived(
     fields: Mapping[str, Any],
 ) -> None:
     """Write arrays, graph and an index over the embeddings into a folder, and the manifest of all in it."""
-    for name, array in {**arrays, **dict(zip(_GRAPH, (graph.ids, graph.similarities), strict=True))}.items():
+    for name, array in {**arrays, **dict(zip(_GRAPH, vars(graph).values(), strict=True))}.items():
         np.save(folder / f"{name}.npy", array)
     vector_index = FaissIndex.build(embeddings, index)
     vector_index.save(folder / names[0])
@@ -174,7 +189,6 @@ class Snapshot:
             self.item_table = items.result()
         self.index: VectorIndex = self._built_index
         self._devices: IndexDevices | None = None
-        self._is_served = False
         self._files = files
         # What is mapped stays when the folder is made again.
         self._folder = files.path.stat().st_ino
@@ -192,7 +206,7 @@ class Snapshot:
     @property
     def n_bytes(self) -> int:
         """Size of the files."""
-        return self._files.n_bytes
+        return sum(seal.n_bytes for seal in self.manifest.files.values())
 
     @property
     def is_replaced(self) -> bool:
@@ -202,25 +216,22 @@ class Snapshot:
         except OSError:
             return True
 
-    def serve(self) -> None:
-        """Expect searches alone from now on, also of refined items that are opened later: see `served`."""
-        self._is_served = True
-        self.served(self.embeddings, self.neighbor_similarities)
-
-    def served(self, *arrays: AnyArray) -> None:
-        """Expect reads of single rows of this version's memory maps where it is opened for searches only."""
-        if self._is_served:
-            for array in arrays:
-                expect_single_rows(array)
-
-    def move_to(self, devices: IndexDevices) -> None:
-        """Search the index, and those of refined items that are opened from now on, on other devices."""
+    def serve(self, devices: IndexDevices) -> None:
+        """Expect searches alone from now on, on some devices, also of refined items that are opened later."""
         self._devices = devices
-        self.index = self.placed(self._built_index, self.embeddings)
+        self.index = self.served(self._built_index, self.embeddings, self.neighbor_similarities)
 
-    def placed(self, index: FaissIndex, embeddings: FloatArray) -> VectorIndex:
-        """An index over vectors of this version, on the devices that it is searched on; see `move_to`."""
-        return index if self._devices is None else self._devices.placed(index, embeddings)
+    def served(self, index: FaissIndex, embeddings: FloatArray, similarities: FloatArray) -> VectorIndex:
+        """An index over vectors of this version, on the devices that it is searched on; where it is opened
+        for searches only, single rows of these memory maps are read.
+        """
+        if self._devices is None:
+            return index
+        placed = self._devices.placed(index, embeddings)
+        # From now on only: a GPU takes all rows in order.
+        for array in (embeddings, similarities):
+            expect_single_rows(array)
+        return placed
 
     def check(self, *, on_read: OnRead = uncounted) -> None:
         """Compare every byte of the files."""
@@ -262,9 +273,10 @@ def intact_graph(path: Path) -> NeighborGraph | None:
     """Neighbor graph of a snapshot whose other files may be damaged; None where its own are."""
     try:
         files = _files(path)
+        files.check(*(f"{name}.npy" for name in _GRAPH), whole=True)
     except GalleryError:
         return None
-    return files.graph() if files.is_whole("neighbor_ids.npy", "neighbor_similarities.npy") else None
+    return files.graph()
 
 
 def write_snapshot(
@@ -272,46 +284,35 @@ def write_snapshot(
 ) -> Snapshot:
     """Write all files of a version, so that it appears at `path` whole or not at all."""
     with appearing(path) as staging:
-        _write_files(staging, rows, index, fields)
+        embeddings, graph, items = rows.embeddings, rows.graph, rows.items
+        lists = ItemLists(embeddings, graph.ids, graph.similarities)
+        encodings = reciprocal_encodings(ReciprocalGraph(lists, len(embeddings), DEFAULT_K1))
+        with pa.OSFile(str(staging / _ITEMS), "wb") as sink, pa.ipc.new_file(sink, items.schema) as writer:
+            writer.write_table(items.combine_chunks())
+        write_derived(
+            staging,
+            (_INDEX, _MANIFEST),
+            embeddings,
+            graph,
+            {
+                "embeddings": embeddings,
+                "sequences": rows.sequences,
+                **dict(zip(_ENCODINGS, vars(encodings).values(), strict=True)),
+            },
+            index=index,
+            kind=SnapshotManifest,
+            fields={
+                **fields,
+                "dim": embeddings.shape[1],
+                "n_items": len(embeddings),
+                "n_labels": pc.count_distinct(items["label"]).as_py(),
+                "encodings_k1": DEFAULT_K1,
+            },
+        )
         for folder in kept:
             # Links, so that a crash leaves them where they are.
             shutil.copytree(folder, staging / folder.name, copy_function=os.link)
     return Snapshot.open(path)
-
-
-def _write_files(staging: Path, rows: SnapshotRows, index: str, fields: dict[str, Any]) -> None:
-    encodings = _encodings(rows)
-    _write_items(staging / _ITEMS, rows.items)
-    write_derived(
-        staging,
-        (_INDEX, _MANIFEST),
-        rows.embeddings,
-        rows.graph,
-        {
-            "embeddings": rows.embeddings,
-            "sequences": rows.sequences,
-            **dict(zip(_ENCODINGS, (encodings.indptr, encodings.indices, encodings.values), strict=True)),
-        },
-        index=index,
-        kind=SnapshotManifest,
-        fields={
-            **fields,
-            "dim": rows.embeddings.shape[1],
-            "n_items": len(rows.embeddings),
-            "n_labels": pc.count_distinct(rows.items["label"]).as_py(),
-            "encodings_k1": DEFAULT_K1,
-        },
-    )
-
-
-def _encodings(rows: SnapshotRows) -> SparseRows:
-    lists = ItemLists(rows.embeddings, rows.graph.ids, rows.graph.similarities)
-    return reciprocal_encodings(ReciprocalGraph(lists, len(rows.embeddings), DEFAULT_K1))
-
-
-def _write_items(path: Path, items: pa.Table) -> None:
-    with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, items.schema) as writer:
-        writer.write_table(items.combine_chunks())
 
 
 def _files(path: Path) -> DerivedFiles[SnapshotManifest]:

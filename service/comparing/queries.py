@@ -106,7 +106,7 @@ def count_items(present: OpenedVariant, other: OpenedVariant) -> tuple[ItemCount
 
 def _items(gallery: Gallery, revision: int) -> pa.Table:
     # Metadata of a schema says nothing about its rows, and joins want equal ones.
-    return gallery.columns(revision, _SCHEMA.names).replace_schema_metadata(None).cast(_SCHEMA)
+    return gallery.table.columns(revision, _SCHEMA.names).replace_schema_metadata(None).cast(_SCHEMA)
 
 
 def _n_different(rows: pa.Table, column: str) -> int:

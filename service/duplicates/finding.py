@@ -67,7 +67,7 @@ def find_duplicates(
     on_progress: OnProgress = no_progress,
 ) -> DuplicateRecord:
     """Find the copies in a gallery as it is searched; nothing is changed."""
-    items = gallery.columns(view.revision, ["id", "uri", "content_sha256", "taken_at", "sequence"])
+    items = gallery.table.columns(view.revision, ["id", "uri", "content_sha256", "taken_at", "sequence"])
     twins = _twins(items["content_sha256"].to_pylist())
     threshold, found, sizes = None, None, None
     sentence = "Only files of the same bytes were looked for"

@@ -459,7 +459,7 @@ class CrashDriver:
         gallery = Gallery.open(self.gallery.path)
         view = GalleryReader(gallery).view()
         rows = [item for _, item in view.page(None, 10_000)]
-        columns = gallery.columns(
+        columns = gallery.table.columns(
             view.revision, ["id", "content_sha256", "embedding", "thumbnail"]
         ).to_pylist()
         if [row["id"] for row in rows] != [column["id"] for column in columns]:
@@ -486,7 +486,7 @@ class CrashDriver:
         for version in self.gallery.versions():
             snapshot = Snapshot.open(self.gallery.snapshot_path(version))
             snapshot.check()
-            rows = self.gallery.columns(snapshot.manifest.revision, ["id"])["id"].to_pylist()
+            rows = self.gallery.table.columns(snapshot.manifest.revision, ["id"])["id"].to_pylist()
             if rows != snapshot.item_table["id"].to_pylist():
                 raise LostError(f"version {version} and its rows in the table hold different items")
             self.report.n_versions_checked += 1

@@ -70,7 +70,7 @@ def _publish(gallery: Gallery, ids: list[str], seed: int = 0, index: str = "auto
     """Write a version with random embeddings, the last two items in a second commit."""
     rows = _rows(ids, _embeddings(len(ids), seed))
     gallery.start(rows.slice(0, len(ids) - 2), bundle="0123456789abcdef", bundle_name="tiny")
-    gallery.append(rows.slice(len(ids) - 2))
+    gallery.table.append(rows.slice(len(ids) - 2))
     graph = build_neighbor_graph(gallery.pending_embeddings())
     return gallery.publish(graph, index=index).manifest.version
 
@@ -191,7 +191,7 @@ def test_the_number_of_a_version_that_is_gone_is_not_given_again(gallery: Galler
 def test_rows_of_a_version_are_found_by_its_number_after_its_files_are_gone(gallery: Gallery) -> None:
     _publish(gallery, ["a", "b", "c"], seed=1)
     gallery.forget({1})
-    assert gallery.columns(gallery.pointer.revision_of(1), ["id"])["id"].to_pylist() == ODD_IDS
+    assert gallery.table.columns(gallery.pointer.revision_of(1), ["id"])["id"].to_pylist() == ODD_IDS
     gallery.pointer.keep_only(())
     with pytest.raises(GalleryNotFoundError, match="has no version 1, only 2"):
         gallery.pointer.revision_of(1)
@@ -275,7 +275,7 @@ def test_thumbnail_of_an_unknown_version_is_refused(gallery: Gallery) -> None:
 
 
 def test_columns_come_in_gallery_order(gallery: Gallery) -> None:
-    columns = gallery.columns(gallery.snapshot().manifest.revision, ["uri", "id"])
+    columns = gallery.table.columns(gallery.snapshot().manifest.revision, ["uri", "id"])
     assert columns.column_names == ["uri", "id"]
     assert columns["id"].to_pylist() == ODD_IDS
 

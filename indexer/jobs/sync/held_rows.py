@@ -45,7 +45,7 @@ class HeldRows:
         """Rows that are searched; none where nothing is."""
         if active is None:
             return cls(no_rows(1).append_column("sequence", pa.array([], pa.int64())))
-        rows = gallery.columns(active.revision, ["id", "sequence", "content_sha256", *_DESCRIBED])
+        rows = gallery.table.columns(active.revision, ["id", "sequence", "content_sha256", *_DESCRIBED])
         metadata, modified_at = rows["metadata"].cast(pa.string()), rows["modified_at"].cast(pa.int64())
         return cls(with_columns(rows, metadata=metadata, modified_at=modified_at))
 

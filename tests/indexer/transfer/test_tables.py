@@ -129,7 +129,7 @@ def test_what_is_searched_is_what_is_exported(gallery: Gallery, tmp_path: Path) 
 def test_embeddings_stand_in_a_table_that_says_whose_they_are(gallery: Gallery, tmp_path: Path) -> None:
     export_parquet(gallery, tmp_path / "out")
     table = parquet.read_table(tmp_path / "out" / "embeddings.parquet")
-    held = gallery.columns(gallery.activation.revision, ["id", "embedding"]).to_pylist()
+    held = gallery.table.columns(gallery.activation.revision, ["id", "embedding"]).to_pylist()
     assert {row["id"]: row["embedding"] for row in table.to_pylist()} == {
         row["id"]: row["embedding"] for row in held
     }

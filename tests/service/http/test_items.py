@@ -450,5 +450,5 @@ def test_no_name_of_an_upload_leads_to_a_file_of_the_server(
     answer = client.post(f"{SHOES}/items", files=files, data={"id": item_id})
     if answer.status_code == 200:
         gallery = state_of(client.app).galleries.gallery("shoes")
-        rows = gallery.columns(gallery.activation.revision, ["id", "uri"]).to_pylist()
+        rows = gallery.table.columns(gallery.activation.revision, ["id", "uri"]).to_pylist()
         assert {one["id"]: one["uri"] for one in rows}[item_id] == noted

@@ -273,7 +273,7 @@ class Library(RuleBasedStateMachine):
     @invariant()
     def all_is_there(self) -> None:
         revision = self.gallery.activation.revision
-        rows = self.gallery.columns(revision, ["id", "content_sha256", "source"]).to_pylist()
+        rows = self.gallery.table.columns(revision, ["id", "content_sha256", "source"]).to_pylist()
         found = {row["id"]: (row["content_sha256"], row["source"]) for row in rows}
         assert (found, len(rows)) == (self.expected, len(self.expected))
         searched = {item["id"] for _, item in GalleryReader(self.gallery).view().page(None, 100)}
@@ -285,7 +285,7 @@ class LosingLibrary(Library):
 
     def sync(self, folder: str, **options: Any) -> None:
         super().sync(folder, **options)
-        held = self.gallery.columns(self.gallery.activation.revision, ["id"])["id"].to_pylist()
+        held = self.gallery.table.columns(self.gallery.activation.revision, ["id"])["id"].to_pylist()
         others = [item_id for item_id in held if item_id not in self.listed(folder)]
         if others:
             remove_items(GalleryReader(self.gallery), others)

@@ -85,7 +85,7 @@ def indexed(gallery: Gallery, photos: Path, sync: Callable[..., IndexResult]) ->
 def contents(gallery: Gallery) -> dict[str, tuple[str | None, bytes]]:
     """Label and digest of each item."""
     revision = gallery.activation.revision
-    rows = gallery.columns(revision, ["id", "label", "content_sha256"]).to_pylist()
+    rows = gallery.table.columns(revision, ["id", "label", "content_sha256"]).to_pylist()
     searched = {item["id"]: item["label"] for _, item in GalleryReader(gallery).view().page(None, 1000)}
     assert searched == {row["id"]: row["label"] for row in rows}
     return {row["id"]: (row["label"], row["content_sha256"]) for row in rows}
@@ -232,7 +232,9 @@ def test_a_folder_that_was_moved_is_taken_over(
 
 
 def _rows(gallery: Gallery) -> list[dict[str, Any]]:
-    return list(gallery.columns(gallery.activation.revision, ["id", "source", "uri", "label"]).to_pylist())
+    return list(
+        gallery.table.columns(gallery.activation.revision, ["id", "source", "uri", "label"]).to_pylist()
+    )
 
 
 def test_a_changed_file_that_cannot_be_used_leaves_its_item_as_it_was(
