@@ -90,24 +90,16 @@ class TopScoreCounts:
 
 @dataclass(frozen=True)
 class Drift:
-    """Drift of the queries.
+    """Drift of the queries."""
 
-    Attributes:
-        psi: Population stability index of the top scores, at least 0.
-        chance_psi: What PSI reaches by chance in one of a hundred comparisons of so many queries.
-        no_match_change: Share of queries without a match, now minus then.
-        no_match_interval: 95 % interval of that change.
-        level: `none`, `moderate` (PSI from 0.1, or a change of the no-match share beyond chance) or `strong`
-            (PSI from 0.25); a PSI within chance counts as none.
-        n_queries: Queries counted since.
-    """
-
-    psi: float
-    chance_psi: float
-    no_match_change: float
-    no_match_interval: tuple[float, float]
+    psi: float  # Population stability index of the top scores, at least 0
+    chance_psi: float  # What PSI reaches by chance in one of a hundred comparisons of so many queries
+    no_match_change: float  # Share of queries without a match, now minus then
+    no_match_interval: tuple[float, float]  # 95 % interval of that change
+    # `none`, `moderate` (PSI from 0.1, or a change of the no-match share beyond chance) or `strong` (PSI from
+    # 0.25); a PSI within chance counts as none.
     level: Level
-    n_queries: int
+    n_queries: int  # Queries counted since
 
 
 def measure_drift(reference: TopScoreCounts, current: TopScoreCounts) -> Drift:

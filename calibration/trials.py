@@ -23,59 +23,38 @@ from vicinal.calibration.errors import CalibrationError
 
 @dataclass(frozen=True)
 class TrialLabels:
-    """Label of each trial, as its position in `names`; the arrays are parallel to those of `Trials`.
+    """Label of each trial, as its position in `names`; the arrays are parallel to those of `Trials`."""
 
-    Attributes:
-        names: (L,) labels of queries and items.
-        mates: Label that both members of a positive pair have.
-        non_mate_queries: Label of the query of each negative pair.
-        non_mate_items: Label of its item.
-        best_mates: Label of each query with a mate.
-        without_mate: Label of each query without a mate.
-        answers: Label of the query of each candidate.
-    """
-
-    names: Objects
-    mates: Codes
-    non_mate_queries: Codes
-    non_mate_items: Codes
-    best_mates: Codes
-    without_mate: Codes
-    answers: Codes
+    names: Objects  # (L,) labels of queries and items
+    mates: Codes  # Label that both members of a positive pair have
+    non_mate_queries: Codes  # Label of the query of each negative pair
+    non_mate_items: Codes  # Label of its item
+    best_mates: Codes  # Label of each query with a mate
+    without_mate: Codes  # Label of each query without a mate
+    answers: Codes  # Label of the query of each candidate
 
 
 @dataclass(frozen=True)
 class Trials:
-    """Scores of one calibration in [0, 1], higher is more alike; one that reaches the threshold is accepted.
+    """Scores of one calibration in [0, 1], higher is more alike; what reaches the threshold is accepted."""
 
-    Attributes:
-        mate_scores: Scores of (query, item) pairs of one class; the positive pairs.
-        non_mate_scores: Scores of pairs of different classes; the negative pairs, or the highest of them.
-        best_mate_scores: For each query with a mate, its best score with one.
-        best_scores_without_mate: For each query without a mate, its best score with anything.
-        answer_scores: Scores of the labelled candidates of all queries, with and without a mate: those
-            that reach the threshold are what a search returns.
-        answer_is_mate: Whether each of these candidates is a mate of its query.
-        labels: The labels behind the trials; None where only rates are asked for.
-        low_pairs: Counts of the negative pairs that are not listed; None when all are.
-        answer_has_mate: Whether the query of each candidate has a mate in what it was searched for in.
-        answer_weights: How much each candidate counts, see `at_mix`; empty where all count alike.
-        n_searches: Searches behind the candidates, with and without a mate; zeros where that is not known.
-
-    Raises:
-        CalibrationError: A score is not a number, or parallel arrays differ in length.
-    """
-
-    mate_scores: Floats
+    mate_scores: Floats  # Scores of (query, item) pairs of one class; the positive pairs
+    # Scores of pairs of different classes; the negative pairs, or the highest of them.
     non_mate_scores: Floats
-    best_mate_scores: Floats
-    best_scores_without_mate: Floats
+    best_mate_scores: Floats  # For each query with a mate, its best score with one
+    best_scores_without_mate: Floats  # For each query without a mate, its best score with anything
+    # Scores of the labelled candidates of all queries, with and without a mate: those that reach the
+    # threshold are what a search returns.
     answer_scores: Floats = field(default_factory=lambda: np.empty(0))
+    # Whether each of these candidates is a mate of its query.
     answer_is_mate: Mask = field(default_factory=lambda: np.empty(0, np.bool_))
-    labels: TrialLabels | None = None
-    low_pairs: LowPairs | None = None
+    labels: TrialLabels | None = None  # The labels behind the trials; None where only rates are asked for
+    low_pairs: LowPairs | None = None  # Counts of the negative pairs that are not listed; None when all are
+    # Whether the query of each candidate has a mate in what it was searched for in.
     answer_has_mate: Mask = field(default_factory=lambda: np.empty(0, np.bool_))
+    # How much each candidate counts, see `at_mix`; empty where all count alike.
     answer_weights: Floats = field(default_factory=lambda: np.empty(0))
+    # Searches behind the candidates, with and without a mate; zeros where that is not known.
     n_searches: tuple[int, int] = (0, 0)
 
     def __post_init__(self) -> None:
@@ -160,22 +139,15 @@ def _check_length(name: str, actual: int, expected: int) -> None:
 
 @dataclass(frozen=True)
 class OperatingCurve:
-    """Rates over the threshold, ascending.
+    """Rates over the threshold, ascending."""
 
-    Attributes:
-        thresholds: (n,) thresholds.
-        far: (n,) false accept rate, the share of negative pairs that reach the threshold.
-        frr: (n,) false reject rate, the share of positive pairs that do not.
-        fpir: (n,) false positive identification rate, the share of queries without a mate that get
-            any match (ISO/IEC 19795-1).
-        fnir: (n,) false negative identification rate, the share of queries with a mate that get
-            none of their mates.
-    """
-
-    thresholds: Floats
-    far: Floats
-    frr: Floats
+    thresholds: Floats  # (n,) thresholds
+    far: Floats  # (n,) false accept rate, the share of negative pairs that reach the threshold
+    frr: Floats  # (n,) false reject rate, the share of positive pairs that do not
+    # (n,) false positive identification rate, the share of queries without a mate that get any match (ISO/IEC
+    # 19795-1).
     fpir: Floats
+    # (n,) false negative identification rate, the share of queries with a mate that get none of their mates.
     fnir: Floats
 
 
@@ -223,18 +195,13 @@ _SPARE, _ENOUGH = 1.02, 1.1
 
 @dataclass(frozen=True)
 class LowPairs:
-    """Counts of the negative pairs that are not listed.
+    """Counts of the negative pairs that are not listed."""
 
-    Attributes:
-        ceiling: Every one of them scores below it, and every listed pair at least as high.
-        counts: (L, B) pairs by label and by bin of the score; a pair stands under the label of its query and
-            under that of its item, which differ.
-        edges: (B + 1,) rising edges of the bins.
-    """
-
-    ceiling: float
+    ceiling: float  # Every one of them scores below it, and every listed pair at least as high
+    # (L, B) pairs by label and by bin of the score; a pair stands under the label of its query and under that
+    # of its item, which differ.
     counts: Ints
-    edges: Floats
+    edges: Floats  # (B + 1,) rising edges of the bins
 
     @property
     def n(self) -> int:
@@ -283,19 +250,12 @@ class LowPairs:
 
 @dataclass(frozen=True)
 class ListedPairs:
-    """The negative pairs with the highest scores.
+    """The negative pairs with the highest scores."""
 
-    Attributes:
-        scores: (P,) scores.
-        queries: (P,) number of the query of each.
-        item_labels: (P,) label of its item.
-        low: The other pairs; None when all are listed.
-    """
-
-    scores: Floats
-    queries: Codes
-    item_labels: Codes
-    low: LowPairs | None
+    scores: Floats  # (P,) scores
+    queries: Codes  # (P,) number of the query of each
+    item_labels: Codes  # (P,) label of its item
+    low: LowPairs | None  # The other pairs; None when all are listed
 
     def rescored(self, rise: Rise) -> ListedPairs:
         """The same pairs with other scores; a higher one must not become lower than another."""

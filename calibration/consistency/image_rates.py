@@ -20,27 +20,16 @@ _LARGEST_DISTANCE = 2.0
 
 @dataclass(frozen=True)
 class ImageRates:
-    """Numbers of partners that images and classes accept at each threshold.
+    """Numbers of partners that images and classes accept at each threshold."""
 
-    Attributes:
-        unit: (n, d) L2-normalized embeddings.
-        names: (C,) labels, sorted.
-        classes: (n,) index of each image's label.
-        sizes: (C,) images of each label.
-        thresholds: (N,) distances in [0, 2], rising.
-        threshold_range: Smallest and largest distance of the calibration range.
-        positive: (C, N) pairs of images of each label with dist <= t.
-        negative: (n, N) images of other labels with dist <= t.
-    """
-
-    unit: Floats
-    names: AnyArray
-    classes: Ints
-    sizes: Ints
-    thresholds: Floats
-    threshold_range: tuple[float, float]
-    positive: Ints
-    negative: Ints
+    unit: Floats  # (n, d) L2-normalized embeddings
+    names: AnyArray  # (C,) labels, sorted
+    classes: Ints  # (n,) index of each image's label
+    sizes: Ints  # (C,) images of each label
+    thresholds: Floats  # (N,) distances in [0, 2], rising
+    threshold_range: tuple[float, float]  # Smallest and largest distance of the calibration range
+    positive: Ints  # (C, N) pairs of images of each label with dist <= t
+    negative: Ints  # (n, N) images of other labels with dist <= t
 
     @property
     def kept(self) -> Mask:

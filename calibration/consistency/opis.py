@@ -144,13 +144,9 @@ class NoUtilityError(CalibrationError):
 
 @dataclass(frozen=True)
 class ClassUtilities(Opis):
-    """OPIS over falling scores, with what each class fares at them.
+    """OPIS over falling scores, with what each class fares at them."""
 
-    Attributes:
-        codes: (T,) number of each row's label in the trials.
-    """
-
-    codes: Ints
+    codes: Ints  # (T,) number of each row's label in the trials
 
     def worst(self, n: int) -> Ints:
         """Rows of the n classes with the lowest mean utility over the range, the worst first."""

@@ -61,18 +61,12 @@ _BLOCK = 2**20
 
 @dataclass(frozen=True)
 class OpisFloor:
-    """OPIS beside what equal classes would show on the same pairs.
+    """OPIS beside what equal classes would show on the same pairs."""
 
-    Attributes:
-        measured: OPIS as it is.
-        opis_draws: (B,) OPIS of the simulated worlds of equal classes.
-        epsilon_opis_draws: (B,) epsilon-OPIS of the same.
-        image_correlation: rho, the share of an image in the normal score of each of its pairs, in [0, 0.5].
-    """
-
-    measured: Opis
-    opis_draws: Floats
-    epsilon_opis_draws: Floats
+    measured: Opis  # OPIS as it is
+    opis_draws: Floats  # (B,) OPIS of the simulated worlds of equal classes
+    epsilon_opis_draws: Floats  # (B,) epsilon-OPIS of the same
+    # rho, the share of an image in the normal score of each of its pairs, in [0, 0.5].
     image_correlation: float
 
     @property
@@ -98,23 +92,14 @@ class OpisFloor:
 
 @dataclass(frozen=True)
 class PositivePairs:
-    """Unordered positive pairs of T classes.
+    """Unordered positive pairs of T classes."""
 
-    Attributes:
-        images: (m, 2) numbers of both images, from 0 on without gaps.
-        rows: (m,) class of each pair.
-        strict: (m,) first of the N thresholds, from the strictest on, that a pair reaches; N for none.
-        loose: (m,) the same of its other direction, where scores have two: the looser one.
-        weights: (m,) weight in the sensitivity of its class.
-        shrinkage: (T,) factor on what a drawn class deviates: below 1 where its pairs stand for more.
-    """
-
-    images: Ints
-    rows: Ints
-    strict: Ints
-    loose: Ints
-    weights: Floats
-    shrinkage: Floats
+    images: Ints  # (m, 2) numbers of both images, from 0 on without gaps
+    rows: Ints  # (m,) class of each pair
+    strict: Ints  # (m,) first of the N thresholds, from the strictest on, that a pair reaches; N for none
+    loose: Ints  # (m,) the same of its other direction, where scores have two: the looser one
+    weights: Floats  # (m,) weight in the sensitivity of its class
+    shrinkage: Floats  # (T,) factor on what a drawn class deviates: below 1 where its pairs stand for more
 
 
 def opis_floor(
@@ -315,19 +300,12 @@ _LEAST_REPETITIONS = 10
 
 @dataclass(frozen=True)
 class PairImages:
-    """The images behind the pairs of some trials.
+    """The images behind the pairs of some trials."""
 
-    Attributes:
-        mates: (M, 2) numbers of the two images of each positive pair.
-        non_mate_queries: (P,) row of the query of each listed negative pair.
-        query_labels: (Q,) label of each query.
-        n_negatives: (Q,) all negative pairs of each query.
-    """
-
-    mates: Ints
-    non_mate_queries: Codes
-    query_labels: Codes
-    n_negatives: Ints
+    mates: Ints  # (M, 2) numbers of the two images of each positive pair
+    non_mate_queries: Codes  # (P,) row of the query of each listed negative pair
+    query_labels: Codes  # (Q,) label of each query
+    n_negatives: Ints  # (Q,) all negative pairs of each query
 
 
 def pair_opis_floor(

@@ -55,17 +55,12 @@ _CONFIDENCE = 0.95
 
 @dataclass(frozen=True)
 class PairStrata:
-    """Pairs by score.
+    """Pairs by score."""
 
-    Attributes:
-        lowest: (H,) lowest score of each stratum, falling: the threshold that accepts it and all before it.
-        sizes: (H,) pairs of each.
-        n_others: Pairs beyond the strata, all of them with lower scores.
-    """
-
+    # (H,) lowest score of each stratum, falling: the threshold that accepts it and all before it.
     lowest: Floats
-    sizes: Ints
-    n_others: int
+    sizes: Ints  # (H,) pairs of each
+    n_others: int  # Pairs beyond the strata, all of them with lower scores
 
     @classmethod
     def of(cls, scores: Floats, *, first: int = 8, growth: float = 2.0**0.25, n_others: int = 0) -> Self:
@@ -88,17 +83,11 @@ class PairStrata:
 
 @dataclass(frozen=True)
 class PairAnswers:
-    """Answers of a person.
+    """Answers of a person."""
 
-    Attributes:
-        strata: (m,) stratum of each pair that was answered.
-        same: (m,) how often it was called the same.
-        different: (m,) how often it was not.
-    """
-
-    strata: Ints
-    same: Ints
-    different: Ints
+    strata: Ints  # (m,) stratum of each pair that was answered
+    same: Ints  # (m,) how often it was called the same
+    different: Ints  # (m,) how often it was not
 
 
 class AnsweredPairs:

@@ -34,15 +34,10 @@ _SHAPES = np.geomspace(0.01, 1e4, 400)
 
 @dataclass(frozen=True)
 class GalleryGrowth:
-    """Growth of FPIR with the gallery.
+    """Growth of FPIR with the gallery."""
 
-    Attributes:
-        fpir: At the present size.
-        shape: k, the evenness of the queries' temptation; large when all are tempted alike.
-    """
-
-    fpir: float
-    shape: float
+    fpir: float  # At the present size
+    shape: float  # k, the evenness of the queries' temptation; large when all are tempted alike
 
     def fpir_at(self, ratio: float, fpir: float | None = None) -> float:
         """FPIR of a gallery with `ratio`, above 0, times the labels, by the fitted growth of the measured

@@ -64,19 +64,12 @@ _N_RATIO_DRAWS = 20_000
 
 @dataclass(frozen=True)
 class RateInterval:
-    """A rate with its interval.
+    """A rate with its interval."""
 
-    Attributes:
-        rate: Share of the trials with the event.
-        low: Lower end for the rate of all labels of this kind.
-        high: Upper end.
-        confidence: Share of such intervals that hold the true rate.
-    """
-
-    rate: float
-    low: float
-    high: float
-    confidence: float
+    rate: float  # Share of the trials with the event
+    low: float  # Lower end for the rate of all labels of this kind
+    high: float  # Upper end
+    confidence: float  # Share of such intervals that hold the true rate
 
     def widened(self, effect: float) -> RateInterval:
         """The interval for a variance that is so many times as large, on the scale of arcsin sqrt(rate)."""
@@ -255,17 +248,11 @@ _LARGEST_LOGIT = 16.0
 
 @dataclass(frozen=True)
 class RatePosterior:
-    """Joint posterior of the rate of all labels and of how much labels differ.
+    """Joint posterior of the rate of all labels and of how much labels differ."""
 
-    Attributes:
-        rates: (D, S) values of mu, ascending in each row.
-        correlations: (D, 1) value of rho of each row.
-        weights: (D, S) posterior probabilities; their sum is 1.
-    """
-
-    rates: Floats
-    correlations: Floats
-    weights: Floats
+    rates: Floats  # (D, S) values of mu, ascending in each row
+    correlations: Floats  # (D, 1) value of rho of each row
+    weights: Floats  # (D, S) posterior probabilities; their sum is 1
 
     @property
     def correlation(self) -> float:

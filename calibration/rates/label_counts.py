@@ -16,20 +16,13 @@ RateName = Literal["far", "frr", "fpir", "fnir", "precision"]
 
 @dataclass(frozen=True)
 class LabelCounts:
-    """Trials of each label, and in how many of them the event of the rate happened.
+    """Trials of each label, and in how many of them the event of the rate happened."""
 
-    Attributes:
-        events: (L,) trials of each label with the event, such as queries that got a match; no whole numbers
-            where trials have weights.
-        trials: (L,) all trials of each label, above 0.
-        labels_per_trial: 1, or 2 where each trial stands under both of its labels, as negative pairs do.
-
-    Raises:
-        CalibrationError: The arrays do not fit each other, or hold impossible counts.
-    """
-
+    # (L,) trials of each label with the event, such as queries that got a match; no whole numbers where
+    # trials have weights.
     events: AnyArray
-    trials: AnyArray
+    trials: AnyArray  # (L,) all trials of each label, above 0
+    # 1, or 2 where each trial stands under both of its labels, as negative pairs do.
     labels_per_trial: Literal[1, 2] = 1
 
     def __post_init__(self) -> None:

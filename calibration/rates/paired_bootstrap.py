@@ -56,19 +56,12 @@ def variance_figure(utilities: Floats, labels: Ints) -> Figure:
 
 @dataclass(frozen=True)
 class Searches:
-    """Scores of the searches of one variant; those to compare have the same queries in the same order.
+    """Scores of the searches of one variant; those to compare have the same queries in the same order."""
 
-    Attributes:
-        mates: (M,) best score with a mate, of each query with one.
-        mate_labels: (M,) number of its label.
-        others: (W,) best score of each query without a mate.
-        other_labels: (W,) number of its label.
-    """
-
-    mates: Floats
-    mate_labels: Ints
-    others: Floats
-    other_labels: Ints
+    mates: Floats  # (M,) best score with a mate, of each query with one
+    mate_labels: Ints  # (M,) number of its label
+    others: Floats  # (W,) best score of each query without a mate
+    other_labels: Ints  # (W,) number of its label
 
     def fnir(self, threshold: float) -> Figure:
         """Share of the queries with a mate of which none reaches a threshold."""

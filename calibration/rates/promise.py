@@ -48,19 +48,13 @@ _MOST_TIMES = 64
 
 @dataclass(frozen=True)
 class PromiseTest:
-    """Verdict of later labels on a promised rate.
+    """Verdict of later labels on a promised rate."""
 
-    Attributes:
-        measured: Their rate, with the interval that leaves the error rate on each side.
-        p_not_worse: Probability that their rate is not above the promised one.
-        verdict: `broken`, `held`, `better` (also held) or `unclear`: too few labels to tell.
-        more_labels: About how many labels more would tell, if they are like these; None where it can be
-            told now, or where even 64 times as many would not be enough.
-    """
-
-    measured: RateInterval
-    p_not_worse: float
-    verdict: PromiseVerdict
+    measured: RateInterval  # Their rate, with the interval that leaves the error rate on each side
+    p_not_worse: float  # Probability that their rate is not above the promised one
+    verdict: PromiseVerdict  # `broken`, `held`, `better` (also held) or `unclear`: too few labels to tell
+    # About how many labels more would tell, if they are like these; None where it can be told now, or where
+    # even 64 times as many would not be enough.
     more_labels: int | None
 
 
