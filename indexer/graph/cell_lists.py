@@ -12,7 +12,7 @@ import math
 import numpy as np
 
 from vicinal.calibration.arrays import FloatArray, ShortInts
-from vicinal.indexer.graph.vector_index import import_faiss
+from vicinal.indexer.graph.vector_index import import_faiss, nearest_rows
 from vicinal.models.progress import OnProgress, no_progress
 
 # Cells that an item visits.
@@ -69,12 +69,10 @@ def _centers(embeddings: FloatArray) -> FloatArray:
 
 def _nearest_cells(embeddings: FloatArray, centers: FloatArray) -> ShortInts:
     """(n, v) cells that each item visits, its own first."""
-    faiss = import_faiss()
     cells = np.empty((len(embeddings), min(_N_VISITED, len(centers))), np.int32)
     for start in range(0, len(embeddings), _BLOCK):
-        block = np.ascontiguousarray(embeddings[start : start + _BLOCK])
-        found = faiss.knn(block, centers, cells.shape[1], metric=faiss.METRIC_INNER_PRODUCT)[1]
-        cells[start : start + _BLOCK] = found
+        block = embeddings[start : start + _BLOCK]
+        cells[start : start + _BLOCK] = nearest_rows(block, centers, cells.shape[1])[1]
     return cells
 
 
@@ -82,10 +80,8 @@ def _visit(
     embeddings: FloatArray, members: ShortInts, visitors: ShortInts, found: ShortInts, scores: FloatArray
 ) -> None:
     """Compare visitors with the members of a cell, and keep the best that they have found so far."""
-    faiss = import_faiss()
     width = found.shape[1]
-    queries, items = (np.ascontiguousarray(embeddings[rows]) for rows in (visitors, members))
-    nearest = faiss.knn(queries, items, min(width, len(members)), metric=faiss.METRIC_INNER_PRODUCT)
+    nearest = nearest_rows(embeddings[visitors], embeddings[members], min(width, len(members)))
     both = np.concatenate([scores[visitors], nearest[0]], axis=1)
     ids = np.concatenate([found[visitors], members[nearest[1]]], axis=1)
     best = np.argpartition(-both, width - 1, axis=1)[:, :width]

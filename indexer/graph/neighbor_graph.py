@@ -14,7 +14,7 @@ import numpy as np
 from vicinal.calibration.arrays import FloatArray, Ints, ShortInts
 from vicinal.indexer.graph.cell_lists import cell_candidates
 from vicinal.indexer.graph.gpu import gpu_candidates
-from vicinal.indexer.graph.vector_index import import_faiss
+from vicinal.indexer.graph.vector_index import import_faiss, nearest_rows
 from vicinal.models.progress import OnProgress, no_progress
 from vicinal.models.similarity import exact_similarities
 
@@ -70,10 +70,8 @@ def nearest_others(embeddings: FloatArray, rows: Ints, n_neighbors: int) -> tupl
     """(b, w) positions of the items nearest to some others, nearest first, ties by position, and their exact
     similarities; w is smaller than `n_neighbors` where there are fewer.
     """
-    faiss = import_faiss()
-    queries = np.ascontiguousarray(embeddings[rows])
     n_fetched = min(len(embeddings), n_neighbors + 1 + SPARE_NEIGHBORS)
-    _, found = faiss.knn(queries, embeddings, n_fetched, metric=faiss.METRIC_INNER_PRODUCT)
+    found = nearest_rows(embeddings[rows], embeddings, n_fetched)[1]
     return _best_others(embeddings, rows, found, n_neighbors)
 
 
@@ -98,6 +96,11 @@ def _best_others(
     """The best of what was found for each row, itself and -1 left out; see `nearest_others`."""
     exact = exact_similarities(np.ascontiguousarray(embeddings[rows]), embeddings[found])
     exact[(found == rows[:, None]) | (found < 0)] = -np.inf
-    order = np.lexsort((found, -exact), axis=1)[:, : min(n_neighbors, len(embeddings) - 1)]
-    found, exact = np.take_along_axis(found, order, axis=1), np.take_along_axis(exact, order, axis=1)
+    found, exact = nearest_first(found, exact, min(n_neighbors, len(embeddings) - 1))
     return np.where(np.isfinite(exact), found, -1), exact
+
+
+def nearest_first(ids: Ints, similarities: FloatArray, n: int) -> tuple[Ints, FloatArray]:
+    """The first n of each row, most similar first, ties by position."""
+    order = np.lexsort((ids, -similarities), axis=1)[:, :n]
+    return np.take_along_axis(ids, order, axis=1), np.take_along_axis(similarities, order, axis=1)

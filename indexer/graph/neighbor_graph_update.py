@@ -9,8 +9,13 @@ from __future__ import annotations
 import numpy as np
 
 from vicinal.calibration.arrays import FloatArray, Ints, ShortInts
-from vicinal.indexer.graph.neighbor_graph import SPARE_NEIGHBORS, NeighborGraph, nearest_others
-from vicinal.indexer.graph.vector_index import import_faiss
+from vicinal.indexer.graph.neighbor_graph import (
+    SPARE_NEIGHBORS,
+    NeighborGraph,
+    nearest_first,
+    nearest_others,
+)
+from vicinal.indexer.graph.vector_index import nearest_rows
 from vicinal.models.progress import OnProgress, no_progress
 from vicinal.models.similarity import exact_similarities
 
@@ -60,14 +65,9 @@ def _with_added(
     listed: NeighborGraph, embeddings: FloatArray, added: FloatArray, first: int
 ) -> NeighborGraph:
     """Lists merged with the nearest of the added items, whose positions begin at `first`."""
-    faiss = import_faiss()
-    width = listed.ids.shape[1]
-    n_fetched = min(len(added), width + SPARE_NEIGHBORS)
-    queries = np.ascontiguousarray(embeddings)
-    found = faiss.knn(queries, added, n_fetched, metric=faiss.METRIC_INNER_PRODUCT)[1]
+    width, queries = listed.ids.shape[1], np.ascontiguousarray(embeddings)
+    found = nearest_rows(queries, added, min(len(added), width + SPARE_NEIGHBORS))[1]
     ids = np.concatenate([listed.ids, found + first], axis=1)
     scores = np.concatenate([listed.similarities, exact_similarities(queries, added[found])], axis=1)
-    order = np.lexsort((ids, -scores), axis=1)[:, :width]
-    return NeighborGraph(
-        np.take_along_axis(ids, order, axis=1).astype(np.int32), np.take_along_axis(scores, order, axis=1)
-    )
+    ids, scores = nearest_first(ids, scores, width)
+    return NeighborGraph(ids.astype(np.int32), scores)

@@ -98,37 +98,28 @@ _UNMEASURED = Candidates(160, 400)
 
 
 class FaissIndex:
-    """Nearest neighbors by inner product, over positions 0..n-1; never changed after it was built."""
+    """Nearest neighbors by inner product, over positions 0..n-1; never changed after it was built.
+
+    `spec` is its factory string; a search among all items looks into `n_probed` inverted lists, 0 of a kind
+    without lists.
+    """
+
+    device = "cpu"
 
     def __init__(self, index: Any, spec: str, candidates: Candidates) -> None:
-        self._index = index
-        self._spec = spec
-        self._candidates = candidates
+        self.as_faiss = index
+        self.spec = spec
+        self.candidates = candidates
         self._faiss = import_faiss()
         inner = self._faiss.downcast_index(index)
         self._n_lists: int = getattr(inner, "nlist", 0)
-        self._n_probed: int = getattr(inner, "nprobe", 0)
+        self.n_probed: int = getattr(inner, "nprobe", 0)
         self._among_all = self._parameters(None)
-
-    @property
-    def spec(self) -> str:
-        """The factory string."""
-        return self._spec
-
-    @property
-    def device(self) -> str:
-        """Device of the searches: `cpu`."""
-        return "cpu"
-
-    @property
-    def as_faiss(self) -> Any:
-        """The Faiss index."""
-        return self._index
 
     @property
     def is_exact(self) -> bool:
         """Tell whether every vector is compared in full."""
-        return self._spec == "Flat"
+        return self.spec == "Flat"
 
     @classmethod
     def build(cls, embeddings: FloatArray, factory: str = "auto") -> Self:
@@ -157,26 +148,16 @@ class FaissIndex:
         """Write the index to one file."""
         # Not by Faiss itself, which does not notice when the last bytes find no room.
         with storing(f"index file '{path}'"), path.open("wb") as stream:
-            self._faiss.write_index(self._index, self._faiss.PyCallbackIOWriter(stream.write))
+            self._faiss.write_index(self.as_faiss, self._faiss.PyCallbackIOWriter(stream.write))
 
     @property
     def can_select(self) -> bool:
         """Tell whether Faiss can restrict this kind of index: flat ones and inverted lists."""
         return self.is_exact or self._n_lists > 0
 
-    @property
-    def candidates(self) -> Candidates:
-        """Numbers of candidates that hold the nearest items."""
-        return self._candidates
-
     def n_fetched(self, n: int) -> int:
         """Items to search for, so that the n nearest are among them when all are compared exactly."""
-        return n if self.is_exact else self._candidates.fetched(n)
-
-    @property
-    def n_probed(self) -> int:
-        """Inverted lists that a search among all items looks into; 0 of a kind without lists."""
-        return self._n_probed
+        return n if self.is_exact else self.candidates.fetched(n)
 
     def search(self, queries: FloatArray, n: int, among: Mask | None = None) -> Ints:
         """(B, n) positions of the nearest items, nearest first, -1 where there are fewer."""
@@ -185,23 +166,22 @@ class FaissIndex:
 
         def find(block: FloatArray) -> Ints:
             with _one_thread(self._faiss):
-                return np.asarray(self._index.search(block, n, params=parameters)[1])
+                return np.asarray(self.as_faiss.search(block, n, params=parameters)[1])
 
         found = shared_out(find, blocks)
         return np.concatenate(found) if found else np.empty((0, n), np.int64)
 
     def _parameters(self, among: Mask | None) -> Any:
-        selector = None if among is None else self._selector(among)
+        selector = None
+        if among is not None:
+            selector = self._faiss.IDSelectorBitmap(np.packbits(among, bitorder="little"))
         if not self._n_lists:
             return None if selector is None else self._faiss.SearchParameters(sel=selector)
-        n_probed = self._n_probed
+        n_probed = self.n_probed
         if among is not None:
             # The fewer items may be found, the further away they lie: as many of them are compared as of all.
             n_probed = math.ceil(n_probed * len(among) / max(1, int(among.sum())))
         return self._faiss.SearchParametersIVF(nprobe=min(self._n_lists, n_probed), sel=selector)
-
-    def _selector(self, among: Mask) -> Any:
-        return self._faiss.IDSelectorBitmap(np.packbits(among, bitorder="little"))
 
 
 def check_factory(factory: str, dim: int) -> None:
@@ -227,6 +207,14 @@ def import_faiss() -> Any:
     except ImportError as error:
         raise MissingPackageError("faiss", "cpu", "the vector index") from error
     return faiss
+
+
+def nearest_rows(queries: FloatArray, rows: FloatArray, n: int) -> tuple[FloatArray, Ints]:
+    """(B, n) inner products and places of the rows nearest to each query, all of which are compared."""
+    faiss = import_faiss()
+    left, right = np.ascontiguousarray(queries), np.ascontiguousarray(rows)
+    products, places = faiss.knn(left, right, n, metric=faiss.METRIC_INNER_PRODUCT)
+    return products, places
 
 
 def products_at(queries: FloatArray, rows: FloatArray, positions: Ints) -> FloatArray:
@@ -273,7 +261,7 @@ def _built(faiss: Any, embeddings: FloatArray, specs: Sequence[str]) -> tuple[An
     """An index, trained, filled and measured, its factory string, and how many candidates it needs."""
     n_items = len(embeddings)
     is_measured = n_items > 1 and not (specs[0] == "Flat" or specs[0].startswith("HNSW"))
-    sample = _Sample.of(faiss, embeddings) if is_measured else None
+    sample = _Sample.of(embeddings) if is_measured else None
     for spec in specs:
         try:
             index = _trained(faiss, embeddings, spec)
@@ -312,12 +300,11 @@ class _Sample:
         return [near[:_FEW_NEAREST] for near in self.many]
 
     @classmethod
-    def of(cls, faiss: Any, embeddings: FloatArray) -> Self:
+    def of(cls, embeddings: FloatArray) -> Self:
         n = len(embeddings)
         rows = np.random.default_rng(0).choice(n, min(n, _MEASURED_BY), replace=False)
         queries = np.ascontiguousarray(embeddings[rows])
-        wanted = min(n, _MANY_NEAREST + 1)
-        found = faiss.knn(queries, embeddings, wanted, metric=faiss.METRIC_INNER_PRODUCT)[1]
+        found = nearest_rows(queries, embeddings, min(n, _MANY_NEAREST + 1))[1]
         # A copy of an item can come before it.
         others = [near[near != row][:_MANY_NEAREST] for row, near in zip(rows, found, strict=True)]
         return cls(rows, queries, others)

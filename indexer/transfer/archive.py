@@ -166,13 +166,10 @@ def _name_of(member: tarfile.TarInfo) -> str:
     """Path of a file below the gallery's folder, which it must not leave."""
     first, *parts = PurePosixPath(member.name).parts
     is_file = member.type == tarfile.REGTYPE and member.sparse is None
-    if first != _FILES or not parts or not is_file or not all(map(_is_plain, parts)):
+    is_plain = all(_NAME.fullmatch(part) and part not in (".", "..") for part in parts)
+    if first != _FILES or not parts or not is_file or not is_plain:
         raise GalleryError(f"this is no exported gallery: it holds '{member.name}'")
     return "/".join(parts)
-
-
-def _is_plain(part: str) -> bool:
-    return _NAME.fullmatch(part) is not None and part not in (".", "..")
 
 
 def _content(archive: tarfile.TarFile, member: tarfile.TarInfo) -> bytes:

@@ -79,11 +79,9 @@ def settle(folder: Path, target: Path) -> None:
 def _move(folder: Path, target: Path) -> None:
     try:
         folder.rename(target)
-    except (FileExistsError, NotADirectoryError) as error:
-        raise GalleryExistsError(target.name) from error
     except OSError as error:
         # Somebody took the name meanwhile.
-        if error.errno != errno.ENOTEMPTY:
+        if error.errno not in (errno.EEXIST, errno.ENOTDIR, errno.ENOTEMPTY):
             raise
         raise GalleryExistsError(target.name) from error
     sync_path(target.parent)

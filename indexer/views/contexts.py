@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from vicinal.calibration.arrays import FloatArray, Ints, Mask
-from vicinal.indexer.graph.neighbor_graph import SPARE_NEIGHBORS
+from vicinal.indexer.graph.neighbor_graph import SPARE_NEIGHBORS, nearest_first
 from vicinal.indexer.views.view import GalleryView
 from vicinal.models.similarity import exact_similarities
 from vicinal.refine.neighbor_features import N_RADII, neighborhood_radii
@@ -79,9 +79,8 @@ def _nearest(
     found = view.nearest(queries, n_fetched)
     similarities = exact_similarities(queries, view.vectors(found))
     similarities[_gone(found, excluded)] = -np.inf
-    order = np.lexsort((found, -similarities), axis=1)[:, :k]
-    is_there = np.isfinite(np.take_along_axis(similarities, order, axis=1))
-    return _padded(np.where(is_there, np.take_along_axis(found, order, axis=1), -1), k)
+    found, similarities = nearest_first(found, similarities, k)
+    return _padded(np.where(np.isfinite(similarities), found, -1), k)
 
 
 def _gone(positions: Ints, excluded: Sequence[Ints]) -> Mask:

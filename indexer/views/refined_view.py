@@ -175,12 +175,8 @@ class BuiltItems:
     def __init__(self, stored: RefinedSnapshot, refiner: ContextRefiner) -> None:
         self.stored = stored
         self.refiner = refiner
+        self.k = refiner.n_neighbors
         self._snapshot: Snapshot | None = None
-
-    @property
-    def k(self) -> int:
-        """Neighbors of a context."""
-        return self.refiner.n_neighbors
 
     def refined(self, view: GalleryView, positions: Ints, contexts: Ints) -> FloatArray:
         """(m, d) items refined with (m, k) contexts."""

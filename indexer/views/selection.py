@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from vicinal.calibration.arrays import FloatArray, Ints, Mask
-from vicinal.indexer.graph.vector_index import import_faiss
+from vicinal.indexer.graph.vector_index import nearest_rows
 from vicinal.indexer.views.snapshot import places_of
 
 # Rows that are held in memory at a time while many are compared one by one.
@@ -39,7 +39,6 @@ def nearest_among(
     vectors: Callable[[Ints], FloatArray], queries: FloatArray, n: int, positions: Ints
 ) -> list[Ints]:
     """At most n positions for each query, nearest first, each row compared, up to float32 rounding."""
-    faiss = import_faiss()
     found: list[Ints] = [np.empty(0, np.int64)] * len(queries)
     scores: list[FloatArray] = [np.empty(0, np.float32)] * len(queries)
     for start in range(0, len(positions), _BLOCK):
@@ -47,7 +46,7 @@ def nearest_among(
         rows = np.ascontiguousarray(vectors(block))
         for i, query in enumerate(queries):
             # Queries one by one: many at a time are multiplied as matrices, which round differently.
-            near, places = faiss.knn(query[None], rows, min(n, len(rows)), metric=faiss.METRIC_INNER_PRODUCT)
+            near, places = nearest_rows(query[None], rows, min(n, len(rows)))
             best = np.concatenate([scores[i], near[0]])
             order = np.argsort(-best, kind="stable")[:n]
             found[i] = np.concatenate([found[i], block[places[0]]])[order]

@@ -246,13 +246,6 @@ class Snapshot:
         """Id, label, uri and metadata of some items, in the given order."""
         return items_at(self.item_table, positions)
 
-    def position(self, item_id: str) -> int:
-        """Position of an item."""
-        found = pc.index(self.item_table["id"], pa.scalar(item_id)).as_py()
-        if found < 0:
-            raise KeyError(item_id)
-        return int(found)
-
 
 def items_at(table: pa.Table, positions: Sequence[int] | AnyInts) -> list[dict[str, Any]]:
     """Rows of a table with `ITEM_COLUMNS`, in the given order, their metadata parsed."""

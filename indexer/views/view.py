@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 
 from vicinal.calibration.arrays import AnyArray, AnyInts, FloatArray, Ints, Mask
 from vicinal.indexer.graph.neighbor_graph import N_NEIGHBORS
-from vicinal.indexer.graph.vector_index import import_faiss, products_at
+from vicinal.indexer.graph.vector_index import nearest_rows, products_at
 from vicinal.indexer.views.selection import Selection, nearest_among
 from vicinal.indexer.views.snapshot import ITEM_COLUMNS, Snapshot, items_at, places_of
 
@@ -55,31 +55,25 @@ class SegmentBuilder:
     """Grows a segment; segments that were given out before stay as they are."""
 
     def __init__(self, dim: int) -> None:
-        self._sequences = _Growing(np.empty(0, np.int64))
-        self._embeddings = _Growing(np.empty((0, dim), np.float32))
-        self._positions = _Growing(np.empty((0, N_NEIGHBORS), np.int64))
-        self._similarities = _Growing(np.empty((0, N_NEIGHBORS), np.float32))
+        self._arrays: dict[str, _Growing[Any]] = {
+            "sequences": _Growing(np.empty(0, np.int64)),
+            "embeddings": _Growing(np.empty((0, dim), np.float32)),
+            "neighbor_positions": _Growing(np.empty((0, N_NEIGHBORS), np.int64)),
+            "neighbor_similarities": _Growing(np.empty((0, N_NEIGHBORS), np.float32)),
+        }
         self._items = _ITEMS.empty_table()
 
     def extend(self, added: Segment) -> None:
         """Append rows."""
-        self._sequences.extend(added.sequences)
-        self._embeddings.extend(added.embeddings)
-        self._positions.extend(added.neighbor_positions)
-        self._similarities.extend(added.neighbor_similarities)
+        for name, array in self._arrays.items():
+            array.extend(getattr(added, name))
         items = pa.concat_tables([self._items, added.items.cast(_ITEMS)])
         crowded = items["id"].num_chunks > _MOST_CHUNKS
         self._items = items.combine_chunks() if crowded else items
 
     def segment(self) -> Segment:
         """The rows so far."""
-        return Segment(
-            self._sequences.rows,
-            self._embeddings.rows,
-            self._positions.rows,
-            self._similarities.rows,
-            self._items,
-        )
+        return Segment(**{name: array.rows for name, array in self._arrays.items()}, items=self._items)
 
 
 class _Growing(Generic[_Number]):
@@ -110,11 +104,6 @@ class Patches:
     positions: Ints
     items: pa.Table
 
-    @classmethod
-    def none(cls) -> Self:
-        """No patches."""
-        return cls(_NOBODY, _ITEMS.empty_table())
-
 
 @dataclass(frozen=True)
 class GalleryView:
@@ -137,7 +126,7 @@ class GalleryView:
             snapshot=snapshot,
             segment=SegmentBuilder(snapshot.manifest.dim).segment(),
             dead=_NOBODY,
-            patches=Patches.none(),
+            patches=Patches(_NOBODY, _ITEMS.empty_table()),
             revision=snapshot.manifest.revision,
             next_number=snapshot.manifest.next_number,
         )
@@ -251,10 +240,8 @@ class GalleryView:
         return [np.concatenate(pair) for pair in zip(built, added, strict=True)]
 
     def _nearest_added(self, queries: FloatArray, n: int) -> Ints:
-        faiss, vectors = import_faiss(), self.segment.embeddings
         # One by one, as an index is searched: many together are multiplied, which rounds differently.
-        rows = [faiss.knn(one[None], vectors, n, metric=faiss.METRIC_INNER_PRODUCT)[1] for one in queries]
-        return np.concatenate(rows)
+        return np.concatenate([nearest_rows(one[None], self.segment.embeddings, n)[1] for one in queries])
 
     def _live(
         self,

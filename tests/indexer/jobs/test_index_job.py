@@ -26,6 +26,7 @@ from vicinal.indexer.jobs.staging import Staging
 from vicinal.indexer.jobs.sync.plan import IndexPlan, IndexResult
 from vicinal.indexer.reader import GalleryReader
 from vicinal.indexer.storage.active_pointer import Activation, ActivePointer
+from vicinal.indexer.views.view import GalleryView
 from vicinal.models.bundle import ModelBundle
 from vicinal.models.embedder import Embedder
 from vicinal.models.progress import OnProgress, no_progress
@@ -275,7 +276,7 @@ def test_live_changes_that_come_meanwhile_are_kept(
     assert labels(gallery) == expected
     snapshot = gallery.snapshot()
     np.testing.assert_allclose(
-        snapshot.embeddings[snapshot.position("item 1")],
+        snapshot.embeddings[GalleryView.of(snapshot).position("item 1")],
         with_embedder.embed([pictures / "31.png"])[0],
         rtol=0,
         atol=1e-6,

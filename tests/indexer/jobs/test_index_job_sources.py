@@ -27,6 +27,7 @@ from vicinal.indexer.jobs.changes import remove_items
 from vicinal.indexer.jobs.preparation import THUMBNAIL_SIDE, make_thumbnail
 from vicinal.indexer.jobs.staging import Staging
 from vicinal.indexer.reader import GalleryReader
+from vicinal.indexer.views.view import GalleryView
 from vicinal.models.bundle import BACKBONE_FILE, ModelBundle
 from vicinal.models.embedder import Embedder
 from vicinal.models.progress import OnProgress
@@ -329,7 +330,7 @@ def test_second_job_gives_a_new_version_and_the_old_one_stays_readable(
     assert gallery.active_version == second.version
     kept = gallery.snapshot(first.version)
     assert [row["id"] for row in kept.items(range(len(kept)))] == [item.id for item in items[:5]]
-    assert [gallery.snapshot().position(item.id) for item in items] == list(range(9))
+    assert [GalleryView.of(gallery.snapshot()).position(item.id) for item in items] == list(range(9))
 
 
 def test_next_job_may_use_a_bundle_of_another_dimension(

@@ -17,6 +17,7 @@ from vicinal.indexer.errors import GalleryError
 from vicinal.indexer.graph.neighbor_graph import build_neighbor_graph
 from vicinal.indexer.storage.files import making_in
 from vicinal.indexer.views.snapshot import ITEM_COLUMNS, Snapshot, SnapshotRows, write_snapshot
+from vicinal.indexer.views.view import GalleryView
 from vicinal.models.similarity import normalize
 from vicinal.refine.k_reciprocal import ItemLists, ReciprocalGraph, reciprocal_encodings
 
@@ -198,10 +199,11 @@ def test_labels_are_one_an_item_and_none_where_missing(snapshot: Snapshot) -> No
 
 
 def test_position_is_where_the_item_stands(snapshot: Snapshot) -> None:
-    assert [snapshot.position(f"item {i}") for i in (0, 17, N_ITEMS - 1)] == [0, 17, N_ITEMS - 1]
+    view = GalleryView.of(snapshot)
+    assert [view.position(f"item {i}") for i in (0, 17, N_ITEMS - 1)] == [0, 17, N_ITEMS - 1]
 
 
 @pytest.mark.parametrize("item_id", ["absent", "", "item", "ITEM 0"])
 def test_position_of_an_unknown_item_is_refused(snapshot: Snapshot, item_id: str) -> None:
     with pytest.raises(KeyError):
-        snapshot.position(item_id)
+        GalleryView.of(snapshot).position(item_id)

@@ -25,6 +25,7 @@ from vicinal.indexer.jobs.source_addition import add_source
 from vicinal.indexer.jobs.sync.plan import IndexResult
 from vicinal.indexer.reader import GalleryReader
 from vicinal.indexer.sources import source_name
+from vicinal.indexer.views.view import GalleryView
 from vicinal.models.bundle import ModelBundle, space_manifest
 from vicinal.models.embedder import Embedder, SpaceEmbedder
 
@@ -134,7 +135,9 @@ def test_new_and_changed_files_alone_are_embedded(
     snapshot = indexed.snapshot()
     for name in after:
         expected = embedder.embed([photos / name])[0]
-        np.testing.assert_allclose(snapshot.embeddings[snapshot.position(name)], expected, atol=1e-6)
+        np.testing.assert_allclose(
+            snapshot.embeddings[GalleryView.of(snapshot).position(name)], expected, atol=1e-6
+        )
 
 
 def test_a_file_that_was_only_touched_is_unchanged(
@@ -347,7 +350,9 @@ def test_another_bundle_embeds_everything_again(
     snapshot = indexed.snapshot()
     assert snapshot.manifest.bundle_name == "other"
     expected = other.embed([tmp_path / "more.png"])[0]
-    np.testing.assert_allclose(snapshot.embeddings[snapshot.position("more")], expected, atol=1e-6)
+    np.testing.assert_allclose(
+        snapshot.embeddings[GalleryView.of(snapshot).position("more")], expected, atol=1e-6
+    )
 
 
 @pytest.mark.slow
