@@ -26,8 +26,7 @@ if TYPE_CHECKING:
         rate_interval,
         ratio_interval,
     )
-    from vicinal.calibration.rates.label_counts import LabelCounts, label_counts
-    from vicinal.calibration.rates.near_far import near_far_counts
+    from vicinal.calibration.rates.label_counts import LabelCounts, label_counts, near_far_counts
     from vicinal.calibration.rates.promise import PromiseTest, check_promise
     from vicinal.calibration.search_results import CalibratedThreshold, calibrate_threshold
     from vicinal.calibration.targets import Target, choose_threshold
@@ -79,8 +78,7 @@ _NAMES = {
     "UnlabelledGalleryError UnreachableTargetError",
     "rates.gallery_growth": "GalleryGrowth fit_gallery_growth independent_fpir",
     "rates.intervals": "RateInterval prediction_interval rate_interval ratio_interval",
-    "rates.label_counts": "LabelCounts label_counts",
-    "rates.near_far": "near_far_counts",
+    "rates.label_counts": "LabelCounts label_counts near_far_counts",
     "rates.promise": "PromiseTest check_promise",
     "search_results": "CalibratedThreshold calibrate_threshold",
     "targets": "Target choose_threshold",

@@ -18,12 +18,8 @@ def own_names(name: str, values: dict[str, Any] | None) -> str:
 
 @dataclass(frozen=True)
 class Advice:
-    """Sentence on what would help, with blanks for names that differ between surfaces.
-
-    Attributes:
-        kind: A sentence with blanks: `{id_column}` for a field of a request and `{index()}` for an
-            operation, which each surface calls by its own name; others are filled by a value.
-        values: Values of the blanks, and of the operations: the gallery, for instance.
+    """Sentence on what would help, with blanks: `{id_column}` for a field of a request and `{index()}` for an
+    operation, which each surface calls by its own name; others, and what an operation takes, are `values`.
     """
 
     kind: str
@@ -40,12 +36,7 @@ def advise(kind: str, /, **values: Any) -> Advice:
 
 
 class AdvisedError(Exception):
-    """Error that may carry advice: with the names of programs at the end of its message, and as data.
-
-    Args:
-        reason: What is wrong; with advice up to where that begins.
-        advice: What would help.
-    """
+    """Error that may carry advice: with the names of programs at the end of its message, and as data."""
 
     def __init__(self, reason: str = "", advice: Advice | None = None) -> None:
         super().__init__(reason if advice is None else reason + advice.said())

@@ -25,13 +25,7 @@ class OneLabelError(CalibrationError):
 
 
 class NotEnoughTrialsError(CalibrationError):
-    """Too few trials for a rate.
-
-    Args:
-        rate: The error rate that was asked for.
-        n_trials: Trials at hand.
-        what: What a trial is, in the plural.
-    """
+    """Too few trials for a rate; `what` says what a trial is, in the plural."""
 
     def __init__(self, rate: float, n_trials: int, what: str) -> None:
         # 3 / 0.05 may come out above 60: a whole number of trials is not to be missed by rounding.
@@ -48,13 +42,8 @@ class NotEnoughTrialsError(CalibrationError):
 
 
 class UnreachableTargetError(CalibrationError):
-    """No threshold in [0, 1] holds the target.
-
-    Args:
-        target: The target in words, such as `FPIR 5 %`.
-        reachable: The nearest rate that a threshold reaches, in [0, 1].
-        bound: `lowest` for an error rate, `highest` for precision.
-        cause: What stands in the way.
+    """No threshold in [0, 1] holds the target, such as `FPIR 5 %`, but the `lowest` or `highest` rate that is
+    `reachable`.
     """
 
     def __init__(self, target: str, reachable: float, bound: str, cause: str) -> None:

@@ -13,11 +13,7 @@ from vicinal.calibration.arrays import Ints, Objects
 
 
 def label_codes(labels: Iterable[str]) -> tuple[Objects, Ints]:
-    """Distinct labels, and the number of each label among them, as `numpy.unique` gives both.
-
-    Returns:
-        (L,) labels, sorted, and (n,) numbers.
-    """
+    """(L,) distinct labels, sorted, and (n,) number of each label among them, as `numpy.unique` has it."""
     given = list(labels)
     names = sorted(set(given))
     numbers = {name: number for number, name in enumerate(names)}

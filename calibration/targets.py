@@ -52,11 +52,7 @@ class Target(Frozen):
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Read `far=1e-3`, `fpir=5%`, `precision=95%`, `utility=mean` or `utility=worst` (worst 10 %).
-
-        Raises:
-            CalibrationError: The text is no target, or its value is out of range.
-        """
+        """Read `far=1e-3`, `fpir=5%`, `precision=95%`, `utility=mean` or `utility=worst` (worst 10 %)."""
         found = _TARGET.match(text.strip()) if isinstance(text, str) else None
         try:
             if found is None:
@@ -85,12 +81,8 @@ def choose_threshold(trials: Trials, target: Target) -> float:
     rate is chosen. FRR and FNIR rise with it, and higher thresholds keep out more: the highest is chosen.
     For a precision it is the lowest that has it, for a utility the one with the largest.
 
-    Raises:
-        NotEnoughTrialsError: Fewer than 3 / value trials (for a precision: returned matches, and 1 - value):
-            then a rate of zero in the trials would not show, at 95 % confidence, that the true rate
-            is below the target.
-        UnreachableTargetError: No threshold holds the target.
-        CalibrationError: A utility without labels, or without classes that have one.
+    At least 3 / value trials are needed (for a precision: returned matches, and 1 - value): with fewer, a
+    rate of zero in the trials would not show, at 95 % confidence, that the true rate is below the target.
     """
     if target.rate == "utility":
         _check_trials(trials.n_non_mates, _STRICT_FAR, "negative pairs")

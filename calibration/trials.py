@@ -285,16 +285,9 @@ class NegativePairs:
 
     Pairs are listed while they are few. From then on all of them are counted as they come, and listed only
     where they can still be among the highest; what is listed in the end is taken off the counts. Which bin a
-    pair falls into is told by its score rounded to float32, which can be the next one above.
-
-    Args:
-        query_labels: (Q,) label of each query.
-        lowest: Of the scores; the highest is 1. Both are integers.
-        most_listed: Pairs that are listed; the rest is counted. See `listed_of`.
-        both_ways: Whether every pair comes a second time, with the same score and with its labels exchanged.
-
-    Attributes:
-        no_pair: Stands in a block where there is no pair.
+    pair falls into is told by its score rounded to float32, which can be the next one above. Scores go from
+    the integer `lowest` to 1, and `no_pair` stands in a block where there is no pair. With `both_ways`, every
+    pair comes a second time, with the same score and with its labels exchanged.
     """
 
     def __init__(
@@ -331,13 +324,9 @@ class NegativePairs:
         *,
         apart: tuple[Indices, Indices] | None = None,
     ) -> None:
-        """Take some more pairs.
-
-        Args:
-            scores: (P,) or (B, w), from the lowest to 1; `no_pair` where there is none.
-            queries: (P,) number of the query of each, or (B,) of each row.
-            item_labels: (P,) label of its item, or (w,) of each column.
-            apart: Rows and columns of pairs in a block that are neither listed nor counted among the others.
+        """Take (P,) more pairs, with numbers of queries and labels of items, or a (B, w) block, with those of
+        its rows and columns; pairs of a block that are `apart` are neither listed nor counted among the
+        others.
         """
         rounded = scores.astype(np.float32)
         if len(self._cells):

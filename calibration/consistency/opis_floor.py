@@ -114,19 +114,8 @@ def opis_floor(
 ) -> OpisFloor:
     """Measure OPIS and epsilon-OPIS, and simulate them for equal classes of the same sizes.
 
-    A figure is comparable to another only on identical pairs, and so is its floor.
-
-    Args:
-        embeddings: (n, d), normalized or not.
-        labels: (n,) class labels.
-        far_range: Shares of negative pairs accepted at the ends of the calibration range.
-        n_thresholds: Number N of thresholds.
-        epsilon: Share of the classes in the best and in the worst group; at least one class each.
-        n_repetitions: Number B of simulated worlds, at least 2.
-        seed: Seed of the simulation.
-
-    Raises:
-        CalibrationError: No negative pairs, no class with two embeddings, or a parameter is out of range.
+    A figure is comparable to another only on identical pairs, and so is its floor. See `opis.opis` for the
+    arguments; at least two worlds are simulated.
     """
     rates = measure_images(embeddings, labels, far_range, n_thresholds)
     n_negative = (len(rates.classes) - rates.sizes[rates.classes])[:, None]

@@ -91,12 +91,7 @@ class PairAnswers:
 
 
 class AnsweredPairs:
-    """Posterior of the share of same pairs in every stratum.
-
-    Attributes:
-        shares: (D, H) draws of the share of same pairs.
-        errors: (D,) draws of a person's error rate, in [0, 0.3].
-    """
+    """Posterior of the share of same pairs in every stratum, (D, H) draws, and of a person's error rate."""
 
     def __init__(self, strata: PairStrata, answers: PairAnswers, *, seed: int = 0) -> None:
         self.strata = strata
@@ -157,9 +152,7 @@ class AnsweredPairs:
         whose answers are fewest beside what Neyman's rule gives it, N_h sqrt(p_h (1 - p_h)). Borders that may
         be right are so explored as often as they may (Thompson, 1933).
 
-        Args:
-            n_asked: (H,) pairs of each stratum that were asked about, answered or not yet.
-            n_left: (H,) pairs of each stratum that were not asked about; one at least is above 0.
+        (H,) pairs of each stratum were asked about, answered or not yet, and (H,) are left, one at least.
         """
         last = int(rng.choice(self._borders(target)))
         # The stratum beyond the border decides whether it could lie further.

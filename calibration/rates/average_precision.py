@@ -8,11 +8,8 @@ from vicinal.calibration.arrays import Floats, Ints, Mask
 
 
 def average_precisions(is_mate: Mask, n_mates: Ints) -> Floats:
-    """(Q,) average precision over the first R ranks (Musgrave et al., ECCV 2020, eq. 2).
-
-    Args:
-        is_mate: (Q, w) whether each item is a mate, best first.
-        n_mates: (Q,) mates R of each query; more than w count as w.
+    """(Q,) average precision over the first R ranks (Musgrave et al., ECCV 2020, eq. 2), of (Q, w) items,
+    best first; more than w mates count as w.
     """
     width = is_mate.shape[1]
     cut = np.minimum(n_mates, width)

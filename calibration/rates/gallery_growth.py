@@ -58,11 +58,8 @@ def independent_fpir(fpir: float, ratio: float) -> float:
 
 
 def fit_gallery_growth(n_reached: Ints, n_labels: int) -> GalleryGrowth:
-    """Fit the growth of FPIR to the labels that reach the threshold.
-
-    Args:
-        n_reached: (Q,) for each query without a mate, gallery labels with an item that reaches the threshold.
-        n_labels: Labels of the gallery that each query could reach.
+    """Fit the growth of FPIR to the (Q,) gallery labels with an item that reaches the threshold, for each
+    query without a mate, of so many that it could reach.
     """
     shares = np.array([share for share in _SHARES if share * n_labels >= 1.0])
     present = rarefied_fpir(n_reached, n_labels, n_labels)

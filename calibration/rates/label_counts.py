@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -72,12 +74,8 @@ class LabelCounts:
 
     @classmethod
     def of(cls, is_event: Mask, *codes: Codes, weights: Floats | None = None) -> LabelCounts | None:
-        """Count trials by label; None without trials.
-
-        Args:
-            is_event: (n,) whether the event happened.
-            codes: (n,) label of each trial as a number; twice where a trial has two different labels.
-            weights: (n,) how much each trial counts beside the others; all alike where there are none.
+        """Count (n,) trials by the number of their label, or by two where a trial has two different labels;
+        all count alike without weights. None without trials.
         """
         if len(codes) not in (1, 2):
             raise CalibrationError(f"{len(codes)} labels a trial were given, expected one or two")
@@ -136,13 +134,8 @@ def impostor_label_effect(
     that out. Both roles go together when a label is left out of the queries and of the gallery alike
     (jackknife over labels of a statistic of pairs; Efron and Stein, 1981).
 
-    Args:
-        scores: (Q, w) scores of each query's candidates, best first, -inf for padding; its own label is out.
-        labels: (Q, w) label of each candidate.
-        query_labels: (Q,) label of each query.
-
-    Returns:
-        The ratio, at least 1; 1 where there is nothing to tell it by.
+    The (Q, w) scores of each query's candidates come best first, -inf for padding, without its own label. The
+    ratio is at least 1, and 1 where there is nothing to tell it by.
     """
     if not scores.size:
         return 1.0
@@ -166,3 +159,40 @@ def impostor_label_effect(
     in_both = (total - events - lost)[usable] / rest[usable]
     variance = float(as_queries.var())
     return max(1.0, float(in_both.var()) / variance) if variance > 0.0 else 1.0
+
+
+def near_labels(
+    labels: Iterable[str], gallery_labels: Iterable[str], coarse_labels: Mapping[str, str]
+) -> Mask:
+    """(n,) whether another label of the gallery has the coarse label of each label, which is not its own
+    neighbor in leave-one-out.
+    """
+    wanted, known = list(labels), set(gallery_labels)
+    missing = sorted({*wanted, *known} - set(coarse_labels))
+    if missing:
+        raise CalibrationError(
+            f"{len(missing)} labels have no coarse label, such as '{missing[0]}': name one for every label "
+            "of the gallery and of the queries, or for none"
+        )
+    sharing = Counter(coarse_labels[label] for label in known)
+    return np.array([sharing[coarse_labels[label]] > (label in known) for label in wanted], dtype=np.bool_)
+
+
+def near_far_counts(
+    trials: Trials, threshold: float, *, gallery_labels: Iterable[str], coarse_labels: Mapping[str, str]
+) -> tuple[LabelCounts | None, LabelCounts | None]:
+    """Count queries without a mate that get a match: those whose coarse label another label of the gallery
+    shares, and the others; None for a kind without queries. A query of an absent shoe tempts a gallery of
+    shoes more than one of animals does, so that one FPIR over both says little about either.
+    """
+    if trials.labels is None:
+        raise CalibrationError("near and far queries need the labels of the trials")
+    codes = trials.labels.without_mate
+    present = np.unique(codes)
+    is_near = np.zeros(len(trials.labels.names), dtype=np.bool_)
+    is_near[present] = near_labels(trials.labels.names[present], gallery_labels, coarse_labels)
+    answered = trials.best_scores_without_mate >= threshold
+    near, far = (
+        LabelCounts.of(answered[chosen], codes[chosen]) for chosen in (is_near[codes], ~is_near[codes])
+    )
+    return near, far

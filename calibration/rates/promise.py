@@ -61,17 +61,10 @@ class PromiseTest:
 def check_promise(
     counts: LabelCounts, promised: RateInterval, *, error_rate: float = 0.025, counts_more: bool = True
 ) -> PromiseTest:
-    """Test a promised rate on later labels; a lower rate than promised breaks nothing.
+    """Test a promised rate with its 95 % range on later labels; a lower rate than promised breaks nothing.
 
-    Args:
-        counts: Events and trials of the later labels, one label a trial.
-        promised: The promised rate with its 95 % range.
-        error_rate: How often a kept promise may be called broken, in (0, 0.5). Whoever tests several rates
-            of one promise shares it out among them.
-        counts_more: Whether to look for the number of labels that would tell.
-
-    Raises:
-        CalibrationError: The error rate is out of range.
+    A kept promise is called broken as often as the error rate says; whoever tests several rates of one
+    promise shares it out among them. With `counts_more`, the number of labels that would tell is looked for.
     """
     if not 0.0 < error_rate < 0.5:
         raise CalibrationError(f"error_rate is {error_rate}, expected a share between 0 and 0.5")

@@ -17,8 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from vicinal.calibration.arrays import Ints
 from vicinal.indexer.errors import GalleryBusyError
-from vicinal.indexer.graph.neighbor_graph import NeighborGraph
-from vicinal.indexer.graph.neighbor_graph_update import update_neighbor_graph
+from vicinal.indexer.graph.neighbor_graph import NeighborGraph, update_neighbor_graph
 from vicinal.indexer.reader import GalleryReader
 from vicinal.indexer.storage.files import scratch, storing
 from vicinal.indexer.storage.item_table import mapped_matrix

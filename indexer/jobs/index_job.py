@@ -26,8 +26,7 @@ from vicinal.indexer.errors import (
     SpaceMismatchError,
 )
 from vicinal.indexer.gallery import Gallery
-from vicinal.indexer.graph.neighbor_graph import NeighborGraph, build_neighbor_graph
-from vicinal.indexer.graph.neighbor_graph_update import update_neighbor_graph
+from vicinal.indexer.graph.neighbor_graph import NeighborGraph, build_neighbor_graph, update_neighbor_graph
 from vicinal.indexer.graph.vector_index import check_factory
 from vicinal.indexer.hygiene import Hygiene, examine
 from vicinal.indexer.jobs.embedding_run import RunOptions

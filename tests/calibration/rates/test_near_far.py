@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from vicinal.calibration import CalibrationError, TrialLabels, Trials
-from vicinal.calibration.rates.near_far import near_far_counts, near_labels
+from vicinal.calibration.rates.label_counts import near_far_counts, near_labels
 
 COARSE = {
     "boot": "shoe",

@@ -8,9 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from vicinal.calibration.arrays import FloatArray
-from vicinal.indexer.graph import neighbor_graph_update as graph_update
-from vicinal.indexer.graph.neighbor_graph import NeighborGraph, build_neighbor_graph
-from vicinal.indexer.graph.neighbor_graph_update import update_neighbor_graph
+from vicinal.indexer.graph import neighbor_graph as graph_update
+from vicinal.indexer.graph.neighbor_graph import NeighborGraph, build_neighbor_graph, update_neighbor_graph
 from vicinal.models.similarity import normalize
 
 
@@ -40,7 +39,7 @@ def test_the_updated_graph_is_the_one_built_from_scratch(
 
 @pytest.mark.parametrize(("n_kept", "n_added"), [(300, 20), (300, 0), (200, 20), (0, 20)])
 def test_blocks_make_one_graph(monkeypatch: pytest.MonkeyPatch, n_kept: int, n_added: int) -> None:
-    monkeypatch.setattr(graph_update, "_BLOCK", 7)
+    monkeypatch.setattr(graph_update, "_UPDATED", 7)
     before, kept = _directions(300, 0), np.sort(np.random.default_rng(1).permutation(300)[:n_kept])
     now = np.concatenate([before[kept], _directions(n_added, 2)])
     updated = update_neighbor_graph(build_neighbor_graph(before), kept, now)
