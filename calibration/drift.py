@@ -127,15 +127,13 @@ def population_stability_index(expected: Ints, actual: Ints) -> float:
     return float(((q - p) * np.log(q / p)).sum())
 
 
-def share_change(
-    then: tuple[int, int], now: tuple[int, int], *, confidence: float = 0.95
-) -> tuple[float, float]:
-    """Interval of the difference of two shares, now minus then (Newcombe, 1998, method 10).
+def share_change(then: tuple[int, int], now: tuple[int, int]) -> tuple[float, float]:
+    """95 % interval of the difference of two shares, now minus then (Newcombe, 1998, method 10).
 
     Queries count as independent of each other; where each user asks many times it is too short.
     """
     (a, n), (b, m) = then, now
-    z = NormalDist().inv_cdf(0.5 + confidence / 2.0)
+    z = NormalDist().inv_cdf(0.975)
     p, q = a / n, b / m
     (p_low, p_high), (q_low, q_high) = _wilson(p, n, z), _wilson(q, m, z)
     low = q - p - float(np.hypot(q - q_low, p_high - p))

@@ -85,13 +85,11 @@ class Gallery:
     and their neighbor lists made on `index_device`, see `graph.gpu.faiss_gpus`.
     """
 
-    def __init__(
-        self, path: Path | str, *, refinement: RefinementPlan | None = None, index_device: str = "cpu"
-    ) -> None:
+    def __init__(self, path: Path | str, *, refinement: RefinementPlan | None = None) -> None:
         self.path = Path(path)
         self.name = self.path.name
         self.refinement = refinement
-        self.index_device = index_device
+        self.index_device = "cpu"
         require_name(self.name)
         self.table = ItemTable(self.path / "items.lance", self.name)
         self.pointer = ActivePointer(self.path, self.table)

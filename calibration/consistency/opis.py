@@ -96,8 +96,6 @@ def opis(
     Raises:
         CalibrationError: No negative pairs, no class with two embeddings, or a parameter is out of range.
     """
-    if not is_number(epsilon):
-        raise CalibrationError(f"epsilon is {epsilon!r}, expected a share up to 0.5")
     return opis_of(measure_images(embeddings, labels, far_range, n_thresholds), epsilon)
 
 
@@ -124,7 +122,7 @@ def epsilon_opis(specificity: Floats, sensitivity: Floats, epsilon: float) -> fl
     """Mean squared gap between the utility of the best and of the worst classes (TCM, eq. 3), of (T, N)
     shares by class and threshold; each group has a share epsilon of the classes, and at least one.
     """
-    if not 0.0 < epsilon <= 0.5:
+    if not is_number(epsilon) or not 0.0 < epsilon <= 0.5:
         raise CalibrationError(f"epsilon is {epsilon!r}, expected a share up to 0.5")
     n_group = max(1, int(epsilon * len(specificity)))
     order = np.argsort(utility(specificity, sensitivity), axis=0, kind="stable")
@@ -184,7 +182,7 @@ def class_utilities(
     kept = (n_positive > 0) & (n_negative > 0)
     if not kept.any():
         raise NoUtilityError("no label has both positive and negative pairs: its utility is not defined")
-    accepted = _accepted(trials.mate_scores, (labels.mates,), rising, n)
+    accepted = accepted_trials(trials.mate_scores, (labels.mates,), rising, n)
     sensitivity = (accepted[kept] / n_positive[kept, None])[:, ::-1]
     specificity = (1.0 - impostors[kept] / n_negative[kept, None])[:, ::-1]
     return ClassUtilities(
@@ -207,10 +205,10 @@ def _negative_counts(trials: Trials, labels: TrialLabels, rising: Floats) -> tup
     both = labels.non_mate_queries, labels.non_mate_items
     for codes in both:
         total = total + np.bincount(codes, minlength=n)
-    return total, reaching + _accepted(trials.non_mate_scores, both, rising, n)
+    return total, reaching + accepted_trials(trials.non_mate_scores, both, rising, n)
 
 
-def _accepted(scores: Floats, codes: tuple[Codes, ...], rising: Floats, n_labels: int) -> Ints:
+def accepted_trials(scores: Floats, codes: tuple[Codes, ...], rising: Floats, n_labels: int) -> Ints:
     """(L, N) trials that reach each threshold, by each label that they stand under."""
     # Slot j holds the scores that reach j thresholds; those that reach none are of no use.
     table = np.zeros(n_labels * (len(rising) + 1), dtype=np.int64)
@@ -243,12 +241,12 @@ def cosine_margin(distance: float) -> float:
     return 1.0 - distance**2 / 2.0
 
 
-def implied_margins(trials: Trials, far_range: tuple[float, float] = (0.01, 0.1)) -> Margins | None:
+def implied_margins(trials: Trials) -> Margins | None:
     """Margins of the calibration range; None without negative pairs.
 
     Pairs are scored 1 - d / 2 with the L2 distance d of their embeddings.
     """
     if not trials.n_non_mates:
         return None
-    strict, loose = trials.calibration_range(far_range)
+    strict, loose = trials.calibration_range((0.01, 0.1))
     return Margins(cosine_margin(2.0 * (1.0 - strict)), cosine_margin(2.0 * (1.0 - loose)))

@@ -46,7 +46,14 @@ import numpy.typing as npt
 
 from vicinal.calibration.arrays import Codes, Floats, Ints
 from vicinal.calibration.consistency.image_rates import ImageRates, measure_images
-from vicinal.calibration.consistency.opis import ClassUtilities, Opis, epsilon_opis, opis_of, utility
+from vicinal.calibration.consistency.opis import (
+    ClassUtilities,
+    Opis,
+    accepted_trials,
+    epsilon_opis,
+    opis_of,
+    utility,
+)
 from vicinal.calibration.errors import CalibrationError
 from vicinal.calibration.trials import Trials
 
@@ -106,7 +113,6 @@ def opis_floor(
     embeddings: npt.ArrayLike,
     labels: npt.ArrayLike,
     *,
-    far_range: tuple[float, float] = (0.01, 0.1),
     n_thresholds: int = 100,
     epsilon: float = 0.1,
     n_repetitions: int = 50,
@@ -117,7 +123,7 @@ def opis_floor(
     A figure is comparable to another only on identical pairs, and so is its floor. See `opis.opis` for the
     arguments; at least two worlds are simulated.
     """
-    rates = measure_images(embeddings, labels, far_range, n_thresholds)
+    rates = measure_images(embeddings, labels, (0.01, 0.1), n_thresholds)
     n_negative = (len(rates.classes) - rates.sizes[rates.classes])[:, None]
     return simulate_floor(
         opis_of(rates, epsilon),
@@ -298,13 +304,7 @@ class PairImages:
 
 
 def pair_opis_floor(
-    found: ClassUtilities,
-    trials: Trials,
-    images: PairImages,
-    *,
-    epsilon: float = 0.1,
-    n_repetitions: int = 30,
-    seed: int = 0,
+    found: ClassUtilities, trials: Trials, images: PairImages, *, n_repetitions: int = 30
 ) -> OpisFloor:
     """Simulate OPIS and epsilon-OPIS for equal classes on the pairs of a calibration, with fewer repetitions
     for millions of pairs.
@@ -317,9 +317,9 @@ def pair_opis_floor(
         pairs,
         _query_specificities(found, trials, images),
         np.bincount(images.query_labels, minlength=int(found.codes.max()) + 1)[found.codes],
-        epsilon=epsilon,
+        epsilon=0.1,
         n_repetitions=min(n_repetitions, max(_LEAST_REPETITIONS, _MOST_DRAWN // len(pairs.rows))),
-        seed=seed,
+        seed=0,
     )
 
 
@@ -332,7 +332,9 @@ def _unordered_pairs(found: ClassUtilities, trials: Trials, images: PairImages) 
     kept = rows >= 0
     _, dense = np.unique(images.mates[kept], return_inverse=True)
     ends = np.sort(dense.reshape(-1, 2), axis=1)
-    slots = _first_reached(found, trials.mate_scores[kept])
+    # First threshold, from the strictest on, that each score reaches; N for none.
+    n_reached = np.searchsorted(found.thresholds[::-1], trials.mate_scores[kept], side="right")
+    slots = len(found.thresholds) - n_reached
     unique, inverse, times = np.unique(ends, axis=0, return_inverse=True, return_counts=True)
     inverse = inverse.ravel()
     strict, loose = np.zeros(len(unique), np.int64), np.full(len(unique), len(found.thresholds))
@@ -346,20 +348,7 @@ def _unordered_pairs(found: ClassUtilities, trials: Trials, images: PairImages) 
 
 def _query_specificities(found: ClassUtilities, trials: Trials, images: PairImages) -> Floats:
     """(Q, N) share of each query's negative pairs that are rejected, for queries with such pairs."""
-    n = len(found.thresholds)
-    table = np.zeros(len(images.n_negatives) * (n + 1), dtype=np.int64)
-    for start in range(0, len(trials.non_mate_scores), _BLOCK):
-        part = slice(start, start + _BLOCK)
-        scores, queries = trials.non_mate_scores[part], images.non_mate_queries[part]
-        reaching = scores >= found.thresholds[-1]
-        slots = _first_reached(found, scores[reaching])
-        np.add.at(table, queries[reaching].astype(np.int64) * (n + 1) + slots, 1)
-    counts = table.reshape(-1, n + 1)
+    rows, rising = (images.non_mate_queries,), found.thresholds[::-1]
+    accepted = accepted_trials(trials.non_mate_scores, rows, rising, len(images.n_negatives))
     some = images.n_negatives > 0
-    return np.asarray(1.0 - counts[some, :n].cumsum(axis=1) / images.n_negatives[some, None])
-
-
-def _first_reached(found: ClassUtilities, scores: Floats) -> Ints:
-    """(n,) first threshold, from the strictest on, that each score reaches; N for none."""
-    reached = np.searchsorted(found.thresholds[::-1], scores, side="right")
-    return np.asarray(len(found.thresholds) - reached)
+    return np.asarray(1.0 - accepted[some, ::-1] / images.n_negatives[some, None])

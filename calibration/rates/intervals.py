@@ -58,6 +58,7 @@ from vicinal.calibration.arrays import Floats, Ints
 from vicinal.calibration.errors import CalibrationError
 from vicinal.calibration.rates.label_counts import LabelCounts
 
+_CONFIDENCE = 0.95
 _N_DRAWS = 4_000
 _N_RATIO_DRAWS = 20_000
 
@@ -79,7 +80,7 @@ class RateInterval:
         return replace(self, low=float(ends[0]), high=float(ends[1]))
 
 
-def rate_interval(counts: LabelCounts, *, confidence: float = 0.95) -> RateInterval:
+def rate_interval(counts: LabelCounts, *, confidence: float = _CONFIDENCE) -> RateInterval:
     """Interval of a rate, for labels like those that were counted, at a fixed threshold or one that was
     chosen on these trials; a share `confidence` of such intervals holds the true rate.
     """
@@ -94,7 +95,7 @@ def rate_interval(counts: LabelCounts, *, confidence: float = 0.95) -> RateInter
     return _around(counts.rate, low, high, confidence)
 
 
-def ratio_interval(counts: LabelCounts, *, confidence: float = 0.95, seed: int = 0) -> RateInterval:
+def ratio_interval(counts: LabelCounts) -> RateInterval:
     """Interval of a rate whose trials are outcomes too, such as the returned matches of a precision.
 
     The variance of the ratio sum x_i / sum n_i over labels, by linearization, says how many independent
@@ -102,8 +103,7 @@ def ratio_interval(counts: LabelCounts, *, confidence: float = 0.95, seed: int =
     freedom. The interval is that of Jeffreys for so many trials (Korn and Graubard, 1998, with draws in
     place of their t quantiles). Each trial has one label.
     """
-    tails = _tails(confidence)
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(0)
     rate, freedom = counts.rate, max(1.0, counts.effective_labels - 1.0)
     residuals = counts.events - rate * counts.trials
     variance = (residuals**2).sum() * (1.0 + 1.0 / freedom) / counts.n_trials**2
@@ -111,20 +111,17 @@ def ratio_interval(counts: LabelCounts, *, confidence: float = 0.95, seed: int =
     worth = rate * (1.0 - rate) / variance if variance > 0.0 else counts.effective_labels
     drawn = np.minimum(worth * rng.chisquare(freedom, _N_RATIO_DRAWS) / freedom, counts.n_trials)
     rates = rng.beta(rate * drawn + 0.5, (1.0 - rate) * drawn + 0.5)
-    low, high = np.quantile(rates, tails)
-    return _around(rate, low, high, confidence)
+    low, high = np.quantile(rates, _tails(_CONFIDENCE))
+    return _around(rate, low, high, _CONFIDENCE)
 
 
-def prediction_interval(
-    counts: LabelCounts, n_labels: int, *, confidence: float = 0.95, seed: int = 0
-) -> RateInterval:
+def prediction_interval(counts: LabelCounts, n_labels: int) -> RateInterval:
     """Interval of the rate that a further set of m labels will show, each with as many trials as a present
     one, at a fixed threshold or one that was chosen on these trials.
     """
     if n_labels < 1:
         raise CalibrationError(f"n_labels is {n_labels}, a prediction needs at least 1")
-    tails = _tails(confidence)
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(0)
     rates, rho = rate_posterior(counts).draw(rng, _N_DRAWS)
     m = 1.0 / rho - 1.0
     sizes = rng.choice(counts.trials, (_N_DRAWS, n_labels))
@@ -132,8 +129,8 @@ def prediction_interval(
     shown = rng.binomial(sizes, own).sum(axis=1) / sizes.sum(axis=1)
     # Where a trial stands under two labels, the effects of both add up in its rate.
     shown = np.clip(rates + counts.labels_per_trial * (shown - rates), 0.0, 1.0)
-    low, high = np.quantile(shown, tails)
-    return _around(counts.rate, low, high, confidence)
+    low, high = np.quantile(shown, _tails(_CONFIDENCE))
+    return _around(counts.rate, low, high, _CONFIDENCE)
 
 
 def _tails(confidence: float) -> list[float]:

@@ -54,7 +54,16 @@ def export_gallery(gallery: Gallery, stream: BinaryIO) -> ArchiveHead:
     """Write a gallery as it is now into one file; it is searched and changed meanwhile."""
     sums: dict[str, tuple[int, str]] = {}
     with pinned(gallery) as source, tarfile.open(fileobj=stream, mode="w|", bufsize=_BLOCK) as archive:
-        head = _head_of(gallery, Gallery(source))
+        view = GalleryReader(Gallery(source)).view()
+        manifest = view.snapshot.manifest
+        head = ArchiveHead(
+            name=gallery.name,
+            version=manifest.version,
+            n_items=len(view),
+            bundle=manifest.bundle,
+            bundle_name=manifest.bundle_name,
+            exported_at=datetime.now(UTC),
+        )
         _add(archive, _HEAD, head.model_dump_json(indent=2).encode())
         for path in sorted(one for one in source.rglob("*") if one.is_file()):
             name = path.relative_to(source).as_posix()
@@ -102,19 +111,6 @@ class _Hashed(io.RawIOBase):
     @property
     def digest(self) -> str:
         return self._sum.hexdigest()
-
-
-def _head_of(gallery: Gallery, copy: Gallery) -> ArchiveHead:
-    view = GalleryReader(copy).view()
-    manifest = view.snapshot.manifest
-    return ArchiveHead(
-        name=gallery.name,
-        version=manifest.version,
-        n_items=len(view),
-        bundle=manifest.bundle,
-        bundle_name=manifest.bundle_name,
-        exported_at=datetime.now(UTC),
-    )
 
 
 def _add(archive: tarfile.TarFile, name: str, content: bytes) -> None:
