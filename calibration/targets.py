@@ -1,7 +1,7 @@
 """Way from a stated target to the one threshold.
 
 A score is accepted when it reaches the threshold. What holds a rate on given trials is counted exactly, ties
-included; `*_threshold` answers None when no threshold in [0, 1] holds it, `best_precision` what is reached.
+included; `*_threshold` answers None when no threshold in [0, 1] holds it.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Literal, Self
 import numpy as np
 from pydantic import Field, model_validator
 
-from vicinal.calibration.arrays import Floats, Ints, Mask
+from vicinal.calibration.arrays import Floats, Ints
 from vicinal.calibration.consistency.opis import class_utilities
 from vicinal.calibration.errors import CalibrationError, NotEnoughTrialsError, UnreachableTargetError
 from vicinal.calibration.frozen import Frozen
@@ -115,16 +115,35 @@ def _scores_of(trials: Trials, target: Target) -> tuple[Floats, str]:
 
 
 def _precise_threshold(trials: Trials, target: Target) -> float:
-    scores, is_mate, weights = trials.answer_scores, trials.answer_is_mate, trials.answer_weights
     allowed, what = 1.0 - target.value, "returned matches"
-    _check_trials(len(scores), allowed, what)
-    found = lowest_precise_threshold(scores, is_mate, target.value, weights)
-    if found is None:
-        highest = best_precision(scores, is_mate, weights)
+    _check_trials(len(trials.answer_scores), allowed, what)
+    distinct, returned, shares = _precision_steps(trials)
+    # Precision can fall and rise again along the threshold; what counts is the lowest that has it.
+    precise = np.flatnonzero(shares >= target.value)
+    if not len(precise):
+        highest = float(max(shares, default=0.0))
         raise UnreachableTargetError(str(target), highest, "highest", "non-mates score as high as mates")
-    threshold, n_returned = found
-    _check_trials(n_returned, allowed, what)
-    return threshold
+    step = int(precise[-1])
+    _check_trials(int(returned[step]), allowed, what)
+    # Down to just above the next lower score the same candidates are returned.
+    below = distinct[step + 1] if step + 1 < len(distinct) else -np.inf
+    return max(_LOWEST, float(np.nextafter(below, np.inf)))
+
+
+def _precision_steps(trials: Trials) -> tuple[Floats, Ints, Floats]:
+    """Distinct scores from the highest down, candidates that reach each, and the share of mates in them."""
+    usable, counted = trials.answer_scores >= _LOWEST, None
+    if len(trials.answer_weights):
+        # What counts for nothing is not returned.
+        usable &= trials.answer_weights > 0.0
+        counted = trials.answer_weights[usable]
+    distinct, inverse = np.unique(-trials.answer_scores[usable], return_inverse=True)
+    returned = np.bincount(inverse, minlength=len(distinct)).cumsum()
+    is_right = trials.answer_is_mate[usable]
+    all_of = np.bincount(inverse, counted, minlength=len(distinct)).cumsum()
+    right = None if counted is None else counted[is_right]
+    mates = np.bincount(inverse[is_right], right, minlength=len(distinct)).cumsum()
+    return -distinct, returned, mates / all_of
 
 
 def _check_trials(n_trials: int, rate: float, what: str) -> None:
@@ -165,41 +184,3 @@ def highest_threshold(scores: Floats, rate: float) -> float | None:
     # The first score that may not be missed; a threshold above it would miss it too.
     threshold = min(_HIGHEST, float(np.partition(scores, rank)[rank]))
     return threshold if threshold >= _LOWEST else None
-
-
-def lowest_precise_threshold(
-    scores: Floats, is_mate: Mask, precision: float, weights: Floats | None = None
-) -> tuple[float, int] | None:
-    """The lowest threshold at which the returned ones of n candidates have the precision, also where it falls
-    and rises again below, and how many those are; all count alike without weights.
-    """
-    distinct, returned, shares = _precision_steps(scores, is_mate, weights)
-    precise = np.flatnonzero(shares >= precision)
-    if not len(precise):
-        return None
-    step = int(precise[-1])
-    # Down to just above the next lower score the same candidates are returned.
-    below = distinct[step + 1] if step + 1 < len(distinct) else -np.inf
-    return max(_LOWEST, float(np.nextafter(below, np.inf))), int(returned[step])
-
-
-def best_precision(scores: Floats, is_mate: Mask, weights: Floats | None = None) -> float:
-    """The highest precision at any threshold that returns something; 0 without candidates."""
-    return float(max(_precision_steps(scores, is_mate, weights)[2], default=0.0))
-
-
-def _precision_steps(scores: Floats, is_mate: Mask, weights: Floats | None) -> tuple[Floats, Ints, Floats]:
-    """Distinct scores from the highest down, candidates that reach each, and the share of mates in them."""
-    usable = scores >= _LOWEST
-    if weights is not None and len(weights):
-        # What counts for nothing is not returned.
-        usable &= weights > 0.0
-    else:
-        weights = None
-    distinct, inverse = np.unique(-scores[usable], return_inverse=True)
-    returned = np.bincount(inverse, minlength=len(distinct)).cumsum()
-    is_right, counted = is_mate[usable], None if weights is None else weights[usable]
-    all_of = np.bincount(inverse, counted, minlength=len(distinct)).cumsum()
-    right = None if counted is None else counted[is_right]
-    mates = np.bincount(inverse[is_right], right, minlength=len(distinct)).cumsum()
-    return -distinct, returned, mates / all_of

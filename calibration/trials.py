@@ -111,14 +111,14 @@ class Trials:
 
     def calibration_range(self, far_range: tuple[float, float]) -> tuple[float, float]:
         """Linearly interpolated scores that given shares in [0, 1] of the negative pairs reach."""
-        strict, loose = (self._quantile_from_above(share * (self.n_non_mates - 1)) for share in far_range)
-        return strict, loose
+        last = self.n_non_mates - 1
 
-    def _quantile_from_above(self, position: float) -> float:
-        rank = int(position)
-        above = self.non_mate_score_at(rank)
-        below = self.non_mate_score_at(min(rank + 1, self.n_non_mates - 1))
-        return above + (below - above) * (position - rank)
+        def score_at(position: float) -> float:
+            rank = int(position)
+            above, below = self.non_mate_score_at(rank), self.non_mate_score_at(min(rank + 1, last))
+            return above + (below - above) * (position - rank)
+
+        return score_at(far_range[0] * last), score_at(far_range[1] * last)
 
     def _check_labels(self, labels: TrialLabels) -> None:
         for name, codes, scores in (

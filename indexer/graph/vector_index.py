@@ -282,7 +282,7 @@ def _trained(faiss: Any, embeddings: FloatArray, spec: str) -> Any:
     """An index without items."""
     index = faiss.index_factory(embeddings.shape[1], spec, faiss.METRIC_INNER_PRODUCT)
     _leave_out_polysemous_codes(faiss, index)
-    index.train(_training_sample(embeddings, _most_trained(faiss, index, len(embeddings))))
+    index.train(_training_sample(faiss, index, embeddings))
     return index
 
 
@@ -315,16 +315,11 @@ def _measured(index: Any, sample: _Sample) -> Candidates:
     fetched = index.search(sample.queries, min(index.ntotal, _MOST_CANDIDATES + 1))[1]
     found = [among[among != row] for row, among in zip(sample.rows, fetched, strict=True)]
     few, many = (
-        1 + _covering(np.concatenate([_places(*pair) for pair in zip(found, nearest, strict=True)]))
-        for nearest in (sample.few, sample.many)
+        1 + _covering(np.concatenate([np.isin(*pair).nonzero()[0] for pair in zip(found, near, strict=True)]))
+        for near in (sample.few, sample.many)
     )
     # Where there are no hundred others, none is left out.
     return Candidates(few, max(few, many, _MANY_NEAREST))
-
-
-def _places(found: Ints, wanted: Ints) -> Ints:
-    """Places of what is wanted in what was found."""
-    return np.flatnonzero(np.isin(found, wanted))
 
 
 def _choose_probes(faiss: Any, lists: Any, queries: FloatArray, nearest: list[FloatArray]) -> None:
@@ -351,20 +346,16 @@ def _leave_out_polysemous_codes(faiss: Any, index: Any) -> None:
         quantized.do_polysemous_training = False
 
 
-def _most_trained(faiss: Any, index: Any, n_items: int) -> int:
+def _training_sample(faiss: Any, index: Any, embeddings: FloatArray) -> FloatArray:
     """Items to train an index on, of a large gallery few (benchmarks/speed/ready_embeddings.py), in all
     rounds of k-means: after five in place of ten, three times as many lists had to be looked into.
     """
-    lists = faiss.try_extract_index_ivf(index)
-    if lists is None or n_items <= _MOST_TRAINED:
-        return _MOST_TRAINED
-    # Faiss would warn that it likes more.
-    lists.cp.min_points_per_centroid = 1
-    return min(_MOST_TRAINED, max(_FEWEST_TRAINED, _TRAINED_PER_LIST * int(lists.nlist)))
-
-
-def _training_sample(embeddings: FloatArray, most: int) -> FloatArray:
-    if len(embeddings) <= most:
+    if len(embeddings) <= _MOST_TRAINED:
         return embeddings
+    most, lists = _MOST_TRAINED, faiss.try_extract_index_ivf(index)
+    if lists is not None:
+        # Faiss would warn that it likes more.
+        lists.cp.min_points_per_centroid = 1
+        most = min(_MOST_TRAINED, max(_FEWEST_TRAINED, _TRAINED_PER_LIST * int(lists.nlist)))
     chosen = np.random.default_rng(0).choice(len(embeddings), most, replace=False)
     return np.ascontiguousarray(embeddings[np.sort(chosen)])
