@@ -57,11 +57,10 @@ class CalibratedThreshold:
         return np.asarray(scores, dtype=np.float64) >= self.threshold
 
     def __str__(self) -> str:
-        names = ("precision", "fpir", "fnir")
-        rates = ((name.upper() if name != "precision" else name, getattr(self, name)) for name in names)
+        rates = {"precision": self.precision, "FPIR": self.fpir, "FNIR": self.fnir}
         stated = ", ".join(
             f"{name} {100 * one.rate:.1f} % [{100 * one.low:.1f}, {100 * one.high:.1f}]"
-            for name, one in rates
+            for name, one in rates.items()
             if one
         )
         return f"threshold {self.threshold:.6g} for {self.target}: {stated}, on {self.n_labels:,} labels"

@@ -1,7 +1,7 @@
-"""Sealed folders: files that are compared with their seals before anybody reads them.
+"""Sealed folders: Lance tables, whose files are compared with their seals before anybody reads them, and
+notes of checks that compared all files of a version.
 
-What is derived of a version's rows, once for all, has a manifest with the seals of its files; beside a Lance
-table, which has no checksums, lies `<table>.seals`, with a line for each file that was committed.
+Lance has no checksums: beside a table lies `<table>.seals`, with a line for each file that was committed.
 """
 
 from __future__ import annotations

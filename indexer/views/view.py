@@ -313,9 +313,8 @@ class GalleryView:
             found = np.flatnonzero(pc.is_in(table["id"], value_set=wanted)) + first
             found = found[~self.is_dead(found)]
             ids = table["id"].take(pa.array(found - first))
-            places = pc.index_in(wanted, value_set=ids.combine_chunks()).to_numpy(zero_copy_only=False)
-            is_here = ~np.isnan(places.astype(np.float64))
-            positions[is_here] = found[places[is_here].astype(np.int64)]
+            places = pc.index_in(wanted, value_set=ids.combine_chunks()).fill_null(-1).to_numpy()
+            positions[places >= 0] = found[places[places >= 0]]
         return positions
 
     def items(self, positions: Sequence[int] | AnyInts) -> list[dict[str, Any]]:
