@@ -96,6 +96,8 @@ def opis(
     Raises:
         CalibrationError: No negative pairs, no class with two embeddings, or a parameter is out of range.
     """
+    if not is_number(epsilon):
+        raise CalibrationError(f"epsilon is {epsilon!r}, expected a share up to 0.5")
     return opis_of(measure_images(embeddings, labels, far_range, n_thresholds), epsilon)
 
 
@@ -122,7 +124,7 @@ def epsilon_opis(specificity: Floats, sensitivity: Floats, epsilon: float) -> fl
     """Mean squared gap between the utility of the best and of the worst classes (TCM, eq. 3), of (T, N)
     shares by class and threshold; each group has a share epsilon of the classes, and at least one.
     """
-    if not is_number(epsilon) or not 0.0 < epsilon <= 0.5:
+    if not 0.0 < epsilon <= 0.5:
         raise CalibrationError(f"epsilon is {epsilon!r}, expected a share up to 0.5")
     n_group = max(1, int(epsilon * len(specificity)))
     order = np.argsort(utility(specificity, sensitivity), axis=0, kind="stable")
