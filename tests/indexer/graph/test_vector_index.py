@@ -483,7 +483,7 @@ def test_no_order_of_codes_is_found_for_a_search_that_is_not_made(
     factory: str, embeddings: FloatArray
 ) -> None:
     rows = np.concatenate([embeddings] * (1 + 500 // len(embeddings)))
-    built = FaissIndex.build(rows, factory)._index
+    built = FaissIndex.build(rows, factory).as_faiss
     # Faiss itself would find one.
     plain = faiss.index_factory(embeddings.shape[1], factory)
     assert [faiss.downcast_index(one).do_polysemous_training for one in (built, plain)] == [False, True]

@@ -90,7 +90,7 @@ def test_items_are_the_rows_of_the_file_in_order(indexed: Gallery, path: Path) -
 def test_items_have_no_image_and_the_digest_of_their_embedding(indexed: Gallery) -> None:
     version = indexed.active_version
     names = ["thumbnail", "signature", "camera", "taken_at", "content_sha256"]
-    columns = indexed.columns(version, names)
+    columns = indexed.table.columns(version, names)
     assert [columns[name].null_count for name in names] == [N, N, N, N, 0]
     digests = [hashlib.sha256(one.tobytes()).digest() for one in np.asarray(indexed.snapshot().embeddings)]
     assert columns["content_sha256"].to_pylist() == digests

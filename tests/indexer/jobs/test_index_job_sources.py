@@ -151,7 +151,7 @@ def test_thumbnails_are_small_pictures_of_the_items(built: dict[str, Any]) -> No
 
 
 def test_table_keeps_the_digest_of_each_file(built: dict[str, Any]) -> None:
-    digests = built["gallery"].columns(built["result"].version, ["content_sha256"])["content_sha256"]
+    digests = built["gallery"].table.columns(built["result"].version, ["content_sha256"])["content_sha256"]
     assert digests.to_pylist() == [hashlib.sha256(item.path.read_bytes()).digest() for item in built["items"]]
 
 

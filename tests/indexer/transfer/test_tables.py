@@ -145,7 +145,7 @@ def test_the_manifest_can_be_indexed_again(gallery: Gallery, tmp_path: Path, emb
     index_items(again, items, embedder, source="out", workers=1)
     names = ["id", "label", "embedding", "content_sha256"]
     first, second = (
-        sorted(one.columns(one.activation.revision, names).to_pylist(), key=lambda row: row["id"])
+        sorted(one.table.columns(one.activation.revision, names).to_pylist(), key=lambda row: row["id"])
         for one in (gallery, again)
     )
     assert first == second

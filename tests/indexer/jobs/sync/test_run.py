@@ -101,7 +101,7 @@ def upload(gallery: Gallery, embedder: Embedder, item_id: str, path: Path) -> No
 
 def test_rows_say_which_file_they_are_of(indexed: Gallery, photos: Path) -> None:
     names = ["id", "source", "file_size", "modified_at"]
-    row = indexed.columns(indexed.active_version, names).to_pylist()[2]
+    row = indexed.table.columns(indexed.active_version, names).to_pylist()[2]
     written = (photos / "2.png").stat()
     assert (row["id"], row["source"], row["file_size"]) == ("2.png", str(photos), written.st_size)
     assert round(row["modified_at"].timestamp() * 1e6) == written.st_mtime_ns // 1000
