@@ -23,6 +23,7 @@ from vicinal.indexer.sources import read_source
 from vicinal.indexer.views.view import GalleryView
 from vicinal.models.bundle import ModelBundle, default_bundle_path
 from vicinal.models.embedder import Embedder
+from vicinal.models.progress import no_progress
 from vicinal.service.measuring.measurement import Found, TrialScoring
 from vicinal.service.measuring.queries import LabelledQueries
 from vicinal.service.search.pipeline import Pipeline, Rerank
@@ -39,8 +40,7 @@ def impostors_of(root: Path, folder: Path, embedder: Embedder) -> Found:
     snapshot = gallery.snapshot()
     queries = LabelledQueries.leave_one_out(snapshot).sample(1000, seed=0)
     scorer = Scorer(GalleryView.of(snapshot), Pipeline(rerank=Rerank(method="off")))
-    scoring = TrialScoring(snapshot, scorer, sorted(set(snapshot.labels)))
-    return scoring.measure(queries, lambda _done, _total: None).without
+    return TrialScoring(snapshot, scorer, queries).measure(no_progress).without
 
 
 def predict(impostors: Found, threshold: float, rng: np.random.Generator) -> dict[str, float]:

@@ -9,9 +9,10 @@ from datetime import datetime
 from itertools import product
 from typing import Annotated, Any, Literal, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictFloat, StrictInt, model_validator
+from pydantic import Field, StrictBool, StrictFloat, StrictInt, model_validator
 
 from vicinal.calibration import Target
+from vicinal.calibration.frozen import Frozen
 from vicinal.calibration.rates.paired_bootstrap import SelectionSplit
 from vicinal.indexer.graph.neighbor_graph import N_NEIGHBORS
 from vicinal.models.refiner_manifest import Sides
@@ -28,11 +29,7 @@ Sample = Literal["queries", "pictures"]
 FigureName = Literal["error", "fnir", "fpir", "hit_rate", "map_at_r", "auroc", "opis"]
 
 
-class _Frozen(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class PipelineGrid(_Frozen):
+class PipelineGrid(Frozen):
     """Which pipelines are tried besides a version's own: every combination."""
 
     refine: tuple[Sides, ...] | None = Field(
@@ -91,7 +88,7 @@ class ComparisonRequest(ComparisonOptions):
     )
 
 
-class ActivationConditions(_Frozen):
+class ActivationConditions(Frozen):
     """What must hold for a version to be activated by itself; each is read at the bad end of its interval."""
 
     hit_rate_drop_at_most: Share | None = Field(None, description="By how much the hit rate may fall.")
@@ -110,7 +107,7 @@ class ActivationConditions(_Frozen):
         return self
 
 
-class PairedFigure(_Frozen):
+class PairedFigure(Frozen):
     """A figure of one variant, and its difference to the present one's on the same queries.
 
     Attributes:
@@ -126,7 +123,7 @@ class PairedFigure(_Frozen):
     high: float | None = None
 
 
-class ComparedFlips(_Frozen):
+class ComparedFlips(Frozen):
     """Queries that a variant decides otherwise than the present one, each at its own threshold.
 
     Attributes:
@@ -146,7 +143,7 @@ class ComparedFlips(_Frozen):
     flipped: RateEvidence
 
 
-class Variant(_Frozen):
+class Variant(Frozen):
     """A version of the gallery, with its bundle, searched with one pipeline.
 
     Attributes:
@@ -174,7 +171,7 @@ class Variant(_Frozen):
     problem: str | None
 
 
-class ItemCounts(_Frozen):
+class ItemCounts(Frozen):
     """Items of the present version and of another, with their live changes.
 
     Attributes:
@@ -192,7 +189,7 @@ class ItemCounts(_Frozen):
     other_label: int
 
 
-class ConditionOutcome(_Frozen):
+class ConditionOutcome(Frozen):
     """Whether one condition holds.
 
     Attributes:
@@ -210,7 +207,7 @@ class ConditionOutcome(_Frozen):
     reason: str
 
 
-class Decision(_Frozen):
+class Decision(Frozen):
     """Whether a version is to be activated by itself.
 
     Attributes:
@@ -224,7 +221,7 @@ class Decision(_Frozen):
     reason: str
 
 
-class Comparison(_Frozen):
+class Comparison(Frozen):
     """Several variants of a gallery on the same queries; never changed.
 
     Attributes:

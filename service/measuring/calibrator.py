@@ -19,7 +19,6 @@ from vicinal.indexer.views.snapshot import Snapshot
 from vicinal.models.progress import OnProgress, no_progress
 from vicinal.service.measuring.evidence import (
     ERROR_RATES,
-    Evidence,
     SpaceOpis,
     gather_evidence,
     measure_opis,
@@ -41,7 +40,7 @@ from vicinal.service.measuring.records.record import (
     StoredScores,
     new_calibration_id,
 )
-from vicinal.service.measuring.visits import Visits, find_visits, look_alikes
+from vicinal.service.measuring.visits import Visits, look_alikes
 from vicinal.service.search.item_spaces import OpenedRefiner
 from vicinal.service.search.pipeline import Group, Pipeline
 from vicinal.service.search.scorer import Scorer
@@ -90,33 +89,7 @@ class Calibrator:
         self.device = device
         own = [] if pipeline.group is None else [pipeline.group]
         self.forms = tuple(forms or own)
-        self._labels = snapshot.labels
-
-    @classmethod
-    def of_version(
-        cls,
-        gallery: Gallery,
-        snapshot: Snapshot,
-        pipeline: Pipeline,
-        refinement: OpenedRefiner | None = None,
-        *,
-        by: str = "none",
-        most_queries: int = 2000,
-        seed: int = 0,
-        forms: Sequence[Group] | None = None,
-    ) -> Calibrator:
-        """Calibrator of a gallery's version, which also looks for near duplicates."""
-        return cls(
-            snapshot,
-            pipeline,
-            most_queries=most_queries,
-            seed=seed,
-            refinement=refinement,
-            visits=find_visits(by, gallery, snapshot),
-            same_pictures=same_pictures_of(gallery, snapshot),
-            forms=forms,
-            device=gallery.index_device,
-        )
+        self._labels = [label for label in snapshot.labels if label is not None]
 
     def leave_one_out(self) -> LabelledQueries:
         """Every labelled item of the version as a query."""
@@ -134,13 +107,15 @@ class Calibrator:
         """Score the queries and choose the best threshold that holds the target. A precision is for the share
         `absent`, in [0, 1), of searches without a mate; that of the queries when None.
         """
-        require_labels(self._labels, queries.labels)
-        if self.scorer.pipeline.group is not None:
-            require_group_target(self.scorer.pipeline.group, target)
+        self._require(queries, self.scorer.pipeline.group, target)
         sampled = queries.sample(self.most_queries, self.seed)
-        progress = _Progress(on_progress, len(sampled.labels), passes=2 if self._keeps_apart else 1)
-        measured = self.score_items(sampled, progress)
-        together = self._scoring(sampled, None).measure(sampled, progress) if self._keeps_apart else None
+        keeps_apart = self.visits is not None and self.visits.largest > 1
+        n_passes = 2 if keeps_apart else 1
+        measured = self.score_items(sampled, pass_of(on_progress, 0, n_passes))
+        together = None
+        if keeps_apart:
+            scoring = TrialScoring(self.snapshot, self.scorer, sampled, device=self.device)
+            together = scoring.measure(pass_of(on_progress, 1, n_passes))
         tried: tuple[TriedForm, ...] = ()
         if self.forms:
             measured, tried = choose_form(measured, self.forms, target, seed=self.seed)
@@ -150,13 +125,7 @@ class Calibrator:
         if absent is not None:
             measured = replace(measured, absent=absent)
         return self.calibration(
-            sampled,
-            measured,
-            target,
-            coarse_labels=coarse_labels,
-            absent=absent,
-            together=together,
-            tried=tried,
+            sampled, measured, target, coarse_labels=coarse_labels, together=together, tried=tried
         )
 
     def score(self, queries: LabelledQueries, on_progress: OnProgress) -> Measurement:
@@ -165,7 +134,8 @@ class Calibrator:
 
     def score_items(self, queries: LabelledQueries, on_progress: OnProgress) -> Measurement:
         """Score all queries, item by item."""
-        return self._scoring(queries, self.visits).measure(queries, on_progress)
+        scoring = TrialScoring(self.snapshot, self.scorer, queries, visits=self.visits, device=self.device)
+        return scoring.measure(on_progress)
 
     def decide(self, items: Measurement) -> Measurement:
         """Decide by the items themselves, or by groups of them in the first form, as the pipeline does."""
@@ -178,26 +148,24 @@ class Calibrator:
         target: Target,
         *,
         coarse_labels: Mapping[str, str] | None = None,
-        absent: float | None = None,
         together: Measurement | None = None,
         tried: tuple[TriedForm, ...] = (),
     ) -> Calibration:
         """Choose the best threshold that holds the target; for arguments see `measure`."""
-        require_labels(self._labels, queries.labels)
-        if measured.group is not None:
-            require_group_target(measured.group, target)
-        threshold = choose_threshold(measured.trials, target)
+        self._require(queries, measured.group, target)
+        trials, pipeline, manifest = measured.trials, self.scorer.pipeline, self.snapshot.manifest
+        threshold = choose_threshold(trials, target)
         if measured.group is not None:
             require_reached(measured, target, threshold)
-        opis = measure_opis(measured)
+            pipeline = pipeline.model_copy(update={"group": measured.group})
+        opis, leaves_one_out = measure_opis(measured), queries.positions is not None
         visits = None if self.visits is None else visit_evidence(self.visits, measured, together, target)
-        leaves_one_out = queries.positions is not None
         widens = leaves_one_out and visits is not None and not visits.are_told
         evidence = gather_evidence(
             measured,
             target,
             threshold,
-            gallery_labels=self._known_labels,
+            gallery_labels=frozenset(self._labels),
             coarse_labels=coarse_labels,
             opis=opis,
             visits=visits,
@@ -205,45 +173,13 @@ class Calibrator:
             look_alikes=look_alikes(self.snapshot, self.visits) if widens else None,
             near_duplicates=self._near_duplicates(measured, queries),
             group_forms=tried,
-            absent=absent,
         )
-        record = self._record(queries, measured, target, threshold=threshold, evidence=evidence)
-        curves = gather_curves(measured, threshold, snapshot=self.snapshot, queries=queries, opis=opis)
-        scores = StoredScores.of(measured.trials, measured.top_scores)
-        return Calibration(record, scores, curves, measured, opis)
-
-    @property
-    def _keeps_apart(self) -> bool:
-        return self.visits is not None and not self.visits.are_single
-
-    @property
-    def _known_labels(self) -> frozenset[str]:
-        return frozenset(label for label in self._labels if label is not None)
-
-    def _scoring(self, queries: LabelledQueries, visits: Visits | None) -> TrialScoring:
-        names = sorted(self._known_labels | set(queries.labels))
-        return TrialScoring(self.snapshot, self.scorer, names, visits=visits, device=self.device)
-
-    def _record(
-        self,
-        queries: LabelledQueries,
-        measured: Measurement,
-        target: Target,
-        *,
-        threshold: float,
-        evidence: Evidence,
-    ) -> CalibrationRecord:
-        """Record of a calibration, which is kept for good."""
-        pipeline, trials = self.scorer.pipeline, measured.trials
-        if measured.group is not None:
-            pipeline = pipeline.model_copy(update={"group": measured.group})
         shares = {name: evidence.rates[name].rate if name in evidence.rates else None for name in ERROR_RATES}
-        manifest = self.snapshot.manifest
-        return CalibrationRecord(
+        record = CalibrationRecord(
             format_version=2,
             id=new_calibration_id(),
             created_at=datetime.now(UTC),
-            source="queries" if queries.positions is None else "leave_one_out",
+            source="leave_one_out" if leaves_one_out else "queries",
             target=target,
             threshold=threshold,
             rates=Rates(**shares, hit_rate_1=measured.hit_rate_1),
@@ -261,6 +197,14 @@ class Calibrator:
             seed=self.seed,
             warnings=tuple(self._warnings(queries, measured, evidence.near_duplicates)),
         )
+        curves = gather_curves(measured, threshold, snapshot=self.snapshot, queries=queries, opis=opis)
+        scores = StoredScores.of(trials, measured.top_scores)
+        return Calibration(record, scores, curves, measured, opis)
+
+    def _require(self, queries: LabelledQueries, group: Group | None, target: Target) -> None:
+        require_labels(self._labels, queries.labels)
+        if group is not None:
+            require_group_target(group, target)
 
     def _near_duplicates(self, measured: Measurement, queries: LabelledQueries) -> float | None:
         """Share of the queries with a mate whose best mate is almost the same picture."""
@@ -273,13 +217,13 @@ class Calibrator:
     def _warnings(
         self, queries: LabelledQueries, measured: Measurement, near_duplicates: float | None
     ) -> Iterator[str]:
-        counts = Counter(label for label in self._labels if label is not None)
+        counts, n_items = Counter(self._labels), len(self.snapshot)
         single = sum(count == 1 for count in counts.values())
-        unlabelled = len(self._labels) - sum(counts.values())
+        unlabelled = n_items - len(self._labels)
         if queries.positions is not None and single:
             yield f"labels with one item and no mate, counted only as negative: {single}"
         rerank = self.scorer.pipeline.rerank
-        longest = N_NEIGHBORS - rerank.n_listed if rerank.method != "off" else len(self._labels)
+        longest = N_NEIGHBORS - rerank.n_listed if rerank.method != "off" else n_items
         large = sum(count > longest for count in counts.values())
         if queries.positions is not None and large:
             yield (
@@ -306,21 +250,16 @@ class Calibrator:
                 yield f"few labels stand behind {what} ({n_labels}): other labels can behave differently"
 
 
-class _Progress:
-    """Progress over several passes over the same queries."""
+def pass_of(on_progress: OnProgress, number: int, n_passes: int) -> OnProgress:
+    """Progress of one of several passes over as many queries."""
 
-    def __init__(self, on_progress: OnProgress, n_queries: int, *, passes: int) -> None:
-        self._on_progress = on_progress
-        self._total = passes * n_queries
-        self._before = 0
+    def report(stage: str, done: int, n_queries: int, _note: str = "", /) -> None:
+        on_progress(stage, number * n_queries + done, n_passes * n_queries)
 
-    def __call__(self, stage: str, done: int, n_queries: int, _note: str = "", /) -> None:
-        self._on_progress(stage, self._before + done, self._total)
-        if done == n_queries:
-            self._before += n_queries
+    return report
 
 
-def same_pictures_of(gallery: Gallery, snapshot: Snapshot) -> Callable[[Ints, Ints], Mask]:
+def same_pictures_of(gallery: Gallery, snapshot: Snapshot) -> SamePictures:
     """Function that tells which items are almost the same picture, by their stored thumbnails."""
 
     def compare(first: Ints, second: Ints) -> Mask:

@@ -11,6 +11,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from vicinal.calibration import TopScoreCounts, measure_drift
+from vicinal.calibration.frozen import Frozen
 from vicinal.indexer.storage.files import read_sealed
 from vicinal.service.measuring.records.record import CalibrationRecord
 from vicinal.service.measuring.records.store import CalibrationStore
@@ -23,7 +24,7 @@ DriftLevel = Annotated[
 ]
 
 
-class DriftState(BaseModel):
+class DriftState(Frozen):
     """How far the searches have drifted from those of a calibration.
 
     Attributes:
@@ -61,8 +62,6 @@ class DriftState(BaseModel):
 
 class SearchCounts(BaseModel):
     """Counts of one process since a calibration was put in force, as they are written."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     since: datetime | None
     counts: TopScoreCounts

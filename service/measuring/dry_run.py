@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from typing import Literal, get_args
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, StrictFloat, model_validator
+from pydantic import Field, StrictFloat, model_validator
 
 from vicinal.calibration import Target
+from vicinal.calibration.frozen import Frozen
 from vicinal.calibration.rates.label_counts import RateName
 from vicinal.service.errors import RequestError
 from vicinal.service.measuring.evidence import RateEvidence, rate_evidence
@@ -19,11 +20,7 @@ from vicinal.service.search.pipeline import Pipeline
 SearchKind = Literal["searches", "with_mate", "without_mate"]
 
 
-class _Frozen(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class TriedThreshold(_Frozen):
+class TriedThreshold(Frozen):
     """A threshold to try: exactly one of the three."""
 
     threshold: StrictFloat | None = Field(None, ge=0.0, le=1.0, description="A score.")
@@ -38,7 +35,7 @@ class TriedThreshold(_Frozen):
         return self
 
 
-class RatesAt(_Frozen):
+class RatesAt(Frozen):
     """Rates at one threshold, measured on stored scores.
 
     Attributes:
@@ -54,7 +51,7 @@ class RatesAt(_Frozen):
     not_stored: tuple[str, ...]
 
 
-class Flips(_Frozen):
+class Flips(Frozen):
     """Searches whose answer would change.
 
     Attributes:
@@ -68,7 +65,7 @@ class Flips(_Frozen):
     to_no_match: int
 
 
-class DryRunResult(_Frozen):
+class DryRunResult(Frozen):
     """A tried threshold beside the one in force, on the same scores.
 
     Attributes:

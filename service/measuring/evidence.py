@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from vicinal.calibration import (
     LabelCounts,
@@ -27,6 +27,7 @@ from vicinal.calibration import (
 from vicinal.calibration.arrays import Ints
 from vicinal.calibration.consistency.opis import ClassUtilities, NoUtilityError, class_utilities
 from vicinal.calibration.consistency.opis_floor import PairImages, pair_opis_floor
+from vicinal.calibration.frozen import Frozen
 from vicinal.calibration.rates.intervals import RateInterval
 from vicinal.calibration.rates.label_counts import RateName, impostor_label_effect
 from vicinal.service.measuring.group_trials import (
@@ -47,11 +48,7 @@ _N_WORST = 10
 _DISTANCES = {"initial": 2.0, "refined": 2.0, "final": 1.0}
 
 
-class _Frozen(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class RateEvidence(_Frozen):
+class RateEvidence(Frozen):
     """One rate at the threshold, and how far it can be trusted.
 
     Attributes:
@@ -74,7 +71,7 @@ class RateEvidence(_Frozen):
     leave_one_label_out: tuple[float, float]
 
 
-class Prediction(_Frozen):
+class Prediction(Frozen):
     """Where the target's rate will lie, at 95 %, when a number of further labels is measured.
 
     Attributes:
@@ -88,7 +85,7 @@ class Prediction(_Frozen):
     high: float
 
 
-class LargerGallery(_Frozen):
+class LargerGallery(Frozen):
     """FPIR when the gallery grows by labels like its present ones, at the same threshold.
 
     Attributes:
@@ -107,7 +104,7 @@ class LargerGallery(_Frozen):
     fnir: float | None = None
 
 
-class VisitEvidence(_Frozen):
+class VisitEvidence(Frozen):
     """Which photos were taken together, and what it changes to keep them apart.
 
     Attributes:
@@ -132,7 +129,7 @@ class VisitEvidence(_Frozen):
     shown: dict[str, float] = Field(default_factory=dict)
 
 
-class AnotherDay(_Frozen):
+class AnotherDay(Frozen):
     """What leaving items out says of a rate for photos of another day.
 
     Leave-one-out differs from a search with a new photo in two ways.
@@ -162,7 +159,7 @@ class AnotherDay(_Frozen):
     high: float
 
 
-class StatedRate(_Frozen):
+class StatedRate(Frozen):
     """A rate with its 95 % interval.
 
     Attributes:
@@ -176,7 +173,7 @@ class StatedRate(_Frozen):
     high: float
 
 
-class AnswerEvidence(_Frozen):
+class AnswerEvidence(Frozen):
     """What a threshold from answers about pairs of photos rests on (`calibration.rates.answered_pairs`).
 
     Attributes:
@@ -198,7 +195,7 @@ class AnswerEvidence(_Frozen):
     errors: StatedRate
 
 
-class OpisEvidence(_Frozen):
+class OpisEvidence(Frozen):
     """OPIS in one space, on the pairs of the calibration; comparable on identical pairs only.
 
     Attributes:
@@ -226,7 +223,7 @@ class OpisEvidence(_Frozen):
     n_left_out: int
 
 
-class ClassEvidence(_Frozen):
+class ClassEvidence(Frozen):
     """Utility of one class over the calibration range.
 
     Attributes:
@@ -248,7 +245,7 @@ class SpaceOpis:
     evidence: OpisEvidence
 
 
-class Evidence(_Frozen):
+class Evidence(Frozen):
     """What a calibration's rates rest on.
 
     Attributes:
@@ -306,7 +303,6 @@ def gather_evidence(
     look_alikes: Ints | None = None,
     near_duplicates: float | None = None,
     group_forms: tuple[TriedForm, ...] = (),
-    absent: float | None = None,
 ) -> Evidence:
     """Evidence for the rates at a threshold; `look_alikes`, (n,), stand in where nothing tells visits."""
     rates: tuple[RateName, ...] = (*ERROR_RATES, "precision")
@@ -321,7 +317,7 @@ def gather_evidence(
     found = {rate: rate_evidence(one, is_ratio=rate == "precision") for rate, one in counts.items() if one}
     return Evidence(
         rates=found,
-        absent=measured.trials.absent if absent is None else absent,
+        absent=measured.trials.absent if measured.absent is None else measured.absent,
         predictions=_predictions(chosen) if chosen else (),
         larger_galleries=_larger_galleries(measured, target, threshold),
         margins=measured.margins,

@@ -13,7 +13,6 @@ import numpy as np
 
 from vicinal.calibration import Margins, TrialLabels, Trials, implied_margins
 from vicinal.calibration.arrays import Codes, Floats, Ints, Mask, Objects
-from vicinal.calibration.trials import ListedPairs
 from vicinal.indexer.views.snapshot import Snapshot
 from vicinal.models.progress import OnProgress
 from vicinal.service.measuring.pairs import GalleryLabels, PairScores, PairScoring, QueryMates
@@ -125,43 +124,18 @@ class Measurement:
 
     @cached_property
     def trials(self) -> Trials:
-        """All scores, with labels."""
-        has_mate = self.mates.has_mate
-        searches = [(self.found, has_mate)]
+        """All scores, with labels; those of pairs are left out where groups are decided."""
+        has_mate, best = self.mates.has_mate, self.without.scores[:, 0]
+        answers = [self._answers(self.found, has_mate)]
         if self.is_taken_out:
             # Both searches of every query answer.
-            searches.append((self.without, np.zeros_like(has_mate)))
-        pairs = "final" if self.group is None else None
-        trials = self._trials(pairs, has_mate, self.without, searches)
-        return trials if self.absent is None else trials.at_mix(self.absent)
-
-    def trials_in(self, space: str) -> Trials:
-        """The pairs alone, scored in one space; see `PairScores`."""
-        return self.trials if space == "final" else self._trials_by_space[space]
-
-    @cached_property
-    def _trials_by_space(self) -> dict[str, Trials]:
-        nobody = np.zeros(len(self.codes), dtype=bool)
-        none = self.found.take(np.flatnonzero(nobody))
-        spaces = (space for space in self.pairs.non_mates if space != "final")
-        return {space: self._trials(space, nobody, none, [(none, nobody)]) for space in spaces}
-
-    def _trials(
-        self, space: str | None, has_mate: Mask, without: Found, searches: Sequence[tuple[Found, Mask]]
-    ) -> Trials:
-        """Pairs scored in a space, searches with and without a mate, and the answers of some searches."""
-        pairs, none, no_codes = self.pairs, np.empty(0), self.codes[:0]
-        mate_scores, mates, listed = none, no_codes, ListedPairs(none, no_codes, no_codes, None)
-        if space is not None:
-            mate_scores, mates = pairs.mate_scores[space], self.codes[pairs.mate_queries]
-            listed = pairs.non_mates[space]
-        answers = [self._answers(found, of_mates) for found, of_mates in searches]
+            answers.append(self._answers(self.without, np.zeros_like(has_mate)))
         scores, is_mate, codes, answer_has_mate = map(np.concatenate, zip(*answers, strict=True))
-        n_with, n_searches = int(has_mate.sum()), sum(len(found.queries) for found, _ in searches)
-        best = without.scores[:, 0]
-        return Trials(
-            mate_scores=mate_scores,
-            non_mate_scores=listed.scores,
+        n_with, n_searches = int(has_mate.sum()), len(answers) * len(has_mate)
+        none, no_codes = np.empty(0), self.codes[:0]
+        trials = Trials(
+            mate_scores=none,
+            non_mate_scores=none,
             best_mate_scores=self.mates.best_scores[has_mate],
             # A label that fills the whole gallery leaves nothing to be drawn to.
             best_scores_without_mate=np.where(np.isfinite(best), best, 0.0),
@@ -171,13 +145,39 @@ class Measurement:
             n_searches=(n_with, n_searches - n_with),
             labels=TrialLabels(
                 names=self.names,
-                mates=mates,
-                non_mate_queries=self.codes[listed.queries],
-                non_mate_items=listed.item_labels,
+                mates=no_codes,
+                non_mate_queries=no_codes,
+                non_mate_items=no_codes,
                 best_mates=self.codes[has_mate],
-                without_mate=self.codes[without.queries],
+                without_mate=self.codes_without,
                 answers=codes,
             ),
+        )
+        trials = trials if self.absent is None else trials.at_mix(self.absent)
+        return trials if self.group is not None else self._with_pairs(trials, "final")
+
+    def trials_in(self, space: str) -> Trials:
+        """The same with the pairs scored in one space; see `PairScores`."""
+        return self.trials if space == "final" else self._trials_by_space[space]
+
+    @cached_property
+    def _trials_by_space(self) -> dict[str, Trials]:
+        spaces = (space for space in self.pairs.non_mates if space != "final")
+        return {space: self._with_pairs(self.trials, space) for space in spaces}
+
+    def _with_pairs(self, trials: Trials, space: str) -> Trials:
+        pairs, listed = self.pairs, self.pairs.non_mates[space]
+        labels = trials.labels and replace(
+            trials.labels,
+            mates=self.codes[pairs.mate_queries],
+            non_mate_queries=self.codes[listed.queries],
+            non_mate_items=listed.item_labels,
+        )
+        return replace(
+            trials,
+            mate_scores=pairs.mate_scores[space],
+            non_mate_scores=listed.scores,
+            labels=labels,
             low_pairs=listed.low,
         )
 
@@ -221,105 +221,106 @@ class TrialScoring:
         self,
         snapshot: Snapshot,
         scorer: Scorer,
-        names: Sequence[str],
+        queries: LabelledQueries,
         *,
         visits: Visits | None = None,
         device: str = "cpu",
     ) -> None:
-        self.snapshot = snapshot
-        self.scorer = scorer
-        self.visits = visits
-        self.device = device
+        self._n_items = len(snapshot)
+        self._scorer = scorer
+        self._queries = queries
+        self._visits = visits
+        self._device = device
+        is_labelled = np.array([label is not None for label in snapshot.labels], dtype=bool)
+        names = sorted({*snapshot.labels[is_labelled], *queries.labels})
         self._names = np.array(names, dtype=object)
-        self._numbers = {name: number for number, name in enumerate(names)}
-        labels = snapshot.labels
-        is_labelled = np.array([label is not None for label in labels], dtype=bool)
+        numbers = {name: number for number, name in enumerate(names)}
         # Each item without a label gets a number beyond those of the labels.
         spare = len(names) + np.cumsum(~is_labelled) - 1
-        numbers = [self._numbers.get(label, own) for label, own in zip(labels, spare, strict=True)]
-        self._labels = GalleryLabels(np.array(numbers, dtype=np.int64), len(names))
+        codes = [numbers.get(label, own) for label, own in zip(snapshot.labels, spare, strict=True)]
+        self._labels = GalleryLabels(np.array(codes, dtype=np.int64), len(names))
+        self._codes = np.array([numbers[label] for label in queries.labels], self._labels.code_type)
         self._of_label = _positions_by_value(self._labels.groups, len(names))
         group, self._groups = scorer.pipeline.group, None
         if group is not None:
             self._groups = ItemGroups(scorer.view, BuiltGroups.of(snapshot, group.by))
 
-    def measure(self, queries: LabelledQueries, on_progress: OnProgress) -> Measurement:
+    def measure(self, on_progress: OnProgress) -> Measurement:
         """Score every query, once with its label in the gallery and, where all have mates, once without."""
-        n, codes = len(queries.labels), self._codes(queries.labels)
-        spaces = self._spaces()
-        pairs = self._pair_scoring(queries, codes, spaces)
+        queries, codes, n = self._queries, self._codes, len(self._codes)
+        spaces: dict[str, SearchSpace] = {"initial": InitialSpace(self._scorer.view)}
+        if self._scorer.pipeline.refine.sides != "off":
+            spaces["refined"] = self._scorer.space
+        pairs = self._pair_scoring(spaces)
+        is_taken_out = queries.positions is not None or self._have_mates()
         searched, taken_out = _Searched(self._groups), _Searched(self._groups)
         parts = []
         for rows in _chunks(n):
             part = queries.take(np.arange(rows.start, rows.stop))
-            own = self._own(part)
-            if queries.positions is None:
-                scored = self._score(part, own)
+            own, gone = self._left_out(rows)
+            if is_taken_out:
+                scored, without = self._score_twice(part, own, gone, codes[rows])
+                taken_out.add(without, gone)
             else:
-                scored, without = self._score_twice(part, own, codes[rows])
-                taken_out.add(without, self._gone(own, codes[rows]))
+                scored = self._score(part, own)
             compared = [part.embeddings, scored.queries][: len(spaces)]
             parts.append(pairs.add(rows, compared, scored, own))
             searched.add(scored, own)
             on_progress("score", rows.stop, n)
-        mates = QueryMates(
-            *(np.concatenate([getattr(one, name) for one in parts]) for name in vars(parts[0]))
-        )
-        chosen = np.flatnonzero(~mates.has_mate)
-        is_taken_out = queries.positions is not None or bool(mates.has_mate.all())
-        if is_taken_out:
-            chosen = np.arange(n)
-            if queries.positions is None:
-                self._search_without_labels(queries, codes, taken_out)
-        else:
-            taken_out = searched
+        mates = QueryMates(*map(np.concatenate, zip(*(vars(one).values() for one in parts), strict=True)))
+        chosen = np.arange(n) if is_taken_out else np.flatnonzero(~mates.has_mate)
+        impostors = taken_out if is_taken_out else searched
         n_groups = len(np.unique(self._labels.groups)) - is_taken_out
-        found = searched.found(self._labels, n_groups)
-        beyond = len(self.snapshot) + np.arange(n)
+        found, tables = searched.found(self._labels, n_groups), None
+        if self._groups is not None:
+            tables = GroupTables(
+                self._groups,
+                _group_labels(self._groups.codes, self._labels),
+                searched.table(),
+                impostors.table().take(chosen),
+                len(np.unique(self._groups.codes)) - is_taken_out,
+            )
         return Measurement(
             names=self._names,
             codes=codes,
-            images=beyond if queries.positions is None else queries.positions,
+            images=self._n_items + np.arange(n) if queries.positions is None else queries.positions,
             pairs=pairs.collected(),
             mates=mates,
             found=found,
-            without=(taken_out.found(self._labels, n_groups) if is_taken_out else found).take(chosen),
+            without=impostors.found(self._labels, n_groups).take(chosen),
             items=found,
             is_taken_out=is_taken_out,
-            tables=self._tables(searched, taken_out, chosen, is_taken_out=is_taken_out),
+            tables=tables,
         )
 
-    def _pair_scoring(
-        self, queries: LabelledQueries, codes: Codes, spaces: dict[str, SearchSpace]
-    ) -> PairScoring:
-        is_whole = queries.positions is not None and len(codes) == self._labels.is_labelled.sum()
-        weight = self.scorer.pipeline.rerank.context_weight
-        # In the one space there is then, nothing is refined by what a query may see.
-        both_ways = bool(is_whole) and len(spaces) == 1
+    def _pair_scoring(self, spaces: dict[str, SearchSpace]) -> PairScoring:
+        n, positions = len(self._codes), self._queries.positions
+        is_whole = positions is not None and n == self._labels.is_labelled.sum()
         return PairScoring(
             self._labels,
-            codes,
+            self._codes,
             spaces,
-            context_weight=weight,
-            both_ways=both_ways,
-            multiply=block_products(self.device, len(codes) * len(self.snapshot)),
+            context_weight=self._scorer.pipeline.rerank.context_weight,
+            # In the one space there is then, nothing is refined by what a query may see.
+            both_ways=bool(is_whole) and len(spaces) == 1,
+            multiply=block_products(self._device, n * self._n_items),
         )
 
-    def _spaces(self) -> dict[str, SearchSpace]:
-        spaces: dict[str, SearchSpace] = {"initial": InitialSpace(self.scorer.view)}
-        if self.scorer.pipeline.refine.sides != "off":
-            spaces["refined"] = self.scorer.space
-        return spaces
-
-    def _own(self, queries: LabelledQueries) -> list[Ints]:
-        """For each query its own item and those of its visit."""
-        own = [np.empty(0, np.int64)] * len(queries.labels)
+    def _left_out(self, rows: slice) -> tuple[list[Ints], list[Ints]]:
+        """For each query its own item and those of its visit, and these with the items of its label."""
+        queries, codes = self._queries, self._codes[rows]
+        own = [np.empty(0, np.int64)] * len(codes)
         if queries.positions is not None:
-            own = [np.array([position]) for position in queries.positions]
-        if self.visits is None or queries.visits is None:
-            return own
-        members = [self.visits.members(name) for name in queries.visits]
-        return [np.union1d(one, other) for one, other in zip(own, members, strict=True)]
+            own = [np.array([position]) for position in queries.positions[rows]]
+        if self._visits is not None and queries.visits is not None:
+            members = map(self._visits.members, queries.visits[rows])
+            own = [np.union1d(one, other) for one, other in zip(own, members, strict=True)]
+        return own, [np.union1d(self._of_label[code], one) for code, one in zip(codes, own, strict=True)]
+
+    def _have_mates(self) -> bool:
+        """Tell whether every query has a mate."""
+        left_out = (self._left_out(rows) for rows in _chunks(len(self._codes)))
+        return all(len(gone) > len(own) for part in left_out for own, gone in zip(*part, strict=True))
 
     def _score(self, queries: LabelledQueries, own: list[Ints]) -> ScoredCandidates:
         scored = self._search(queries, own, N_DECIDED_CANDIDATES)
@@ -329,48 +330,21 @@ class TrialScoring:
         return scored
 
     def _score_twice(
-        self, queries: LabelledQueries, own: list[Ints], codes: Codes
+        self, queries: LabelledQueries, own: list[Ints], gone: list[Ints], codes: Codes
     ) -> tuple[ScoredCandidates, ScoredCandidates]:
         """Candidates of queries, and those with their labels taken out of the gallery."""
-        gone, pipeline = self._gone(own, codes), self.scorer.pipeline
-        n_more = max(len(one) for one in gone)
+        n_more, pipeline = max(map(len, gone)), self._scorer.pipeline
         # A score that nothing but the pair itself decides is the same without the label.
         by_pairs = pipeline.rerank.method == "off" and pipeline.refine.sides == "off"
         if by_pairs and n_more <= N_DECIDED_CANDIDATES:
             scored = self._search(queries, own, N_DECIDED_CANDIDATES + n_more)
             is_gone = self._labels.groups[scored.positions] == codes[:, None]
-            nobody = np.zeros_like(is_gone)
-            return (
-                scored.without(nobody, N_DECIDED_CANDIDATES),
-                scored.without(is_gone, N_DECIDED_CANDIDATES),
-            )
+            whole = scored.without(np.zeros_like(is_gone), N_DECIDED_CANDIDATES)
+            return whole, scored.without(is_gone, N_DECIDED_CANDIDATES)
         return self._score(queries, own), self._search(queries, gone, N_DECIDED_CANDIDATES)
 
-    def _search_without_labels(self, queries: LabelledQueries, codes: Codes, into: _Searched) -> None:
-        """Search for all queries, each with its label taken out of the gallery."""
-        for rows in _chunks(len(codes)):
-            part = queries.take(np.arange(rows.start, rows.stop))
-            gone = self._gone(self._own(part), codes[rows])
-            into.add(self._search(part, gone, N_DECIDED_CANDIDATES), gone)
-
-    def _gone(self, own: list[Ints], codes: Codes) -> list[Ints]:
-        """For each query its label's items and those that it is kept apart from."""
-        return [np.union1d(self._of_label[code], one) for code, one in zip(codes, own, strict=True)]
-
-    def _tables(
-        self, searched: _Searched, taken_out: _Searched, chosen: Ints, *, is_taken_out: bool
-    ) -> GroupTables | None:
-        if self._groups is None:
-            return None
-        n_groups = len(np.unique(self._groups.codes)) - is_taken_out
-        labels = _group_labels(self._groups.codes, self._labels)
-        return GroupTables(self._groups, labels, searched.table(), taken_out.table().take(chosen), n_groups)
-
     def _search(self, queries: LabelledQueries, excluded: list[Ints], n: int) -> ScoredCandidates:
-        return self.scorer.score(queries.embeddings, n, excluded=excluded, items=queries.positions)
-
-    def _codes(self, labels: Objects) -> Codes:
-        return np.array([self._numbers[label] for label in labels], dtype=self._labels.code_type)
+        return self._scorer.score(queries.embeddings, n, excluded=excluded, items=queries.positions)
 
 
 def _group_labels(codes: Ints, labels: GalleryLabels) -> Ints:

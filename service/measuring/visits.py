@@ -109,11 +109,6 @@ class Visits:
         """Visits, those of a single item included."""
         return len(self._members) + sum(name is None for name in self.names)
 
-    @property
-    def are_single(self) -> bool:
-        """Tell whether every item is a visit of its own, so that nothing is kept apart."""
-        return self.largest == 1
-
     def members(self, name: str | None) -> Ints:
         """Ascending positions of the items of a visit; none for None, or for a visit that is not here."""
         return _NOBODY if name is None else self._members.get(name, _NOBODY)

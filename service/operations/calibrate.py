@@ -231,30 +231,30 @@ def measure(
 ) -> Calibration:
     """Calibrate the built version, by all labelled items where there are no queries; nothing is kept."""
     from vicinal.calibration.targets import Target
-    from vicinal.service.measuring.calibrator import Calibrator
+    from vicinal.service.measuring.calibrator import Calibrator, same_pictures_of
     from vicinal.service.measuring.coarse_labels import coarse_labels_by_column
-    from vicinal.service.measuring.group_trials import group_forms, require_group_target
+    from vicinal.service.measuring.group_trials import group_forms
+    from vicinal.service.measuring.visits import find_visits
 
-    snapshot, pipeline = matcher.snapshot, matcher.chosen(request)
-    target = Target.parse(request.target)
-    if pipeline.group is not None:
-        require_group_target(pipeline.group, target)
-    calibrator = Calibrator.of_version(
-        matcher.gallery,
+    gallery, snapshot, pipeline = matcher.gallery, matcher.snapshot, matcher.chosen(request)
+    # Photos from outside were taken apart from those of the gallery, but for those of a named visit.
+    by = "none" if queries is not None and request.visits_by == "auto" else request.visits_by
+    calibrator = Calibrator(
         snapshot,
         pipeline,
-        matcher.refinement(pipeline),
-        # Photos from outside were taken apart from those of the gallery, but for those of a named visit.
-        by="none" if queries is not None and request.visits_by == "auto" else request.visits_by,
         most_queries=request.max_queries,
+        refinement=matcher.refinement(pipeline),
+        visits=find_visits(by, gallery, snapshot),
+        same_pictures=same_pictures_of(gallery, snapshot),
         forms=None if pipeline.group is None else group_forms(pipeline.group.by, request.group_score),
+        device=gallery.index_device,
     )
     coarse = request.coarse_labels
     if request.coarse_by is not None:
         coarse = coarse_labels_by_column(snapshot, request.coarse_by, queries.metadata if queries else ())
     found = calibrator.measure(
         queries.labelled() if queries else calibrator.leave_one_out(),
-        target,
+        Target.parse(request.target),
         coarse_labels=coarse,
         absent=request.absent,
         on_progress=progress or Progress(),

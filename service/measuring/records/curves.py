@@ -31,11 +31,11 @@ import gzip
 from collections.abc import Iterator, Sequence
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict
 
 from vicinal.calibration import Trials, operating_curve
 from vicinal.calibration.arrays import Floats, Ints
 from vicinal.calibration.consistency.opis import ClassUtilities
+from vicinal.calibration.frozen import Frozen
 from vicinal.indexer.views.snapshot import Snapshot
 from vicinal.service.measuring.evidence import SpaceOpis
 from vicinal.service.measuring.measurement import Measurement
@@ -46,11 +46,7 @@ _N_CURVE = 201
 _MOST_EXAMPLES = 20
 
 
-class _Frozen(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class Curves(_Frozen):
+class Curves(Frozen):
     """Rates over the threshold; see the module."""
 
     thresholds: list[float]
@@ -60,7 +56,7 @@ class Curves(_Frozen):
     fnir: list[float]
 
 
-class Histograms(_Frozen):
+class Histograms(Frozen):
     """Counts of final scores; see the module."""
 
     edges: list[float]
@@ -70,7 +66,7 @@ class Histograms(_Frozen):
     best_without_mate: list[int]
 
 
-class Utilities(_Frozen):
+class Utilities(Frozen):
     """Utilities of all classes in one space; see the module."""
 
     distances: list[float]
@@ -78,7 +74,7 @@ class Utilities(_Frozen):
     values: list[list[float]]
 
 
-class Example(_Frozen):
+class Example(Frozen):
     """A query and an item that were decided wrongly."""
 
     query: str | None
@@ -88,7 +84,7 @@ class Example(_Frozen):
     score: float
 
 
-class CalibrationCurves(_Frozen):
+class CalibrationCurves(Frozen):
     """All of them; see the module."""
 
     format_version: int = 1

@@ -7,7 +7,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from vicinal.calibration import (
     CalibrationError,
@@ -16,6 +16,7 @@ from vicinal.calibration import (
     label_counts,
 )
 from vicinal.calibration.advice import advise
+from vicinal.calibration.frozen import Frozen
 from vicinal.calibration.rates.promise import PromiseVerdict
 from vicinal.models.bundle import Noun
 from vicinal.models.progress import OnProgress, no_progress
@@ -37,11 +38,7 @@ _BEGINNINGS = {
 _THINGS = {"fnir": "things you have", "fpir": "things you do not have"}
 
 
-class _Frozen(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class CheckedRate(_Frozen):
+class CheckedRate(Frozen):
     """One promised rate, and what the queries showed."""
 
     n_trials: int
@@ -63,7 +60,7 @@ class CheckedRate(_Frozen):
     )
 
 
-class PromiseCheck(_Frozen):
+class PromiseCheck(Frozen):
     """Whether what a calibration promised holds for new queries."""
 
     calibration: str

@@ -16,7 +16,6 @@ from typing import Any, ClassVar, Literal, Self, get_args
 from zipfile import BadZipFile
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict
 
 from vicinal.calibration import (
     CalibrationError,
@@ -29,6 +28,7 @@ from vicinal.calibration import (
     choose_threshold,
 )
 from vicinal.calibration.arrays import AnyArray, Codes, Floats, Ints, Mask, Objects
+from vicinal.calibration.frozen import Frozen
 from vicinal.calibration.rates.label_counts import RateName
 from vicinal.calibration.trials import rate_at_or_above
 from vicinal.service.errors import CalibrationRecordError
@@ -36,7 +36,7 @@ from vicinal.service.measuring.evidence import Evidence
 from vicinal.service.search.pipeline import Pipeline
 
 
-class Rates(BaseModel):
+class Rates(Frozen):
     """Error rates at the threshold; None where there was nothing to measure it on.
 
     Attributes:
@@ -47,8 +47,6 @@ class Rates(BaseModel):
         hit_rate_1: Share of queries with a mate whose best candidate is one; no threshold involved.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
     far: float | None
     frr: float | None
     fpir: float | None
@@ -56,7 +54,7 @@ class Rates(BaseModel):
     hit_rate_1: float | None
 
 
-class CalibrationRecord(BaseModel):
+class CalibrationRecord(Frozen):
     """One threshold, what it was measured on, and what it holds for.
 
     Attributes:
@@ -82,8 +80,6 @@ class CalibrationRecord(BaseModel):
         curves_sha256: Checksum of the stored curves and examples; None where there are none.
         format_version: 1 for records that know no evidence, which can still be read; 2 for those of today.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     format_version: Literal[1, 2] = 1
     id: str

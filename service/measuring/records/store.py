@@ -19,9 +19,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, TypeAdapter
+from pydantic import TypeAdapter
 
 from vicinal.calibration.advice import advise
+from vicinal.calibration.frozen import Frozen
 from vicinal.indexer.storage.files import (
     SealedFile,
     file_lock,
@@ -47,23 +48,19 @@ _PATIENCE_SECONDS = 10.0
 _SLOT_MARK = ": "
 
 
-class Activation(BaseModel):
+class Activation(Frozen):
     """Calibration in force for one pipeline; `at` is None where that is not known."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     calibration: str
     at: datetime | None = None
 
 
-class ActivationEvent(BaseModel):
+class ActivationEvent(Frozen):
     """One change of what is in force.
 
     Attributes:
         kind: `activate`, or `roll_back` to what was in force before.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     kind: Literal["activate", "roll_back"]
     pipeline: str
@@ -71,10 +68,8 @@ class ActivationEvent(BaseModel):
     at: datetime | None
 
 
-class _Events(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    events: list[ActivationEvent] = []
+class _Events(Frozen):
+    events: tuple[ActivationEvent, ...] = ()
 
 
 _ACTIVE = TypeAdapter(dict[str, Activation])
@@ -107,7 +102,7 @@ class Activations:
     def events(self) -> list[ActivationEvent]:
         """Every change, oldest first."""
         try:
-            return _Events.model_validate_json(read_sealed(self._events_path)).events
+            return list(_Events.model_validate_json(read_sealed(self._events_path)).events)
         except FileNotFoundError:
             return []
         except (OSError, ValueError) as error:
@@ -164,7 +159,7 @@ class Activations:
     def _write(self, active: dict[str, Activation], events: list[ActivationEvent]) -> None:
         fields = {key: one.model_dump(mode="json") for key, one in active.items()}
         write_sealed(self._active.path, json.dumps(fields, indent=2))
-        write_sealed(self._events_path, _Events(events=events).model_dump_json(indent=2))
+        write_sealed(self._events_path, _Events(events=tuple(events)).model_dump_json(indent=2))
 
     def _mend(self) -> None:
         """Make what is in force again of its history, or begin the history anew, where one is damaged."""

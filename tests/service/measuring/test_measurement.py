@@ -32,9 +32,8 @@ def snapshot(write_gallery: WriteGallery) -> Snapshot:
 
 def measure(snapshot: Snapshot, queries: LabelledQueries | None = None) -> Measurement:
     given = queries or LabelledQueries.leave_one_out(snapshot)
-    names = sorted({*given.labels, *(label for label in snapshot.labels if label is not None)})
     scorer = Scorer(GalleryView.of(snapshot), Pipeline())
-    return TrialScoring(snapshot, scorer, names).measure(given, lambda *_progress: None)
+    return TrialScoring(snapshot, scorer, given).measure(lambda *_progress: None)
 
 
 def search(snapshot: Snapshot, embedding, excluded) -> list[tuple[int, float]]:
@@ -141,13 +140,12 @@ def test_one_search_without_re_ranking_finds_what_two_would(
     snapshot: Snapshot, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pipeline = Pipeline(rerank=Rerank(method="off"))
-    names = sorted({label for label in snapshot.labels if label is not None})
     queries = LabelledQueries.leave_one_out(snapshot)
 
     def impostors(n_decided: int) -> Found:
         monkeypatch.setattr("vicinal.service.measuring.measurement.N_DECIDED_CANDIDATES", n_decided)
-        scoring = TrialScoring(snapshot, Scorer(GalleryView.of(snapshot), pipeline), names)
-        return scoring.measure(queries, lambda *_progress: None).without
+        scoring = TrialScoring(snapshot, Scorer(GalleryView.of(snapshot), pipeline), queries)
+        return scoring.measure(lambda *_progress: None).without
 
     # With fewer candidates than the largest label has items, its queries are searched for twice.
     once, twice = impostors(max(SIZES)), impostors(max(SIZES) - 1)

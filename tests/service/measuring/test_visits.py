@@ -198,7 +198,7 @@ def six(write_gallery: WriteGallery) -> Snapshot:
 
 def test_photos_without_a_clue_are_visits_of_their_own(six: Snapshot) -> None:
     visits = Visits.found(six, kept(6))
-    assert (visits.n, visits.are_single, visits.are_told, sum(visits.joined.values())) == (6, True, False, 0)
+    assert (visits.n, visits.largest, visits.are_told, sum(visits.joined.values())) == (6, 1, False, 0)
 
 
 def test_equal_files_of_a_label_are_one_visit_and_of_two_labels_are_not(six: Snapshot) -> None:
