@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -23,7 +23,6 @@ from vicinal.service.comparing.figures import (
     count_flips,
     find_best,
 )
-from vicinal.service.comparing.queries import common_items, count_items, read_common
 from vicinal.service.comparing.record import (
     ActivationConditions,
     ComparedFlips,
@@ -35,13 +34,20 @@ from vicinal.service.comparing.record import (
     Sample,
     Variant,
     asked_error,
+    decide,
+    recommend,
 )
 from vicinal.service.comparing.store import ComparisonStore, keep_calibration
-from vicinal.service.comparing.variants import OpenedVariant, open_variants
-from vicinal.service.comparing.verdict import decide, recommend
+from vicinal.service.comparing.variants import (
+    OpenedVariant,
+    common_items,
+    count_items,
+    open_variants,
+    read_common,
+)
 from vicinal.service.errors import ComparisonNotFoundError, RequestError
 from vicinal.service.galleries.bundles import ServedBundles
-from vicinal.service.measuring.calibrator import Calibration, Calibrator, same_pictures_of
+from vicinal.service.measuring.calibrator import Calibration, Calibrator, pass_of, same_pictures_of
 from vicinal.service.measuring.evidence import measure_opis
 from vicinal.service.measuring.measurement import Measurement
 from vicinal.service.measuring.queries import LabelledQueries
@@ -120,8 +126,9 @@ class _Trial:
         self.plan, self.request, self.name = plan, plan.request, name
         opened, self.warnings = open_variants(plan.gallery, plan.bundles, plan.request)
         # The first of each version has its own pipeline.
-        self.versions = {one.version: one for one in reversed(opened)}
-        self.versions = {one.version: self.versions[one.version] for one in opened}
+        self.versions: dict[int, OpenedVariant] = {}
+        for one in opened:
+            self.versions.setdefault(one.version, one)
         self.in_force = opened[0].record_in_force()
         self.target = self._target(opened)
         self.tried = [
@@ -226,7 +233,7 @@ class _Trial:
 
     def _try(self, one: _Tried, number: int) -> None:
         """Score the queries with a variant, and calibrate it where it has no threshold that will do."""
-        opened, total = one.opened, len(self.tried)
+        opened = one.opened
         if not opened.is_searchable:
             one.left_out["queries"] = opened.problem or "it cannot be searched"
             return
@@ -241,13 +248,14 @@ class _Trial:
             one.left_out["calibration"] = f"the items of version {opened.version} have no labels"
             return
 
-        def report(_stage: str, done: int, n: int, _note: str = "", /) -> None:
-            self.plan.on_stage("score", number * n + done, total * n)
-
-        calibrator = self._calibrator(opened)
-        measured = calibrator.decide(self._scored(opened, calibrator, queries, report))
-        calibrate = partial(calibrator.calibration, queries, measured)
-        found = self._calibrated(one, calibrate) if one.record is None else None
+        calibrator, report = self._calibrator(opened), pass_of(self.plan.on_stage, number, len(self.tried))
+        key = opened.version, opened.pipeline.slot
+        if self.scored is None or self.scored[0] != key:
+            self.scored = key, calibrator.score_items(queries, report)
+        measured = calibrator.decide(self.scored[1])
+        found = None
+        if one.record is None:
+            found = self._calibrated(one, lambda target: calibrator.calibration(queries, measured, target))
         if found is not None:
             changes = {"id": f"{self.name}-{number}", "gallery": opened.gallery.name}
             one.record = found.record.model_copy(update=changes)
@@ -255,18 +263,13 @@ class _Trial:
         if self.queries:
             opis = measure_opis(measured) if found is None else found.opis
             threshold = None if one.record is None else one.record.threshold
-            holds = _holding(measured, self.target)
             one.outcomes = Outcomes.of(
-                opened.snapshot, measured, opis.get("final"), threshold=threshold, holds=holds
+                opened.snapshot,
+                measured,
+                opis.get("final"),
+                threshold=threshold,
+                holds=self._holding(measured),
             )
-
-    def _scored(
-        self, opened: OpenedVariant, calibrator: Calibrator, queries: LabelledQueries, report: OnProgress
-    ) -> Measurement:
-        key = opened.version, opened.pipeline.slot
-        if self.scored is None or self.scored[0] != key:
-            self.scored = key, calibrator.score_items(queries, report)
-        return self.scored[1]
 
     def _calibrator(self, opened: OpenedVariant) -> Calibrator:
         calibrator = Calibrator(
@@ -282,6 +285,13 @@ class _Trial:
         key = opened.version, opened.pipeline.refine.model_dump_json()
         calibrator.scorer.space = self.spaces.setdefault(key, calibrator.scorer.space)
         return calibrator
+
+    def _holding(self, measured: Measurement) -> float | None:
+        """The threshold that holds the target on the queries; None where none does."""
+        if self.target is not None:
+            with suppress(CalibrationError):
+                return choose_threshold(measured.trials, self.target)
+        return None
 
     def _calibrated(self, one: _Tried, calibrate: Callable[[Target], Calibration]) -> Calibration | None:
         """A calibration of its own; None, and the reason noted, without one."""
@@ -383,11 +393,3 @@ class _Trial:
             yield "intervals take the thresholds as given, because they were not chosen on these searches"
         if self.in_force is not None and self.in_force.source == "queries" and self.plan.queries is None:
             yield "the threshold in force was found with labelled queries, those of others by leave-one-out"
-
-
-def _holding(measured: Measurement, target: Target | None) -> float | None:
-    """The threshold that holds the target on the queries; None where none does."""
-    try:
-        return None if target is None else choose_threshold(measured.trials, target)
-    except CalibrationError:
-        return None

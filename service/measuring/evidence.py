@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 
 import numpy as np
@@ -38,7 +40,6 @@ from vicinal.service.measuring.group_trials import (
 )
 from vicinal.service.measuring.measurement import Found, Measurement
 from vicinal.service.measuring.visits import Visits
-from vicinal.service.search.pipeline import Group
 
 ERROR_RATES: tuple[RateName, ...] = ("far", "frr", "fpir", "fnir")
 _FURTHER_LABELS = (10, 30, 100)
@@ -318,13 +319,16 @@ def gather_evidence(
     return Evidence(
         rates=found,
         absent=measured.trials.absent if measured.absent is None else measured.absent,
-        predictions=_predictions(chosen) if chosen else (),
+        predictions=tuple(
+            Prediction(n_labels=n, low=one.low, high=one.high)
+            for n, one in ((n, prediction_interval(chosen, n)) for n in _FURTHER_LABELS if chosen)
+        ),
         larger_galleries=_larger_galleries(measured, target, threshold),
         margins=measured.margins,
         near_fpir=near,
         far_fpir=far,
         opis={space: one.evidence for space, one in (opis or {}).items()},
-        worst_classes=worst_classes(opis["final"].utilities) if opis and "final" in opis else (),
+        worst_classes=_worst_classes(opis["final"].utilities) if opis and "final" in opis else (),
         visits=visits,
         another_day=_another_day(measured, threshold, look_alikes, found) if leaves_one_out else {},
         near_duplicates=near_duplicates,
@@ -337,33 +341,28 @@ def visit_evidence(
     visits: Visits, apart: Measurement, together: Measurement | None, target: Target
 ) -> VisitEvidence:
     """Compare a calibration with one of all photos `together`, as far as that was measured."""
-    known = VisitEvidence(
+    threshold = None
+    if together is not None:
+        with suppress(UnreachableTargetError):
+            threshold = choose_threshold(together.trials, target)
+    return VisitEvidence(
         by=visits.by,
         n_visits=visits.n,
         n_alone=sum(name is None for name in visits.names),
         joined=dict(visits.joined),
         are_told=visits.are_told,
+        threshold_together=threshold,
+        promised=_rates(together, threshold) if together else {},
+        shown=_rates(apart, threshold) if together else {},
     )
-    if together is None:
-        return known
-    try:
-        threshold = choose_threshold(together.trials, target)
-    except UnreachableTargetError:
-        threshold = None
-    changed = {
-        "threshold_together": threshold,
-        "promised": _rates(together, threshold),
-        "shown": _rates(apart, threshold),
-    }
-    return known.model_copy(update=changed)
 
 
 def _rates(measured: Measurement, threshold: float | None) -> dict[str, float]:
-    found = {} if measured.hit_rate_1 is None else {"hit_rate_1": measured.hit_rate_1}
-    if threshold is None:
-        return found
-    counts = {name: label_counts(measured.trials, name, threshold) for name in ERROR_RATES}
-    return {**{name: one.rate for name, one in counts.items() if one}, **found}
+    found: dict[str, float] = {}
+    if threshold is not None:
+        counts = {name: label_counts(measured.trials, name, threshold) for name in ERROR_RATES}
+        found = {name: one.rate for name, one in counts.items() if one}
+    return found if measured.hit_rate_1 is None else {**found, "hit_rate_1": measured.hit_rate_1}
 
 
 def _another_day(
@@ -381,7 +380,9 @@ def _another_day(
             apart = as_is if counts is None else rate_interval(counts)
             low, high = min(as_is.low, apart.low), max(as_is.high, apart.high)
             if name == "fpir":
-                effect = _impostor_effect(measured, threshold)
+                # FPIR varies more over labels that are queries and impostors both.
+                others, own = measured.without, measured.codes_without.astype(np.int64)
+                effect = impostor_label_effect(others.scores, others.groups, own, threshold)
                 both = RateInterval(as_is.rate, low, high, 0.95).widened(effect)
                 low, high = both.low, both.high
             rate = None if counts is None else apart.rate
@@ -395,12 +396,6 @@ def _another_day(
         low = odds[0] / sum(odds) if any(odds) else 0.0
         found["precision"] = AnotherDay(apart=None, low=low, high=right.high)
     return found
-
-
-def _impostor_effect(measured: Measurement, threshold: float) -> float:
-    """Tell by how much more FPIR varies over labels that are queries and impostors both."""
-    found, own = measured.without, measured.codes_without.astype(np.int64)
-    return impostor_label_effect(found.scores, found.groups, own, threshold)
 
 
 def _apart(measured: Measurement, threshold: float, look_alikes: Ints) -> dict[RateName, LabelCounts | None]:
@@ -424,26 +419,21 @@ def _apart(measured: Measurement, threshold: float, look_alikes: Ints) -> dict[R
 def _with_one_mate_more(measured: Measurement, threshold: float) -> float:
     """A lower end of how many times the FNIR is that of queries with one mate more, in [0, 1]."""
     if measured.group is not None:
-        return _with_one_of_group_more(measured, measured.group, threshold)
+        less = own_scores_with_one_less(measured)
+        several = np.isfinite(less)
+        missed = float((measured.mates.best_scores[several] < threshold).sum())
+        also = float((less[several] < threshold).sum())
+        ratio = min(1.0, missed / also) if also else 1.0
+        return ratio if measured.group.score == "max" else ratio**2
     pairs = measured.pairs
     is_missed = pairs.mate_scores["final"] < threshold
     n = np.bincount(pairs.mate_queries, minlength=len(measured.codes))
     n_found = n - np.bincount(pairs.mate_queries, weights=is_missed, minlength=len(n))
     several = n > 1
-    missed = n_found[several] == 0
+    is_lost = n_found[several] == 0
     # With one mate of several left out, a query that was found by it alone is missed as well.
-    also = (n_found[several] == 1) / n[several]
-    less = float((missed + also).sum())
-    return float(missed.sum()) / less if less > 0.0 else 1.0
-
-
-def _with_one_of_group_more(measured: Measurement, group: Group, threshold: float) -> float:
-    less = own_scores_with_one_less(measured)
-    several = np.isfinite(less)
-    missed = float((measured.mates.best_scores[several] < threshold).sum())
-    also = float((less[several] < threshold).sum())
-    ratio = min(1.0, missed / also) if also else 1.0
-    return ratio if group.score == "max" else ratio**2
+    also = float((is_lost + (n_found[several] == 1) / n[several]).sum())
+    return float(is_lost.sum()) / also if also > 0.0 else 1.0
 
 
 def rate_evidence(counts: LabelCounts, *, is_ratio: bool = False) -> RateEvidence:
@@ -460,11 +450,6 @@ def rate_evidence(counts: LabelCounts, *, is_ratio: bool = False) -> RateEvidenc
     )
 
 
-def _predictions(counts: LabelCounts) -> tuple[Prediction, ...]:
-    found = ((n, prediction_interval(counts, n)) for n in _FURTHER_LABELS)
-    return tuple(Prediction(n_labels=n, low=one.low, high=one.high) for n, one in found)
-
-
 def _larger_galleries(measured: Measurement, target: Target, threshold: float) -> tuple[LargerGallery, ...]:
     impostors, group = measured.without, measured.group
     # Scores that depend on other groups would change with those that a larger gallery has.
@@ -474,12 +459,10 @@ def _larger_galleries(measured: Measurement, target: Target, threshold: float) -
     growth = fit_gallery_growth(impostors.n_reached(threshold), impostors.n_groups)
     found = []
     for ratio in _GALLERY_RATIOS:
-        fitted = growth.fpir_at(ratio)
-        held: float | None = None
+        fitted, held = growth.fpir_at(ratio), None
         if target.rate == "fpir":
-            held = (
-                threshold if fitted <= target.value else _held_at(impostors, ratio, target.value, threshold)
-            )
+            is_held = fitted <= target.value
+            held = threshold if is_held else _held_at(impostors, ratio, target.value, threshold)
         counts = None if held is None else label_counts(measured.trials, "fnir", held)
         found.append(
             LargerGallery(
@@ -496,17 +479,15 @@ def _larger_galleries(measured: Measurement, target: Target, threshold: float) -
 def _held_at(impostors: Found, ratio: int, fpir: float, lowest: float) -> float | None:
     """The lowest threshold at which the fitted FPIR of a larger gallery stays within a rate."""
     best = impostors.scores[:, 0]
-    tried = np.nextafter(np.unique(best[best >= lowest]), np.inf)
-    low, high = 0, len(tried)
+    tried = np.nextafter(np.unique(best[best >= lowest]), np.inf).tolist()
+
+    def holds(threshold: float) -> bool:
+        growth = fit_gallery_growth(impostors.n_reached(threshold), impostors.n_groups)
+        return growth.fpir_at(ratio) <= fpir
+
     # The higher the threshold, the fewer labels reach it, now and in a larger gallery.
-    while low < high:
-        middle = (low + high) // 2
-        growth = fit_gallery_growth(impostors.n_reached(float(tried[middle])), impostors.n_groups)
-        if growth.fpir_at(ratio) <= fpir:
-            high = middle
-        else:
-            low = middle + 1
-    return float(tried[low]) if low < len(tried) and tried[low] <= 1.0 else None
+    place = bisect_left(tried, True, key=holds)
+    return tried[place] if place < len(tried) and tried[place] <= 1.0 else None
 
 
 def measure_opis(measured: Measurement) -> dict[str, SpaceOpis]:
@@ -522,7 +503,7 @@ def measure_opis(measured: Measurement) -> dict[str, SpaceOpis]:
         return {}
 
 
-def worst_classes(utilities: ClassUtilities) -> tuple[ClassEvidence, ...]:
+def _worst_classes(utilities: ClassUtilities) -> tuple[ClassEvidence, ...]:
     """The ten classes with the lowest mean utility, the worst first."""
     return tuple(
         ClassEvidence(

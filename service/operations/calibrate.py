@@ -35,7 +35,7 @@ _MORE_WRONG = 0.005
 
 
 def _coarse_labels(path: Path) -> dict[str, str]:
-    from vicinal.service.measuring.coarse_labels import read_coarse_labels
+    from vicinal.service.measuring.queries import read_coarse_labels
 
     return read_coarse_labels(path)
 
@@ -232,8 +232,8 @@ def measure(
     """Calibrate the built version, by all labelled items where there are no queries; nothing is kept."""
     from vicinal.calibration.targets import Target
     from vicinal.service.measuring.calibrator import Calibrator, same_pictures_of
-    from vicinal.service.measuring.coarse_labels import coarse_labels_by_column
     from vicinal.service.measuring.group_trials import group_forms
+    from vicinal.service.measuring.queries import coarse_labels_by_column
     from vicinal.service.measuring.visits import find_visits
 
     gallery, snapshot, pipeline = matcher.gallery, matcher.snapshot, matcher.chosen(request)

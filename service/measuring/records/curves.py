@@ -113,13 +113,13 @@ def gather_curves(
     opis: dict[str, SpaceOpis],
 ) -> CalibrationCurves:
     """Curves of what was measured."""
-    naming = _Naming(snapshot, queries)
+    accepts, rejects = _false_accepts(measured, threshold), _false_rejects(measured, threshold)
     return CalibrationCurves(
         curves=_curves(measured.trials),
         histograms=_histograms(measured.trials),
         utilities={space: _utilities(space, one.utilities) for space, one in opis.items()},
-        false_accepts=list(_false_accepts(measured, threshold, naming)),
-        false_rejects=list(_false_rejects(measured, threshold, naming)),
+        false_accepts=list(_examples(snapshot, queries, *accepts)),
+        false_rejects=list(_examples(snapshot, queries, *rejects)),
     )
 
 
@@ -135,12 +135,9 @@ def _curves(trials: Trials) -> Curves:
     at = np.unique(np.concatenate([np.quantile(one, shares) for one in scores if len(one)]))
     at = at[np.linspace(0, len(at) - 1, min(len(at), _N_CURVE)).astype(int)]
     curve = operating_curve(trials, at)
-    rates = {name: _measured(getattr(curve, name)) for name in ("far", "frr", "fpir", "fnir")}
-    return Curves(thresholds=curve.thresholds.tolist(), **rates)
-
-
-def _measured(rates: Floats) -> list[float]:
-    return [] if np.isnan(rates).any() else np.round(rates, 6).tolist()
+    rates = {name: getattr(curve, name) for name in ("far", "frr", "fpir", "fnir")}
+    told = {name: [] if np.isnan(one).any() else np.round(one, 6).tolist() for name, one in rates.items()}
+    return Curves(thresholds=curve.thresholds.tolist(), **told)
 
 
 def _histograms(trials: Trials) -> Histograms:
@@ -169,39 +166,34 @@ def _utilities(space: str, found: ClassUtilities) -> Utilities:
     )
 
 
-class _Naming:
-    """Ids and labels of queries and items."""
-
-    def __init__(self, snapshot: Snapshot, queries: LabelledQueries) -> None:
-        self._snapshot = snapshot
-        self._queries = queries
-
-    def examples(self, rows: Ints, items: Ints, scores: Floats) -> Iterator[Example]:
-        ids, labels = self._queries.ids, self._queries.labels
-        found: Sequence[dict[str, object]] = self._snapshot.items(items)
-        for row, item, score in zip(rows.tolist(), found, scores.tolist(), strict=True):
-            yield Example(
-                query=None if ids is None else str(ids[row]),
-                item=str(item["id"]),
-                query_label=str(labels[row]),
-                item_label=None if item["label"] is None else str(item["label"]),
-                score=score,
-            )
+def _examples(
+    snapshot: Snapshot, queries: LabelledQueries, rows: Ints, items: Ints, scores: Floats
+) -> Iterator[Example]:
+    found: Sequence[dict[str, object]] = snapshot.items(items)
+    for row, item, score in zip(rows.tolist(), found, scores.tolist(), strict=True):
+        yield Example(
+            query=None if queries.ids is None else str(queries.ids[row]),
+            item=str(item["id"]),
+            query_label=str(queries.labels[row]),
+            item_label=None if item["label"] is None else str(item["label"]),
+            score=score,
+        )
 
 
-def _false_accepts(measured: Measurement, threshold: float, naming: _Naming) -> Iterator[Example]:
+def _false_accepts(measured: Measurement, threshold: float) -> tuple[Ints, Ints, Floats]:
+    """Numbers of the queries, positions of the items, and scores."""
     found = measured.without
-    scores = found.scores[:, 0] if len(found.scores) else np.empty(0)
+    scores = found.scores[:, 0]
     wrong = np.flatnonzero((scores >= threshold) & (found.best_items >= 0))
     wrong = wrong[np.argsort(-scores[wrong], kind="stable")]
     rows, items = found.queries[wrong], found.best_items[wrong]
     ends = np.sort(np.stack([measured.images[rows], items], axis=1), axis=1)
     first = np.sort(np.unique(ends, axis=0, return_index=True)[1])[:_MOST_EXAMPLES]
-    return naming.examples(rows[first], items[first], scores[wrong[first]])
+    return rows[first], items[first], scores[wrong[first]]
 
 
-def _false_rejects(measured: Measurement, threshold: float, naming: _Naming) -> Iterator[Example]:
+def _false_rejects(measured: Measurement, threshold: float) -> tuple[Ints, Ints, Floats]:
     mates = measured.mates
     wrong = np.flatnonzero(mates.has_mate & (mates.best_scores < threshold))
     wrong = wrong[np.argsort(mates.best_scores[wrong], kind="stable")][:_MOST_EXAMPLES]
-    return naming.examples(wrong, mates.best_items[wrong], mates.best_scores[wrong])
+    return wrong, mates.best_items[wrong], mates.best_scores[wrong]

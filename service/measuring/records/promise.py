@@ -12,6 +12,7 @@ from pydantic import Field
 from vicinal.calibration import (
     CalibrationError,
     LabelCounts,
+    RateInterval,
     check_promise,
     label_counts,
 )
@@ -21,7 +22,6 @@ from vicinal.calibration.rates.promise import PromiseVerdict
 from vicinal.models.bundle import Noun
 from vicinal.models.progress import OnProgress, no_progress
 from vicinal.service.measuring.calibrator import Calibrator
-from vicinal.service.measuring.measurement import Measurement
 from vicinal.service.measuring.queries import LabelledQueries
 from vicinal.service.measuring.records.record import CalibrationRecord, promised_range
 
@@ -92,15 +92,24 @@ def check_calibration(
     """Search for new queries with a record's threshold, and compare with what it promised."""
     require_promise(record)
     measured = calibrator.score(queries, on_progress)
-    counted = {rate: _counts(measured, rate, record.threshold) for rate in _RATES}
-    tried = {rate: counts for rate, counts in counted.items() if counts and promised_range(record, rate)}
+    tried: dict[TriedRate, tuple[LabelCounts, RateInterval]] = {}
+    for rate in _RATES:
+        counts, promised = label_counts(measured.trials, rate, record.threshold), promised_range(record, rate)
+        # Where every query has a mate, the trials without one are searches with the label taken out: a
+        # calibration has to make do with these, but nobody has sent such a photo.
+        is_made_up = rate == "fpir" and measured.mates.has_mate.all()
+        if counts is not None and promised is not None and not is_made_up:
+            tried[rate] = counts, promised
     if not tried:
         raise CalibrationError(
             f"calibration {record.id} promised nothing that these {len(queries.labels):,} queries could "
             f"show: add {noun}s of things that are in the gallery"
         )
-    rates = {rate: _checked(record, rate, counts, ERROR_RATE / len(tried)) for rate, counts in tried.items()}
-    verdict = _verdict([one.verdict for one in rates.values()])
+    rates = {rate: _checked(*one, ERROR_RATE / len(tried)) for rate, one in tried.items()}
+    verdicts = [one.verdict for one in rates.values()]
+    verdict: Literal["held", "unclear", "broken"] = "unclear" if "unclear" in verdicts else "held"
+    if "broken" in verdicts:
+        verdict = "broken"
     return PromiseCheck(
         calibration=record.id,
         target=str(record.target) if record.target else None,
@@ -128,20 +137,7 @@ def require_promise(record: CalibrationRecord) -> None:
         )
 
 
-def _counts(measured: Measurement, rate: TriedRate, threshold: float) -> LabelCounts | None:
-    # Where every query has a mate, the trials without one are searches with the label taken out: a
-    # calibration has to make do with these, but nobody has sent such a photo.
-    if rate == "fpir" and measured.mates.has_mate.all():
-        return None
-    return label_counts(measured.trials, rate, threshold)
-
-
-def _checked(
-    record: CalibrationRecord, rate: TriedRate, counts: LabelCounts, error_rate: float
-) -> CheckedRate:
-    promised = promised_range(record, rate)
-    if promised is None:
-        raise CalibrationError(f"calibration {record.id} promised no {rate}")
+def _checked(counts: LabelCounts, promised: RateInterval, error_rate: float) -> CheckedRate:
     found = check_promise(counts, promised, error_rate=error_rate)
     return CheckedRate(
         n_trials=counts.n_trials,
@@ -158,12 +154,6 @@ def _checked(
         verdict=found.verdict,
         more_labels=found.more_labels,
     )
-
-
-def _verdict(found: list[PromiseVerdict]) -> Literal["held", "unclear", "broken"]:
-    if "broken" in found:
-        return "broken"
-    return "unclear" if "unclear" in found else "held"
 
 
 def _sentence(verdict: str, rates: dict[TriedRate, CheckedRate], noun: Noun) -> str:

@@ -9,10 +9,10 @@ import json
 import secrets
 import zlib
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from datetime import UTC, datetime
 from tokenize import TokenError
-from typing import Any, ClassVar, Literal, Self, get_args
+from typing import Any, ClassVar, Literal, Self
 from zipfile import BadZipFile
 
 import numpy as np
@@ -121,7 +121,14 @@ def new_calibration_id() -> str:
     return f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{secrets.token_hex(3)}"
 
 
-_RATES: tuple[RateName, ...] = get_args(RateName)
+# The scores of each rate in `Trials`, and the labels that they stand under in `TrialLabels`.
+_TRIALS: dict[RateName, tuple[str, ...]] = {
+    "far": ("non_mate_scores", "non_mate_queries", "non_mate_items"),
+    "frr": ("mate_scores", "mates"),
+    "fpir": ("best_scores_without_mate", "without_mate"),
+    "fnir": ("best_mate_scores", "best_mates"),
+    "precision": ("answer_scores", "answers"),
+}
 # Rates whose event is a score below the threshold: of these the lowest scores are kept.
 _REJECTIONS = ("frr", "fnir")
 _MOST_KEPT = 1_000_000
@@ -162,23 +169,23 @@ class KeptTrials:
         return len(self.scores) == self.n
 
     @classmethod
-    def of(
-        cls,
-        scores: Floats,
-        *codes: Codes,
-        lowest: bool = False,
-        is_mate: Mask | None = None,
-        weights: Floats | None = None,
-        n_labels: int,
-    ) -> Self:
-        """Keep the highest scores, or the lowest, of the trials with these labels."""
-        totals = sum(np.bincount(one, minlength=n_labels) for one in codes)
+    def of(cls, trials: Trials, labels: TrialLabels, rate: RateName) -> Self:
+        """Keep the highest scores of a rate's trials, or the lowest."""
+        of_scores, *of_labels = _TRIALS[rate]
+        scores: Floats = getattr(trials, of_scores)
+        codes: list[Codes] = [getattr(labels, name) for name in of_labels]
+        totals = np.sum([np.bincount(one, minlength=len(labels.names)) for one in codes], axis=0)
+        if rate == "far" and trials.low_pairs is not None:
+            totals = totals + trials.low_pairs.by_label
         kept = np.arange(len(scores))
         if len(scores) > _MOST_KEPT:
-            kept = np.sort(np.argpartition(scores if lowest else -scores, _MOST_KEPT)[:_MOST_KEPT])
-        flags = np.empty(0, np.bool_) if is_mate is None else is_mate[kept]
-        weighed = np.empty(0) if weights is None or not len(weights) else weights[kept]
-        return cls(scores[kept], np.stack([one[kept] for one in codes]), np.asarray(totals), flags, weighed)
+            order = np.argpartition(scores if rate in _REJECTIONS else -scores, _MOST_KEPT)
+            kept = np.sort(order[:_MOST_KEPT])
+        flags, weights = np.empty(0, np.bool_), np.empty(0)
+        if rate == "precision":
+            flags = trials.answer_is_mate[kept]
+            weights = trials.answer_weights[kept] if len(trials.answer_weights) else weights
+        return cls(scores[kept], np.stack([one[kept] for one in codes]), totals, flags, weights)
 
 
 @dataclass(frozen=True)
@@ -223,29 +230,10 @@ class StoredScores(StoredArrays):
     @classmethod
     def of(cls, trials: Trials, top_scores: Floats) -> Self:
         """Keep what a calibration was made from."""
-        labels = trials.labels
-        if labels is None:
+        if trials.labels is None:
             raise CalibrationError("scores are stored with labels, these trials carry none")
-        n = len(labels.names)
-        kept: dict[RateName, KeptTrials] = {
-            "far": KeptTrials.of(
-                trials.non_mate_scores, labels.non_mate_queries, labels.non_mate_items, n_labels=n
-            ),
-            "frr": KeptTrials.of(trials.mate_scores, labels.mates, lowest=True, n_labels=n),
-            "fpir": KeptTrials.of(trials.best_scores_without_mate, labels.without_mate, n_labels=n),
-            "fnir": KeptTrials.of(trials.best_mate_scores, labels.best_mates, lowest=True, n_labels=n),
-            "precision": KeptTrials.of(
-                trials.answer_scores,
-                labels.answers,
-                is_mate=trials.answer_is_mate,
-                weights=trials.answer_weights,
-                n_labels=n,
-            ),
-        }
-        if trials.low_pairs is not None:
-            far = kept["far"]
-            kept["far"] = replace(far, totals=far.totals + trials.low_pairs.by_label)
-        return cls(labels.names, np.asarray(top_scores, np.float64), kept)
+        kept = {rate: KeptTrials.of(trials, trials.labels, rate) for rate in _TRIALS}
+        return cls(trials.labels.names, np.asarray(top_scores, np.float64), kept)
 
     def covers(self, rate: RateName, threshold: float) -> bool:
         """Tell whether the kept scores count a rate exactly at a threshold."""
@@ -287,7 +275,7 @@ class StoredScores(StoredArrays):
 
     def curve(self, thresholds: Floats) -> OperatingCurve:
         """Rates over (n,) rising thresholds; NaN without trials, or where too few scores were kept."""
-        rates = {rate: self._rates(rate, thresholds) for rate in _RATES if rate != "precision"}
+        rates = {rate: self._rates(rate, thresholds) for rate in _TRIALS if rate != "precision"}
         return OperatingCurve(thresholds=thresholds, **rates)
 
     def _arrays(self) -> dict[str, Any]:
@@ -301,7 +289,7 @@ class StoredScores(StoredArrays):
     @classmethod
     def _of_arrays(cls, arrays: Mapping[str, AnyArray]) -> Self:
         names = [one.name for one in fields(KeptTrials)]
-        kept = {rate: KeptTrials(*(arrays[f"{rate}_{name}"] for name in names)) for rate in _RATES}
+        kept = {rate: KeptTrials(*(arrays[f"{rate}_{name}"] for name in names)) for rate in _TRIALS}
         labels = np.array(json.loads(arrays["names"].tobytes()), dtype=object)
         return cls(labels, arrays["top_scores"], kept)
 
@@ -315,22 +303,15 @@ class StoredScores(StoredArrays):
         return np.where(is_exact, n_events / kept.n, np.nan)
 
     def _as_trials(self) -> Trials:
-        codes = {rate: kept.codes for rate, kept in self.trials.items()}
+        scores: dict[str, Any] = {}
+        codes: dict[str, Codes] = {}
+        for rate, (of_scores, *of_labels) in _TRIALS.items():
+            scores[of_scores] = self.trials[rate].scores
+            codes |= zip(of_labels, self.trials[rate].codes, strict=True)
+        answers = self.trials["precision"]
         return Trials(
-            mate_scores=self.trials["frr"].scores,
-            non_mate_scores=self.trials["far"].scores,
-            best_mate_scores=self.trials["fnir"].scores,
-            best_scores_without_mate=self.trials["fpir"].scores,
-            answer_scores=self.trials["precision"].scores,
-            answer_is_mate=self.trials["precision"].is_mate,
-            answer_weights=self.trials["precision"].weights,
-            labels=TrialLabels(
-                names=self.names,
-                mates=codes["frr"][0],
-                non_mate_queries=codes["far"][0],
-                non_mate_items=codes["far"][1],
-                best_mates=codes["fnir"][0],
-                without_mate=codes["fpir"][0],
-                answers=codes["precision"][0],
-            ),
+            **scores,
+            answer_is_mate=answers.is_mate,
+            answer_weights=answers.weights,
+            labels=TrialLabels(self.names, **codes),
         )

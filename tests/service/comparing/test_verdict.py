@@ -14,8 +14,9 @@ from vicinal.service.comparing.record import (
     Decision,
     PairedFigure,
     Variant,
+    decide,
+    recommend,
 )
-from vicinal.service.comparing.verdict import decide, recommend
 from vicinal.service.measuring.evidence import RateEvidence
 from vicinal.service.measuring.records.record import CalibrationRecord
 from vicinal.service.search.pipeline import Pipeline

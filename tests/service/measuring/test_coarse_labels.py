@@ -10,8 +10,7 @@ from vicinal.calibration import CalibrationError, Target
 from vicinal.indexer.views.snapshot import Snapshot
 from vicinal.models.similarity import normalize
 from vicinal.service.measuring.calibrator import Calibrator
-from vicinal.service.measuring.coarse_labels import coarse_labels_by_column
-from vicinal.service.measuring.queries import LabelledQueries
+from vicinal.service.measuring.queries import LabelledQueries, coarse_labels_by_column
 from vicinal.service.search.pipeline import Pipeline
 
 N_LABELS, PER_LABEL = 12, 5
