@@ -362,7 +362,7 @@ class _Trial:
                 continue
             one.record = keep_calibration(store, one.record, *one.made)
             if opened.version in self.request.versions:
-                store.prepare(one.record, opened.version)
+                store.activate(one.record, opened.version)
 
     def _count_items(self) -> dict[int, ItemCounts]:
         present, *others = self.versions.values()

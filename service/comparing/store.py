@@ -66,7 +66,7 @@ def put_in_force(
         )
     if variant.version != comparison.variants[0].version:
         store = CalibrationStore(gallery.calibrations_path)
-        store.prepare(keep_calibration(store, record), variant.version)
+        store.activate(keep_calibration(store, record), variant.version)
         activate_version(gallery, variant.version, bundles=bundles)
     matcher = bundles.matcher(gallery)
     matcher.thresholds.require_usable(record)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Literal
@@ -84,13 +83,16 @@ def read_drift(
     unknown = unknown.model_copy(update={"since": activation.at})
     reference = record.evidence.top_scores
     parts = [] if own is None else [own]
-    for path in sorted((store.path / "drift").glob(f"{record.id}.*.json")):
-        if own is None or path.name != f"{record.id}.{replica}.json":
-            parts += [kept for kept in [read_counts(path)] if kept is not None]
-    fitting = [
+    own_file = None if own is None else counts_file(store, record, replica)
+    files = sorted((store.path / "drift").glob(f"{record.id}.*.json"))
+    parts += filter(None, (read_counts(path) for path in files if path != own_file))
+    counted = [reference.emptied()]
+    counted += [
         one.counts for one in parts if one.since == activation.at and one.counts.edges == reference.edges
     ]
-    current = _summed(reference.emptied(), fitting)
+    counts = (sum(bins) for bins in zip(*(one.counts for one in counted), strict=True))
+    n_no_match = sum(one.n_no_match for one in counted)
+    current = TopScoreCounts(reference.edges, tuple(counts), n_no_match)
     if not current.n:
         return unknown.model_copy(update={"reason": "no search was counted since"})
     found = measure_drift(reference, current)
@@ -119,12 +121,6 @@ def drift_note(gallery: str, state: DriftState) -> str:
     )
 
 
-def _summed(start: TopScoreCounts, parts: Sequence[TopScoreCounts]) -> TopScoreCounts:
-    columns = zip(start.counts, *(one.counts for one in parts), strict=True)
-    n_no_match = start.n_no_match + sum(one.n_no_match for one in parts)
-    return TopScoreCounts(start.edges, tuple(map(sum, columns)), n_no_match)
-
-
 def read_counts(path: Path) -> SearchCounts | None:
     """Counts on the disk; None where there are none. Damaged ones are told, and counting begins anew."""
     try:
@@ -136,6 +132,6 @@ def read_counts(path: Path) -> SearchCounts | None:
         return None
 
 
-def counts_file(store: CalibrationStore, record: CalibrationRecord, replica: str) -> Path:
+def counts_file(store: CalibrationStore, record: CalibrationRecord, replica: str | None) -> Path:
     """File in which the process of a number writes its counts."""
     return store.path / "drift" / f"{record.id}.{replica}.json"

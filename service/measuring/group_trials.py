@@ -178,23 +178,19 @@ def choose_form(
     measured = [measure_groups(items, form) for form in forms]
     if len(measured) == 1:
         return measured[0], ()
-    figures = [_error(one, target) for one in measured]
-    first = figures[0]
-    groups = [_group(one) for one in measured]
-    tried = [TriedForm(group, None) for group in groups]
-    if first is None or not items.mates.has_mate.any() or not len(items.without.queries):
+    figures = {n: one for n, one in enumerate(_error(one, target) for one in measured) if one is not None}
+    tried = [TriedForm(_group(one), None) for one in measured]
+    has_mate, codes = items.mates.has_mate, items.codes.astype(np.int64)
+    if 0 not in figures or not has_mate.any() or not len(items.without.queries):
         return measured[0], tuple(tried)
-    codes = items.codes.astype(np.int64)
-    draws = LabelDraws(codes[items.mates.has_mate], codes[items.without.queries], seed)
-    known = [(place, one) for place, one in enumerate(figures) if one is not None]
-    errors, drawn = (find([one for _, one in known]) for find in (draws.measured, draws.drawn))
-    share = 0.025 / max(1, len(known) - 1)
-    for (place, _), error, values in zip(known, errors, drawn, strict=True):
+    draws = LabelDraws(codes[has_mate], codes[items.without.queries], seed)
+    errors, drawn = (find(list(figures.values())) for find in (draws.measured, draws.drawn))
+    share = 0.025 / max(1, len(figures) - 1)
+    for n, error, values in zip(figures, errors, drawn, strict=True):
         low, high = np.quantile(values - drawn[0], [share, 1.0 - share])
-        tried[place] = TriedForm(
-            groups[place], float(error), float(error - errors[0]), float(low), float(high)
-        )
-    best = min(known, key=lambda one: tried[one[0]].error or 0.0)[0]
+        difference = float(error - errors[0])
+        tried[n] = TriedForm(tried[n].group, float(error), difference, float(low), float(high))
+    best = list(figures)[int(np.argmin(errors))]
     is_sure = (tried[best].high or 0.0) < 0.0
     return measured[best if is_sure else 0], tuple(tried)
 

@@ -254,7 +254,6 @@ class TrialScoring:
         pairs = self._pair_scoring(spaces)
         is_taken_out = queries.positions is not None or self._have_mates()
         searched, taken_out = _Searched(self._groups), _Searched(self._groups)
-        parts = []
         for rows in _chunks(n):
             part = queries.take(np.arange(rows.start, rows.stop))
             own, gone = self._left_out(rows)
@@ -264,11 +263,11 @@ class TrialScoring:
             else:
                 scored = self._score(part, own)
             compared = [part.embeddings, scored.queries][: len(spaces)]
-            parts.append(pairs.add(rows, compared, scored, own))
+            pairs.add(rows, compared, scored, own)
             searched.add(scored, own)
             on_progress("score", rows.stop, n)
-        mates = QueryMates(*map(np.concatenate, zip(*(vars(one).values() for one in parts), strict=True)))
-        chosen = np.arange(n) if is_taken_out else np.flatnonzero(~mates.has_mate)
+        scores = pairs.collected()
+        chosen = np.arange(n) if is_taken_out else np.flatnonzero(~scores.mates.has_mate)
         impostors = taken_out if is_taken_out else searched
         n_groups = len(np.unique(self._labels.groups)) - is_taken_out
         found, tables = searched.found(self._labels, n_groups), None
@@ -284,8 +283,8 @@ class TrialScoring:
             names=self._names,
             codes=codes,
             images=self._n_items + np.arange(n) if queries.positions is None else queries.positions,
-            pairs=pairs.collected(),
-            mates=mates,
+            pairs=scores,
+            mates=scores.mates,
             found=found,
             without=impostors.found(self._labels, n_groups).take(chosen),
             items=found,

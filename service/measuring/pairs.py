@@ -46,11 +46,15 @@ class GalleryLabels:
 
 @dataclass(frozen=True)
 class QueryMates:
-    """Mates of B queries, (B,) each: the best score is -inf and its item -1 without one."""
+    """Best mates of n queries: the score is -inf and the item -1 without one."""
 
-    has_mate: Mask
     best_scores: Floats
     best_items: Ints
+
+    @property
+    def has_mate(self) -> Mask:
+        """(n,) whether each has a mate."""
+        return self.best_items >= 0
 
 
 @dataclass(frozen=True)
@@ -62,6 +66,7 @@ class PairScores:
     mate_scores: dict[str, Floats]
     non_mates: dict[str, ListedPairs]
     n_negatives: Ints
+    mates: QueryMates
 
 
 @dataclass(frozen=True)
@@ -112,6 +117,7 @@ class PairScoring:
         self._mates: dict[str, list[Floats]] = {name: [] for name in (*spaces, "final")}
         self._mate_places: list[tuple[Ints, Ints]] = []
         self._n_negatives = np.zeros(len(codes), dtype=np.int64)
+        self._best = QueryMates(np.full(len(codes), -np.inf), np.full(len(codes), -1))
 
     def add(
         self,
@@ -119,10 +125,9 @@ class PairScoring:
         compared: Sequence[FloatArray],
         scored: ScoredCandidates,
         excluded: Sequence[Ints],
-    ) -> QueryMates:
+    ) -> None:
         """Score some queries, (B, d) in each space, with every item."""
         n, n_rows = len(self._labels.groups), rows.stop - rows.start
-        best = QueryMates(np.zeros(n_rows, bool), np.full(n_rows, -np.inf), np.full(n_rows, -1))
         width = max(1, _BLOCK // n_rows)
         for start in range(0, n, width):
             columns = slice(start, min(start + width, n))
@@ -134,8 +139,7 @@ class PairScoring:
             height = max(1, _AT_ONCE // (columns.stop - start))
             for first in range(0, n_rows, height):
                 part = slice(first, min(first + height, n_rows))
-                self._add_part(_Part(rows.start, part, columns), wide, scored, excluded[part], best)
-        return best
+                self._add_part(_Part(rows.start, part, columns), wide, scored, excluded[part])
 
     def collected(self) -> PairScores:
         """All pairs so far."""
@@ -154,6 +158,7 @@ class PairScoring:
             mate_scores={name: np.concatenate(parts) for name, parts in self._mates.items()},
             non_mates=non_mates,
             n_negatives=self._n_negatives,
+            mates=self._best,
         )
 
     def _add_part(
@@ -162,7 +167,6 @@ class PairScoring:
         wide: Mapping[str, Floats],
         scored: ScoredCandidates,
         excluded: Sequence[Ints],
-        best: QueryMates,
     ) -> None:
         mates, out = self._kinds(part, excluded)
         places, scores = _fetched(scored, part)
@@ -187,7 +191,17 @@ class PairScoring:
         mate_scores = few[mates]
         self._mates["final"].append(mate_scores)
         self._mate_places.append((mates[0] + part.rows.start, mates[1] + part.columns.start))
-        _update(best, part, mates, mate_scores)
+        self._update_best(*self._mate_places[-1], mate_scores)
+
+    def _update_best(self, queries: Ints, items: Ints, scores: Floats) -> None:
+        """Take over mates that score higher than those so far."""
+        # The highest of each query, the first of equals.
+        order = np.lexsort((items, -scores, queries))
+        rows, first = np.unique(queries[order], return_index=True)
+        highest, best = scores[order][first], self._best
+        better = highest > best.best_scores[rows]
+        best.best_scores[rows[better]] = highest[better]
+        best.best_items[rows[better]] = items[order][first][better]
 
     def _kinds(self, part: _Part, excluded: Sequence[Ints]) -> tuple[Places, Places]:
         """Row and column of the positive pairs in a part, and of what else is no negative pair."""
@@ -231,16 +245,3 @@ def _fetched(scored: ScoredCandidates, part: _Part) -> tuple[Places, Floats]:
     positions, columns = scored.positions[part.few], part.columns
     rows, places = np.nonzero((positions >= columns.start) & (positions < columns.stop))
     return (rows, positions[rows, places] - columns.start), scored.scores[part.few][rows, places]
-
-
-def _update(best: QueryMates, part: _Part, mates: Places, scores: Floats) -> None:
-    """Take over mates that score higher than those so far."""
-    # The highest of each row, the first of equals.
-    order = np.lexsort((mates[1], -scores, mates[0]))
-    rows, first = np.unique(mates[0][order], return_index=True)
-    highest, places = scores[order][first], mates[1][order][first]
-    rows = rows + part.few.start
-    better = highest > best.best_scores[rows]
-    best.best_scores[rows[better]] = highest[better]
-    best.best_items[rows[better]] = places[better] + part.columns.start
-    best.has_mate[rows[better]] = True

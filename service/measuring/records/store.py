@@ -231,12 +231,11 @@ class CalibrationStore(RecordFolder[CalibrationRecord]):
             self.activate(kept)
         return kept
 
-    def activate(self, record: CalibrationRecord) -> None:
-        """Let searches with the record's pipeline use it from their next request on."""
-        self.activations.activate(_slot(record.pipeline.slot, self.calibrated_as), record.id)
-
-    def prepare(self, record: CalibrationRecord, version: int) -> None:
-        """Make a record a version's own: it is in force from the moment in which the version is searched."""
+    def activate(self, record: CalibrationRecord, version: int | None = None) -> None:
+        """Let searches with the record's pipeline use it from their next request on; as a version's own it is
+        in force from the moment in which that is searched.
+        """
+        version = self.calibrated_as if version is None else version
         self.activations.activate(_slot(record.pipeline.slot, version), record.id)
 
     def has_own(self, version: int) -> bool:
@@ -253,9 +252,12 @@ class CalibrationStore(RecordFolder[CalibrationRecord]):
 
     def in_use(self, versions: set[int]) -> list[CalibrationRecord]:
         """Records that are in force for the gallery, or would be with one of some versions."""
-        known = {_slot("", version) for version in versions} | {""}
-        slots = self.activations.all().items()
-        return [self.get(one.calibration) for slot, one in slots if _owner(slot) in known]
+        slots, known = self.activations.all(), {0, *versions}
+        return [
+            self.get(one.calibration)
+            for slot, one in slots.items()
+            if any(slot == _slot(slot.rpartition(_SLOT_MARK)[2], version) for version in known)
+        ]
 
     def in_force(self) -> set[str]:
         """Ids of the records that searches use now."""
@@ -333,12 +335,6 @@ class CalibrationStore(RecordFolder[CalibrationRecord]):
 
     def _check_file(self, record_id: str) -> Path:
         return self.path / "checks" / f"{Path(record_id).name}.json"
-
-
-def _owner(slot: str) -> str:
-    """Prefix of the pipeline; empty for the gallery."""
-    before, mark, _ = slot.rpartition(_SLOT_MARK)
-    return before + mark
 
 
 def _slot(pipeline: str, version: int) -> str:

@@ -53,7 +53,7 @@ def prepared(gallery: Gallery, waiting: int, old: CalibrationRecord) -> Calibrat
     store = CalibrationStore(gallery.calibrations_path)
     record = old.model_copy(update={"id": "own", "threshold": 0.75, "version": waiting})
     kept = store.add(record, activate=False)
-    store.prepare(kept, waiting)
+    store.activate(kept, waiting)
     return kept
 
 
