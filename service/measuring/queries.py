@@ -8,7 +8,7 @@ import csv
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -71,9 +71,8 @@ class LabelledQueries:
 
     def take(self, rows: Ints) -> LabelledQueries:
         """Some of the queries, in the order of their rows."""
-        positions = None if self.positions is None else self.positions[rows]
-        ids, visits = (None if one is None else one[rows] for one in (self.ids, self.visits))
-        return LabelledQueries(self.embeddings[rows], self.labels[rows], positions, ids, visits)
+        kept: dict[str, Any] = {name: one[rows] for name, one in vars(self).items() if one is not None}
+        return replace(self, **kept)
 
 
 def require_labels(
@@ -153,18 +152,18 @@ def read_queries(
         needs_ids=False,
         refuse=refuse,
     )
+    n = len(opened if isinstance(opened, EmbeddingSource) else opened.items)
+    reading = QueryReading(n, [] if failures is None else failures, visit_column=visit_column)
     if isinstance(opened, EmbeddingSource):
-        reading = QueryReading(len(opened), [] if failures is None else failures, visit_column=visit_column)
         _read_embeddings(opened, embedder.bundle.dim, reading)
         if needs_labels:
             _check_labels(source, reading.items, "give each row of the label column one")
-        on_progress("embed", reading.total, reading.total)
+        on_progress("embed", n, n)
         return reading
     items = opened.items
     if needs_labels:
         advice = "lay them in a folder a label, or say where labels are by {label_from} or {label_column}"
         _check_labels(source, [one for one in items if one.problem is None], advice)
-    reading = QueryReading(len(items), [] if failures is None else failures, visit_column=visit_column)
     # A GPU may take fewer at a time from some batch on.
     size = embedder.batch_size
     with ThreadPoolExecutor(_READERS, thread_name_prefix="queries") as pool:
@@ -177,7 +176,7 @@ def read_queries(
                 else:
                     usable.append((item, pool.submit(_readable, item.path, embedder)))
             _embed(list(_read(usable, reading)), embedder, reading)
-            on_progress("embed", start + len(batch), len(items))
+            on_progress("embed", start + len(batch), n)
     return reading
 
 
@@ -215,8 +214,7 @@ def _readable(file: ImageFile, embedder: Embedder) -> Path | bytes:
 
 
 def _check_labels(source: Path | str, items: Sequence[SourceItem], advice: str) -> None:
-    unlabelled = sum(not item.label for item in items)
-    if unlabelled:
+    if unlabelled := sum(not item.label for item in items):
         said = f"{unlabelled} of {len(items)} queries in '{source}' have no label: "
         raise CalibrationError(said, advise(advice))
 
