@@ -131,9 +131,12 @@ class _Trial:
             self.versions.setdefault(one.version, one)
         self.in_force = opened[0].record_in_force()
         self.target = self._target(opened)
-        self.tried = [
-            _Tried(one, one.known_record(self.target, is_present=one is opened[0])) for one in opened
-        ]
+        self.tried: list[_Tried] = []
+        for one in opened:
+            # The present one keeps what is in force, another its own for the same target.
+            record = one.record_in_force()
+            is_own = record is not None and record.version == one.version and record.target == self.target
+            self.tried.append(_Tried(one, record if is_own or one is opened[0] else None))
         self.visits: dict[int, Visits | None] = {}
         self.queries: dict[int, LabelledQueries] = {}
         self.labels: Objects = np.empty(0, dtype=object)
@@ -219,7 +222,7 @@ class _Trial:
         self.labels = sampled[0].labels
 
     def _read(self, source: Path | str, column: str | None, *, needs_labels: bool) -> list[LabelledQueries]:
-        found, refused = read_common(
+        return read_common(
             source,
             list(self.versions.values()),
             visit_column=column,
@@ -227,9 +230,8 @@ class _Trial:
             refuse=self.plan.refuse,
             on_stage=self.plan.on_stage,
             options=self.plan.options if needs_labels else None,
+            warnings=self.warnings,
         )
-        self.warnings += [refused] if refused else []
-        return found
 
     def _try(self, one: _Tried, number: int) -> None:
         """Score the queries with a variant, and calibrate it where it has no threshold that will do."""

@@ -14,7 +14,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from vicinal.calibration import Target
 from vicinal.indexer.errors import BundleMismatchError, GalleryNotRefinedError, SourceError
 from vicinal.indexer.gallery import Gallery
 from vicinal.indexer.sources import Refuse, SourceOptions, holds_embeddings
@@ -71,13 +70,6 @@ class OpenedVariant:
             return None
         # One of another form of group score decides nothing of this one.
         return record if is_own_form or record.pipeline.key == self.pipeline.key else None
-
-    def known_record(self, target: Target | None, *, is_present: bool) -> CalibrationRecord | None:
-        """The calibration that it has and keeps: the one in force, or its own for the same target."""
-        record = self.record_in_force()
-        if record is None or is_present:
-            return record
-        return record if record.version == self.version and record.target == target else None
 
 
 def open_variants(
@@ -178,9 +170,10 @@ def read_common(
     needs_labels: bool,
     refuse: Refuse,
     on_stage: OnProgress,
-    options: SourceOptions | None = None,
-) -> tuple[list[LabelledQueries], str | None]:
-    """Queries from outside that every bundle can embed, for each version, and how many cannot be used."""
+    options: SourceOptions | None,
+    warnings: list[str],
+) -> list[LabelledQueries]:
+    """Queries from outside that every bundle can embed, for each version; others are warned of."""
     readings: dict[str, QueryReading] = {}
     for one in versions:
         served = one.served
@@ -207,8 +200,9 @@ def read_common(
         reading = readings[one.snapshot.manifest.bundle]
         rows = np.flatnonzero([item.id in usable for item in reading.items])
         found.append(reading.labelled().take(rows))
-    n_refused, name = reading.total - len(usable), Path(source).name
-    return found, f"{n_refused} of {reading.total} queries in '{name}' cannot be used" if n_refused else None
+    if n_refused := reading.total - len(usable):
+        warnings.append(f"{n_refused} of {reading.total} queries in '{Path(source).name}' cannot be used")
+    return found
 
 
 def count_items(present: OpenedVariant, other: OpenedVariant) -> tuple[ItemCounts, bool]:

@@ -161,11 +161,9 @@ class GalleryThresholds:
 
     def _standing(self, record: CalibrationRecord) -> tuple[CalibrationState, str | None]:
         """Tell whether a record holds on this state, and all that speaks against it."""
-        stale = self._staleness(record)
+        stale, found = self._staleness(record), self._tried(record)
         if record.source == "by_hand":
-            found: tuple[CalibrationState, str] | None = "by_hand", "the threshold was set by hand"
-        else:
-            found = self._tried(record)
+            found = "by_hand", "the threshold was set by hand"
         if found is None:
             return "stale" if stale else "current", stale
         return found[0], f"{found[1]}; {stale}" if stale else found[1]
@@ -186,7 +184,14 @@ class GalleryThresholds:
         )
 
     def _staleness(self, record: CalibrationRecord) -> str | None:
-        share = self._share_changed_since(record.version)
+        """Tell of items that came, went or changed since a record's version, where those are many."""
+        known, share = self._n_common_with(record.version), 1.0
+        if known is not None:
+            n_common, n_before = known
+            # Items that were added and removed since the view's own version are counted exactly only there;
+            # for an older one, as if all that is gone had been in both.
+            n_kept = max(0, n_common - (len(self.view.snapshot) - self.view.n_kept))
+            share = 1.0 - n_kept / max(n_before, len(self.view), 1)
         if share <= _STALE_SHARE:
             return None
         return f"{share:.0%} of the items have changed since calibration {record.id}: calibrate again"
@@ -195,27 +200,14 @@ class GalleryThresholds:
         """Note of a filter's meaning for the rate; the threshold itself stays right."""
         if len(selection) >= (1.0 - _STALE_SHARE) * len(self.view):
             return None
+        # Scores do not depend on the filter, so that no query gets a match that it would not get without.
+        meaning = "a query without a mate gets a match at most as often as without the filter"
         if record.pipeline.group is not None:
-            return (
-                f"the filter leaves {len(selection):,} of {len(self.view):,} items, calibration {record.id} "
-                "was made for all: a group is scored by its items that fulfil the filter"
-            )
-        # Scores do not depend on the filter, so no query gets a match that it would not get without.
+            meaning = "a group is scored by its items that fulfil the filter"
         return (
             f"the filter leaves {len(selection):,} of {len(self.view):,} items, calibration {record.id} "
-            "was made for all: a query without a mate gets a match at most as often as without the filter"
+            f"was made for all: {meaning}"
         )
-
-    def _share_changed_since(self, version: int) -> float:
-        """Share of the items that were added, removed or replaced since a version was built."""
-        known = self._n_common_with(version)
-        if known is None:
-            return 1.0
-        n_common, n_before = known
-        # Items that were added and removed since the view's own version are counted exactly only there;
-        # for an older one, as if all that is gone had been in both.
-        n_kept = max(0, n_common - (len(self.view.snapshot) - self.view.n_kept))
-        return 1.0 - n_kept / max(n_before, len(self.view), 1)
 
     def _n_common_with(self, version: int) -> tuple[int, int] | None:
         """Items that a version shares with the one under the view, and its size; None when it is gone."""

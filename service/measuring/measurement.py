@@ -7,7 +7,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import pairwise
 
 import numpy as np
 
@@ -240,7 +239,6 @@ class TrialScoring:
         codes = [numbers.get(label, own) for label, own in zip(snapshot.labels, spare, strict=True)]
         self._labels = GalleryLabels(np.array(codes, dtype=np.int64), len(names))
         self._codes = np.array([numbers[label] for label in queries.labels], self._labels.code_type)
-        self._of_label = _positions_by_value(self._labels.groups, len(names))
         group, self._groups = scorer.pipeline.group, None
         if group is not None:
             self._groups = ItemGroups(scorer.view, BuiltGroups.of(snapshot, group.by))
@@ -314,7 +312,8 @@ class TrialScoring:
         if self._visits is not None and queries.visits is not None:
             members = map(self._visits.members, queries.visits[rows])
             own = [np.union1d(one, other) for one, other in zip(own, members, strict=True)]
-        return own, [np.union1d(self._of_label[code], one) for code, one in zip(codes, own, strict=True)]
+        of_label = map(self._labels.of_label, codes.tolist())
+        return own, [np.union1d(one, other) for one, other in zip(of_label, own, strict=True)]
 
     def _have_mates(self) -> bool:
         """Tell whether every query has a mate."""
@@ -355,13 +354,6 @@ def _group_labels(codes: Ints, labels: GalleryLabels) -> Ints:
     found = np.full(int(codes.max(initial=0)) + 1, -1, dtype=np.int64)
     found[pairs[order] // n] = pairs[order] % n
     return found
-
-
-def _positions_by_value(values: Ints, n: int) -> list[Ints]:
-    """Ascending positions of each of the values 0 to n - 1."""
-    order = np.argsort(values, kind="stable")
-    edges = np.searchsorted(values[order], np.arange(n + 1))
-    return [order[start:stop] for start, stop in pairwise(edges)]
 
 
 def _chunks(n: int) -> Iterator[slice]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 
 import numpy as np
 
@@ -42,6 +42,22 @@ class GalleryLabels:
     def code_type(self) -> np.dtype[np.unsignedinteger]:
         """Smallest type that holds a label's number."""
         return np.dtype(np.min_scalar_type(self.n_labels))
+
+    @cached_property
+    def codes(self) -> Codes:
+        """(n,) number of each item's label; `n_labels`, which no query has, without one."""
+        return np.minimum(self.groups, self.n_labels).astype(self.code_type)
+
+    @cached_property
+    def by_label(self) -> tuple[Ints, Ints]:
+        """(n,) positions by label, ascending for each, and (n_labels + 1,) where those of each begin."""
+        order = np.argsort(self.codes, kind="stable")
+        return order, np.searchsorted(self.codes[order], np.arange(self.n_labels + 1))
+
+    def of_label(self, code: int) -> Ints:
+        """Positions of the items of a label, ascending."""
+        order, first = self.by_label
+        return order[first[code] : first[code + 1]]
 
 
 @dataclass(frozen=True)
@@ -99,12 +115,6 @@ class PairScoring:
         self._labels = labels
         self._is_labelled = labels.is_labelled
         self._all_labelled = bool(self._is_labelled.all())
-        # Items without a label have a code that no query has.
-        self._item_codes = np.minimum(labels.groups, labels.n_labels).astype(labels.code_type)
-        # Positions by label, and where those of each begin.
-        self._by_label = np.argsort(self._item_codes, kind="stable")
-        labelled = np.arange(labels.n_labels + 1)
-        self._first_of = np.searchsorted(self._item_codes[self._by_label], labelled)
         self._codes = codes
         self._spaces = spaces
         self._context_weight = context_weight
@@ -170,7 +180,7 @@ class PairScoring:
     ) -> None:
         mates, out = self._kinds(part, excluded)
         places, scores = _fetched(scored, part)
-        queries, labels = np.arange(part.rows.start, part.rows.stop), self._item_codes[part.columns]
+        queries, labels = np.arange(part.rows.start, part.rows.stop), self._labels.codes[part.columns]
         *_, last = wide
         for name, similarities in wide.items():
             few, pairs = similarities[part.few], self._negatives[name]
@@ -224,11 +234,11 @@ class PairScoring:
 
     def _items_of(self, codes: Ints) -> Places:
         """Row and position of all items with the label of each row, ascending."""
-        first = self._first_of[codes]
-        sizes = self._first_of[codes + 1] - first
+        order, first_of = self._labels.by_label
+        first, sizes = first_of[codes], first_of[codes + 1] - first_of[codes]
         rows = np.repeat(np.arange(len(codes)), sizes)
         within = np.arange(len(rows)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
-        return rows, self._by_label[first[rows] + within]
+        return rows, order[first[rows] + within]
 
     def _score(self, similarities: Floats) -> Floats:
         """Score of a pair that no search fetches."""
