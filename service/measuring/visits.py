@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -27,15 +28,13 @@ import numpy as np
 import pyarrow as pa
 
 from vicinal.calibration import CalibrationError
-from vicinal.calibration.arrays import Bytes, FloatArray, Floats, Ints, Mask, Objects
+from vicinal.calibration.arrays import FloatArray, Ints, Mask, Objects
 from vicinal.indexer.gallery import Gallery
 from vicinal.indexer.hygiene import SAME_PICTURE, correlations
 from vicinal.indexer.sources import ROW_SCHEME
 from vicinal.indexer.storage.item_table import as_matrix
 from vicinal.indexer.views.snapshot import Snapshot
 from vicinal.service.search.item_groups import value_text
-
-_NOBODY: Ints = np.empty(0, np.int64)
 
 # What may stand in place of the name of a metadata column.
 VISITS_BY = ("auto", "none")
@@ -85,7 +84,7 @@ class Visits:
     @classmethod
     def found(cls, snapshot: Snapshot, kept: pa.Table) -> Visits:
         """Visits by what the index kept of the photos, one row an item."""
-        clues = _Clues.of(kept)
+        clues = _Clues(kept)
         parts = _Parts(len(snapshot))
         joined = dict.fromkeys(("copies", "times", "series"), 0)
         for places in _places_by_label(snapshot.labels):
@@ -111,14 +110,15 @@ class Visits:
 
     def members(self, name: str | None) -> Ints:
         """Ascending positions of the items of a visit; none for None, or for a visit that is not here."""
-        return _NOBODY if name is None else self._members.get(name, _NOBODY)
+        found = None if name is None else self._members.get(name)
+        return np.empty(0, np.int64) if found is None else found
 
     @cached_property
     def _members(self) -> dict[str, Ints]:
-        places: dict[str, list[int]] = {}
+        places = defaultdict[str, list[int]](list)
         for position, name in enumerate(self.names):
             if name is not None:
-                places.setdefault(name, []).append(position)
+                places[name].append(position)
         return {name: np.array(found, dtype=np.int64) for name, found in places.items()}
 
 
@@ -151,29 +151,18 @@ def look_alikes(snapshot: Snapshot, visits: Visits | None) -> Ints:
     return parts.roots
 
 
-@dataclass(frozen=True)
 class _Clues:
     """Clues that the index kept of the items, (n, …) each."""
 
-    contents: Objects
-    signatures: Bytes
-    seconds: Floats
-    cameras: Objects
-    series: Objects
-    numbers: Ints
-
-    @classmethod
-    def of(cls, kept: pa.Table) -> _Clues:
+    def __init__(self, kept: pa.Table) -> None:
+        contents, cameras = (kept[name].to_pylist() for name in ("content_sha256", "camera"))
+        self.contents, self.cameras = np.array(contents, dtype=object), np.array(cameras, dtype=object)
+        self.signatures = as_matrix(kept["signature"])
+        seconds = kept["taken_at"].cast(pa.int64()).to_numpy(zero_copy_only=False)
+        self.seconds = seconds.astype(np.float64)
         named = [_series(uri or "") for uri in kept["uri"].to_pylist()]
-        seconds = kept["taken_at"].cast(pa.int64()).to_numpy(zero_copy_only=False).astype(np.float64)
-        return cls(
-            np.array(kept["content_sha256"].to_pylist(), dtype=object),
-            as_matrix(kept["signature"]),
-            seconds,
-            np.array(kept["camera"].to_pylist(), dtype=object),
-            np.array([series for series, _ in named], dtype=object),
-            np.array([number for _, number in named], dtype=np.int64),
-        )
+        self.series = np.array([series for series, _ in named], dtype=object)
+        self.numbers = np.array([number for _, number in named], dtype=np.int64)
 
     def pairs(self, places: Ints, alike: FloatArray) -> dict[str, Mask]:
         """Matrices (m, m) by evidence: which photos at (m,) `places` belong together, by likeness `alike`."""
@@ -183,11 +172,9 @@ class _Clues:
         times = (between <= _SECONDS) & (cameras[:, None] == cameras)
         gaps = np.abs(np.subtract.outer(self.numbers[places], self.numbers[places]))
         follows = (series[:, None] == series) & (gaps <= _SERIES_GAP) & (self.numbers[places] >= 0)
-        if len(places) < _FEWEST_IN_SERIES:
-            follows[:] = False
-        else:
-            usual = np.quantile(alike[np.triu_indices(len(places), 1)], _SERIES_QUANTILE)
-            follows &= alike >= usual
+        follows &= len(places) >= _FEWEST_IN_SERIES
+        if follows.any():
+            follows &= alike >= np.quantile(alike[np.triu_indices(len(places), 1)], _SERIES_QUANTILE)
         return {"copies": copies, "times": times, "series": follows}
 
 
@@ -215,7 +202,7 @@ class _Parts:
     def names(self) -> Objects:
         """(n,) name of each item's part; None for an item alone."""
         _, own, sizes = np.unique(self.roots, return_inverse=True, return_counts=True)
-        names = [str(root) if sizes[part] > 1 else None for root, part in zip(self.roots, own, strict=True)]
+        names = [str(root) if n > 1 else None for root, n in zip(self.roots, sizes[own], strict=True)]
         return np.array(names, dtype=object)
 
 
