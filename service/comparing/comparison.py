@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
 import numpy as np
 
-from vicinal.calibration import CalibrationError, Target, UnlabelledGalleryError, choose_threshold
+from vicinal.calibration import CalibrationError, Target, UnlabelledGalleryError
 from vicinal.calibration.arrays import Objects
 from vicinal.indexer.errors import SourceError
 from vicinal.indexer.gallery import Gallery
@@ -266,11 +265,7 @@ class _Trial:
             opis = measure_opis(measured) if found is None else found.opis
             threshold = None if one.record is None else one.record.threshold
             one.outcomes = Outcomes.of(
-                opened.snapshot,
-                measured,
-                opis.get("final"),
-                threshold=threshold,
-                holds=self._holding(measured),
+                opened.snapshot, measured, opis.get("final"), threshold=threshold, target=self.target
             )
 
     def _calibrator(self, opened: OpenedVariant) -> Calibrator:
@@ -287,13 +282,6 @@ class _Trial:
         key = opened.version, opened.pipeline.refine.model_dump_json()
         calibrator.scorer.space = self.spaces.setdefault(key, calibrator.scorer.space)
         return calibrator
-
-    def _holding(self, measured: Measurement) -> float | None:
-        """The threshold that holds the target on the queries; None where none does."""
-        if self.target is not None:
-            with suppress(CalibrationError):
-                return choose_threshold(measured.trials, self.target)
-        return None
 
     def _calibrated(self, one: _Tried, calibrate: Callable[[Target], Calibration]) -> Calibration | None:
         """A calibration of its own; None, and the reason noted, without one."""

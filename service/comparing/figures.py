@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import reduce
 
 import numpy as np
 
-from vicinal.calibration import CalibrationError, LabelCounts, Target
+from vicinal.calibration import CalibrationError, LabelCounts, Target, choose_threshold
 from vicinal.calibration.arrays import FloatArray, Floats, Ints, Mask, Objects
 from vicinal.calibration.label_codes import label_codes
 from vicinal.calibration.rates.average_precision import average_precisions
@@ -56,7 +57,9 @@ class Answers:
 
 @dataclass(frozen=True)
 class Outcomes:
-    """Outcomes of a variant, (Q,) each; precisions are average ones over as many items as there are mates."""
+    """Outcomes of a variant, (Q,) each; precisions are average ones over as many items as there are mates. A
+    threshold decides its searches, another `holds` the target on these queries; None where none does.
+    """
 
     answers: Answers
     has_mate: Mask
@@ -77,13 +80,17 @@ class Outcomes:
         opis: SpaceOpis | None,
         *,
         threshold: float | None,
-        holds: float | None,
+        target: Target | None,
     ) -> Outcomes:
         """Outcomes of scored queries."""
         n, rows = len(measured.codes), measured.without.queries
         has_none, others = np.zeros(n, np.bool_), np.zeros(n)
         has_none[rows], others[rows] = True, measured.trials.best_scores_without_mate
         is_mate = measured.items.labels == measured.codes[:, None]
+        holds = None
+        if target is not None:
+            with suppress(CalibrationError):
+                holds = choose_threshold(measured.trials, target)
         n_mates = np.bincount(measured.pairs.mate_queries, minlength=n)
         return cls(
             answers=Answers.of(snapshot, measured.found.best_items, measured.top_scores),

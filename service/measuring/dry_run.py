@@ -100,14 +100,13 @@ def dry_run(thresholds: GalleryThresholds, pipeline: Pipeline, tried: TriedThres
     ):
         in_force = None
     source, scores = _with_scores(thresholds, pipeline, [in_force, record])
-    threshold, target = tried.threshold, None
+    target = None if tried.target is None else Target.parse(tried.target)
     if record is not None:
         threshold, target = record.threshold, record.target
-    elif tried.target is not None:
-        target = Target.parse(tried.target)
+    elif target is not None:
         threshold = scores.choose_threshold(target)
-    if threshold is None:
-        raise RequestError("give exactly one of threshold, calibration and target")
+    else:
+        threshold = tried.threshold or 0.0
     current = None if in_force is None else _rates_at(scores, in_force.threshold, in_force, in_force.target)
     stale = thresholds.of_record(source).reason
     return DryRunResult(
