@@ -73,7 +73,7 @@ def search(snapshot: Snapshot, form: Group, embedding, excluded) -> dict[str | N
     view = GalleryView.of(snapshot)
     groups = ItemGroups(view, BuiltGroups.of(snapshot, form.by))
     scored = Scorer(view, EXACT).score(embedding[None], 100, excluded=[excluded])
-    found = groups.score(scored, form, excluded=[excluded])
+    found = groups.table(scored, excluded=[excluded]).scored(form)
     return {
         groups.name(code) or f"alone {code}": score
         for code, score in zip(found.codes[0].tolist(), found.scores[0].tolist(), strict=True)
