@@ -23,7 +23,7 @@ DriftLevel = Annotated[
 ]
 
 
-class DriftState(Frozen):
+class DriftState(BaseModel):
     """How far the searches have drifted from those of a calibration.
 
     Attributes:
@@ -59,7 +59,7 @@ class DriftState(Frozen):
     counts_now: tuple[int, ...] = ()
 
 
-class SearchCounts(BaseModel):
+class SearchCounts(Frozen):
     """Counts of one process since a calibration was put in force, as they are written."""
 
     since: datetime | None
