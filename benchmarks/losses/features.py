@@ -13,8 +13,8 @@ from PIL import Image, ImageOps
 from vicinal.models.decoding import decode_image
 from vicinal.models.embedder import Embedder
 from vicinal.training.backbones.backbone import BackboneConfig, build_network
+from vicinal.training.datasets.labelled import ImageListing, list_images
 from vicinal.training.datasets.layouts.protocol import ProtocolConfig
-from vicinal.training.datasets.listing import ImageListing, list_images
 from vicinal.training.export.network import export_network
 
 __all__ = ["BACKBONE", "FeatureParts", "Features", "load_features", "view"]

@@ -18,8 +18,8 @@ from vicinal.models.errors import DatasetError
 from vicinal.models.images.hidden_files import hidden_part
 from vicinal.models.progress import OnProgress, no_progress
 from vicinal.training.datasets.files import ImageFolder, LabelledFile, ReadImage, decoded
+from vicinal.training.datasets.labelled import ImageListing
 from vicinal.training.datasets.layouts.demo_catalog import DemoCatalogConfig
-from vicinal.training.datasets.listing import ImageListing
 from vicinal.training.evaluation.embedding import embed_files
 
 Item = TypeVar("Item")

@@ -15,7 +15,7 @@ from vicinal.models.bundle import ModelBundle, Precision
 from vicinal.models.embedder import Embedder
 from vicinal.models.refiner_manifest import REFINER_FILE, REFINER_WEIGHTS_FILE
 from vicinal.refine.context_refiner import ContextRefiner
-from vicinal.training.datasets.listing import ImageListing
+from vicinal.training.datasets.labelled import ImageListing
 from vicinal.training.export.sample import Sample
 from vicinal.training.fitting.report import HeldOutFigures, Interval
 from vicinal.training.refiner.config import ValidationConfig

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator, Field
 
 from vicinal.calibration.frozen import Frozen
-from vicinal.training.samplers.registry import SamplerConfig
+from vicinal.training.samplers import SamplerConfig
 
 
 def named_loss(loss: Any) -> Any:

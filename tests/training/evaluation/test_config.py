@@ -7,11 +7,10 @@ from pathlib import Path
 import pytest
 
 from vicinal.models.errors import ConfigError
-from vicinal.training.datasets.layouts.cub200 import Cub200Config
 from vicinal.training.datasets.layouts.manifest import ManifestConfig
 from vicinal.training.datasets.layouts.protocol import ProtocolConfig
+from vicinal.training.datasets.layouts.published import Cub200Config, VehicleIdConfig
 from vicinal.training.datasets.layouts.revisited import RevisitedConfig
-from vicinal.training.datasets.layouts.vehicle_id import VehicleIdConfig
 from vicinal.training.evaluation.config import load_tests, parse_test
 
 RECIPES = Path(__file__).resolve().parents[3] / "recipes"

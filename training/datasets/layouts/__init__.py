@@ -1,7 +1,6 @@
 """Layouts: where labelled images come from; a layout is its section of a recipe and lists its images.
 
-A new one gets a module with an `ImageFolder` that has a `kind` and lists its `rows`, and a line in
-`DatasetConfig`.
+A new one is an `ImageFolder` that has a `kind` and lists its `rows`, with a line in `DatasetConfig`.
 """
 
 from typing import Annotated
@@ -9,18 +8,20 @@ from typing import Annotated
 from pydantic import Field
 
 from vicinal.training.datasets.layouts.cars196 import Cars196Config
-from vicinal.training.datasets.layouts.cub200 import Cub200Config
 from vicinal.training.datasets.layouts.demo_catalog import DemoCatalogConfig
 from vicinal.training.datasets.layouts.folder import FolderConfig
-from vicinal.training.datasets.layouts.grocery_store import GroceryStoreConfig
-from vicinal.training.datasets.layouts.in_shop import InShopConfig
-from vicinal.training.datasets.layouts.inaturalist2018 import INaturalist2018Config
 from vicinal.training.datasets.layouts.manifest import ManifestConfig
-from vicinal.training.datasets.layouts.omniglot import OmniglotConfig
 from vicinal.training.datasets.layouts.protocol import ProtocolConfig
+from vicinal.training.datasets.layouts.published import (
+    Cub200Config,
+    GroceryStoreConfig,
+    INaturalist2018Config,
+    InShopConfig,
+    OmniglotConfig,
+    StanfordOnlineProductsConfig,
+    VehicleIdConfig,
+)
 from vicinal.training.datasets.layouts.revisited import RevisitedConfig
-from vicinal.training.datasets.layouts.stanford_online_products import StanfordOnlineProductsConfig
-from vicinal.training.datasets.layouts.vehicle_id import VehicleIdConfig
 
 __all__ = ["DatasetConfig", "MeasurableConfig"]
 

@@ -80,8 +80,11 @@ class RevisitedConfig(ImageFolder):
         try:
             gallery = [_row(name, "gallery") for name in content["imlist"]]
             entries = list(zip(content["qimlist"], content["gnd"], strict=True))
-            queries = [_row(name, "query", _box(entry["bbx"])) for name, entry in entries]
-            truth = tuple(_ground_truth(entry, len(gallery)) for _, entry in entries)
+            queries = [_row(name, "query", entry["bbx"]) for name, entry in entries]
+            truth = tuple(
+                GroundTruth(*(_positions(entry[one], len(gallery)) for one in ("easy", "hard", "junk")))
+                for _, entry in entries
+            )
         except (KeyError, TypeError, ValueError) as error:
             raise DatasetError(f"'{path}' is no ground truth of {self.kind}: {error!r}") from error
         return JudgedImages((*queries, *gallery), truth)
@@ -105,19 +108,14 @@ def _unpickle(path: Path) -> Mapping[str, Any]:
         raise DatasetError(f"'{path}' was not loaded: {error}") from error
 
 
-def _row(name: str, role: str, box: Box | None = None) -> LabelledFile:
+def _row(name: str, role: str, corners: Iterable[float] = ()) -> LabelledFile:
     if not isinstance(name, str):
         raise TypeError(f"{name!r} is no name of an image")
+    box: Box | None = None
+    if role == "query":
+        left, top, right, bottom = (float(corner) for corner in corners)
+        box = left, top, right, bottom
     return LabelledFile(f"jpg/{name}.jpg", name, role, box=box)
-
-
-def _box(corners: Iterable[float]) -> Box:
-    left, top, right, bottom = (float(corner) for corner in corners)
-    return left, top, right, bottom
-
-
-def _ground_truth(entry: Mapping[str, Any], n_gallery: int) -> GroundTruth:
-    return GroundTruth(*(_positions(entry[name], n_gallery) for name in ("easy", "hard", "junk")))
 
 
 def _positions(values: Any, n_gallery: int) -> Indices:

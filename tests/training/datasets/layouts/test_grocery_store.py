@@ -11,7 +11,7 @@ import pytest
 from vicinal.models.errors import DatasetError
 from vicinal.training.datasets import LabelledFile, list_images
 from vicinal.training.datasets.layouts import DatasetConfig
-from vicinal.training.datasets.layouts.grocery_store import GroceryStoreConfig
+from vicinal.training.datasets.layouts.published import GroceryStoreConfig
 
 Configure = Callable[..., DatasetConfig]
 

@@ -12,7 +12,7 @@ from vicinal.models.decoding import decode_image
 from vicinal.models.errors import DatasetError
 from vicinal.training.datasets import LabelledFile, list_images
 from vicinal.training.datasets.layouts import DatasetConfig
-from vicinal.training.datasets.layouts.omniglot import OmniglotConfig
+from vicinal.training.datasets.layouts.published import OmniglotConfig
 
 Configure = Callable[..., DatasetConfig]
 
