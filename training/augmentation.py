@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import warnings
 from collections.abc import Callable, Iterator
+from itertools import islice
 from threading import Lock
 
 import numpy as np
@@ -42,13 +43,9 @@ def training_batches(
     (step, place in the batch, position) becomes instead of its augmented pixels; batches of steps before
     `first_step` are drawn, but not loaded.
     """
-    groups = images.super_labels if config.sampler.kind == "hierarchical" else images.sources
-    batches = config.sampler.batches(
-        images.labels, groups, n_batches=config.optimizer.steps, seed=config.seed
-    )
     loader: DataLoader[tuple[Tensor, int]] = DataLoader(
         drawn or AugmentedImages(images, config.preprocessing, config.augmentation, seed=config.seed),
-        batch_sampler=_StepSampler(batches, first_step, processes),
+        batch_sampler=_draws(drawn_batches(images, config), first_step, processes),
         num_workers=config.workers,
         pin_memory=pin_memory,
         worker_init_fn=_ignore_interrupt,
@@ -60,6 +57,12 @@ def training_batches(
         warnings.filterwarnings("ignore", message="lance is not fork-safe")
         loaded = iter(loader)
     yield from loaded
+
+
+def drawn_batches(images: LabelledImages, config: TrainingConfig) -> Batches:
+    """Batches of a run as positions; refused with ConfigError where the images cannot fill them."""
+    groups = images.super_labels if config.sampler.kind == "hierarchical" else images.sources
+    return config.sampler.batches(images.labels, groups, n_batches=config.optimizer.steps, seed=config.seed)
 
 
 class AugmentedImages(Dataset[tuple[Tensor, int]]):
@@ -112,22 +115,11 @@ def augmentation(preprocessing: Preprocessing, config: AugmentationConfig) -> nn
     return v2.Compose(steps)
 
 
-class _StepSampler:
+def _draws(batches: Batches, first_step: int, processes: Processes) -> Iterator[list[Draw]]:
     """A process's part of the batches with the step and the place of each image, from a step on."""
-
-    def __init__(self, batches: Batches, first_step: int, processes: Processes) -> None:
-        self.batches = batches
-        self.first_step = first_step
-        self.processes = processes
-
-    def __len__(self) -> int:
-        return len(self.batches) - self.first_step
-
-    def __iter__(self) -> Iterator[list[Draw]]:
-        for step, batch in enumerate(self.batches):
-            if step >= self.first_step:
-                draws = [(step, place, position) for place, position in enumerate(batch)]
-                yield draws[self.processes.part(len(batch))]
+    for step, batch in islice(enumerate(batches), first_step, None):
+        draws = [(step, place, position) for place, position in enumerate(batch)]
+        yield draws[processes.part(len(batch))]
 
 
 def seed_of(*parts: int) -> int:

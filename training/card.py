@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +39,7 @@ def write_notice(bundle: ModelBundle, notice: Path | None = None) -> None:
 def write_card(bundle: ModelBundle) -> None:
     """Write `MODEL_CARD.md` from the manifest: what it is, where it comes from, what was measured."""
     manifest = bundle.manifest
+    is_trained = "datasets" in manifest.training
     parts = [
         [f"# {manifest.name}"],
         [_summary(manifest)],
@@ -46,7 +47,9 @@ def write_card(bundle: ModelBundle) -> None:
         _tests(manifest),
         _forms(manifest),
         *_refiner(manifest.refiner),
-        _files(bundle),
+        ["The recipe is `recipe.toml` beside this file, its learning curve `training.csv`."]
+        if is_trained
+        else [],
     ]
     text = "\n\n".join("\n".join(part) for part in parts if part)
     (bundle.path / CARD_FILE).write_text(text + "\n", encoding="utf-8")
@@ -75,13 +78,10 @@ def _origin(manifest: BundleManifest, *, has_notice: bool) -> list[str]:
         f"Trained on {training['images']:,} images of {training['classes']:,} classes with the "
         f"{training['loss']} loss, {training['best_step']} steps of {training['batch_size']} images:"
     )
-    share = training.get("share", 1.0)
-    kept = (
-        []
-        if share == 1.0
-        else ["", f"Its weights lie {share:.0%} of the way from the first ones to the trained ones."]
-    )
-    return [*lines, trained, "", *(f"- {dataset}" for dataset in training["datasets"]), *kept]
+    lines += [trained, "", *(f"- {dataset}" for dataset in training["datasets"])]
+    if (share := training.get("share", 1.0)) != 1.0:
+        lines += ["", f"Its weights lie {share:.0%} of the way from the first ones to the trained ones."]
+    return lines
 
 
 def _tests(manifest: BundleManifest) -> list[str]:
@@ -130,11 +130,7 @@ def _refiner(section: RefinerManifest | None) -> list[list[str]]:
         return []
     built, training = section.architecture, section.training
     steps = "1 step" if built.n_steps == 1 else f"{built.n_steps} steps"
-    parts = [
-        part
-        for part, there in (("softmax query expansion", built.expansion), ("a level", built.level))
-        if there
-    ]
+    parts = ["softmax query expansion"] * built.expansion + ["a level"] * built.level
     joined = f", with {' and '.join(parts)}" if parts else ""
     reranked = "are not re-ranked" if section.rerank == "off" else "are re-ranked"
     lines = [
@@ -142,16 +138,12 @@ def _refiner(section: RefinerManifest | None) -> list[list[str]]:
         f"By default {_REFINED[section.sides]} is refined, and results {reranked}."
     ]
     if "items" in training:
-        origin = training.get("carried_over_from")
+        origin, names = training.get("carried_over_from"), ", ".join(training["datasets"])
         lines.append(
             f"It {f'is that of {origin},' if origin else 'was'} trained on {training['items']:,} embeddings "
-            f"of {training['classes']:,} classes{_of(training['datasets'])}."
+            f"of {training['classes']:,} classes{f': {names}' if names else ''}."
         )
     return [lines, _judged(section)]
-
-
-def _of(names: Sequence[str]) -> str:
-    return f": {', '.join(names)}" if names else ""
 
 
 def _judged(section: RefinerManifest) -> list[str]:
@@ -184,12 +176,6 @@ def _judges(training: Mapping[str, Any]) -> str:
     if training.get("validation_datasets"):
         return f"on other classes, of {', '.join(training['validation_datasets'])}"
     return f"on {training.get('judged_on', 'held-out classes')}"
-
-
-def _files(bundle: ModelBundle) -> list[str]:
-    if "datasets" not in bundle.manifest.training:
-        return []
-    return ["The recipe is `recipe.toml` beside this file, its learning curve `training.csv`."]
 
 
 def _card_row(name: str, metrics: Mapping[str, Any]) -> str:

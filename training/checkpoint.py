@@ -54,7 +54,14 @@ def check_checkpoint(path: Path, identity: Mapping[str, Any]) -> dict[str, Any]:
     """Read a checkpoint and see that it belongs to a run, before work is done for it."""
     content = _read(path)
     stored = content["identity"]
-    _check_recipe(path, stored["recipe"], identity["recipe"])
+    before, now = _flat(stored["recipe"]), _flat(identity["recipe"])
+    for key in {**before, **now}:
+        if before.get(key) != now.get(key):
+            raise ConfigError(
+                f"checkpoint '{path}' belongs to another recipe: {key} was {before.get(key)}, "
+                f"is {now.get(key)}: ",
+                advise("set it back, or start anew with {overwrite}"),
+            )
     if stored != identity:
         raise ConfigError(
             f"checkpoint '{path}' was trained on other images: {stored['n_images']:,} then, "
@@ -79,17 +86,6 @@ def _read(path: Path) -> dict[str, Any]:
             advise("start anew with {overwrite}"),
         )
     return content
-
-
-def _check_recipe(path: Path, stored: Mapping[str, Any], current: Mapping[str, Any]) -> None:
-    before, now = _flat(stored), _flat(current)
-    for key in [*before, *(key for key in now if key not in before)]:
-        if before.get(key) != now.get(key):
-            raise ConfigError(
-                f"checkpoint '{path}' belongs to another recipe: {key} was {before.get(key)}, "
-                f"is {now.get(key)}: ",
-                advise("set it back, or start anew with {overwrite}"),
-            )
 
 
 def _flat(fields: Any, prefix: str = "") -> dict[str, Any]:

@@ -39,7 +39,12 @@ class TrainingLog:
 
     def write(self, records: Sequence[StepRecord]) -> None:
         """Bring the files to these records, of which the last is new."""
-        _write_csv(self.folder / CSV_FILE, records)
+        # Written anew each time, so that a resumed run continues exactly where its checkpoint was.
+        path = self.folder / CSV_FILE
+        with replacing(path) as partial, partial.open("w", newline="", encoding="utf-8") as stream:
+            writer = csv.DictWriter(stream, [field.name for field in fields(StepRecord)])
+            writer.writeheader()
+            writer.writerows(asdict(record) for record in records)
         for name in _CURVES:
             self._board.add_scalar(name, getattr(records[-1], name), records[-1].step)
         self._board.flush()
@@ -58,11 +63,3 @@ class TrainingLog:
             axes.set_title(note, loc="right", fontsize=9, color="tab:red")
             axes.set_xlabel("steps")
         figure.savefig(self.folder / CURVES_FILE, dpi=120)
-
-
-def _write_csv(path: Path, records: Sequence[StepRecord]) -> None:
-    # Written anew each time, so that a resumed run continues exactly where its checkpoint was.
-    with replacing(path) as partial, partial.open("w", newline="", encoding="utf-8") as stream:
-        writer = csv.DictWriter(stream, [field.name for field in fields(StepRecord)])
-        writer.writeheader()
-        writer.writerows(asdict(record) for record in records)

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
-from vicinal.training.execution.random_states import random_states, set_random_states
+from vicinal.training.execution.device import random_states, set_random_states
 from vicinal.training.optimization import clip_gradients
 
 

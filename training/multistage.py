@@ -15,8 +15,8 @@ from contextlib import AbstractContextManager, nullcontext
 import torch
 from torch import Tensor, nn
 
+from vicinal.training.execution.device import random_states, set_random_states
 from vicinal.training.execution.processes import ALONE, Processes
-from vicinal.training.execution.random_states import random_states, set_random_states
 
 Context = Callable[[], AbstractContextManager[object]]
 

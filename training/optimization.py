@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from typing import Annotated, Any, Literal, Self
 
@@ -27,23 +26,13 @@ from vicinal.training.backbones.backbone import EmbeddingNetwork
 _OPTIMIZERS: dict[str, type[Optimizer]] = {"adam": Adam, "adamw": AdamW, "rmsprop": RMSprop, "sgd": SGD}
 
 
-class _Schedule(Frozen, ABC):
-    @abstractmethod
-    def build(self, optimizer: Optimizer, steps: int, warmup: int) -> LRScheduler:
-        """The schedule of all steps but those of the warm-up."""
-
-
-class CosineScheduleConfig(_Schedule):
+class CosineScheduleConfig(Frozen):
     """Half a cosine from the learning rate to zero at the last step."""
 
     kind: Literal["cosine"] = "cosine"
 
-    def build(self, optimizer: Optimizer, steps: int, warmup: int) -> LRScheduler:
-        """Begin the fall after the warm-up."""
-        return CosineAnnealingLR(optimizer, max(1, steps - warmup))
 
-
-class StepScheduleConfig(_Schedule):
+class StepScheduleConfig(Frozen):
     """The learning rate is multiplied every so many steps.
 
     Attributes:
@@ -55,12 +44,8 @@ class StepScheduleConfig(_Schedule):
     every: int = Field(ge=1)
     factor: float = Field(0.1, gt=0.0, lt=1.0)
 
-    def build(self, optimizer: Optimizer, _steps: int, _warmup: int) -> LRScheduler:
-        """Count from the end of the warm-up."""
-        return StepLR(optimizer, self.every, self.factor)
 
-
-class MultistepScheduleConfig(_Schedule):
+class MultistepScheduleConfig(Frozen):
     """The learning rate is multiplied at given steps.
 
     Attributes:
@@ -78,22 +63,14 @@ class MultistepScheduleConfig(_Schedule):
             raise ValueError(f"milestones {list(self.milestones)} must rise")
         return self
 
-    def build(self, optimizer: Optimizer, _steps: int, warmup: int) -> LRScheduler:
-        """Count the milestones from the first step of training."""
-        return MultiStepLR(optimizer, [one - warmup for one in self.milestones], self.factor)
 
-
-class ConstantScheduleConfig(_Schedule):
+class ConstantScheduleConfig(Frozen):
     """The learning rate stays."""
 
     kind: Literal["constant"] = "constant"
 
-    def build(self, optimizer: Optimizer, _steps: int, _warmup: int) -> LRScheduler:
-        """A schedule that changes nothing."""
-        return ConstantLR(optimizer, factor=1.0, total_iters=0)
 
-
-class OneCycleScheduleConfig(_Schedule):
+class OneCycleScheduleConfig(Frozen):
     """A rise to the learning rate and a fall to nearly zero, in cosines; it has no warm-up besides.
 
     Smith and Topin, "Super-Convergence: Very Fast Training of Neural Networks Using Large Learning Rates".
@@ -104,14 +81,6 @@ class OneCycleScheduleConfig(_Schedule):
 
     kind: Literal["one_cycle"] = "one_cycle"
     rise: float = Field(0.3, gt=0.0, lt=1.0)
-
-    def build(self, optimizer: Optimizer, steps: int, _warmup: int) -> LRScheduler:
-        """Rise and fall over all steps, from the optimizer's learning rates as the highest."""
-        highest = [group["lr"] for group in optimizer.param_groups]
-        # One more, because torch has no rate for what would be set after the last step.
-        return OneCycleLR(
-            optimizer, highest, total_steps=steps + 1, pct_start=self.rise, cycle_momentum=False
-        )
 
 
 def _of_kind(schedule: Any) -> Any:
@@ -219,11 +188,28 @@ def build_schedule(optimizer: Optimizer, config: OptimizerConfig) -> LRScheduler
     """Create the schedule, to be stepped after each step of training: warm-up, then what the kind says."""
     warmup = config.n_warmup
     # The first step already trains, at 1 / warmup of the rate.
-    after = config.schedule.build(optimizer, config.steps, warmup)
+    after = _after_warmup(optimizer, config.schedule, config.steps, warmup)
     if not warmup:
         return after
     rise = LinearLR(optimizer, 1.0 / (warmup + 1), total_iters=warmup)
     return SequentialLR(optimizer, [rise, after], milestones=[warmup])
+
+
+def _after_warmup(optimizer: Optimizer, schedule: ScheduleConfig, steps: int, warmup: int) -> LRScheduler:
+    match schedule:
+        case CosineScheduleConfig():
+            return CosineAnnealingLR(optimizer, max(1, steps - warmup))
+        case StepScheduleConfig(every=every, factor=factor):
+            return StepLR(optimizer, every, factor)
+        case MultistepScheduleConfig(milestones=milestones, factor=factor):
+            return MultiStepLR(optimizer, [one - warmup for one in milestones], factor)
+        case ConstantScheduleConfig():
+            return ConstantLR(optimizer, factor=1.0, total_iters=0)
+        case OneCycleScheduleConfig(rise=rise):
+            highest = [group["lr"] for group in optimizer.param_groups]
+            # One more, because torch has no rate for what would be set after the last step.
+            total = steps + 1
+            return OneCycleLR(optimizer, highest, total, pct_start=rise, cycle_momentum=False)
 
 
 def clip_gradients(groups: Iterable[dict[str, Any]], longest: float) -> None:

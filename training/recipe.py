@@ -88,7 +88,13 @@ def run_recipe(
         sample = Sample(list_images(recipe.config.datasets[0]), is_labelled=True)
         bundle = give_form(bundle, recipe.config.form, sample)
     (output / "recipe.toml").write_text(recipe.text, encoding="utf-8")
-    finished = finish_bundle(bundle, recipe.config)
+    embedder = Embedder(bundle, device="cpu")
+    metrics = {test.name: manifest_metrics(embedder, test) for test in recipe.config.tests}
+    manifest = bundle.manifest.model_dump(exclude={"files", "refiner"})
+    finished = ModelBundle.write(bundle.path, {**manifest, "metrics": metrics})
+    write_notice(finished)
+    write_card(finished)
+    write_probe(finished)
     discard_maps(output)
     return finished
 
@@ -125,18 +131,6 @@ def files_of_run(output: Path, names: Sequence[str], start: Start) -> list[str]:
             advise("go on with {resume}, delete it with {overwrite}, or write elsewhere"),
         )
     return found
-
-
-def finish_bundle(bundle: ModelBundle, config: TrainingConfig) -> ModelBundle:
-    """Measure an exported bundle on the recipe's tests; write metrics, notice, card and probe into it."""
-    embedder = Embedder(bundle, device="cpu")
-    metrics = {test.name: manifest_metrics(embedder, test) for test in config.tests}
-    fields = bundle.manifest.model_dump(exclude={"files", "refiner"})
-    finished = ModelBundle.write(bundle.path, {**fields, "metrics": metrics})
-    write_notice(finished)
-    write_card(finished)
-    write_probe(finished)
-    return finished
 
 
 def bundle_fields(config: TrainingConfig, result: TrainingResult) -> dict[str, Any]:

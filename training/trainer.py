@@ -14,11 +14,10 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.utils.data import Dataset
 
 from vicinal.calibration.arrays import HalfFloats
 from vicinal.models.errors import ConfigError, TrainingStoppedError
-from vicinal.training.augmentation import Draw, stored_size, training_batches
+from vicinal.training.augmentation import drawn_batches, stored_size, training_batches
 from vicinal.training.backbones.backbone import BATCH_NORMS, EmbeddingNetwork, build_network, build_projector
 from vicinal.training.backbones.front_maps import FrontMaps, make_maps
 from vicinal.training.backbones.frozen_front import CutNetwork
@@ -32,8 +31,7 @@ from vicinal.training.checkpoint import (
 from vicinal.training.config import TrainingConfig
 from vicinal.training.datasets import LabelledImages, list_images, load_datasets, load_labels
 from vicinal.training.evaluation import map_at_r_by_halves
-from vicinal.training.execution.compilation import compiled, require_compiler
-from vicinal.training.execution.precision import MixedPrecision, choose_device
+from vicinal.training.execution.device import MixedPrecision, choose_device, compiled, require_compiler
 from vicinal.training.execution.processes import ALONE, Processes
 from vicinal.training.log import TrainingLog
 from vicinal.training.loop import TrainingState, copied, finite
@@ -192,7 +190,7 @@ class Trainer:
             return images
         cut = CutNetwork(network, config.backbone.frozen_stages, config.preprocessing.input_size)
         # A batch that cannot be drawn is told before every image goes through the front.
-        next(iter(training_batches(images.training, config, drawn=_Labels(images.training))))
+        drawn_batches(images.training, config)
         folder = self.folder or Path(stack.enter_context(tempfile.TemporaryDirectory()))
         maps = make_maps(
             folder,
@@ -305,7 +303,9 @@ class Trainer:
             for gradient in own:
                 gradient.zero_()
         self.processes.add_up([*own, *(one.grad for one in trained.parameters() if one.grad is not None)])
-        self.processes.average(_running_statistics(trained))
+        # Means and variances of the batch norms that learn them.
+        norms = [one for one in trained.modules() if isinstance(one, BATCH_NORMS) and one.training]
+        self.processes.average([one for norm in norms for one in norm.buffers() if one.is_floating_point()])
 
     def _validate(self, state: State, images: _Images, loss: float) -> None:
         finite(loss, state.step, "set precision to 'float32'", ConfigError)
@@ -318,17 +318,15 @@ class Trainer:
 
     def _keep_best(self, state: State, images: _Images) -> float:
         """Give the network the best weights, and say how far from the first ones they lie."""
-        share, weights, wanted = 1.0, state.best_weights, self.config.interpolate
+        weights, wanted = state.best_weights, self.config.interpolate
+        share = 1.0 if wanted is False else wanted
         if wanted:
-            share = (
-                self.processes.from_first(
+            if wanted is True:
+                share = self.processes.from_first(
                     lambda: best_between(
                         state.start_weights, weights, lambda tried: self._map_at_r(state, images, tried)
                     )
                 )
-                if wanted is True
-                else wanted
-            )
             weights = between(state.start_weights, weights, share)
             self.observer.on_notice(
                 f"kept the weights {share:.0%} of the way from the first to the best ones"
@@ -378,22 +376,6 @@ def _freeze_trunk(state: State, frozen: bool) -> None:
     for parameter in state.network.get_submodule("trunk").parameters():
         if id(parameter) in learned:
             parameter.requires_grad_(not frozen)
-
-
-class _Labels(Dataset[tuple[Tensor, int]]):
-    """Drawn images of which only the labels are wanted."""
-
-    def __init__(self, images: LabelledImages) -> None:
-        self.class_ids = images.class_ids
-
-    def __getitem__(self, draw: Draw) -> tuple[Tensor, int]:
-        return torch.empty(0), int(self.class_ids[draw[2]])
-
-
-def _running_statistics(network: nn.Module) -> list[Tensor]:
-    """Running means and variances of the batch-norm layers that learn them."""
-    learning = [one for one in network.modules() if isinstance(one, BATCH_NORMS) and one.training]
-    return [buffer for layer in learning for buffer in layer.buffers() if buffer.is_floating_point()]
 
 
 def _mean_feature(network: EmbeddingNetwork, images: _Images, config: TrainingConfig) -> Tensor:

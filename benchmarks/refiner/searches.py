@@ -13,7 +13,7 @@ from vicinal.refine.context_refiner import Neighbors
 from vicinal.refine.neighbor_features import neighborhood_radii
 from vicinal.refine.reranking import contextual_scores, kth_similarities
 from vicinal.training.evaluation import auroc, fnir_at_fpir
-from vicinal.training.refiner.nearest import nearest_items
+from vicinal.training.refiner.embedding_set import nearest_items
 
 __all__ = [
     "ASKED_FPIR",

@@ -33,9 +33,8 @@ _NOT_CONNECTED = ("LocalEntryNotFoundError", "OfflineModeIsEnabled", "ConnectErr
 BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
 
 
-def _none_for_zero(dim: Any) -> Any:
-    # TOML has no word for nothing.
-    return None if dim == 0 else dim
+# TOML has no word for nothing.
+_NONE_FOR_ZERO = BeforeValidator(lambda dim: None if dim == 0 else dim)
 
 
 class ProjectorConfig(Frozen):
@@ -81,7 +80,7 @@ class BackboneConfig(Frozen):
     stem_pool: bool = True
     pretrained: bool = False
     weights: Literal["package"] | Path | None = None
-    dim: Annotated[int | None, Field(ge=8), BeforeValidator(_none_for_zero)] = 256
+    dim: Annotated[int | None, Field(ge=8), _NONE_FOR_ZERO] = 256
     layer_norm: bool = True
     pooling: Literal["gem", "native"] = "gem"
     gem_power: float = Field(3.0, gt=0.0)
@@ -184,7 +183,13 @@ def build_network(config: BackboneConfig, *, input_size: int | None = None) -> E
         trunk.maxpool = nn.Identity()
     network = EmbeddingNetwork(trunk, _width(trunk, config, input_size), config)
     if config.head == "classifier":
-        network.set_head(_classifier_head(config))
+        matrix = classifier_of(config)
+        if matrix is None or config.dim is None:
+            raise ConfigError(
+                f"the first weights of '{config.name}' have no linear classifier to make a head of: "
+                "set backbone.head to 'random', or start from weights that have one"
+            )
+        network.set_head(from_classifier(matrix, config.dim))
     return network
 
 
@@ -221,16 +226,6 @@ def build_projector(dim: int, config: ProjectorConfig | None) -> nn.Module:
     for width, following in pairwise([dim] * config.layers + [config.dim]):
         layers += [nn.Linear(width, following), nn.ReLU()]
     return nn.Sequential(*layers[:-1])
-
-
-def _classifier_head(config: BackboneConfig) -> Projection:
-    matrix = classifier_of(config)
-    if matrix is None or config.dim is None:
-        raise ConfigError(
-            f"the first weights of '{config.name}' have no linear classifier to make a head of: "
-            "set backbone.head to 'random', or start from weights that have one"
-        )
-    return from_classifier(matrix, config.dim)
 
 
 def _weights_path(config: BackboneConfig) -> Path:

@@ -103,13 +103,14 @@ def make_maps(
     positions = np.concatenate([training.positions, held_out.positions]).tolist()
     n_rows = len(training.labels) * views + len(held_out.labels)
     run = _front_runner(cut, config.preprocessing.input_size)
-    progress = _Progress.of(folder, cut, training, held_out, config, identity)
-    rows = _open_rows(folder, cut, n_rows, config.preprocessing.input_size, is_new=not progress.done)
+    key = _key(cut, training, held_out, config, identity)
+    done = _images_done(folder, key)
+    rows = _open_rows(folder, cut, n_rows, config.preprocessing.input_size, is_new=not done)
     maps = FrontMaps(rows, len(training.labels), views)
-    draw = _Views(config)
+    draw = _drawing(config)
     counts = [views] * len(training.labels) + [1] * len(held_out.labels)
     starts = np.concatenate([[0], np.cumsum(counts)]).tolist()
-    observer.on_views(progress.done, len(positions))
+    observer.on_views(done, len(positions))
     side = max(config.preprocessing.decode_side, _DECODED_SIDE)
     datasets = (*config.datasets, *config.validation_datasets)
     with opened_images(datasets, target_side=side) as read, ThreadPoolExecutor(usable_processors()) as pool:
@@ -117,14 +118,14 @@ def make_maps(
         def tensors(place: int) -> FloatArray:
             return draw(read(positions[place]), positions[place], counts[place])
 
-        left = range(progress.done, len(positions))
+        left = range(done, len(positions))
         for place, images in zip(left, _ahead(pool, tensors, left), strict=True):
             rows[starts[place] : starts[place + 1]] = run(images)
             observer.on_views(place + 1, len(positions))
             stops = observer.should_stop()
             if (place + 1) % _NOTED == 0 or place + 1 == len(positions) or stops:
                 rows.flush()
-                progress.note(place + 1)
+                write_text(folder / PROGRESS_FILE, json.dumps({"key": key, "done": place + 1}))
             if stops:
                 raise TrainingStoppedError(0, config.optimizer.steps)
     return maps
@@ -136,68 +137,49 @@ def discard_maps(folder: Path) -> None:
         (folder / name).unlink(missing_ok=True)
 
 
-class _Views:
-    """Makes the views of an image: the first as serving would see it, the others changed at random."""
+def _drawing(config: TrainingConfig) -> Callable[[Image.Image, int, int], FloatArray]:
+    """Function from an image, its place among all and v to (v, 3, S, S) views, the first as served."""
+    stored, transform = (
+        stored_size(config.preprocessing),
+        augmentation(config.preprocessing, config.augmentation),
+    )
 
-    def __init__(self, config: TrainingConfig) -> None:
-        self.preprocessing = config.preprocessing
-        self.seed = config.seed
-        self.transform = augmentation(config.preprocessing, config.augmentation)
-        self.stored = stored_size(config.preprocessing)
-
-    def __call__(self, image: Image.Image, position: int, n_views: int) -> FloatArray:
-        """(v, 3, S, S) of the image at a place among all."""
-        views = [self.preprocessing.to_tensor(image)]
+    def draw(image: Image.Image, position: int, n_views: int) -> FloatArray:
+        views = [config.preprocessing.to_tensor(image)]
         if n_views > 1:
-            pixels = torch.from_numpy(np.array(self.stored(image))).permute(2, 0, 1)
-            views += [
-                changed(pixels, self.transform, seed_of(self.seed, position, view)).numpy()
-                for view in range(1, n_views)
-            ]
+            pixels = torch.from_numpy(np.array(stored(image))).permute(2, 0, 1)
+            seeds = [seed_of(config.seed, position, view) for view in range(1, n_views)]
+            views += [changed(pixels, transform, seed).numpy() for seed in seeds]
         return np.stack(views)
 
+    return draw
 
-@dataclass
-class _Progress:
-    """Number of images that are done, on disk."""
 
-    path: Path
-    key: str
-    done: int = 0
+def _key(
+    cut: CutNetwork,
+    training: LabelledImages,
+    held_out: LabelledImages,
+    config: TrainingConfig,
+    identity: Mapping[str, Any],
+) -> str:
+    """Digest of all that maps depend on; losses and steps may change between two runs."""
+    found = hashlib.sha256(identity["labels_sha256"].encode())
+    datasets = (*config.datasets, *config.validation_datasets)
+    for part in (config.preprocessing, config.augmentation, *datasets):
+        found.update(part.model_dump_json().encode())
+    found.update(np.concatenate([training.positions, [-1, config.seed], held_out.positions]).tobytes())
+    for name, value in cut.front.state_dict().items():
+        found.update(name.encode() + value.cpu().numpy().tobytes())
+    return found.hexdigest()
 
-    @classmethod
-    def of(
-        cls,
-        folder: Path,
-        cut: CutNetwork,
-        training: LabelledImages,
-        held_out: LabelledImages,
-        config: TrainingConfig,
-        identity: Mapping[str, Any],
-    ) -> _Progress:
-        found = hashlib.sha256(identity["labels_sha256"].encode())
-        # What the maps depend on; losses and steps may change between two runs.
-        for part in (
-            config.preprocessing,
-            config.augmentation,
-            *config.datasets,
-            *config.validation_datasets,
-        ):
-            found.update(part.model_dump_json().encode())
-        found.update(np.concatenate([training.positions, [-1, config.seed], held_out.positions]).tobytes())
-        for name, value in cut.front.state_dict().items():
-            found.update(name.encode() + value.cpu().numpy().tobytes())
-        path, key = folder / PROGRESS_FILE, found.hexdigest()
-        try:
-            noted = json.loads(path.read_text(encoding="utf-8"))
-        except (OSError, ValueError):
-            noted = {}
-        is_same = noted.get("key") == key and (folder / MAPS_FILE).is_file()
-        return cls(path, key, noted["done"] if is_same else 0)
 
-    def note(self, done: int) -> None:
-        self.done = done
-        write_text(self.path, json.dumps({"key": self.key, "done": done}))
+def _images_done(folder: Path, key: str) -> int:
+    """Number of images that a run of the same key has noted in the folder."""
+    try:
+        noted = json.loads((folder / PROGRESS_FILE).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return 0
+    return noted["done"] if noted.get("key") == key and (folder / MAPS_FILE).is_file() else 0
 
 
 def _open_rows(

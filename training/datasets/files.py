@@ -77,7 +77,10 @@ class ImageFolder(Frozen):
             archives: dict[str, zipfile.ZipFile] = {}
 
             def read(file: LabelledFile) -> ImageSource:
-                source = member(file) if file.archive else _existing(self.root, file, self.origin)
+                source: ImageSource = member(file) if file.archive else self.root / file.path
+                if isinstance(source, Path) and not source.is_file():
+                    advice = f": get {self.origin}" if self.origin else ""
+                    raise DatasetError(f"'{self.root}' has no image '{file.path}', which it lists{advice}")
                 return source if file.box is None else _cut(source, file.path, file.box)
 
             def member(file: LabelledFile) -> bytes:
@@ -115,14 +118,6 @@ class BoxedFolder(PartedFolder):
 
     split_by: Literal["class", "image"] = "class"
     crop: bool = False
-
-
-def _existing(root: Path, file: LabelledFile, origin: str) -> Path:
-    path = root / file.path
-    if not path.is_file():
-        advice = f": get {origin}" if origin else ""
-        raise DatasetError(f"'{root}' has no image '{file.path}', which it lists{advice}")
-    return path
 
 
 def decoded(source: ImageSource, what: str, *, target_side: int | None = None) -> Image.Image:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 
 import numpy as np
 from PIL import Image
@@ -114,13 +114,7 @@ class LabelledImages:
 
     def subset(self, mask: Mask) -> LabelledImages:
         """The images where `mask` (n,) is true."""
-        return LabelledImages(
-            self.pixels[mask],
-            self.labels[mask],
-            self.roles[mask],
-            self.super_labels[mask],
-            self.positions[mask],
-        )
+        return LabelledImages(*(getattr(self, field.name)[mask] for field in fields(self)))
 
     def split_classes(self, share: float, seed: int) -> tuple[LabelledImages, LabelledImages]:
         """Split by class into the larger part and the held-out one, a `share` in [0, 1) of each data set."""
@@ -136,7 +130,14 @@ def load_datasets(configs: Sequence[DatasetConfig], fit: Fit) -> LabelledImages:
     a package that is not installed.
     """
     listings = _list_all(configs)
-    return _labelled(_decode_all(listings, fit), listings)
+    with _opened(listings) as read:
+        first = np.asarray(fit(read(0)), dtype=np.uint8)
+        # Filled image by image, because two copies of a large set need not fit.
+        pixels = np.empty((sum(map(len, listings)), *first.shape), np.uint8)
+        pixels[0] = first
+        for position in range(1, len(pixels)):
+            pixels[position] = fit(read(position))
+    return _labelled(pixels, listings)
 
 
 def load_labels(configs: Sequence[DatasetConfig]) -> LabelledImages:
@@ -145,27 +146,32 @@ def load_labels(configs: Sequence[DatasetConfig]) -> LabelledImages:
     return _labelled(np.empty((sum(map(len, listings)), 0, 0, 3), np.uint8), listings)
 
 
-@contextmanager
 def opened_images(
     configs: Sequence[DatasetConfig], *, target_side: int | None = None
-) -> Iterator[Callable[[int], Image.Image]]:
+) -> AbstractContextManager[Callable[[int], Image.Image]]:
     """Open data sets for decoding image by image, as `decode_image` does for a `target_side`.
 
     Gives a function from a place among all images to the image, for any number of threads. It raises a
     DatasetError where the image cannot be used.
     """
-    listings = _list_all(configs)
+    return _opened(_list_all(configs), target_side)
+
+
+@contextmanager
+def _opened(
+    listings: Sequence[ImageListing], target_side: int | None = None
+) -> Iterator[Callable[[int], Image.Image]]:
     with ExitStack() as stack:
         rows = []
         for listing in listings:
             read = stack.enter_context(listing.open())
-            rows += [(listing, read, file) for file in listing.files]
-        yield lambda position: _decoded(*rows[position], target_side)
+            rows += [(listing.name, read, file) for file in listing.files]
 
+        def image(position: int) -> Image.Image:
+            name, read, file = rows[position]
+            return decoded(read(file), f"data set '{name}': image '{file.path}'", target_side=target_side)
 
-def _list_all(configs: Sequence[DatasetConfig]) -> list[ImageListing]:
-    _check_names(configs)
-    return [list_images(config) for config in configs]
+        yield image
 
 
 def _labelled(pixels: Bytes, listings: Sequence[ImageListing]) -> LabelledImages:
@@ -177,7 +183,7 @@ def _labelled(pixels: Bytes, listings: Sequence[ImageListing]) -> LabelledImages
     )
 
 
-def _check_names(configs: Sequence[DatasetConfig]) -> None:
+def _list_all(configs: Sequence[DatasetConfig]) -> list[ImageListing]:
     places: dict[str, object] = {}
     for position, config in enumerate(configs):
         name, place = config.name, (config.kind, getattr(config, "root", None))
@@ -188,26 +194,4 @@ def _check_names(configs: Sequence[DatasetConfig]) -> None:
                 f"two data sets have a folder named '{name}': rename one, "
                 "or their classes would be taken for the same"
             )
-
-
-def _decode_all(listings: Sequence[ImageListing], fit: Fit) -> Bytes:
-    """(n, S, S, 3) pixels; filled image by image, because two copies of a large set need not fit."""
-    images = (fit(image) for listing in listings for image in _all_decoded(listing))
-    first = np.asarray(next(images), dtype=np.uint8)
-    pixels = np.empty((sum(map(len, listings)), *first.shape), np.uint8)
-    pixels[0] = first
-    for position, image in enumerate(images, start=1):
-        pixels[position] = image
-    return pixels
-
-
-def _all_decoded(listing: ImageListing) -> Iterator[Image.Image]:
-    with listing.open() as read:
-        for file in listing.files:
-            yield _decoded(listing, read, file)
-
-
-def _decoded(
-    listing: ImageListing, read: ReadImage, file: LabelledFile, target_side: int | None = None
-) -> Image.Image:
-    return decoded(read(file), f"data set '{listing.name}': image '{file.path}'", target_side=target_side)
+    return [list_images(config) for config in configs]

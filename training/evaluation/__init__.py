@@ -1,7 +1,12 @@
 """Evaluation: retrieval metrics, clustering, and judged landmark sets, all without torch."""
 
-from vicinal.training.evaluation.clustering import clustering_nmi, nmi
-from vicinal.training.evaluation.metrics import RetrievalMetrics, auroc, retrieval_metrics
+from vicinal.training.evaluation.metrics import (
+    RetrievalMetrics,
+    auroc,
+    clustering_nmi,
+    nmi,
+    retrieval_metrics,
+)
 from vicinal.training.evaluation.open_set import (
     deal_roles,
     fnir_at_fpir,

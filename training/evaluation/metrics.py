@@ -1,4 +1,4 @@
-"""Retrieval metrics in numpy, from the ranks of each query's mates."""
+"""Metrics of embeddings: retrieval, from the ranks of each query's mates; clustering; and AUROC."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from vicinal.calibration.arrays import AnyArray, FloatArray, Floats, Ints
+from vicinal.calibration.arrays import Ints
 from vicinal.models.errors import EvaluationError, MissingPackageError
 from vicinal.models.similarity import normalize
 from vicinal.training.evaluation.ranking import item_ranks, mate_positions
@@ -75,17 +75,13 @@ def retrieval_metrics(
     items, item_labels = queries, query_labels
     if gallery_embeddings is not None:
         items, item_labels = normalize(gallery_embeddings), np.asarray(gallery_labels)
-    _check_lengths(("query", queries, query_labels), ("gallery", items, item_labels))
+    for name, one, own in (("query", queries, query_labels), ("gallery", items, item_labels)):
+        if len(one) != len(own):
+            raise EvaluationError(f"{len(one)} {name} embeddings, but {len(own)} labels")
     mates = mate_positions(query_labels.tolist(), item_labels.tolist())
     itself = list(np.arange(len(queries))[:, None]) if gallery_embeddings is None else None
     ranks = item_ranks(queries, items, mates, itself)
     return _average([_of_query(one, ks) for one in ranks], ks)
-
-
-def _check_lengths(*sets: tuple[str, Floats | FloatArray, AnyArray]) -> None:
-    for name, embeddings, labels in sets:
-        if len(embeddings) != len(labels):
-            raise EvaluationError(f"{len(embeddings)} {name} embeddings, but {len(labels)} labels")
 
 
 def _of_query(ranks: Ints, ks: Sequence[int]) -> list[float] | None:
@@ -143,3 +139,50 @@ def scikit_metrics() -> Any:
     except ImportError as error:
         raise MissingPackageError("scikit-learn", "train", "measuring embeddings") from error
     return metrics
+
+
+def clustering_nmi(embeddings: npt.ArrayLike, labels: npt.ArrayLike, *, seed: int = 0) -> float:
+    """NMI between the labels and k-means clusters of the unit embeddings, as many as there are labels.
+
+    Refused with EmbeddingError when an embedding is zero or not finite, with MissingPackageError without
+    Faiss or scikit-learn.
+    """
+    classes = np.unique(np.asarray(labels), return_inverse=True)[1]
+    return nmi(classes, k_means(embeddings, int(classes.max()) + 1, seed=seed))
+
+
+def k_means(
+    embeddings: npt.ArrayLike, n_clusters: int, *, seed: int = 0, n_restarts: int = 3, n_iterations: int = 20
+) -> Ints:
+    """(n,) clusters of unit embeddings (n, d), at most n, by the k-means of Faiss.
+
+    The run with the smallest distances to the centroids is kept. The same machine gives the same clusters
+    again for a seed; another one may round differently.
+    """
+    try:
+        import faiss
+    except ImportError as error:
+        raise MissingPackageError("faiss", "cpu", "clustering embeddings") from error
+    unit = np.ascontiguousarray(normalize(embeddings))
+    if not 1 <= n_clusters <= len(unit):
+        raise EvaluationError(f"{len(unit)} embeddings cannot make {n_clusters} clusters")
+    # Without the two limits Faiss clusters a sample only, and warns about clusters of few points.
+    kept = {"min_points_per_centroid": 1, "max_points_per_centroid": len(unit)}
+    clustering = faiss.Kmeans(
+        unit.shape[1], n_clusters, niter=n_iterations, nredo=n_restarts, seed=seed, gpu=False, **kept
+    )
+    clustering.train(unit)
+    return clustering.index.search(unit, 1)[1][:, 0]
+
+
+def nmi(labels: npt.ArrayLike, clusters: npt.ArrayLike) -> float:
+    """Normalized mutual information, in [0, 1]; 1 when labels and clusters are the same partition.
+
+    Divided by the arithmetic mean of the two entropies, as metric learning reports it. Refused with
+    EvaluationError when the two have different lengths or none, with MissingPackageError without
+    scikit-learn.
+    """
+    first, second = np.asarray(labels), np.asarray(clusters)
+    if len(first) != len(second) or not len(first):
+        raise EvaluationError(f"{len(first)} labels and {len(second)} clusters do not describe one set")
+    return float(scikit_metrics().normalized_mutual_info_score(first, second))

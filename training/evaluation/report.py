@@ -12,8 +12,7 @@ from vicinal.calibration.arrays import AnyArray, FloatArray
 from vicinal.models.errors import EvaluationError
 from vicinal.models.progress import OnProgress, no_progress
 from vicinal.models.similarity import normalize
-from vicinal.training.evaluation.clustering import clustering_nmi
-from vicinal.training.evaluation.metrics import auroc, retrieval_metrics
+from vicinal.training.evaluation.metrics import auroc, clustering_nmi, retrieval_metrics
 from vicinal.training.evaluation.ranking import top_similarities
 
 _AMONG_THEMSELVES = ("train", "test")

@@ -13,15 +13,14 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, TypeVar, cast
+from typing import TypeVar, cast
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
 from vicinal.models.errors import ConfigError, LostProcessError
-from vicinal.training.execution.precision import choose_device
-from vicinal.training.execution.random_states import random_states
+from vicinal.training.execution.device import choose_device, random_states
 
 Value = TypeVar("Value")
 
@@ -49,15 +48,16 @@ class Processes:
         """True for the process that measures and writes."""
         return self.rank == 0
 
-    def part(self, n: int) -> slice:
-        """This process's part of `n` rows: neighboring ones, their number up to one that of others."""
-        return _part(n, self.rank, self.count)
+    def part(self, n: int, rank: int | None = None) -> slice:
+        """A process's part of `n` rows, by default this one's: neighbors, up to one more than others have."""
+        own = self.rank if rank is None else rank
+        return slice(own * n // self.count, (own + 1) * n // self.count)
 
     def gather(self, own: Tensor, n: int) -> Tensor:
         """The `n` rows of all processes, in order, without a graph; this process gives those of `part(n)`."""
         if self.count == 1:
             return own.detach()
-        sizes = [len(range(*_part(n, rank, self.count).indices(n))) for rank in range(self.count)]
+        sizes = [len(range(n)[self.part(n, rank)]) for rank in range(self.count)]
         # Both libraries want parts of one size.
         padded = own.new_zeros((max(sizes), *own.shape[1:]))
         padded[: len(own)] = own.detach()
@@ -99,11 +99,14 @@ class Processes:
         """
         if self.count == 1:
             return make()
-        value = make() if self.is_first else None
-        sent = [_written(value) if self.is_first else None]
+        stream = io.BytesIO()
+        if self.is_first:
+            torch.save(make(), stream)
+        sent = [stream.getvalue()]
         with self._together():
             dist.broadcast_object_list(sent, src=0, group=self.host_group)
-        return _read(sent[0])
+        value: Value = torch.load(io.BytesIO(sent[0]), map_location="cpu", weights_only=True)
+        return value
 
     @contextmanager
     def in_turn(self) -> Iterator[None]:
@@ -178,17 +181,3 @@ def joined_processes(device: str) -> Iterator[Processes]:
 
 def _lost(rank: int, count: int, error: RuntimeError) -> LostProcessError:
     return LostProcessError(rank, count, " ".join(str(error).split())[:200])
-
-
-def _part(n: int, rank: int, count: int) -> slice:
-    return slice(rank * n // count, (rank + 1) * n // count)
-
-
-def _written(value: Any) -> bytes:
-    stream = io.BytesIO()
-    torch.save(value, stream)
-    return stream.getvalue()
-
-
-def _read(content: Any) -> Any:
-    return torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
@@ -16,8 +16,7 @@ from vicinal.models.embedder import Embedder
 from vicinal.models.errors import BundleError
 from vicinal.training.evaluation.metrics import retrieval_metrics
 from vicinal.training.export.forms import PRECISIONS, write_form
-from vicinal.training.export.sample import Sample, drawn_sample
-from vicinal.training.export.speed import measure_speed
+from vicinal.training.export.sample import Sample, drawn_sample, measure_speed
 
 Forms = dict[str, dict[str, float]]
 
@@ -48,12 +47,16 @@ def give_form(
         on_note("Forms are tried on drawn pictures: photos of your own, with --images, say more")
         sample = drawn_sample()
     wanted: Iterable[Precision] = PRECISIONS if precision == "auto" else dict.fromkeys(("float32", precision))
+    fields = bundle.manifest.model_dump(exclude={"files", "refiner"})
     with tempfile.TemporaryDirectory() as folder:
         candidates: dict[Precision, ModelBundle] = {}
         images = sample.prepared(bundle.preprocessing) if sample and "int8" in wanted else []
         for form in wanted:
+            path = Path(folder) / form
+            path.mkdir()
             try:
-                candidates[form] = _candidate(bundle, form, images, Path(folder) / form)
+                write_form(bundle.backbone_path, path / BACKBONE_FILE, form, images)
+                candidates[form] = ModelBundle.write(path, fields)
             except BundleError as error:
                 if precision != "auto":
                     raise
@@ -64,7 +67,7 @@ def give_form(
             _check_agreement(bundle.name, chosen, forms[chosen])
         content = candidates[chosen].backbone_path.read_bytes()
     bundle.backbone_path.write_bytes(content)
-    return ModelBundle.write(bundle.path, {**_fields(bundle), "precision": chosen, "forms": forms})
+    return ModelBundle.write(bundle.path, {**fields, "precision": chosen, "forms": forms})
 
 
 def choose_form(forms: Mapping[str, Mapping[str, float]]) -> Precision:
@@ -82,34 +85,17 @@ def _is_as_good(form: Mapping[str, float], plain: Mapping[str, float]) -> bool:
     return all(form[rate] >= plain[rate] - MOST_LOST for rate in ("hit_rate_1", "map_at_r"))
 
 
-def _candidate(bundle: ModelBundle, form: Precision, images: Sequence[FloatArray], path: Path) -> ModelBundle:
-    path.mkdir()
-    write_form(bundle.backbone_path, path / BACKBONE_FILE, form, images)
-    return ModelBundle.write(path, _fields(bundle))
-
-
-def _fields(bundle: ModelBundle) -> dict[str, Any]:
-    return bundle.manifest.model_dump(exclude={"files", "refiner"})
-
-
 def _measure(candidates: Mapping[Precision, ModelBundle], sample: Sample | None) -> Forms:
     embedders = {form: Embedder(one, device="cpu") for form, one in candidates.items()}
     speeds = measure_speed({str(form): embedder for form, embedder in embedders.items()})
-    forms: Forms = {
-        form: {**speeds[form], "megabytes": round(one.backbone_path.stat().st_size / 1e6, 2)}
-        for form, one in candidates.items()
-    }
-    if sample is None:
-        return forms
-    embedded = {form: sample.embed(one) for form, one in embedders.items()}
-    return {
-        form: {
-            **forms[form],
-            **_agreement(embedded[form], embedded["float32"]),
-            **_rates(embedded[form], sample),
-        }
-        for form in candidates
-    }
+    embedded = {} if sample is None else {form: sample.embed(one) for form, one in embedders.items()}
+    forms: Forms = {}
+    for form, one in candidates.items():
+        megabytes = round(one.backbone_path.stat().st_size / 1e6, 2)
+        forms[form] = {**speeds[form], "megabytes": megabytes}
+        if sample is not None:
+            forms[form] |= _agreement(embedded[form], embedded["float32"]) | _rates(embedded[form], sample)
+    return forms
 
 
 def _agreement(embeddings: FloatArray, plain: FloatArray) -> dict[str, float]:

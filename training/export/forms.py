@@ -46,15 +46,8 @@ def forget_sources(path: Path) -> None:
     """Take out what a tool notes of itself: stack traces with the folders of this machine among it."""
     model = onnx.load(path)
     graph = model.graph
-    for part in (
-        model,
-        graph,
-        *graph.node,
-        *graph.input,
-        *graph.output,
-        *graph.value_info,
-        *graph.initializer,
-    ):
+    tensors = (*graph.input, *graph.output, *graph.value_info, *graph.initializer)
+    for part in (model, graph, *graph.node, *tensors):
         del part.metadata_props[:]
         part.doc_string = ""
     onnx.save(model, path)

@@ -15,8 +15,7 @@ from vicinal.models.bundle import BACKBONE_FILE, ModelBundle, Preprocessing, sha
 from vicinal.models.embedder import Embedder
 from vicinal.models.errors import BundleError, MissingPackageError
 from vicinal.models.runtime import open_session
-from vicinal.training.export.sample import drawn_sample
-from vicinal.training.export.speed import measure_speed
+from vicinal.training.export.sample import drawn_sample, measure_speed
 
 # An image alone and in a batch: sums may be taken in another order, and no more.
 BATCH_TOLERANCE = 1e-4

@@ -43,8 +43,6 @@ from vicinal.training.observer import StepProgress, TrainingObserver
 from vicinal.training.recipe import RUN_FILES, Start, bundle_fields, files_of_run
 from vicinal.training.trainer import Trainer, TrainingResult
 
-# Stage, what is done, all there is, and a note for people.
-
 PHOTOS_FILE = "photos.csv"
 PLAN_FILE = "fit-plan.json"
 REPORT_FILE = "fit.json"

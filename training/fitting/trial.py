@@ -21,8 +21,7 @@ from vicinal.training.fitting.report import HeldOutFigures, Interval
 from vicinal.training.refiner.config import ValidationConfig
 from vicinal.training.refiner.cross_fitting import PresentLine, refine_by
 from vicinal.training.refiner.embedding_set import EmbeddingSet
-from vicinal.training.refiner.gain import PairedDifference, measure_gain
-from vicinal.training.refiner.validation import Outcomes, Validation
+from vicinal.training.refiner.validation import Outcomes, PairedDifference, Validation, measure_gain
 
 _FPIR = 0.05
 _DRAWS = 4

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -11,8 +12,7 @@ from torch import Tensor
 
 from vicinal.calibration.arrays import AnyInts
 from vicinal.models.errors import ConfigError
-from vicinal.training.losses.base import MetricLoss, required
-from vicinal.training.losses.pairs import mean_where, normalized, sizes_of_classes
+from vicinal.training.losses.base import MetricLoss, mean_where, normalized, required, sizes_of_classes
 
 
 @dataclass(frozen=True)
@@ -105,7 +105,7 @@ class BalancedContrastiveLoss(MetricLoss):
     Args:
         class_sizes: (L,) images of each class in the data set; labels are positions in it. Classes too small
             for the batch design are left out, and must not be drawn.
-        batch_design: `GroupBatch(m, n)` or `RandomPairs(p)`.
+        batch_design: `GroupBatch(m, n)` or `RandomPairs(p)`, or their fields with the `kind` of the sampler.
         margin: Distance that negative pairs have to reach: 4 to 10 in the paper, below 2 if normalized.
         negatives_per_positive: Weight of all negatives of an image against all its positives.
         normalize: L2-normalize the embeddings, which the paper does not.
@@ -120,7 +120,7 @@ class BalancedContrastiveLoss(MetricLoss):
     def __init__(
         self,
         class_sizes: Sequence[int] | AnyInts,
-        batch_design: BatchDesign,
+        batch_design: BatchDesign | Mapping[str, Any],
         margin: float,
         negatives_per_positive: float = 256,
         normalize: bool = False,
@@ -128,6 +128,9 @@ class BalancedContrastiveLoss(MetricLoss):
         importance: bool = True,
     ) -> None:
         super().__init__()
+        if isinstance(batch_design, Mapping):
+            fields = {key: value for key, value in batch_design.items() if key != "kind"}
+            batch_design = GroupBatch(**fields) if batch_design["kind"] == "group" else RandomPairs(**fields)
         sizes = np.asarray(class_sizes, dtype=np.int64)
         large = sizes >= batch_design.smallest_class
         self.left_out: list[int] = np.flatnonzero(~large).tolist()

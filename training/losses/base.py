@@ -1,4 +1,4 @@
-"""Base of every loss: one signature, its precision, and how a batch is refused."""
+"""Base of every loss: one signature, its precision, how a batch is refused; and pairs of a batch."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ import torch
 from torch import Tensor, nn
 
 from vicinal.models.errors import ConfigError
+
+_SMALLEST_NORM = 1e-12
 
 
 @dataclass(frozen=True)
@@ -51,14 +53,10 @@ class MetricLoss(nn.Module, ABC):
         return self.compute(embeddings, labels)
 
 
-def readable(labels: Tensor) -> bool:
-    """Tell if the host can look at labels without waiting for an accelerator."""
-    return labels.device.type == "cpu"
-
-
 def required(loss: Tensor, condition: Tensor, message: str) -> Tensor:
     """The loss where a condition on the batch holds."""
-    if not readable(condition):
+    # The host would have to wait for an accelerator to look at it.
+    if condition.device.type != "cpu":
         return torch.where(condition, loss, torch.nan)
     if not condition:
         raise ConfigError(message)
@@ -75,3 +73,33 @@ def _full_precision(embeddings: Tensor, labels: Tensor) -> Iterator[tuple[Tensor
     dtype = torch.promote_types(embeddings.dtype, torch.float32)
     with torch.autocast(embeddings.device.type, enabled=False):
         yield embeddings.to(dtype), labels.to(embeddings.device).contiguous()
+
+
+def normalized(embeddings: Tensor) -> Tensor:
+    """(n, d) rows of length 1; a row of zeros stays zero and gets no gradient."""
+    norms = torch.linalg.vector_norm(embeddings, dim=1, keepdim=True)
+    # Dividing by a very small norm would give a gradient that drowns the rest of the batch.
+    return embeddings / torch.where(norms > _SMALLEST_NORM, norms, torch.inf)
+
+
+def cosine_similarities(embeddings: Tensor) -> Tensor:
+    """(n, n) cosine similarities of (n, d) embeddings, raw or normalized."""
+    rows = normalized(embeddings)
+    return rows @ rows.T
+
+
+def positive_pairs(labels: Tensor) -> Tensor:
+    """(n, n) bool: two different items of one class."""
+    same = labels[:, None] == labels
+    return same & ~torch.eye(len(labels), dtype=torch.bool, device=labels.device)
+
+
+def sizes_of_classes(labels: Tensor) -> Tensor:
+    """(n,) number of items of each item's class in the batch."""
+    ordered = labels.sort().values
+    return torch.searchsorted(ordered, labels, right=True) - torch.searchsorted(ordered, labels)
+
+
+def mean_where(values: Tensor, counted: Tensor) -> Tensor:
+    """Mean of the values where `counted` is true; 0 with a graph where it is true nowhere."""
+    return torch.where(counted, values, 0.0).sum() / counted.sum().clamp_min(1)

@@ -9,8 +9,14 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from vicinal.models.errors import ConfigError
-from vicinal.training.losses.base import MetricLoss, required
-from vicinal.training.losses.pairs import cosine_similarities, mean_where, positive_pairs, sizes_of_classes
+from vicinal.training.losses.base import (
+    MetricLoss,
+    cosine_similarities,
+    mean_where,
+    positive_pairs,
+    required,
+    sizes_of_classes,
+)
 
 
 class ContextualLoss(MetricLoss):

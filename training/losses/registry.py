@@ -11,7 +11,7 @@ from torch import Tensor
 
 from vicinal.models.errors import ConfigError
 from vicinal.training.losses import published
-from vicinal.training.losses.balanced_contrastive import BalancedContrastiveLoss, GroupBatch, RandomPairs
+from vicinal.training.losses.balanced_contrastive import BalancedContrastiveLoss
 from vicinal.training.losses.base import MetricLoss
 from vicinal.training.losses.config import LossConfig
 from vicinal.training.losses.contextual import ContextualLoss
@@ -21,21 +21,6 @@ from vicinal.training.losses.smooth_ap import SmoothAPLoss
 from vicinal.training.losses.threshold_consistent_margin import ThresholdConsistentMargin
 
 Loss = Callable[[Tensor, Tensor], Tensor]
-
-
-def _balanced_contrastive(
-    class_sizes: Sequence[int],
-    batch_design: Mapping[str, Any],
-    margin: float,
-    negatives_per_positive: float = 256,
-    normalize: bool = False,
-    importance: bool = True,
-) -> MetricLoss:
-    fields = {key: value for key, value in batch_design.items() if key != "kind"}
-    design = GroupBatch(**fields) if batch_design["kind"] == "group" else RandomPairs(**fields)
-    return BalancedContrastiveLoss(
-        class_sizes, design, margin, negatives_per_positive, normalize, importance=importance
-    )
 
 
 def _cross_batch_memory(dim: int, loss: str | Mapping[str, Any], memory_size: int = 1024) -> MetricLoss:
@@ -54,7 +39,7 @@ def _cross_batch_memory(dim: int, loss: str | Mapping[str, Any], memory_size: in
 
 _REGISTRY: dict[str, Callable[..., MetricLoss]] = {
     "arcface": published.arcface,
-    "balanced_contrastive": _balanced_contrastive,
+    "balanced_contrastive": BalancedContrastiveLoss,
     "contextual": ContextualLoss,
     "contrastive": published.contrastive,
     "cross_batch_memory": _cross_batch_memory,

@@ -6,8 +6,7 @@ import torch
 from torch import Tensor
 
 from vicinal.models.errors import ConfigError
-from vicinal.training.losses.base import MetricLoss
-from vicinal.training.losses.pairs import cosine_similarities, mean_where
+from vicinal.training.losses.base import MetricLoss, cosine_similarities, mean_where
 from vicinal.training.losses.soft_ranks import classmates, largest_class, soft_ranks, within_limit
 
 

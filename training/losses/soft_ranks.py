@@ -9,8 +9,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from vicinal.training.losses.base import required
-from vicinal.training.losses.pairs import sizes_of_classes
+from vicinal.training.losses.base import required, sizes_of_classes
 
 # Differences held at once, as (rows, positives, n), a few float32 tensors of them: 64 MiB each on an
 # accelerator, so that launches do not count; 2 MiB on a processor, so that they stay in its cache.

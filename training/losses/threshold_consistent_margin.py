@@ -6,8 +6,7 @@ import torch
 from torch import Tensor
 
 from vicinal.models.errors import ConfigError
-from vicinal.training.losses.base import Memory, MetricLoss
-from vicinal.training.losses.pairs import mean_where, normalized
+from vicinal.training.losses.base import Memory, MetricLoss, mean_where, normalized
 
 
 class ThresholdConsistentMargin(MetricLoss):

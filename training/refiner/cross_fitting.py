@@ -22,13 +22,12 @@ from vicinal.models.bundle import ModelBundle
 from vicinal.models.refiner_manifest import Sides
 from vicinal.refine.context_refiner import ContextRefiner, Neighbors
 from vicinal.refine.errors import RefinerTrainingError
-from vicinal.training.refiner.config import RefinerRecipe
 from vicinal.training.refiner.embedding_set import EmbeddingSet
-from vicinal.training.refiner.gain import Gain, measure_gain
 from vicinal.training.refiner.network import ContextRefinerNetwork
 from vicinal.training.refiner.trainer import RefinerTrainer, TrainingRecord, TrainingResult, refine_with
 from vicinal.training.refiner.validation import (
     SIDES,
+    Gain,
     Line,
     Outcomes,
     Refine,
@@ -36,6 +35,7 @@ from vicinal.training.refiner.validation import (
     Validation,
     Verdict,
     choose_sides,
+    measure_gain,
     verdict_of,
 )
 
@@ -68,11 +68,6 @@ class PresentLine:
         return validation.outcomes(refine, [self.line], n_neighbors=k)[self.line]
 
 
-def n_classes_needed(recipe: RefinerRecipe) -> int:
-    """Classes with two items or more that a recipe needs at least to be cross-fitted."""
-    return max(_FEWEST_A_FOLD * recipe.validation.folds, int(np.ceil(1.0 / recipe.validation.fpir)))
-
-
 def cross_fit(
     trainer: RefinerTrainer, items: EmbeddingSet, present: PresentLine | None = None
 ) -> TrainingResult:
@@ -82,7 +77,8 @@ def cross_fit(
     `unrefined` compares refinement alone with none, `present` the line of the verdict with the present one,
     by default searches without refinement.
     """
-    needed = n_classes_needed(trainer.recipe)
+    config = trainer.recipe.validation
+    needed = max(_FEWEST_A_FOLD * config.folds, int(np.ceil(1.0 / config.fpir)))
     if items.n_paired_classes < needed:
         raise RefinerTrainingError(
             f"{items.n_paired_classes} labels have two items or more, and at least {needed} are needed to "
@@ -183,8 +179,7 @@ class _CrossFitting:
         }
 
     def _best_look(self, folds: Sequence[_Fold]) -> int:
-        orders = [self._record(folds, look).order for look in range(len(self.steps))]
-        return orders.index(min(orders))
+        return min(range(len(self.steps)), key=lambda look: self._record(folds, look).order)
 
     def _record(self, folds: Sequence[_Fold], look: int) -> TrainingRecord:
         loss = float(np.mean([fold.losses[look] for fold in folds]))

@@ -13,7 +13,7 @@ import onnx
 import torch
 from onnx.external_data_helper import set_external_data
 
-from vicinal.calibration.arrays import AnyArray, FloatArray
+from vicinal.calibration.arrays import AnyArray
 from vicinal.models.bundle import ModelBundle, sha256_of
 from vicinal.models.errors import BundleError
 from vicinal.models.refiner_manifest import REFINER_FILE, REFINER_WEIGHTS_FILE, RefinerArchitecture
@@ -124,9 +124,14 @@ def _check_parity(network: ContextRefinerNetwork, bundle: ModelBundle) -> None:
     refined = ContextRefiner(bundle).attend(
         inputs["query"], inputs["context"], inputs["mask"], radii=inputs.get("radii")
     )
+    path = bundle.path / REFINER_FILE
+    try:
+        session = open_session(path, sha256_of(path), device="cpu", threads=1)
+    except BundleError as error:
+        raise RefinementError(str(error)) from error
     for runtime, actual in (
         ("numpy", [refined.steps, refined.attention, refined.lengths][: len(expected)]),
-        ("ONNX Runtime", _run_onnx(bundle, inputs)),
+        ("ONNX Runtime", session.run(None, inputs)),
     ):
         pairs = zip(actual, expected, strict=True)
         difference = max(float(np.abs(one - other).max()) for one, other in pairs)
@@ -135,12 +140,3 @@ def _check_parity(network: ContextRefinerNetwork, bundle: ModelBundle) -> None:
                 f"{runtime} and torch differ by {difference:.1e} in the refiner of bundle '{bundle.name}', "
                 f"at most {PARITY_TOLERANCE:.0e} is accepted"
             )
-
-
-def _run_onnx(bundle: ModelBundle, inputs: dict[str, AnyArray]) -> list[FloatArray]:
-    try:
-        path = bundle.path / REFINER_FILE
-        session = open_session(path, sha256_of(path), device="cpu", threads=1)
-        return list(session.run(None, inputs))
-    except BundleError as error:
-        raise RefinementError(str(error)) from error

@@ -25,11 +25,9 @@ from vicinal.training.losses.registry import build_loss
 from vicinal.training.refiner.batches import ClassBatch, ClassBatches
 from vicinal.training.refiner.config import OptimizerConfig, RefinerRecipe
 from vicinal.training.refiner.embedding_set import EmbeddingSet
-from vicinal.training.refiner.gain import Gain
 from vicinal.training.refiner.network import ContextRefinerNetwork
-from vicinal.training.refiner.search_batches import SearchBatches
-from vicinal.training.refiner.search_loss import search_loss
-from vicinal.training.refiner.validation import Refine, SideFigures, Validation, Verdict
+from vicinal.training.refiner.search import SearchBatches, search_loss
+from vicinal.training.refiner.validation import Gain, Refine, SideFigures, Validation, Verdict
 
 _VALIDATION_BATCH = 1024
 

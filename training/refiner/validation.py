@@ -1,4 +1,4 @@
-"""Validation of a refiner: searches among held-out classes, and the verdict they give (numpy).
+"""Validation of a refiner: searches among held-out classes, their verdict, and what is gained (numpy).
 
 Known classes have half of their items in a gallery and half as queries; absent classes have none in it. A
 refined gallery item attends to its neighbors in the gallery, a refined query to its own in the initial space.
@@ -6,7 +6,7 @@ refined gallery item attends to its neighbors in the gallery, a refined query to
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from functools import cached_property
 from typing import NamedTuple, Protocol, Self
@@ -15,6 +15,7 @@ import numpy as np
 
 from vicinal.calibration.arrays import AnyFloats, FloatArray, Floats, Ints, Mask
 from vicinal.calibration.rates.average_precision import average_precisions
+from vicinal.calibration.rates.paired_bootstrap import LabelDraws, Searches, mean_figure, paired_interval
 from vicinal.models.refiner_manifest import RerankVerdict, Sides
 from vicinal.refine.context_refiner import Neighbors
 from vicinal.refine.errors import RefinerTrainingError
@@ -22,8 +23,7 @@ from vicinal.refine.neighbor_features import neighborhood_radii
 from vicinal.refine.reranking import contextual_scores, kth_similarities
 from vicinal.training.evaluation import deal_roles, fnir_at_fpir, threshold_at_fpir
 from vicinal.training.refiner.config import MOST_NEIGHBORS, RerankConfig, ValidationConfig
-from vicinal.training.refiner.embedding_set import EmbeddingSet
-from vicinal.training.refiner.nearest import nearest_items
+from vicinal.training.refiner.embedding_set import EmbeddingSet, nearest_items
 
 SIDES: tuple[Sides, ...] = ("off", "gallery", "query", "both")
 # Candidates that are re-ranked; the service scores no fewer.
@@ -192,9 +192,13 @@ class Validation:
         """Answers to the queries by what is done with the searches; a refiner gets k neighbors by default."""
         parts: dict[Line, list[Outcomes]] = {line: [] for line in lines}
         for search in self._searches:
-            refined = self._refine(search, refine, n_neighbors or self.n_neighbors)
+            plain = self._unit[search.gallery], self._unit[search.queries]
+            k = n_neighbors or self.n_neighbors
+            refined = plain if refine is None else _refined(search, refine, k, *plain)
             for line, found in parts.items():
-                found.append(self._outcomes(search, line, *_pick(refined, line.sides)))
+                gallery, _ = refined if line.sides in ("gallery", "both") else plain
+                _, queries = refined if line.sides in ("query", "both") else plain
+                found.append(self._outcomes(search, line, gallery, queries))
         return {line: Outcomes.join(found) for line, found in parts.items()}
 
     def outcomes_by_side(self, refine: Refine) -> dict[Sides, Outcomes]:
@@ -231,74 +235,35 @@ class Validation:
         radii = neighborhood_radii(similarities[: len(gallery)])
         return _Search(gallery, queries, len(known), contexts, radii)
 
-    def _refine(
-        self, search: _Search, refine: Refine | None, k: int
-    ) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
-        """Gallery and queries, as they are and refined."""
-        gallery = self._unit[search.gallery]
-        queries = self._unit[search.queries]
-        if refine is None:
-            return gallery, queries, gallery, queries
-        contexts, n = search.contexts[:, :k], len(gallery)
-
-        def of(part: slice) -> Neighbors:
-            places = np.maximum(contexts[part], 0)
-            return Neighbors(gallery[places], contexts[part] >= 0, search.radii[places])
-
-        return (
-            gallery,
-            queries,
-            refine(gallery, of(slice(n)), as_queries=False),
-            refine(queries, of(slice(n, None)), as_queries=True),
-        )
-
     def _outcomes(self, search: _Search, line: Line, gallery: FloatArray, queries: FloatArray) -> Outcomes:
-        classes = self._classes[search.queries]
-        scored = self._scored if line.rerank == "off" else self._reranked
-        best_mates, best, precisions, hits = scored(search, gallery, queries)
-        n = search.n_known
-        return Outcomes(best_mates, classes[:n], precisions, hits, best[n:], classes[n:])
-
-    def _scored(self, search: _Search, gallery: FloatArray, queries: FloatArray) -> _Found:
+        is_plain = line.rerank == "off"
+        score = (lambda some: some @ gallery.T) if is_plain else _reranking(gallery, self.config.rerank)
+        rows = _ROWS if is_plain else _CHUNK
         parts = [
-            self._found(search, start, queries[start : start + _ROWS] @ gallery.T)
-            for start in range(0, len(queries), _ROWS)
+            self._found(search, start, score(queries[start : start + rows]))
+            for start in range(0, len(queries), rows)
         ]
         best_mates, best, precisions, hits = map(np.concatenate, zip(*parts, strict=True))
-        # The final score of a search that does not re-rank (CSO, appendix I.5, without context).
-        return _Found(np.exp(2.0 * best_mates - 2.0), np.exp(2.0 * best - 2.0), precisions, hits)
+        if is_plain:
+            # The final score of a search that does not re-rank (CSO, appendix I.5, without context).
+            best_mates, best = np.exp(2.0 * best_mates - 2.0), np.exp(2.0 * best - 2.0)
+        n, classes = search.n_known, self._classes[search.queries]
+        return Outcomes(best_mates, classes[:n], precisions, hits, best[n:], classes[n:])
 
-    def _reranked(self, search: _Search, gallery: FloatArray, queries: FloatArray) -> _Found:
-        rerank = self.config.rerank
-        own = np.arange(len(gallery))
-        _, nearest = nearest_items(gallery, gallery, rerank.k, query_groups=own, item_groups=own)
-        kth = kth_similarities(nearest, rerank.k)
-        parts = [
-            self._found(search, start, _contextual(queries[start : start + _CHUNK], gallery, kth, rerank))
-            for start in range(0, len(queries), _CHUNK)
-        ]
-        return _Found(*map(np.concatenate, zip(*parts, strict=True)))
+    def _found(self, search: _Search, start: int, scores: AnyFloats) -> tuple[Floats, Floats, Floats, Floats]:
+        """Read the scores of some queries, (q, m).
 
-    def _found(self, search: _Search, start: int, scores: AnyFloats) -> _Found:
-        """Read the scores of some queries, (q, m)."""
+        Gives the best score of a mate of each query that has one, the best of each query, and again of those
+        with a mate average precision and hit.
+        """
         best = scores.max(axis=1, initial=-np.inf).astype(np.float64)
         n = min(len(scores), max(0, search.n_known - start))
         own = self._classes[search.queries[start : start + n]]
         known, mates = scores[:n], own[:, None] == self._classes[search.gallery]
         best_mates = np.where(mates, known, -np.inf).max(axis=1, initial=-np.inf).astype(np.float64)
         ranked = _ranked_mates(known, mates)
-        n_mates = mates.sum(axis=1)
         hits = ranked[:, 0].astype(np.float64) if n else np.empty(0)
-        return _Found(best_mates, best, average_precisions(ranked, n_mates), hits)
-
-
-class _Found(NamedTuple):
-    """Best score with a mate, average precision and hit of each query that has one; best score of each."""
-
-    best_mates: Floats
-    best: Floats
-    precisions: Floats
-    hits: Floats
+        return best_mates, best, average_precisions(ranked, mates.sum(axis=1)), hits
 
 
 def verdict_of(figures: Mapping[Sides, SideFigures], reranked: Outcomes, fpir: float) -> Verdict:
@@ -330,26 +295,89 @@ def _ranked_mates(scores: AnyFloats, is_mate: Mask) -> Mask:
     return found & np.isfinite(np.take_along_axis(scores, places, axis=1))
 
 
-def _pick(one: tuple[FloatArray, ...], sides: Sides) -> tuple[FloatArray, FloatArray]:
-    gallery, queries, refined_gallery, refined_queries = one
+def _refined(
+    search: _Search, refine: Refine, k: int, gallery: FloatArray, queries: FloatArray
+) -> tuple[FloatArray, FloatArray]:
+    """Gallery and queries, refined by k neighbors."""
+    contexts, n = search.contexts[:, :k], len(gallery)
+
+    def of(part: slice) -> Neighbors:
+        places = np.maximum(contexts[part], 0)
+        return Neighbors(gallery[places], contexts[part] >= 0, search.radii[places])
+
     return (
-        refined_gallery if sides in ("gallery", "both") else gallery,
-        refined_queries if sides in ("query", "both") else queries,
+        refine(gallery, of(slice(n)), as_queries=False),
+        refine(queries, of(slice(n, None)), as_queries=True),
     )
 
 
-def _contextual(queries: FloatArray, gallery: FloatArray, kth: FloatArray, config: RerankConfig) -> Floats:
-    """(n, m) contextual scores of the candidates, -inf for items that are none."""
-    found, similarities = nearest_items(
-        queries,
-        gallery,
-        min(_CANDIDATES, len(gallery)),
-        query_groups=np.full(len(queries), -1),
-        item_groups=np.arange(len(gallery)),
+def _reranking(gallery: FloatArray, config: RerankConfig) -> Callable[[FloatArray], AnyFloats]:
+    """Function from queries (n, d) to (n, m) contextual scores of their candidates, -inf for other items."""
+    own = np.arange(len(gallery))
+    _, nearest = nearest_items(gallery, gallery, config.k, query_groups=own, item_groups=own)
+    kth = kth_similarities(nearest, config.k)
+
+    def scores_of(queries: FloatArray) -> AnyFloats:
+        n_candidates, nothing = min(_CANDIDATES, len(gallery)), np.full(len(queries), -1)
+        found, similarities = nearest_items(
+            queries, gallery, n_candidates, query_groups=nothing, item_groups=own
+        )
+        scores, _ = contextual_scores(
+            similarities, gallery[found], kth[found], k=config.k, beta=config.beta, eps=config.eps
+        )
+        full = np.full((len(queries), len(gallery)), -np.inf)
+        np.put_along_axis(full, found, scores, axis=1)
+        return full
+
+    return scores_of
+
+
+@dataclass(frozen=True)
+class PairedDifference:
+    """Figure before and after, on the same queries, with the 95 % interval of after - before over classes."""
+
+    before: float
+    after: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class Gain:
+    """Difference between two searches in R@1, and in FNIR at the compared FPIR, each with its threshold."""
+
+    fnir: PairedDifference
+    map_at_r: PairedDifference
+    hit_rate_1: PairedDifference
+
+    def flat(self) -> dict[str, float]:
+        """All numbers by name, such as `fnir_before`."""
+        return {f"{name}_{key}": value for name, one in asdict(self).items() for key, value in one.items()}
+
+
+def measure_gain(before: Outcomes, after: Outcomes, fpir: float, *, seed: int) -> Gain:
+    """Compare what the same queries got.
+
+    Intervals come from a paired bootstrap over classes, see `calibration.rates.paired_bootstrap`; thresholds
+    are found anew in each draw.
+    """
+    known, absent = before.codes
+    figures = [
+        figure
+        for one in (before, after)
+        for figure in (
+            Searches(one.mates, known, one.others, absent).error_when_held("fpir", fpir),
+            mean_figure(one.precisions, known),
+            mean_figure(one.hits, known),
+        )
+    ]
+    draws = LabelDraws(known, absent, seed)
+    measured, drawn = draws.measured(figures).reshape(2, 3), draws.drawn(figures).reshape(2, 3, -1)
+    return Gain(
+        *(
+            PairedDifference(
+                float(measured[0, i]), float(measured[1, i]), *paired_interval(drawn[0, i], drawn[1, i])
+            )
+            for i in range(3)
+        )
     )
-    scores, _ = contextual_scores(
-        similarities, gallery[found], kth[found], k=config.k, beta=config.beta, eps=config.eps
-    )
-    full = np.full((len(queries), len(gallery)), -np.inf)
-    np.put_along_axis(full, found, scores, axis=1)
-    return full

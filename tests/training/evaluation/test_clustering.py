@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from vicinal.models.errors import EvaluationError, MissingPackageError
 from vicinal.training.evaluation import clustering_nmi, nmi
-from vicinal.training.evaluation.clustering import k_means
+from vicinal.training.evaluation.metrics import k_means
 
 
 def _slow_nmi(labels: list[int], clusters: list[int]) -> float:

@@ -22,8 +22,8 @@ from vicinal.models.errors import ConfigError, TrainingStoppedError  # noqa: E40
 from vicinal.training import trainer  # noqa: E402
 from vicinal.training.backbones.backbone import build_network  # noqa: E402
 from vicinal.training.config import TrainingConfig  # noqa: E402
-from vicinal.training.execution import compilation  # noqa: E402
-from vicinal.training.execution.compilation import compiled, require_compiler  # noqa: E402
+from vicinal.training.execution import device as execution_device  # noqa: E402
+from vicinal.training.execution.device import compiled, require_compiler  # noqa: E402
 from vicinal.training.losses.config import LossConfig  # noqa: E402
 from vicinal.training.losses.registry import build_loss  # noqa: E402
 from vicinal.training.multistage import multistage_backward  # noqa: E402
@@ -47,8 +47,8 @@ def traced(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         return graph.forward
 
     torch._dynamo.reset()
-    monkeypatch.setattr(compilation, "_BACKEND", run)
-    monkeypatch.setattr(compilation, "_OPTIONS", None)
+    monkeypatch.setattr(execution_device, "_BACKEND", run)
+    monkeypatch.setattr(execution_device, "_OPTIONS", None)
     monkeypatch.setattr(trainer, "require_compiler", lambda _: None)
     return names
 

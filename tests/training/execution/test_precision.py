@@ -10,8 +10,8 @@ torch = pytest.importorskip("torch")
 
 from vicinal.models.errors import ConfigError  # noqa: E402
 from vicinal.training.config import TrainingConfig  # noqa: E402
-from vicinal.training.execution import precision  # noqa: E402
-from vicinal.training.execution.precision import MixedPrecision, choose_device  # noqa: E402
+from vicinal.training.execution import device as execution_device  # noqa: E402
+from vicinal.training.execution.device import MixedPrecision, choose_device  # noqa: E402
 from vicinal.training.optimization import OptimizerConfig  # noqa: E402
 from vicinal.training.trainer import Trainer  # noqa: E402
 
@@ -30,8 +30,8 @@ CPU, GPU = torch.device("cpu"), torch.device("cuda")
 def test_auto_takes_what_runs_in_hardware(
     monkeypatch: pytest.MonkeyPatch, device: torch.device, in_hardware: bool, expected: torch.dtype
 ) -> None:
-    monkeypatch.setattr(precision, "supports_bfloat16", lambda _: in_hardware)
-    assert precision._choose_dtype("auto", device) == expected
+    monkeypatch.setattr(execution_device, "supports_bfloat16", lambda _: in_hardware)
+    assert execution_device._choose_dtype("auto", device) == expected
 
 
 @pytest.mark.parametrize("wanted", ["float32", "bfloat16", "float16"])
@@ -96,7 +96,7 @@ def halving() -> torch.nn.Module:
 def test_auto_leaves_bfloat16_where_torch_computes_wrong_gradients(
     halving: torch.nn.Module, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(precision, "supports_bfloat16", lambda _: True)
+    monkeypatch.setattr(execution_device, "supports_bfloat16", lambda _: True)
     mixed = MixedPrecision("auto", CPU)
     assert "'4', whose input is one pixel: training in float32" in mixed.fit(halving, halving, 16)
     assert mixed.dtype == torch.float32
@@ -108,7 +108,7 @@ def test_auto_leaves_bfloat16_where_torch_computes_wrong_gradients(
 def test_auto_takes_float32_where_bfloat16_is_slower(
     layer: torch.nn.Module, halving: torch.nn.Module, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(precision, "supports_bfloat16", lambda _: True)
+    monkeypatch.setattr(execution_device, "supports_bfloat16", lambda _: True)
     mixed = MixedPrecision("auto", CPU)
     assert mixed.fit(layer, halving, 32) == ""
     assert mixed.dtype == torch.float32

@@ -7,8 +7,7 @@ import pytest
 
 from vicinal.models.similarity import normalize
 from vicinal.training.refiner import nearest
-from vicinal.training.refiner.embedding_set import EmbeddingSet
-from vicinal.training.refiner.nearest import nearest_items
+from vicinal.training.refiner.embedding_set import EmbeddingSet, nearest_items
 
 
 def by_loop(queries, items, k, query_groups, item_groups) -> list[list[int]]:

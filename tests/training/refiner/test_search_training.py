@@ -16,8 +16,14 @@ from vicinal.refine.errors import RefinerTrainingError  # noqa: E402
 from vicinal.training.refiner.config import RefinerRecipe, SearchConfig  # noqa: E402
 from vicinal.training.refiner.embedding_set import EmbeddingSet  # noqa: E402
 from vicinal.training.refiner.network import ContextRefinerNetwork  # noqa: E402
-from vicinal.training.refiner.search_batches import Neighborhood, SearchBatch, SearchBatches  # noqa: E402
-from vicinal.training.refiner.search_loss import mate_loss, rank_loss, search_loss  # noqa: E402
+from vicinal.training.refiner.search import (  # noqa: E402  # noqa: E402
+    Neighborhood,
+    SearchBatch,
+    SearchBatches,
+    mate_loss,
+    rank_loss,
+    search_loss,
+)
 from vicinal.training.refiner.trainer import RefinerTrainer, _build_optimizer, search_objective  # noqa: E402
 
 CPU = torch.device("cpu")

@@ -10,7 +10,7 @@ from PIL import Image
 from pydantic import Field
 
 from vicinal.calibration.frozen import Frozen
-from vicinal.models.demo_catalog import make_catalog, render_view
+from vicinal.models.demo_catalog import Product, make_catalog, render_view
 from vicinal.training.datasets.files import LabelledFile, ReadImage
 
 
@@ -33,21 +33,22 @@ class DemoCatalogConfig(Frozen):
 
     def rows(self) -> Iterator[LabelledFile]:
         """Views of every product; labels are `<seed>/<product>`, super-labels kinds of products."""
-        for seed in self.seeds:
-            for product in make_catalog(seed, self.products):
-                label = f"{seed}/{product.id}"
-                for view in range(self.views):
-                    yield LabelledFile(f"{label}/{view}", label, super_label=product.kind)
+        for label, product in self._catalogs().items():
+            for view in range(self.views):
+                yield LabelledFile(f"{label}/{view}", label, super_label=product.kind)
 
     def open(self) -> AbstractContextManager[ReadImage]:
         """Give what draws the picture of a row."""
-        products = {
-            f"{seed}/{product.id}": product
-            for seed in self.seeds
-            for product in make_catalog(seed, self.products)
-        }
+        products = self._catalogs()
 
         def draw(row: LabelledFile) -> Image.Image:
             return render_view(products[row.label], int(row.path.rpartition("/")[2]), size=self.side)
 
         return nullcontext(draw)
+
+    def _catalogs(self) -> dict[str, Product]:
+        return {
+            f"{seed}/{product.id}": product
+            for seed in self.seeds
+            for product in make_catalog(seed, self.products)
+        }

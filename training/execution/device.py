@@ -1,8 +1,10 @@
-"""Mixed precision: in which floats the network runs, and how small gradients survive it (torch)."""
+"""One device: its floats, in which small gradients survive, compiled passes and random states (torch)."""
 
 from __future__ import annotations
 
-from typing import Literal
+import logging
+from collections.abc import Mapping
+from typing import Any, Literal, cast
 
 import torch
 from torch import Tensor, nn
@@ -10,6 +12,9 @@ from torch import Tensor, nn
 from vicinal.models.errors import ConfigError
 
 Precision = Literal["auto", "float32", "bfloat16", "float16"]
+_BACKEND = "inductor"
+# Two passes over a chunk must draw the same dropout, with and without a graph: torch's own generators do.
+_OPTIONS: dict[str, Any] = {"fallback_random": True}
 
 
 class MixedPrecision:
@@ -124,3 +129,45 @@ def _choose_dtype(wanted: Precision, device: torch.device) -> torch.dtype:
         return torch.float16 if device.type == "cuda" else torch.float32
     dtype: torch.dtype = getattr(torch, wanted)
     return dtype
+
+
+def compiled(network: nn.Module) -> nn.Module:
+    """The network with compiled passes, to train by.
+
+    Its parameters are the network's own. Names of what is saved come from the network, which stays as it was.
+    """
+    return cast("nn.Module", torch.compile(network, backend=_BACKEND, options=_OPTIONS))
+
+
+def require_compiler(device: torch.device) -> None:
+    """Refuse to compile where it cannot work, by compiling next to nothing."""
+    # What an earlier process compiled would need no compiler.
+    options: dict[str, Any] = {"force_disable_caches": True}
+    logger = logging.getLogger("torch._inductor")
+    level = logger.level
+    # It would say where it left its files.
+    logger.setLevel(logging.CRITICAL)
+    try:
+        torch.compile(torch.sin, backend=_BACKEND, options=options)(torch.ones(2, device=device))
+    except Exception as error:  # dynamo, inductor and Triton raise what they like
+        needed = "a C++ compiler (g++)" if device.type == "cpu" else "Triton and a C compiler (gcc)"
+        reason = str(error).strip().splitlines()[0][:200]
+        raise ConfigError(
+            f"torch.compile does not work on {device} here, it needs {needed}: install that, "
+            f"or set compile to false ({reason})"
+        ) from error
+    finally:
+        logger.setLevel(level)
+
+
+def random_states(device: torch.device) -> dict[str, Tensor]:
+    """The states by kind of device."""
+    states = {"cpu": torch.get_rng_state()}
+    return states | {"cuda": torch.cuda.get_rng_state(device)} if device.type == "cuda" else states
+
+
+def set_random_states(states: Mapping[str, Tensor], device: torch.device) -> None:
+    """Bring the generators to these states."""
+    torch.set_rng_state(states["cpu"])
+    if device.type == "cuda" and "cuda" in states:
+        torch.cuda.set_rng_state(states["cuda"], device)
