@@ -17,8 +17,7 @@ if TYPE_CHECKING:
     from vicinal.training.card import write_card, write_notice
     from vicinal.training.datasets.layouts import DatasetConfig
     from vicinal.training.evaluation.config import RetrievalTest, load_tests, parse_test
-    from vicinal.training.evaluation.embedding import read_embeddings
-    from vicinal.training.evaluation.measurement import measure_test
+    from vicinal.training.evaluation.measurement import measure_test, read_embeddings
     from vicinal.training.evaluation.metrics import scikit_metrics
     from vicinal.training.evaluation.report import EvaluationSettings, evaluate
     from vicinal.training.execution.processes import Processes, joined_processes
@@ -44,8 +43,7 @@ _PLACES = {
     "card": ("write_card", "write_notice"),
     "datasets.layouts": ("DatasetConfig",),
     "evaluation.config": ("RetrievalTest", "load_tests", "parse_test"),
-    "evaluation.embedding": ("read_embeddings",),
-    "evaluation.measurement": ("measure_test",),
+    "evaluation.measurement": ("measure_test", "read_embeddings"),
     "evaluation.metrics": ("scikit_metrics",),
     "evaluation.report": ("EvaluationSettings", "evaluate"),
     "execution.processes": ("Processes", "joined_processes"),

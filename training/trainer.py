@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import pickle
 import tempfile
-from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -19,7 +18,7 @@ from vicinal.calibration.arrays import HalfFloats
 from vicinal.models.errors import ConfigError, TrainingStoppedError
 from vicinal.training.augmentation import drawn_batches, stored_size, training_batches
 from vicinal.training.backbones.backbone import BATCH_NORMS, EmbeddingNetwork, build_network, build_projector
-from vicinal.training.backbones.front_maps import FrontMaps, make_maps
+from vicinal.training.backbones.front_maps import DrawnMaps, FrontMaps, make_maps
 from vicinal.training.backbones.frozen_front import CutNetwork
 from vicinal.training.checkpoint import (
     CHECKPOINT_FILE,
@@ -228,10 +227,19 @@ class Trainer:
         network = compiled(images.network) if config.compile else images.network
         writes = self.folder if self.processes.is_first else None
         log = TrainingLog(writes, first_step=state.step) if writes else None
+        maps, class_ids = images.maps, images.training.class_ids
+        batches = training_batches(
+            images.training,
+            config,
+            drawn=DrawnMaps(maps, class_ids, config.seed) if maps else None,
+            first_step=state.step,
+            pin_memory=self.device.type == "cuda",
+            processes=self.processes,
+        )
         self.observer.on_start()
         for loss in state.looks(
             # None if the run that is resumed was at its end.
-            () if self._has_stopped_improving(state) else self._batches(state, images),
+            () if self._has_stopped_improving(state) else batches,
             lambda batch: self._backward(state, network, *batch),
             last=steps,
             every=config.validate_every,
@@ -260,17 +268,6 @@ class Trainer:
             self._save(state, images)
             raise TrainingStoppedError(state.step, steps)
         return False
-
-    def _batches(self, state: State, images: _Images) -> Iterator[tuple[Tensor, Tensor]]:
-        training, maps = images.training, images.maps
-        return training_batches(
-            training,
-            self.config,
-            drawn=maps.draws(training.class_ids, self.config.seed) if maps else None,
-            first_step=state.step,
-            pin_memory=self.device.type == "cuda",
-            processes=self.processes,
-        )
 
     def _backward(self, state: State, network: nn.Module, inputs: Tensor, labels: Tensor) -> Tensor:
         trained = nn.Sequential(network, state.beside["projector"]).train()

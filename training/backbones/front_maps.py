@@ -67,12 +67,10 @@ class FrontMaps:
         """(m, ...) of the held-out images."""
         return self.rows[self.n_training * self.views :]
 
-    def draws(self, class_ids: Ints, seed: int) -> Dataset[tuple[Tensor, int]]:
-        """Data set of drawn training images, each as one of its views."""
-        return _DrawnMaps(self, class_ids, seed)
 
+class DrawnMaps(Dataset[tuple[Tensor, int]]):
+    """Drawn training images, each as one of its views."""
 
-class _DrawnMaps(Dataset[tuple[Tensor, int]]):
     def __init__(self, maps: FrontMaps, class_ids: Ints, seed: int) -> None:
         self.maps = maps
         self.class_ids = class_ids
@@ -206,10 +204,9 @@ def _front_runner(cut: CutNetwork, side: int) -> RunFront:
     front = cut.front.eval()
     if device.type != "cpu":
 
+        @torch.inference_mode()
         def on_device(images: FloatArray) -> AnyFloats:
-            with torch.inference_mode():
-                found: AnyFloats = front(torch.from_numpy(images).to(device)).cpu().numpy()
-            return found
+            return np.asarray(front(torch.from_numpy(images).to(device)).cpu())
 
         return on_device
     with tempfile.TemporaryDirectory() as folder:

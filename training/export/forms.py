@@ -1,10 +1,9 @@
 """Forms of an exported network: float32, float16 weights, or int8; what each does to a file (onnx).
 
-float16 halves the file and changes nothing else: weights are stored in half precision and cast as the file is
-opened, so that speed and arithmetic are those of float32. int8 computes in 8 bits: weights by channel,
-activations by tensor, between the extremes that the calibration images gave. It is meant for processors with
-VNNI (or AMX, or ARM's dot products). Others would cut sums of two products off at 16 bits, so that ONNX
-Runtime is told to take a slower way there (`models/runtime.py`): measure a form where it will run.
+float16 halves the file and changes nothing else: weights are cast as the file is opened. int8 computes in 8
+bits: weights by channel, activations by tensor, between the extremes that the calibration images gave. It is
+meant for processors with VNNI, AMX, or ARM's dot products; on others ONNX Runtime is told to take a slower
+way (`models/runtime.py`): measure a form where it will run.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ from vicinal.models.progress import OnProgress, no_progress
 from vicinal.training.datasets.files import ImageFolder, LabelledFile, ReadImage, decoded
 from vicinal.training.datasets.labelled import ImageListing
 from vicinal.training.datasets.layouts.demo_catalog import DemoCatalogConfig
-from vicinal.training.evaluation.embedding import embed_files
+from vicinal.training.evaluation.measurement import embed_files
 
 Item = TypeVar("Item")
 

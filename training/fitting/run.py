@@ -291,9 +291,12 @@ class Fitting:
         torch.save(result.network.state_dict(), self.output / "weights.pt")
         with self._timed("export"):
             self.report("export", 0, 1)
-            bundle = export_network(
-                result.network, self.output, self._fields(config, bundle_fields(config, result))
-            )
+            fields = bundle_fields(config, result)
+            packaged = PACKAGED_WEIGHTS.get(config.backbone.name)
+            if config.backbone.weights == "package" and packaged is not None:
+                licence = config.licence if config.licence != "unknown" else packaged.licence
+                fields |= {"licence": licence, "source": packaged.source}
+            bundle = export_network(result.network, self.output, fields)
             # Searches among photos that it learned from would flatter every form, so that none is measured.
             bundle = give_form(bundle, trial.form, Sample(list_images(config.datasets[0])))
             bundle = carry_refiner(self.before, bundle, trial.verdict)
@@ -358,13 +361,6 @@ class Fitting:
             "batch_size": 2 * own * sampler["per_class"],
             "classes_per_source": {name: own, DemoCatalogConfig.name: own},
         }
-
-    def _fields(self, config: TrainingConfig, fields: dict[str, Any]) -> dict[str, Any]:
-        packaged = PACKAGED_WEIGHTS.get(config.backbone.name)
-        if config.backbone.weights != "package" or packaged is None:
-            return fields
-        licence = fields["licence"] if fields["licence"] != "unknown" else packaged.licence
-        return {**fields, "licence": licence, "source": packaged.source}
 
     @property
     def _used(self) -> Mask:

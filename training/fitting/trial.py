@@ -21,7 +21,7 @@ from vicinal.training.fitting.report import HeldOutFigures, Interval
 from vicinal.training.refiner.config import ValidationConfig
 from vicinal.training.refiner.cross_fitting import PresentLine, refine_by
 from vicinal.training.refiner.embedding_set import EmbeddingSet
-from vicinal.training.refiner.validation import Outcomes, PairedDifference, Validation, measure_gain
+from vicinal.training.refiner.validation import Outcomes, Validation, measure_gain
 
 _FPIR = 0.05
 _DRAWS = 4
@@ -89,7 +89,8 @@ def search_held_out(
         fpir=_FPIR,
         found_before=_found_interval(found_before, seed),
         found_after=_found_interval(found_after, seed),
-        gain=_fewer_misses(gain.fnir),
+        # Fewer misses are more finds, so that the ends change places.
+        gain=Interval(value=gain.fnir.before - gain.fnir.after, low=-gain.fnir.high, high=-gain.fnir.low),
         hit_rate_before=gain.hit_rate_1.before,
         hit_rate_after=gain.hit_rate_1.after,
         map_at_r_before=gain.map_at_r.before,
@@ -131,11 +132,6 @@ def _decided(bundle: ModelBundle, validation: Validation) -> tuple[ModelBundle, 
     verdict = {"sides": made.sides, "rerank": made.rerank, "validation": made.figures}
     fields = section.model_dump(exclude={"files", "backbone_fingerprint"})
     return bundle.with_refiner({**fields, **verdict}), verdict
-
-
-def _fewer_misses(fnir: PairedDifference) -> Interval:
-    # Fewer misses are more finds, so that the ends change places.
-    return Interval(value=fnir.before - fnir.after, low=-fnir.high, high=-fnir.low)
 
 
 def _found_interval(found: Outcomes, seed: int) -> Interval:

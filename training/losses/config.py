@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field
@@ -48,37 +47,30 @@ def check_loss_fits_sampler(loss: LossConfig, sampler: SamplerConfig) -> None:
     """Refuse losses that need other batches than the sampler draws."""
     parts: tuple[LossConfig | AddedLossConfig, ...] = (loss, *loss.add)
     for one in parts:
-        if one.name == "balanced_contrastive":
-            _check_batch_design(one.arguments, sampler)
-        if one.name == "contextual":
-            _check_images_per_class(one.arguments, sampler)
-
-
-def _check_batch_design(arguments: Mapping[str, Any], sampler: SamplerConfig) -> None:
-    design = sampler.batch_design
-    if design is None:
-        raise ValueError(
-            "balanced_contrastive weighs pairs by how batches are drawn, which sampler kind "
-            f"'{sampler.kind}' does not allow: set sampler.kind to 'group' or 'random_pairs'"
-        )
-    given = arguments.get("batch_design", design)
-    if given != design:
-        raise ValueError(
-            f"batch_design of balanced_contrastive is {given}, the sampler draws {design}: "
-            "leave batch_design out, or change the sampler"
-        )
-
-
-def _check_images_per_class(arguments: Mapping[str, Any], sampler: SamplerConfig) -> None:
-    k, drawn = arguments.get("k", 4), sampler.images_per_class
-    if drawn is None:
-        raise ValueError(
-            f"the contextual loss needs k {k} images of each class of a batch, which sampler kind "
-            f"'{sampler.kind}' does not draw: set sampler.kind to 'class_balanced'"
-        )
-    if k != drawn:
-        key = "m" if sampler.kind == "group" else "per_class"
-        raise ValueError(
-            f"the contextual loss has k {k}, the sampler draws {drawn} images of a class: "
-            f"set k in loss.arguments to {drawn}, or sampler.{key} to {k}"
-        )
+        match one.name:
+            case "balanced_contrastive":
+                design = sampler.batch_design
+                if design is None:
+                    raise ValueError(
+                        "balanced_contrastive weighs pairs by how batches are drawn, which sampler kind "
+                        f"'{sampler.kind}' does not allow: set sampler.kind to 'group' or 'random_pairs'"
+                    )
+                given = one.arguments.get("batch_design", design)
+                if given != design:
+                    raise ValueError(
+                        f"batch_design of balanced_contrastive is {given}, the sampler draws {design}: "
+                        "leave batch_design out, or change the sampler"
+                    )
+            case "contextual":
+                k, drawn = one.arguments.get("k", 4), sampler.images_per_class
+                if drawn is None:
+                    raise ValueError(
+                        f"the contextual loss needs k {k} images of each class of a batch, which sampler "
+                        f"kind '{sampler.kind}' does not draw: set sampler.kind to 'class_balanced'"
+                    )
+                if k != drawn:
+                    key = "m" if sampler.kind == "group" else "per_class"
+                    raise ValueError(
+                        f"the contextual loss has k {k}, the sampler draws {drawn} images of a class: "
+                        f"set k in loss.arguments to {drawn}, or sampler.{key} to {k}"
+                    )

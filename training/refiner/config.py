@@ -6,13 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import (
-    BeforeValidator,
-    Field,
-    PositiveInt,
-    ValidationError,
-    model_validator,
-)
+from pydantic import BeforeValidator, Field, PositiveInt, ValidationError, model_validator
 
 from vicinal.calibration.frozen import Frozen
 from vicinal.models.configs.file import checked, override, read_toml
@@ -69,7 +63,12 @@ class RefinerConfig(Frozen):
     @model_validator(mode="after")
     def _options_fit(self) -> RefinerConfig:
         if self.form == "gated":
-            self._check_gated()
+            if self.init != "softmax_qe" or self.neighbors != "context":
+                raise ValueError(
+                    "form 'gated' needs init 'softmax_qe', a temperature and neighbors 'context'"
+                )
+            if self.dropout or self.zero_init_output or "n_heads" in self.model_fields_set:
+                raise ValueError("form 'gated' has no heads, dropout and output layer: leave them out")
         if self.level and self.neighbors != "context":
             raise ValueError("a level says how a query lies among its neighbors: set neighbors 'context'")
         if self.init == "softmax_qe" and self.temperature is None:
@@ -79,12 +78,6 @@ class RefinerConfig(Frozen):
         if "expansion_weight" in self.model_fields_set and self.init != "softmax_qe":
             raise ValueError("expansion_weight belongs to init 'softmax_qe': leave it out, or set init")
         return self
-
-    def _check_gated(self) -> None:
-        if self.init != "softmax_qe" or self.neighbors != "context":
-            raise ValueError("form 'gated' needs init 'softmax_qe', a temperature and neighbors 'context'")
-        if self.dropout or self.zero_init_output or "n_heads" in self.model_fields_set:
-            raise ValueError("form 'gated' has no heads, dropout and output layer: leave them out")
 
     def architecture(self, dim: int) -> RefinerArchitecture:
         """Architecture of this configuration for embeddings of a length."""

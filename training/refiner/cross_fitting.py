@@ -131,8 +131,8 @@ class _CrossFitting:
         verdict, gains = self._judge(folds, copy.deepcopy(whole.network), present)
         for _ in whole.checkpoints(self._reporter(n_folds), until=best.step):
             pass
-        network, n_classes = whole.network.eval(), whole.objective.n_classes
-        return TrainingResult(network, records, best, verdict, len(self.items), n_classes, gains)
+        network = whole.network.eval()
+        return TrainingResult(network, records, best, verdict, len(self.items), whole.n_classes, gains)
 
     def _fit(self, number: int, held: Mask) -> _Fold:
         """Train without a fold, and look how it does on it."""

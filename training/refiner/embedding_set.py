@@ -16,7 +16,7 @@ from vicinal.calibration.label_codes import label_codes
 from vicinal.models.errors import ModelsError
 from vicinal.models.similarity import exact_similarities, normalize
 from vicinal.refine.errors import RefinerTrainingError
-from vicinal.training.evaluation.embedding import read_embeddings
+from vicinal.training.evaluation.measurement import read_embeddings
 from vicinal.training.evaluation.open_set import hold_out_classes
 
 # Queries that are compared with all items at a time, fewer where that would make more than 64 MiB.

@@ -19,7 +19,7 @@ from vicinal.refine.errors import RefinerTrainingError
 from vicinal.training.card import write_card
 from vicinal.training.datasets import list_images
 from vicinal.training.datasets.layouts import DatasetConfig
-from vicinal.training.evaluation.embedding import embed_files
+from vicinal.training.evaluation.measurement import embed_files
 from vicinal.training.refiner.config import RefinerRecipe
 from vicinal.training.refiner.cross_fitting import PresentLine, cross_fit
 from vicinal.training.refiner.embedding_set import EmbeddingSet
@@ -79,7 +79,13 @@ def train_refiner(
                 f"{advice}"
             )
     if recipe.datasets and held_out is not None:
-        _check_apart(items, held_out)
+        # Labels of data sets name the set as well, so that equal ones are the same class.
+        shared = np.intersect1d(items.labels, held_out.labels)
+        if len(shared):
+            raise RefinerTrainingError(
+                f"{len(shared)} classes are trained and validated on, the first is '{shared[0]}': "
+                "give other classes as validation_datasets"
+            )
     trainer = trainer or RefinerTrainer(recipe)
     if held_out is None and recipe.validation.folds:
         judged_on = "its own classes, each held out once"
@@ -87,11 +93,15 @@ def train_refiner(
     else:
         judged_on = "a part of its classes, held out" if held_out is None else "other classes"
         result = trainer.run(items, held_out)
-    gains = {f"gain_over_{name}": gain.flat() for name, gain in result.gains.items()}
+    figures = result.verdict.figures | {
+        f"gain_over_{name}": gain.flat() for name, gain in result.gains.items()
+    }
     fields = {
         "sides": result.verdict.sides,
         "rerank": result.verdict.rerank,
-        "validation": _rounded({**result.verdict.figures, **gains}),
+        "validation": {
+            part: {name: round(value, 6) for name, value in one.items()} for part, one in figures.items()
+        },
         "training": {**_training_fields(recipe, result), "judged_on": judged_on},
     }
     target = bundle if output is None else _copied(bundle, output)
@@ -113,18 +123,7 @@ def _copied(bundle: ModelBundle, output: Path) -> ModelBundle:
     return ModelBundle.open(shutil.copytree(bundle.path, output))
 
 
-def _check_apart(items: EmbeddingSet, held_out: EmbeddingSet) -> None:
-    # Labels of data sets name the set as well, so that equal ones are the same class.
-    shared = np.intersect1d(items.labels, held_out.labels)
-    if len(shared):
-        raise RefinerTrainingError(
-            f"{len(shared)} classes are trained and validated on, the first is '{shared[0]}': "
-            "give other classes as validation_datasets"
-        )
-
-
 def _training_fields(recipe: RefinerRecipe, result: TrainingResult) -> dict[str, Any]:
-    settings = recipe.model_dump(mode="json", exclude={"datasets", "validation_datasets"})
     return {
         "datasets": [one.name for one in recipe.datasets],
         "validation_datasets": [one.name for one in recipe.validation_datasets],
@@ -135,30 +134,21 @@ def _training_fields(recipe: RefinerRecipe, result: TrainingResult) -> dict[str,
             {
                 "step": one.step,
                 "loss": None if math.isnan(one.loss) else round(one.loss, 6),
-                **_curve(one.figures),
+                **{
+                    f"{name}_{sides}": round(value, 6)
+                    for sides, figures in one.figures.items()
+                    for name, value in asdict(figures).items()
+                },
             }
             for one in result.records
         ],
-        "recipe": settings,
+        "recipe": recipe.model_dump(mode="json", exclude={"datasets", "validation_datasets"}),
     }
-
-
-def _curve(figures: Any) -> dict[str, float]:
-    return {
-        f"{name}_{sides}": round(value, 6)
-        for sides, one in figures.items()
-        for name, value in asdict(one).items()
-    }
-
-
-def _rounded(figures: dict[str, dict[str, float]]) -> dict[str, dict[str, float]]:
-    return {sides: {name: round(value, 6) for name, value in one.items()} for sides, one in figures.items()}
 
 
 def _notes(bundle: ModelBundle, items: EmbeddingSet, held_out: EmbeddingSet | None) -> list[str]:
     names = sorted({*items.labels})
-    known = hashlib.sha256("\n".join(names).encode()).hexdigest() == bundle.manifest.labels_sha256
-    if not known:
+    if hashlib.sha256("\n".join(names).encode()).hexdigest() != bundle.manifest.labels_sha256:
         return []
     notes = [
         "the backbone was trained on these classes, whose items lie closer together than those of new ones: "

@@ -112,17 +112,15 @@ class SearchBatches:
         low, high = search.gallery_share
         share = low + (high - low) * float(torch.rand((), generator=self._generator))
         lots = torch.rand(len(self._classes), generator=self._generator).to(self._classes.device)
-        drawn = (lots < share) & (self._rank_in_class(lots) < self._draw_most_per_class())
+        most_per_class = len(self._classes)
+        if search.most_per_class is not None:
+            fewest, most = search.most_per_class
+            exponent = float(torch.rand((), generator=self._generator))
+            most_per_class = round(fewest * (most / fewest) ** exponent)
+        drawn = (lots < share) & (self._rank_in_class(lots) < most_per_class)
         absent = torch.rand(len(self.class_sizes), generator=self._generator) < search.absent_share
         absent = absent.to(self._classes.device)
         return drawn & ~absent[self._classes], absent
-
-    def _draw_most_per_class(self) -> int:
-        if self.recipe.search.most_per_class is None:
-            return len(self._classes)
-        fewest, most = self.recipe.search.most_per_class
-        exponent = float(torch.rand((), generator=self._generator))
-        return round(fewest * (most / fewest) ** exponent)
 
     def _rank_in_class(self, lots: Tensor) -> Tensor:
         """(n,) place of each item among those of its class, by its lot."""

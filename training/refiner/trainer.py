@@ -94,20 +94,33 @@ class RefinerTrainer:
                 self.on_record(state.records[-1])
         training.network.load_state_dict(state.best_weights)
         verdict = validation.decide(refine_with(training.network), state.best.figures)
-        network, n_classes = training.network.eval(), training.objective.n_classes
-        return TrainingResult(network, state.records, state.best, verdict, len(items), n_classes)
+        network = training.network.eval()
+        return TrainingResult(network, state.records, state.best, verdict, len(items), training.n_classes)
 
     def begin(self, items: EmbeddingSet) -> Training:
         """A training that has not done a step yet."""
-        torch.manual_seed(self.recipe.seed)
-        network = ContextRefinerNetwork(items.dim, self.recipe.refiner).to(self.device)
-        if self.recipe.objective == "search":
-            objective = search_objective(network, SearchBatches(items, self.recipe, self.device))
+        recipe, device = self.recipe, self.device
+        torch.manual_seed(recipe.seed)
+        network = ContextRefinerNetwork(items.dim, recipe.refiner).to(device)
+        # What is learned beside the refiner.
+        loss: nn.Module = nn.Identity()
+        batches: SearchBatches | ClassBatches
+        losses: Iterator[Tensor]
+        if recipe.objective == "search":
+            batches = SearchBatches(items, recipe, device)
+            losses = (search_loss(network.train(), batch, recipe.search) for batch in batches)
         else:
-            objective = batch_objective(network, ClassBatches(items, self.recipe, self.device))
-        optimizer, schedule = _build_optimizer(network, objective, self.recipe.optimizer)
+            batches = ClassBatches(items, recipe, device)
+            loss = build_loss(
+                recipe.loss,
+                dim=items.dim,
+                class_sizes=batches.class_sizes,
+                max_per_class=recipe.batches.per_class,
+            ).to(device)
+            losses = _batch_losses(network, batches, loss)
+        optimizer, schedule = _build_optimizer(network, loss, recipe.optimizer)
         state = TrainingState(network, {}, optimizer, schedule, TrainingRecord(0, math.nan, {}))
-        return Training(self.recipe, network, objective, state)
+        return Training(recipe, network, losses, len(batches.class_sizes), state)
 
 
 @dataclass(frozen=True)
@@ -116,7 +129,8 @@ class Training:
 
     recipe: RefinerRecipe
     network: ContextRefinerNetwork
-    objective: Objective
+    losses: Iterator[Tensor]
+    n_classes: int
     state: TrainingState[TrainingRecord]
 
     def checkpoints(
@@ -137,15 +151,14 @@ class Training:
 
         yield 0, math.nan
         for loss in self.state.looks(
-            self.objective.losses,
+            self.losses,
             _backward,
             last=last,
             every=self.recipe.validation.every,
             clip_norm=config.clip_norm,
             ends=ends,
         ):
-            advice = "use another loss"
-            yield self.state.step, finite(loss, self.state.step, advice, RefinerTrainingError)
+            yield self.state.step, finite(loss, self.state.step, "use another loss", RefinerTrainingError)
 
 
 def _backward(loss: Tensor) -> Tensor:
@@ -168,39 +181,17 @@ def absent_loss(refined: Tensor, batch: ClassBatch, margin: float) -> Tensor:
     return (rise * batch.absent).sum() / batch.absent.sum().clamp(min=1)
 
 
-@dataclass(frozen=True)
-class Objective:
-    """Objective of a training: the loss of each batch in turn, and what is learned beside the refiner."""
-
-    losses: Iterator[Tensor]
-    learned: nn.Module
-    n_classes: int
-
-
-def batch_objective(network: ContextRefinerNetwork, batches: ClassBatches) -> Objective:
+def _batch_losses(
+    network: ContextRefinerNetwork, batches: ClassBatches, loss_function: nn.Module
+) -> Iterator[Tensor]:
     """A metric-learning loss on class-balanced batches."""
-    recipe = batches.recipe
-    loss_function: nn.Module = build_loss(
-        recipe.loss,
-        dim=network.architecture.dim,
-        class_sizes=batches.class_sizes,
-        max_per_class=recipe.batches.per_class,
-    ).to(next(network.parameters()).device)
-
-    def loss_of(batch: ClassBatch) -> Tensor:
+    absent = batches.recipe.absent
+    for batch in batches:
         steps, *_ = network.train()(batch.query, batch.context, batch.mask)
         loss: Tensor = loss_function(steps[:, -1], batch.labels)
-        if recipe.absent.share:
-            loss = loss + recipe.absent.weight * absent_loss(steps[:, -1], batch, recipe.absent.margin)
-        return loss
-
-    return Objective(map(loss_of, batches), loss_function, len(batches.class_sizes))
-
-
-def search_objective(network: ContextRefinerNetwork, batches: SearchBatches) -> Objective:
-    """Searches of galleries."""
-    losses = (search_loss(network.train(), batch, batches.recipe.search) for batch in batches)
-    return Objective(losses, nn.Identity(), len(batches.class_sizes))
+        if absent.share:
+            loss = loss + absent.weight * absent_loss(steps[:, -1], batch, absent.margin)
+        yield loss
 
 
 def refine_with(network: ContextRefinerNetwork) -> Refine:
@@ -226,9 +217,9 @@ def refine_with(network: ContextRefinerNetwork) -> Refine:
 
 
 def _build_optimizer(
-    network: ContextRefinerNetwork, objective: Objective, config: OptimizerConfig
+    network: ContextRefinerNetwork, loss: nn.Module, config: OptimizerConfig
 ) -> tuple[torch.optim.Optimizer, LambdaLR]:
-    named = [*network.named_parameters(), *objective.learned.named_parameters(prefix="loss")]
+    named = [*network.named_parameters(), *loss.named_parameters(prefix="loss")]
     learned = [(name, one) for name, one in named if one.requires_grad]
     rest = [one for name, one in learned if not _is_of_small_network(name)]
     # Biases, temperatures and weights of the expansion are not decayed: they set scales, not directions.

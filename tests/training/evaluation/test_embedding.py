@@ -12,7 +12,7 @@ from vicinal.models.embedder import Embedder
 from vicinal.models.errors import DatasetError, EvaluationError
 from vicinal.training.datasets import list_images
 from vicinal.training.datasets.layouts.folder import FolderConfig
-from vicinal.training.evaluation.embedding import embed_files, read_embeddings
+from vicinal.training.evaluation.measurement import embed_files, read_embeddings
 
 Write = Callable[[Path, dict[str, tuple[int, int]]], None]
 

@@ -24,7 +24,7 @@ from vicinal.training.refiner.search import (  # noqa: E402  # noqa: E402
     rank_loss,
     search_loss,
 )
-from vicinal.training.refiner.trainer import RefinerTrainer, _build_optimizer, search_objective  # noqa: E402
+from vicinal.training.refiner.trainer import RefinerTrainer, _build_optimizer  # noqa: E402
 
 CPU = torch.device("cpu")
 SHARP = 1e6
@@ -375,8 +375,7 @@ def rates(changes: dict[str, Any], factor: float, items: EmbeddingSet) -> dict[s
     """Learning rate of each parameter, as a share of the recipe's."""
     settings = recipe(optimizer={"network_rate_factor": factor, "warmup_steps": 0}, refiner=changes)
     network = ContextRefinerNetwork(16, settings.refiner)
-    objective = search_objective(network, SearchBatches(items, settings, CPU))
-    optimizer, _ = _build_optimizer(network, objective, settings.optimizer)
+    optimizer, _ = _build_optimizer(network, torch.nn.Identity(), settings.optimizer)
     names = {id(one): name for name, one in network.named_parameters()}
     return {
         names[id(one)]: group["lr"] / settings.optimizer.learning_rate
