@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from vicinal.calibration.arrays import HalfFloats
+from vicinal.calibration.arrays import FloatArray, Mask
 from vicinal.models.errors import ConfigError, TrainingStoppedError
 from vicinal.training.augmentation import drawn_batches, stored_size, training_batches
 from vicinal.training.backbones.backbone import BATCH_NORMS, EmbeddingNetwork, build_network, build_projector
@@ -40,7 +40,7 @@ from vicinal.training.multistage import multistage_backward
 from vicinal.training.observer import StepProgress, StepRecord, TrainingObserver
 from vicinal.training.optimization import build_optimizer, build_schedule, parameter_groups
 from vicinal.training.samplers import leave_out_small_classes
-from vicinal.training.validation import best_between, between, embed_held_out, validate
+from vicinal.training.validation import best_between, between, embed_images, validate
 
 State = TrainingState[StepRecord]
 
@@ -77,9 +77,13 @@ class _Images:
     network: nn.Module
     maps: FrontMaps | None = None
 
-    @property
-    def held_out_maps(self) -> HalfFloats | None:
-        return None if self.maps is None else self.maps.held_out
+    def embed(self, config: TrainingConfig, of_training: Mask | None = None) -> FloatArray:
+        """Embed those of the training images, or by default the held-out ones; see `embed_images`."""
+        images = self.validation if of_training is None else self.training.subset(of_training)
+        maps = None
+        if self.maps is not None:
+            maps = self.maps.held_out if of_training is None else self.maps.training[of_training]
+        return embed_images(self.network, images.pixels, config.preprocessing, maps)
 
 
 class Trainer:
@@ -307,9 +311,7 @@ class Trainer:
     def _validate(self, state: State, images: _Images, loss: float) -> None:
         finite(loss, state.step, "set precision to 'float32'", ConfigError)
         hit_rate, map_at_r = self.processes.from_first(
-            lambda: validate(
-                images.network, images.validation, self.config.preprocessing, images.held_out_maps
-            )
+            lambda: validate(images.validation, lambda: images.embed(self.config))
         )
         state.add(StepRecord(state.step, loss, hit_rate, map_at_r, state.seconds))
 
@@ -334,18 +336,9 @@ class Trainer:
     def _map_at_r(self, state: State, images: _Images, weights: dict[str, Tensor]) -> float:
         """MAP@R of the held-out classes beside the trained ones, which are what they are mistaken for."""
         state.network.load_state_dict(weights)
-        held_out = embed_held_out(
-            images.network, images.validation, self.config.preprocessing, images.held_out_maps
-        )
         n = len(images.training.labels)
-        is_beside = np.arange(n) % -(-n // _MOST_BESIDE) == 0
-        beside = embed_held_out(
-            images.network,
-            images.training.subset(is_beside),
-            self.config.preprocessing,
-            images.maps.training[is_beside] if images.maps else None,
-        )
-        return map_at_r_by_halves(held_out, images.validation.labels, beside)
+        beside = images.embed(self.config, np.arange(n) % -(-n // _MOST_BESIDE) == 0)
+        return map_at_r_by_halves(images.embed(self.config), images.validation.labels, beside)
 
     def _save(self, state: State, images: _Images) -> None:
         if self.folder is not None and self.processes.is_first:
@@ -382,8 +375,7 @@ def _mean_feature(network: EmbeddingNetwork, images: _Images, config: TrainingCo
     mask = np.isin(np.arange(len(training.labels)), some)
     head, network.head = network.head, nn.Identity()
     try:
-        maps = None if images.maps is None else images.maps.training[some]
-        features = embed_held_out(images.network, training.subset(mask), config.preprocessing, maps)
+        features = images.embed(config, mask)
     finally:
         network.head = head
     sources = training.sources[some]

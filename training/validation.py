@@ -19,18 +19,11 @@ from vicinal.training.evaluation import retrieval_metrics
 SHARES = (0.0, 0.25, 0.5, 0.75, 1.0)
 
 
-def validate(
-    network: nn.Module,
-    images: LabelledImages,
-    preprocessing: Preprocessing,
-    maps: HalfFloats | None = None,
-) -> tuple[float, float]:
+def validate(images: LabelledImages, embed: Callable[[], FloatArray]) -> tuple[float, float]:
     """Hit rate at rank 1 and MAP@R of held-out images among themselves; NaN where no two are of a class."""
     if len(np.unique(images.labels)) == len(images.labels):
         return math.nan, math.nan
-    metrics = retrieval_metrics(
-        embed_held_out(network, images, preprocessing, maps), images.class_ids, ks=(1,)
-    )
+    metrics = retrieval_metrics(embed(), images.class_ids, ks=(1,))
     return metrics.hit_rate[1], metrics.map_at_r
 
 
@@ -57,40 +50,32 @@ def between(start: Mapping[str, Tensor], end: Mapping[str, Tensor], share: float
     }
 
 
-def embed_held_out(
+def embed_images(
     network: nn.Module,
-    images: LabelledImages,
+    pixels: Bytes,
     preprocessing: Preprocessing,
     maps: HalfFloats | None = None,
+    *,
+    batch_size: int = 256,
 ) -> FloatArray:
-    """Embed n unchanged images by their pixels, or by the maps, (n, ...), that a front gave for them.
+    """Embed stored images, (n, H, W, 3), as serving would, or by the maps, (n, ...), of a front.
 
-    Gives (n, d) float32, not normalized.
+    Images are fitted and standardized, without augmentation. Gives (n, d) float32, not normalized.
     """
-    if maps is None:
-        return embed_images(network, images.pixels, preprocessing)
-    return _embedded(network, len(maps), lambda part: torch.from_numpy(maps[part].astype(np.float32)), 64)
-
-
-def embed_images(
-    network: nn.Module, pixels: Bytes, preprocessing: Preprocessing, *, batch_size: int = 256
-) -> FloatArray:
-    """Embed stored images, (n, H, W, 3), as serving would: fitted, standardized, without augmentation."""
 
     def prepared(part: slice) -> Tensor:
+        if maps is not None:
+            return torch.from_numpy(maps[part].astype(np.float32))
         tensors = [preprocessing.to_tensor(Image.fromarray(image)) for image in pixels[part]]
         return torch.from_numpy(np.stack(tensors)).contiguous(memory_format=torch.channels_last)
 
-    return _embedded(network, len(pixels), prepared, batch_size)
-
-
-def _embedded(network: nn.Module, n: int, prepared: Callable[[slice], Tensor], batch_size: int) -> FloatArray:
+    n, size = (len(pixels), batch_size) if maps is None else (len(maps), 64)
     network.eval()
     device = next(network.parameters()).device
     with torch.inference_mode():
         parts = [
-            network(prepared(slice(start, start + batch_size)).to(device)).float().cpu()
-            for start in range(0, n, batch_size)
+            network(prepared(slice(start, start + size)).to(device)).float().cpu()
+            for start in range(0, n, size)
         ]
     embeddings: FloatArray = torch.cat(parts).numpy()
     return embeddings

@@ -33,4 +33,9 @@ def test_embedding_stored_images_equals_embedding_them_one_by_one(tiny_backbone:
 def test_images_without_a_mate_cannot_be_validated_on(tiny_backbone: BackboneConfig) -> None:
     labels = np.array(["a:one", "a:two"])
     images = LabelledImages(np.zeros((2, 40, 40, 3), np.uint8), labels, np.full(2, "train"))
-    assert all(map(math.isnan, validate(build_network(tiny_backbone), images, SQUASHED)))
+    assert all(
+        map(
+            math.isnan,
+            validate(images, lambda: embed_images(build_network(tiny_backbone), images.pixels, SQUASHED)),
+        )
+    )

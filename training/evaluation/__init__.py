@@ -4,6 +4,7 @@ from vicinal.training.evaluation.metrics import (
     RetrievalMetrics,
     auroc,
     clustering_nmi,
+    judged_metrics,
     nmi,
     retrieval_metrics,
 )
@@ -14,7 +15,6 @@ from vicinal.training.evaluation.open_set import (
     threshold_at_fpir,
 )
 from vicinal.training.evaluation.report import EvaluationSettings, evaluate
-from vicinal.training.evaluation.revisited import judged_metrics
 
 __all__ = [
     "EvaluationSettings",

@@ -20,8 +20,8 @@ from vicinal.training.datasets import list_images
 from vicinal.training.datasets.files import LabelledFile, ReadImage
 from vicinal.training.datasets.layouts.revisited import RevisitedConfig
 from vicinal.training.evaluation.config import RetrievalTest
+from vicinal.training.evaluation.metrics import judged_metrics
 from vicinal.training.evaluation.report import Evaluation, EvaluationSettings, evaluate
-from vicinal.training.evaluation.revisited import judged_metrics
 
 _DIFFICULTIES: tuple[Literal["easy", "medium", "hard"], ...] = ("easy", "medium", "hard")
 # What a bundle states: clustering takes longest and says least about search.

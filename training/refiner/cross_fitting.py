@@ -11,7 +11,7 @@ from __future__ import annotations
 import copy
 import tempfile
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -88,15 +88,15 @@ def cross_fit(
         return _CrossFitting(trainer, items, Path(folder)).run(present or PresentLine(Line("off")))
 
 
+@dataclass
 class _Fold:
     """Fold of the classes, and the answers at each look at the network that was trained without it."""
 
-    def __init__(self, number: int, validation: Validation, folder: Path) -> None:
-        self.number = number
-        self.validation = validation
-        self.folder = folder
-        self.losses: list[float] = []
-        self.found: list[dict[Sides, Outcomes]] = []
+    number: int
+    validation: Validation
+    folder: Path
+    losses: list[float] = field(default_factory=list)
+    found: list[dict[Sides, Outcomes]] = field(default_factory=list)
 
     def look(self, network: ContextRefinerNetwork, loss: float) -> dict[Sides, Outcomes]:
         """Measure the network, and keep it."""

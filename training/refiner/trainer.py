@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 
 import torch
 from torch import Tensor, nn
@@ -64,20 +64,14 @@ class TrainingResult:
     gains: Mapping[str, Gain] = field(default_factory=dict)
 
 
+@dataclass
 class RefinerTrainer:
     """Trains one refiner as a recipe says; on a CPU the same recipe and embeddings give the same weights."""
 
-    def __init__(
-        self,
-        recipe: RefinerRecipe,
-        *,
-        on_step: Callable[[int, int], None] | None = None,
-        on_record: Callable[[TrainingRecord], None] | None = None,
-    ) -> None:
-        self.recipe = recipe
-        self.on_step = on_step
-        self.on_record = on_record
-        self.device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    recipe: RefinerRecipe
+    _: KW_ONLY
+    on_step: Callable[[int, int], None] | None = None
+    on_record: Callable[[TrainingRecord], None] | None = None
 
     def run(self, items: EmbeddingSet, held_out: EmbeddingSet | None = None) -> TrainingResult:
         """Train, and return the network that is best on `held_out` embeddings or a share of the classes."""
@@ -99,7 +93,7 @@ class RefinerTrainer:
 
     def begin(self, items: EmbeddingSet) -> Training:
         """A training that has not done a step yet."""
-        recipe, device = self.recipe, self.device
+        recipe, device = self.recipe, torch.device("cuda" if torch.cuda.is_available() else "cpu")
         torch.manual_seed(recipe.seed)
         network = ContextRefinerNetwork(items.dim, recipe.refiner).to(device)
         # What is learned beside the refiner.

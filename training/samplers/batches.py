@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
@@ -19,19 +20,19 @@ from vicinal.models.errors import ConfigError
 Draw = Callable[[int], Iterator[list[int]]]
 
 
+@dataclass(frozen=True)
 class Batches:
     """Batches as lists of positions; iterating anew gives the same ones."""
 
-    def __init__(self, draw: Draw, n_batches: int, seed: int) -> None:
-        self.n_batches = n_batches
-        self._draw = draw
-        self._seed = seed
+    draw: Draw
+    n_batches: int
+    seed: int
 
     def __len__(self) -> int:
         return self.n_batches
 
     def __iter__(self) -> Iterator[list[int]]:
-        yield from islice(self._draw(self._seed), self.n_batches)
+        yield from islice(self.draw(self.seed), self.n_batches)
 
 
 class Sampler(Frozen, ABC):

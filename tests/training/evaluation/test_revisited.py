@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from vicinal.models.errors import EvaluationError
 from vicinal.training.evaluation import judged_metrics
-from vicinal.training.evaluation.revisited import precision_at, trapezoidal_average_precision
+from vicinal.training.evaluation.metrics import precision_at, trapezoidal_average_precision
 
 
 def _slow_average_precision(ranking: list[int], relevant: set[int], junk: set[int]) -> float:
