@@ -83,10 +83,6 @@ class OneCycleScheduleConfig(Frozen):
     rise: float = Field(0.3, gt=0.0, lt=1.0)
 
 
-def _of_kind(schedule: Any) -> Any:
-    return {"kind": schedule} if isinstance(schedule, str) else schedule
-
-
 # Its kind alone stands for a table with the kind: `schedule = "constant"`.
 ScheduleConfig = Annotated[
     CosineScheduleConfig
@@ -95,7 +91,7 @@ ScheduleConfig = Annotated[
     | ConstantScheduleConfig
     | OneCycleScheduleConfig,
     Field(discriminator="kind"),
-    BeforeValidator(_of_kind),
+    BeforeValidator(lambda one: {"kind": one} if isinstance(one, str) else one),
 ]
 
 

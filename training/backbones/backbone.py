@@ -175,8 +175,8 @@ def build_network(config: BackboneConfig, *, input_size: int | None = None) -> E
     """
     trunk = _create_trunk(config)
     if config.weights is not None:
-        path = _weights_path(config)
-        load_weights(trunk, _read(path, config), f"'{path}' does not hold weights of '{config.name}'")
+        path, weights = _first_weights(config)
+        load_weights(trunk, weights, f"'{path}' does not hold weights of '{config.name}'")
     if not config.stem_pool:
         if not isinstance(getattr(trunk, "maxpool", None), nn.Module):
             raise ConfigError(f"backbone '{config.name}' has no stem pooling: remove `stem_pool = false`")
@@ -203,7 +203,7 @@ def classifier_of(config: BackboneConfig) -> FloatArray | None:
         names = classifier_name(
             _create_trunk(config.model_copy(update={"weights": None, "pretrained": False}))
         )
-        weights = _read(_weights_path(config), config)
+        _, weights = _first_weights(config)
         found = [weights[f"{name}.weight"] for name in names if f"{name}.weight" in weights]
     elif config.pretrained:
         layer = _create_trunk(config, with_classifier=True).get_classifier()
@@ -228,12 +228,9 @@ def build_projector(dim: int, config: ProjectorConfig | None) -> nn.Module:
     return nn.Sequential(*layers[:-1])
 
 
-def _weights_path(config: BackboneConfig) -> Path:
-    return config.weights if isinstance(config.weights, Path) else packaged_weights(config.name)
-
-
-def _read(path: Path, config: BackboneConfig) -> dict[str, Tensor]:
-    return read_weights(path, config.name, config.arguments)
+def _first_weights(config: BackboneConfig) -> tuple[Path, dict[str, Tensor]]:
+    path = config.weights if isinstance(config.weights, Path) else packaged_weights(config.name)
+    return path, read_weights(path, config.name, config.arguments)
 
 
 def _create_trunk(config: BackboneConfig, *, with_classifier: bool = False) -> Any:

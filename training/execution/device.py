@@ -91,15 +91,13 @@ def supports_bfloat16(device: torch.device) -> bool:
 
 
 def _gains_by_bfloat16(trained: nn.Module) -> bool:
-    learning = [layer for layer in trained.modules() if _learns(layer)]
+    learning = [
+        one for one in trained.modules() if any(p.requires_grad for p in one.parameters(recurse=False))
+    ]
     convolutions = [layer for layer in learning if isinstance(layer, nn.Conv2d)]
     if any(layer.groups == layer.in_channels > 1 for layer in convolutions):
         return False
     return bool(convolutions) or sum(isinstance(layer, nn.Linear) for layer in learning) > 1
-
-
-def _learns(layer: nn.Module) -> bool:
-    return any(parameter.requires_grad for parameter in layer.parameters(recurse=False))
 
 
 def _strided_over_one_pixel(network: nn.Module, input_size: int) -> str:

@@ -155,7 +155,12 @@ def _read(path: Path) -> EmbeddingSet:
             f"'{path}' is neither .npz nor .parquet: write embeddings and labels to one"
         )
     try:
-        return _labelled(_read_parquet(path) if path.suffix.lower() == ".parquet" else _read_npz(path))
+        found = _read_parquet(path) if path.suffix.lower() == ".parquet" else _read_npz(path)
+        # The rows without a label are of many classes, and not of one without a name.
+        named = found.labels != ""
+        if not named.any():
+            raise RefinerTrainingError("no row has a label, so that there is nothing to learn from")
+        return found.subset(named)
     except FileNotFoundError as error:
         raise RefinerTrainingError(f"there is no file '{path}'") from error
     except (ModelsError, RefinerTrainingError) as error:
@@ -185,14 +190,6 @@ def _read_parquet(path: Path) -> EmbeddingSet:
     folds = table["fold"].to_numpy() if "fold" in table.column_names else None
     labels = ["" if label is None else str(label) for label in table["label"].to_pylist()]
     return EmbeddingSet.of(flat.reshape(len(table), -1), labels, folds)
-
-
-def _labelled(found: EmbeddingSet) -> EmbeddingSet:
-    """The rows that have a label: the others are of many classes, and not of one without a name."""
-    named = found.labels != ""
-    if not named.any():
-        raise RefinerTrainingError("no row has a label, so that there is nothing to learn from")
-    return found.subset(named)
 
 
 def nearest_items(
