@@ -52,8 +52,12 @@ def multistage_backward(
     buffers = [buffer.clone() for buffer in network.buffers()] if is_staged else []
 
     def embed(chunk: Tensor) -> Tensor:
+        moved = chunk.to(device, non_blocking=True)
+        # Features that a frozen trunk pooled have no height and width.
+        if moved.ndim == 4:
+            moved = moved.contiguous(memory_format=torch.channels_last)
         with autocast():
-            embedded: Tensor = network(_moved(chunk, device))
+            embedded: Tensor = network(moved)
         return embedded.float()
 
     states, parts = [], []
@@ -81,10 +85,3 @@ def multistage_backward(
             set_random_states(state, device)
             embed(chunk).backward(part)
     return loss.detach()
-
-
-def _moved(chunk: Tensor, device: torch.device) -> Tensor:
-    """A chunk where the network is; images channels last, as its convolutions are."""
-    moved = chunk.to(device, non_blocking=True)
-    # Features that a frozen trunk pooled have no height and width.
-    return moved.contiguous(memory_format=torch.channels_last) if moved.ndim == 4 else moved

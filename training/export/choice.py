@@ -10,7 +10,6 @@ from typing import Literal
 import numpy as np
 
 from vicinal.calibration.advice import advise
-from vicinal.calibration.arrays import FloatArray
 from vicinal.models.bundle import BACKBONE_FILE, ModelBundle, Precision
 from vicinal.models.embedder import Embedder
 from vicinal.models.errors import BundleError
@@ -93,21 +92,20 @@ def _measure(candidates: Mapping[Precision, ModelBundle], sample: Sample | None)
     for form, one in candidates.items():
         megabytes = round(one.backbone_path.stat().st_size / 1e6, 2)
         forms[form] = {**speeds[form], "megabytes": megabytes}
-        if sample is not None:
-            forms[form] |= _agreement(embedded[form], embedded["float32"]) | _rates(embedded[form], sample)
+        if sample is None:
+            continue
+        cosines = np.einsum("nd,nd->n", embedded[form], embedded["float32"], dtype=np.float64)
+        forms[form] |= {
+            "mean_cosine": round(float(cosines.mean()), 5),
+            "least_cosine": round(float(cosines.min()), 5),
+        }
+        if sample.is_labelled:
+            rates = retrieval_metrics(embedded[form], sample.listing.labels, ks=(1,))
+            forms[form] |= {
+                "hit_rate_1": round(rates.hit_rate[1], 5),
+                "map_at_r": round(rates.map_at_r, 5),
+            }
     return forms
-
-
-def _agreement(embeddings: FloatArray, plain: FloatArray) -> dict[str, float]:
-    cosines = np.einsum("nd,nd->n", embeddings, plain, dtype=np.float64)
-    return {"mean_cosine": round(float(cosines.mean()), 5), "least_cosine": round(float(cosines.min()), 5)}
-
-
-def _rates(embeddings: FloatArray, sample: Sample) -> dict[str, float]:
-    if not sample.is_labelled:
-        return {}
-    metrics = retrieval_metrics(embeddings, sample.listing.labels, ks=(1,))
-    return {"hit_rate_1": round(metrics.hit_rate[1], 5), "map_at_r": round(metrics.map_at_r, 5)}
 
 
 def _check_agreement(name: str, form: Precision, figures: Mapping[str, float]) -> None:

@@ -84,13 +84,9 @@ class RefinerConfig(Frozen):
         try:
             return RefinerArchitecture(
                 dim=dim,
-                n_steps=self.n_steps,
-                n_neighbors=self.n_neighbors,
                 n_heads=1 if self.form == "gated" else self.n_heads,
-                form=self.form,
                 expansion=self.init == "softmax_qe",
-                neighbors=self.neighbors,
-                level=self.level,
+                **self.model_dump(include={"n_steps", "n_neighbors", "form", "neighbors", "level"}),
             )
         except ValidationError as error:
             raise ConfigError(
