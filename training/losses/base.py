@@ -53,10 +53,14 @@ class MetricLoss(nn.Module, ABC):
         return self.compute(embeddings, labels)
 
 
+def readable(labels: Tensor) -> bool:
+    """Tell if the host can look at labels without waiting for an accelerator."""
+    return labels.device.type == "cpu"
+
+
 def required(loss: Tensor, condition: Tensor, message: str) -> Tensor:
     """The loss where a condition on the batch holds."""
-    # The host would have to wait for an accelerator to look at it.
-    if condition.device.type != "cpu":
+    if not readable(condition):
         return torch.where(condition, loss, torch.nan)
     if not condition:
         raise ConfigError(message)

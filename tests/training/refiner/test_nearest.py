@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from vicinal.models.similarity import normalize
-from vicinal.training.refiner import nearest
+from vicinal.training.refiner import embedding_set
 from vicinal.training.refiner.embedding_set import EmbeddingSet, nearest_items
 
 
@@ -24,7 +24,7 @@ def by_loop(queries, items, k, query_groups, item_groups) -> list[list[int]]:
 @pytest.mark.parametrize("rows", [1, 7, 1000])
 def test_nearest_items_equal_the_loop(k: int, rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """With duplicates, whose order is that of their positions, and in blocks of any size."""
-    monkeypatch.setattr(nearest, "_ROWS", rows)
+    monkeypatch.setattr(embedding_set, "_ROWS", rows)
     rng = np.random.default_rng(0)
     items = normalize(rng.normal(size=(30, 6)))
     items[20:25] = items[3]
