@@ -29,11 +29,12 @@ if TYPE_CHECKING:
     from vicinal.training.fitting.report import FitReport
     from vicinal.training.fitting.run import PLAN_FILE, Fitting
     from vicinal.training.observer import StepProgress, TrainingObserver
-    from vicinal.training.recipe import Recipe, run_recipe, take_part
+    from vicinal.training.recipe import Recipe, run_recipe
     from vicinal.training.refiner.config import RefinerRecipe
     from vicinal.training.refiner.embedding_set import EmbeddingSet, read_embedding_sets
     from vicinal.training.refiner.recipe import TrainedRefiner, embed_datasets, train_refiner
     from vicinal.training.refiner.trainer import RefinerTrainer, TrainingRecord
+    from vicinal.training.trainer import Trainer
 
 # The log of a run needs the last two.
 _PACKAGES = ("torch", "timm", "pytorch_metric_learning", "matplotlib", "tensorboard")
@@ -55,11 +56,12 @@ _PLACES = {
     "fitting.report": ("FitReport",),
     "fitting.run": ("PLAN_FILE", "Fitting"),
     "observer": ("StepProgress", "TrainingObserver"),
-    "recipe": ("Recipe", "run_recipe", "take_part"),
+    "recipe": ("Recipe", "run_recipe"),
     "refiner.config": ("RefinerRecipe",),
     "refiner.embedding_set": ("EmbeddingSet", "read_embedding_sets"),
     "refiner.recipe": ("TrainedRefiner", "embed_datasets", "train_refiner"),
     "refiner.trainer": ("RefinerTrainer", "TrainingRecord"),
+    "trainer": ("Trainer",),
 }
 _MODULES = {name: module for module, names in _PLACES.items() for name in names}
 

@@ -73,9 +73,9 @@ def run_recipe(
 ) -> ModelBundle:
     """Train, export, measure on the recipe's tests, and write the model card.
 
-    Of several processes the first one does this; the others `take_part`. Log, curves, checkpoint and
-    `weights.pt` (for a recipe that starts from it) are kept beside the bundle in `output`, maps of a frozen
-    front only until it is there. `new` refuses a directory that holds a run, `resume` goes on from its
+    Of several processes the first one does this; the others run the trainer alone. Log, curves, checkpoint
+    and `weights.pt` (for a recipe that starts from it) are kept beside the bundle in `output`, maps of a
+    frozen front only until it is there. `new` refuses a directory that holds a run, `resume` goes on from its
     checkpoint, `overwrite` deletes it first. The device is `auto`, `cpu`, `cuda` or `cuda:<number>`.
     """
     trainer = Trainer(recipe.config, folder=output, device=device, observer=observer, processes=processes)
@@ -97,20 +97,6 @@ def run_recipe(
     write_probe(finished)
     discard_maps(output)
     return finished
-
-
-def take_part(
-    recipe: Recipe,
-    output: Path,
-    *,
-    start: Start,
-    device: str,
-    observer: TrainingObserver,
-    processes: Processes,
-) -> None:
-    """Train with the process that runs the recipe, and leave the bundle to it; see `run_recipe`."""
-    trainer = Trainer(recipe.config, folder=output, device=device, observer=observer, processes=processes)
-    trainer.run(resume=start == "resume")
 
 
 def _prepare(output: Path, start: Start) -> None:

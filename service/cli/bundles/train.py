@@ -53,7 +53,7 @@ def train(
 
     require_train_extra("training")
     from vicinal.service.cli.bundles.watcher import SilentWatcher, TrainingWatcher
-    from vicinal.service.training import Recipe, joined_processes, run_recipe, take_part
+    from vicinal.service.training import Recipe, Trainer, joined_processes, run_recipe
 
     with joined_processes(device) as processes, _after_the_first(processes), warnings.catch_warnings():
         # Lance, once it is imported, warns of workers that are forked; they never use it.
@@ -61,7 +61,9 @@ def train(
         loaded = Recipe.load(recipe, data_root=data_root, settings=settings or ())
         if not processes.is_first:
             with _stopping_on_interrupt(SilentWatcher()) as silent:
-                take_part(loaded, output, start=start, device=device, observer=silent, processes=processes)
+                Trainer(
+                    loaded.config, folder=output, device=device, observer=silent, processes=processes
+                ).run(resume=start == "resume")
             return
         try:
             with progress_bar() as update, _stopping_on_interrupt(TrainingWatcher(update)) as watcher:
