@@ -16,7 +16,7 @@ from vicinal.calibration.arrays import AnyArray, AnyFloats, FloatArray, Texts
 from vicinal.models.embedder import Embedder
 from vicinal.models.errors import DatasetError, EvaluationError, ImageError
 from vicinal.models.progress import OnProgress, no_progress
-from vicinal.training.datasets import list_images
+from vicinal.training.datasets import ImageListing, list_images
 from vicinal.training.datasets.files import LabelledFile, ReadImage
 from vicinal.training.datasets.layouts.revisited import RevisitedConfig
 from vicinal.training.evaluation.config import RetrievalTest
@@ -49,8 +49,7 @@ def measure_test(
         return _measure_landmarks(embedder, test.dataset, on_progress)
     chosen = settings or EvaluationSettings()
     listing = list_images(test.dataset)
-    with listing.open() as read:
-        embeddings = embed_files(embedder, listing.files, read, on_progress=on_progress)
+    embeddings = embed_files(embedder, listing, on_progress=on_progress)
     return evaluate(
         embeddings,
         listing.labels,
@@ -70,8 +69,8 @@ def manifest_metrics(embedder: Embedder, test: RetrievalTest) -> dict[str, float
 
 def _measure_landmarks(embedder: Embedder, config: RevisitedConfig, on_progress: OnProgress) -> Evaluation:
     judged = config.judged()
-    with config.open() as read:
-        embeddings = embed_files(embedder, judged.files, read, on_progress=on_progress)
+    listing = ImageListing(config.name, judged.files, config.open)
+    embeddings = embed_files(embedder, listing, on_progress=on_progress)
     queries, gallery = np.split(embeddings, [len(judged.ground_truth)])
     figures, notes = {"n_gallery": float(len(gallery)), "n_queries": float(len(queries))}, []
     for done, difficulty in enumerate(_DIFFICULTIES, start=1):
@@ -96,18 +95,15 @@ class StoredEmbeddings:
 
 
 def embed_files(
-    embedder: Embedder,
-    files: Sequence[LabelledFile],
-    read: ReadImage,
-    *,
-    on_progress: OnProgress = no_progress,
+    embedder: Embedder, listing: ImageListing, *, on_progress: OnProgress = no_progress
 ) -> FloatArray:
     """Embed the images of a data set; gives (n, d) float32, L2-normalized."""
-    embeddings = np.empty((len(files), embedder.bundle.dim), np.float32)
-    for start in range(0, len(files), _BATCH):
-        batch = files[start : start + _BATCH]
-        embeddings[start : start + len(batch)] = _embed(embedder, batch, read)
-        on_progress("embed", start + len(batch), len(files))
+    embeddings = np.empty((len(listing), embedder.bundle.dim), np.float32)
+    with listing.open() as read:
+        for start in range(0, len(listing), _BATCH):
+            batch = listing.files[start : start + _BATCH]
+            embeddings[start : start + len(batch)] = _embed(embedder, batch, read)
+            on_progress("embed", start + len(batch), len(listing))
     return embeddings
 
 

@@ -13,6 +13,7 @@ from vicinal.calibration.advice import advise
 from vicinal.models.bundle import BACKBONE_FILE, ModelBundle, Precision
 from vicinal.models.embedder import Embedder
 from vicinal.models.errors import BundleError
+from vicinal.training.evaluation.measurement import embed_files
 from vicinal.training.evaluation.metrics import retrieval_metrics
 from vicinal.training.export.forms import PRECISIONS, write_form
 from vicinal.training.export.sample import Sample, drawn_sample, measure_speed
@@ -87,7 +88,9 @@ def _is_as_good(form: Mapping[str, float], plain: Mapping[str, float]) -> bool:
 def _measure(candidates: Mapping[Precision, ModelBundle], sample: Sample | None) -> Forms:
     embedders = {form: Embedder(one, device="cpu") for form, one in candidates.items()}
     speeds = measure_speed({str(form): embedder for form, embedder in embedders.items()})
-    embedded = {} if sample is None else {form: sample.embed(one) for form, one in embedders.items()}
+    embedded = (
+        {} if sample is None else {form: embed_files(one, sample.listing) for form, one in embedders.items()}
+    )
     forms: Forms = {}
     for form, one in candidates.items():
         megabytes = round(one.backbone_path.stat().st_size / 1e6, 2)

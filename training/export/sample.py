@@ -17,11 +17,9 @@ from vicinal.models.decoding import accepted_formats, image_suffixes
 from vicinal.models.embedder import Embedder
 from vicinal.models.errors import DatasetError
 from vicinal.models.images.hidden_files import hidden_part
-from vicinal.models.progress import OnProgress, no_progress
 from vicinal.training.datasets.files import ImageFolder, LabelledFile, ReadImage, decoded
 from vicinal.training.datasets.labelled import ImageListing
 from vicinal.training.datasets.layouts.demo_catalog import DemoCatalogConfig
-from vicinal.training.evaluation.measurement import embed_files
 
 Item = TypeVar("Item")
 
@@ -59,11 +57,6 @@ class Sample:
                 batch = self.listing.files[start : start + size]
                 parts.append(embedder.infer([embedder.prepare(_decoded(read, file)) for file in batch]))
         return np.concatenate(parts)
-
-    def embed(self, embedder: Embedder, on_progress: OnProgress = no_progress) -> FloatArray:
-        """Embed all images to (n, d) float32, L2-normalized."""
-        with self.listing.open() as read:
-            return embed_files(embedder, self.listing.files, read, on_progress=on_progress)
 
 
 def folder_sample(folder: Path) -> Sample:

@@ -16,7 +16,7 @@ from vicinal.models.embedder import Embedder
 from vicinal.models.refiner_manifest import REFINER_FILE, REFINER_WEIGHTS_FILE
 from vicinal.refine.context_refiner import ContextRefiner
 from vicinal.training.datasets.labelled import ImageListing
-from vicinal.training.export.sample import Sample
+from vicinal.training.evaluation.measurement import embed_files
 from vicinal.training.fitting.report import HeldOutFigures, Interval
 from vicinal.training.refiner.config import ValidationConfig
 from vicinal.training.refiner.cross_fitting import PresentLine, refine_by
@@ -112,7 +112,9 @@ def _validation(
     embedder = Embedder(bundle, device="cpu")
 
     def embedded(some: ImageListing, done_before: int) -> EmbeddingSet:
-        rows = Sample(some).embed(embedder, lambda _stage, done, *_: on_embedded(done_before + done))
+        rows = embed_files(
+            embedder, some, on_progress=lambda _stage, done, *_: on_embedded(done_before + done)
+        )
         return EmbeddingSet.of(rows, some.labels)
 
     section = bundle.manifest.refiner

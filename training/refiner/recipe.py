@@ -47,8 +47,7 @@ def embed_datasets(
     for config in datasets:
         listing = list_images(config)
         report = _named(listing.name, on_progress)
-        with listing.open() as read:
-            embeddings = embed_files(embedder, listing.files, read, on_progress=report)
+        embeddings = embed_files(embedder, listing, on_progress=report)
         sets.append(EmbeddingSet.of(embeddings, listing.labels))
     joined = EmbeddingSet.join(sets)
     # One backbone makes one space, however many data sets it is shown.

@@ -27,8 +27,7 @@ def many(tmp_path: Path, write_pictures: Write) -> Path:
 def test_batches_give_every_image_its_own_embedding(many: Path, embedder: Embedder) -> None:
     listing = list_images(FolderConfig(kind="folder", root=many))
     seen: list[tuple[str, int, int]] = []
-    with listing.open() as read:
-        actual = embed_files(embedder, listing.files, read, on_progress=lambda *step: seen.append(step))
+    actual = embed_files(embedder, listing, on_progress=lambda *step: seen.append(step))
     alone = np.concatenate([embedder.embed([many / file.path]) for file in listing.files])
     np.testing.assert_allclose(actual, alone, rtol=0, atol=1e-6)
     assert seen == [("embed", done, 140) for done in (64, 128, 140)]
@@ -37,8 +36,8 @@ def test_batches_give_every_image_its_own_embedding(many: Path, embedder: Embedd
 def test_an_image_that_cannot_be_used_is_named(many: Path, embedder: Embedder) -> None:
     (many / "3" / "broken.png").write_bytes(b"words")
     listing = list_images(FolderConfig(kind="folder", root=many))
-    with listing.open() as read, pytest.raises(DatasetError, match=r"image '3/broken\.png' cannot be used"):
-        embed_files(embedder, listing.files, read)
+    with pytest.raises(DatasetError, match=r"image '3/broken\.png' cannot be used"):
+        embed_files(embedder, listing)
 
 
 @pytest.mark.parametrize("roles", [None, ["test", "test", "absent"]])

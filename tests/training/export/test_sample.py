@@ -13,6 +13,7 @@ from vicinal.calibration.arrays import FloatArray
 from vicinal.models.bundle import ModelBundle
 from vicinal.models.embedder import Embedder
 from vicinal.models.errors import DatasetError
+from vicinal.training.evaluation.measurement import embed_files
 from vicinal.training.export import sample as sample_module
 from vicinal.training.export.sample import drawn_sample, folder_sample
 
@@ -62,8 +63,8 @@ def test_features_are_what_the_embedder_normalizes(tmp_path: Path, tiny_bundle: 
     found = folder_sample(_write(tmp_path, "1.png", "2.png", "3.png"))
     embedder = Embedder(tiny_bundle, device="cpu", threads=1, batch_size=2)
     features = found.features(embedder)
-    assert np.allclose(embedder.finish(features), found.embed(embedder), atol=1e-6)
-    assert not np.allclose(features, found.embed(embedder))
+    assert np.allclose(embedder.finish(features), embed_files(embedder, found.listing), atol=1e-6)
+    assert not np.allclose(features, embed_files(embedder, found.listing))
 
 
 def test_an_image_that_cannot_be_used_is_named(tmp_path: Path, tiny_bundle: ModelBundle) -> None:
