@@ -137,10 +137,8 @@ def discard_maps(folder: Path) -> None:
 
 def _drawing(config: TrainingConfig) -> Callable[[Image.Image, int, int], FloatArray]:
     """Function from an image, its place among all and v to (v, 3, S, S) views, the first as served."""
-    stored, transform = (
-        stored_size(config.preprocessing),
-        augmentation(config.preprocessing, config.augmentation),
-    )
+    stored = stored_size(config.preprocessing)
+    transform = augmentation(config.preprocessing, config.augmentation)
 
     def draw(image: Image.Image, position: int, n_views: int) -> FloatArray:
         views = [config.preprocessing.to_tensor(image)]

@@ -40,15 +40,13 @@ class Cars196Config(BoxedFolder):
             meta = self.find("devkit/cars_meta.mat")
         tables = {path: _load(path) for path in {meta: "", **folders}}
         names = _class_names(tables[meta], meta)
+        by_class, wants_test = self.split_by == "class", self.split == "test"
         return [
             replace(car, label=_name(names, car), role=self.split, box=car.box if self.crop else None)
             for path, folder in folders.items()
             for car in _cars(tables[path], path, folder)
-            if self._is_test(car) == (self.split == "test")
+            if wants_test == (int(car.label) > _LAST_TRAINING_CLASS if by_class else car.role == "test")
         ]
-
-    def _is_test(self, car: LabelledFile) -> bool:
-        return int(car.label) > _LAST_TRAINING_CLASS if self.split_by == "class" else car.role == "test"
 
 
 def _name(names: list[str], car: LabelledFile) -> str:
