@@ -128,7 +128,7 @@ def test_weights_are_those_of_the_best_validation(
         noted.append(copy.deepcopy(network.state_dict()))
 
     monkeypatch.setattr(validation, "retrieval_metrics", dictated)
-    monkeypatch.setattr(validation, "embed_images", noting)
+    monkeypatch.setattr("vicinal.training.trainer.embed_images", noting)
     result = Trainer(make_training_config(optimizer={"steps": 3, "warmup_steps": 0}, validate_every=1)).run()
     assert result.best.step == best + 1
     assert [_same(_weights(result), weights) for weights in noted] == [index == best for index in range(3)]
