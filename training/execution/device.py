@@ -1,4 +1,4 @@
-"""One device: its floats, in which small gradients survive, compiled passes and random states (torch)."""
+"""Device of a run: its floats, in which small gradients survive, compiled passes, random states (torch)."""
 
 from __future__ import annotations
 
