@@ -12,7 +12,7 @@ import json
 import re
 import secrets
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import NamedTuple
@@ -20,6 +20,7 @@ from typing import NamedTuple
 from pydantic import BaseModel, ConfigDict, Field
 
 from vicinal.calibration.advice import advise
+from vicinal.indexer.errors import StorageError
 from vicinal.indexer.storage.files import (
     SealedFile,
     file_lock,
@@ -291,6 +292,28 @@ class Keyring:
             galleries=record.galleries,
             folders=None if record.galleries is None and not record.folders else record.folders,
         )
+
+
+def check_exposure(settings: Settings) -> Keyring:
+    """Refuse to serve strangers without keys; that there are keys is noted for later starts."""
+    keyring = Keyring(settings)
+    is_kept = settings.stored_keys and keyring.store.is_on
+    if settings.api_keys or is_kept:
+        if not settings.api_keys and not keyring.store.path.exists():
+            keyring.store.all()
+        # A data folder that is read only holds back nothing else either.
+        with suppress(StorageError):
+            keyring.store.remember()
+        return keyring
+    if "*" in settings.cors_origins:
+        raise RequestError("without API keys cors_origins = '*' lets every site change everything: name them")
+    if settings.is_exposed:
+        raise RequestError(
+            f"without API keys the server listens on loopback only, not on {settings.host}: "
+            "make one by `vicinal keys create NAME --scope search`, or set "
+            'VICINAL_API_KEYS=\'{"KEY": ["search"]}\''
+        )
+    return keyring
 
 
 def key_id(key: str) -> str | None:

@@ -34,8 +34,8 @@ def serve(
     # The disk reads while the rest is imported.
     read_ahead(settings.galleries_path)
 
-    from vicinal.service.http.security import check_exposure
     from vicinal.service.http.serving.server import listen
+    from vicinal.service.keys import check_exposure
     from vicinal.service.observability.logs import configure_logs
 
     configure_logs(settings.log_level, settings.log_format)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from importlib.metadata import PackageNotFoundError, version
+from operator import attrgetter
 from typing import Any
 
 from fastapi import FastAPI
@@ -13,15 +14,8 @@ from starlette.types import ASGIApp
 
 from vicinal.service.errors import RequestError
 from vicinal.service.http.access import Access
-from vicinal.service.http.browsers.guard import (
-    EXPOSED_HEADERS,
-    REQUEST_HEADERS,
-    REQUEST_METHODS,
-    AnswerHeaders,
-    Origins,
-)
-from vicinal.service.http.document import complete_document, name_of_operation
-from vicinal.service.http.gate import OpenRoute, unknown_address
+from vicinal.service.http.document import complete_document
+from vicinal.service.http.gate import AnswerHeaders, OpenRoute, Origins, unknown_address
 from vicinal.service.http.problems import install_problem_handlers
 from vicinal.service.http.routes import (
     calibrations,
@@ -88,7 +82,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         strict_content_type=False,
         # In place of FastAPI's own, which no call answers.
         responses={"4XX": {}},
-        generate_unique_id_function=name_of_operation,
+        generate_unique_id_function=attrgetter("name"),
     )
     app.state.vicinal = state
     install_problem_handlers(app, state.metrics)
@@ -97,17 +91,11 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         app.add_middleware(
             CORSMiddleware,
             allow_origins=state.settings.cors_origins,
-            allow_methods=REQUEST_METHODS,
-            allow_headers=REQUEST_HEADERS,
-            expose_headers=EXPOSED_HEADERS,
+            allow_methods=("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"),
+            allow_headers=("Authorization", "Content-Type", "Last-Event-ID", "X-API-Key"),
+            expose_headers=("Location", "Retry-After"),
         )
-    app.add_middleware(
-        Origins,
-        settings=state.settings,
-        metrics=state.metrics,
-        strangers=state.strangers,
-        keyring=state.keyring,
-    )
+    app.add_middleware(Origins, state=state)
     for router in ROUTERS:
         app.include_router(router)
     app.router.default = unknown_address

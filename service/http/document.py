@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
+from itertools import chain
 from typing import Any
-
-from fastapi.routing import APIRoute
 
 from vicinal.service.http.problems import Problem
 from vicinal.service.settings import Scope
 
-_PROBLEM = "application/problem+json"
 _ANY = {
     "4XX": "What was wrong with the request.",
     "421": "The server is not asked for by this name.",
@@ -50,23 +48,27 @@ _EXAMPLES = {
 }
 
 
-def name_of_operation(route: APIRoute) -> str:
-    """Id of an operation: the name of the function that answers it, which clients may use."""
-    return route.name
-
-
 def complete_document(document: dict[str, Any], scopes: Mapping[str, Scope | None]) -> dict[str, Any]:
     """Add to a document the problems of each call, who may call it, and examples."""
     _simplify(document)
     parts = document.setdefault("components", {})
     parts.setdefault("schemas", {})["Problem"] = Problem.model_json_schema()
     parts["securitySchemes"] = _SECURITY_SCHEMES
-    for method, operation in _operations(document):
+    content = {"application/problem+json": {"schema": {"$ref": "#/components/schemas/Problem"}}}
+    for method, operation in chain.from_iterable(calls.items() for calls in document["paths"].values()):
         name = operation["operationId"]
         scope = scopes.get(name)
-        _add_problems(operation, method, in_api=scope is not None)
+        described = dict(_ANY)
         if scope is not None:
             operation["security"] = [{"bearer": [scope]}, {"key": [scope]}]
+            described |= _OF_THE_API if method == "get" else _OF_THE_API | _CHANGING
+        if "requestBody" in operation:
+            described |= _WITH_BODY
+        responses = operation["responses"]
+        for status, description in described.items():
+            if status not in responses or status == "4XX":
+                headers = {"headers": _RETRY} if status in ("429", "503") else {}
+                responses[status] = {"description": description, "content": content, **headers}
         for parameter in operation.get("parameters", ()):
             if parameter["in"] == "path" and parameter["name"] in ("gallery", "alias"):
                 parameter["schema"]["pattern"] = _GALLERY
@@ -86,28 +88,3 @@ def _simplify(part: Any) -> None:
             part["items"] = part.pop("prefixItems")[0]
         for one in part.values():
             _simplify(one)
-
-
-def _operations(document: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
-    for calls in document["paths"].values():
-        yield from calls.items()
-
-
-def _add_problems(operation: dict[str, Any], method: str, *, in_api: bool) -> None:
-    described = dict(_ANY)
-    if in_api:
-        described |= _OF_THE_API
-    if "requestBody" in operation:
-        described |= _WITH_BODY
-    if in_api and method != "get":
-        described |= _CHANGING
-    responses = operation["responses"]
-    for status, description in described.items():
-        if status not in responses or status == "4XX":
-            responses[status] = _problem(description, status)
-
-
-def _problem(description: str, status: str) -> dict[str, Any]:
-    content = {_PROBLEM: {"schema": {"$ref": "#/components/schemas/Problem"}}}
-    headers = {"headers": _RETRY} if status in ("429", "503") else {}
-    return {"description": description, "content": content, **headers}

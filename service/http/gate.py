@@ -1,33 +1,59 @@
-"""Gate: looks at rate and key of a request once its route is known, before a byte of its body is read."""
+"""Gate: looks at a request before a byte of its body is read: first at the page that made it, and at the rate
+and key of its client once its route is known.
+"""
 
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from functools import partial
+from pathlib import Path
 from typing import Any, ClassVar, TypeVar
+from urllib.parse import urlsplit
 
 from fastapi import HTTPException, Request, Response
 from fastapi.concurrency import run_in_threadpool
+from fastapi.dependencies.models import Dependant
 from fastapi.routing import APIRoute
 from pydantic import BaseModel
+from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import ClientDisconnect
-from starlette.types import ASGIApp, Receive, Send
+from starlette.types import ASGIApp, Message, Receive, Send
 from starlette.types import Scope as Connection
 
 from vicinal.indexer.errors import GalleryNameError, GalleryNotFoundError
 from vicinal.indexer.storage.gallery_names import folder_of
+from vicinal.service.errors import RequestError
 from vicinal.service.galleries.change_notices import announce_change
-from vicinal.service.http.access import call_of
-from vicinal.service.http.audit import audited, note
-from vicinal.service.http.parameters import require_known_parameters
+from vicinal.service.http.access import audited, call_of, note
+from vicinal.service.http.problems import problem
 from vicinal.service.http.request_bodies import json_body, limited_body
-from vicinal.service.http.security import client_of, key_in
 from vicinal.service.http.state import State, state_of
 from vicinal.service.keys import Grant, key_id
-from vicinal.service.settings import Scope
+from vicinal.service.known_names import did_you_mean
+from vicinal.service.settings import Scope, is_loopback
 
+# What is no page loads nothing. No answer is shown inside of another site.
+NOTHING = "default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+HEADERS = {
+    "Content-Security-Policy": NOTHING,
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Referrer-Policy": "same-origin",
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+}
+# Headers that several parts of the service read. Of two, each would take the one that it finds first.
+_ONCE = (
+    "authorization",
+    "content-length",
+    "content-type",
+    "origin",
+    "sec-fetch-site",
+    "transfer-encoding",
+    "x-api-key",
+)
 _API = "/v1/"
 _GALLERY = re.compile("/v1/(?:admin/)?galleries/([^/]+)")
 _READING = ("GET", "HEAD", "OPTIONS")
@@ -74,7 +100,7 @@ class OpenRoute(APIRoute):
         async def read_and_answer(request: Request) -> Response:
             # What is refused by its address needs no body.
             if self.needs is not None:
-                require_known_parameters(request, self)
+                _require_known_parameters(request, self)
             if model is None:
                 return await answer(request)
             read = _ReadRequest(request.scope, request.receive)
@@ -174,12 +200,15 @@ async def admit(
 ) -> None:
     """Look at the rate of a client, and at its key; `path` is the address, or the template of that."""
     request, call, keyring = Request(scope), call_of(scope), state.keyring
+    sent = key_in(request)
     if state.rate_limit is not None:
-        await run_in_threadpool(state.rate_limit.check, client_of(request, keyring))
+        known = keyring.find(sent)
+        address = request.client.host if request.client else "unknown"
+        client = f"address {address}" if known is None else f"key {known.name}"
+        await run_in_threadpool(state.rate_limit.check, client)
     if not keyring.is_asked_for:
         call.in_full = True
         return
-    sent = key_in(request)
     call.grant = grant = keyring.find(sent)
     try:
         if grant is None:
@@ -211,3 +240,136 @@ def _own_path(scope: Connection) -> str:
     """Path of a request below where the application is mounted, as its routes see it."""
     path, root = str(scope["path"]), str(scope.get("root_path", ""))
     return path.removeprefix(root) if root and path.startswith(f"{root}/") else path
+
+
+class Origins:
+    """ASGI middleware that refuses other names of the server (421), and changes from other sites (403).
+
+    A page can point its own name at this machine and then reads every answer. Without API keys only loopback,
+    the address that was connected to and `allowed_hosts` pass; with keys any name, unless some are set.
+    Searches of another origin (`Sec-Fetch-Site`, `Origin`) are refused too, since each costs an embedding.
+    """
+
+    def __init__(self, app: ASGIApp, state: State) -> None:
+        self.app = app
+        self._state = state
+        self._hosts = {state.settings.host, *state.settings.allowed_hosts}
+
+    async def __call__(self, scope: Connection, receive: Receive, send: Send) -> None:
+        """Pass a request on, or refuse it."""
+        refusal = self._refusal(scope) if scope["type"] == "http" else None
+        if refusal is not None and refusal.status_code == 403:
+            await note(self._state.strangers, "a page of another origin", None, scope, 403)
+        await (self.app if refusal is None else refusal)(scope, receive, send)
+
+    def _refusal(self, scope: Connection) -> Response | None:
+        headers = Headers(scope=scope)
+        hosts = headers.getlist("host")
+        # A browser always sends one.
+        for host in hosts:
+            if len(hosts) > 1 or not self._is_served(_name_of(host), scope):
+                return self._refused(
+                    421, "misdirected", f"this server is not asked for as '{host}': see allowed_hosts"
+                )
+        twice = next((name for name in _ONCE if len(headers.getlist(name)) > 1), None)
+        if twice is not None:
+            return self._refused(400, "invalid-request", f"the request has two headers '{twice}': send one")
+        if scope["method"] in _READING or not self._is_from_elsewhere(headers):
+            return None
+        return self._refused(403, "cross-site", "a page of another origin may not do this: see cors_origins")
+
+    def _is_served(self, name: str | None, scope: Connection) -> bool:
+        if name is None:
+            return False
+        connected_to = (scope.get("server") or ("",))[0]
+        if is_loopback(name) or name == connected_to or self._hosts & {name, "*"}:
+            return True
+        if any(host.startswith("*.") and name.endswith(host[1:]) for host in self._hosts):
+            return True
+        # Without keys nobody but this machine is served, whoever the name belongs to.
+        return not self._state.settings.allowed_hosts and self._state.keyring.is_asked_for
+
+    def _is_from_elsewhere(self, headers: Headers) -> bool:
+        origin, site = headers.get("origin"), headers.get("sec-fetch-site")
+        if {origin, "*"} & {*self._state.settings.cors_origins}:
+            return False
+        if origin == "null" or site is not None:
+            return origin == "null" or site not in ("same-origin", "none")
+        # The scheme is not compared: a proxy may have taken TLS off.
+        return origin is not None and _host_of(origin) != headers.get("host", "").lower()
+
+    def _refused(self, status: int, kind: str, detail: str) -> Response:
+        self._state.metrics.record_problem(kind)
+        return problem(status, kind, detail)
+
+
+class AnswerHeaders:
+    """ASGI application that adds to answers what browsers may do with them, and answers HEAD as GET."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Connection, receive: Receive, send: Send) -> None:
+        """Pass a request on."""
+        is_head = scope["type"] == "http" and scope["method"] == "HEAD"
+
+        async def send_with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                for name, value in HEADERS.items():
+                    headers.setdefault(name, value)
+                await send(message)
+                if is_head:
+                    await send({"type": "http.response.body", "body": b"", "more_body": False})
+            elif not is_head:
+                await send(message)
+
+        if is_head:
+            scope["method"] = "GET"
+        await self.app(scope, receive, send_with_headers)
+
+
+def _host_of(origin: str) -> str | None:
+    """Name and port in an `Origin` header; None where it is no address."""
+    try:
+        return urlsplit(origin).netloc
+    except ValueError:
+        return None
+
+
+def _name_of(host: str) -> str | None:
+    """The name in a `Host` header, without port; None where it has none."""
+    try:
+        name = urlsplit(f"//{host}").hostname
+    except ValueError:
+        return None
+    return name.removesuffix(".") if name and not set(host) & set("/?#@\\ ") else None
+
+
+def _require_known_parameters(request: Request, route: APIRoute) -> None:
+    """Refuse a query parameter which the request's route does not have, or has twice."""
+    known = sorted(_parameters(route.dependant))
+    for name, n in Counter(name for name, _ in request.query_params.multi_items()).items():
+        if name in known and n > 1:
+            # Of two, whoever passes the request on may take the first, and this server the last.
+            raise RequestError(f"'{name}' comes more than once: send one")
+        if name not in known:
+            hint = did_you_mean(name, known) or (f": it has {', '.join(known)}" if known else ": it has none")
+            raise RequestError(f"'{name}' is no parameter of {request.method} {route.path}{hint}")
+
+
+def _parameters(dependant: Dependant) -> set[str]:
+    own = {parameter.alias for parameter in dependant.query_params}
+    return own.union(*map(_parameters, dependant.dependencies))
+
+
+def key_in(request: Request) -> str:
+    """The API key of a request, `Authorization: Bearer KEY` or `X-API-Key: KEY`, or an empty text."""
+    scheme, _, token = request.headers.get("authorization", "").partition(" ")
+    return token.strip() if scheme.lower() == "bearer" else request.headers.get("x-api-key", "")
+
+
+def may_see(request: Request, root: Path, gallery: str) -> bool:
+    """Tell whether a call may learn of a gallery that its address does not name."""
+    grant = call_of(request.scope).grant
+    return grant is None or grant.covers(root, gallery)

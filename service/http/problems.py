@@ -11,8 +11,7 @@ from pydantic import BaseModel, Field
 from starlette.exceptions import HTTPException
 from starlette.routing import Match
 
-from vicinal.service.http.metrics import Metrics
-from vicinal.service.http.security import sees_all
+from vicinal.service.http.access import Metrics, call_of
 from vicinal.service.observability.logs import request_id
 from vicinal.service.problem_types import (
     PREFIX,
@@ -100,7 +99,7 @@ class _Handlers:
         if status == _SERVER_ERROR:
             # What is damaged is nothing that a client can mend.
             logger.error("%s at %s", kind, request.url.path, exc_info=error)
-        return problem_of(error, in_full=sees_all(request))
+        return problem_of(error, in_full=call_of(request.scope).in_full)
 
     async def invalid_fields(self, _request: Request, error: RequestValidationError) -> JSONResponse:
         errors = error.errors()

@@ -21,7 +21,7 @@ from vicinal.calibration.arrays import FloatArray
 from vicinal.models.embedder import Embedder, PreparedQueries
 from vicinal.service.errors import TooManyRequestsError
 from vicinal.service.galleries.open_galleries import OpenGalleries
-from vicinal.service.http.metrics import Metrics
+from vicinal.service.http.access import Metrics
 from vicinal.service.measuring.matcher import Matcher
 from vicinal.service.search.answers import Answer
 from vicinal.service.search.gallery_search import EmbeddedImages

@@ -17,10 +17,8 @@ from vicinal.service.galleries.bundles import ServedBundles
 from vicinal.service.galleries.change_notices import ChangeNotices
 from vicinal.service.galleries.open_galleries import OpenGalleries
 from vicinal.service.galleries.state_metrics import GalleryStateMetrics
-from vicinal.service.http.access import call_of
-from vicinal.service.http.audit import AuditLog, StrangerLog
+from vicinal.service.http.access import AuditLog, Metrics, StrangerLog, call_of
 from vicinal.service.http.limits import RateLimit
-from vicinal.service.http.metrics import Metrics
 from vicinal.service.http.search_queue import SearchQueue
 from vicinal.service.jobs.queue import JobQueue
 from vicinal.service.jobs.records import Job, new_job

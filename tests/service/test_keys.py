@@ -17,8 +17,7 @@ from vicinal.indexer.errors import GalleryNameError
 from vicinal.indexer.storage.gallery_names import set_alias
 from vicinal.service import keys as module
 from vicinal.service.errors import KeyStoreError, RequestError
-from vicinal.service.http.security import check_exposure
-from vicinal.service.keys import Grant, Keyring, KeyStore
+from vicinal.service.keys import Grant, Keyring, KeyStore, check_exposure
 from vicinal.service.settings import Settings
 
 

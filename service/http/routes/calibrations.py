@@ -16,8 +16,8 @@ from vicinal.service.http.bodies.calibrations import (
     ThresholdByHand,
 )
 from vicinal.service.http.bodies.fields import SentEmbeddings
-from vicinal.service.http.browsers.pages import html_page
 from vicinal.service.http.gate import AdminRoute, large_body
+from vicinal.service.http.pages import html_page
 from vicinal.service.http.request_bodies import (
     FORM,
     JSON,

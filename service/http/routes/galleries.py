@@ -20,6 +20,7 @@ from vicinal.service.errors import CalibrationRecordError, RequestError
 from vicinal.service.galleries.open_galleries import UNREADABLE
 from vicinal.service.galleries.versions import CompactionState
 from vicinal.service.galleries.versions import activate_version as activate
+from vicinal.service.http.access import call_of
 from vicinal.service.http.bodies.galleries import (
     AliasBody,
     AliasListBody,
@@ -30,8 +31,7 @@ from vicinal.service.http.bodies.galleries import (
     VersionBody,
     VersionListBody,
 )
-from vicinal.service.http.gate import AdminRoute, SearchRoute
-from vicinal.service.http.security import may_see, sees_all
+from vicinal.service.http.gate import AdminRoute, SearchRoute, may_see
 from vicinal.service.http.state import State, StateDependency
 from vicinal.service.measuring.matcher import Matcher
 from vicinal.service.problem_types import detail_of
@@ -54,7 +54,7 @@ def list_galleries(request: Request, state: StateDependency) -> GalleryListBody:
             matcher.prepare()
             found.append(_describe(matcher, request))
         except UNREADABLE as error:
-            problems[name] = detail_of(error, in_full=sees_all(request))
+            problems[name] = detail_of(error, in_full=call_of(request.scope).in_full)
     return GalleryListBody(galleries=found, problems=problems)
 
 
@@ -79,7 +79,7 @@ def list_versions(gallery: str, state: StateDependency) -> VersionListBody:
 def get_compaction(gallery: str, request: Request, state: StateDependency) -> CompactionState:
     """Whether live changes are being made a new version, and what became of the last time."""
     found = state.galleries.maintenance.compaction_state(state.galleries.reader(gallery))
-    if found.problem is None or sees_all(request):
+    if found.problem is None or call_of(request.scope).in_full:
         return found
     return replace(found, problem="the server's log has the details")
 
@@ -207,7 +207,7 @@ def _describe(matcher: Matcher, request: Request) -> GalleryBody:
         record, threshold = matcher.calibrations.active(matcher.pipeline), matcher.threshold()
     except CalibrationRecordError as error:
         # Searches of this gallery fail with this reason; the list of all galleries must not.
-        calibration_problem = detail_of(error, in_full=sees_all(request))
+        calibration_problem = detail_of(error, in_full=call_of(request.scope).in_full)
     calibration = record and CalibrationBody(
         id=record.id,
         target=str(record.target) if record.target else None,

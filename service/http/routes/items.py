@@ -33,7 +33,7 @@ from vicinal.service.galleries.uploads import (
     require_images,
     require_space,
 )
-from vicinal.service.http.audit import note_items
+from vicinal.service.http.access import note_items
 from vicinal.service.http.bodies.items import (
     AdditionBody,
     DeletionBody,

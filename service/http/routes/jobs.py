@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 from functools import partial
+from pathlib import Path
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Header, Query, Request, Response
@@ -11,15 +12,17 @@ from fastapi.concurrency import run_in_threadpool
 from fastapi.sse import EventSourceResponse
 from pydantic import BaseModel, ConfigDict
 
-from vicinal.service.errors import RequestError
-from vicinal.service.http.gate import AdminRoute
+from vicinal.service.errors import JobNotFoundError, KeyStoreError, RequestError
+from vicinal.service.http.access import call_of
+from vicinal.service.http.gate import AdminRoute, key_in, may_see
 from vicinal.service.http.routes.job_calls import begin_job
-from vicinal.service.http.security import may_see, seen_by, shown_to, still_holds
 from vicinal.service.http.state import State, StateDependency
 from vicinal.service.jobs.events import job_events
 from vicinal.service.jobs.records import Job, JobState
+from vicinal.service.keys import Keyring
 from vicinal.service.operations import fit, reindex
 from vicinal.service.operations.reindex import ReindexRequest
+from vicinal.service.problem_types import PREFIX, told_to_some
 
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"], route_class=AdminRoute)
 reindex_router = APIRouter(prefix="/v1/admin/galleries", tags=["jobs"], route_class=AdminRoute)
@@ -95,7 +98,7 @@ def list_jobs(
     root = state.galleries.path
     name = gallery and state.settings.gallery_path(gallery).name
     found = [
-        shown_to(request, job)
+        _shown_to(request, job)
         for job in state.jobs.all()
         if name in (None, job.gallery)
         and job_state in (None, job.state)
@@ -107,7 +110,7 @@ def list_jobs(
 @router.get("/{job_id}")
 def get_job(job_id: str, request: Request, state: StateDependency) -> Job:
     """One job: its state, counts, rate, time left and the first files that could not be used."""
-    return seen_by(request, state.galleries.path, state.jobs.get(job_id))
+    return _seen_by(request, state.galleries.path, state.jobs.get(job_id))
 
 
 @router.delete("/{job_id}", status_code=202)
@@ -116,8 +119,8 @@ def cancel_job(job_id: str, request: Request, state: StateDependency) -> Job:
 
     A re-index can be resumed.
     """
-    seen_by(request, state.galleries.path, state.jobs.get(job_id))
-    return shown_to(request, state.jobs.cancel(job_id))
+    _seen_by(request, state.galleries.path, state.jobs.get(job_id))
+    return _shown_to(request, state.jobs.cancel(job_id))
 
 
 @router.post("/{job_id}/resume", status_code=202)
@@ -127,7 +130,7 @@ def resume_job(job_id: str, request: Request, state: StateDependency, response: 
     What is finished is kept until anything else is indexed into the gallery; then it begins anew. Another job
     on the gallery: 409, with its id as `job`.
     """
-    job = seen_by(request, state.galleries.path, state.jobs.get(job_id))
+    job = _seen_by(request, state.galleries.path, state.jobs.get(job_id))
     if job.kind != reindex.OPERATION.name:
         raise RequestError(f"a job of kind '{job.kind}' cannot be resumed: send its request again")
     again = _reindex_job(job.gallery, ReindexRequest.model_validate(job.request), request, state)
@@ -147,14 +150,40 @@ async def follow_job(
     ] = None,
 ) -> Response:
     """The state of a job whenever it changes, until it ends."""
-    job = seen_by(request, state.galleries.path, await run_in_threadpool(state.jobs.get, job_id))
+    job = _seen_by(request, state.galleries.path, await run_in_threadpool(state.jobs.get, job_id))
     seen = 0
     with suppress(ValueError):
         seen = int(last_event_id or 0)
     if job.is_final and job.revision <= seen:
         return Response(status_code=204)
-    may_hear = partial(still_holds, request, state.keyring)
-    shown = partial(shown_to, request)
+    may_hear = partial(_still_holds, request, state.keyring)
+    shown = partial(_shown_to, request)
     events = job_events(state.jobs, job, stopping=state.stopping, after=seen, may_hear=may_hear, shown=shown)
     # Caches and proxies must not hold events back.
     return EventSourceResponse(events, headers={"Cache-Control": "no-cache", "X-Accel-Buffering": "no"})
+
+
+def _still_holds(request: Request, keyring: Keyring) -> bool:
+    """Tell whether what let a call in would let it in now: its key is not revoked, over or another one."""
+    if not keyring.is_asked_for:
+        return True
+    try:
+        return keyring.find(key_in(request)) == call_of(request.scope).grant is not None
+    except KeyStoreError:
+        return False
+
+
+def _seen_by(request: Request, root: Path, job: Job) -> Job:
+    """A job as a key may see it, which it does not where it is not for its gallery."""
+    if not may_see(request, root, job.gallery):
+        raise JobNotFoundError(job.id)
+    return _shown_to(request, job)
+
+
+def _shown_to(request: Request, job: Job) -> Job:
+    """A job, without the process that works on it and paths of the server for a key of some galleries."""
+    if call_of(request.scope).in_full:
+        return job
+    kind = (job.problem_type or "").removeprefix(PREFIX)
+    problem = None if job.problem is None else told_to_some(kind, job.problem)
+    return job.model_copy(update={"worker": None, "problem": problem})

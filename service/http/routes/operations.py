@@ -11,9 +11,8 @@ from pydantic import BaseModel, ConfigDict
 
 from vicinal.service.errors import KeyStoreError
 from vicinal.service.http.bodies.galleries import LimitsBody, ReadinessBody
-from vicinal.service.http.browsers.pages import html_page
-from vicinal.service.http.gate import MetricsRoute, OpenRoute
-from vicinal.service.http.security import grant_sees_all, key_in
+from vicinal.service.http.gate import MetricsRoute, OpenRoute, key_in
+from vicinal.service.http.pages import html_page
 from vicinal.service.http.state import State, StateDependency
 from vicinal.service.search.answers import stage_devices
 
@@ -50,7 +49,8 @@ def readyz(request: Request, state: StateDependency, response: Response) -> Read
 def _sees_names(request: Request, state: State) -> bool:
     # Where the keys cannot be read nobody is known, and the probe is told that.
     with suppress(KeyStoreError):
-        return grant_sees_all(state.keyring.find(key_in(request)), state.keyring)
+        grant = state.keyring.find(key_in(request))
+        return not state.keyring.is_asked_for if grant is None else grant.galleries is None
     return False
 
 

@@ -10,9 +10,8 @@ from functools import lru_cache
 from fastapi.routing import APIRoute
 
 from vicinal.service.errors import TooManyRequestsError
-from vicinal.service.http.access import Call, tell
-from vicinal.service.http.browsers.guard import HEADERS
-from vicinal.service.http.metrics import Metrics
+from vicinal.service.http.access import Call, Metrics, tell
+from vicinal.service.http.gate import HEADERS
 from vicinal.service.http.problems import problem_of
 from vicinal.service.http.routes import search
 from vicinal.service.http.search_queue import SearchQueue

@@ -8,6 +8,7 @@ import os
 import signal
 import socket
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -16,6 +17,7 @@ from dataclasses import dataclass, field
 from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
+from pathlib import Path
 
 from prometheus_client.multiprocess import mark_process_dead
 
@@ -24,7 +26,6 @@ from vicinal.service.errors import RequestError
 from vicinal.service.http.app import create_app
 from vicinal.service.http.serving.server import serve_until_stopped
 from vicinal.service.observability.logs import configure_logs
-from vicinal.service.observability.shared_counts import counts_folder, shared_counts
 from vicinal.service.problem_types import ERRORS
 from vicinal.service.settings import Settings
 from vicinal.service.surfaces.jobs import work_until_stopped
@@ -40,6 +41,11 @@ _MOST_SOON = 3
 _KILL_SECONDS = 15.0
 # Of the process of the jobs: where both want a core, searches go first.
 _NICENESS = 19
+# The name that prometheus_client gives it; it is looked at when a process imports that package.
+_VARIABLE = "PROMETHEUS_MULTIPROC_DIR"
+# Counts are mapped into memory: a full disk would end the process that writes to them.
+_IN_MEMORY = "/dev/shm"
+_PREFIX = "vicinal-counts-"
 
 
 def serve_in_processes(settings: Settings, listener: socket.socket) -> None:
@@ -67,6 +73,31 @@ def serve_in_processes(settings: Settings, listener: socket.socket) -> None:
             # Connections that wait in it are taken by the others, and lost when it is closed by the last one.
             listener.close()
             _end(children, settings.shutdown_seconds + _KILL_SECONDS)
+
+
+@contextmanager
+def shared_counts() -> Iterator[Path]:
+    """A folder for the counts of all processes that are started meanwhile; it is removed at the end."""
+    with _new_folder() as folder:
+        before = os.environ.get(_VARIABLE)
+        os.environ[_VARIABLE] = folder
+        try:
+            yield Path(folder)
+        finally:
+            del os.environ[_VARIABLE]
+            if before is not None:
+                os.environ[_VARIABLE] = before
+
+
+def _new_folder() -> tempfile.TemporaryDirectory[str]:
+    with suppress(OSError):
+        return tempfile.TemporaryDirectory(prefix=_PREFIX, dir=_IN_MEMORY)
+    try:
+        return tempfile.TemporaryDirectory(prefix=_PREFIX)
+    except OSError as error:
+        raise RequestError(
+            f"several processes need a folder to count in: {error}; set TMPDIR to one that can be written"
+        ) from error
 
 
 @contextmanager
@@ -111,7 +142,7 @@ class _Child:
         self.n_soon = self.n_soon + 1 if time.monotonic() - self._started < _SOON else 0
         if code == _CANNOT_START or self.n_soon >= _MOST_SOON:
             raise RequestError(f"a process of the {self.name} cannot start; the reason stands above")
-        if self.process is not None and counts_folder() is not None:
+        if self.process is not None and os.environ.get(_VARIABLE):
             # What it has counted stays; what it was at does not.
             mark_process_dead(self.process.pid)
         logger.error("a process of the %s has ended with status %s; another one is started", self.name, code)

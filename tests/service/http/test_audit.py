@@ -14,8 +14,8 @@ from fastapi.testclient import TestClient
 
 from tests.service.types import Encode, MakeSettings, View
 from vicinal.indexer.errors import StorageError
+from vicinal.service.http.access import AuditLog, StrangerLog
 from vicinal.service.http.app import create_app
-from vicinal.service.http.audit import AuditLog, StrangerLog
 from vicinal.service.keys import KeyStore
 from vicinal.service.settings import SCOPES, Settings
 
@@ -147,7 +147,7 @@ def test_of_a_flood_of_strangers_only_their_number_is_noted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = 5.0
-    monkeypatch.setattr("vicinal.service.http.audit.time.monotonic", lambda: now)
+    monkeypatch.setattr("vicinal.service.http.access.time.monotonic", lambda: now)
     log = StrangerLog(tmp_path / "refused.jsonl")
     for number in range(100):
         log.append({"number": number})

@@ -15,10 +15,9 @@ from fastapi.testclient import TestClient
 from tests.service.types import MakeSettings
 from vicinal.indexer.storage.gallery_names import set_alias
 from vicinal.service.http.app import create_app
-from vicinal.service.http.security import check_exposure
 from vicinal.service.http.state import state_of
 from vicinal.service.jobs.records import new_job
-from vicinal.service.keys import KeyStore
+from vicinal.service.keys import KeyStore, check_exposure
 from vicinal.service.settings import SCOPES, Settings
 
 SEARCH = {"item_id": "plain/view 0.png"}

@@ -13,9 +13,8 @@ from tests.service.types import MakeSettings
 from vicinal.models.bundle import ModelBundle
 from vicinal.service.errors import RequestError
 from vicinal.service.http.app import create_app
-from vicinal.service.http.security import check_exposure
 from vicinal.service.http.serving.server import serving
-from vicinal.service.keys import Keyring
+from vicinal.service.keys import Keyring, check_exposure
 from vicinal.service.settings import Settings
 
 GOOD, WEAK = "a-good-key", "a-weak-key"

@@ -14,9 +14,8 @@ from typing import IO
 
 import pytest
 
-from vicinal.service.observability import background_stream
-from vicinal.service.observability.background_stream import BackgroundStream
-from vicinal.service.observability.logs import configure_logs
+from vicinal.service.observability import logs
+from vicinal.service.observability.logs import BackgroundStream, configure_logs
 
 
 @pytest.fixture
@@ -31,7 +30,7 @@ def test_who_logs_does_not_wait_for_who_reads(
     pipe: tuple[IO[str], IO[str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     reader, writer = pipe
-    monkeypatch.setattr(background_stream, "_MOST_LINES", 1_000)
+    monkeypatch.setattr(logs, "_MOST_LINES", 1_000)
     configure_logs("info", "json", to=writer)
     logger = logging.getLogger("vicinal.some")
     logging_it = threading.Thread(

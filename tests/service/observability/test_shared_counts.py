@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 
 from vicinal.service.errors import RequestError
-from vicinal.service.observability.shared_counts import counts_folder, shared_counts
+from vicinal.service.http.serving.processes import shared_counts
 
 SOURCES = Path(__file__).resolve().parents[3] / "src"
 # A process that counts, and dies without a word.
 COUNTING = """
 import os, sys
-from vicinal.service.http.metrics import Metrics
+from vicinal.service.http.access import Metrics
 from vicinal.service.galleries.bundles import ServedBundles
 from vicinal.service.settings import Settings
 metrics = Metrics(ServedBundles(Settings()))
@@ -34,6 +34,11 @@ REQUESTS = 'vicinal_http_request_seconds_bucket{le="+Inf",method="GET",route="/l
 @pytest.fixture(autouse=True)
 def no_outer_folder(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("PROMETHEUS_MULTIPROC_DIR", raising=False)
+
+
+def counts_folder() -> Path | None:
+    named = os.environ.get("PROMETHEUS_MULTIPROC_DIR")
+    return Path(named) if named else None
 
 
 def counted() -> dict[str, float]:

@@ -15,10 +15,9 @@ from pydantic import ValidationError
 from tests.service.types import MakeSettings
 from vicinal.service.errors import RequestError
 from vicinal.service.http.app import create_app
-from vicinal.service.http.browsers.guard import is_loopback
-from vicinal.service.http.security import check_exposure
 from vicinal.service.http.serving.server import serving
-from vicinal.service.settings import Settings
+from vicinal.service.keys import check_exposure
+from vicinal.service.settings import Settings, is_loopback
 
 KEY = {"X-API-Key": "a-good-key"}
 SEARCH = "/v1/galleries/shoes/search"

@@ -8,7 +8,7 @@ import re
 
 from fastapi.responses import HTMLResponse
 
-from vicinal.service.http.browsers.guard import NOTHING
+from vicinal.service.http.gate import NOTHING
 
 _INLINE = re.compile("<(script|style)>(.*?)</(?:script|style)>", re.DOTALL)
 
