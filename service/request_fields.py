@@ -67,6 +67,12 @@ class Request(BaseModel):
     command_order: ClassVar[Sequence[str]] = ()
 
 
+class Body(BaseModel):
+    """Body of an answer, which may be read off the attributes of what it tells of."""
+
+    model_config = ConfigDict(frozen=True, from_attributes=True)
+
+
 def _target_text(text: str) -> str:
     from vicinal.calibration.errors import CalibrationError
     from vicinal.calibration.targets import Target

@@ -29,7 +29,7 @@ from vicinal.indexer.sources import SourceOptions, WebAccess, read_source
 from vicinal.models.bundle import ModelBundle
 from vicinal.models.configs.value_texts import value_as_text
 from vicinal.models.embedder import Embedder
-from vicinal.service.http.bodies.items import EmbeddingItem
+from vicinal.service.http.routes.additions import EmbeddingItem
 from vicinal.service.measuring.queries import read_queries
 
 

@@ -31,8 +31,8 @@ from vicinal.service.cli.calibration import calibrate
 from vicinal.service.cli.options import Home
 from vicinal.service.galleries.bundles import ServedBundles
 from vicinal.service.http.app import create_app
+from vicinal.service.http.routes.additions import add_items
 from vicinal.service.http.routes.calibrations import start_calibration
-from vicinal.service.http.routes.items import add_items
 from vicinal.service.http.routes.search import search
 from vicinal.service.http.state import state_of
 from vicinal.service.jobs.worker import JobWorker

@@ -16,7 +16,7 @@ from pydantic import TypeAdapter
 
 from benchmarks.common.large_gallery import NAME, items_and_queries, large_gallery
 from benchmarks.common.record import percentiles, save_result
-from vicinal.service.http.bodies.search import SearchRequest
+from vicinal.service.http.routes.search import SearchRequest
 from vicinal.service.search.answers import Answer
 
 _ANSWERS = TypeAdapter(Answer)

@@ -18,6 +18,7 @@ from vicinal.service.http.document import complete_document
 from vicinal.service.http.gate import AnswerHeaders, OpenRoute, Origins, unknown_address
 from vicinal.service.http.problems import install_problem_handlers
 from vicinal.service.http.routes import (
+    additions,
     calibrations,
     comparisons,
     duplicates,
@@ -40,6 +41,7 @@ ROUTERS = (
     galleries.router,
     galleries.alias_router,
     items.router,
+    additions.router,
     items.writing_router,
     galleries.admin_router,
     galleries.alias_admin_router,

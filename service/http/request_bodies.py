@@ -8,22 +8,36 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from email.message import Message
 from email.utils import collapse_rfc2231_value
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 from fastapi import HTTPException, Request
 from fastapi.concurrency import run_in_threadpool
 from fastapi.exceptions import RequestValidationError
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, BeforeValidator, Field, StrictBool, StrictFloat, StrictInt, ValidationError
 from python_multipart.multipart import parse_options_header
 from starlette.datastructures import FormData, Headers, UploadFile
 from starlette.formparsers import MultiPartException, MultiPartParser
 from starlette.types import Message as Received
 from starlette.types import Receive, Scope
 
+from vicinal.indexer.item_rules import LONGEST_ID, LONGEST_LABEL
+from vicinal.models.configs.value_texts import value_as_text
 from vicinal.models.errors import UnsupportedFormatError
 from vicinal.service.errors import BodyTooLargeError, BodyTooSlowError, RequestError
 
 Model = TypeVar("Model", bound=BaseModel)
+_Value = str | StrictInt | StrictFloat | StrictBool
+_AS_TEXT = BeforeValidator(value_as_text, json_schema_input_type=_Value)
+
+Id = Annotated[str, _AS_TEXT, Field(min_length=1, max_length=LONGEST_ID)]
+Label = Annotated[str | None, BeforeValidator(value_as_text, json_schema_input_type=_Value | None)]
+Vector = Annotated[list[StrictFloat], Field(fail_fast=True)]
+Vectors = Annotated[list[Vector], Field(fail_fast=True)]
+Labels = Annotated[
+    list[Annotated[str, _AS_TEXT, Field(max_length=LONGEST_LABEL)]],
+    Field(fail_fast=True),
+]
+
 FORM = "multipart/form-data"
 JSON = "application/json"
 _FILES = (b"image", b"embedding")
@@ -40,6 +54,13 @@ _GZIP = b"\x1f\x8b"
 # cost as much as some numbers, though they be empty.
 MOST_VALUES = 2_500_000
 _VALUES_OF = ((b",", 1), (b"[", 10), (b"{", 20))
+
+
+class SentEmbeddings(BaseModel):
+    """Labelled queries that a body may hold in place of a source's name."""
+
+    embeddings: Vectors | None = Field(None, description="Queries as embeddings of the bundle.")
+    labels: Labels | None = Field(None, description="Label of each embedding.")
 
 
 def limited_body(scope: Scope, receive: Receive, *, most: int, is_large: bool, seconds: float) -> Receive:

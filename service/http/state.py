@@ -3,33 +3,29 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import Depends, FastAPI, Request
 
 from vicinal.models.runtime import usable_processors
-from vicinal.service.errors import RequestError
 from vicinal.service.galleries.bundles import ServedBundles
 from vicinal.service.galleries.change_notices import ChangeNotices
 from vicinal.service.galleries.open_galleries import OpenGalleries
 from vicinal.service.galleries.state_metrics import GalleryStateMetrics
-from vicinal.service.http.access import AuditLog, Metrics, StrangerLog, call_of
+from vicinal.service.http.access import AuditLog, Metrics, StrangerLog
 from vicinal.service.http.limits import RateLimit
 from vicinal.service.http.search_queue import SearchQueue
 from vicinal.service.jobs.queue import JobQueue
-from vicinal.service.jobs.records import Job, new_job
 from vicinal.service.jobs.state_metrics import JobStateMetrics
 from vicinal.service.jobs.store import JobStore
 from vicinal.service.jobs.worker import JobWorker
 from vicinal.service.keys import Keyring
 from vicinal.service.observability.traces import Traces, open_traces
-from vicinal.service.operations.fit import fitted_for
 from vicinal.service.operations.place import Place
-from vicinal.service.operations.readable_sources import JobSources
 from vicinal.service.redis_link import RedisLink
 from vicinal.service.settings import Settings
 from vicinal.service.surfaces.jobs import OperationJob, job_kinds
@@ -95,36 +91,8 @@ class State:
     def place(self, gallery: str) -> Place:
         """Place where an operation works on a gallery."""
         opened = self.galleries.gallery(gallery)
-        return Place(
-            self.galleries.bundles, opened, find_matcher=partial(self.galleries.matcher, opened.name)
-        )
-
-    def job_for(
-        self,
-        request: Request,
-        kind: str,
-        gallery: str,
-        body: dict[str, Any],
-        *,
-        reads: Iterable[str | None] = (),
-        bundle: str | None = None,
-    ) -> Job:
-        """A job with what the key of a call lets it read."""
-        settings = self.settings
-        grant = call_of(request.scope).grant
-        job = new_job(kind, gallery, body, None if grant is None else grant.folders)
-        if job.folders is not None:
-            sources = JobSources.of(settings, job.folders)
-            for name in reads:
-                if name is not None:
-                    sources.place(name)
-        if bundle is not None and grant is not None and grant.galleries is not None and settings.bundles_dir:
-            found = settings.bundles_dir / bundle
-            owner = fitted_for(found)
-            is_fitted = found.resolve().is_relative_to(settings.fitted_path.resolve())
-            if is_fitted and (owner is None or not grant.covers(settings.galleries_path, owner)):
-                raise RequestError(f"there is no bundle '{bundle}' for this key")
-        return job
+        find_matcher = partial(self.galleries.matcher, opened.name)
+        return Place(self.galleries.bundles, opened, find_matcher=find_matcher)
 
     @contextmanager
     def running(self) -> Iterator[None]:

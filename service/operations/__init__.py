@@ -7,7 +7,7 @@ them are
     options of a command   `surfaces.command_line.Commands`: a parameter that is a request becomes options
     bodies and forms       a body is the request, or a class that adds to it; `surfaces.query_uploads.form_of`
     jobs                   `surfaces.jobs.OperationJob`, of the `OPERATIONS` that stand there; routes
-                           begin them with `http.routes.job_calls.begin_job`
+                           begin them with `http.routes.jobs.begin_job`
     keywords in Python     `checked_calls.checked_options`
 
 What a run needs is imported inside of it: `--help` loads the requests of all commands.

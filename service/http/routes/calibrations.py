@@ -8,19 +8,15 @@ from typing import Annotated, Literal, TypeVar
 from fastapi import APIRouter, Query, Request, Response
 from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import HTMLResponse
+from pydantic import Field, StrictFloat
 
-from vicinal.service.http.bodies.calibrations import (
-    CalibrationStart,
-    CheckStart,
-    DryRun,
-    ThresholdByHand,
-)
-from vicinal.service.http.bodies.fields import SentEmbeddings
 from vicinal.service.http.gate import AdminRoute, large_body
 from vicinal.service.http.pages import html_page
 from vicinal.service.http.request_bodies import (
     FORM,
     JSON,
+    Labels,
+    SentEmbeddings,
     body_schema,
     check_form,
     content_type,
@@ -29,11 +25,11 @@ from vicinal.service.http.request_bodies import (
     read_form,
     validated,
 )
-from vicinal.service.http.routes.job_calls import Sent, begin_job
+from vicinal.service.http.routes.jobs import Sent, begin_job
 from vicinal.service.http.state import StateDependency
 from vicinal.service.jobs.records import Job
 from vicinal.service.measuring.drift import DriftState
-from vicinal.service.measuring.dry_run import DryRunResult
+from vicinal.service.measuring.dry_run import DryRunResult, TriedThreshold
 from vicinal.service.measuring.dry_run import dry_run as dry_run_of
 from vicinal.service.operations import calibrate, check
 from vicinal.service.reports.page import page_style, render_report
@@ -49,6 +45,33 @@ from vicinal.service.request_fields import PipelineChoice
 from vicinal.service.surfaces.query_uploads import form_of
 
 router = APIRouter(prefix="/v1/admin/galleries/{gallery}", tags=["calibrations"], route_class=AdminRoute)
+
+
+class CalibrationStart(calibrate.Request, SentEmbeddings):
+    """What to calibrate; with queries from a source, as embeddings with labels, or from the gallery."""
+
+    labels: Labels | None = Field(
+        None, description="Label of each embedding; one that the gallery lacks makes a query without a mate."
+    )
+
+
+class CheckStart(check.NewQueries, SentEmbeddings):
+    """New labelled queries to try a calibration's promise with: from a source, or embeddings with labels."""
+
+    labels: Labels | None = Field(
+        None, description="Label of each embedding; one that the gallery lacks is a thing that is not there."
+    )
+
+
+class ThresholdByHand(PipelineChoice):
+    """A threshold that somebody chose; no rate is claimed for it."""
+
+    threshold: StrictFloat = Field(ge=0.0, le=1.0, description="Lowest accepted score.")
+
+
+class DryRun(PipelineChoice, TriedThreshold):
+    """A threshold to try on stored scores, by exactly one of threshold, calibration and target."""
+
 
 # The size of the whole request is limited too.
 _MOST_IMAGES = 10_000

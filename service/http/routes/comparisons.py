@@ -6,17 +6,19 @@ from datetime import datetime
 from typing import Literal
 
 from fastapi import APIRouter, Request, Response
-from pydantic import BaseModel, ConfigDict, Field, StrictInt
+from pydantic import Field, StrictInt
 
 from vicinal.service.comparing.record import Comparison
 from vicinal.service.comparing.store import ComparisonStore, put_in_force
-from vicinal.service.http.bodies.fields import SentEmbeddings
 from vicinal.service.http.gate import AdminRoute, large_body
-from vicinal.service.http.routes.job_calls import Sent, begin_job
+from vicinal.service.http.request_bodies import SentEmbeddings
+from vicinal.service.http.routes.jobs import Sent, begin_job
 from vicinal.service.http.state import StateDependency
 from vicinal.service.jobs.records import Job
 from vicinal.service.measuring.matcher import Matcher
 from vicinal.service.operations import compare as operation
+from vicinal.service.request_fields import Body
+from vicinal.service.request_fields import Request as Asked
 from vicinal.service.search.answers import CalibrationState
 
 router = APIRouter(prefix="/v1/admin/galleries/{gallery}", tags=["comparisons"], route_class=AdminRoute)
@@ -26,18 +28,14 @@ class ComparisonStart(SentEmbeddings, operation.Request):
     """What to compare; labelled queries can also come as embeddings of the one bundle of all variants."""
 
 
-class VariantChoice(BaseModel):
+class VariantChoice(Asked):
     """Which of the compared variants is put in force."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     variant: StrictInt | None = Field(None, ge=0, description="Its number; the recommended one when null.")
 
 
-class ActivePipelineBody(BaseModel):
+class ActivePipelineBody(Body):
     """What `auto` stands for in the searches of a gallery."""
-
-    model_config = ConfigDict(frozen=True)
 
     version: int = Field(description="The version that is searched.")
     pipeline: str

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import replace
+from datetime import datetime
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Request, Response
+from pydantic import Field
 
 from vicinal.indexer.errors import BundleMismatchError, SpaceMismatchError
 from vicinal.indexer.gallery import Gallery
@@ -21,25 +23,105 @@ from vicinal.service.galleries.open_galleries import UNREADABLE
 from vicinal.service.galleries.versions import CompactionState
 from vicinal.service.galleries.versions import activate_version as activate
 from vicinal.service.http.access import call_of
-from vicinal.service.http.bodies.galleries import (
-    AliasBody,
-    AliasListBody,
-    AliasTarget,
-    CalibrationBody,
-    GalleryBody,
-    GalleryListBody,
-    VersionBody,
-    VersionListBody,
-)
 from vicinal.service.http.gate import AdminRoute, SearchRoute, may_see
 from vicinal.service.http.state import State, StateDependency
+from vicinal.service.measuring.evidence import Evidence
 from vicinal.service.measuring.matcher import Matcher
 from vicinal.service.problem_types import detail_of
+from vicinal.service.request_fields import Body
+from vicinal.service.request_fields import Request as Asked
+from vicinal.service.search.answers import Threshold
 
 router = APIRouter(prefix="/v1/galleries", tags=["galleries"], route_class=SearchRoute)
 admin_router = APIRouter(prefix="/v1/galleries", tags=["galleries"], route_class=AdminRoute)
 alias_router = APIRouter(prefix="/v1/aliases", tags=["galleries"], route_class=SearchRoute)
 alias_admin_router = APIRouter(prefix="/v1/aliases", tags=["galleries"], route_class=AdminRoute)
+
+
+class CalibrationBody(Body):
+    """The calibration in use."""
+
+    id: str
+    target: str | None
+    threshold: float
+    rates: dict[str, float | None] | None
+    evidence: Evidence | None = Field(
+        description="Intervals of the rates and what they let expect; null for a threshold set by hand."
+    )
+
+
+class GalleryBody(Body):
+    """One gallery."""
+
+    name: str
+    aliases: list[str] = Field(description="Further names that it is reached by.")
+    version: int = Field(description="The built version that is searched.")
+    revision: int = Field(description="The state of its live changes.")
+    n_items: int
+    n_labels: int
+    graph_staleness: float = Field(
+        description="Share of the items that changed since the neighbor lists of all items were made."
+    )
+    dim: int
+    index: str
+    bundle: str
+    bundle_name: str
+    calibration: CalibrationBody | None
+    threshold: Threshold | None = Field(
+        description="What searches without further options are decided by, and whether it holds; null when "
+        "the calibration cannot be used."
+    )
+    calibration_problem: str | None = Field(description="Why the calibration cannot be used.")
+
+
+class GalleryListBody(Body):
+    """All galleries."""
+
+    galleries: list[GalleryBody] = Field(description="Those that can be searched.")
+    problems: dict[str, str] = Field(description="Why each of the others cannot be searched, by name.")
+
+
+class AliasTarget(Asked):
+    """What an alias stands for."""
+
+    gallery: str = Field(description="Name of the gallery, or another alias of it.")
+
+
+class AliasBody(Body):
+    """One alias."""
+
+    alias: str
+    gallery: str = Field(description="Name of the gallery that it stands for.")
+
+
+class AliasListBody(Body):
+    """All aliases."""
+
+    aliases: list[AliasBody]
+
+
+class VersionBody(Body):
+    """One version of a gallery."""
+
+    version: int
+    created_at: datetime
+    kind: str = Field(description="Made by an `index` job or by a `compaction`.")
+    is_active: bool
+    revision: int = Field(description="State of its live changes, which is searched when it is active.")
+    n_items: int | None = Field(description="Items when it was built; null when its files are damaged.")
+    n_labels: int | None
+    index: str | None
+    bundle: str | None
+    derived_bytes: int = Field(description="Size of its own files.")
+    table_bytes: int = Field(description="Size of the files in the item table that it refers to.")
+    own_table_bytes: int = Field(description="Size of those that no other version refers to.")
+    comparison: str | None = Field(None, description="Its newest comparison with another, in one line.")
+
+
+class VersionListBody(Body):
+    """All versions of a gallery, newest first."""
+
+    versions: list[VersionBody]
 
 
 @router.get("")

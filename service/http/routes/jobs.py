@@ -2,27 +2,30 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
+from collections.abc import Iterable, Sequence
+from contextlib import ExitStack, suppress
 from functools import partial
-from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 from fastapi import APIRouter, Header, Query, Request, Response
 from fastapi.concurrency import run_in_threadpool
 from fastapi.sse import EventSourceResponse
-from pydantic import BaseModel, ConfigDict
 
 from vicinal.service.errors import JobNotFoundError, KeyStoreError, RequestError
 from vicinal.service.http.access import call_of
 from vicinal.service.http.gate import AdminRoute, key_in, may_see
-from vicinal.service.http.routes.job_calls import begin_job
+from vicinal.service.http.request_bodies import SentEmbeddings
 from vicinal.service.http.state import State, StateDependency
 from vicinal.service.jobs.events import job_events
-from vicinal.service.jobs.records import Job, JobState
+from vicinal.service.jobs.records import Job, JobState, new_job
 from vicinal.service.keys import Keyring
-from vicinal.service.operations import fit, reindex
+from vicinal.service.operations import Operation, fit, reindex
+from vicinal.service.operations.readable_sources import JobSources
 from vicinal.service.operations.reindex import ReindexRequest
 from vicinal.service.problem_types import PREFIX, told_to_some
+from vicinal.service.request_fields import Body, QuerySource
+from vicinal.service.request_fields import Request as Asked
+from vicinal.service.surfaces.jobs import IS_UPLOAD
 
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"], route_class=AdminRoute)
 reindex_router = APIRouter(prefix="/v1/admin/galleries", tags=["jobs"], route_class=AdminRoute)
@@ -33,10 +36,8 @@ _EVENTS: dict[int | str, dict[str, Any]] = {
 }
 
 
-class JobListBody(BaseModel):
+class JobListBody(Body):
     """Jobs, newest first."""
-
-    model_config = ConfigDict(frozen=True)
 
     jobs: list[Job]
 
@@ -49,6 +50,61 @@ class FitRequest(fit.Request):
         minutes: About how long it may take.
         seed: Seed of everything that is drawn.
     """
+
+
+class Sent(NamedTuple):
+    """Labelled queries that came with a call."""
+
+    images: Sequence[bytes] = ()
+    embeddings: Sequence[Sequence[float]] | None = None
+    labels: Sequence[str] | None = None
+
+    @classmethod
+    def of(cls, body: SentEmbeddings, *, source: str | None) -> Sent:
+        """Take those of a body."""
+        if body.embeddings is not None and source is not None:
+            raise RequestError("give queries or embeddings, not both")
+        if (body.embeddings is None) != (body.labels is None):
+            raise RequestError("embeddings and labels go together: give both")
+        return cls(embeddings=body.embeddings, labels=body.labels)
+
+
+_NOTHING = Sent()
+
+
+def begin_job(
+    request: Request,
+    response: Response,
+    state: State,
+    operation: Operation[Any, Any],
+    gallery: str,
+    asked: Asked,
+    sent: Sent = _NOTHING,
+    *,
+    leave_out: Sequence[str] = (),
+) -> Job:
+    """Let an operation, without the fields `leave_out`, wait in the queue; another job there: 409."""
+    opened, kind = state.galleries.gallery(gallery), state.kinds[operation.name]
+    fields = asked.model_dump(mode="json", exclude=set(leave_out))
+    reads: list[str | None] = []
+    if isinstance(asked, QuerySource):
+        fields[IS_UPLOAD] = sent.labels is not None
+        reads = [asked.queries]
+    job = _new_job(request, state, operation.name, opened.name, fields, reads=reads)
+    place = kind.place(job)
+    place.find_matcher, place.sent_labels = partial(state.galleries.matcher, opened.name), sent.labels
+    operation.require(place, asked)
+    with ExitStack() as undo:
+        undo.callback(kind.clean, job)
+        if sent.images:
+            kind.uploads.keep_images(job, sent.images, sent.labels or [])
+        elif sent.embeddings is not None:
+            dim = place.matcher.snapshot.manifest.dim
+            kind.uploads.keep_embeddings(job, sent.embeddings, sent.labels or [], dim=dim)
+        created = state.jobs.create(job)
+        undo.pop_all()
+    response.headers["Location"] = f"/v1/jobs/{created.id}"
+    return created
 
 
 @reindex_router.post("/{gallery}/reindex", status_code=202)
@@ -76,10 +132,37 @@ def fit_gallery(
     return begin_job(request, response, state, fit.OPERATION, gallery, body)
 
 
+def _new_job(
+    request: Request,
+    state: State,
+    kind: str,
+    gallery: str,
+    body: dict[str, Any],
+    *,
+    reads: Iterable[str | None],
+    bundle: str | None = None,
+) -> Job:
+    """A job with what the key of a call lets it read."""
+    settings, grant = state.settings, call_of(request.scope).grant
+    job = new_job(kind, gallery, body, None if grant is None else grant.folders)
+    if job.folders is not None:
+        sources = JobSources.of(settings, job.folders)
+        for name in reads:
+            if name is not None:
+                sources.place(name)
+    if bundle is not None and grant is not None and grant.galleries is not None and settings.bundles_dir:
+        found = settings.bundles_dir / bundle
+        owner = fit.fitted_for(found)
+        is_fitted = found.resolve().is_relative_to(settings.fitted_path.resolve())
+        if is_fitted and (owner is None or not grant.covers(settings.galleries_path, owner)):
+            raise RequestError(f"there is no bundle '{bundle}' for this key")
+    return job
+
+
 def _reindex_job(gallery: str, body: ReindexRequest, request: Request, state: State) -> Job:
     reads = (body.source, body.comparison.queries, body.comparison.pictures)
     name, kind = reindex.OPERATION.name, state.kinds[reindex.OPERATION.name]
-    job = state.job_for(request, name, gallery, body.model_dump(), reads=reads, bundle=body.bundle)
+    job = _new_job(request, state, name, gallery, body.model_dump(), reads=reads, bundle=body.bundle)
     reindex.require(kind.place(job), body)
     return job
 
@@ -110,7 +193,7 @@ def list_jobs(
 @router.get("/{job_id}")
 def get_job(job_id: str, request: Request, state: StateDependency) -> Job:
     """One job: its state, counts, rate, time left and the first files that could not be used."""
-    return _seen_by(request, state.galleries.path, state.jobs.get(job_id))
+    return _seen_by(request, state, job_id)
 
 
 @router.delete("/{job_id}", status_code=202)
@@ -119,7 +202,7 @@ def cancel_job(job_id: str, request: Request, state: StateDependency) -> Job:
 
     A re-index can be resumed.
     """
-    _seen_by(request, state.galleries.path, state.jobs.get(job_id))
+    _seen_by(request, state, job_id)
     return _shown_to(request, state.jobs.cancel(job_id))
 
 
@@ -130,7 +213,7 @@ def resume_job(job_id: str, request: Request, state: StateDependency, response: 
     What is finished is kept until anything else is indexed into the gallery; then it begins anew. Another job
     on the gallery: 409, with its id as `job`.
     """
-    job = _seen_by(request, state.galleries.path, state.jobs.get(job_id))
+    job = _seen_by(request, state, job_id)
     if job.kind != reindex.OPERATION.name:
         raise RequestError(f"a job of kind '{job.kind}' cannot be resumed: send its request again")
     again = _reindex_job(job.gallery, ReindexRequest.model_validate(job.request), request, state)
@@ -150,7 +233,7 @@ async def follow_job(
     ] = None,
 ) -> Response:
     """The state of a job whenever it changes, until it ends."""
-    job = _seen_by(request, state.galleries.path, await run_in_threadpool(state.jobs.get, job_id))
+    job = await run_in_threadpool(_seen_by, request, state, job_id)
     seen = 0
     with suppress(ValueError):
         seen = int(last_event_id or 0)
@@ -173,9 +256,10 @@ def _still_holds(request: Request, keyring: Keyring) -> bool:
         return False
 
 
-def _seen_by(request: Request, root: Path, job: Job) -> Job:
+def _seen_by(request: Request, state: State, job_id: str) -> Job:
     """A job as a key may see it, which it does not where it is not for its gallery."""
-    if not may_see(request, root, job.gallery):
+    job = state.jobs.get(job_id)
+    if not may_see(request, state.galleries.path, job.gallery):
         raise JobNotFoundError(job.id)
     return _shown_to(request, job)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fastapi import APIRouter, HTTPException, Response
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from vicinal.service.http.gate import AdminRoute
 from vicinal.service.http.state import State, StateDependency
@@ -11,6 +11,7 @@ from vicinal.service.labelling.session import LabelSession, LabelState
 from vicinal.service.measuring.matcher import Matcher
 from vicinal.service.operations import label
 from vicinal.service.reports.report import CalibrationStateBody, describe_record
+from vicinal.service.request_fields import Request
 
 router = APIRouter(
     prefix="/v1/admin/galleries/{gallery}/labelling", tags=["labelling"], route_class=AdminRoute
@@ -21,10 +22,8 @@ class LabellingStart(label.Request):
     """What to label for."""
 
 
-class LabelAnswer(BaseModel):
+class LabelAnswer(Request):
     """An answer to one question."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     number: int = Field(strict=True, ge=0, description="Number of the question.")
     same: bool | None = Field(

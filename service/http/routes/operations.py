@@ -7,13 +7,15 @@ from importlib.resources import files
 
 from fastapi import APIRouter, HTTPException, Request, Response
 from fastapi.responses import HTMLResponse
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
 from vicinal.service.errors import KeyStoreError
-from vicinal.service.http.bodies.galleries import LimitsBody, ReadinessBody
+from vicinal.service.galleries.open_galleries import GalleryState
 from vicinal.service.http.gate import MetricsRoute, OpenRoute, key_in
 from vicinal.service.http.pages import html_page
 from vicinal.service.http.state import State, StateDependency
+from vicinal.service.redis_link import RedisState
+from vicinal.service.request_fields import Body
 from vicinal.service.search.answers import stage_devices
 
 router = APIRouter(tags=["operations"], route_class=OpenRoute)
@@ -21,6 +23,48 @@ metrics_router = APIRouter(tags=["operations"], route_class=MetricsRoute)
 
 # What the documentation needs, as its package has it.
 _DOCS_FILES = {"swagger-ui-bundle.js": "text/javascript", "swagger-ui.css": "text/css"}
+
+
+class LimitsBody(Body):
+    """What is taken in one request, as the settings of these names say."""
+
+    max_image_bytes: int
+    max_image_pixels: int
+    max_request_bytes: int
+    max_batch: int = Field(description="Most images or queries.")
+    max_embeddings: int = Field(description="Most ready embeddings of one addition.")
+    max_limit: int
+
+
+class ReadinessBody(Body):
+    """Whether searches can be answered, and by what."""
+
+    ready: bool
+    reasons: list[str]
+    bundle: str | None = Field(
+        description="Fingerprint of the bundle of the settings. Null, as are the next three, while it is not "
+        "open: every gallery holds ready embeddings, and nothing has needed it."
+    )
+    refiner: str | None = Field(description="Fingerprint of the bundle's refiner; null without one.")
+    refine: str | None = Field(description="What `auto` refines: `off`, `gallery`, `query` or `both`.")
+    provider: str | None = Field(description="Execution provider of ONNX Runtime that is really in use.")
+    devices: dict[str, str] = Field(
+        description="What each stage of a search runs on, as in `explain`: `cpu`, GPUs such as `cuda:0`, and "
+        "for `embed`, which is missing while no bundle is open, `CUDAExecutionProvider on cuda:0`. Of "
+        "`search` it is where the indexes of the galleries are that have been searched."
+    )
+    degraded: list[str] = Field(
+        description="What is slower than it could be, waits or is refused, and why: indexes or networks that "
+        "are on the processor in the place of a GPU, jobs whose store is held or damaged, keys whose file is."
+        " Empty where nothing is."
+    )
+    other_bundles: list[str] = Field(
+        description="Fingerprints of bundles that are open for galleries of another bundle."
+    )
+    n_galleries: int
+    galleries: list[GalleryState] = Field(description="None without an API key, where keys are asked for.")
+    redis: RedisState | None = Field(description="Null when no address is set.")
+    limits: LimitsBody
 
 
 @router.get("/livez")
