@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from fastapi.concurrency import run_in_threadpool
-from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.multiprocess import MultiProcessCollector
 from starlette.datastructures import Headers, MutableHeaders
@@ -76,6 +76,13 @@ class Metrics:
             "vicinal_stage_seconds", "Time a search spends in each stage", ["gallery", "stage"]
         )
         self._answers = counted("vicinal_answers", "Answers by outcome", ["gallery", "outcome"])
+        self.under_way = Gauge(
+            "vicinal_searches_under_way",
+            "Searches answered or waiting",
+            registry=self.registry,
+            # Over several processes; what one that died had under way is none of it.
+            multiprocess_mode="livesum",
+        )
         self._problems = counted("vicinal_problems", "Refused requests", ["type"])
 
     def record_request(self, method: str, route: str, status: int | None, seconds: float) -> None:

@@ -11,14 +11,13 @@ from collections.abc import Callable, Hashable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache
-from itertools import chain, islice, pairwise
+from itertools import islice, pairwise
 from typing import Any
 
 import numpy as np
-from prometheus_client import CollectorRegistry, Gauge
 
 from vicinal.calibration.arrays import FloatArray
-from vicinal.models.embedder import Embedder, PreparedQueries
+from vicinal.models.embedder import PreparedQueries
 from vicinal.service.errors import TooManyRequestsError
 from vicinal.service.galleries.open_galleries import OpenGalleries
 from vicinal.service.http.access import Metrics
@@ -43,7 +42,7 @@ _BUSY_SECONDS = 0.01
 _MOST_TOGETHER = 8
 
 
-@dataclass
+@dataclass(eq=False)
 class Search:
     """Call of a client: queries of one `kind` (`images`, `embeddings` or `item_ids`), searched alike."""
 
@@ -52,71 +51,46 @@ class Search:
     queries: Sequence[Any]
     options: dict[str, Any]
     is_gone: bool = False
-    _matcher: Matcher | None = field(default=None, init=False)
-    _prepared: PreparedQueries | None = field(default=None, init=False)
-    _milliseconds: dict[str, float] = field(default_factory=dict, init=False)
-
-    @property
-    def matcher(self) -> Matcher:
-        """The state that is searched, once it is prepared."""
-        if self._matcher is None:
-            raise RuntimeError("a search is prepared before it is finished")
-        return self._matcher
+    # In the queue: what it is expected to cost, since when it waits, and who waits for it.
+    cost: float = field(default=0.0, init=False)
+    since: float = field(default=0.0, init=False)
+    future: asyncio.Future[list[Answer]] = field(init=False)
+    # Once it is prepared: the state that is searched, and its images.
+    matcher: Matcher = field(init=False)
+    prepared: PreparedQueries | None = field(default=None, init=False)
+    milliseconds: dict[str, float] = field(default_factory=dict, init=False)
 
     @property
     def question(self) -> Hashable:
         """Equal for searches that one call of the matcher can answer, once they are prepared."""
         return id(self.matcher), self.kind, *self.options.items()
 
-    def prepare(self, matcher_of: Callable[[str], Matcher]) -> tuple[Embedder, list[FloatArray]]:
-        """Choose the state of the gallery; gives its embedder and (3, S, S) arrays of images to embed."""
-        self._matcher = matcher_of(self.gallery)
-        embedder = self._matcher.embedder
-        if self.kind != "images":
-            return embedder, []
-        self._prepared = embedder.prepare_queries(self.queries, self._milliseconds)
-        return embedder, self._prepared.tensors
+    @property
+    def tensors(self) -> list[FloatArray]:
+        """Its images for the network, (3, S, S) each."""
+        return [] if self.prepared is None else self.prepared.tensors
 
-    def embedded(self, raw: FloatArray) -> EmbeddedImages | None:
-        """Its images after the network; None of other queries."""
-        if self._prepared is None:
-            return None
-        rows = self.matcher.embedder.finish_queries(self._prepared, raw)
-        return EmbeddedImages(rows, self._milliseconds)
+    def prepare(self, matcher_of: Callable[[str], Matcher]) -> None:
+        """Choose the state of the gallery, and decode the images."""
+        self.matcher = matcher_of(self.gallery)
+        if self.kind == "images":
+            self.prepared = self.matcher.embedder.prepare_queries(self.queries, self.milliseconds)
 
 
-def _queries(searches: Sequence[tuple[Search, FloatArray]], seconds: float) -> dict[str, Any]:
-    """Arguments of `Matcher.search` for the queries of all searches, in order."""
-    first = searches[0][0]
-    images = [one for search, raw in searches if (one := search.embedded(raw)) is not None]
-    if not images:
-        queries = chain.from_iterable(search.queries for search, _ in searches)
-        return {**first.options, first.kind: list(queries)}
+def _arguments(searches: Sequence[Search], raws: Sequence[FloatArray], seconds: float) -> dict[str, Any]:
+    """Arguments of `Matcher.search` for the queries of all searches, in order; `raws` came of the network."""
+    first = searches[0]
+    if first.kind != "images":
+        return {**first.options, first.kind: [query for one in searches for query in one.queries]}
     # They waited for each other: what took one of them its time took it all.
     spent: Counter[str] = Counter()
-    for one in images:
+    rows = []
+    for one, raw in zip(searches, raws, strict=True):
+        if one.prepared is not None:
+            rows.append(first.matcher.embedder.finish_queries(one.prepared, raw))
         spent.update(one.milliseconds)
     milliseconds = dict(spent) | {"embed": 1e3 * seconds}
-    rows = np.concatenate([one.rows for one in images])
-    return {**first.options, "embedded": EmbeddedImages(rows, milliseconds)}
-
-
-@dataclass(eq=False)
-class _Waiting:
-    search: Search
-    cost: float
-    future: asyncio.Future[list[Answer]]
-    loop: asyncio.AbstractEventLoop
-    since: float = field(default_factory=time.monotonic)
-
-    def told(self, outcome: Outcome) -> None:
-        """Hand the outcome to who waits; to be called by the event loop."""
-        if self.future.done():
-            return
-        if isinstance(outcome, BaseException):
-            self.future.set_exception(outcome)
-        else:
-            self.future.set_result(outcome)
+    return {**first.options, "embedded": EmbeddedImages(np.concatenate(rows), milliseconds)}
 
 
 class SearchQueue:
@@ -136,7 +110,7 @@ class SearchQueue:
         self._metrics = metrics
         self._n_threads = n_threads
         self._most_seconds = most_seconds
-        self._waiting: deque[_Waiting] = deque()
+        self._waiting: deque[Search] = deque()
         # Waiting or being answered, and waiting alone, in expected seconds of one thread.
         self._cost = self._waiting_cost = 0.0
         self._n_under_way = 0
@@ -149,7 +123,6 @@ class SearchQueue:
         self._short_at = time.monotonic()
         self._changed = threading.Condition()
         self._threads: list[threading.Thread] = []
-        self._gauge: Gauge | None = None
 
     def check(self, n_present: int = 0) -> None:
         """Turn a search away whose body was not read yet, where it would be turned away afterwards."""
@@ -163,19 +136,18 @@ class SearchQueue:
 
     async def answered(self, search: Search) -> list[Answer]:
         """Answer a search; to be awaited by an event loop."""
-        loop = asyncio.get_running_loop()
-        cost = len(search.queries) * self._costs[search.kind]
-        waiting = _Waiting(search, cost, loop.create_future(), loop)
+        search.future = asyncio.get_running_loop().create_future()
+        search.cost, search.since = len(search.queries) * self._costs[search.kind], time.monotonic()
         with self._changed:
             self.check()
             self._start()
-            self._waiting.append(waiting)
-            self._waiting_cost += cost
-            self._cost += cost
+            self._waiting.append(search)
+            self._waiting_cost += search.cost
+            self._cost += search.cost
             self._note_under_way(1)
             self._changed.notify()
         try:
-            return await waiting.future
+            return await search.future
         except asyncio.CancelledError:
             search.is_gone = True
             raise
@@ -186,21 +158,9 @@ class SearchQueue:
             self._threads = []
             self._changed.notify_all()
 
-    def register(self, registry: CollectorRegistry) -> None:
-        """Show in a registry of metrics how much is under way."""
-        self._gauge = Gauge(
-            "vicinal_searches_under_way",
-            "Searches answered or waiting",
-            registry=registry,
-            # Over several processes; what one that died had under way is none of it.
-            multiprocess_mode="livesum",
-        )
-        self._note_under_way(0)
-
     def _note_under_way(self, change: int) -> None:
         self._n_under_way += change
-        if self._gauge is not None:
-            self._gauge.set(self._n_under_way)
+        self._metrics.under_way.set(self._n_under_way)
 
     def _is_full(self, n_arriving: int) -> bool:
         now, arriving = time.monotonic(), n_arriving * self._usual_cost
@@ -242,7 +202,7 @@ class SearchQueue:
         while batch := self._take():
             begun = time.monotonic()
             self._metrics.record_batch([begun - one.since for one in batch])
-            gone = [one for one in batch if one.search.is_gone]
+            gone = [one for one in batch if one.is_gone]
             late = [one for one in batch if begun - one.since > self._most_seconds and one not in gone]
             try:
                 _tell([(one, self._too_many()) for one in gone] + [(one, self._refusal()) for one in late])
@@ -252,7 +212,7 @@ class SearchQueue:
                     self._cost -= sum(one.cost for one in batch)
                     self._note_under_way(-len(batch))
 
-    def _take(self) -> list[_Waiting]:
+    def _take(self) -> list[Search]:
         """The next search, with those that are best answered together with it; none at the end."""
         own = threading.current_thread()
         with self._changed:
@@ -265,10 +225,10 @@ class SearchQueue:
             if not self._waiting:
                 return []
             batch = [self._waiting.popleft()]
-            kind, n_queries = batch[0].search.kind, len(batch[0].search.queries)
+            kind, n_queries = batch[0].kind, len(batch[0].queries)
             most = max(_MOST_TOGETHER, self._n_embedded_together())
             while len(batch) < share and self._waiting:
-                following = self._waiting[0].search
+                following = self._waiting[0]
                 n_queries += len(following.queries)
                 if following.kind != kind or n_queries > most:
                     break
@@ -276,86 +236,80 @@ class SearchQueue:
             self._waiting_cost -= sum(one.cost for one in batch)
             return batch
 
-    def _answer(self, batch: list[_Waiting]) -> None:
+    def _answer(self, batch: list[Search]) -> None:
         begun = time.monotonic()
         # The state of a gallery is looked up once for all of them.
         matcher_of = cache(self._galleries.matcher)
-        prepared = [(one, *found) for one in batch if (found := self._prepare(one, matcher_of)) is not None]
-        for embedder in {id(embedder): embedder for _, embedder, _ in prepared}.values():
-            alike = [(one, tensors) for one, its_embedder, tensors in prepared if its_embedder is embedder]
-            self._finish(embedder, alike)
-        n_queries = sum(len(one.search.queries) for one in batch)
+        alike = defaultdict(list)
+        for search in batch:
+            try:
+                search.prepare(matcher_of)
+                alike[id(search.matcher.embedder)].append(search)
+            except BaseException as error:
+                _tell([(search, error)])
+        for searches in alike.values():
+            self._embed(searches)
+        n_queries = sum(len(one.queries) for one in batch)
         if n_queries:
-            kind, spent = batch[0].search.kind, time.monotonic() - begun
+            kind, spent = batch[0].kind, time.monotonic() - begun
             self._costs[kind] += _LEARNING_RATE * (spent / n_queries - self._costs[kind])
             self._usual_cost += _LEARNING_RATE * (spent / len(batch) - self._usual_cost)
 
-    @staticmethod
-    def _prepare(
-        one: _Waiting, matcher_of: Callable[[str], Matcher]
-    ) -> tuple[Embedder, list[FloatArray]] | None:
-        try:
-            return one.search.prepare(matcher_of)
-        except BaseException as error:
-            _tell([(one, error)])
-            return None
-
-    def _finish(self, embedder: Embedder, alike: list[tuple[_Waiting, list[FloatArray]]]) -> None:
+    def _embed(self, searches: list[Search]) -> None:
+        """Answer searches of one network; one that cannot be answered fails alone."""
         begun = time.perf_counter()
-        tensors = [tensor for _, its_tensors in alike for tensor in its_tensors]
-        ends = np.cumsum([0, *(len(its_tensors) for _, its_tensors in alike)]).tolist()
-        waiting = [one for one, _ in alike]
+        tensors = [tensor for one in searches for tensor in one.tensors]
+        ends = np.cumsum([0, *(len(one.tensors) for one in searches)]).tolist()
+        infer = searches[0].matcher.embedder.infer
         try:
-            raw = embedder.infer(tensors, alone=self._is_alone()) if tensors else np.empty((0, 0), np.float32)
+            raw = infer(tensors, alone=self._is_alone()) if tensors else np.empty((0, 0), np.float32)
         except BaseException as error:
-            _tell([(one, error) for one in waiting])
+            _tell([(one, error) for one in searches])
             return
         seconds = time.perf_counter() - begun
-        raws = [raw[begin:end] for begin, end in pairwise(ends)]
-        outcomes = self._outcomes_of([one.search for one in waiting], raws, seconds)
-        _tell(list(zip(waiting, outcomes, strict=True)))
-
-    def _outcomes_of(
-        self, searches: Sequence[Search], raws: Sequence[FloatArray], seconds: float
-    ) -> list[Outcome]:
-        """Answer searches that were prepared; one that cannot be answered fails alone."""
-        outcomes: dict[int, Outcome] = {}
         alike = defaultdict(list)
-        for number, search in enumerate(searches):
-            alike[search.question].append(number)
-        for numbers in alike.values():
-            own = [(searches[number], raws[number]) for number in numbers]
-            outcomes |= zip(numbers, self._answered(own, seconds), strict=True)
-        return [outcomes[number] for number in range(len(searches))]
+        for search, (begin, end) in zip(searches, pairwise(ends), strict=True):
+            alike[search.question].append((search, raw[begin:end]))
+        _tell([told for own in alike.values() for told in self._answered(own, seconds)])
 
-    def _answered(self, searches: Sequence[tuple[Search, FloatArray]], seconds: float) -> list[Outcome]:
-        matcher = searches[0][0].matcher
+    def _answered(
+        self, own: Sequence[tuple[Search, FloatArray]], seconds: float
+    ) -> list[tuple[Search, Outcome]]:
+        searches, raws = zip(*own, strict=True)
+        matcher = searches[0].matcher
         try:
-            found = matcher.search(**_queries(searches, seconds))
+            found = matcher.search(**_arguments(searches, raws, seconds))
             # What was found damaged while it was searched decides no answer.
             self._galleries.integrity.require_whole(matcher.gallery.name)
             self._metrics.record(found)
             self._galleries.drift.record(found, matcher)
             answers = iter(self._galleries.drift.noted(found))
         except BaseException as error:
-            if len(searches) == 1:
-                return [error]
-            return [outcome for one in searches for outcome in self._answered([one], seconds)]
-        return [list(islice(answers, len(search.queries))) for search, _ in searches]
+            if len(own) == 1:
+                return [(searches[0], error)]
+            return [told for one in own for told in self._answered([one], seconds)]
+        return [(one, list(islice(answers, len(one.queries)))) for one in searches]
 
     def _is_alone(self) -> bool:
         return self._n_threads == 1 or self._n_idle == self._n_threads - 1
 
 
-def _tell(outcomes: Sequence[tuple[_Waiting, Outcome]]) -> None:
+def _tell(outcomes: Sequence[tuple[Search, Outcome]]) -> None:
     """Hand outcomes to their event loops, each of which is woken once."""
-
-    def tell_all(own: Sequence[tuple[_Waiting, Outcome]]) -> None:
-        for waiting, outcome in own:
-            waiting.told(outcome)
-
-    for loop in {waiting.loop for waiting, _ in outcomes}:
-        own = [(waiting, outcome) for waiting, outcome in outcomes if waiting.loop is loop]
+    by_loop = defaultdict(list)
+    for search, outcome in outcomes:
+        by_loop[search.future.get_loop()].append((search.future, outcome))
+    for loop, told in by_loop.items():
         # There is none left where the server has stopped.
         with suppress(RuntimeError):
-            loop.call_soon_threadsafe(tell_all, own)
+            loop.call_soon_threadsafe(_settle, told)
+
+
+def _settle(told: Sequence[tuple[asyncio.Future[list[Answer]], Outcome]]) -> None:
+    for future, outcome in told:
+        if future.done():
+            continue
+        if isinstance(outcome, BaseException):
+            future.set_exception(outcome)
+        else:
+            future.set_result(outcome)

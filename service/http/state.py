@@ -80,7 +80,6 @@ class State:
         )
         registry, states = state.metrics.registry, state.metrics.states
         registry.register(bundles.lookups)
-        state.searches.register(registry)
         states.register(GalleryStateMetrics(galleries))
         states.register(JobStateMetrics(state.jobs, state.kinds))
         states.register(galleries.drift)
