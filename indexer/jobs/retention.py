@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from itertools import chain
 from pathlib import Path
+from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -39,16 +40,20 @@ class VersionSummary:
 
     version: int
     created_at: datetime
-    kind: str  # Made by an `index` job, by a `compaction`, or `unknown`
+    kind: Annotated[str, Field(description="Made by an `index` job or by a `compaction`.")]
     is_active: bool
-    revision: int  # State of its live changes: what is searched when it is activated
-    n_items: int | None  # When it was built; None when its files are damaged, which opening it repairs
+    revision: Annotated[
+        int, Field(description="State of its live changes, which is searched when it is active.")
+    ]
+    n_items: Annotated[
+        int | None, Field(description="Items when it was built; null when its files are damaged.")
+    ]
     n_labels: int | None
     index: str | None
     bundle: str | None  # Fingerprint
-    derived_bytes: int  # Size of its own files
-    table_bytes: int  # Size of the files in the item table that it refers to, also together with others
-    own_table_bytes: int  # Size of those that no other version refers to
+    derived_bytes: Annotated[int, Field(description="Size of its own files.")]
+    table_bytes: Annotated[int, Field(description="Size of the files in the item table that it refers to.")]
+    own_table_bytes: Annotated[int, Field(description="Size of those that no other version refers to.")]
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from vicinal.service.errors import RequestError
 from vicinal.service.http.access import Access
 from vicinal.service.http.document import complete_document
 from vicinal.service.http.gate import AnswerHeaders, OpenRoute, Origins, unknown_address
-from vicinal.service.http.problems import install_problem_handlers
+from vicinal.service.http.problems import HANDLERS
 from vicinal.service.http.routes import (
     additions,
     calibrations,
@@ -70,7 +70,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         raise RequestError(
             f"settings are of {type(settings).__name__}, expected Settings(data_dir=…) or none"
         )
-    state = State.of(settings or Settings())
+    state = State(settings or Settings())
     app = _Application(
         title="Vicinal",
         version=_version(),
@@ -85,9 +85,9 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         # In place of FastAPI's own, which no call answers.
         responses={"4XX": {}},
         generate_unique_id_function=attrgetter("name"),
+        exception_handlers=HANDLERS,
     )
     app.state.vicinal = state
-    install_problem_handlers(app, state.metrics)
     if state.settings.cors_origins:
         # In front of the routes: a browser asks whether it may without the key.
         app.add_middleware(

@@ -23,7 +23,11 @@ class RateLimit:
         self._limits: list[RateLimitItem] = parse_many(text)
         self._own = SlidingWindowCounterRateLimiter(MemoryStorage())
         self._link = link
-        self._shared = None if link is None else _shared_limiter(link)
+        if link is not None:
+            pool = link.client.connection_pool
+            # The address names the kind of server only; the pool and its time-outs are the link's.
+            storage = RedisStorage("redis://", connection_pool=pool, key_prefix="vicinal:limits")
+            self._shared = SlidingWindowCounterRateLimiter(storage)
 
     def check(self, client: str) -> None:
         """Count a request."""
@@ -34,11 +38,10 @@ class RateLimit:
             raise TooManyRequestsError(f"more requests than rate_limit = {limit} allows", seconds=seconds)
 
     def _passed(self, client: str) -> _Passed | None:
-        if self._link is not None and self._shared is not None:
-            shared = self._shared
+        if self._link is not None:
             # When Redis is away the link has said so, and this process counts alone until it is back.
             with suppress(RedisAwayError):
-                return self._link.ask(lambda _: self._passed_of(shared, client))
+                return self._link.ask(lambda _: self._passed_of(self._shared, client))
         return self._passed_of(self._own, client)
 
     def _passed_of(self, limiter: SlidingWindowCounterRateLimiter, client: str) -> _Passed | None:
@@ -47,11 +50,3 @@ class RateLimit:
             if not limiter.hit(limit, client):
                 return limit, limiter.get_window_stats(limit, client).reset_time
         return None
-
-
-def _shared_limiter(link: RedisLink) -> SlidingWindowCounterRateLimiter:
-    # The address names the kind of server only; the pool and its time-outs are the link's.
-    storage = RedisStorage(
-        "redis://", connection_pool=link.client.connection_pool, key_prefix="vicinal:limits"
-    )
-    return SlidingWindowCounterRateLimiter(storage)

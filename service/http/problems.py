@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import logging
+from typing import Any
 
-from fastapi import FastAPI, Request
+from fastapi import Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, RedirectResponse, Response
 from pydantic import BaseModel, Field
 from starlette.exceptions import HTTPException
 from starlette.routing import Match
 
-from vicinal.service.http.access import Metrics, call_of
+from vicinal.service.http.access import call_of
+from vicinal.service.http.state import state_of
 from vicinal.service.observability.logs import request_id
 from vicinal.service.problem_types import (
     PREFIX,
@@ -64,17 +66,6 @@ def problem_of(error: Exception, *, in_full: bool = True) -> JSONResponse:
     return document
 
 
-def install_problem_handlers(app: FastAPI, metrics: Metrics) -> None:
-    """Answer every error of an application with a problem document, and count it."""
-    handlers = _Handlers(metrics)
-    for error_class in PROBLEMS:
-        app.add_exception_handler(error_class, handlers.expected)
-    # Starlette types every handler as taking any exception, and calls it with its own class only.
-    app.add_exception_handler(RequestValidationError, handlers.invalid_fields)  # type: ignore[arg-type]
-    app.add_exception_handler(HTTPException, handlers.http_error)  # type: ignore[arg-type]
-    app.add_exception_handler(Exception, handlers.unexpected)
-
-
 class Problem(BaseModel):
     """RFC 9457 problem document."""
 
@@ -87,58 +78,63 @@ class Problem(BaseModel):
     )
 
 
-class _Handlers:
-    """Handlers of an application's errors; coroutines, because others would be called on another thread."""
-
-    def __init__(self, metrics: Metrics) -> None:
-        self._metrics = metrics
-
-    async def expected(self, request: Request, error: Exception) -> JSONResponse:
-        status, kind = status_and_kind(error)
-        self._metrics.record_problem(kind)
-        if status == _SERVER_ERROR:
-            # What is damaged is nothing that a client can mend.
-            logger.error("%s at %s", kind, request.url.path, exc_info=error)
-        return problem_of(error, in_full=call_of(request.scope).in_full)
-
-    async def invalid_fields(self, _request: Request, error: RequestValidationError) -> JSONResponse:
-        errors = error.errors()
-        fields = [
-            {
-                "field": _cut(".".join(str(part) for part in one["loc"]), _LONGEST_FIELD),
-                "reason": _cut(one["msg"], _LONGEST_DETAIL),
-            }
-            for one in errors[:_MOST_ERRORS]
-        ]
-        first = fields[0] if fields else {"field": "body", "reason": "it is not valid"}
-        further = f" (and {len(errors) - 1:,} more errors)" if len(errors) > _MOST_ERRORS else ""
-        detail = f"{first['field']}: {first['reason']}{further}"
-        return self._counted(422, "invalid-request", detail, errors=fields)
-
-    async def http_error(self, request: Request, error: HTTPException) -> Response:
-        if error.status_code in _NO_ROUTE and (place := _without_slash(request)) is not None:
-            return RedirectResponse(place, _SAME_METHOD_ELSEWHERE)
-        kind = _STATUS_KINDS.get(error.status_code, "invalid-request")
-        answer = self._counted(error.status_code, kind, str(error.detail))
-        answer.headers.update(error.headers or {})
-        if error.status_code == _METHOD_NOT_ALLOWED:
-            # Starlette names the methods of the first route alone.
-            answer.headers["Allow"] = ", ".join(_methods_of(request))
-        return answer
-
-    async def unexpected(self, request: Request, error: Exception) -> JSONResponse:
-        logger.exception("unexpected error at %s", request.url.path, exc_info=error)
-        status, kind = status_and_kind(error)
-        return self._counted(status, kind, "an unexpected error; the server's log has the details")
-
-    def _counted(self, status: int, kind: str, detail: str, **further: object) -> JSONResponse:
-        self._metrics.record_problem(kind)
-        return problem(status, kind, detail, **further)
+# Coroutines, because other handlers would be called on another thread.
+async def _expected(request: Request, error: Exception) -> JSONResponse:
+    status, kind = status_and_kind(error)
+    state_of(request.app).metrics.record_problem(kind)
+    if status == _SERVER_ERROR:
+        # What is damaged is nothing that a client can mend.
+        logger.error("%s at %s", kind, request.url.path, exc_info=error)
+    return problem_of(error, in_full=call_of(request.scope).in_full)
 
 
-def _methods_of(request: Request) -> list[str]:
-    """Methods that are answered at the address of a request; where GET is, HEAD is too."""
-    return [one for one in _METHODS if _is_answered(request, method="GET" if one == "HEAD" else one)]
+async def _invalid_fields(request: Request, error: RequestValidationError) -> JSONResponse:
+    errors = error.errors()
+    fields = [
+        {
+            "field": _cut(".".join(str(part) for part in one["loc"]), _LONGEST_FIELD),
+            "reason": _cut(one["msg"], _LONGEST_DETAIL),
+        }
+        for one in errors[:_MOST_ERRORS]
+    ]
+    first = fields[0] if fields else {"field": "body", "reason": "it is not valid"}
+    further = f" (and {len(errors) - 1:,} more errors)" if len(errors) > _MOST_ERRORS else ""
+    detail = f"{first['field']}: {first['reason']}{further}"
+    return _counted(request, 422, "invalid-request", detail, errors=fields)
+
+
+async def _http_error(request: Request, error: HTTPException) -> Response:
+    if error.status_code in _NO_ROUTE and (place := _without_slash(request)) is not None:
+        return RedirectResponse(place, _SAME_METHOD_ELSEWHERE)
+    kind = _STATUS_KINDS.get(error.status_code, "invalid-request")
+    answer = _counted(request, error.status_code, kind, str(error.detail))
+    answer.headers.update(error.headers or {})
+    if error.status_code == _METHOD_NOT_ALLOWED:
+        # Starlette names the methods of the first route alone. Where GET is answered, HEAD is too.
+        own = {one: "GET" if one == "HEAD" else one for one in _METHODS}
+        known = [name for name, method in own.items() if _is_answered(request, method=method)]
+        answer.headers["Allow"] = ", ".join(known)
+    return answer
+
+
+async def _unexpected(request: Request, error: Exception) -> JSONResponse:
+    logger.exception("unexpected error at %s", request.url.path, exc_info=error)
+    status, kind = status_and_kind(error)
+    return _counted(request, status, kind, "an unexpected error; the server's log has the details")
+
+
+def _counted(request: Request, status: int, kind: str, detail: str, **further: object) -> JSONResponse:
+    state_of(request.app).metrics.record_problem(kind)
+    return problem(status, kind, detail, **further)
+
+
+# What answers each error of an application with a problem document, and counts it.
+HANDLERS: dict[int | type[Exception], Any] = {
+    **dict.fromkeys(PROBLEMS, _expected),
+    RequestValidationError: _invalid_fields,
+    HTTPException: _http_error,
+    Exception: _unexpected,
+}
 
 
 def _without_slash(request: Request) -> str | None:

@@ -237,13 +237,8 @@ def _coded_name(disposition: bytes) -> str | None:
     return next(map(collapse_rfc2231_value, coded), None)
 
 
-def images_of(form: FormData) -> list[UploadFile]:
-    """The files `image` of a form, at least one."""
-    return files_of(form, "image")
-
-
-def files_of(form: FormData, name: str) -> list[UploadFile]:
-    """The files of one name of a form, at least one; see `images_of`."""
+def files_of(form: FormData, name: str = "image") -> list[UploadFile]:
+    """The files of one name of a form, at least one."""
     sent = form.getlist(name)
     files = [one for one in sent if isinstance(one, UploadFile)]
     if not files or len(files) < len(sent):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Annotated
 
@@ -24,68 +23,44 @@ from vicinal.service.jobs.state_metrics import JobStateMetrics
 from vicinal.service.jobs.store import JobStore
 from vicinal.service.jobs.worker import JobWorker
 from vicinal.service.keys import Keyring
-from vicinal.service.observability.traces import Traces, open_traces
+from vicinal.service.observability.traces import open_traces
 from vicinal.service.operations.place import Place
-from vicinal.service.redis_link import RedisLink
 from vicinal.service.settings import Settings
-from vicinal.service.surfaces.jobs import OperationJob, job_kinds
+from vicinal.service.surfaces.jobs import job_kinds
 
 
-@dataclass(frozen=True)
 class State:
-    """State that the routes of one application share."""
+    """State that the routes of one application share: everything is open, and nothing runs yet."""
 
-    settings: Settings
-    link: RedisLink | None  # None when no address is set
-    galleries: OpenGalleries
-    metrics: Metrics
-    traces: Traces | None  # Makes spans of the requests; None where no collector is named
-    jobs: JobStore
-    kinds: dict[str, OperationJob]  # What jobs can do
-    keyring: Keyring
-    audit: AuditLog  # Notes the changes that calls make
-    strangers: StrangerLog  # Notes calls that were refused for want of a key
-    rate_limit: RateLimit | None  # None without a limit
-    searches: SearchQueue  # Answers searches on a few threads
-    stopping: threading.Event = field(default_factory=threading.Event)  # Set when the server shuts down
-
-    @classmethod
-    def of(cls, settings: Settings) -> State:
-        """Open everything; nothing runs yet."""
-        link = settings.open_link()
-        bundles = ServedBundles(settings, link)
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.link = settings.open_link()  # None when no address is set
+        bundles = ServedBundles(settings, self.link)
         bundles.prepare()
         if bundles.own_if_open is not None:
             bundles.own_if_open.embedder.warm_up()
-        galleries, metrics = OpenGalleries(bundles), Metrics(bundles)
-
-        state = cls(
-            settings=settings,
-            link=link,
-            galleries=galleries,
-            metrics=metrics,
-            traces=open_traces(),
-            jobs=JobStore(JobQueue(settings.jobs_path, link)),
-            kinds=job_kinds(bundles, link),
-            keyring=Keyring(settings),
-            audit=AuditLog(settings.audit_path),
-            strangers=StrangerLog(settings.audit_path.with_name("refused.jsonl")),
-            rate_limit=RateLimit(settings.rate_limit, link) if settings.rate_limit else None,
-            searches=SearchQueue(
-                galleries,
-                metrics,
-                n_threads=settings.threads or usable_processors(),
-                most_seconds=settings.max_wait_seconds,
-            ),
+        self.galleries, self.metrics = OpenGalleries(bundles), Metrics(bundles)
+        self.traces = open_traces()  # None where no collector is named
+        self.jobs = JobStore(JobQueue(settings.jobs_path, self.link))
+        self.kinds = job_kinds(bundles, self.link)  # What jobs can do
+        self.keyring = Keyring(settings)
+        self.audit = AuditLog(settings.audit_path)  # Notes the changes that calls make
+        # Notes calls that were refused for want of a key
+        self.strangers = StrangerLog(settings.audit_path.with_name("refused.jsonl"))
+        self.rate_limit = RateLimit(settings.rate_limit, self.link) if settings.rate_limit else None
+        self.searches = SearchQueue(
+            self.galleries,
+            self.metrics,
+            n_threads=settings.threads or usable_processors(),
+            most_seconds=settings.max_wait_seconds,
         )
-        registry, states = state.metrics.registry, state.metrics.states
-        registry.register(bundles.lookups)
-        states.register(GalleryStateMetrics(galleries))
-        states.register(JobStateMetrics(state.jobs, state.kinds))
-        states.register(galleries.drift)
-        if link is not None:
-            link.register(registry)
-        return state
+        self.stopping = threading.Event()  # Set when the server shuts down
+        self.metrics.registry.register(bundles.lookups)
+        self.metrics.states.register(GalleryStateMetrics(self.galleries))
+        self.metrics.states.register(JobStateMetrics(self.jobs, self.kinds))
+        self.metrics.states.register(self.galleries.drift)
+        if self.link is not None:
+            self.link.register(self.metrics.registry)
 
     def place(self, gallery: str) -> Place:
         """Place where an operation works on a gallery."""

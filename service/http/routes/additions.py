@@ -5,8 +5,7 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Sequence
-from dataclasses import asdict
-from typing import Any, NamedTuple, cast, get_args
+from typing import Any, cast, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -47,7 +46,6 @@ from vicinal.service.http.request_bodies import (
     content_type,
     count_values,
     files_of,
-    images_of,
     json_body,
     read_form,
     validated,
@@ -134,6 +132,8 @@ _BODY = body_schema(
     required=(),
     json=EmbeddingAddition,
 )
+# Its content, and its name at the sender's.
+_SentFile = tuple[bytes, str | None]
 _IMAGE_FIELDS = ("image", "id", "label", "metadata", "on_conflict")
 _EMBEDDING_FIELDS = ("embedding", "id", "label", "metadata", "uri", "space", "on_conflict")
 
@@ -171,8 +171,8 @@ async def _add_form(request: Request, state: State, gallery: str) -> Addition:
     most = max(settings.max_batch, settings.max_embeddings)
     async with read_form(request, max_files=settings.max_batch, max_fields=5 * most) as form:
         is_ready = "embedding" in form
-        files = files_of(form, "embedding") if is_ready else images_of(form)
-        sent = [_SentFile(await file.read(), file.filename or None) for file in files]
+        files = files_of(form, "embedding" if is_ready else "image")
+        sent = [(await file.read(), file.filename or None) for file in files]
         add = _add_arrays if is_ready else _add_images
         return await run_in_threadpool(add, state, gallery, form, sent)
 
@@ -216,40 +216,34 @@ def _settled(galleries: OpenGalleries, gallery: str, addition: Addition, what: s
     return addition
 
 
-class _SentFile(NamedTuple):
-    encoded: bytes
-    filename: str | None
-
-
 def _add_arrays(state: State, gallery: str, form: FormData, files: Sequence[_SentFile]) -> Addition:
     check_form(form, _EMBEDDING_FIELDS)
-    arrays = [_array(file) for file in files]
+    arrays = [_array(*file) for file in files]
     n = sum(map(len, arrays))
     _check_number(state, n)
-    labels, metadata, uris = (_for_all(_texts(form, name, n), n) for name in ("label", "metadata", "uri"))
-    ids = _texts(form, "id", n)
+    ids, labels, uris = _texts(form, "id", n), _each(form, "label", n), _each(form, "uri", n)
     if len(ids) != n:
         raise RequestError(f"{len(ids)} fields 'id' for {n} embeddings: send one each")
-    fields = (
-        {"id": item_id, "label": label or None, "metadata": known, "uri": uri}
-        for item_id, label, known, uri in zip(ids, labels, _json_objects(metadata), uris, strict=True)
-    )
     vectors = (vector for array in arrays for vector in array)
+    rows = zip(vectors, ids, labels, _metadata(form, n), uris, strict=True)
     sent = [
-        _sent_embedding(vector, validated(SentFields, one))
-        for vector, one in zip(vectors, fields, strict=True)
+        _sent_embedding(
+            vector,
+            validated(SentFields, {"id": item_id, "label": label or None, "metadata": known, "uri": uri}),
+        )
+        for vector, item_id, label, known, uri in rows
     ]
     named = {"space": form.get("space"), "on_conflict": _on_conflict(form)}
     return _add_embeddings(state, gallery, sent, validated(AdditionOptions, named))
 
 
-def _array(file: _SentFile) -> AnyArray:
+def _array(encoded: bytes, filename: str | None) -> AnyArray:
     try:
-        array = read_array(io.BytesIO(file.encoded), len(file.encoded))
+        array = read_array(io.BytesIO(encoded), len(encoded))
     except ValueError as error:
-        raise RequestError(f"'{file.filename}' is no .npy file of embeddings: {error}") from error
+        raise RequestError(f"'{filename}' is no .npy file of embeddings: {error}") from error
     if array.dtype.kind not in "fiu" or array.ndim not in (1, 2) or not array.size:
-        raise RequestError(f"'{file.filename}' holds no embeddings: send numbers of the shape (d) or (n, d)")
+        raise RequestError(f"'{filename}' holds no embeddings: send numbers of the shape (d) or (n, d)")
     return np.atleast_2d(array)
 
 
@@ -263,18 +257,11 @@ def _uploads(form: FormData, images: Sequence[_SentFile]) -> list[Upload]:
     ids = _texts(form, "id", n)
     if len(ids) == 1 < n:
         raise RequestError(f"one id for {n} images: send one each")
-    labels, metadata = (_for_all(_texts(form, name, n), n) for name in ("label", "metadata"))
-    known = _json_objects(metadata)
-    return [
-        Upload(
-            encoded=image.encoded,
-            filename=image.filename,
-            id=_checked_id(ids[place]) if ids else None,
-            label=labels[place] or None,
-            metadata=known[place],
-        )
-        for place, image in enumerate(images)
-    ]
+    for item_id in ids:
+        if not 1 <= len(item_id) <= LONGEST_ID:
+            raise RequestError(f"an id has {len(item_id)} characters, expected 1 to {LONGEST_ID}")
+    rows = zip(images, ids or [""] * n, _each(form, "label", n), _metadata(form, n), strict=True)
+    return [Upload(*image, item_id or None, label or None, known) for image, item_id, label, known in rows]
 
 
 def _on_conflict(form: FormData) -> OnConflict:
@@ -294,18 +281,15 @@ def _texts(form: FormData, name: str, n: int) -> list[str]:
     return [str(text) for text in texts]
 
 
-def _for_all(texts: Sequence[str], n: int) -> list[str]:
-    return list(texts) if len(texts) == n else [texts[0] if texts else ""] * n
+def _each(form: FormData, name: str, n: int) -> list[str]:
+    """A field of n items, which comes once an item or once for all."""
+    texts = _texts(form, name, n)
+    return texts if len(texts) == n else (texts or [""]) * n
 
 
-def _checked_id(item_id: str) -> str:
-    if not item_id or len(item_id) > LONGEST_ID:
-        raise RequestError(f"an id has {len(item_id)} characters, expected 1 to {LONGEST_ID}")
-    return item_id
-
-
-def _json_objects(texts: Sequence[str]) -> list[dict[str, Any]]:
+def _metadata(form: FormData, n: int) -> list[dict[str, Any]]:
     """Metadata, parsed once where many are alike; no more of them than a body of JSON may hold."""
+    texts = _each(form, "metadata", n)
     distinct = set(texts)
     if sum(count_values(text.encode()) for text in distinct) > MOST_VALUES:
         raise RequestError(f"the metadata hold more than {MOST_VALUES:,} values")
@@ -329,10 +313,6 @@ def _refuse_constant(name: str) -> None:
 
 def _refusals(refused: Sequence[RefusedUpload]) -> list[RefusedItemBody]:
     return [
-        RefusedItemBody(
-            **asdict(one.sent),
-            type=problem_type(one.error),
-            reason=str(one.error),
-        )
+        RefusedItemBody(**vars(one.sent), type=problem_type(one.error), reason=str(one.error))
         for one in refused
     ]

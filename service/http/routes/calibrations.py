@@ -11,7 +11,6 @@ from fastapi.responses import HTMLResponse
 from pydantic import Field, StrictFloat
 
 from vicinal.service.http.gate import AdminRoute, large_body
-from vicinal.service.http.pages import html_page
 from vicinal.service.http.request_bodies import (
     FORM,
     JSON,
@@ -20,12 +19,13 @@ from vicinal.service.http.request_bodies import (
     body_schema,
     check_form,
     content_type,
-    images_of,
+    files_of,
     json_body,
     read_form,
     validated,
 )
 from vicinal.service.http.routes.jobs import Sent, begin_job
+from vicinal.service.http.routes.operations import html_page
 from vicinal.service.http.state import StateDependency
 from vicinal.service.jobs.records import Job
 from vicinal.service.measuring.drift import DriftState
@@ -203,7 +203,7 @@ async def _read_start(
         return Sent.of(start, source=start.queries), start
     async with read_form(request, max_files=_MOST_IMAGES, max_fields=2 * _MOST_IMAGES) as form:
         check_form(form, ("image", "label", *fields))
-        images = images_of(form)
+        images = files_of(form)
         labels = [str(one) for one in form.getlist("label")]
         if len(labels) == 1:
             labels *= len(images)

@@ -11,8 +11,8 @@ from pydantic import Field
 from vicinal.service.duplicates.finding import DuplicateStore
 from vicinal.service.duplicates.record import DuplicateGroup, DuplicateOptions, DuplicateSummary
 from vicinal.service.http.gate import AdminRoute
-from vicinal.service.http.pages import html_page
 from vicinal.service.http.routes.jobs import begin_job
+from vicinal.service.http.routes.operations import html_page
 from vicinal.service.http.state import StateDependency
 from vicinal.service.jobs.records import Job
 from vicinal.service.operations import duplicates as operation

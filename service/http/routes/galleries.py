@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import replace
-from datetime import datetime
+from dataclasses import dataclass, replace
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Request, Response
@@ -13,7 +12,7 @@ from pydantic import Field
 from vicinal.indexer.errors import BundleMismatchError, SpaceMismatchError
 from vicinal.indexer.gallery import Gallery
 from vicinal.indexer.jobs.changes import create_gallery
-from vicinal.indexer.jobs.retention import describe_versions
+from vicinal.indexer.jobs.retention import VersionSummary, describe_versions
 from vicinal.indexer.storage.gallery_names import aliases, remove_alias, require_name, set_alias
 from vicinal.models.bundle import ModelBundle, space_manifest
 from vicinal.models.errors import BundleError
@@ -100,22 +99,13 @@ class AliasListBody(Body):
     aliases: list[AliasBody]
 
 
-class VersionBody(Body):
+@dataclass(frozen=True)
+class VersionBody(VersionSummary):
     """One version of a gallery."""
 
-    version: int
-    created_at: datetime
-    kind: str = Field(description="Made by an `index` job or by a `compaction`.")
-    is_active: bool
-    revision: int = Field(description="State of its live changes, which is searched when it is active.")
-    n_items: int | None = Field(description="Items when it was built; null when its files are damaged.")
-    n_labels: int | None
-    index: str | None
-    bundle: str | None
-    derived_bytes: int = Field(description="Size of its own files.")
-    table_bytes: int = Field(description="Size of the files in the item table that it refers to.")
-    own_table_bytes: int = Field(description="Size of those that no other version refers to.")
-    comparison: str | None = Field(None, description="Its newest comparison with another, in one line.")
+    comparison: Annotated[
+        str | None, Field(description="Its newest comparison with another, in one line.")
+    ] = None
 
 
 class VersionListBody(Body):
@@ -150,11 +140,9 @@ def get_gallery(gallery: str, request: Request, state: StateDependency) -> Galle
 def list_versions(gallery: str, state: StateDependency) -> VersionListBody:
     """Versions of a gallery, newest first, with what each takes on the disk."""
     opened = state.galleries.gallery(gallery)
-    bodies = [VersionBody.model_validate(one) for one in describe_versions(opened)]
     lines = ComparisonStore(opened).summaries()
-    return VersionListBody(
-        versions=[one.model_copy(update={"comparison": lines.get(one.version)}) for one in bodies]
-    )
+    found = [VersionBody(**vars(one), comparison=lines.get(one.version)) for one in describe_versions(opened)]
+    return VersionListBody(versions=found)
 
 
 @router.get("/{gallery}/compaction")
@@ -284,19 +272,19 @@ def _make_for_space(state: State, name: str, space: str | None, dim: int | None)
 
 def _describe(matcher: Matcher, request: Request) -> GalleryBody:
     view, manifest = matcher.view, matcher.snapshot.manifest
-    record, threshold, calibration_problem = None, None, None
+    calibration, threshold, calibration_problem = None, None, None
     try:
         record, threshold = matcher.calibrations.active(matcher.pipeline), matcher.threshold()
+        calibration = record and CalibrationBody(
+            id=record.id,
+            target=str(record.target) if record.target else None,
+            threshold=record.threshold,
+            rates=record.rates.model_dump() if record.rates else None,
+            evidence=record.evidence,
+        )
     except CalibrationRecordError as error:
         # Searches of this gallery fail with this reason; the list of all galleries must not.
         calibration_problem = detail_of(error, in_full=call_of(request.scope).in_full)
-    calibration = record and CalibrationBody(
-        id=record.id,
-        target=str(record.target) if record.target else None,
-        threshold=record.threshold,
-        rates=record.rates.model_dump() if record.rates else None,
-        evidence=record.evidence,
-    )
     return GalleryBody(
         name=matcher.gallery.name,
         aliases=matcher.gallery.aliases,

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
+import re
 from contextlib import suppress
 from importlib.resources import files
 
@@ -11,8 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from vicinal.service.errors import KeyStoreError
 from vicinal.service.galleries.open_galleries import GalleryState
-from vicinal.service.http.gate import MetricsRoute, OpenRoute, key_in
-from vicinal.service.http.pages import html_page
+from vicinal.service.http.gate import NOTHING, MetricsRoute, OpenRoute, key_in
 from vicinal.service.http.state import State, StateDependency
 from vicinal.service.redis_link import RedisState
 from vicinal.service.request_fields import Body
@@ -21,6 +23,7 @@ from vicinal.service.search.answers import stage_devices
 router = APIRouter(tags=["operations"], route_class=OpenRoute)
 metrics_router = APIRouter(tags=["operations"], route_class=MetricsRoute)
 
+_INLINE = re.compile("<(script|style)>(.*?)</(?:script|style)>", re.DOTALL)
 # What the documentation needs, as its package has it.
 _DOCS_FILES = {"swagger-ui-bundle.js": "text/javascript", "swagger-ui.css": "text/css"}
 
@@ -81,21 +84,15 @@ def readyz(request: Request, state: StateDependency, response: Response) -> Read
 
     Where API keys are asked for, galleries are named to those who send one that is for all of them.
     """
-    sees_names = _sees_names(request, state)
-    readiness = _readiness(state, sees_names=sees_names)
-    if not sees_names:
-        readiness = _without_names(readiness)
-    if not readiness.ready:
-        response.status_code = 503
-    return readiness
-
-
-def _sees_names(request: Request, state: State) -> bool:
+    sees_names = False
     # Where the keys cannot be read nobody is known, and the probe is told that.
     with suppress(KeyStoreError):
         grant = state.keyring.find(key_in(request))
-        return not state.keyring.is_asked_for if grant is None else grant.galleries is None
-    return False
+        sees_names = not state.keyring.is_asked_for if grant is None else grant.galleries is None
+    readiness = _readiness(state, sees_names=sees_names)
+    if not readiness.ready:
+        response.status_code = 503
+    return readiness
 
 
 @metrics_router.get("/metrics", response_class=Response)
@@ -153,6 +150,19 @@ def docs_file(name: str) -> Response:
     return Response(found.read_bytes(), media_type=_DOCS_FILES[name], headers=cached)
 
 
+def html_page(html: str, *, shipped: str, **sources: str) -> HTMLResponse:
+    """Page whose own scripts and styles, by the hashes of `shipped`, may run, and `sources` be loaded."""
+    hashes: dict[str, list[str]] = {}
+    for kind, text in _INLINE.findall(shipped):
+        digest = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+        hashes.setdefault(kind, []).append(f"'sha256-{digest}'")
+    allowed = [
+        " ".join([f"{kind}-src", *hashes.get(kind, ()), *sources.get(kind, "").split()])
+        for kind in sorted({*hashes, *sources})
+    ]
+    return HTMLResponse(html, headers={"Content-Security-Policy": "; ".join([NOTHING, *allowed])})
+
+
 def _page(name: str) -> HTMLResponse:
     static = files("vicinal.service") / "static"
     html, style, script = (
@@ -172,7 +182,9 @@ def _readiness(state: State, *, sees_names: bool) -> ReadinessBody:
     states = state.galleries.states()
     own, others = state.galleries.bundles.own_if_open, state.galleries.bundles.others
     embedders = [one.embedder for one in (own, *others) if one is not None]
-    reasons = [one.problem for one in states if one.problem]
+    n, reasons = len(states), [one.problem for one in states if one.problem]
+    if not sees_names:
+        states, reasons = [], reasons and [f"{len(reasons)} of {n} galleries cannot be searched"]
     return ReadinessBody(
         ready=not reasons,
         reasons=reasons,
@@ -189,14 +201,8 @@ def _readiness(state: State, *, sees_names: bool) -> ReadinessBody:
             *filter(None, [jobs, keys]),
         ],
         other_bundles=[one.bundle.fingerprint for one in others],
-        n_galleries=len(states),
+        n_galleries=n,
         galleries=states,
         redis=None if state.link is None else state.link.state,
         limits=LimitsBody.model_validate(state.settings),
     )
-
-
-def _without_names(readiness: ReadinessBody) -> ReadinessBody:
-    n, all_of = len(readiness.reasons), readiness.n_galleries
-    reasons = [f"{n} of {all_of} galleries cannot be searched"] if n else []
-    return readiness.model_copy(update={"reasons": reasons, "galleries": []})

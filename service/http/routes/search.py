@@ -20,7 +20,7 @@ from vicinal.service.http.request_bodies import (
     Vector,
     body_schema,
     content_type,
-    images_of,
+    files_of,
     json_body,
     read_form,
     validated,
@@ -178,7 +178,7 @@ def _as_query(queries: list[Any]) -> tuple[str, list[Any]]:
 
 async def _from_form(request: Request) -> tuple[bytes, SearchOptions]:
     async with read_form(request, max_files=1, max_fields=16) as form:
-        (image,) = images_of(form)
+        (image,) = files_of(form)
         options = {name: value for name, value in form.items() if name != "image"}
         return await image.read(), validated(SearchOptions, options, are_texts=True)
 

@@ -75,10 +75,12 @@ class Connections:
         """The address that a proxy sends a request for; empty where it does not say."""
         return self._trusted.get_trusted_client_address(b", ".join(values).decode("latin-1"))[0]
 
-    def end(self, connection: object) -> None:
-        """Let the answer under way be the last one of a connection."""
-        if isinstance(connection, _Connection):
-            connection.last_answer()
+    def drain(self, connections: Iterable[object]) -> None:
+        """Let the answer under way, or the next one, be the last of each connection."""
+        self.is_draining = True
+        for connection in connections:
+            if isinstance(connection, _Connection):
+                connection.last_answer()
 
     def begin_soon(self, begin: Callable[[], None]) -> None:
         """Begin to answer a search, after a turn of the event loop for every few that came before."""
@@ -115,11 +117,6 @@ class _Connection(HttpToolsProtocol):
         self._is_turned_away = False
         self._route: Route | None = None
         self._n_present = 0
-
-    @property
-    def is_idle(self) -> bool:
-        """Tell whether it waits for a next request of which nothing has come."""
-        return self.timeout_keep_alive_task is not None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -251,7 +248,7 @@ class _Connection(HttpToolsProtocol):
     @property
     def _rank(self) -> int | None:
         """Rank in giving way to another one; None while it is at work."""
-        if self.is_idle:
+        if self.timeout_keep_alive_task is not None:
             return _IDLE
         if self._is_reading_head and (self.cycle is None or self.cycle.response_complete):
             return _HALF_OPEN

@@ -53,24 +53,13 @@ class Overload:
             return None
         try:
             self._searches.check(self.n_present)
+            return None
         except TooManyRequestsError as error:
-            request = request_id_of(named.get(_REQUEST_ID, b"").decode("latin-1"))
-            return self._told(error, route[1], request, client, started)
-        return None
-
-    def _told(
-        self,
-        error: TooManyRequestsError,
-        route: str,
-        request: str,
-        client: tuple[str, int] | None,
-        started: float,
-    ) -> bytes:
-        status, kind = status_and_kind(error)
-        lines, body = _text(str(error), error.seconds)
+            (status, kind), (lines, body) = status_and_kind(error), _text(str(error), error.seconds)
+        request = request_id_of(named.get(_REQUEST_ID, b"").decode("latin-1"))
         body = body.replace(_ID, request.encode())
         self._metrics.record_problem(kind)
-        call = Call(route, status=status, n_bytes=len(body), request=request)
+        call = Call(route[1], status=status, n_bytes=len(body), request=request)
         tell(self._metrics, "POST", client, call, time.perf_counter() - started)
         own = b"content-length: %d\r\nX-Request-ID: %b" % (len(body), request.encode())
         return b"%b\r\n%b\r\n\r\n%b" % (lines, own, body)

@@ -80,7 +80,11 @@ def serving_app(app: FastAPI) -> Iterator[str]:
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
         thread.start()
         try:
-            _wait_until_started(server)
+            deadline = time.monotonic() + _START_SECONDS
+            while not server.started:
+                if time.monotonic() > deadline:
+                    raise TimeoutError(f"the server did not start within {_START_SECONDS:.0f} s")
+                time.sleep(0.02)
             yield f"http://127.0.0.1:{listener.getsockname()[1]}"
         finally:
             server.should_exit = True
@@ -146,9 +150,7 @@ class _Server(uvicorn.Server):
 
     async def _drain(self, sockets: list[socket.socket]) -> None:
         """Take no further connection, and let every answer be the last of its connection."""
-        self._limits.is_draining = True
-        for connection in self.server_state.connections:
-            self._limits.end(connection)
+        self._limits.drain(self.server_state.connections)
         await self._take_what_waits(sockets)
         deadline = time.monotonic() + _DRAIN_SECONDS
         while self.server_state.connections and time.monotonic() < deadline:
@@ -178,11 +180,3 @@ def _accepted(port: socket.socket) -> socket.socket | None:
         return port.accept()[0]
     except OSError:
         return None
-
-
-def _wait_until_started(server: uvicorn.Server) -> None:
-    deadline = time.monotonic() + _START_SECONDS
-    while not server.started:
-        if time.monotonic() > deadline:
-            raise TimeoutError(f"the server did not start within {_START_SECONDS:.0f} s")
-        time.sleep(0.02)

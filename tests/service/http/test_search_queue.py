@@ -66,7 +66,7 @@ def make_state(calibrated_dir: Path, make_settings: MakeSettings) -> Iterator[Ca
     made = []
 
     def make(**changes: object) -> State:
-        state = State.of(make_settings(calibrated_dir, query_cache_entries=0, **changes))
+        state = State(make_settings(calibrated_dir, query_cache_entries=0, **changes))
         made.append(state)
         return state
 

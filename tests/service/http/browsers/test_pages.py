@@ -11,7 +11,7 @@ from fastapi.testclient import TestClient
 
 from tests.service.types import MakeSettings
 from vicinal.service.http.app import create_app
-from vicinal.service.http.pages import html_page
+from vicinal.service.http.routes.operations import html_page
 
 SEARCH = "/v1/galleries/shoes/search"
 WANTED = {
