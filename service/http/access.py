@@ -8,7 +8,7 @@ import json
 import logging
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -60,7 +60,8 @@ class Metrics:
     def __init__(self, bundles: ServedBundles) -> None:
         self.registry = CollectorRegistry()
         self.states = CollectorRegistry()
-        self.states.register(_OpenBundle(bundles))
+        self._bundles = bundles
+        self.states.register(self)
         # Each name of a gallery is a series for good.
         self._named: set[str] = set()
         timed = partial(Histogram, registry=self.registry, buckets=_BUCKETS)
@@ -121,15 +122,8 @@ class Metrics:
             MultiProcessCollector(counted)
         return generate_latest(counted) + generate_latest(self.states)
 
-
-class _OpenBundle:
-    """The bundle of the settings, looked up when the metrics are asked for."""
-
-    def __init__(self, bundles: ServedBundles) -> None:
-        self._bundles = bundles
-
     def collect(self) -> list[GaugeMetricFamily]:
-        """Collect what is in use."""
+        """The bundle of the settings, looked up when the metrics are asked for."""
         embedder = GaugeMetricFamily(
             "vicinal_embedder_info", "Device and bundle in use", labels=["provider", "bundle"]
         )
@@ -158,12 +152,7 @@ class Call:
     status: int | None = None  # None before there is an answer
     n_bytes: int = 0  # Of the answer's body
     request: str | None = None  # Its id, where what is logged meanwhile does not name it anyway
-    span: RequestSpan | None = None
-
-    def note_stages(self, milliseconds: Mapping[str, float]) -> None:
-        """Note the stages of a search that is over, where its request is traced."""
-        if self.span is not None:
-            self.span.add_stages(milliseconds)
+    span: RequestSpan | None = None  # Where it is traced
 
 
 def call_of(scope: Scope) -> Call:

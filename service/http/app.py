@@ -39,18 +39,15 @@ stated error rate, and says which. Errors are RFC 9457 problem documents.
 ROUTERS = (
     search.router,
     galleries.router,
-    galleries.alias_router,
     items.router,
     additions.router,
     items.writing_router,
     galleries.admin_router,
-    galleries.alias_admin_router,
     jobs.router,
     calibrations.router,
     comparisons.router,
     duplicates.router,
     labelling.router,
-    jobs.reindex_router,
     operations.router,
     operations.metrics_router,
 )

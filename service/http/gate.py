@@ -28,7 +28,7 @@ from vicinal.indexer.storage.gallery_names import folder_of
 from vicinal.service.errors import RequestError
 from vicinal.service.galleries.change_notices import announce_change
 from vicinal.service.http.access import audited, call_of, note
-from vicinal.service.http.problems import problem
+from vicinal.service.http.problems import counted_problem
 from vicinal.service.http.request_bodies import json_body, limited_body
 from vicinal.service.http.state import State, state_of
 from vicinal.service.keys import Grant, key_id
@@ -258,25 +258,26 @@ class Origins:
     async def __call__(self, scope: Connection, receive: Receive, send: Send) -> None:
         """Pass a request on, or refuse it."""
         refusal = self._refusal(scope) if scope["type"] == "http" else None
-        if refusal is not None and refusal.status_code == 403:
+        if refusal is None:
+            await self.app(scope, receive, send)
+            return
+        if refusal[0] == 403:
             await note(self._state.strangers, "a page of another origin", None, scope, 403)
-        await (self.app if refusal is None else refusal)(scope, receive, send)
+        await counted_problem(self._state.metrics, *refusal)(scope, receive, send)
 
-    def _refusal(self, scope: Connection) -> Response | None:
+    def _refusal(self, scope: Connection) -> tuple[int, str, str] | None:
         headers = Headers(scope=scope)
         hosts = headers.getlist("host")
         # A browser always sends one.
         for host in hosts:
             if len(hosts) > 1 or not self._is_served(_name_of(host), scope):
-                return self._refused(
-                    421, "misdirected", f"this server is not asked for as '{host}': see allowed_hosts"
-                )
+                return 421, "misdirected", f"this server is not asked for as '{host}': see allowed_hosts"
         twice = next((name for name in _ONCE if len(headers.getlist(name)) > 1), None)
         if twice is not None:
-            return self._refused(400, "invalid-request", f"the request has two headers '{twice}': send one")
+            return 400, "invalid-request", f"the request has two headers '{twice}': send one"
         if scope["method"] in _READING or not self._is_from_elsewhere(headers):
             return None
-        return self._refused(403, "cross-site", "a page of another origin may not do this: see cors_origins")
+        return 403, "cross-site", "a page of another origin may not do this: see cors_origins"
 
     def _is_served(self, name: str | None, scope: Connection) -> bool:
         if name is None:
@@ -297,10 +298,6 @@ class Origins:
             return origin == "null" or site not in ("same-origin", "none")
         # The scheme is not compared: a proxy may have taken TLS off.
         return origin is not None and _host_of(origin) != headers.get("host", "").lower()
-
-    def _refused(self, status: int, kind: str, detail: str) -> Response:
-        self._state.metrics.record_problem(kind)
-        return problem(status, kind, detail)
 
 
 class AnswerHeaders:

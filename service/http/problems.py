@@ -12,7 +12,7 @@ from pydantic import BaseModel, Field
 from starlette.exceptions import HTTPException
 from starlette.routing import Match
 
-from vicinal.service.http.access import call_of
+from vicinal.service.http.access import Metrics, call_of
 from vicinal.service.http.state import state_of
 from vicinal.service.observability.logs import request_id
 from vicinal.service.problem_types import (
@@ -100,14 +100,14 @@ async def _invalid_fields(request: Request, error: RequestValidationError) -> JS
     first = fields[0] if fields else {"field": "body", "reason": "it is not valid"}
     further = f" (and {len(errors) - 1:,} more errors)" if len(errors) > _MOST_ERRORS else ""
     detail = f"{first['field']}: {first['reason']}{further}"
-    return _counted(request, 422, "invalid-request", detail, errors=fields)
+    return counted_problem(state_of(request.app).metrics, 422, "invalid-request", detail, errors=fields)
 
 
 async def _http_error(request: Request, error: HTTPException) -> Response:
     if error.status_code in _NO_ROUTE and (place := _without_slash(request)) is not None:
         return RedirectResponse(place, _SAME_METHOD_ELSEWHERE)
     kind = _STATUS_KINDS.get(error.status_code, "invalid-request")
-    answer = _counted(request, error.status_code, kind, str(error.detail))
+    answer = counted_problem(state_of(request.app).metrics, error.status_code, kind, str(error.detail))
     answer.headers.update(error.headers or {})
     if error.status_code == _METHOD_NOT_ALLOWED:
         # Starlette names the methods of the first route alone. Where GET is answered, HEAD is too.
@@ -119,12 +119,13 @@ async def _http_error(request: Request, error: HTTPException) -> Response:
 
 async def _unexpected(request: Request, error: Exception) -> JSONResponse:
     logger.exception("unexpected error at %s", request.url.path, exc_info=error)
-    status, kind = status_and_kind(error)
-    return _counted(request, status, kind, "an unexpected error; the server's log has the details")
+    detail = "an unexpected error; the server's log has the details"
+    return counted_problem(state_of(request.app).metrics, *status_and_kind(error), detail)
 
 
-def _counted(request: Request, status: int, kind: str, detail: str, **further: object) -> JSONResponse:
-    state_of(request.app).metrics.record_problem(kind)
+def counted_problem(metrics: Metrics, status: int, kind: str, detail: str, **further: object) -> JSONResponse:
+    """Problem document that stands in the metrics too."""
+    metrics.record_problem(kind)
     return problem(status, kind, detail, **further)
 
 

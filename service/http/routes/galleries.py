@@ -31,10 +31,8 @@ from vicinal.service.request_fields import Body
 from vicinal.service.request_fields import Request as Asked
 from vicinal.service.search.answers import Threshold
 
-router = APIRouter(prefix="/v1/galleries", tags=["galleries"], route_class=SearchRoute)
-admin_router = APIRouter(prefix="/v1/galleries", tags=["galleries"], route_class=AdminRoute)
-alias_router = APIRouter(prefix="/v1/aliases", tags=["galleries"], route_class=SearchRoute)
-alias_admin_router = APIRouter(prefix="/v1/aliases", tags=["galleries"], route_class=AdminRoute)
+router = APIRouter(prefix="/v1", tags=["galleries"], route_class=SearchRoute)
+admin_router = APIRouter(prefix="/v1", tags=["galleries"], route_class=AdminRoute)
 
 
 class CalibrationBody(Body):
@@ -114,7 +112,7 @@ class VersionListBody(Body):
     versions: list[VersionBody]
 
 
-@router.get("")
+@router.get("/galleries")
 def list_galleries(request: Request, state: StateDependency) -> GalleryListBody:
     """All galleries of those that the key is for: what can be searched, and why the others cannot."""
     found, problems = [], {}
@@ -130,13 +128,13 @@ def list_galleries(request: Request, state: StateDependency) -> GalleryListBody:
     return GalleryListBody(galleries=found, problems=problems)
 
 
-@router.get("/{gallery}")
+@router.get("/galleries/{gallery}")
 def get_gallery(gallery: str, request: Request, state: StateDependency) -> GalleryBody:
     """One gallery: its size, index, bundle and calibration."""
     return _describe(state.galleries.matcher(gallery), request)
 
 
-@router.get("/{gallery}/versions")
+@router.get("/galleries/{gallery}/versions")
 def list_versions(gallery: str, state: StateDependency) -> VersionListBody:
     """Versions of a gallery, newest first, with what each takes on the disk."""
     opened = state.galleries.gallery(gallery)
@@ -145,7 +143,7 @@ def list_versions(gallery: str, state: StateDependency) -> VersionListBody:
     return VersionListBody(versions=found)
 
 
-@router.get("/{gallery}/compaction")
+@router.get("/galleries/{gallery}/compaction")
 def get_compaction(gallery: str, request: Request, state: StateDependency) -> CompactionState:
     """Whether live changes are being made a new version, and what became of the last time."""
     found = state.galleries.maintenance.compaction_state(state.galleries.reader(gallery))
@@ -154,7 +152,7 @@ def get_compaction(gallery: str, request: Request, state: StateDependency) -> Co
     return replace(found, problem="the server's log has the details")
 
 
-@admin_router.post("/{gallery}/compaction", status_code=202)
+@admin_router.post("/galleries/{gallery}/compaction", status_code=202)
 def begin_compaction(gallery: str, request: Request, state: StateDependency) -> CompactionState:
     """Begin to make the live changes of a gallery a new version now; one that runs goes on."""
     with suppress(BundleMismatchError):
@@ -164,7 +162,9 @@ def begin_compaction(gallery: str, request: Request, state: StateDependency) -> 
     return get_compaction(gallery, request, state)
 
 
-@admin_router.put("/{gallery}", responses={201: {"model": GalleryBody, "description": "It was made."}})
+@admin_router.put(
+    "/galleries/{gallery}", responses={201: {"model": GalleryBody, "description": "It was made."}}
+)
 def put_gallery(
     gallery: str,
     request: Request,
@@ -194,7 +194,7 @@ def put_gallery(
     return _describe(state.galleries.matcher(gallery), request)
 
 
-@admin_router.delete("/{gallery}", status_code=204)
+@admin_router.delete("/galleries/{gallery}", status_code=204)
 def delete_gallery(
     gallery: str,
     state: StateDependency,
@@ -213,7 +213,7 @@ def delete_gallery(
     state.galleries.close(gallery)
 
 
-@admin_router.post("/{gallery}/versions/{version}/activate")
+@admin_router.post("/galleries/{gallery}/versions/{version}/activate")
 def activate_version(
     gallery: str,
     version: int,
@@ -232,7 +232,7 @@ def activate_version(
     return _describe(galleries.matcher(gallery), request)
 
 
-@alias_router.get("")
+@router.get("/aliases")
 def list_aliases(request: Request, state: StateDependency) -> AliasListBody:
     """All aliases: further names of galleries, which clients keep while the gallery behind is exchanged."""
     found = aliases(state.galleries.path).items()
@@ -240,7 +240,7 @@ def list_aliases(request: Request, state: StateDependency) -> AliasListBody:
     return AliasListBody(aliases=[AliasBody(alias=alias, gallery=name) for alias, name in seen])
 
 
-@alias_admin_router.put("/{alias}")
+@admin_router.put("/aliases/{alias}")
 def put_alias(alias: str, body: AliasTarget, state: StateDependency) -> AliasBody:
     """Let an alias, new or existing, stand for a gallery from the next request on.
 
@@ -250,7 +250,7 @@ def put_alias(alias: str, body: AliasTarget, state: StateDependency) -> AliasBod
     return AliasBody(alias=alias, gallery=aliases(state.galleries.path)[alias])
 
 
-@alias_admin_router.delete("/{alias}", status_code=204)
+@admin_router.delete("/aliases/{alias}", status_code=204)
 def delete_alias(alias: str, state: StateDependency) -> None:
     """Let a name stand for no gallery any more; the gallery stays."""
     remove_alias(state.galleries.path, alias)

@@ -27,8 +27,7 @@ from vicinal.service.request_fields import Body, QuerySource
 from vicinal.service.request_fields import Request as Asked
 from vicinal.service.surfaces.jobs import IS_UPLOAD
 
-router = APIRouter(prefix="/v1/jobs", tags=["jobs"], route_class=AdminRoute)
-reindex_router = APIRouter(prefix="/v1/admin/galleries", tags=["jobs"], route_class=AdminRoute)
+router = APIRouter(prefix="/v1", tags=["jobs"], route_class=AdminRoute)
 
 _EVENTS: dict[int | str, dict[str, Any]] = {
     200: {"description": "Server-sent events `progress` and `end`.", "content": {"text/event-stream": {}}},
@@ -107,7 +106,7 @@ def begin_job(
     return created
 
 
-@reindex_router.post("/{gallery}/reindex", status_code=202)
+@router.post("/admin/galleries/{gallery}/reindex", status_code=202)
 def reindex_gallery(
     gallery: str, body: ReindexRequest, request: Request, state: StateDependency, response: Response
 ) -> Job:
@@ -120,7 +119,7 @@ def reindex_gallery(
     return job
 
 
-@reindex_router.post("/{gallery}/fit", status_code=202)
+@router.post("/admin/galleries/{gallery}/fit", status_code=202)
 def fit_gallery(
     gallery: str, body: FitRequest, request: Request, state: StateDependency, response: Response
 ) -> Job:
@@ -167,7 +166,7 @@ def _reindex_job(gallery: str, body: ReindexRequest, request: Request, state: St
     return job
 
 
-@router.get("")
+@router.get("/jobs")
 def list_jobs(
     request: Request,
     state: StateDependency,
@@ -190,13 +189,13 @@ def list_jobs(
     return JobListBody(jobs=found[:size])
 
 
-@router.get("/{job_id}")
+@router.get("/jobs/{job_id}")
 def get_job(job_id: str, request: Request, state: StateDependency) -> Job:
     """One job: its state, counts, rate, time left and the first files that could not be used."""
     return _seen_by(request, state, job_id)
 
 
-@router.delete("/{job_id}", status_code=202)
+@router.delete("/jobs/{job_id}", status_code=202)
 def cancel_job(job_id: str, request: Request, state: StateDependency) -> Job:
     """Cancel a job: it stops after the batch under way, and nothing of it is searched.
 
@@ -206,7 +205,7 @@ def cancel_job(job_id: str, request: Request, state: StateDependency) -> Job:
     return _shown_to(request, state.jobs.cancel(job_id))
 
 
-@router.post("/{job_id}/resume", status_code=202)
+@router.post("/jobs/{job_id}/resume", status_code=202)
 def resume_job(job_id: str, request: Request, state: StateDependency, response: Response) -> Job:
     """Go on with a re-index that was cancelled, after its last finished batch.
 
@@ -223,7 +222,7 @@ def resume_job(job_id: str, request: Request, state: StateDependency, response: 
     return state.jobs.resume(job_id)
 
 
-@router.get("/{job_id}/events", response_class=Response, responses=_EVENTS)
+@router.get("/jobs/{job_id}/events", response_class=Response, responses=_EVENTS)
 async def follow_job(
     job_id: str,
     request: Request,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import binascii
+from collections.abc import Sequence
 from typing import Any
 from urllib.parse import unquote
 
@@ -31,6 +32,8 @@ from vicinal.service.request_fields import Request as Asked
 from vicinal.service.request_fields import SearchOptions
 from vicinal.service.search.answers import Answer
 
+# Fields of a query, and what the search queue calls queries that have them.
+_KINDS = {"image_base64": "images", "embedding": "embeddings", "item_id": "item_ids"}
 _FROM_ADDRESSES = str.maketrans("-_", "+/")
 
 
@@ -41,10 +44,14 @@ class Query(Asked):
     embedding: Vector | None = Field(None, description="An embedding of the service's bundle.")
     item_id: str | None = Field(None, description="An item of the gallery; it is left out of its own search.")
 
+    @property
+    def given(self) -> list[str]:
+        """Those of its fields that were given."""
+        return [name for name in _KINDS if getattr(self, name) is not None]
+
     @model_validator(mode="after")
     def _exactly_one(self) -> Query:
-        given = [self.image_base64, self.embedding, self.item_id]
-        if sum(value is not None for value in given) != 1:
+        if len(self.given) != 1:
             raise ValueError("give exactly one of image_base64, embedding and item_id")
         return self
 
@@ -80,12 +87,7 @@ class BatchRequest(SearchOptions):
 
     @model_validator(mode="after")
     def _of_one_kind(self) -> BatchRequest:
-        kinds = {
-            name
-            for query in self.queries
-            for name in ("image_base64", "embedding", "item_id")
-            if getattr(query, name) is not None
-        }
+        kinds = {name for query in self.queries for name in query.given}
         if len(kinds) > 1:
             raise ValueError(f"the queries of a batch are of one kind, got {' and '.join(sorted(kinds))}")
         return self
@@ -117,7 +119,6 @@ async def search(gallery: str, request: Request, state: StateDependency) -> Resp
         options = parsed = await json_body(request, SearchRequest)
         kind, queries = _as_query([parsed])
     answers = await _answered(state, request, gallery, kind, queries, options)
-    call_of(request.scope).note_stages(answers[0].milliseconds)
     return _json(_ANSWER.dump_json(answers[0]))
 
 
@@ -131,7 +132,6 @@ async def search_batch(
     if len(body.queries) > most:
         raise RequestError(f"{len(body.queries)} queries, at most max_batch = {most} are accepted")
     answers = await _answered(state, request, gallery, *_as_query(body.queries), body)
-    call_of(request.scope).note_stages(answers[0].milliseconds)
     return _json(_BATCH.dump_json(BatchAnswerBody(answers=answers)))
 
 
@@ -144,13 +144,16 @@ async def _answered(
     # Without the query: what asks for the same is answered together.
     chosen = {name: getattr(options, name) for name in SearchOptions.model_fields}
     search = Search(gallery, kind, queries, {"asked": SearchOptions.model_construct(**chosen)})
-    if not state.searches.is_busy:
-        return await state.searches.answered(search)
-    watch = asyncio.create_task(_note_departure(request, search))
+    watch = asyncio.create_task(_note_departure(request, search)) if state.searches.is_busy else None
     try:
-        return await state.searches.answered(search)
+        answers = await state.searches.answered(search)
     finally:
-        watch.cancel()
+        if watch is not None:
+            watch.cancel()
+    span = call_of(request.scope).span
+    if span is not None:
+        span.add_stages(answers[0].milliseconds)
+    return answers
 
 
 async def _note_departure(request: Request, search: Search) -> None:
@@ -165,15 +168,12 @@ def _json(encoded: bytes) -> Response:
     return Response(encoded, media_type="application/json")
 
 
-def _as_query(queries: list[Any]) -> tuple[str, list[Any]]:
-    first: Query = queries[0]
-    if first.image_base64 is not None:
-        return "images", [query.image for query in queries]
-    if first.embedding is not None:
-        if len({len(query.embedding) for query in queries}) > 1:
-            raise RequestError("the embeddings of a batch have different lengths")
-        return "embeddings", [query.embedding for query in queries]
-    return "item_ids", [query.item_id for query in queries]
+def _as_query(queries: Sequence[Query]) -> tuple[str, list[Any]]:
+    (field,) = queries[0].given
+    sent: list[Any] = [query.image if field == "image_base64" else getattr(query, field) for query in queries]
+    if field == "embedding" and len({len(one) for one in sent}) > 1:
+        raise RequestError("the embeddings of a batch have different lengths")
+    return _KINDS[field], sent
 
 
 async def _from_form(request: Request) -> tuple[bytes, SearchOptions]:
