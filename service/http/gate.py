@@ -81,8 +81,7 @@ class OpenRoute(APIRoute):
         await self._answer(state, scope, receive, send)
 
     async def _answer(self, state: State, scope: Connection, receive: Receive, send: Send) -> None:
-        settings = state.settings
-        most, seconds = settings.max_request_bytes, settings.request_seconds
+        most, seconds = state.settings.max_request_bytes, state.settings.request_seconds
         is_large = getattr(self.endpoint, _LARGE, False)
         body = limited_body(scope, receive, most=most, is_large=is_large, seconds=seconds)
         # Who goes before the body is whole is answered nothing.
@@ -101,22 +100,12 @@ class OpenRoute(APIRoute):
             # What is refused by its address needs no body.
             if self.needs is not None:
                 _require_known_parameters(request, self)
-            if model is None:
-                return await answer(request)
-            read = _ReadRequest(request.scope, request.receive)
-            read.model = await json_body(read, model)
-            return await answer(read)
+            if model is not None:
+                # FastAPI takes it as it is.
+                request._json = await json_body(request, model)
+            return await answer(request)
 
         return read_and_answer
-
-
-class _ReadRequest(Request):
-    """A request whose body of JSON is a model already, which FastAPI takes as it is."""
-
-    model: BaseModel
-
-    async def json(self) -> Any:
-        return self.model
 
 
 class ApiRoute(OpenRoute):
@@ -188,8 +177,11 @@ class MetricsRoute(AdminRoute):
 
 async def unknown_address(scope: Connection, receive: Receive, send: Send) -> None:
     """Refuse a request that no route answers; one of the API needs a key, so that no stranger learns that."""
-    path = _own_path(scope) if scope["type"] == "http" else ""
-    if path.startswith(_API):
+    path, root = str(scope["path"]), str(scope.get("root_path", ""))
+    if root and path.startswith(f"{root}/"):
+        # Where the application is mounted, its routes see the rest.
+        path = path.removeprefix(root)
+    if scope["type"] == "http" and path.startswith(_API):
         named = _GALLERY.match(path)
         await admit(state_of(scope["app"]), scope, None, path, {"gallery": named[1]} if named else {})
     await scope["router"].not_found(scope, receive, send)
@@ -234,12 +226,6 @@ def _check_gallery(state: State, path: str, method: str, gallery: str | None, gr
                 raise GalleryNotFoundError(f"there is no gallery '{gallery}'")
     elif not _OF_SOME.match(path) and not (path == "/v1/aliases" and method == "GET"):
         raise HTTPException(403, f"this API key is only for {', '.join(grant.galleries or ())}")
-
-
-def _own_path(scope: Connection) -> str:
-    """Path of a request below where the application is mounted, as its routes see it."""
-    path, root = str(scope["path"]), str(scope.get("root_path", ""))
-    return path.removeprefix(root) if root and path.startswith(f"{root}/") else path
 
 
 class Origins:

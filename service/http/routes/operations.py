@@ -10,7 +10,7 @@ from importlib.resources import files
 
 from fastapi import APIRouter, HTTPException, Request, Response
 from fastapi.responses import HTMLResponse
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from vicinal.service.errors import KeyStoreError
 from vicinal.service.galleries.open_galleries import GalleryState
@@ -18,6 +18,7 @@ from vicinal.service.http.gate import NOTHING, MetricsRoute, OpenRoute, key_in
 from vicinal.service.http.state import State, StateDependency
 from vicinal.service.redis_link import RedisState
 from vicinal.service.request_fields import Body
+from vicinal.service.request_fields import Request as Asked
 from vicinal.service.search.answers import stage_devices
 
 router = APIRouter(tags=["operations"], route_class=OpenRoute)
@@ -116,10 +117,8 @@ def label_page() -> HTMLResponse:
     return _page("label.html")
 
 
-class LentKeyBody(BaseModel):
+class LentKeyBody(Asked):
     """Lent key that a page was opened with, and that may be used once."""
-
-    model_config = ConfigDict(extra="forbid")
 
     token: str
 

@@ -10,7 +10,7 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 
 import uvicorn
 from anyio import to_thread
@@ -67,14 +67,10 @@ def serve_until_stopped(app: FastAPI, listener: socket.socket) -> None:
         faulthandler.cancel_dump_traceback_later()
 
 
-def serving(settings: Settings) -> AbstractContextManager[str]:
-    """Serve an application of these settings; see `serving_app`."""
-    return serving_app(create_app(settings))
-
-
 @contextmanager
-def serving_app(app: FastAPI) -> Iterator[str]:
-    """Serve an application on a free loopback port while the context lasts."""
+def serving(served: FastAPI | Settings) -> Iterator[str]:
+    """Serve an application, or one of these settings, on a free loopback port while the context lasts."""
+    app = create_app(served) if isinstance(served, Settings) else served
     with listen("127.0.0.1", 0) as listener, state_of(app).running():
         server = _Server(app)
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)

@@ -19,7 +19,7 @@ from tests.service.types import MakeSettings
 from tests.waiting import wait_until
 from vicinal.service.http.app import create_app
 from vicinal.service.http.serving import connections, server
-from vicinal.service.http.serving.server import serving, serving_app
+from vicinal.service.http.serving.server import serving
 from vicinal.service.http.state import state_of
 
 SEARCH = "/v1/galleries/shoes/search"
@@ -46,7 +46,7 @@ def narrow(calibrated_dir: Path, make_settings: MakeSettings) -> Iterator[str]:
 @pytest.fixture
 def crowded(waiting: FastAPI) -> Iterator[str]:
     """A server that takes a few connections."""
-    with serving_app(waiting) as url:
+    with serving(waiting) as url:
         yield url
 
 
@@ -352,7 +352,7 @@ def test_who_wants_in_cuts_off_nobody_at_work_and_comes_next(
     monkeypatch.setattr(connections, "_WANTED_SECONDS", 60.0)
     waiting.add_api_route("/slow", answered)
     slow = b"GET /slow HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
-    with serving_app(waiting) as url, ExitStack() as held:
+    with serving(waiting) as url, ExitStack() as held:
         many = [held.enter_context(connected(url, "127.0.0.2")) for _ in range(MOST)]
         for there in many:
             there.sendall(slow)
@@ -401,7 +401,7 @@ def test_who_takes_nothing_in_of_its_answers_keeps_nobody_out(
             await send({"type": "http.response.body", "body": b"x" * 20_000_000, "more_body": True})
 
     waiting.mount("/large", large)
-    with serving_app(waiting) as url, ExitStack() as held:
+    with serving(waiting) as url, ExitStack() as held:
         for _ in range(MOST):
             there = held.enter_context(connected(url, "127.0.0.2"))
             there.sendall(b"GET /large/ HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
@@ -507,7 +507,7 @@ def test_a_client_that_takes_nothing_in_is_cut_off(
         await send({"type": "http.response.body", "body": large, "more_body": False})  # type: ignore[misc]
 
     app.mount("/large", endless)
-    with serving_app(app) as url, connected(url) as there:
+    with serving(app) as url, connected(url) as there:
         there.sendall(b"GET /large/ HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
         time.sleep(1.5)
         assert 0 < len(rest_of(there)) < 2 * len(large)
@@ -520,7 +520,7 @@ def test_a_server_that_stops_answers_what_was_on_its_way(
     monkeypatch.setattr(server, "_DRAIN_SECONDS", 3.0)
     app = create_app(make_settings(calibrated_dir))
     with ExitStack() as held:
-        with serving_app(app) as url:
+        with serving(app) as url:
             idle = [held.enter_context(connected(url)) for _ in range(2)]
             for there in idle:
                 there.sendall(b"GET /livez HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")

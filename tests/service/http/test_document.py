@@ -8,8 +8,7 @@ from typing import Any, get_args
 import pytest
 from fastapi.testclient import TestClient
 
-from vicinal.service.http.app import ROUTERS
-from vicinal.service.http.document import _EXAMPLES, complete_document
+from vicinal.service.http.app import _EXAMPLES, ROUTERS, complete_document
 from vicinal.service.http.gate import OpenRoute
 from vicinal.service.settings import Scope
 

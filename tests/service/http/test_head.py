@@ -12,7 +12,7 @@ from fastapi.testclient import TestClient
 
 from tests.service.types import MakeSettings
 from vicinal.service.http.app import create_app
-from vicinal.service.http.serving.server import serving_app
+from vicinal.service.http.serving.server import serving
 from vicinal.service.http.state import state_of
 from vicinal.service.jobs.records import new_job
 
@@ -82,7 +82,7 @@ def test_head_of_a_stream_ends(data_dir: Path, make_settings: MakeSettings) -> N
 def test_head_of_a_stream_leaves_its_connection(data_dir: Path, make_settings: MakeSettings) -> None:
     app = create_app(make_settings(data_dir, run_jobs=False))
     job = state_of(app).jobs.create(new_job("reindex", "shoes", {}))
-    with serving_app(app) as url, httpx.Client(base_url=url, timeout=20) as client:
+    with serving(app) as url, httpx.Client(base_url=url, timeout=20) as client:
         for _ in range(3):
             assert client.head(f"/v1/jobs/{job.id}/events").status_code == 200
             assert client.get("/livez").json() == {"status": "alive"}

@@ -19,7 +19,7 @@ from tests.service.types import MakeSettings
 from tests.waiting import wait_until
 from vicinal.service.errors import RequestError
 from vicinal.service.http.app import create_app
-from vicinal.service.http.serving.server import serving_app
+from vicinal.service.http.serving.server import serving
 from vicinal.service.http.state import state_of
 from vicinal.service.jobs import events
 from vicinal.service.jobs.records import Job, JobProgress, new_job
@@ -53,7 +53,7 @@ def job(store: JobStore) -> Job:
 
 @pytest.fixture
 def url(app: FastAPI) -> Iterator[str]:
-    with serving_app(app) as base:
+    with serving(app) as base:
         yield base
 
 
@@ -265,7 +265,7 @@ def test_a_server_that_stops_does_not_wait_for_streams(app: FastAPI, store: JobS
             rest.extend(seen)
 
     under_way = threading.Event()
-    with serving_app(app) as url:
+    with serving(app) as url:
         client = threading.Thread(target=follow, args=(url,))
         client.start()
         assert under_way.wait(SECONDS)

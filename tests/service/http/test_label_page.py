@@ -9,7 +9,7 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from vicinal.service.http.app import create_app
-from vicinal.service.http.serving.server import serving, serving_app
+from vicinal.service.http.serving.server import serving
 from vicinal.service.http.state import state_of
 from vicinal.service.keys import Grant
 from vicinal.service.settings import Settings
@@ -108,7 +108,7 @@ def test_a_page_opens_once_with_what_it_was_given(
 ) -> None:
     app = create_app(make_settings(data_dir, run_jobs=False))
     token = state_of(app).keyring.offer(Grant(name="label", scopes=("search", "admin"), galleries=("shoes",)))
-    with serving_app(app) as url:
+    with serving(app) as url:
         address = f"{url}/label?gallery=shoes#{token}"
         page = open_page(browser, address, 1280, 900, touch=False)
         expect(page.locator("#first")).to_have_js_property("complete", True)

@@ -20,7 +20,7 @@ from tests.waiting import wait_until
 from vicinal.service.errors import TooManyRequestsError
 from vicinal.service.http.app import create_app
 from vicinal.service.http.serving import connections
-from vicinal.service.http.serving.server import serving_app
+from vicinal.service.http.serving.server import serving
 from vicinal.service.http.state import State, state_of
 
 BODY = b'{"item_id": "plain/view 0.png"}'
@@ -55,7 +55,7 @@ def line_of(make_settings: MakeSettings, data_dir: Path, **changes: object) -> I
             raise TooManyRequestsError("too many searches wait", seconds=3)
 
     state.searches.check = check  # type: ignore[method-assign]
-    with serving_app(app) as url:
+    with serving(app) as url:
         line.url = url
         yield line
 

@@ -26,7 +26,7 @@ from tests.web_server import redirects, sends, serving
 from vicinal.indexer.gallery import Gallery
 from vicinal.models.bundle import ModelBundle
 from vicinal.service.http.app import create_app
-from vicinal.service.http.serving.server import serving_app
+from vicinal.service.http.serving.server import serving as serving_app
 from vicinal.service.http.state import state_of
 from vicinal.service.jobs.worker import JobWorker
 from vicinal.service.settings import SCOPES
