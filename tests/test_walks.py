@@ -19,11 +19,11 @@ pytestmark = pytest.mark.slow
 # of all kinds. The options of a source know the rules of its ids, pixels of any kind are read beside the
 # decoding, and one hears of progress.
 MOST_FILES = {
-    "an image query over HTTP": 32,
-    "an addition over HTTP": 36,
+    "an image query over HTTP": 30,
+    "an addition over HTTP": 34,
     "an index": 39,
     "a calibration": 35,
-    "a calibration job": 65,
+    "a calibration job": 62,
     "a calibration command": 55,
 }
 
