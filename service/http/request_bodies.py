@@ -24,6 +24,7 @@ from vicinal.indexer.item_rules import LONGEST_ID, LONGEST_LABEL
 from vicinal.models.configs.value_texts import value_as_text
 from vicinal.models.errors import UnsupportedFormatError
 from vicinal.service.errors import BodyTooLargeError, BodyTooSlowError, RequestError
+from vicinal.service.request_fields import QuerySource
 
 Model = TypeVar("Model", bound=BaseModel)
 _Value = str | StrictInt | StrictFloat | StrictBool
@@ -56,7 +57,7 @@ MOST_VALUES = 2_500_000
 _VALUES_OF = ((b",", 1), (b"[", 10), (b"{", 20))
 
 
-class SentEmbeddings(BaseModel):
+class SentEmbeddings(QuerySource):
     """Labelled queries that a body may hold in place of a source's name."""
 
     embeddings: Vectors | None = Field(None, description="Queries as embeddings of the bundle.")

@@ -24,7 +24,7 @@ from vicinal.service.http.request_bodies import (
     read_form,
     validated,
 )
-from vicinal.service.http.routes.jobs import Sent, begin_job
+from vicinal.service.http.routes.jobs import begin_job
 from vicinal.service.http.routes.operations import html_page
 from vicinal.service.http.state import StateDependency
 from vicinal.service.jobs.records import Job
@@ -98,10 +98,9 @@ async def start_calibration(
     Labelled queries come as JSON (a source, or embeddings with labels), as a form with images and their
     labels, or from the gallery: every labelled item is then left out once. Another job on the gallery: 409.
     """
-    sent, start = await _read_start(request, CalibrationStart, _FIELDS)
-    asked = calibrate.Request(**start.model_dump(exclude={*SentEmbeddings.model_fields}))
+    images, start = await _read_start(request, CalibrationStart, _FIELDS)
     return await run_in_threadpool(
-        begin_job, request, response, state, calibrate.OPERATION, gallery, asked, sent
+        begin_job, request, response, state, calibrate.OPERATION, gallery, start, images=images
     )
 
 
@@ -171,12 +170,13 @@ async def start_check(
     They come as JSON or as a form, as for a calibration. The job's result says in `verdict` and `sentence`
     whether the promise held; it is kept as the calibration's `last_check`. Another job on the gallery: 409.
     """
-    sent, start = await _read_start(request, CheckStart)
-    asked = check.Request(**start.model_dump(exclude={*SentEmbeddings.model_fields}), calibration=calibration)
+    images, start = await _read_start(request, CheckStart)
     return await run_in_threadpool(
         begin_job,
-        *(request, response, state, check.OPERATION, gallery, asked, sent),
+        *(request, response, state, check.OPERATION, gallery, start),
+        images=images,
         leave_out=[*PipelineChoice.model_fields],
+        calibration=calibration,
     )
 
 
@@ -197,10 +197,9 @@ def put_threshold(gallery: str, body: ThresholdByHand, state: StateDependency) -
 
 async def _read_start(
     request: Request, model: type[_Start], fields: Iterable[str] = ()
-) -> tuple[Sent, _Start]:
+) -> tuple[list[bytes], _Start]:
     if content_type(request, JSON, FORM) == JSON:
-        start = await json_body(request, model, may_be_empty=True)
-        return Sent.of(start, source=start.queries), start
+        return [], await json_body(request, model, may_be_empty=True)
     async with read_form(request, max_files=_MOST_IMAGES, max_fields=2 * _MOST_IMAGES) as form:
         check_form(form, ("image", "label", *fields))
         images = files_of(form)
@@ -208,4 +207,4 @@ async def _read_start(
         if len(labels) == 1:
             labels *= len(images)
         start = validated(model, {name: form[name] for name in fields if name in form}, are_texts=True)
-        return Sent([await image.read() for image in images], labels=labels), start
+        return [await image.read() for image in images], start.model_copy(update={"labels": labels})

@@ -12,7 +12,7 @@ from vicinal.service.comparing.record import Comparison
 from vicinal.service.comparing.store import ComparisonStore, put_in_force
 from vicinal.service.http.gate import AdminRoute, large_body
 from vicinal.service.http.request_bodies import SentEmbeddings
-from vicinal.service.http.routes.jobs import Sent, begin_job
+from vicinal.service.http.routes.jobs import begin_job
 from vicinal.service.http.state import StateDependency
 from vicinal.service.jobs.records import Job
 from vicinal.service.measuring.matcher import Matcher
@@ -24,7 +24,7 @@ from vicinal.service.search.answers import CalibrationState
 router = APIRouter(prefix="/v1/admin/galleries/{gallery}", tags=["comparisons"], route_class=AdminRoute)
 
 
-class ComparisonStart(SentEmbeddings, operation.Request):
+class ComparisonStart(operation.Request, SentEmbeddings):
     """What to compare; labelled queries can also come as embeddings of the one bundle of all variants."""
 
 
@@ -62,9 +62,7 @@ def start_comparison(
     Other versions also get calibrations of their own, which come into force when they are activated.
     Another job on the gallery: 409, with its id as `job`.
     """
-    sent = Sent.of(start, source=start.queries)
-    asked = operation.Request.model_validate(start.model_dump(exclude={*SentEmbeddings.model_fields}))
-    return begin_job(request, response, state, operation.OPERATION, gallery, asked, sent)
+    return begin_job(request, response, state, operation.OPERATION, gallery, start)
 
 
 @router.get("/comparisons")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from contextlib import ExitStack, suppress
 from functools import partial
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Header, Query, Request, Response
 from fastapi.concurrency import run_in_threadpool
@@ -23,7 +23,7 @@ from vicinal.service.operations import Operation, fit, reindex
 from vicinal.service.operations.readable_sources import JobSources
 from vicinal.service.operations.reindex import ReindexRequest
 from vicinal.service.problem_types import PREFIX, told_to_some
-from vicinal.service.request_fields import Body, QuerySource
+from vicinal.service.request_fields import Body
 from vicinal.service.request_fields import Request as Asked
 from vicinal.service.surfaces.jobs import IS_UPLOAD
 
@@ -51,26 +51,6 @@ class FitRequest(fit.Request):
     """
 
 
-class Sent(NamedTuple):
-    """Labelled queries that came with a call."""
-
-    images: Sequence[bytes] = ()
-    embeddings: Sequence[Sequence[float]] | None = None
-    labels: Sequence[str] | None = None
-
-    @classmethod
-    def of(cls, body: SentEmbeddings, *, source: str | None) -> Sent:
-        """Take those of a body."""
-        if body.embeddings is not None and source is not None:
-            raise RequestError("give queries or embeddings, not both")
-        if (body.embeddings is None) != (body.labels is None):
-            raise RequestError("embeddings and labels go together: give both")
-        return cls(embeddings=body.embeddings, labels=body.labels)
-
-
-_NOTHING = Sent()
-
-
 def begin_job(
     request: Request,
     response: Response,
@@ -78,28 +58,37 @@ def begin_job(
     operation: Operation[Any, Any],
     gallery: str,
     asked: Asked,
-    sent: Sent = _NOTHING,
     *,
+    images: Sequence[bytes] = (),
     leave_out: Sequence[str] = (),
+    **more: Any,
 ) -> Job:
-    """Let an operation, without the fields `leave_out`, wait in the queue; another job there: 409."""
+    """Let an operation, with `more` and without the fields `leave_out`, wait in the queue with the images or
+    embeddings that were sent; another job on the gallery: 409.
+    """
     opened, kind = state.galleries.gallery(gallery), state.kinds[operation.name]
+    embeddings, labels, reads = None, None, list[str | None]()
+    if isinstance(asked, SentEmbeddings):
+        embeddings, labels, reads = asked.embeddings, asked.labels, [asked.queries]
+        if embeddings is not None and asked.queries is not None:
+            raise RequestError("give queries or embeddings, not both")
+        if not images and (embeddings is None) != (labels is None):
+            raise RequestError("embeddings and labels go together: give both")
+        asked = operation.request(**asked.model_dump(exclude={"embeddings", "labels"}), **more)
     fields = asked.model_dump(mode="json", exclude=set(leave_out))
-    reads: list[str | None] = []
-    if isinstance(asked, QuerySource):
-        fields[IS_UPLOAD] = sent.labels is not None
-        reads = [asked.queries]
+    if reads:
+        fields[IS_UPLOAD] = labels is not None
     job = _new_job(request, state, operation.name, opened.name, fields, reads=reads)
     place = kind.place(job)
-    place.find_matcher, place.sent_labels = partial(state.galleries.matcher, opened.name), sent.labels
+    place.find_matcher, place.sent_labels = partial(state.galleries.matcher, opened.name), labels
     operation.require(place, asked)
     with ExitStack() as undo:
         undo.callback(kind.clean, job)
-        if sent.images:
-            kind.uploads.keep_images(job, sent.images, sent.labels or [])
-        elif sent.embeddings is not None:
+        if images:
+            kind.uploads.keep_images(job, images, labels or [])
+        elif embeddings is not None:
             dim = place.matcher.snapshot.manifest.dim
-            kind.uploads.keep_embeddings(job, sent.embeddings, sent.labels or [], dim=dim)
+            kind.uploads.keep_embeddings(job, embeddings, labels or [], dim=dim)
         created = state.jobs.create(job)
         undo.pop_all()
     response.headers["Location"] = f"/v1/jobs/{created.id}"
