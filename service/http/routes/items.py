@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request, Response
-from pydantic import Field, field_validator
+from pydantic import Field
 from starlette.convertors import PathConvertor, register_url_convertor
 
 from vicinal.indexer.errors import ItemNotFoundError
@@ -59,14 +59,6 @@ class ItemPatch(Asked):
         default_factory=dict,
         description="Merged into the present metadata (RFC 7396): null removes a member.",
     )
-
-    @field_validator("label")
-    @classmethod
-    def _is_text(cls, value: str | None) -> str | None:
-        if value is not None:
-            # JSON can spell half a surrogate pair, which nothing can store.
-            value.encode()
-        return value
 
 
 class ItemDeletion(Asked):

@@ -62,14 +62,6 @@ class Query(Asked):
             _decode_base64(value)
         return value
 
-    @field_validator("item_id")
-    @classmethod
-    def _is_text(cls, value: str | None) -> str | None:
-        if value is not None:
-            # JSON can spell half a surrogate pair, which is no character: nothing can store or compare it.
-            value.encode()
-        return value
-
     @property
     def image(self) -> bytes | None:
         """The decoded bytes of `image_base64`."""
