@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import binascii
 from collections.abc import Sequence
 from typing import Any
 from urllib.parse import unquote
@@ -34,7 +33,6 @@ from vicinal.service.search.answers import Answer
 
 # Fields of a query, and what the search queue calls queries that have them.
 _KINDS = {"image_base64": "images", "embedding": "embeddings", "item_id": "item_ids"}
-_FROM_ADDRESSES = str.maketrans("-_", "+/")
 
 
 class Query(Asked):
@@ -184,9 +182,9 @@ def _decode_base64(text: str) -> bytes:
             raise ValueError("it is a data: address that is not base64")
         body = unquote(body)
     # Mails break lines; addresses have - and _ for + and /, and leave the end out.
-    body = "".join(body.split()).translate(_FROM_ADDRESSES).rstrip("=")
+    body = "".join(body.split()).rstrip("=")
     body += "=" * (-len(body) % 4)
     try:
-        return base64.b64decode(body, validate=True)
-    except (binascii.Error, ValueError) as error:
+        return base64.b64decode(body, b"-_", validate=True)
+    except ValueError as error:
         raise ValueError(f"it is not base64: {error}") from error
