@@ -23,7 +23,7 @@ MOST_FILES = {
     "an addition over HTTP": 34,
     "an index": 39,
     "a calibration": 35,
-    "a calibration job": 62,
+    "a calibration job": 60,
     "a calibration command": 55,
 }
 
