@@ -44,7 +44,7 @@ class Query(Asked):
 
     @property
     def given(self) -> list[str]:
-        """Those of its fields that were given."""
+        """Names of the fields that were given."""
         return [name for name in _KINDS if getattr(self, name) is not None]
 
     @model_validator(mode="after")
