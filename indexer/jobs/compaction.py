@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 from pydantic import BaseModel, ConfigDict, Field
 
-from vicinal.calibration.arrays import Ints
+from vicinal.calibration.arrays import FloatArray, Ints
 from vicinal.indexer.errors import GalleryBusyError
 from vicinal.indexer.graph.neighbor_graph import NeighborGraph, update_neighbor_graph
 from vicinal.indexer.reader import GalleryReader
@@ -106,9 +106,7 @@ def _rows_of(view: GalleryView, folder: Path, on_progress: OnProgress) -> Snapsh
     positions = np.arange(view.n_positions)
     live = positions[~view.is_dead(positions)]
     snapshot = view.snapshot
-    # In a file: a large gallery's do not fit into memory twice.
-    parts = (view.vectors(live[start : start + _BLOCK]) for start in range(0, len(live), _BLOCK))
-    embeddings = mapped_matrix(folder / "embeddings.npy", (len(live), snapshot.manifest.dim), parts)
+    embeddings = _gathered(view, live, folder / "embeddings.npy")
     graph = update_neighbor_graph(
         NeighborGraph(snapshot.neighbor_ids, snapshot.neighbor_similarities),
         live[: np.searchsorted(live, len(snapshot))],
@@ -116,6 +114,12 @@ def _rows_of(view: GalleryView, folder: Path, on_progress: OnProgress) -> Snapsh
         on_progress=on_progress,
     )
     return SnapshotRows(_items_of(view, live), view.sequences(live), embeddings, graph)
+
+
+def _gathered(view: GalleryView, live: Ints, path: Path) -> FloatArray:
+    """(n, d) embeddings in a file: a large gallery's do not fit into memory twice."""
+    parts = (view.vectors(live[start : start + _BLOCK]) for start in range(0, len(live), _BLOCK))
+    return mapped_matrix(path, (len(live), view.snapshot.manifest.dim), parts)
 
 
 def _items_of(view: GalleryView, live: Ints) -> pa.Table:
