@@ -112,9 +112,10 @@ def prepare_encoded(
     item: SourceItem, encoded: bytes, embedder: Embedder, limits: DecodeLimits | None = None
 ) -> PreparedItem:
     """Decode and preprocess one image that is in memory; its path is only noted."""
-    capture = read_capture(encoded)
     with embedder.decoding(encoded, limits=limits) as image:
         require_content(image)
+        # After the decoder, which refuses what is no image or too large for one.
+        capture = read_capture(encoded)
         columns = {
             "id": item.id,
             "label": item.label,
