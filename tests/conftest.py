@@ -6,6 +6,7 @@ import gc
 import os
 import re
 import shutil
+import signal
 
 # torch 2.15 crashes in the weight gradient of 1 x 1 convolutions over maps of a few pixels when several
 # threads share it (oneDNN with AVX-512, float32); the tests' networks are that small. One thread is also
@@ -27,6 +28,11 @@ from vicinal.models.bundle import BACKBONE_FILE, ModelBundle, space_manifest
 from vicinal.models.refiner_manifest import REFINER_FILE, REFINER_WEIGHTS_FILE, RefinerArchitecture
 from vicinal.models.similarity import normalize
 from vicinal.refine.weights import parameter_shapes, save_weights
+
+# A shell lets what it starts in the background ignore Ctrl-C, and so would all that tests start.
+for _signal in (signal.SIGINT, signal.SIGQUIT):
+    if signal.getsignal(_signal) is signal.SIG_IGN:
+        signal.signal(_signal, signal.default_int_handler if _signal == signal.SIGINT else signal.SIG_DFL)
 
 # Settings of the shell reach no test, nor what a test starts, nor fixtures that outlive one test.
 for _name in [name for name in os.environ if name.startswith("VICINAL_")]:

@@ -47,7 +47,11 @@ def test_a_signal_ends_it(sent: signal.Signals) -> None:
         process.stdin.close()
         assert process.stdout.readline() == b"ready\n"
         process.send_signal(sent)
-        process.wait(timeout=60)
+        try:
+            process.wait(timeout=60)
+        finally:
+            # One that is still there would be waited for without end.
+            process.kill()
     assert process.returncode == 128 + sent
 
 
