@@ -1,6 +1,6 @@
 """Rules of items: ids that can be read again, and labels, addresses and metadata that every answer can carry.
 
-They are looked at before anything is written; what was stored earlier `served_metadata` makes fit an answer.
+They are looked at before anything is written; what was stored earlier `views.snapshot` makes fit an answer.
 """
 
 from __future__ import annotations
@@ -15,9 +15,8 @@ from vicinal.models.configs.value_texts import label_in_one_form
 LONGEST_ID = 1024
 LONGEST_LABEL = 1024
 _LONGEST_URI = 8192
-_DEEPEST = 32
-_MOST_BYTES = 64 * 1024
-_NOTE = "_truncated"
+DEEPEST_METADATA = 32
+MOST_METADATA_BYTES = 64 * 1024
 _ENCODER = json.JSONEncoder(allow_nan=False)
 # Control characters, line and paragraph separators, and halves of surrogate pairs.
 _UNREADABLE = re.compile("[\0-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
@@ -92,9 +91,9 @@ def checked_metadata(metadata: Any, item_id: str) -> str:
     try:
         text = _ENCODER.encode(metadata)
         # Escaped, it is never shorter than as UTF-8.
-        is_bounded = len(text) <= _MOST_BYTES and "\\ud" not in text
+        is_bounded = len(text) <= MOST_METADATA_BYTES and "\\ud" not in text
         size = len(text) if is_bounded else len(json.dumps(metadata, ensure_ascii=False).encode())
-        is_deep = _may_be_deep(text) and _is_deeper(metadata, _DEEPEST)
+        is_deep = may_be_deep(text) and is_deeper(metadata, DEEPEST_METADATA)
     except UnicodeEncodeError as error:
         raise ItemRefusedError(f"{_whose(item_id)} hold half of a character") from error
     except RecursionError:
@@ -102,42 +101,22 @@ def checked_metadata(metadata: Any, item_id: str) -> str:
     except (TypeError, ValueError) as error:
         raise ItemRefusedError(f"{_whose(item_id)} are no JSON: {error}") from error
     if is_deep:
-        raise ItemRefusedError(f"{_whose(item_id)} are nested more than {_DEEPEST} deep")
-    if size > _MOST_BYTES:
+        raise ItemRefusedError(f"{_whose(item_id)} are nested more than {DEEPEST_METADATA} deep")
+    if size > MOST_METADATA_BYTES:
         raise ItemRefusedError(
-            f"{_whose(item_id)} are {size:,} bytes as JSON, at most {_MOST_BYTES:,} are kept"
+            f"{_whose(item_id)} are {size:,} bytes as JSON, at most {MOST_METADATA_BYTES:,} are kept"
         )
     if "\\u0000" in text and _holds_nul(metadata):
         raise ItemRefusedError(f"{_whose(item_id)} hold the character NUL")
     return text
 
 
-def served_metadata(text: str | None) -> dict[str, Any]:
-    """Stored metadata as an answer can carry them; what is cut off is said under `_truncated`."""
-    if not text:
-        return {}
-    # Of what is neither long nor full of brackets, nothing has to be cut.
-    if len(text) <= _MOST_BYTES // 4 and not _may_be_deep(text):
-        return dict(json.loads(text))
-    try:
-        metadata = json.loads(text)
-    except RecursionError:
-        return {_NOTE: f"these metadata are nested too deep to be read ({len(text):,} characters)"}
-    reasons = []
-    if _is_deeper(metadata, _DEEPEST):
-        metadata = _cut(metadata, _DEEPEST)
-        reasons.append(f"nested more than {_DEEPEST} deep")
-    if (size := _n_bytes(metadata)) > _MOST_BYTES:
-        metadata = _first_members(metadata, _MOST_BYTES)
-        reasons.append(f"{size:,} bytes, of which at most {_MOST_BYTES:,} are shown")
-    return {**metadata, _NOTE: f"these metadata are {' and '.join(reasons)}"} if reasons else metadata
+def may_be_deep(text: str) -> bool:
+    """Tell whether JSON has enough brackets to be nested too deep."""
+    return text.count("{") + text.count("[") > DEEPEST_METADATA
 
 
-def _may_be_deep(text: str) -> bool:
-    return text.count("{") + text.count("[") > _DEEPEST
-
-
-def _is_deeper(value: Any, levels: int) -> bool:
+def is_deeper(value: Any, levels: int) -> bool:
     """Tell whether objects and lists are nested in more than some levels; without recursion."""
     nested = [value] if isinstance(value, dict | list) else []
     while nested and levels:
@@ -162,25 +141,8 @@ def _holds_nul(value: Any) -> bool:
     return isinstance(value, str) and "\0" in value
 
 
-def _cut(value: Any, levels: int) -> Any:
-    """A value without what lies deeper than some levels."""
-    if isinstance(value, dict):
-        return {key: _cut(part, levels - 1) for key, part in value.items()} if levels else None
-    if isinstance(value, list):
-        return [_cut(part, levels - 1) for part in value] if levels else None
-    return value
-
-
-def _first_members(metadata: dict[str, Any], most: int) -> dict[str, Any]:
-    kept: dict[str, Any] = {}
-    for key, value in metadata.items():
-        if (size := _n_bytes({key: value})) <= most:
-            kept[key] = value
-            most -= size
-    return kept
-
-
-def _n_bytes(value: Any) -> int:
+def n_bytes(value: Any) -> int:
+    """Length of a value as JSON in UTF-8."""
     return len(json.dumps(value, ensure_ascii=False).encode("utf-8", "replace"))
 
 

@@ -14,7 +14,8 @@ byte: those trust the sizes and offsets that they read, and a damaged one ends t
 Arrays are sampled when they are opened: only their header says where anything lies, and numpy maps as much or
 refuses. Positions among them are compared with the length of what they point into. The item table's files are
 sampled too: Lance answers damage between the blocks of a large one with an error or another value. Whoever
-searches reads all of these in full in the background, at every start and from time to time.
+searches reads all of these in full in the background, at every start and from time to time, and notes what
+came of it beside them.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ from typing import Generic, Self, TypeVar
 from filelock import FileLock, Timeout
 
 from vicinal.calibration.frozen import Frozen
-from vicinal.indexer.errors import GalleryBusyError, GalleryError, StorageError
+from vicinal.indexer.errors import DamagedGalleryError, GalleryBusyError, GalleryError, StorageError
 from vicinal.models.configs.sealed_json import BrokenSealError, sealed, unsealed
 
 _POLL_SECONDS = 0.01
@@ -54,6 +55,7 @@ _SMALL_BYTES = 4 * 2**20
 _BLOCK_BYTES, _N_BLOCKS = 4096, 64
 # What one checksum of a file covers, and how long it is.
 _SEALED_BYTES, _DIGITS = 2**20, 16
+_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 # Files that are known to fit.
 _MOST_FITTED = 4096
 
@@ -364,3 +366,93 @@ def _blocks_of(path: Path) -> Iterator[str]:
     with path.open("rb", buffering=0) as stream:
         while block := stream.read(_SEALED_BYTES):
             yield digest_of(block)
+
+
+class _Checked(Frozen):
+    boot: str
+    began: int
+
+
+class Damage(Frozen):
+    """Damage that a check found."""
+
+    problem: str
+    file: Path
+    identity: tuple[int, ...]
+
+    @classmethod
+    def of(cls, error: DamagedGalleryError, problem: str | None = None) -> Self:
+        """Damage that an error tells of, in its words or in others."""
+        return cls(problem=problem or str(error), file=error.file, identity=file_identity(error.file))
+
+    @property
+    def error(self) -> DamagedGalleryError:
+        """The error for whoever wants to search."""
+        return DamagedGalleryError(self.problem, self.file)
+
+    @property
+    def may_be_mended(self) -> bool:
+        """Tell whether another file lies there by now, or the same one was written again."""
+        return file_identity(self.file) != self.identity
+
+
+class CheckNotes:
+    """Notes beside the files of a version, of checks that compared every byte.
+
+    checked.json   when the last one began, on which start of which machine
+    damaged.json   what was found, until the files are whole again or are made again with their folder
+
+    All processes of a machine share what is mapped, and so a check that began after they opened the files.
+    Nobody searches a version that one of them found damaged, also not after a restart.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._checked, self._damaged = folder / "checked.json", folder / "damaged.json"
+
+    def note_whole(self, began: int) -> None:
+        """Remember a check that found nothing."""
+        self.forget()
+        # On a read-only disk there is no note, and every process checks for itself.
+        with suppress(StorageError):
+            if (boot := _boot_id()) is not None:
+                checked = _Checked(boot=boot, began=began).model_dump_json()
+                write_sealed(self._checked, checked, durable=False)
+
+    def forget(self) -> None:
+        """Give up what was found: it is to be looked for again."""
+        with suppress(OSError):
+            self._damaged.unlink(missing_ok=True)
+
+    def is_checked_since(self, moment: int) -> bool:
+        """Tell whether a clean check began after a moment of this machine, `time.monotonic_ns`."""
+        try:
+            found = _Checked.model_validate_json(read_sealed(self._checked))
+        except (OSError, ValueError):
+            return False
+        return found.boot == _boot_id() and moment <= found.began <= time.monotonic_ns()
+
+    def note_damage(self, damage: Damage) -> None:
+        """Remember what was found."""
+        with suppress(StorageError):
+            write_sealed(self._damaged, damage.model_dump_json())
+
+    def damage(self) -> Damage | None:
+        """Damage that was found; None where none was. Cheap enough for every search."""
+        path = self._damaged
+        if not path.exists():
+            return None
+        try:
+            return Damage.model_validate_json(read_sealed(path))
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError):
+            return Damage(problem=f"'{path}' is damaged", file=path, identity=())
+
+
+def _boot_id() -> str | None:
+    try:
+        return _BOOT_ID.read_text(encoding="utf-8").strip()
+    except OSError:
+        # Where the system does not tell, every process checks for itself.
+        return None

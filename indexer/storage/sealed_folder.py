@@ -1,5 +1,4 @@
-"""Sealed folders: Lance tables, whose files are compared with their seals before anybody reads them, and
-notes of checks that compared all files of a version.
+"""Sealed folders: Lance tables, whose files are compared with their seals before anybody reads them.
 
 Lance has no checksums: beside a table lies `<table>.seals`, with a line for each file that was committed.
 """
@@ -10,29 +9,24 @@ import json
 import logging
 import os
 import shutil
-import time
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from functools import lru_cache, partial
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import pyarrow as pa
 
-from vicinal.calibration.frozen import Frozen
 from vicinal.indexer.errors import DamagedGalleryError, GalleryError, StorageError
 from vicinal.indexer.storage.files import (
     CachedFile,
     FileSeal,
     OnRead,
     digest_of,
-    file_identity,
-    read_sealed,
     storing,
     sync_path,
     uncounted,
     write_atomically,
-    write_sealed,
 )
 
 logger = logging.getLogger(__name__)
@@ -40,7 +34,6 @@ logger = logging.getLogger(__name__)
 _LAST = 2**64 - 1
 # Tables whose seals are kept as they were read.
 _MOST_TABLES = 16
-_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
 class TableSeals:
@@ -228,93 +221,3 @@ class SealedTable:
 def reason_of(error: Exception) -> str:
     """Words of Lance, without the place in its own source."""
     return " ".join(str(error).partition(", /")[0].split())[:300]
-
-
-class _Checked(Frozen):
-    boot: str
-    began: int
-
-
-class Damage(Frozen):
-    """Damage that a check found."""
-
-    problem: str
-    file: Path
-    identity: tuple[int, ...]
-
-    @classmethod
-    def of(cls, error: DamagedGalleryError, problem: str | None = None) -> Self:
-        """Damage that an error tells of, in its words or in others."""
-        return cls(problem=problem or str(error), file=error.file, identity=file_identity(error.file))
-
-    @property
-    def error(self) -> DamagedGalleryError:
-        """The error for whoever wants to search."""
-        return DamagedGalleryError(self.problem, self.file)
-
-    @property
-    def may_be_mended(self) -> bool:
-        """Tell whether another file lies there by now, or the same one was written again."""
-        return file_identity(self.file) != self.identity
-
-
-class CheckNotes:
-    """Notes beside the files of a version, of checks that compared every byte.
-
-    checked.json   when the last one began, on which start of which machine
-    damaged.json   what was found, until the files are whole again or are made again with their folder
-
-    All processes of a machine share what is mapped, and so a check that began after they opened the files.
-    Nobody searches a version that one of them found damaged, also not after a restart.
-    """
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self._checked, self._damaged = folder / "checked.json", folder / "damaged.json"
-
-    def note_whole(self, began: int) -> None:
-        """Remember a check that found nothing."""
-        self.forget()
-        # On a read-only disk there is no note, and every process checks for itself.
-        with suppress(StorageError):
-            if (boot := _boot_id()) is not None:
-                checked = _Checked(boot=boot, began=began).model_dump_json()
-                write_sealed(self._checked, checked, durable=False)
-
-    def forget(self) -> None:
-        """Give up what was found: it is to be looked for again."""
-        with suppress(OSError):
-            self._damaged.unlink(missing_ok=True)
-
-    def is_checked_since(self, moment: int) -> bool:
-        """Tell whether a clean check began after a moment of this machine, `time.monotonic_ns`."""
-        try:
-            found = _Checked.model_validate_json(read_sealed(self._checked))
-        except (OSError, ValueError):
-            return False
-        return found.boot == _boot_id() and moment <= found.began <= time.monotonic_ns()
-
-    def note_damage(self, damage: Damage) -> None:
-        """Remember what was found."""
-        with suppress(StorageError):
-            write_sealed(self._damaged, damage.model_dump_json())
-
-    def damage(self) -> Damage | None:
-        """Damage that was found; None where none was. Cheap enough for every search."""
-        path = self._damaged
-        if not path.exists():
-            return None
-        try:
-            return Damage.model_validate_json(read_sealed(path))
-        except FileNotFoundError:
-            return None
-        except (OSError, ValueError):
-            return Damage(problem=f"'{path}' is damaged", file=path, identity=())
-
-
-def _boot_id() -> str | None:
-    try:
-        return _BOOT_ID.read_text(encoding="utf-8").strip()
-    except OSError:
-        # Where the system does not tell, every process checks for itself.
-        return None

@@ -10,11 +10,12 @@ encoding_values.npy         (nnz,) float32
 sequences.npy               (n,) int64, ascending: which rows of the table these are
 items.arrow                 id, label, uri, metadata
 initial.index               the vector index over the initial embeddings
-checked.json, damaged.json  what checks found; see `storage.sealed_folder`
+checked.json, damaged.json  what checks found; see `storage.files`
 """
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 from collections.abc import Mapping, Sequence
@@ -33,7 +34,7 @@ from vicinal.indexer.errors import DamagedGalleryError, GalleryError
 from vicinal.indexer.graph.gpu import IndexDevices, VectorIndex
 from vicinal.indexer.graph.neighbor_graph import NeighborGraph
 from vicinal.indexer.graph.vector_index import Candidates, FaissIndex, automatic_factories
-from vicinal.indexer.item_rules import served_metadata
+from vicinal.indexer.item_rules import DEEPEST_METADATA, MOST_METADATA_BYTES, is_deeper, n_bytes
 from vicinal.indexer.storage.files import (
     FileSeal,
     OnRead,
@@ -54,6 +55,7 @@ from vicinal.refine.k_reciprocal import (
 
 ITEM_COLUMNS = ("id", "label", "uri", "metadata")
 _MANIFEST = "snapshot.json"
+_NOTE = "_truncated"
 _ITEMS = "items.arrow"
 _INDEX = "initial.index"
 _ENCODINGS = ("encoding_indptr", "encoding_indices", "encoding_values")
@@ -251,6 +253,45 @@ def items_at(table: pa.Table, positions: Sequence[int] | AnyInts) -> list[dict[s
     """Rows of a table with `ITEM_COLUMNS`, in the given order, their metadata parsed."""
     rows = table.select(ITEM_COLUMNS).take(pa.array(positions, pa.int64())).to_pylist()
     return [{**row, "metadata": served_metadata(row["metadata"])} for row in rows]
+
+
+def served_metadata(text: str | None) -> dict[str, Any]:
+    """Stored metadata as an answer can carry them; what is cut off is said under `_truncated`."""
+    if not text:
+        return {}
+    # Of what is neither long nor full of brackets, nothing has to be cut.
+    if len(text) <= MOST_METADATA_BYTES // 4 and text.count("{") + text.count("[") <= DEEPEST_METADATA:
+        return dict(json.loads(text))
+    try:
+        metadata = json.loads(text)
+    except RecursionError:
+        return {_NOTE: f"these metadata are nested too deep to be read ({len(text):,} characters)"}
+    reasons = []
+    if is_deeper(metadata, DEEPEST_METADATA):
+        metadata = _cut(metadata, DEEPEST_METADATA)
+        reasons.append(f"nested more than {DEEPEST_METADATA} deep")
+    if (size := n_bytes(metadata)) > MOST_METADATA_BYTES:
+        metadata = _first_members(metadata, MOST_METADATA_BYTES)
+        reasons.append(f"{size:,} bytes, of which at most {MOST_METADATA_BYTES:,} are shown")
+    return {**metadata, _NOTE: f"these metadata are {' and '.join(reasons)}"} if reasons else metadata
+
+
+def _cut(value: Any, levels: int) -> Any:
+    """A value without what lies deeper than some levels."""
+    if isinstance(value, dict):
+        return {key: _cut(part, levels - 1) for key, part in value.items()} if levels else None
+    if isinstance(value, list):
+        return [_cut(part, levels - 1) for part in value] if levels else None
+    return value
+
+
+def _first_members(metadata: dict[str, Any], most: int) -> dict[str, Any]:
+    kept: dict[str, Any] = {}
+    for key, value in metadata.items():
+        if (size := n_bytes({key: value})) <= most:
+            kept[key] = value
+            most -= size
+    return kept
 
 
 def read_snapshot_ahead(path: Path) -> None:

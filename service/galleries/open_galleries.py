@@ -24,9 +24,8 @@ from vicinal.indexer.errors import (
 from vicinal.indexer.gallery import Gallery, list_galleries
 from vicinal.indexer.graph.gpu import IndexDevices
 from vicinal.indexer.reader import GalleryReader
-from vicinal.indexer.storage.files import file_lock
+from vicinal.indexer.storage.files import CheckNotes, Damage, file_lock
 from vicinal.indexer.storage.gallery_names import GALLERY_NAME
-from vicinal.indexer.storage.sealed_folder import CheckNotes, Damage
 from vicinal.indexer.views.refined_snapshot import check_refined, refined_bytes
 from vicinal.indexer.views.snapshot import Snapshot
 from vicinal.service.galleries.bundles import ServedBundle, ServedBundles

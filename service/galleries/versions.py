@@ -16,7 +16,7 @@ from vicinal.indexer.gallery import Gallery
 from vicinal.indexer.jobs.compaction import CompactionPolicy, compact
 from vicinal.indexer.jobs.retention import Pruning, RetentionPolicy, prune
 from vicinal.indexer.reader import GalleryReader
-from vicinal.indexer.storage.sealed_folder import CheckNotes
+from vicinal.indexer.storage.files import CheckNotes
 from vicinal.indexer.views.refined_snapshot import check_refined
 from vicinal.indexer.views.snapshot import Snapshot, SnapshotManifest, snapshot_manifest
 from vicinal.models.errors import in_one_line

@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vicinal.indexer.errors import ItemRefusedError
-from vicinal.indexer.item_rules import checked_id, checked_metadata, checked_uri, id_of_path, served_metadata
+from vicinal.indexer.item_rules import checked_id, checked_metadata, checked_uri, id_of_path
+from vicinal.indexer.views.snapshot import served_metadata
 
 
 def nested(depth: int) -> dict[str, Any]:
