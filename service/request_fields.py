@@ -341,6 +341,11 @@ class ItemSource(_ReadSource):
         "`error` nothing is done when there is one.",
     )
 
+    @property
+    def conflict(self) -> OnConflict:
+        """Rule for an item whose id belongs to another one."""
+        return self.on_conflict
+
     def deciding(self, conflict: OnConflict) -> Self:
         """The same with another rule for such items."""
         return self.model_copy(update={"on_conflict": conflict})

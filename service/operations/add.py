@@ -51,7 +51,7 @@ def run(place: Place, request: Request, progress: Progress) -> LiveAddition:
     progress.opened(source)
     more: dict[str, Any] = {
         "label": request.label,
-        "conflict": request.on_conflict,
+        "conflict": request.conflict,
         "on_progress": progress,
     }
     if isinstance(source, EmbeddingSource):

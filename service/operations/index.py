@@ -159,7 +159,7 @@ def index_job(
     plan = IndexPlan(
         source.items if isinstance(source, Source) else source,
         source=None if source is None else source.name,
-        conflict=request.on_conflict,
+        conflict=request.conflict,
         delete=request.delete,
         restore=request.restore,
         index=request.index,
