@@ -40,7 +40,7 @@ SAYS_COMMANDS = {
     "training/recipe.py",
     "indexer/sources/items.py",
     "service/duplicates/threshold.py",
-    "service/galleries/integrity.py",
+    "service/galleries/open_galleries.py",
     "service/measuring/calibrator.py",
     "service/measuring/matcher.py",
     "service/measuring/drift.py",

@@ -270,8 +270,9 @@ def test_one_address_keeps_nobody_else_out(crowded: str, sent: bytes) -> None:
 @pytest.mark.parametrize("sent", [b"", b"GET /livez HT", BODY_TO_COME], ids=["nothing", "head", "body"])
 def test_many_addresses_keep_nobody_out_who_says_what_it_wants(crowded: str, sent: bytes) -> None:
     with ExitStack() as held:
+        # Half as many addresses as connections: one has two of them at any time, and gives one up.
         for number in range(2 * MOST):
-            held.enter_context(connected(crowded, f"127.0.1.{number // 2}")).sendall(sent)
+            held.enter_context(connected(crowded, f"127.0.1.{number // 4}")).sendall(sent)
         with httpx.Client(transport=httpx.HTTPTransport(local_address="127.0.0.3")) as other:
             assert other.post(crowded + SEARCH, json=ITEM).status_code == 200
 

@@ -46,12 +46,12 @@ import os, signal, sys
 from pathlib import Path
 from vicinal.models.bundle import ModelBundle
 from tests.training.fitting.test_run import fitting, make_quick
-photos, output, before, stage, number = sys.argv[1:]
+photos, output, before, stage, number, *resumes = sys.argv[1:]
 def die(at, done, _total, _note=""):
     if (at, done) == (stage, int(number)):
         os.kill(os.getpid(), signal.SIGKILL)
 make_quick(setattr)
-fitting(Path(photos), Path(output), ModelBundle.open(before), die).run()
+fitting(Path(photos), Path(output), ModelBundle.open(before), die).run(*resumes)
 """
 
 
@@ -204,20 +204,20 @@ def test_a_gated_refiner_goes_along_with_a_verdict_of_its_own(photos: Path, tmp_
 
 
 @pytest.mark.usefixtures("_quick")
-@pytest.mark.parametrize(
-    ("stage", "number"), [("views", 70), ("trial", 12), ("measure", 24), ("train", 3), ("export", 0)]
-)
-def test_a_killed_run_goes_on_and_ends_as_one_that_was_not(
-    photos: Path, tmp_path: Path, tiny_bundle: ModelBundle, stage: str, number: int
+def test_a_run_that_is_killed_in_every_stage_goes_on_and_ends_as_one_that_was_not(
+    photos: Path, tmp_path: Path, tiny_bundle: ModelBundle
 ) -> None:
-    arguments = [photos, tmp_path / "killed", tiny_bundle.path, stage, number]
-    done = subprocess.run(
-        [sys.executable, "-c", KILLED, *map(str, arguments)],
-        env={**os.environ, "PYTHONPATH": f"{ROOT / 'src'}:{ROOT}"},
-        cwd=ROOT,
-        capture_output=True,
-        check=False,
-    )
-    assert done.returncode == -signal.SIGKILL, done.stderr.decode()
+    resumes: list[str] = []
+    for stage, number in (("views", 70), ("trial", 12), ("measure", 24), ("train", 3), ("export", 0)):
+        arguments = [photos, tmp_path / "killed", tiny_bundle.path, stage, number, *resumes]
+        done = subprocess.run(
+            [sys.executable, "-c", KILLED, *map(str, arguments)],
+            env={**os.environ, "PYTHONPATH": f"{ROOT / 'src'}:{ROOT}"},
+            cwd=ROOT,
+            capture_output=True,
+            check=False,
+        )
+        assert done.returncode == -signal.SIGKILL, done.stderr.decode()
+        resumes = ["resume"]
     resumed = fitting(photos, tmp_path / "killed", tiny_bundle).run("resume")
     assert resumed.fingerprint == fitting(photos, tmp_path / "whole", tiny_bundle).run().fingerprint
