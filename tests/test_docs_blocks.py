@@ -105,6 +105,7 @@ def test_every_block_of_a_page_runs(page: Path, prepared: Callable[[bool], Path]
         run_page(page, folder)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("text", "expected"),
     [

@@ -29,6 +29,7 @@ def slow_psi(expected, actual) -> float:
     return total
 
 
+@pytest.mark.slow
 @settings(deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 50), st.integers(0, 50)), min_size=2, max_size=12))
 def test_psi_is_that_of_the_definition_and_at_least_zero(bins) -> None:

@@ -78,6 +78,7 @@ def test_a_target_of_misses_gives_the_highest_threshold_that_holds_it() -> None:
     assert (best <= found.threshold).mean() > 0.1
 
 
+@pytest.mark.slow
 @given(st.sampled_from(["fpir=5%", "fnir=10%", "precision=70%"]), st.integers(0, 5))
 @settings(max_examples=12, deadline=None)
 def test_any_scale_with_the_same_order_accepts_the_same(target: str, seed: int) -> None:

@@ -135,6 +135,7 @@ def test_a_folder_is_uploaded_within_the_limits(client: Client, catalog: Path) -
     assert [one.name for one in client.list_galleries().galleries] == ["shoes"]
 
 
+@pytest.mark.slow
 def test_what_the_server_refuses_is_told_by_image(client: Client, image: Ask) -> None:
     with pytest.raises(InvalidRequestError) as alone:
         client.add_item("shoes", b"no image", id="a")
@@ -146,6 +147,7 @@ def test_what_the_server_refuses_is_told_by_image(client: Client, image: Ask) ->
     assert ([one.id for one in addition.added], [one.id for one in addition.refused]) == (["b"], ["a"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("key", "kind"), [(None, "unauthorized"), ("guess", "unauthorized"), ("reads", "forbidden")]
 )

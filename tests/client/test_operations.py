@@ -129,6 +129,7 @@ class Documented:
         assert set(schema.get("required", ())) <= sent
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "args", "given"), CASES, ids=lambda one: one if isinstance(one, str) else ""
 )

@@ -83,6 +83,7 @@ CALLS: dict[str, tuple[Callable[[Either], Any], Any]] = {
 REPEATABLE = ("search", "add_item", "patch_item")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CALLS)
 @pytest.mark.parametrize("failure", [httpx.ReadError, httpx.ReadTimeout, httpx.WriteError, 502, 503, 504])
 def test_only_what_may_be_done_twice_comes_again_when_it_may_have_been_done(
@@ -97,6 +98,7 @@ def test_only_what_may_be_done_twice_comes_again_when_it_may_have_been_done(
     assert (getattr(raised.value, "status", None) == 404) == (name in REPEATABLE)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CALLS)
 @pytest.mark.parametrize("failure", [httpx.ConnectError, httpx.ConnectTimeout, 408, 425, 429])
 def test_anything_comes_again_that_was_surely_not_done(

@@ -58,6 +58,7 @@ def test_the_same_call_again_changes_nothing(
     assert (result.n_added, result.n_unchanged, server.items == before) == (0, N + 1, True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("prefix", "first"), [(None, "photos/alone.png"), ("", "alone.png"), ("a/b", "a/b/alone.png")]
 )
@@ -68,6 +69,7 @@ def test_ids_of_a_folder_have_a_prefix(
     assert first in server.items
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("label_from", "expected"),
     [("folder", "label 7"), (None, ""), (lambda path: path.stem, "17"), (lambda _: None, "")],
@@ -253,6 +255,7 @@ def test_a_generator_does_not_tell_how_many_there_are(
     assert {one.total for one in seen} == {None}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "fault",
     [
@@ -341,6 +344,7 @@ def test_a_proxy_that_takes_smaller_requests_gets_them(folder: Path, connect: Ca
     assert (result.n_added, result.failures) == (N + 1, [])
 
 
+@pytest.mark.slow
 def test_a_folder_that_cannot_be_read_is_listed(
     folder: Path, server: BytesServer, connect: Callable[..., Either], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -459,6 +463,7 @@ def test_hidden_images_are_sent_when_that_is_asked_for(
     assert (result.n_added, result.n_hidden) == ((N + 5, 0) if asked else (N + 1, 4))
 
 
+@pytest.mark.slow
 @settings(max_examples=60)
 @given(
     sizes=st.lists(st.integers(0, 3000), max_size=40),

@@ -55,6 +55,7 @@ def test_a_file_fits_the_specification(name: str) -> None:
     assert schema_says(DEPLOY / name) == ""
 
 
+@pytest.mark.slow
 def test_a_misspelled_key_does_not_fit(tmp_path: Path) -> None:
     """Negative control."""
     text = (DEPLOY / "compose.yaml").read_text(encoding="utf-8")

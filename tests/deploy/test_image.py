@@ -46,6 +46,7 @@ def of_last_stage(steps: list[tuple[str, str]]) -> list[tuple[str, str]]:
     return steps[begins:]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dockerfile", DOCKERFILES, ids=lambda path: path.name)
 def test_an_image_is_what_operators_expect(dockerfile: Path) -> None:
     steps = steps_of(dockerfile)

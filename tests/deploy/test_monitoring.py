@@ -90,10 +90,12 @@ def metrics(tmp_path: Path, tiny_bundle: ModelBundle) -> str:
         return httpx.get(f"{url}/metrics").text
 
 
+@pytest.mark.slow
 def test_every_metric_is_one_that_a_server_shows(metrics: str) -> None:
     assert names_in(expressions()) - names_shown(metrics) == set()
 
 
+@pytest.mark.slow
 def test_a_metric_that_no_server_shows_is_noticed(metrics: str) -> None:
     """Negative control."""
     used = names_in(["rate(vicinal_answers_total[5m]) + vicinal_answers", "vicinal_stage_seconds_bucket"])
@@ -132,6 +134,7 @@ def test_alerts_fire_when_they_should_and_not_before() -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+@pytest.mark.slow
 def test_an_alert_that_does_not_fire_is_noticed(tmp_path: Path) -> None:
     """Negative control: with the thresholds moved, the cases fail."""
     changed = ALERTS.read_text(encoding="utf-8").replace("> 0.01", "> 0.9")

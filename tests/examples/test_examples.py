@@ -51,6 +51,7 @@ def test_every_example_is_run_here() -> None:
     assert [one.name for one in EXAMPLES.glob("*.py") if f'"{one.name}"' not in text] == []
 
 
+@pytest.mark.slow
 def test_scores_of_another_engine_get_a_threshold_that_holds(run: Run) -> None:
     printed = run("calibrate_another_engine.py")
     found, wrong = (int(one) for one in re.findall(r"(\d+) get a match", printed))

@@ -94,6 +94,7 @@ BOTH = [{"path": "1.jpg", "label": "Café", "price, EUR": "1,99"}]
 BOTH += [{"path": "2.jpg", "label": "tea", "price, EUR": None}]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mark", ["", "sep=;\r\n", "SEP=;\n", '"sep=;"\n', "\n"])
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-16-le", "utf-16-be", "utf-32"])
 @pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
@@ -213,6 +214,7 @@ def test_a_column_without_a_name_is_called_by_its_place(tmp_path: Path) -> None:
     assert read(tmp_path, ",path\n0,1.jpg\n").table.to_pylist() == [{"column 1": 0, "path": "1.jpg"}]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [20, 2**20 + 7, 3 * 2**20])
 @pytest.mark.parametrize("filling", ["x", "line\r\n", 'say ""no"", '])
 def test_rows_may_be_long_and_have_line_breaks(tmp_path: Path, size: int, filling: str) -> None:
@@ -260,6 +262,7 @@ def test_many_open_quotes_do_not_take_for_ever(tmp_path: Path) -> None:
     assert read(tmp_path, text).table["path"].to_pylist() == ["1.jpg"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n_bad", [1, 50_000])
 def test_many_bad_rows_are_named_one_by_one(tmp_path: Path, n_bad: int) -> None:
     found = read(tmp_path, "path,label\n1.jpg,a\n" + "2.jpg\n" * n_bad)

@@ -197,6 +197,7 @@ def test_rows_of_a_version_are_found_by_its_number_after_its_files_are_gone(gall
         gallery.pointer.revision_of(1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("content", ["", "{}", "[1]", '{"version": null}', '{"version": 3}', "\x00"])
 def test_damaged_active_version_is_refused(gallery: Gallery, content: str) -> None:
     (gallery.path / "active.json").write_text(content, encoding="utf-8")
@@ -254,6 +255,7 @@ def test_thumbnail_is_found_by_any_id(gallery: Gallery, item_id: str) -> None:
     assert gallery.thumbnail(revision, item_id) == f"thumbnail of {item_id}".encode()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("item_id", ["absent", "", "'", "' OR 1 = 1 --", "it"])
 def test_thumbnail_of_an_unknown_item_is_refused(gallery: Gallery, item_id: str) -> None:
     with pytest.raises(ItemNotFoundError) as caught:
@@ -384,6 +386,7 @@ def test_a_deletion_that_died_leaves_no_half_gallery(
     assert [path.name for path in root.iterdir()] == [".reserve"]
 
 
+@pytest.mark.slow
 def test_a_server_reads_single_rows_and_a_job_reads_ahead(gallery: Gallery) -> None:
     served = GalleryReader(gallery, IndexDevices("cpu")).view().snapshot
     assert is_read_at_random(served.embeddings)
@@ -409,6 +412,7 @@ def test_what_is_compared_whole_of_the_active_version_is_read_ahead(
     assert advised == ["initial.index", "items.arrow"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("gone", ["active.json", "versions/1/initial.index", "versions/1"])
 def test_reading_ahead_leaves_what_is_damaged_to_whoever_opens_it(
     gallery: Gallery, advised: list[str], gone: str

@@ -152,6 +152,7 @@ def test_smallest_accepted_side_is_accepted() -> None:
     assert decode_image(_encoded(Image.new("RGB", (8, 8)), "PNG")).size == (8, 8)
 
 
+@pytest.mark.slow
 def test_huge_image_in_a_small_file_is_refused() -> None:
     """A black image of 900 megapixels packs into about 100 KB."""
     bomb = _black_png(30_000)
@@ -161,6 +162,7 @@ def test_huge_image_in_a_small_file_is_refused() -> None:
 
 
 # Pillow itself is silent up to 89 megapixels, warns up to twice that, and refuses beyond.
+@pytest.mark.slow
 @pytest.mark.parametrize("side", [8_100, 12_000, 30_000])
 def test_size_is_refused_before_a_pixel_is_decoded(side: int) -> None:
     """The pixels are rubbish: only who decodes them would call the image damaged."""
@@ -303,6 +305,7 @@ def _jpeg(**options: object) -> bytes:
     return _encoded(_scene(400, 300), "JPEG", quality=90, **options)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lacking", [1, 2, 3, 20, 100])
 @pytest.mark.parametrize(
     "options", [{}, {"subsampling": 0}, {"restart_marker_rows": 1}, {"progressive": True}]
@@ -341,6 +344,7 @@ def test_a_progressive_jpeg_is_read_where_it_lacks_what_is_not_seen() -> None:
     assert 3 < read < 30
 
 
+@pytest.mark.slow
 def test_a_jpeg_with_a_second_picture_behind_it_is_read_like_any() -> None:
     """Cameras with two lenses, and telephones with gain maps, write it as `.mpo` or `.jpg`."""
     second = [Image.new("RGB", (1600, 1200))]
@@ -349,6 +353,7 @@ def test_a_jpeg_with_a_second_picture_behind_it_is_read_like_any() -> None:
     assert np.array_equal(_pixels(decode_image(encoded, target_side=140)), _pixels(plain))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("orientation", STORED_AS)
 @pytest.mark.parametrize("image_format", [one for one in accepted_formats() if one not in ("GIF", "BMP")])
 def test_exif_orientation_is_applied(tmp_path: Path, orientation: int, image_format: str) -> None:

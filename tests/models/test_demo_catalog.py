@@ -66,6 +66,7 @@ def test_ids_are_unique_and_name_the_kind() -> None:
     assert all(product.id.startswith(f"{product.kind}-") for product in catalog)
 
 
+@pytest.mark.slow
 @given(seed=st.integers(0, 10_000))
 @settings(max_examples=10, deadline=None)
 def test_products_of_a_kind_differ_in_color_or_pattern(seed: int) -> None:
@@ -75,6 +76,7 @@ def test_products_of_a_kind_differ_in_color_or_pattern(seed: int) -> None:
             assert np.linalg.norm(np.subtract(one.main, other.main)) > 30
 
 
+@pytest.mark.slow
 @given(seed=st.integers(0, 10_000))
 @settings(max_examples=10, deadline=None)
 def test_no_product_is_another_with_swapped_colors(seed: int) -> None:

@@ -103,6 +103,7 @@ def test_some_rows_are_refined_as_in_the_whole(
     np.testing.assert_allclose(refined, expected, rtol=0, atol=TOLERANCE)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("holds", "fails", "reason"), [(127, False, "allocate memory"), (N, True, "719")])
 def test_where_it_fails_auto_goes_on_on_the_processor(
     refiner: ContextRefiner,

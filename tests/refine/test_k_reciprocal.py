@@ -146,6 +146,7 @@ def near_one_of(gallery: FloatArray, seed: int = 0) -> FloatArray:
     return normalize(vector + 0.1 * rng.normal(size=(1, len(vector))))[0]
 
 
+@pytest.mark.slow
 @settings(max_examples=80, deadline=None)
 @given(galleries(), st.integers(2, 20), st.integers(1, 8), st.booleans())
 def test_a_query_scores_as_in_the_slow_formula(

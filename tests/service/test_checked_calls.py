@@ -75,6 +75,7 @@ REFUSED: dict[str, tuple[Callable[[Any], object], str]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("what", REFUSED)
 def test_what_is_wrong_is_said_of_the_argument(clips: vicinal.LocalGallery, what: str) -> None:
     call, expected = REFUSED[what]

@@ -203,6 +203,7 @@ def test_faiss_that_finds_nothing_fails(
     assert seen(make_settings(tmp_path))["Faiss"].state == "failed"
 
 
+@pytest.mark.slow
 def test_redis_is_asked(tmp_path: Path, make_settings: MakeSettings, monkeypatch: pytest.MonkeyPatch) -> None:
     away = make_settings(tmp_path, redis_url=f"redis://127.0.0.1:{free_port()}/0")
     assert (seen(away)["Redis"].state, "does not answer" in seen(away)["Redis"].says) == ("failed", True)

@@ -67,6 +67,7 @@ def test_a_gallery_that_is_not_there_is_made_by_its_first_index(
     assert "'new' at" in repr(new)
 
 
+@pytest.mark.slow
 def test_indexing_again_does_nothing_where_nothing_changed(
     tmp_path: Path, catalog: Path, tiny_bundle: ModelBundle
 ) -> None:
@@ -136,6 +137,7 @@ def test_what_is_no_picture_is_refused(shop: vicinal.LocalGallery) -> None:
         shop.search(b"no picture")
 
 
+@pytest.mark.slow
 def test_what_is_added_is_found_at_once_and_what_is_removed_is_not(
     shop: vicinal.LocalGallery, view: Callable[[int, int], Image.Image], tmp_path: Path
 ) -> None:
@@ -170,6 +172,7 @@ def test_embeddings_of_arrays_are_items_with_labels_and_metadata(clips: vicinal.
     assert items[0]["metadata"] == {}
 
 
+@pytest.mark.slow
 def test_arrays_that_changed_are_a_conflict_until_it_is_said_what_becomes_of_them(
     clips: vicinal.LocalGallery,
 ) -> None:
@@ -232,6 +235,7 @@ def test_other_arrays_are_another_source(clips: vicinal.LocalGallery) -> None:
     assert arrays(seed=1).identity() == arrays(seed=1).identity()
 
 
+@pytest.mark.slow
 def test_a_calibrated_gallery_knows_what_it_does_not_have(clips: vicinal.LocalGallery) -> None:
     assert clips.search(item="item 0").no_match is None
     record = clips.calibrate("fpir=10%", visits_by="none")
@@ -243,6 +247,7 @@ def test_a_calibrated_gallery_knows_what_it_does_not_have(clips: vicinal.LocalGa
     assert sum(not one.no_match for one in known) == len(known)
 
 
+@pytest.mark.slow
 def test_a_calibration_may_wait(clips: vicinal.LocalGallery) -> None:
     clips.calibrate("fpir=10%", activate=False, visits_by="none")
     assert clips.threshold.value is None
@@ -255,6 +260,7 @@ def test_queries_of_another_day_calibrate_too(shop: vicinal.LocalGallery, catalo
     assert record.source == "queries"
 
 
+@pytest.mark.slow
 def test_versions_can_be_gone_back_to(clips: vicinal.LocalGallery) -> None:
     clips.index(arrays(n_things=N_THINGS + 1), on_conflict="replace")
     assert [(one.version, one.is_active) for one in clips.versions] == [(2, True), (1, False)]
@@ -275,12 +281,14 @@ def test_a_version_that_waits_is_compared_and_used(clips: vicinal.LocalGallery) 
     assert len(clips) == (N_THINGS + 2) * N_VIEWS
 
 
+@pytest.mark.slow
 def test_a_deleted_gallery_is_gone_and_can_be_made_anew(clips: vicinal.LocalGallery) -> None:
     clips.delete()
     assert (clips.exists, len(clips)) == (False, 0)
     assert clips.index(arrays(), space="made-up").version == 1
 
 
+@pytest.mark.slow
 def test_files_that_are_gone_from_the_source_stay_until_they_are_to_go(
     tmp_path: Path, catalog: Path, tiny_bundle: ModelBundle
 ) -> None:

@@ -40,10 +40,12 @@ def ping(client: Redis) -> bool:
     return bool(client.ping())
 
 
+@pytest.mark.slow
 def test_a_redis_that_runs_answers(link: RedisLink) -> None:
     assert (link.ask(ping), link.state.available, link.state.problem) == (True, True, None)
 
 
+@pytest.mark.slow
 def test_a_stopped_redis_is_away_and_asked_again_only_after_the_retry_time(
     link: RedisLink, redis_server: RedisServer, clock: Clock
 ) -> None:
@@ -59,6 +61,7 @@ def test_a_stopped_redis_is_away_and_asked_again_only_after_the_retry_time(
     assert link.state.available
 
 
+@pytest.mark.slow
 def test_a_frozen_redis_is_away_until_it_goes_on(
     link: RedisLink, redis_server: RedisServer, clock: Clock
 ) -> None:
@@ -75,6 +78,7 @@ def test_a_frozen_redis_is_away_until_it_goes_on(
     assert link.ask(lambda client: client.get("name")) == b"before"
 
 
+@pytest.mark.slow
 def test_of_many_questions_after_the_retry_time_one_is_let_through(
     link: RedisLink, redis_server: RedisServer, clock: Clock
 ) -> None:
@@ -95,6 +99,7 @@ def test_of_many_questions_after_the_retry_time_one_is_let_through(
     assert len(asked) == 2
 
 
+@pytest.mark.slow
 def test_going_and_coming_back_are_logged_once_each(
     link: RedisLink, redis_server: RedisServer, clock: Clock, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -111,6 +116,7 @@ def test_going_and_coming_back_are_logged_once_each(
     assert ["going on without it" in logged[0], logged[1:]] == [True, ["Redis answers again"]]
 
 
+@pytest.mark.slow
 def test_the_metrics_show_the_state_and_count_failures(link: RedisLink, redis_server: RedisServer) -> None:
     registry = CollectorRegistry()
     link.register(registry)
@@ -123,6 +129,7 @@ def test_the_metrics_show_the_state_and_count_failures(link: RedisLink, redis_se
     assert (before, after, registry.get_sample_value("vicinal_redis_failures_total")) == (1.0, 0.0, 1.0)
 
 
+@pytest.mark.slow
 def test_an_error_that_is_none_of_redis_goes_through(link: RedisLink) -> None:
     def broken(client: Redis) -> None:
         raise KeyError("mine")

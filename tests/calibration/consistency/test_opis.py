@@ -64,6 +64,7 @@ def test_opis_equals_the_definition(seed: int, epsilon: float) -> None:
     np.testing.assert_allclose((fast.opis, fast.epsilon_opis), slow, rtol=1e-9, atol=1e-12)
 
 
+@pytest.mark.slow
 def test_the_calibration_range_is_that_of_all_negative_pairs() -> None:
     embeddings, labels = labelled_embeddings(3, sizes=(300, 260, 120))
     unit = embeddings / np.linalg.norm(embeddings, axis=1, keepdims=True)

@@ -64,6 +64,7 @@ def test_pairs_taken_for_independent_would_be_noticed(monkeypatch: pytest.Monkey
     assert min(spreads_above(floor)) > 5.0
 
 
+@pytest.mark.slow
 def test_fewer_images_a_class_raise_the_floor_of_the_same_embedding() -> None:
     floors = [opis_floor(*classes_alike([n] * 60), n_repetitions=10).opis for n in (3, 6, 12, 24)]
     assert floors == sorted(floors, reverse=True)

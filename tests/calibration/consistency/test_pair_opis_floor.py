@@ -85,6 +85,7 @@ def test_the_floor_of_all_pairs_is_that_of_the_embeddings(sizes: list[int]) -> N
     assert found.opis_draws.mean() == pytest.approx(expected.opis, abs=2 * error)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [1, 2])
 @pytest.mark.parametrize("sizes", [[5] * 60, [20] * 30, [3, 5, 8, 13] * 12])
 def test_equal_classes_lie_within_the_spread(sizes: list[int], seed: int) -> None:

@@ -53,11 +53,13 @@ def draw_labels_one_by_one(
     return float(low), float(high)
 
 
+@pytest.mark.slow
 def test_the_interval_is_that_of_labels_drawn_one_by_one(queries: tuple[np.ndarray, ...]) -> None:
     expected = draw_labels_one_by_one(*queries, n_draws=4000)
     assert interval(*queries, n_draws=20_000) == pytest.approx(expected, abs=0.02)
 
 
+@pytest.mark.slow
 def test_drawing_queries_in_place_of_labels_would_be_noticed() -> None:
     """With labels that are all or nothing the interval of single queries is several times shorter."""
     labels = np.repeat(np.arange(10), 40)

@@ -47,6 +47,7 @@ def galleries(draw: st.DrawFn) -> FloatArray:
     return normalize(rng.permutation(np.repeat(rng.normal(size=(n_directions, dim)), copies, axis=0)))
 
 
+@pytest.mark.slow
 @given(embeddings=galleries(), k=st.integers(1, 40))
 @settings(max_examples=60)
 def test_graph_equals_brute_force(embeddings: FloatArray, k: int) -> None:

@@ -180,6 +180,7 @@ def test_large_index_keeps_the_ten_nearest_among_its_candidates(
     assert _recall(found, _nearest(queries, vectors, 10)) > 0.9
 
 
+@pytest.mark.slow
 def test_too_few_candidates_fail_the_recall_check(
     large_index: FaissIndex, clustered: tuple[FloatArray, FloatArray]
 ) -> None:
@@ -197,6 +198,7 @@ def test_opened_index_gives_identical_results(
     assert np.array_equal(opened.search(embeddings[:50], 20), index.search(embeddings[:50], 20))
 
 
+@pytest.mark.slow
 def test_opened_large_index_gives_identical_results(
     large_index: FaissIndex, clustered: tuple[FloatArray, FloatArray], tmp_path: Path
 ) -> None:
@@ -505,6 +507,7 @@ def test_missing_file_is_refused(index: FaissIndex, tmp_path: Path) -> None:
         FaissIndex.open(path, index.spec, index.candidates, seal)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("longest", [0, 1, 25, 31, 45, 4096])
 def test_an_index_that_finds_no_room_is_an_error(index: FaissIndex, tmp_path: Path, longest: int) -> None:
     with short_files(longest), pytest.raises(StorageError, match=r"full\.index' cannot be written"):

@@ -322,6 +322,7 @@ def test_a_change_on_a_version_that_was_left_meanwhile_is_refused_and_leaves_not
     assert len(reader.view()) == 40
 
 
+@pytest.mark.slow
 def test_threads_that_write_at_the_same_time_lose_nothing(
     reader: GalleryReader, rows: Rows, unit: Unit
 ) -> None:
@@ -357,6 +358,7 @@ def test_no_reader_ever_sees_half_of_a_change(reader: GalleryReader, rows: Rows,
     assert len(set(seen)) > 1
 
 
+@pytest.mark.slow
 def test_many_small_changes_leave_few_files(
     reader: GalleryReader, rows: Rows, unit: Unit, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -81,6 +81,7 @@ def test_a_view_that_is_held_lives_on(reader: GalleryReader, unit: Unit) -> None
     assert (items_of(held), held.nearest(unit(3), 50).tolist()) == before
 
 
+@pytest.mark.slow
 def test_changes_go_on_while_it_runs_and_stand_beside_the_new_version(
     reader: GalleryReader, rows: Rows, unit: Unit, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -105,6 +106,7 @@ def test_changes_go_on_while_it_runs_and_stand_beside_the_new_version(
     assert items_of(reader.view()) == items_of(view)
 
 
+@pytest.mark.slow
 def test_lists_of_items_added_while_it_ran_name_the_right_neighbors(
     reader: GalleryReader, rows: Rows, unit: Unit, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -125,6 +127,7 @@ def test_lists_of_items_added_while_it_ran_name_the_right_neighbors(
     assert listed(reader.view()) == [items_of(held)[i]["id"] for i in expected if i >= 0]
 
 
+@pytest.mark.slow
 def test_a_change_that_is_being_made_while_the_version_is_swapped_gets_in(
     reader: GalleryReader, rows: Rows, unit: Unit, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -180,6 +183,7 @@ def test_a_failure_leaves_the_gallery_as_it_was(
     assert not list((reader.gallery.path / "versions").glob("*.partial"))
 
 
+@pytest.mark.slow
 def test_a_damaged_compacted_version_is_made_again(reader: GalleryReader, unit: Unit) -> None:
     compact(reader)
     before = reader.view()
@@ -193,6 +197,7 @@ def test_a_damaged_compacted_version_is_made_again(reader: GalleryReader, unit: 
     assert np.array_equal(again.snapshot.neighbor_ids, graph.ids)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("before", "after"), [("Flat", "Flat"), ("SQ8", "SQ8")])
 def test_an_index_that_was_chosen_by_hand_stays(
     live_gallery: Gallery,
@@ -209,6 +214,7 @@ def test_an_index_that_was_chosen_by_hand_stays(
     assert reader.view().snapshot.index.spec == after
 
 
+@pytest.mark.slow
 def test_an_index_that_was_chosen_automatically_is_chosen_anew(
     live_gallery: Gallery,
     publish: Callable[..., int],

@@ -127,6 +127,7 @@ def contents(gallery: Gallery) -> dict[str, dict[str, Any]]:
     return {item["id"]: item for item in found}
 
 
+@pytest.mark.slow
 def test_a_rebuild_makes_what_an_index_job_makes(
     gallery: Gallery,
     rebuild: Callable[..., IndexResult],
@@ -145,6 +146,7 @@ def test_a_rebuild_makes_what_an_index_job_makes(
     assert reports[0]["hygiene"] == reports[1]["hygiene"]
 
 
+@pytest.mark.slow
 def test_the_next_attempt_embeds_only_what_is_missing(
     gallery: Gallery, rebuild: Callable[..., IndexResult], items: list[SourceItem]
 ) -> None:
@@ -170,6 +172,7 @@ def test_wherever_an_attempt_dies_the_old_version_is_searched_and_the_next_attem
     assert uris(gallery) == {**held, **{item.id: str(item.path) for item in items[:15]}}
 
 
+@pytest.mark.slow
 def test_an_attempt_after_the_last_step_gives_the_same_version(
     gallery: Gallery, rebuild: Callable[..., IndexResult], items: list[SourceItem]
 ) -> None:
@@ -178,6 +181,7 @@ def test_an_attempt_after_the_last_step_gives_the_same_version(
     assert rebuild(items, die_at("embed")) == first
 
 
+@pytest.mark.slow
 def test_rows_of_another_bundle_are_not_gone_on_with(
     gallery: Gallery,
     rebuild: Callable[..., IndexResult],
@@ -198,6 +202,7 @@ def test_two_processes_do_not_build_the_same_job(
         rebuild(items)
 
 
+@pytest.mark.slow
 def test_the_gallery_s_own_items_are_indexed_anew_without_their_files(
     gallery: Gallery, rebuild: Callable[..., IndexResult], pictures: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -212,6 +217,7 @@ def test_the_gallery_s_own_items_are_indexed_anew_without_their_files(
     assert gallery.thumbnail(result.version, "item 3") == gallery.thumbnail(before.manifest.version, "item 3")
 
 
+@pytest.mark.slow
 def test_copying_the_gallery_s_own_items_goes_on_too(
     gallery: Gallery, rebuild: Callable[..., IndexResult], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -223,6 +229,7 @@ def test_copying_the_gallery_s_own_items_goes_on_too(
     assert (seen[0], len(labels(gallery))) == (("embed", 18, N), N)
 
 
+@pytest.mark.slow
 def test_another_bundle_embeds_the_gallery_s_own_files_again(
     gallery: Gallery, rebuild: Callable[..., IndexResult], other_embedder: Embedder
 ) -> None:
@@ -233,6 +240,7 @@ def test_another_bundle_embeds_the_gallery_s_own_files_again(
     np.testing.assert_allclose(gallery.snapshot().embeddings[3], expected, rtol=0, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_a_version_that_is_not_to_be_activated_waits_beside_the_old_one(
     gallery: Gallery, rebuild: Callable[..., IndexResult], items: list[SourceItem]
 ) -> None:
@@ -318,6 +326,7 @@ def test_an_item_removed_meanwhile_stays_out_in_the_next_attempt_too(
     assert set(labels(gallery)) == {item.id for item in items} - {"item 2"}
 
 
+@pytest.mark.slow
 def test_what_a_source_no_longer_has_is_left_out_by_the_next_attempt(
     gallery: Gallery, rebuild: Callable[..., IndexResult], items: list[SourceItem]
 ) -> None:
@@ -350,6 +359,7 @@ def test_a_gallery_that_is_new_is_made(tmp_path: Path, items: list[SourceItem], 
     assert (result.is_active, set(labels(new))) == (True, {item.id for item in items})
 
 
+@pytest.mark.slow
 def test_files_that_must_not_be_read_are_left_out_with_the_reason(
     gallery: Gallery, rebuild: Callable[..., IndexResult], items: list[SourceItem]
 ) -> None:
@@ -364,6 +374,7 @@ def test_files_that_must_not_be_read_are_left_out_with_the_reason(
     assert [uris(gallery)[name] for name in ("item 1", "item 2")] == [before["item 1"], before["item 2"]]
 
 
+@pytest.mark.slow
 def test_damaged_files_count_as_failures_in_every_attempt(
     gallery: Gallery, rebuild: Callable[..., IndexResult], items: list[SourceItem], tmp_path: Path
 ) -> None:
@@ -385,6 +396,7 @@ def test_too_many_failures_end_the_job(
     assert gallery.active_version == before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("items_of", ["source", "own"])
 def test_nothing_to_index_is_an_error(
     tmp_path: Path, embedder: Embedder, items_of: str, rebuild: Callable[..., IndexResult]
@@ -396,6 +408,7 @@ def test_nothing_to_index_is_an_error(
         IndexJob(empty, embedder, plan, Staging(empty, "job")).run()
 
 
+@pytest.mark.slow
 def test_what_an_abandoned_job_left_is_removed_by_the_next(
     gallery: Gallery, rebuild: Callable[..., IndexResult], items: list[SourceItem]
 ) -> None:
@@ -415,6 +428,7 @@ def test_a_gallery_that_is_deleted_meanwhile_stays_deleted(
     assert gallery.activation is None
 
 
+@pytest.mark.slow
 def test_another_writer_is_waited_for_but_not_beyond_a_request_to_stop(
     gallery: Gallery, rebuild: Callable[..., IndexResult], items: list[SourceItem]
 ) -> None:
@@ -432,6 +446,7 @@ def test_another_writer_is_waited_for_but_not_beyond_a_request_to_stop(
     assert len(labels(gallery)) == N
 
 
+@pytest.mark.slow
 def test_a_compaction_meanwhile_is_no_obstacle(
     gallery: Gallery, rebuild: Callable[..., IndexResult], items: list[SourceItem]
 ) -> None:
@@ -446,6 +461,7 @@ def test_a_compaction_meanwhile_is_no_obstacle(
     assert set(labels(gallery)) == {item.id for item in items} - {"item 2", "item 3"}
 
 
+@pytest.mark.slow
 def test_a_version_that_lacks_the_last_change_is_made_again(
     gallery: Gallery,
     rebuild: Callable[..., IndexResult],
@@ -499,6 +515,7 @@ def rolled_back(gallery: Gallery) -> Callable[[], object]:
     return lambda: gallery.pointer.activate(version, as_built=True)
 
 
+@pytest.mark.slow
 def test_an_attempt_after_a_roll_back_mixes_nothing(
     gallery: Gallery, rebuild: Callable[..., IndexResult], rolled_back: Callable[[], object]
 ) -> None:
@@ -511,6 +528,7 @@ def test_an_attempt_after_a_roll_back_mixes_nothing(
     assert ("item 2" in before, before["item 3"]) == (True, "label 3")
 
 
+@pytest.mark.slow
 def test_a_patch_that_is_taken_back_meanwhile_does_not_return(
     gallery: Gallery, rebuild: Callable[..., IndexResult]
 ) -> None:
@@ -523,6 +541,7 @@ def test_a_patch_that_is_taken_back_meanwhile_does_not_return(
     assert (result.is_active, labels(gallery)["item 3"]) == (False, "label 3")
 
 
+@pytest.mark.slow
 def test_a_first_commit_that_was_cut_short_is_made_again(
     gallery: Gallery, items: list[SourceItem], rebuild: Callable[..., IndexResult]
 ) -> None:
@@ -533,6 +552,7 @@ def test_a_first_commit_that_was_cut_short_is_made_again(
     assert rebuild(items).is_active
 
 
+@pytest.mark.slow
 def test_rows_that_a_job_is_reading_are_not_cleaned_up(
     gallery: Gallery, rebuild: Callable[..., IndexResult], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -69,6 +69,7 @@ def ids(gallery: Gallery) -> set[str]:
     return {item["id"] for _, item in view.page(None, N)}
 
 
+@pytest.mark.slow
 def test_a_version_is_put_in_force_with_its_own_calibrations(
     gallery: Gallery, rebuild: Callable[[], IndexJob], waiting: IndexResult
 ) -> None:
@@ -107,6 +108,7 @@ def test_a_compaction_meanwhile_loses_nothing(
     assert len(ids(gallery)) == N - 1
 
 
+@pytest.mark.slow
 def test_an_attempt_after_a_death_finds_it_done(
     gallery: Gallery, rebuild: Callable[[], IndexJob], waiting: IndexResult
 ) -> None:

@@ -117,6 +117,7 @@ def test_the_gallery_knows_its_space(indexed: Gallery) -> None:
         gallery_items(indexed)
 
 
+@pytest.mark.slow
 def test_another_attempt_goes_on_after_the_last_committed_batch(gallery: Gallery, path: Path) -> None:
     def die(_stage: str, done: int, _total: int) -> None:
         if done >= 10:
@@ -138,6 +139,7 @@ def test_another_attempt_goes_on_after_the_last_committed_batch(gallery: Gallery
     np.testing.assert_array_equal(np.asarray(gallery.snapshot().embeddings), expected)
 
 
+@pytest.mark.slow
 def test_a_command_that_was_stopped_goes_on_over_the_same_file_only(
     gallery: Gallery, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -245,6 +247,7 @@ def test_a_file_of_which_no_row_can_be_used_leaves_the_gallery_as_it_was(
     assert (gallery.activation, contents(gallery)) == (before, known)
 
 
+@pytest.mark.slow
 def test_an_attempt_that_goes_on_names_the_bad_rows_of_the_one_before(
     gallery: Gallery, tmp_path: Path
 ) -> None:
@@ -260,6 +263,7 @@ def test_an_attempt_that_goes_on_names_the_bad_rows_of_the_one_before(
     assert ([one.id for one in result.failures], result.n_items) == (["it's 1"], N - 1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("text", "dim", "given"),
     [
@@ -337,6 +341,7 @@ def test_a_lost_space_is_written_again_by_the_next_index(indexed: Gallery, path:
     assert indexed.space == space_manifest("clip", DIM)
 
 
+@pytest.mark.slow
 def test_versions_are_made_again_and_rolled_back(indexed: Gallery, tmp_path: Path) -> None:
     before, known = indexed.active_version, contents(indexed)
     more = write(tmp_path / "more.parquet", N + 10, seed=1)
@@ -347,6 +352,7 @@ def test_versions_are_made_again_and_rolled_back(indexed: Gallery, tmp_path: Pat
     assert indexed.space is not None
 
 
+@pytest.mark.slow
 def test_the_gallery_s_own_embeddings_are_kept_with_another_index(indexed: Gallery) -> None:
     before = np.asarray(indexed.snapshot().embeddings).copy()
     patch_items(GalleryReader(indexed), {"it's 2": Patch("patched", None)})
@@ -375,6 +381,7 @@ def test_live_changes_are_kept_through_a_new_version(indexed: Gallery, path: Pat
     assert indexed.snapshot().manifest.n_items == N - 1
 
 
+@pytest.mark.slow
 def test_live_changes_are_compacted(indexed: Gallery) -> None:
     reader = GalleryReader(indexed)
     remove_items(reader, ["it's 4"])

@@ -320,6 +320,7 @@ def test_empty_source_is_refused(gallery: Gallery, embedder: Embedder) -> None:
         index_items(gallery, [], embedder)
 
 
+@pytest.mark.slow
 def test_second_job_gives_a_new_version_and_the_old_one_stays_readable(
     gallery: Gallery, embedder: Embedder, tmp_path: Path
 ) -> None:
@@ -333,6 +334,7 @@ def test_second_job_gives_a_new_version_and_the_old_one_stays_readable(
     assert [GalleryView.of(gallery.snapshot()).position(item.id) for item in items] == list(range(9))
 
 
+@pytest.mark.slow
 def test_next_job_may_use_a_bundle_of_another_dimension(
     gallery: Gallery, embedder: Embedder, tmp_path: Path, tiny_bundle: ModelBundle
 ) -> None:
@@ -385,6 +387,7 @@ def test_unknown_index_leaves_the_active_version(
     assert (gallery.versions(), gallery.active_version) == ([first], first)
 
 
+@pytest.mark.slow
 def test_live_changes_are_made_and_kept_while_a_source_is_embedded(
     gallery: Gallery, embedder: Embedder, tmp_path: Path
 ) -> None:
@@ -438,6 +441,7 @@ def test_a_run_over_changed_files_begins_anew(gallery: Gallery, embedder: Embedd
     assert gallery.snapshot().embeddings[:1] == pytest.approx(embedder.embed([items[0].path]), abs=1e-6)
 
 
+@pytest.mark.slow
 def test_a_stopped_run_is_put_in_force_whatever_was_activated_since(
     gallery: Gallery, embedder: Embedder, tmp_path: Path
 ) -> None:
@@ -530,6 +534,7 @@ def test_an_image_without_direction_fails_alone(
     assert [(one.id, "is zero" in one.reason) for one in result.failures] == [("item 1", True)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("table", ["csv", "parquet"])
 def test_rows_that_name_no_file_fail_alone(
     tmp_path: Path, gallery: Gallery, embedder: Embedder, table: str

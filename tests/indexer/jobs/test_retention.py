@@ -46,6 +46,7 @@ def gallery(live_gallery: Gallery, rows: Rows, unit: Unit) -> Gallery:
     return live_gallery
 
 
+@pytest.mark.slow
 def test_versions_are_described_newest_first(gallery: Gallery) -> None:
     described = describe_versions(gallery)
     assert [one.version for one in described] == [3, 2, 1]
@@ -57,6 +58,7 @@ def test_versions_are_described_newest_first(gallery: Gallery) -> None:
     assert [one.revision - revision for one, revision in zip(described, built, strict=True)] == [1, 1, 1]
 
 
+@pytest.mark.slow
 def test_disk_use_is_that_of_the_files(gallery: Gallery) -> None:
     for one in describe_versions(gallery):
         assert one.derived_bytes == folder_bytes(gallery.snapshot_path(one.version))
@@ -70,6 +72,7 @@ def test_a_damaged_version_is_described_all_the_same(gallery: Gallery) -> None:
     assert [one.n_items for one in describe_versions(gallery)] == [39, 41, None]
 
 
+@pytest.mark.slow
 def test_going_back_gives_a_version_with_its_changes_or_as_it_was_built(gallery: Gallery) -> None:
     first, second, third = gallery.versions()
     gallery.pointer.activate(first)
@@ -82,6 +85,7 @@ def test_going_back_gives_a_version_with_its_changes_or_as_it_was_built(gallery:
     assert ids_of(gallery)[-1] == "last"
 
 
+@pytest.mark.slow
 def test_a_gallery_goes_on_from_where_it_was_rolled_back_to(gallery: Gallery, rows: Rows, unit: Unit) -> None:
     first, _, third = gallery.versions()
     reader = GalleryReader(gallery)
@@ -96,6 +100,7 @@ def test_a_gallery_goes_on_from_where_it_was_rolled_back_to(gallery: Gallery, ro
     assert ids_of(gallery) == expected
 
 
+@pytest.mark.slow
 def test_what_a_policy_does_not_keep_leaves_the_disk(gallery: Gallery) -> None:
     before, expected = folder_bytes(gallery.path), ids_of(gallery)
     first, second, third = gallery.versions()
@@ -111,6 +116,7 @@ def test_what_a_policy_does_not_keep_leaves_the_disk(gallery: Gallery) -> None:
         gallery.snapshot(first)
 
 
+@pytest.mark.slow
 def test_a_pruned_gallery_can_be_changed_and_its_derived_files_made_again(
     gallery: Gallery, rows: Rows, unit: Unit
 ) -> None:
@@ -145,6 +151,7 @@ def test_old_versions_go_by_their_age(gallery: Gallery) -> None:
     assert prune(gallery, RetentionPolicy(versions=1, days=2.0), grace=AT_ONCE).versions == [first]
 
 
+@pytest.mark.slow
 def test_the_active_version_stays_even_when_it_is_the_oldest(gallery: Gallery) -> None:
     first = gallery.versions()[0]
     gallery.pointer.activate(first)
@@ -154,6 +161,7 @@ def test_the_active_version_stays_even_when_it_is_the_oldest(gallery: Gallery) -
     assert ids_of(gallery) == expected
 
 
+@pytest.mark.slow
 def test_versions_that_stay_can_be_rolled_back_to_with_their_changes(gallery: Gallery) -> None:
     _, second, _ = gallery.versions()
     prune(gallery, RetentionPolicy(versions=2, days=0.0), grace=AT_ONCE)
@@ -163,6 +171,7 @@ def test_versions_that_stay_can_be_rolled_back_to_with_their_changes(gallery: Ga
     assert len(ids_of(gallery)) == 41
 
 
+@pytest.mark.slow
 def test_rows_of_a_protected_version_can_still_be_compared_with(gallery: Gallery) -> None:
     first, second, third = gallery.versions()
     prune(gallery, NOTHING_OLD, protected=[first], grace=AT_ONCE)
@@ -172,6 +181,7 @@ def test_rows_of_a_protected_version_can_still_be_compared_with(gallery: Gallery
     assert gallery.n_common(first, third) is None
 
 
+@pytest.mark.slow
 def test_a_reader_with_an_older_view_goes_on_and_comes_up_to_date(
     gallery: Gallery, rows: Rows, unit: Unit
 ) -> None:
@@ -186,6 +196,7 @@ def test_a_reader_with_an_older_view_goes_on_and_comes_up_to_date(
     assert ids_of(gallery)[-2:] == ["a", "b"]
 
 
+@pytest.mark.slow
 def test_young_revisions_stay_for_those_who_read_them(gallery: Gallery) -> None:
     revision = GalleryReader(gallery).view().revision
     remove_items(GalleryReader(gallery), ["2"])
@@ -193,6 +204,7 @@ def test_young_revisions_stay_for_those_who_read_them(gallery: Gallery) -> None:
     assert gallery.thumbnail(revision, "2") == b"2"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lock", ["writing", "compacting"])
 def test_nothing_is_removed_while_another_job_works(gallery: Gallery, lock: str) -> None:
     with getattr(Gallery(gallery.path), lock)(), pytest.raises(GalleryBusyError):
@@ -200,6 +212,7 @@ def test_nothing_is_removed_while_another_job_works(gallery: Gallery, lock: str)
     assert len(gallery.versions()) == 3
 
 
+@pytest.mark.slow
 def test_rows_that_are_no_longer_kept_leave_the_disk(live_gallery: Gallery, rows: Rows, unit: Unit) -> None:
     """One item is replaced again and again, its picture as large as a real one."""
     reader = GalleryReader(live_gallery)
@@ -218,6 +231,7 @@ def test_rows_that_are_no_longer_kept_leave_the_disk(live_gallery: Gallery, rows
     assert live_gallery.thumbnail(reader.view().revision, "a") == bytes([5]) * 200_000
 
 
+@pytest.mark.slow
 def test_an_addition_after_going_back_is_seen_by_everyone(
     live_gallery: Gallery, rows: Rows, unit: Unit
 ) -> None:
@@ -257,6 +271,7 @@ def test_a_version_that_waits_to_be_activated_costs_no_live_change(
     assert ids_of(changed) == [str(i) for i in range(40) if i != 3]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("owner", "step"), [(ActivePointer, "swap_compacted"), (Reports, "save")])
 def test_a_compaction_that_died_leaves_a_version_that_can_be_used_or_none(
     changed: Gallery, rows: Rows, unit: Unit, monkeypatch: pytest.MonkeyPatch, owner: type, step: str

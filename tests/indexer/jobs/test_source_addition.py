@@ -179,6 +179,7 @@ def clips(tmp_path: Path) -> GalleryReader:
     return GalleryReader(gallery)
 
 
+@pytest.mark.slow
 def test_embeddings_that_are_there_are_unchanged_and_others_added(
     clips: GalleryReader, tmp_path: Path
 ) -> None:
@@ -193,6 +194,7 @@ def test_embeddings_that_are_there_are_unchanged_and_others_added(
     assert len(clips.view()) == 600
 
 
+@pytest.mark.slow
 def test_an_addition_that_broke_off_is_completed_by_the_same_call(
     clips: GalleryReader, tmp_path: Path
 ) -> None:
@@ -214,6 +216,7 @@ def test_one_other_embedding_of_a_taken_id_stops_all_of_them(clips: GalleryReade
     assert (len(caught.value.item_ids), len(clips.view())) == (20, 20)
 
 
+@pytest.mark.slow
 def test_an_id_that_is_taken_meanwhile_makes_its_row_a_failure(clips: GalleryReader, tmp_path: Path) -> None:
     space, other = space_manifest("clip", 8), ready(tmp_path / "other.npz", 300, seed=1)
     others: list[LiveAddition] = []

@@ -99,6 +99,7 @@ def test_what_is_read_from_parquet_is_what_was_written(
     np.testing.assert_array_equal(found.embeddings, normalize(vectors))
 
 
+@pytest.mark.slow
 @settings(max_examples=20)
 @given(names=st.lists(IDS, unique=True, min_size=1, max_size=20), labels=LABELS)
 def test_what_is_read_from_arrays_is_what_was_written(
@@ -199,6 +200,7 @@ def test_some_rows_keep_what_belongs_to_them(tmp_path: Path) -> None:
     np.testing.assert_array_equal(taken.embeddings, normalize(embeddings(5))[[1, 4]])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("row", "what"),
     [
@@ -372,6 +374,7 @@ def test_missing_metadata_of_pandas_are_none(values: list[Any], kept: Any) -> No
     assert [json.loads(one) for one in rows.metadata.to_pylist()] == [{"x": kept}, {}]
 
 
+@pytest.mark.slow
 def test_many_bad_rows_are_found_in_one_pass(tmp_path: Path) -> None:
     """A million rows of zeros must not be normalized a million times."""
     vectors = embeddings(20_000)
@@ -381,6 +384,7 @@ def test_many_bad_rows_are_found_in_one_pass(tmp_path: Path) -> None:
     assert sum(len(one.ids) for one in source.batches(20_000)) == len(source.problems) == 10_000
 
 
+@pytest.mark.slow
 @given(st.lists(st.integers(0, 6), min_size=1, max_size=12))
 def test_the_first_repeated_id_is_the_one_that_a_plain_loop_finds(
     tmp_path_factory: pytest.TempPathFactory, numbers: list[int]

@@ -94,6 +94,7 @@ def test_a_file_that_is_not_there_is_asked_for_once(server: WebServer, status: i
     assert len(server.asked) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("status", [429, 500, 502, 503, 504])
 def test_a_server_that_fails_for_a_moment_is_asked_again(server: WebServer, status: int) -> None:
     server.answers["/1.jpg"] = in_turn(sends(b"", status), sends(b"", status), sends(b"picture"))
@@ -152,6 +153,7 @@ def test_of_a_huge_file_no_more_is_kept_than_allowed(server: WebServer, said: in
     assert time.monotonic() - started < 10
 
 
+@pytest.mark.slow
 def test_a_server_that_sends_a_drop_at_a_time_is_given_up(server: WebServer) -> None:
     enough = threading.Event()
 
@@ -222,6 +224,7 @@ def test_the_time_for_a_file_holds_whatever_trickles(
     assert time.monotonic() - started < 3
 
 
+@pytest.mark.slow
 def test_the_time_for_a_file_holds_while_its_name_is_looked_up(monkeypatch: pytest.MonkeyPatch) -> None:
     done = threading.Event()
     monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: done.wait(20) and [])
@@ -231,6 +234,7 @@ def test_the_time_for_a_file_holds_while_its_name_is_looked_up(monkeypatch: pyte
     done.set()
 
 
+@pytest.mark.slow
 def test_the_time_for_a_file_holds_for_all_addresses_of_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
     waits: list[float] = []
 
@@ -276,6 +280,7 @@ def test_a_name_that_cannot_be_is_one_sentence(address: str, access: WebAccess) 
     assert refusal(address, access)
 
 
+@pytest.mark.slow
 def test_a_server_that_says_nothing_is_given_up(server: WebServer) -> None:
     enough = threading.Event()
     server.answers["/1.jpg"] = lambda _: enough.wait(20) and None
@@ -344,6 +349,7 @@ def test_a_mapped_address_is_what_it_is_mapped_to(address: ipaddress.IPv4Address
     assert is_public(f"::ffff:{address}") == is_public(str(address))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "host",
     ["127.0.0.1", "localhost", "[::1]", "[::ffff:127.0.0.1]", "2130706433", "0x7f.1", "0", "169.254.169.254"],

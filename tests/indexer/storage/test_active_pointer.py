@@ -63,6 +63,7 @@ def _followed_by(remember: object) -> object:
     return init
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("content", ["", "[]", "{}", '{"version": 2', json.dumps(FIELDS)])
 def test_a_damaged_file_is_refused(live_gallery: Gallery, content: str) -> None:
     (live_gallery.path / "active.json").write_text(content)

@@ -63,6 +63,7 @@ def test_a_column_of_a_dataset_comes_in_order(tmp_path: Path) -> None:
     np.testing.assert_array_equal(np.concatenate(parts), expected)
 
 
+@pytest.mark.slow
 def test_a_memory_map_is_read_row_by_row_only_when_that_was_said(tmp_path: Path) -> None:
     np.save(tmp_path / "rows.npy", np.ones((100, 8), np.float32))
     one, other = (np.load(tmp_path / "rows.npy", mmap_mode="r") for _ in range(2))

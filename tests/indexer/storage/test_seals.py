@@ -130,6 +130,7 @@ def _flip(path: Path, place: int) -> None:
     path.write_bytes(content)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n_bytes", [0, 1, SMALL, LARGE])
 def test_an_untouched_file_fits_its_seal(tmp_path: Path, n_bytes: int) -> None:
     path = _file(tmp_path / "file", n_bytes)
@@ -154,6 +155,7 @@ def test_a_flipped_bit_in_a_sample_block_of_a_large_file_is_seen_at_once(tmp_pat
     assert not seal.fits(path, whole=False)
 
 
+@pytest.mark.slow
 def test_a_flipped_bit_between_the_blocks_is_left_to_the_full_check(tmp_path: Path) -> None:
     path = _file(tmp_path / "file", LARGE)
     seal = FileSeal.of(path)
@@ -177,6 +179,7 @@ def test_a_missing_file_fits_no_seal(tmp_path: Path) -> None:
     assert not seal.fits(tmp_path / "absent", whole=True)
 
 
+@pytest.mark.slow
 def test_a_changed_byte_anywhere_is_seen_by_the_full_check(tmp_path: Path) -> None:
     path, rng = _file(tmp_path / "file", LARGE), np.random.default_rng(3)
     seal = FileSeal.of(path)
@@ -187,6 +190,7 @@ def test_a_changed_byte_anywhere_is_seen_by_the_full_check(tmp_path: Path) -> No
     assert seal.fits(path, whole=True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n_bytes", [0, 1, 2**20 - 1, 2**20, 2**20 + 1, 3 * 2**20 + 5])
 def test_a_check_tells_how_much_it_has_read(tmp_path: Path, n_bytes: int) -> None:
     path, read = _file(tmp_path / "file", n_bytes), list[int]()
@@ -195,6 +199,7 @@ def test_a_check_tells_how_much_it_has_read(tmp_path: Path, n_bytes: int) -> Non
     assert (sum(read), len(seal.blocks)) == (n_bytes, 16 * len(read))
 
 
+@pytest.mark.slow
 def test_a_check_ends_at_the_first_damaged_block(tmp_path: Path) -> None:
     path, read = _file(tmp_path / "file", 4 * 2**20), list[int]()
     seal = FileSeal.of(path)

@@ -81,6 +81,7 @@ class Pipe(io.RawIOBase):
         return True
 
 
+@pytest.mark.slow
 def test_an_imported_gallery_is_the_exported_one(changed: Gallery, tmp_path: Path) -> None:
     root, before, identity = tmp_path / "other machine", contents(changed), identity_of(changed.path)
     gallery = imported(root, exported(changed))
@@ -94,6 +95,7 @@ def test_an_imported_gallery_is_the_exported_one(changed: Gallery, tmp_path: Pat
     assert left_over(gallery) == left_over(changed) == []
 
 
+@pytest.mark.slow
 def test_its_head_says_what_it_holds(changed: Gallery) -> None:
     head = export_gallery(changed, io.BytesIO())
     assert (head.name, head.n_items, head.version, head.bundle_name) == ("shoes", 39, 2, "tiny")
@@ -120,6 +122,7 @@ def test_it_says_nothing_of_who_exported(archive: bytes) -> None:
     assert {(one.uid, one.gid, one.uname, one.gname) for one, _ in members(archive)} == {(0, 0, "", "")}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("taken", ["gallery", "alias"])
 def test_a_gallery_that_is_there_is_never_replaced(live_gallery: Gallery, archive: bytes, taken: str) -> None:
     root, before = live_gallery.path.parent, contents(live_gallery)
@@ -189,6 +192,7 @@ def test_a_changed_archive_is_refused(
     assert {path.name for path in tmp_path.iterdir()} <= {"galleries", "other"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("content", "reason"),
     [
@@ -204,6 +208,7 @@ def test_another_format_is_said(archive: bytes, tmp_path: Path, content: bytes, 
         imported(tmp_path / "other", packed(parts))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("content", [b"words", b"[1]", b'{"a": 1}', b'{"a": [1, 2, 3]}'])
 def test_checksums_that_are_none_are_damage(archive: bytes, tmp_path: Path, content: bytes) -> None:
     parts = members(archive)

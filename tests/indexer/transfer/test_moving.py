@@ -72,6 +72,7 @@ def test_aliases_stay_with_a_renamed_gallery(live_gallery: Gallery) -> None:
     assert aliases(root) == {"shop": "boots", "store": "boots"}
 
 
+@pytest.mark.slow
 def test_a_copy_holds_the_same_and_changes_apart(changed: Gallery, rows: MakeRows, unit: Draw) -> None:
     before = contents(changed)
     copy = copy_gallery(changed, "boots")
@@ -131,6 +132,7 @@ def test_a_name_that_is_taken_meanwhile_is_refused(
     assert contents(live_gallery)[0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("move", [copy_gallery, rename_gallery])
 @pytest.mark.parametrize("lock", ["writing", "compacting"])
 def test_a_gallery_that_is_being_written_is_left_alone(

@@ -114,6 +114,7 @@ def test_metadata_are_columns_of_their_own_kinds(gallery: Gallery, tmp_path: Pat
     ]
 
 
+@pytest.mark.slow
 def test_what_is_searched_is_what_is_exported(gallery: Gallery, tmp_path: Path) -> None:
     remove_items(GalleryReader(gallery), ["p/a.png"])
     patch_items(GalleryReader(gallery), {"p/b.jpg": Patch(label="new")})
@@ -138,6 +139,7 @@ def test_embeddings_stand_in_a_table_that_says_whose_they_are(gallery: Gallery, 
     assert table.column_names[:3] == ["path", "id", "label"]
 
 
+@pytest.mark.slow
 def test_the_manifest_can_be_indexed_again(gallery: Gallery, tmp_path: Path, embedder: Embedder) -> None:
     export_parquet(gallery, tmp_path / "out")
     again = Gallery(tmp_path / "galleries" / "again")

@@ -68,6 +68,7 @@ def test_contexts_are_the_nearest_of_a_slow_loop(
     assert contexts.tolist() == expected
 
 
+@pytest.mark.slow
 def test_a_context_and_its_radii_are_the_same_alone_and_among_others(
     view: GalleryView, queries: FloatArray, excluded: list[Any]
 ) -> None:

@@ -202,6 +202,7 @@ def test_the_index_of_refined_items_is_chosen_for_them(
     assert (snapshot.manifest.index, refined.manifest.index) == ("IVF1,PQ12x4fsr", "IVF16,PQ12x4fsr")
 
 
+@pytest.mark.slow
 def test_a_compaction_makes_what_an_index_job_would_make(
     gallery: Gallery, plan: RefinementPlan, rows: Rows, unit: Unit, tmp_path: Path
 ) -> None:
@@ -220,6 +221,7 @@ def test_a_compaction_makes_what_an_index_job_would_make(
     np.testing.assert_array_equal(compacted.graph.similarities, built.graph.similarities)
 
 
+@pytest.mark.slow
 def test_a_server_reads_single_rows_of_refined_items(gallery: Gallery, plan: RefinementPlan) -> None:
     served = GalleryReader(gallery, IndexDevices("cpu")).view()
     assert is_read_at_random(space_of(served, plan).built.stored.embeddings)

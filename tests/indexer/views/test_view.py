@@ -70,6 +70,7 @@ def missed(view: GalleryView, queries: FloatArray, n: int, selection: Selection 
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("index", ["Flat", "IVF4,SQ8"])
 def test_exact_scoring_has_a_choice_however_few_are_wanted(
     tmp_path: Path, publish: Callable[..., int], rows: Rows, unit: Unit, index: str
@@ -160,6 +161,7 @@ def test_products_are_those_of_the_vectors(changed: GalleryView, unit: Unit) -> 
     assert found == pytest.approx(np.where(positions < 0, -np.inf, expected), abs=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("item_id", ["0", "new 0", "absent", ""])
 def test_an_item_that_is_not_there_has_no_position(changed: GalleryView, item_id: str) -> None:
     assert changed.positions([item_id]).tolist() == [-1]

@@ -27,6 +27,7 @@ def test_what_was_sealed_comes_back_and_is_json_meanwhile(fields: dict[str, Any]
     assert {**json.loads(stored)} == {**fields, "sha256": json.loads(stored)["sha256"]}
 
 
+@pytest.mark.slow
 @given(objects, st.data())
 def test_a_changed_byte_is_refused(fields: dict[str, Any], data: st.DataObject) -> None:
     stored = bytearray(sealed(json.dumps(fields)))
@@ -36,6 +37,7 @@ def test_a_changed_byte_is_refused(fields: dict[str, Any], data: st.DataObject) 
         unsealed(bytes(stored))
 
 
+@pytest.mark.slow
 @given(objects, st.data())
 def test_a_cut_file_is_refused(fields: dict[str, Any], data: st.DataObject) -> None:
     stored = sealed(json.dumps(fields))

@@ -46,6 +46,7 @@ def test_a_search_is_made_with_the_version_s_bundle(run: Run, other: ModelBundle
     assert answer["bundle"] == other.fingerprint
 
 
+@pytest.mark.slow
 def test_added_images_are_embedded_with_the_version_s_bundle(
     run: Run, other: ModelBundle, picture: Path
 ) -> None:
@@ -72,6 +73,7 @@ def test_live_changes_are_compacted_with_the_version_s_bundle(
     assert gallery.snapshot().manifest.bundle == other.fingerprint
 
 
+@pytest.mark.slow
 def test_without_its_bundle_a_gallery_is_refused(
     fail: Callable[..., str], other: ModelBundle, picture: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

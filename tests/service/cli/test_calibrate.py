@@ -33,6 +33,7 @@ def broken_queries(catalog: Path, tmp_path: Path) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_the_pipeline_in_force_is_calibrated_and_searches_use_it(
     run: Run, gallery: Gallery, matcher: Matcher, catalog: Path
 ) -> None:
@@ -52,6 +53,7 @@ def test_the_pipeline_in_force_is_calibrated_and_searches_use_it(
     assert (answer["pipeline"], answer["threshold"]["calibration"]) == (off.key, record["id"])
 
 
+@pytest.mark.slow
 def test_a_query_image_that_cannot_be_used_is_named_and_left_out(
     run: Run, data_dir: Path, broken_queries: Path
 ) -> None:
@@ -62,6 +64,7 @@ def test_a_query_image_that_cannot_be_used_is_named_and_left_out(
     assert "photos from outside: 60 of 10 labels" in result.stdout
 
 
+@pytest.mark.slow
 def test_a_record_says_how_many_queries_were_left_out(run: Run, data_dir: Path, broken_queries: Path) -> None:
     result = run("calibrate", "-g", "shoes", "--queries", broken_queries, "--json")
     record = json.loads(result.stdout)
@@ -70,6 +73,7 @@ def test_a_record_says_how_many_queries_were_left_out(run: Run, data_dir: Path, 
     assert "broken.png" in result.stderr
 
 
+@pytest.mark.slow
 def test_queries_may_come_as_embeddings(run: Run, matcher: Matcher, tmp_path: Path) -> None:
     """As they may for a job."""
     snapshot = matcher.snapshot
@@ -135,6 +139,7 @@ def test_queries_from_outside_are_kept_from_photos_of_their_visit(run: Run, mani
     assert (record["source"], record["n_positive_pairs"]) == ("queries", 60 * 3)
 
 
+@pytest.mark.slow
 def test_an_unknown_column_is_named(run: Run, fail: Fail, manifest: Path) -> None:
     run("index", manifest, "--gallery", "visits")
     line = fail("calibrate", "-g", "visits", "--visits-by", "session")

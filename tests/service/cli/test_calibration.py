@@ -29,6 +29,7 @@ def test_a_gallery_without_calibrations_says_how_to_make_one(run: Run, data_dir:
     assert "vicinal calibrate -g shoes" in run("calibration", "list", "-g", "shoes").stdout
 
 
+@pytest.mark.slow
 def test_list_marks_what_is_in_force(run: Run, call: Callable[..., Any], two: tuple[str, str]) -> None:
     listed = call("list")["calibrations"]
     assert [(one["id"], one["is_active"]) for one in listed] == [(two[1], True), (two[0], False)]
@@ -61,6 +62,7 @@ def test_rollback_and_activate_change_what_is_in_force(
     )
 
 
+@pytest.mark.slow
 def test_show_says_what_was_measured_and_whether_it_is_in_force(run: Run, two: tuple[str, str]) -> None:
     shown = run("calibration", "show", two[0], "-g", "shoes", "--details").stdout
     assert ("95 % interval" in shown, "not in force" in shown) == (True, True)
@@ -101,6 +103,7 @@ def test_the_steps_of_a_refiner_tell_whose_threshold_it_is(
     )
 
 
+@pytest.mark.slow
 def test_drift_is_unknown_before_a_server_has_counted(run: Run, two: tuple[str, str]) -> None:
     assert "no search was counted since" in run("calibration", "drift", "-g", "shoes").stdout
 

@@ -49,12 +49,14 @@ def outcome(*arguments: object) -> Result:
     return CliRunner().invoke(app, given, catch_exceptions=False)
 
 
+@pytest.mark.slow
 def test_the_first_line_says_whether_the_promise_holds(run: Run, record_id: str, photos: Path) -> None:
     first = run("calibration", "check", "-g", "shoes", "--queries", photos).stdout.splitlines()[0]
     assert "of 10 photos of things you have (10 labels), 10 were found; promised were" in first
     assert "of 4 photos of things you do not have (2 labels), 0 got an answer" in first
 
 
+@pytest.mark.slow
 def test_a_broken_promise_says_what_to_do_and_exits_with_1(
     cli_environment: None, record_id: str, mislabelled: Path
 ) -> None:
@@ -78,6 +80,7 @@ def test_json_holds_everything_and_details_only_what_stands_behind(
     assert found["sentence"] in shown
 
 
+@pytest.mark.slow
 def test_too_few_photos_cannot_tell_and_exit_with_0(
     cli_environment: None, record_id: str, photos: Path
 ) -> None:
@@ -91,6 +94,7 @@ def test_too_few_photos_cannot_tell_and_exit_with_0(
     assert "labels to tell" in first
 
 
+@pytest.mark.slow
 def test_a_broken_promise_is_json_alone_with_the_same_exit_status(
     cli_environment: None, record_id: str, mislabelled: Path
 ) -> None:
@@ -103,6 +107,7 @@ def test_a_broken_promise_is_json_alone_with_the_same_exit_status(
     assert "torn.png" in result.stderr
 
 
+@pytest.mark.slow
 def test_a_check_changes_nothing_that_searches_use(
     cli_environment: None, record_id: str, gallery: Gallery, mislabelled: Path
 ) -> None:
@@ -127,6 +132,7 @@ def test_live_changes_are_left_out_and_it_says_so(run: Run, record_id: str, phot
     assert f"  note: {warning}" in run(*arguments).stdout.splitlines()
 
 
+@pytest.mark.slow
 def test_a_gallery_that_has_changed_much_is_tried_with_a_warning(
     run: Run, record_id: str, photos: Path, catalog: Path
 ) -> None:
@@ -136,6 +142,7 @@ def test_a_gallery_that_has_changed_much_is_tried_with_a_warning(
     assert any("of the items have changed since" in one for one in found["warnings"])
 
 
+@pytest.mark.slow
 def test_photos_that_are_not_there_are_an_error(fail: Fail, record_id: str, tmp_path: Path) -> None:
     assert "nowhere" in fail("calibration", "check", "-g", "shoes", "--queries", tmp_path / "nowhere")
 
@@ -148,6 +155,7 @@ def test_an_unknown_calibration_is_an_error_before_photos_are_read(
     assert ("unknown" in line, "nowhere" in line) == (True, False)
 
 
+@pytest.mark.slow
 def test_a_threshold_by_hand_can_be_in_force_while_an_earlier_promise_is_tried(
     run: Run, record_id: str, photos: Path
 ) -> None:

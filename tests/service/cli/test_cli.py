@@ -34,6 +34,7 @@ def query(tmp_path: Path, view: View) -> Path:
     return tmp_path / "query.png"
 
 
+@pytest.mark.slow
 def test_index_makes_a_gallery(run: Run, catalog: Path, tmp_path: Path) -> None:
     output = run("index", catalog, "--gallery", "shoes").stdout
     assert "60 items with 10 labels" in output
@@ -66,12 +67,14 @@ def test_search_as_json_is_the_answer(run: Run, data_dir: Path, query: Path) -> 
     assert len(answer["candidates"]) == 3
 
 
+@pytest.mark.slow
 def test_search_says_when_there_is_no_match(run: Run, data_dir: Path, tmp_path: Path, view: View) -> None:
     run("calibrate", "-g", "shoes")
     view(99, 0).save(tmp_path / "absent.png")
     assert "No match at threshold" in run("search", tmp_path / "absent.png", "-g", "shoes").stdout
 
 
+@pytest.mark.slow
 def test_calibrate_as_json_is_the_record(run: Run, data_dir: Path) -> None:
     record = json.loads(run("calibrate", "-g", "shoes", "--target", "far=0.01", "--json").stdout)
     assert record["target"] == {"rate": "far", "value": 0.01}
@@ -79,6 +82,7 @@ def test_calibrate_as_json_is_the_record(run: Run, data_dir: Path) -> None:
     assert record["source"] == "leave_one_out"
 
 
+@pytest.mark.slow
 def test_calibrate_says_what_the_rates_rest_on_and_let_expect(run: Run, data_dir: Path) -> None:
     lines = [line.strip() for line in run("calibrate", "-g", "shoes", "--details").stdout.splitlines()]
     (fpir,) = (line for line in lines if line.startswith("FPIR 5 % (95"))
@@ -89,6 +93,7 @@ def test_calibrate_says_what_the_rates_rest_on_and_let_expect(run: Run, data_dir
     assert any("10 times the labels" in line and "100 times" in line for line in lines)
 
 
+@pytest.mark.slow
 def test_calibrate_tells_near_from_far_labels(
     run: Run, data_dir: Path, catalog: Path, tmp_path: Path
 ) -> None:
@@ -118,16 +123,19 @@ def test_calibrate_for_other_targets(run: Run, data_dir: Path, target: str) -> N
     assert 0.0 <= record["threshold"] <= 1.0
 
 
+@pytest.mark.slow
 def test_calibrate_with_queries_from_a_folder(run: Run, data_dir: Path, catalog: Path) -> None:
     arguments = ("calibrate", "-g", "shoes", "--queries", catalog, "--json")
     assert json.loads(run(*arguments).stdout)["source"] == "queries"
 
 
+@pytest.mark.slow
 def test_calibrate_can_leave_the_threshold_in_force(run: Run, data_dir: Path, query: Path) -> None:
     run("calibrate", "-g", "shoes", "--no-activate")
     assert "No threshold to decide by" in run("search", query, "-g", "shoes").stdout
 
 
+@pytest.mark.slow
 def test_calibrate_one_pipeline_at_a_time(run: Run, data_dir: Path, query: Path) -> None:
     run("calibrate", "-g", "shoes", "--rerank", "off")
     assert "No threshold to decide by" in run("search", query, "-g", "shoes").stdout
@@ -160,11 +168,13 @@ def test_gallery_show_works_without_the_bundle(
     assert json.loads(run("gallery", "show", "shoes", "--json").stdout)["searches"] is None
 
 
+@pytest.mark.slow
 def test_index_ends_with_how_the_gallery_is_searched(run: Run, catalog: Path) -> None:
     last = run("index", catalog, "-g", "shoes").stdout.splitlines()[-1]
     assert last == "Searches: nearest neighbors, re-ranked by shared neighbors, one threshold"
 
 
+@pytest.mark.slow
 def test_an_earlier_version_can_be_activated(run: Run, data_dir: Path, tmp_path: Path, query: Path) -> None:
     gallery = Gallery(data_dir / "galleries" / "shoes")
     first = gallery.active_version

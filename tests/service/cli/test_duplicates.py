@@ -84,6 +84,7 @@ def test_the_sentence_says_how_sure_that_is(run: Run, album: dict[str, str]) -> 
     assert "are expected to be no copies" in output
 
 
+@pytest.mark.slow
 def test_exact_copies_alone(run: Run, album: dict[str, str]) -> None:
     record = found(run, "--exact")
     assert (record["n_exact"], record["n_near"], record["threshold"]) == (10, 0, None)
@@ -92,6 +93,7 @@ def test_exact_copies_alone(run: Run, album: dict[str, str]) -> None:
     }
 
 
+@pytest.mark.slow
 def test_the_list_can_name_files(run: Run, album: dict[str, str], tmp_path: Path) -> None:
     listed = tmp_path / "delete.txt"
     run("duplicates", "-g", "album", "--exact", "--delete-list", listed, "--paths")
@@ -170,6 +172,7 @@ def test_ready_embeddings_have_exact_copies_only(run: Run, tmp_path: Path) -> No
     assert "photo" not in output
 
 
+@pytest.mark.slow
 def test_paths_without_a_list_are_refused(album: dict[str, str], fail: Fail) -> None:
     assert "--delete-list" in fail("duplicates", "-g", "album", "--paths")
 

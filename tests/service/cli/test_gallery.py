@@ -65,6 +65,7 @@ def added_items() -> list[dict[str, Any]]:
     return [item for _, item in GalleryReader(gallery).view().page(None, 1000)[60:]]
 
 
+@pytest.mark.slow
 def test_a_folder_is_added_and_its_labels_with_it(folder: Path) -> None:
     added = json.loads(run("add", "shoes", folder, "--json"))
     counts = {"n_added": 3, "n_replaced": 0, "n_skipped": 0, "n_unchanged": 0, "n_items": 63}
@@ -73,6 +74,7 @@ def test_a_folder_is_added_and_its_labels_with_it(folder: Path) -> None:
     assert (shown()["n_items"], shown()["n_labels"]) == (63, 12)
 
 
+@pytest.mark.slow
 def test_adding_again_changes_nothing(folder: Path) -> None:
     assert "Added 3 items, replaced 0, skipped 0, unchanged 0; gallery shoes holds 63" in run(
         "add", "shoes", folder
@@ -84,6 +86,7 @@ def test_adding_again_changes_nothing(folder: Path) -> None:
     assert shown() == before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("options", "expected"),
     [
@@ -109,6 +112,7 @@ def changed(folder: Path, view: View) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_other_pictures_of_known_names_are_refused_and_nothing_is_added(changed: Path, fail: Fail) -> None:
     before = shown()
     assert fail("add", "shoes", changed) == (
@@ -134,6 +138,7 @@ def test_replacing_and_skipping_exclude_each_other(folder: Path, fail: Fail) -> 
     assert "--replace and --skip exclude each other" in fail("add", "shoes", folder, "--replace", "--skip")
 
 
+@pytest.mark.slow
 def test_two_folders_with_equal_file_names_lose_nothing(tmp_path: Path, view: View) -> None:
     for number, trip in enumerate(("trip1", "trip2")):
         (tmp_path / trip).mkdir()
@@ -219,6 +224,7 @@ def test_many_changes_are_compacted_when_they_are_added(
     assert (shown()["n_items"], shown()["graph_staleness"]) == (63, 0.0)
 
 
+@pytest.mark.slow
 def test_versions_that_are_not_kept_are_removed(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("VICINAL_RETENTION__VERSIONS", "1")
     monkeypatch.setenv("VICINAL_RETENTION__DAYS", "0")

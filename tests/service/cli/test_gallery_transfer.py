@@ -56,6 +56,7 @@ def shown(run: Run, name: str) -> dict[str, Any]:
     return dict(json.loads(run("gallery", "show", name, "--json").stdout))
 
 
+@pytest.mark.slow
 def test_a_gallery_goes_to_another_machine_with_its_threshold(
     run: Run, archive: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -69,6 +70,7 @@ def test_a_gallery_goes_to_another_machine_with_its_threshold(
     assert again[1:] == before[1:]
 
 
+@pytest.mark.slow
 def test_what_an_export_says(run: Run, root: Path, tmp_path: Path) -> None:
     done = run("gallery", "export", "shoes", "-o", tmp_path / "a.tar")
     assert done.stdout == "Exported gallery shoes: 60 items, version 1\n"
@@ -129,6 +131,7 @@ def test_an_import_that_is_killed_leaves_no_gallery(archive: Path, root: Path, r
     assert not left.exists()
 
 
+@pytest.mark.slow
 def test_nothing_is_written_over(run: Run, fail: Fail, archive: Path) -> None:
     content = archive.read_bytes()
     assert fail("gallery", "export", "shoes", "-o", archive) == (
@@ -149,6 +152,7 @@ def test_a_cut_file_is_one_line(fail: Fail, archive: Path, share: float, root: P
     assert not (root / "boots").exists()
 
 
+@pytest.mark.slow
 def test_what_is_no_archive_says_what_takes_it(fail: Fail, run: Run, root: Path, tmp_path: Path) -> None:
     run("gallery", "export", "shoes", "--parquet", "-o", tmp_path / "tables")
     for source in (tmp_path / "tables", tmp_path / "tables" / "items.parquet"):
@@ -192,6 +196,7 @@ def test_clients_keep_a_name(run: Run, fail: Fail, root: Path) -> None:
     run("gallery", "delete", "boots", "--yes")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("arguments", [("shop",), ("shop", "shoes", "--remove")])
 def test_an_alias_needs_a_gallery_or_goes(fail: Fail, root: Path, arguments: tuple[str, ...]) -> None:
     expected = "vicinal: name the gallery that the alias stands for, or give --remove"

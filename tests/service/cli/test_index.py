@@ -71,6 +71,7 @@ def test_index_and_gallery_add_give_the_same_ids_and_labels(
     assert items() == expected
 
 
+@pytest.mark.slow
 def test_a_copy_under_another_name_is_another_folder(run: Run, photos: Path) -> None:
     """Negative control: it is the name that makes the ids equal."""
     run("index", photos, "-g", "shop")
@@ -78,6 +79,7 @@ def test_a_copy_under_another_name_is_another_folder(run: Run, photos: Path) -> 
     assert "Added 2 items" in run("gallery", "add", "shop", copied).stdout
 
 
+@pytest.mark.slow
 def test_two_folders_with_equal_file_names_lose_nothing(
     run: Run, tmp_path: Path, view: View, items: Callable[[], dict[str, str | None]]
 ) -> None:
@@ -89,6 +91,7 @@ def test_two_folders_with_equal_file_names_lose_nothing(
     assert items() == {"trip1/IMG_0001.png": None, "trip2/IMG_0001.png": None}
 
 
+@pytest.mark.slow
 def test_a_shop_with_a_table_of_its_own(
     run: Run, tmp_path: Path, view: View, items: Callable[[], dict[str, str | None]]
 ) -> None:
@@ -153,6 +156,7 @@ def test_the_look_comes_before_the_rest(run: Run, photos: Path) -> None:
     assert any(line.startswith("  left out") and "gone.png" in line for line in lines[2:])
 
 
+@pytest.mark.slow
 def test_rows_that_cannot_be_used_are_found_by_what_is_said_of_them(run: Run, photos: Path) -> None:
     manifest = photos / "list.csv"
     manifest.write_text(
@@ -222,6 +226,7 @@ def test_labels_that_cannot_be_taken_are_one_sentence_and_nothing_is_written(
     assert not (tmp_path / "data").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", [["--dry-run"], ["--prefix", ""], ["--label-from", "none"]])
 def test_options_of_a_source_need_one(fail: Fail, options: list[str]) -> None:
     assert "name a source" in fail("index", "-g", "shop", *options)

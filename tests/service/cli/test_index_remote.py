@@ -54,6 +54,7 @@ def best(run: Run, picture: Path) -> dict[str, str]:
     return dict(json.loads(answer)["candidates"][0])
 
 
+@pytest.mark.slow
 def test_a_table_of_addresses_is_indexed_and_searched(
     run: Run, tmp_path: Path, web: WebServer, view: View
 ) -> None:
@@ -64,6 +65,7 @@ def test_a_table_of_addresses_is_indexed_and_searched(
     assert best(run, tmp_path / "same.png")["uri"] == web.url("/bread/0.png")
 
 
+@pytest.mark.slow
 def test_addresses_that_cannot_be_used_are_failures_of_their_own(
     run: Run, tmp_path: Path, web: WebServer, encode: Encode, view: View, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -108,6 +110,7 @@ def test_several_files_are_read_at_a_time(run: Run, tmp_path: Path, web: WebServ
     assert not together.broken
 
 
+@pytest.mark.slow
 def test_addresses_are_added_to_a_gallery_while_it_is_searched(
     run: Run, tmp_path: Path, web: WebServer
 ) -> None:
@@ -187,6 +190,7 @@ def test_shards_are_indexed_searched_and_embedded_again(
     assert len(json.loads(answer.stdout)["candidates"]) == 6
 
 
+@pytest.mark.slow
 def test_a_saved_dataset_is_indexed_and_searched(
     run: Run, tmp_path: Path, view: View, encode: Encode
 ) -> None:
@@ -204,6 +208,7 @@ def test_a_saved_dataset_is_indexed_and_searched(
     assert (found["label"], found["id"].split("/")[0]) == ("salt", "photos")
 
 
+@pytest.mark.slow
 def test_a_data_set_of_the_hub_is_indexed_and_searched(
     run: Run,
     fail: Fail,

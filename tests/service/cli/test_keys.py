@@ -45,6 +45,7 @@ def test_keys_are_turned_off_by_a_command_alone(run: Run, fail: Fail) -> None:
     assert (store().is_on, store().all()) == (False, {})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("expires", ["12h", "30d", "8w", "2999-01-31", "2999-01-31T10:00:00+02:00"])
 def test_a_key_may_end(run: Run, expires: str) -> None:
     made = json.loads(run("keys", "create", "shop", "-s", "search", "--expires", expires, "--json").stdout)

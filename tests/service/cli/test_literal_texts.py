@@ -35,6 +35,7 @@ TEXTS = [
 PLAIN = ["[new] shoes", "sku:key:0", "tea [/] coffee", "[bold]b[/]", ":smile: hat", "שלום"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("text", TEXTS)
 @pytest.mark.parametrize("is_terminal", [False, True])
 def test_lines_and_tables_show_every_text_as_it_is(

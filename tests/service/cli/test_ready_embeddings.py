@@ -85,6 +85,7 @@ def spoil(file: Path, **rows: tuple[int, Any]) -> None:
     parquet.write_table(pa.table(columns), file)
 
 
+@pytest.mark.slow
 def test_rows_that_cannot_be_used_are_named_and_take_no_other_with_them(
     run: Run, fail: Fail, path: Path
 ) -> None:
@@ -105,6 +106,7 @@ def test_rows_that_cannot_be_used_are_named_and_take_no_other_with_them(
     ]
 
 
+@pytest.mark.slow
 def test_nothing_is_deleted_where_the_id_of_a_row_cannot_be_read(run: Run, fail: Fail, path: Path) -> None:
     run("index", path, "-g", "shop", "--space", "clip")
     spoil(path, embedding=(3, [0.0] * DIM), id=(5, None))
@@ -117,6 +119,7 @@ def test_nothing_is_deleted_where_the_id_of_a_row_cannot_be_read(run: Run, fail:
     assert "unchanged 239" in run("index", path, "-g", "shop", "--delete").stdout
 
 
+@pytest.mark.slow
 def test_labelled_queries_that_cannot_be_used_are_left_out(
     run: Run, indexed: Gallery, tmp_path: Path
 ) -> None:
@@ -150,6 +153,7 @@ def test_an_item_is_searched_for_as_if_it_were_not_there(run: Run, indexed: Gall
     assert "item 7/2" not in {one["id"] for one in found["candidates"]}
 
 
+@pytest.mark.slow
 def test_arrays_are_indexed_and_searched_alike(run: Run, indexed: Gallery, tmp_path: Path) -> None:
     rows = parquet.read_table(tmp_path / "clip.parquet")
     vectors, query = np.stack(rows["embedding"].to_pylist()), tmp_path / "query.npy"
@@ -161,6 +165,7 @@ def test_arrays_are_indexed_and_searched_alike(run: Run, indexed: Gallery, tmp_p
     assert answers(run, query)["candidates"] == expected
 
 
+@pytest.mark.slow
 def test_a_file_of_photos_and_embeddings_is_one_of_photos_without_a_space(
     run: Run, fail: Fail, tmp_path: Path
 ) -> None:
@@ -179,6 +184,7 @@ def test_columns_are_named_by_options(run: Run, tmp_path: Path) -> None:
     assert [one["id"] for one in answers(run, "--item", "x")["candidates"]] == ["y"]
 
 
+@pytest.mark.slow
 def test_the_own_embeddings_are_indexed_again(run: Run, indexed: Gallery, path: Path) -> None:
     path.unlink()
     output = run("index", "-g", "shop", "--index", "IVF4,Flat").stdout
@@ -218,6 +224,7 @@ def test_there_is_nothing_to_label(run: Run, fail: Fail, path: Path) -> None:
     )
 
 
+@pytest.mark.slow
 def test_images_are_refused(fail: Fail, run: Run, path: Path, catalog: Path) -> None:
     run("index", path, "-g", "shop", "--space", "clip")
     expected = "of 'clip@1', not images embedded by bundle 'tiny': index these into a gallery of their own"
@@ -245,6 +252,7 @@ def test_a_file_that_is_no_array_is_refused(
     assert "query.npy' is no .npy file of embeddings" in fail("search", tmp_path / "query.npy", "-g", "shop")
 
 
+@pytest.mark.slow
 def test_a_query_of_another_length_or_kind_is_refused(indexed: Gallery, fail: Fail, tmp_path: Path) -> None:
     np.save(tmp_path / "short.npy", np.ones(3))
     assert "expected 16 numbers an embedding, got 3" in fail("search", tmp_path / "short.npy", "-g", "shop")
@@ -275,6 +283,7 @@ def test_embeddings_are_added_while_the_gallery_is_searched(
     assert len(ids(indexed)) == 320
 
 
+@pytest.mark.slow
 def test_arrays_are_added_alike(run: Run, indexed: Gallery, tmp_path: Path) -> None:
     np.savez(tmp_path / "a.npz", embeddings=[near(0, 50)], ids=["x"], labels=["y"])
     np.save(tmp_path / "b.npy", np.stack([near(1, 50)]))
@@ -284,6 +293,7 @@ def test_arrays_are_added_alike(run: Run, indexed: Gallery, tmp_path: Path) -> N
     assert ids(indexed)[-2:] == ["x", "z"]
 
 
+@pytest.mark.slow
 def test_other_embeddings_of_taken_ids_need_a_word(
     run: Run, fail: Fail, indexed: Gallery, tmp_path: Path
 ) -> None:
@@ -314,6 +324,7 @@ def test_a_bad_row_is_not_added_and_takes_no_other_with_it(
     assert len(ids(indexed)) == N_LABELS * PER_LABEL + 598
 
 
+@pytest.mark.slow
 def test_nothing_but_its_space_is_added(
     run: Run, fail: Fail, indexed: Gallery, catalog: Path, tmp_path: Path
 ) -> None:
@@ -376,6 +387,7 @@ def test_queries_from_outside_are_embeddings_of_any_kind(
         assert "photo" not in checked
 
 
+@pytest.mark.slow
 def test_queries_that_cannot_be_used_are_refused(
     run: Run, fail: Fail, indexed: Gallery, tmp_path: Path
 ) -> None:

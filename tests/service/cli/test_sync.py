@@ -40,6 +40,7 @@ def ids(gallery: Gallery) -> set[str]:
     return {item["id"] for _, item in GalleryReader(gallery).view().page(None, 1000)}
 
 
+@pytest.mark.slow
 def test_a_source_that_did_not_change_is_one_sentence(run: Run, photos: Path, gallery: Gallery) -> None:
     lines = run("index", photos, "-g", "shop").stdout.splitlines()[1:]
     assert [line for line in lines if not line.startswith("  ")] == [
@@ -159,6 +160,7 @@ def others(tmp_path: Path, gallery: Gallery, view: View) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_other_pictures_under_known_ids_are_refused_in_one_sentence(
     fail: Fail, others: Path, gallery: Gallery
 ) -> None:
@@ -236,6 +238,7 @@ def test_nothing_is_deleted_while_a_folder_cannot_be_read(
     assert ids(gallery) == before
 
 
+@pytest.mark.slow
 def test_without_a_source_nothing_is_embedded_again_by_the_same_bundle(
     run: Run, gallery: Gallery, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -68,6 +68,7 @@ def test_a_comparison_is_given_back_and_never_changed(
         store.keep(made, indent=1)
 
 
+@pytest.mark.slow
 def test_the_recommended_variant_is_kept_with_all_scores_and_others_with_the_comparison(
     settings: Settings, made: Comparison
 ) -> None:

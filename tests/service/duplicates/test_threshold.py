@@ -19,6 +19,7 @@ def wrong_scores(n: int, seed: int = 0) -> np.ndarray:
     return tail[tail < 1].astype(np.float32)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n_copies", [60, 200, 1000])
 @pytest.mark.parametrize("precision", [0.9, 0.95, 0.99])
 def test_of_the_pairs_found_no_more_are_wrong_than_asked(n_copies: int, precision: float) -> None:

@@ -65,6 +65,7 @@ def search(client: TestClient, picture: bytes) -> dict[str, object]:
     return answer.json()
 
 
+@pytest.mark.slow
 def test_a_picture_is_embedded_with_the_version_s_bundle(
     settings: Settings, switched: tuple[int, int], other: Embedder, picture: bytes, gallery: Gallery
 ) -> None:
@@ -76,6 +77,7 @@ def test_a_picture_is_embedded_with_the_version_s_bundle(
     assert best["similarity"] == pytest.approx(float(similarities.max()), abs=1e-6)
 
 
+@pytest.mark.slow
 def test_searches_go_on_through_switch_and_roll_back(
     settings: Settings, gallery: Gallery, catalog: Path, other: Embedder, picture: bytes
 ) -> None:
@@ -89,6 +91,7 @@ def test_searches_go_on_through_switch_and_roll_back(
     assert (after["bundle"], after["candidates"]) == (before["bundle"], before["candidates"])
 
 
+@pytest.mark.slow
 def test_readiness_names_the_bundle_of_each_gallery(
     settings: Settings, switched: tuple[int, int], other: Embedder, embedder: Embedder
 ) -> None:
@@ -106,6 +109,7 @@ def test_no_other_bundle_is_opened_before_a_gallery_needs_it(
     assert (body["other_bundles"], body["galleries"][0]["bundle"]) == ([], embedder.bundle.fingerprint)
 
 
+@pytest.mark.slow
 def test_uploads_are_embedded_with_the_version_s_bundle(
     settings: Settings, switched: tuple[int, int], picture: bytes
 ) -> None:
@@ -116,6 +120,7 @@ def test_uploads_are_embedded_with_the_version_s_bundle(
     assert (best["id"], best["similarity"]) == ("new.png", pytest.approx(1.0, abs=1e-6))
 
 
+@pytest.mark.slow
 def test_a_gallery_of_another_bundle_is_there_already(
     settings: Settings, switched: tuple[int, int], other: Embedder
 ) -> None:
@@ -123,6 +128,7 @@ def test_a_gallery_of_another_bundle_is_there_already(
     assert (answer.status_code, answer.json()["bundle"]) == (200, other.bundle.fingerprint)
 
 
+@pytest.mark.slow
 def test_without_its_bundle_a_version_is_not_activated(
     data_dir: Path, make_settings: MakeSettings, gallery: Gallery, switched: tuple[int, int], picture: bytes
 ) -> None:
@@ -135,6 +141,7 @@ def test_without_its_bundle_a_version_is_not_activated(
     assert search(client, picture)["version"] == before
 
 
+@pytest.mark.slow
 def test_a_damaged_bundle_is_the_reason_that_is_told(
     settings: Settings, bundles_dir: Path, switched: tuple[int, int]
 ) -> None:
@@ -144,6 +151,7 @@ def test_a_damaged_bundle_is_the_reason_that_is_told(
     assert all(word in answer.json()["reasons"][0] for word in ("'other'", "SHA-256"))
 
 
+@pytest.mark.slow
 def test_a_bundle_is_found_by_its_fingerprint_and_opened_once(
     settings: Settings, gallery: Gallery, switched: tuple[int, int], embedder: Embedder
 ) -> None:

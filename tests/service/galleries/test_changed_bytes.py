@@ -157,6 +157,7 @@ def test_a_check_also_sees_what_records_name(bundles: ServedBundles) -> None:
     path.write_bytes(intact)
 
 
+@pytest.mark.slow
 def test_a_version_is_put_in_force_again_as_it_was(bundles: ServedBundles) -> None:
     """The way back that the error names, live changes and calibrations included."""
     gallery = Gallery(bundles.settings.galleries_path / "shoes")

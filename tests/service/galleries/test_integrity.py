@@ -152,6 +152,7 @@ def test_damage_at_any_place_never_decides_once_it_was_found(
     assert found(galleries) == expected
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["embeddings.npy", "neighbor_ids.npy", "items.arrow"])
 def test_damage_while_it_is_searched_is_found_without_a_restart(
     folder: Path, opened: Callable[..., OpenGalleries], name: str
@@ -219,6 +220,7 @@ def test_what_cannot_be_made_again_says_how_to_go_on(
     assert state(galleries) == ("whole", 1.0)
 
 
+@pytest.mark.slow
 def test_nothing_is_searched_between_the_find_and_the_mend(
     folder: Path, opened: Callable[..., OpenGalleries], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -298,6 +300,7 @@ def test_a_new_process_checks_anew(
     assert len(compared) == 1
 
 
+@pytest.mark.slow
 def test_a_check_reads_no_more_than_it_may(
     folder: Path, opened: Callable[..., OpenGalleries], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -86,6 +86,7 @@ def test_a_gallery_that_is_busy_is_left_for_later(
     assert reader.view().n_changes == 0
 
 
+@pytest.mark.slow
 def test_a_calibration_is_not_called_stale_because_its_version_was_pruned(
     reader: GalleryReader,
     embedder: Embedder,
@@ -120,6 +121,7 @@ def test_many_live_changes_make_a_calibration_stale(
     assert (threshold.state, "22% of the items have changed" in str(threshold.reason)) == ("stale", True)
 
 
+@pytest.mark.slow
 def test_versions_of_a_damaged_calibration_are_left_alone(
     reader: GalleryReader, calibrate: Calibrate, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -117,6 +117,7 @@ def test_a_new_gallery_is_refined_as_the_settings_say(settings: Settings, one: M
     assert sides(ServedBundles(settings), gallery) == "both"
 
 
+@pytest.mark.slow
 def test_a_version_keeps_the_refiner_that_it_was_indexed_with(
     settings: Settings, clips: Gallery, one: ModelBundle
 ) -> None:
@@ -130,6 +131,7 @@ def test_a_version_keeps_the_refiner_that_it_was_indexed_with(
     assert scores(settings, clips) == refined
 
 
+@pytest.mark.slow
 def test_a_roll_back_brings_back_what_the_version_was_searched_with(
     settings: Settings, clips: Gallery, one: ModelBundle, other: ModelBundle
 ) -> None:
@@ -145,6 +147,7 @@ def test_a_roll_back_brings_back_what_the_version_was_searched_with(
         assert sides(bundles, clips) == {1: "off", 2: "both", 3: "query"}[version - first + 1]
 
 
+@pytest.mark.slow
 def test_a_process_that_runs_sees_the_switch(settings: Settings, clips: Gallery, one: ModelBundle) -> None:
     galleries, first = OpenGalleries(ServedBundles(settings)), clips.active_version
     local = LocalGallery("clips", ServedBundles(settings))
@@ -178,6 +181,7 @@ def test_added_items_and_compactions_are_refined_alike(
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_an_unchanged_source_makes_a_version_where_the_refiner_is_another(
     settings: Settings, clips: Gallery, one: ModelBundle
 ) -> None:
@@ -186,6 +190,7 @@ def test_an_unchanged_source_makes_a_version_where_the_refiner_is_another(
     assert sides(ServedBundles(settings), clips) == "both"
 
 
+@pytest.mark.slow
 def test_a_kept_refiner_is_left_out_by_the_space_alone(
     settings: Settings, clips: Gallery, one: ModelBundle
 ) -> None:
@@ -197,6 +202,7 @@ def test_a_kept_refiner_is_left_out_by_the_space_alone(
     assert scores(settings, clips) == plain
 
 
+@pytest.mark.slow
 def test_an_exported_gallery_takes_its_refiner_along(
     settings: Settings, clips: Gallery, one: ModelBundle
 ) -> None:

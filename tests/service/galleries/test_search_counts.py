@@ -66,6 +66,7 @@ def test_the_queries_of_the_calibration_show_no_drift_and_others_do(
     assert monitor.drift(matcher, record).level == "strong"
 
 
+@pytest.mark.slow
 def test_searches_that_another_threshold_or_a_filter_decided_are_not_counted(
     matcher: Matcher, record: CalibrationRecord, monitor: DriftMonitor
 ) -> None:
@@ -102,6 +103,7 @@ def test_the_counts_of_all_processes_are_added(
     assert read_drift(matcher.calibrations, record).n_queries == 20
 
 
+@pytest.mark.slow
 def test_counting_begins_anew_when_the_calibration_is_put_in_force_again(
     matcher: Matcher, record: CalibrationRecord, monitor: DriftMonitor, calibrate: Calibrate
 ) -> None:
@@ -166,6 +168,7 @@ def test_answers_say_so_once_searches_have_drifted_strongly(
     assert monitor.level("shoes", record.pipeline.key, threshold) == "strong"
 
 
+@pytest.mark.slow
 def test_the_note_of_a_filter_stays_beside_that_of_the_drift(
     matcher: Matcher, record: CalibrationRecord, monitor: DriftMonitor
 ) -> None:
@@ -201,6 +204,7 @@ def test_drift_from_one_calibration_says_nothing_of_others(
     assert monitor.noted(answers)[0].threshold.drift is None
 
 
+@pytest.mark.slow
 def test_drift_is_computed_with_every_write(
     matcher: Matcher, record: CalibrationRecord, tmp_path: Path, wait_until: Callable[..., None]
 ) -> None:

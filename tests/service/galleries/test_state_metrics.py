@@ -47,6 +47,7 @@ def open_all(client: TestClient) -> None:
     state_of(client.app).galleries.states()  # type: ignore[arg-type]
 
 
+@pytest.mark.slow
 def test_nothing_is_opened_to_tell_the_state(client: TestClient) -> None:
     galleries = state_of(client.app).galleries  # type: ignore[arg-type]
     assert series_of(client, "vicinal_gallery_items") == {}
@@ -74,6 +75,7 @@ def test_the_age_is_that_of_the_active_version(client: TestClient, gallery: Gall
     assert before <= told <= (datetime.now(UTC) - made).total_seconds()
 
 
+@pytest.mark.slow
 def test_the_calibration_is_told_in_the_words_of_readiness(
     client: TestClient, gallery: Gallery, calibrate: Calibrate
 ) -> None:
@@ -143,6 +145,7 @@ def test_a_gallery_that_is_gone_is_not_told(client: TestClient, gallery: Gallery
     assert series_of(client, "vicinal_gallery_items") == {}
 
 
+@pytest.mark.slow
 def test_jobs_are_counted_by_kind_and_state(client: TestClient) -> None:
     with client:
         accepted = client.post("/v1/admin/galleries/shoes/calibrations", json={})

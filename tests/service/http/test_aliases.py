@@ -56,6 +56,7 @@ def test_live_changes_and_items_are_reached_by_it(client: TestClient) -> None:
     assert client.get(f"/v1/galleries/shoes/items/{item}").json()["label"] == "new"
 
 
+@pytest.mark.slow
 def test_an_id_that_reads_like_an_alias_stays(client: TestClient) -> None:
     client.put("/v1/aliases/shop", json={"gallery": "shoes"})
     answer = client.get("/v1/galleries/boots/items/shop")

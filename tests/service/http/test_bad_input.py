@@ -226,6 +226,7 @@ INVALID_FIELDS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("body", INVALID_FIELDS.values(), ids=INVALID_FIELDS.keys())
 def test_fields_that_cannot_be_are_refused(remote: httpx.Client, body: object) -> None:
     response = remote.post(SEARCH, content=json.dumps(body))
@@ -365,6 +366,7 @@ def test_routes_that_are_not_there(
     assert_refused(remote, remote.request(method, path), status, kind)
 
 
+@pytest.mark.slow
 def test_a_gallery_of_another_bundle_is_a_conflict(
     data_dir: Path,
     make_settings: MakeSettings,

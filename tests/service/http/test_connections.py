@@ -131,6 +131,7 @@ def drip(there: socket.socket, data: bytes, every: float) -> threading.Thread:
     return thread
 
 
+@pytest.mark.slow
 def test_headers_that_come_too_slowly_are_408(impatient: str) -> None:
     with connected(impatient) as there:
         drip(there, b"GET /livez HTTP/1.1\r\nHost: " + b"a" * 1000, every=0.02)
@@ -139,6 +140,7 @@ def test_headers_that_come_too_slowly_are_408(impatient: str) -> None:
     assert b"urn:vicinal:problem:too-slow" in received
 
 
+@pytest.mark.slow
 def test_a_connection_on_which_nothing_comes_is_closed(impatient: str) -> None:
     with connected(impatient) as there:
         assert rest_of(there) == b""
@@ -153,6 +155,7 @@ def test_the_second_request_of_a_connection_has_as_little_time(impatient: str) -
         assert rest_of(there).startswith(b"HTTP/1.1 408 ")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "body"),
     [
@@ -176,6 +179,7 @@ def test_a_body_that_comes_too_slowly_is_408(impatient: str, kind: str, body: by
     assert b"too-slow" in received
 
 
+@pytest.mark.slow
 def test_a_body_that_never_begins_is_408_without_a_length_too(impatient: str) -> None:
     with connected(impatient) as there:
         there.sendall(
@@ -185,6 +189,7 @@ def test_a_body_that_never_begins_is_408_without_a_length_too(impatient: str) ->
         assert answer_of(there).startswith(b"HTTP/1.1 408 ")
 
 
+@pytest.mark.slow
 def test_a_large_body_gets_the_time_that_it_needs(impatient: str) -> None:
     """Negative control: bytes that come as fast as is asked for are taken beyond the limit."""
     body = b'{"item_id": "plain/view 0.png"' + b" " * 200_000 + b"}"
@@ -200,6 +205,7 @@ def test_a_large_body_gets_the_time_that_it_needs(impatient: str) -> None:
         assert answer_of(there).startswith(b"HTTP/1.1 200 ")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["application/json", "multipart/form-data; boundary=x"])
 def test_who_leaves_before_the_body_is_whole_is_no_error_of_the_server(
     calibrated_dir: Path, make_settings: MakeSettings, caplog: pytest.LogCaptureFixture, kind: str
@@ -228,6 +234,7 @@ def test_slow_bodies_leave_searches_alone(impatient: str) -> None:
     assert [answer.status_code for answer in answers] == [200, 200, 200]
 
 
+@pytest.mark.slow
 def test_one_connection_too_many_is_503_and_told_why(narrow: str) -> None:
     with ExitStack() as held:
         for _ in range(3):
@@ -267,6 +274,7 @@ def test_one_address_keeps_nobody_else_out(crowded: str, sent: bytes) -> None:
             held.enter_context(connected(crowded, "127.0.0.2")).sendall(sent)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sent", [b"", b"GET /livez HT", BODY_TO_COME], ids=["nothing", "head", "body"])
 def test_many_addresses_keep_nobody_out_who_says_what_it_wants(crowded: str, sent: bytes) -> None:
     with ExitStack() as held:
@@ -294,6 +302,7 @@ def test_probes_are_answered_where_all_connections_are_at_work(
     assert (other.status_code, other.json()["type"].rpartition(":")[2]) == (503, "too-many-connections")
 
 
+@pytest.mark.slow
 def test_an_address_alone_has_all_connections(crowded: str, working: Callable[[str], None]) -> None:
     for _ in range(MOST - 1):
         working("127.0.0.2")
@@ -341,6 +350,7 @@ def test_a_flood_of_an_address_pushes_out_no_probe_of_the_same(
         assert rest_of(probe).startswith(b"HTTP/1.1 200 ")
 
 
+@pytest.mark.slow
 def test_who_wants_in_cuts_off_nobody_at_work_and_comes_next(
     waiting: FastAPI, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -376,6 +386,7 @@ def test_who_wants_in_cuts_off_nobody_at_work_and_comes_next(
         assert b"connection: close" not in answer_of(within)
 
 
+@pytest.mark.slow
 def test_who_is_above_its_share_gives_way_before_all_others(crowded: str) -> None:
     get = b"GET /v1/galleries HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
     with ExitStack() as held:
@@ -410,6 +421,7 @@ def test_who_takes_nothing_in_of_its_answers_keeps_nobody_out(
         assert httpx.post(url + SEARCH, json=ITEM).status_code == 200
 
 
+@pytest.mark.slow
 def test_behind_a_proxy_the_share_is_that_of_whom_it_forwards_for(
     calibrated_dir: Path, make_settings: MakeSettings
 ) -> None:
@@ -478,6 +490,7 @@ def drip_in_parts(there: socket.socket, head: bytes, part: bytes, n: int) -> Non
         return
 
 
+@pytest.mark.slow
 def test_the_rest_of_a_refused_body_is_not_taken_for_ever(
     calibrated_dir: Path, make_settings: MakeSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -494,6 +507,7 @@ def test_the_rest_of_a_refused_body_is_not_taken_for_ever(
     assert spent < 20
 
 
+@pytest.mark.slow
 def test_a_client_that_takes_nothing_in_is_cut_off(
     calibrated_dir: Path, make_settings: MakeSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:

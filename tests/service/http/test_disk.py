@@ -54,6 +54,7 @@ def picture(view: View, encode: Encode) -> bytes:
     return encode(view(50, 0))
 
 
+@pytest.mark.slow
 def test_a_full_disk_refuses_changes_and_answers_searches(
     client: TestClient, disk: Path, picture: bytes
 ) -> None:
@@ -65,6 +66,7 @@ def test_a_full_disk_refuses_changes_and_answers_searches(
     assert client.delete(f"{SHOES}/items/plain/view 1.png").status_code == 204
 
 
+@pytest.mark.slow
 def test_items_can_be_removed_while_the_disk_is_full(client: TestClient, disk: Path, picture: bytes) -> None:
     reserve = disk / "data" / "galleries" / ".reserve"
     assert client.delete(f"{SHOES}/items/plain/view 1.png").status_code == 204
@@ -84,6 +86,7 @@ def test_items_can_be_removed_while_the_disk_is_full(client: TestClient, disk: P
         refused(client, picture)
 
 
+@pytest.mark.slow
 def test_a_read_only_disk_refuses_changes_and_answers_searches(
     client: TestClient, disk: Path, picture: bytes
 ) -> None:

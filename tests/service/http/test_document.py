@@ -28,6 +28,7 @@ def operations(document: dict[str, Any]) -> dict[str, dict[str, Any]]:
     return {f"{method.upper()} {path}": one for path, calls in paths for method, one in calls.items()}
 
 
+@pytest.mark.slow
 def test_every_problem_has_its_media_type(operations: dict[str, dict[str, Any]]) -> None:
     for name, operation in operations.items():
         refused = {status: one for status, one in operation["responses"].items() if status[0] in "45"}

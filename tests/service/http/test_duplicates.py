@@ -101,6 +101,7 @@ def test_groups_come_page_by_page(client: TestClient, record_id: str) -> None:
     assert groups == whole["groups"]
 
 
+@pytest.mark.slow
 def test_exact_copies_alone(client: TestClient, worker: None) -> None:
     job = wait_for_job(client, client.post(DUPLICATES, json={"near": False}))
     assert (job["result"]["n_exact"], job["result"]["n_near"]) == (10, 0)

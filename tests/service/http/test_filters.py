@@ -98,6 +98,7 @@ def test_a_filtered_answer_is_the_unfiltered_one_restricted(
         assert part.n_searched == len(kept)
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(limit=st.integers(1, 30), expression=st.sampled_from(sorted(FILTERS)))
 def test_the_limit_is_one_of_filtered_items(priced: Matcher, view: View, limit: int, expression: str) -> None:
@@ -124,6 +125,7 @@ def test_an_item_leaves_itself_out_under_a_filter_too(priced: Matcher) -> None:
     assert "plain/view 0.png" not in {one.id for one in answer.candidates}
 
 
+@pytest.mark.slow
 def test_a_filter_sees_the_state_that_is_searched(priced: Matcher, view: View, tmp_path: Path) -> None:
     gallery = Gallery.open(Path(shutil.copytree(priced.gallery.path, tmp_path / "shoes")))
     priced = Matcher(gallery, priced.embedder, view=GalleryReader(gallery).view())

@@ -92,6 +92,7 @@ def test_a_cursor_that_is_none_is_refused(client: TestClient, after: str) -> Non
     assert client.get(f"{SHOES}/items", params={"after": after}).status_code == 422
 
 
+@pytest.mark.slow
 def test_every_item_and_its_picture_are_found_by_id(client: TestClient) -> None:
     """The ids hold slashes, spaces, quotes, percent and plus signs, and letters beyond ASCII."""
     for item_id in all_ids(client)[::6]:

@@ -67,6 +67,7 @@ def test_without_a_key_not_a_byte_of_the_body_is_waited_for(
     assert b"www-authenticate: Bearer" in received
 
 
+@pytest.mark.slow
 def test_without_the_scope_not_a_byte_of_the_body_is_waited_for(address: str) -> None:
     key = {"X_API_Key": GOOD, "Content_Type": "application/json"}
     assert answer_to(address, "POST", "/v1/admin/galleries/shoes/reindex", **key)[0] == 403
@@ -76,6 +77,7 @@ def test_without_the_scope_not_a_byte_of_the_body_is_waited_for(address: str) ->
         answer_to(address, "POST", SEARCH, seconds=1.0, **key)
 
 
+@pytest.mark.slow
 def test_beyond_the_rate_not_a_byte_of_the_body_is_waited_for(
     calibrated_dir: Path, make_settings: MakeSettings
 ) -> None:
@@ -111,6 +113,7 @@ def test_pages_and_probes_pass(address: str, path: str) -> None:
     assert httpx.get(address + path).status_code == 200
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", ["//v1/galleries", "/v1//galleries", "/V1/galleries", "/v1/../v1/galleries"])
 def test_no_spelling_of_an_address_goes_around(address: str, path: str) -> None:
     with httpx.Client(base_url=address) as client:

@@ -70,6 +70,7 @@ def test_head_needs_the_key_that_get_needs(calibrated_dir: Path, make_settings: 
     assert client.head(SHOES, headers={"X-API-Key": "a-good-key"}).status_code == 200
 
 
+@pytest.mark.slow
 def test_head_of_a_stream_ends(data_dir: Path, make_settings: MakeSettings) -> None:
     app = create_app(make_settings(data_dir, run_jobs=False))
     job = state_of(app).jobs.create(new_job("reindex", "shoes", {}))
@@ -79,6 +80,7 @@ def test_head_of_a_stream_ends(data_dir: Path, make_settings: MakeSettings) -> N
     assert answer.headers["content-type"].startswith("text/event-stream")
 
 
+@pytest.mark.slow
 def test_head_of_a_stream_leaves_its_connection(data_dir: Path, make_settings: MakeSettings) -> None:
     app = create_app(make_settings(data_dir, run_jobs=False))
     job = state_of(app).jobs.create(new_job("reindex", "shoes", {}))
@@ -108,6 +110,7 @@ SLASHES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("place", SLASHES)
 def test_a_slash_too_many_leads_to_the_address_without(server_url: str, place: str) -> None:
     """Whatever the server is called from outside: neither a host nor a scheme is named."""

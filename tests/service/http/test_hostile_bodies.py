@@ -176,6 +176,7 @@ def test_arrays_that_are_not_what_they_say_are_refused(server: Watched, content:
     ]
 
 
+@pytest.mark.slow
 def test_many_numbers_do_not_become_lists(server: Watched) -> None:
     """A .npy file of 40 MiB, which as lists would be 330 MiB, and hold up everybody else."""
     content = npy((1000, 10_000), np.ones(10**7, "<f4").tobytes())
@@ -295,6 +296,7 @@ TWICE = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("body", "status"),
     [

@@ -33,6 +33,7 @@ def matches(client: TestClient, **options: Any) -> list[Any]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", [{}, {"filter": "label = 'plain'"}, {"rerank": "contextual"}])
 def test_answers_are_those_of_the_processor(
     calibrated_dir: Path, make_settings: MakeSettings, options: dict[str, Any]
@@ -59,6 +60,7 @@ def test_readyz_names_the_device_and_why_one_is_not_used(
     assert (ready["devices"]["search"], ready["degraded"]) == ("cpu", [])
 
 
+@pytest.mark.slow
 def test_a_gpu_that_fails_costs_one_answer(calibrated_dir: Path, make_settings: MakeSettings) -> None:
     expected = matches(served(calibrated_dir, make_settings, "cpu"))
 

@@ -115,6 +115,7 @@ def require_refused_alone(answer: httpx.Response) -> None:
     assert all("x-set" not in f"{key}{value}".lower() for key, value in answer.headers.items())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["id", "label"])
 def test_images_whose_texts_hold_control_characters_are_refused_by_name_and_alone(
     client: TestClient, view: View, encode: Encode, name: str
@@ -152,6 +153,7 @@ def post_named(client: TestClient, photos: list[bytes], names: list[bytes]) -> h
     return client.post(f"{SHOES}/items", content=b"".join(parts) + b"--b--\r\n", headers=headers)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_coded", [False, True], ids=["filename", "filename*"])
 def test_a_file_name_with_control_characters_is_kept_as_it_can_be_read(
     client: TestClient, view: View, encode: Encode, is_coded: bool
@@ -196,6 +198,7 @@ def test_an_image_with_such_metadata_is_refused(
     assert client.get(f"{SHOES}/items/new").status_code == 404
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("item_id", ["a\nb", "a\rb", "a\tb", "\0", "\x7f", "\u2028"], ids=ascii)
 def test_an_id_with_line_breaks_is_refused_in_a_sentence(
     client: TestClient, view: View, encode: Encode, item_id: str
@@ -223,6 +226,7 @@ def test_ready_embeddings_follow_the_same_rules(client: TestClient) -> None:
     assert [one["type"] for one in answer["refused"]] == [REFUSED] * 3
 
 
+@pytest.mark.slow
 def test_what_was_stored_too_deep_or_too_large_is_served_with_a_note(
     client: TestClient, gallery: Gallery, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -240,6 +244,7 @@ def test_what_was_stored_too_deep_or_too_large_is_served_with_a_note(
     assert client.get(f"{SHOES}/items").status_code == 200
 
 
+@pytest.mark.slow
 def test_such_an_item_is_mended_by_a_patch(
     client: TestClient, gallery: Gallery, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -251,6 +256,7 @@ def test_such_an_item_is_mended_by_a_patch(
     assert mended["metadata"] == {"price": 5}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "index", ["IVF100000000,Flat", "A" * 100_000, "IVF1," * 20_000 + "Flat", "IVF16,HNSW999"]
 )

@@ -68,6 +68,7 @@ def test_an_added_image_is_found_by_the_next_search(client: TestClient, picture:
     assert best["similarity"] == pytest.approx(1.0, abs=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", [one for one in accepted_formats() if one in ("HEIF", "AVIF")])
 def test_a_photo_of_a_telephone_is_added_and_searched(
     client: TestClient, view: View, encode: Encode, form: str
@@ -101,6 +102,7 @@ def test_without_an_id_the_digest_of_the_file_is_the_id(client: TestClient, pict
     assert n_items(client) == 62
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ids", [{}, {"id": ["a", "b"]}])
 def test_a_request_whose_answer_was_lost_can_be_sent_again(
     client: TestClient, picture: Picture, ids: dict[str, object]
@@ -212,6 +214,7 @@ def test_an_image_that_cannot_be_used_takes_no_other_with_it(
     assert n_items(client) == 61
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("content", "status", "kind"),
     [(b"words", 400, "not-an-image"), (b"%PDF-1.7", 415, "unsupported-format"), (b"", 400, "not-an-image")],
@@ -282,6 +285,7 @@ def test_a_patch_changes_what_it_names(client: TestClient, picture: Picture) -> 
     assert found(client, picture())[0]["metadata"] == {"size": 42, "color": "red"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("patch", [{"id": "x"}, {"label": []}, {"metadata": None}, {"label": "\ud800"}, []])
 def test_a_wrong_patch_is_refused(client: TestClient, patch: object) -> None:
     response = client.patch(
@@ -338,6 +342,7 @@ def test_another_server_over_the_same_folder_sees_the_change(
         assert found(other, picture())[0]["id"] == "mine"
 
 
+@pytest.mark.slow
 def test_requests_at_the_same_time_all_get_in(client: TestClient, picture: Picture) -> None:
     with ThreadPoolExecutor(4) as pool:
         answers = list(pool.map(lambda i: add(client, picture(50 + i), id=f"new {i}").status_code, range(8)))
@@ -390,6 +395,7 @@ def test_writing_needs_its_scope(data_dir: Path, make_settings: MakeSettings, pi
     assert client.delete(f"{ITEMS}/mine").status_code == 204
 
 
+@pytest.mark.slow
 def test_enough_changes_are_compacted_in_the_background(
     data_dir: Path, make_settings: MakeSettings, picture: Picture
 ) -> None:

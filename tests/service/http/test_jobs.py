@@ -119,12 +119,14 @@ def test_jobs_are_listed_by_gallery_and_state(api: TestClient, store: JobStore, 
     assert listed("size=1") == [boots.id]
 
 
+@pytest.mark.slow
 def test_a_job_that_nobody_began_is_cancelled_at_once(api: TestClient, store: JobStore, job: Job) -> None:
     answer = api.delete(f"/v1/jobs/{job.id}")
     assert (answer.status_code, answer.json()["state"]) == (202, "cancelled")
     assert api.delete(f"/v1/jobs/{job.id}").json()["state"] == "cancelled"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("state", ["queued", "running", "succeeded", "failed", "cancelled"])
 def test_what_cannot_be_resumed_says_why(api: TestClient, store: JobStore, job: Job, state: str) -> None:
     advance(store, job.id, state=state)
@@ -159,6 +161,7 @@ def test_a_running_job_is_asked_to_stop(api: TestClient, store: JobStore, job: J
     assert store.is_cancel_requested(job.id)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("key", "status"), [("a", 200), ("s", 403), ("w", 403), ("none", 401)])
 def test_jobs_are_for_administrators(
     tmp_path: Path, make_settings: MakeSettings, key: str, status: int
@@ -175,6 +178,7 @@ def test_nothing_is_written_before_jobs_are_asked_for(tmp_path: Path, make_setti
     assert not (tmp_path / "data").exists()
 
 
+@pytest.mark.slow
 def test_events_tell_every_change_until_the_end(url: str, store: JobStore, job: Job) -> None:
     with following(url, job) as seen:
         first = next(seen)
@@ -193,12 +197,14 @@ def test_events_tell_every_change_until_the_end(url: str, store: JobStore, job: 
     assert rest == []
 
 
+@pytest.mark.slow
 def test_a_client_that_comes_back_gets_only_what_is_new(url: str, store: JobStore, job: Job) -> None:
     with following(url, job, last_seen=1) as seen:
         advance(store, job.id, state="running")
         assert next(seen)["id"] == "2"
 
 
+@pytest.mark.slow
 def test_a_client_that_has_seen_the_end_need_not_come_again(url: str, store: JobStore, job: Job) -> None:
     ended = store.finish(job.model_copy(update={"state": "failed", "problem": "no images"}))
     with following(url, job, last_seen=1) as seen:
@@ -217,6 +223,7 @@ def test_an_id_of_no_event_is_that_of_none(url: str, store: JobStore, job: Job, 
     assert (answer.status_code, answer.text.count("event: end")) == (200, 1)
 
 
+@pytest.mark.slow
 def test_a_silent_stream_is_kept_alive(
     url: str, store: JobStore, job: Job, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -225,6 +232,7 @@ def test_a_silent_stream_is_kept_alive(
         assert [next(seen)["event"], next(seen)["comment"]] == ["progress", ": ping"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("end", ["revoked", "over", "damaged", "gone"])
 def test_a_key_that_is_none_any_more_hears_nothing_more(
     url: str, app: FastAPI, store: JobStore, job: Job, end: str
@@ -246,6 +254,7 @@ def test_a_key_that_is_none_any_more_hears_nothing_more(
         assert list(seen) == []
 
 
+@pytest.mark.slow
 def test_a_stream_that_began_without_keys_ends_when_they_are_asked_for(
     url: str, app: FastAPI, store: JobStore, job: Job
 ) -> None:
@@ -255,6 +264,7 @@ def test_a_stream_that_began_without_keys_ends_when_they_are_asked_for(
         assert list(seen) == []
 
 
+@pytest.mark.slow
 def test_a_server_that_stops_does_not_wait_for_streams(app: FastAPI, store: JobStore, job: Job) -> None:
     rest: list[Event] = []
 

@@ -144,6 +144,7 @@ def test_readiness_names_galleries_to_keys_for_all_of_them(client: TestClient, s
     assert ["shoes" in text for text in texts] == [False, True]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_held", [True, False])
 def test_a_probe_learns_neither_process_nor_path_of_what_holds_jobs_back(
     client: TestClient, store: KeyStore, settings: Settings, is_held: bool
@@ -196,6 +197,7 @@ def test_names_of_the_server_are_looked_at_again_when_keys_are_turned_off(
         assert client.get("/v1/galleries", headers={"host": "a.example", **bearer(key)}).status_code == 200
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("open_to", "status"), [({"cors_origins": ["*"]}, 401), ({"cors_origins": ["https://a.example"]}, 200)]
 )

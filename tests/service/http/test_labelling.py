@@ -71,6 +71,7 @@ def test_a_report_and_the_history_know_answers(web: TestClient) -> None:
     assert (kept["source"], kept["id"]) == ("answers", record["id"])
 
 
+@pytest.mark.slow
 def test_an_answer_is_taken_back(web: TestClient) -> None:
     begun = told(web.post(LABELLING, json=TARGET))
     answer(web, 1)
@@ -88,6 +89,7 @@ def test_a_page_that_is_loaded_again_asks_the_same(web: TestClient) -> None:
     assert told(web.post(LABELLING, json={**TARGET, "restart": True}))["n_answers"] == 0
 
 
+@pytest.mark.slow
 def test_what_cannot_be_told_is_counted_apart(web: TestClient) -> None:
     told(web.post(LABELLING, json=TARGET))
     state = told(web.post(f"{LABELLING}/answers", json={"number": 0, "same": None}))
@@ -122,6 +124,7 @@ def test_what_cannot_be_done_is_refused(
     assert (response.status_code, reason in response.text) == (status, True), response.text
 
 
+@pytest.mark.slow
 def test_answers_from_two_windows_do_not_mix(web: TestClient) -> None:
     told(web.post(LABELLING, json=TARGET))
     told(web.post(f"{LABELLING}/answers", json={"number": 0, "same": True}))

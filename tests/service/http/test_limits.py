@@ -52,11 +52,13 @@ def test_the_tighter_of_two_limits_holds() -> None:
     assert n_accepted(RateLimit("100/hour;2/minute"), "a") == 2
 
 
+@pytest.mark.slow
 def test_replicas_count_together_in_redis(link: RedisLink) -> None:
     first, second = RateLimit("3/hour", link), RateLimit("3/hour", link)
     assert [n_accepted(first, "a", 2), n_accepted(second, "a")] == [2, 1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", ["stop", "freeze"])
 def test_without_redis_every_replica_counts_alone(
     link: RedisLink, redis_server: RedisServer, way: str

@@ -160,6 +160,7 @@ def test_the_documentation_is_served(client: TestClient) -> None:
     assert (response.status_code, "openapi.json" in response.text) == (200, True)
 
 
+@pytest.mark.slow
 def test_the_openapi_document_describes_both_ways_to_send_a_query(client: TestClient) -> None:
     document = client.get("/openapi.json").json()
     content = document["paths"]["/v1/galleries/{gallery}/search"]["post"]["requestBody"]["content"]
@@ -214,6 +215,7 @@ def test_an_unexpected_error_is_a_problem_without_its_details(
     assert "secret" not in response.text
 
 
+@pytest.mark.slow
 def test_a_damaged_calibration_is_an_error_and_not_another_threshold(
     fresh_client: TestClient, gallery: Gallery, calibrate: Calibrate, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -75,6 +75,7 @@ def body_of(answer: bytes) -> dict[str, object]:
     return dict(json.loads(answer.partition(b"\r\n\r\n")[2]))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", [SEARCH, SEARCH + "/batch", SEARCH + "?limit=1"])
 def test_the_answer_comes_before_the_body(line: Line, path: str) -> None:
     with connected(line.url) as there:
@@ -93,6 +94,7 @@ def test_the_answer_comes_before_the_body(line: Line, path: str) -> None:
     }
 
 
+@pytest.mark.slow
 def test_it_says_what_the_application_would(line: Line) -> None:
     early = httpx.post(line.url + SEARCH, content=BODY)
     # The application answers what comes from a page of this server.
@@ -106,6 +108,7 @@ def test_it_says_what_the_application_would(line: Line) -> None:
     assert early.headers.keys() - {"date", "server"} == late.headers.keys() - {"date", "server"}
 
 
+@pytest.mark.slow
 def test_it_is_counted_and_logged(line: Line, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO, "vicinal.access"):
         answer = httpx.post(line.url + SEARCH, content=BODY)
@@ -119,6 +122,7 @@ def test_it_is_counted_and_logged(line: Line, caplog: pytest.LogCaptureFixture) 
     assert f'{counted},status="429"}} 1.0' in metrics
 
 
+@pytest.mark.slow
 def test_the_connection_goes_on_with_the_next_request(line: Line) -> None:
     with connected(line.url) as there:
         there.sendall(head() + BODY[:9])
@@ -158,6 +162,7 @@ def test_answers_that_nobody_takes_in_are_not_heaped_up(line: Line) -> None:
             rest = rest[-12:]
 
 
+@pytest.mark.slow
 def test_an_answered_request_comes_before_one_that_is_turned_away(line: Line) -> None:
     line.is_full = False
     with connected(line.url) as there:
@@ -169,6 +174,7 @@ def test_an_answered_request_comes_before_one_that_is_turned_away(line: Line) ->
     ]
 
 
+@pytest.mark.slow
 def test_the_rest_of_its_body_is_not_taken_for_ever(line: Line, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connections, "_LINGER_SECONDS", 0.3)
     with connected(line.url) as there:
@@ -183,6 +189,7 @@ def test_the_rest_of_its_body_is_not_taken_for_ever(line: Line, monkeypatch: pyt
             there.recv(1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "request_head",
     [
@@ -196,6 +203,7 @@ def test_what_does_not_search_is_answered(line: Line, request_head: bytes) -> No
         assert answer_of(there).startswith(b"HTTP/1.1 200 ")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("further", ["Connection: close", "Expect: 100-continue", "Origin: http://elsewhere"])
 def test_what_needs_more_than_an_answer_goes_to_the_application(line: Line, further: str) -> None:
     with connected(line.url) as there:
@@ -206,6 +214,7 @@ def test_what_needs_more_than_an_answer_goes_to_the_application(line: Line, furt
     assert (b"connection: close" in received) == ("close" in further)
 
 
+@pytest.mark.slow
 def test_searches_whose_bodies_do_not_come_are_not_counted(line: Line) -> None:
     line.is_full = False
     with ExitStack() as held:
@@ -218,6 +227,7 @@ def test_searches_whose_bodies_do_not_come_are_not_counted(line: Line) -> None:
         assert set(line.seen) == {0}
 
 
+@pytest.mark.slow
 def test_those_that_are_here_and_unanswered_are_counted(line: Line) -> None:
     line.is_full = False
     begun: list[object] = []

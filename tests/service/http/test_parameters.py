@@ -84,6 +84,7 @@ def test_a_search_with_its_options_in_the_address_is_refused(keyed: TestClient) 
     assert "'limit' is no parameter" in keyed.post(path, json=body, params={"limit": 1}).json()["detail"]
 
 
+@pytest.mark.slow
 def test_no_route_of_the_api_takes_an_unknown_parameter(app: FastAPI, keyed: TestClient) -> None:
     routes = list(documented(app))
     assert len(routes) > 25

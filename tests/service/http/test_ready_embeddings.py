@@ -488,6 +488,7 @@ def alone(settings: Settings, make_settings: MakeSettings, tmp_path: Path) -> Se
     return make_settings(settings.data_dir, bundle=tmp_path / "no bundle")
 
 
+@pytest.mark.slow
 def test_a_server_of_ready_embeddings_needs_no_bundle(alone: Settings) -> None:
     with TestClient(create_app(alone)) as client:
         ready = client.get("/readyz")

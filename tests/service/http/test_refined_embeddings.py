@@ -135,6 +135,7 @@ def test_a_refined_version_is_compared_before_it_is_used(
     assert found(search(client, threshold=0.0)) == found(before)
 
 
+@pytest.mark.slow
 def test_a_compaction_before_any_search_is_refined(client: TestClient, settings: Settings) -> None:
     gallery, bundles = Gallery(settings.gallery_path("shop")), ServedBundles(settings)
     served = bundles.resolve(gallery, None, bundle="refined")
@@ -158,6 +159,7 @@ def test_bundles_that_do_not_fit_are_refused_before_they_wait(client: TestClient
     assert refused(shoes, 422) == words
 
 
+@pytest.mark.slow
 def test_a_server_of_a_refined_space_tells_what_it_cannot_search(
     settings: Settings, make_settings: MakeSettings
 ) -> None:

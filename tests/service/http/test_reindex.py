@@ -240,6 +240,7 @@ def addresses(sources: Path, *urls: str) -> str:
     return "list.csv"
 
 
+@pytest.mark.slow
 def test_addresses_are_read_by_no_job_unasked(client: TestClient, worker: None, sources: Path) -> None:
     with serving() as web:
         body = {"source": addresses(sources, web.url("/1.png"), "s3://bucket/1.png")}
@@ -275,6 +276,7 @@ def test_allowed_addresses_are_public_ones_of_the_web(
     state_of(app).jobs.queue.close()
 
 
+@pytest.mark.slow
 def test_other_settings_need_no_source(client: TestClient, worker: None, app: FastAPI) -> None:
     job = wait_for_job(client, client.post(REINDEX, json={"index": "HNSW8"}))
     assert (job["state"], client.get("/v1/galleries/shoes").json()["index"]) == ("succeeded", "HNSW8")
@@ -296,6 +298,7 @@ def test_another_bundle_waits_for_the_service_that_runs_it(
     assert green.get("/v1/galleries/shoes").json()["n_items"] == 60
 
 
+@pytest.mark.slow
 def test_another_bundle_below_bundles_dir_is_searched_at_once(client: TestClient, worker: None) -> None:
     before = client.get("/v1/galleries/shoes").json()["bundle"]
     job = wait_for_job(client, client.post(REINDEX, json={"bundle": "other", "source": "all", "prefix": ""}))
@@ -314,12 +317,14 @@ def test_a_second_job_on_a_gallery_is_refused_with_the_first_one_s_id(client: Te
     assert client.post(REINDEX, json={}).status_code == 202
 
 
+@pytest.mark.slow
 def test_a_gallery_that_is_new_is_made(client: TestClient, worker: None) -> None:
     accepted = client.post("/v1/admin/galleries/boots/reindex", json={"source": "photos"})
     assert wait_for_job(client, accepted)["state"] == "succeeded"
     assert client.get("/v1/galleries/boots").json()["n_items"] == 18
 
 
+@pytest.mark.slow
 def test_files_that_cannot_be_read_are_named(client: TestClient, worker: None, sources: Path) -> None:
     for number in range(25):
         (sources / "photos" / f"broken {number:02}.png").write_text("no picture", encoding="utf-8")
@@ -330,6 +335,7 @@ def test_files_that_cannot_be_read_are_named(client: TestClient, worker: None, s
     assert "PNG" in failures[0]["reason"] or "image" in failures[0]["reason"]
 
 
+@pytest.mark.slow
 def test_too_many_failures_end_the_job_and_the_old_version_stays(
     client: TestClient, worker: None, sources: Path
 ) -> None:
@@ -393,6 +399,7 @@ def test_ids_of_other_images_are_a_conflict(
     assert counts == {"replaced": 1, "unchanged": 18}
 
 
+@pytest.mark.slow
 def test_a_bundle_that_cannot_embed_all_of_a_gallery_again_is_refused(
     client: TestClient, worker: None
 ) -> None:
@@ -430,6 +437,7 @@ def test_no_source_is_read_without_a_folder_for_them(data_dir: Path, make_settin
     assert (answer.status_code, "VICINAL_SOURCES_DIR" in answer.json()["detail"]) == (422, True)
 
 
+@pytest.mark.slow
 def test_a_manifest_and_a_link_cannot_point_elsewhere(
     client: TestClient,
     worker: None,
@@ -476,6 +484,7 @@ def test_the_name_of_an_upload_is_not_read_as_a_path(
     ]
 
 
+@pytest.mark.slow
 def test_a_server_does_the_job_and_tells_of_it_to_the_end(app: FastAPI) -> None:
     with serving_app(app) as url, httpx.Client(base_url=url, timeout=60.0) as http:
         accepted = http.post(REINDEX, json={"source": "photos"})
@@ -618,6 +627,7 @@ def test_a_key_of_a_gallery_reads_only_folders_that_were_given_to_it(
             assert "outside of the folders that this key may read" in answer.json()["detail"], (path, source)
 
 
+@pytest.mark.slow
 def test_rows_and_links_in_a_given_folder_lead_nowhere_else(
     client: TestClient, give: Callable[..., dict[str, str]], sources: Path, worker: None
 ) -> None:
@@ -651,6 +661,7 @@ def test_a_key_of_all_galleries_reads_all_unless_folders_are_named(
     assert codes == [202, 422]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("owner", "status"), [("shoes", 202), ("other", 422), (None, 422)])
 def test_a_fitted_bundle_is_for_those_who_may_see_its_gallery(
     data_dir: Path,

@@ -293,6 +293,7 @@ def test_what_would_wait_too_long_is_turned_away_at_once(
     assert refused[0].headers["Retry-After"] == "1"
 
 
+@pytest.mark.slow
 def test_while_searches_are_turned_away_only_as_many_wait_as_keep_the_threads_busy(
     make_state: Callable[..., State], pictures: list[bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -319,6 +320,7 @@ def test_while_searches_are_turned_away_only_as_many_wait_as_keep_the_threads_bu
     assert n_admitted(state) == len(pictures)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("why", ["gone", "late"])
 def test_what_nobody_waits_for_any_more_costs_nothing(
     make_state: Callable[..., State], pictures: list[bytes], why: str

@@ -136,6 +136,7 @@ def test_metrics_are_open_where_no_keys_are_or_the_settings_say_so(
         assert (answer.status_code, 'gallery="shoes"' in answer.text) == (200, True)
 
 
+@pytest.mark.slow
 def test_no_answer_shows_a_key(guarded: TestClient) -> None:
     paths = ("/metrics", "/readyz", "/openapi.json", "/v1/galleries")
     answers = [guarded.get(path, headers={"X-API-Key": GOOD}).text for path in paths]
@@ -153,6 +154,7 @@ def test_a_server_without_keys_listens_on_loopback(host: str) -> None:
     check_exposure(Settings(host=host))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("proxies", "believed"), [((), False), (("10.0.0.0/8",), False), (("127.0.0.0/8",), True)]
 )

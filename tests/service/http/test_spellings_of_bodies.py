@@ -37,6 +37,7 @@ def address(text: str) -> str:
     return text.replace("+", "-").replace("/", "_").rstrip("=")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "spelled",
     [
@@ -129,6 +130,7 @@ def test_a_part_without_a_name_is_refused(
     assert (answer.status_code, '"name" must be provided' in answer.json()["detail"]) == (400, True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("coding", "compress"),
     [("gzip", gzip.compress), ("GZIP", gzip.compress), ("deflate", zlib.compress), ("br", bytes)],
@@ -149,6 +151,7 @@ def test_a_body_that_is_gzip_without_a_word_is_named(calibrated_client: TestClie
     assert (answer.status_code, "compressed by gzip" in answer.json()["detail"]) == (422, True)
 
 
+@pytest.mark.slow
 def test_a_body_that_is_not_compressed_may_say_so(calibrated_client: TestClient) -> None:
     """Negative control."""
     body, headers = {"item_id": "plain/view 0.png"}, {"content-encoding": "identity"}

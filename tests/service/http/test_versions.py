@@ -22,6 +22,7 @@ def client(data_dir: Path, make_settings: MakeSettings) -> Iterator[TestClient]:
         yield opened
 
 
+@pytest.mark.slow
 def test_an_empty_gallery_is_made_once_and_filled(client: TestClient, view: View, encode: Encode) -> None:
     made = client.put("/v1/galleries/hats")
     assert (made.status_code, made.json()["n_items"]) == (201, 0)
@@ -38,11 +39,13 @@ def test_making_a_gallery_that_is_there_leaves_its_items(client: TestClient) -> 
     assert (client.put(SHOES).status_code, client.get(SHOES).json()["n_items"]) == (200, 60)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["Shoes", "a%20b", "x" * 65])
 def test_an_impossible_name_is_refused(client: TestClient, name: str) -> None:
     assert client.put(f"/v1/galleries/{name}").status_code == 422
 
 
+@pytest.mark.slow
 def test_a_gallery_of_another_bundle_is_not_made_again(
     data_dir: Path, make_settings: MakeSettings, tmp_path: Path, write_bundle: Callable[..., ModelBundle]
 ) -> None:
@@ -87,6 +90,7 @@ def test_versions_are_listed_with_their_size(client: TestClient, gallery: Galler
     assert min(version["derived_bytes"], version["table_bytes"], version["own_table_bytes"]) > 0
 
 
+@pytest.mark.slow
 def test_a_version_can_be_activated_with_its_changes_or_as_it_was_built(
     client: TestClient, gallery: Gallery
 ) -> None:
@@ -104,6 +108,7 @@ def test_an_unknown_version_is_not_found(client: TestClient) -> None:
     assert client.get("/v1/galleries/hats/versions").status_code == 404
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("method", "path"),
     [("put", "/v1/galleries/hats"), ("delete", SHOES), ("post", f"{SHOES}/versions/1/activate")],

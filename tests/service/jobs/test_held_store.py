@@ -84,6 +84,7 @@ def warnings_in(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("is_stopped", "ends"),
     [
@@ -120,6 +121,7 @@ def test_a_worker_that_starts_while_the_store_is_held_waits_and_then_works(
         wait_until(lambda: "the store of jobs answers again" in warnings_in(caplog))
 
 
+@pytest.mark.slow
 def test_a_worker_whose_store_is_held_later_says_so_once_and_loses_nothing(
     path: Path, steps: Steps, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -147,6 +149,7 @@ def test_a_worker_whose_store_is_held_later_says_so_once_and_loses_nothing(
     assert not [record for record in caplog.records if record.exc_info]
 
 
+@pytest.mark.slow
 def test_a_worker_stops_in_order_while_its_store_is_held(
     holder: subprocess.Popen[bytes], path: Path, steps: Steps
 ) -> None:
@@ -156,6 +159,7 @@ def test_a_worker_stops_in_order_while_its_store_is_held(
     assert (holder.poll(), steps.finished) == (None, [])
 
 
+@pytest.mark.slow
 def test_who_asks_meanwhile_is_told_and_may_come_again(holder: subprocess.Popen[bytes], path: Path) -> None:
     store = JobStore(JobQueue(path))
     with pytest.raises(JobsUnavailableError, match=r"does not answer.*locked") as refused:
@@ -166,6 +170,7 @@ def test_who_asks_meanwhile_is_told_and_may_come_again(holder: subprocess.Popen[
     assert store.create(new_job("steps", "boots", {})).state == "queued"
 
 
+@pytest.mark.slow
 def test_a_look_tells_a_held_store_from_one_that_is_free_or_not_begun(
     path: Path, tmp_path: Path, holder: subprocess.Popen[bytes]
 ) -> None:
@@ -177,6 +182,7 @@ def test_a_look_tells_a_held_store_from_one_that_is_free_or_not_begun(
     wait_until(lambda: queue.look() is None)
 
 
+@pytest.mark.slow
 def test_a_worker_waits_for_room_on_a_full_disk(tmp_path: Path, steps: Steps) -> None:
     with mounted(tmp_path / "small", "256k") as folder:
         store = JobStore(JobQueue(folder / "jobs.db"))

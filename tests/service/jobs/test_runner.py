@@ -19,6 +19,7 @@ from vicinal.service.jobs.store import JobStore
 MakeRunner = Callable[..., JobRunner]
 
 
+@pytest.mark.slow
 def test_a_job_succeeds_with_its_result(
     store: JobStore, job: Job, make_runner: MakeRunner, steps: Steps
 ) -> None:
@@ -30,6 +31,7 @@ def test_a_job_succeeds_with_its_result(
     assert steps.cleaned == [job.id]
 
 
+@pytest.mark.slow
 def test_nothing_is_left_when_the_last_word_is_read(
     store: JobStore, job: Job, make_runner: MakeRunner, steps: Steps
 ) -> None:
@@ -39,6 +41,7 @@ def test_nothing_is_left_when_the_last_word_is_read(
     assert (seen, store.get(job.id).state) == (["running"], "succeeded")
 
 
+@pytest.mark.slow
 def test_a_ticket_that_lies_in_the_queue_twice_runs_the_job_once(
     job: Job, make_runner: MakeRunner, steps: Steps
 ) -> None:
@@ -47,12 +50,14 @@ def test_a_ticket_that_lies_in_the_queue_twice_runs_the_job_once(
     assert steps.finished == [0, 1, 2, 3, 4]
 
 
+@pytest.mark.slow
 def test_a_ticket_is_not_honored_while_the_job_runs(job: Job, make_runner: MakeRunner, steps: Steps) -> None:
     steps.before = lambda _: make_runner("w2").run(job.id, 1)
     make_runner("w1").run(job.id, 1)
     assert steps.finished == [0, 1, 2, 3, 4]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("error", "problem", "kind"),
     [
@@ -81,6 +86,7 @@ def test_a_failure_ends_the_job_with_its_reason(
     assert ended.problem_type == f"urn:vicinal:problem:{kind}"
 
 
+@pytest.mark.slow
 def test_a_cancelled_job_stops_after_the_batch_under_way(
     store: JobStore, job: Job, make_runner: MakeRunner, steps: Steps
 ) -> None:
@@ -94,6 +100,7 @@ def test_a_cancelled_job_stops_after_the_batch_under_way(
     assert store.create(new_job("steps", "shoes", {})).state == "queued"
 
 
+@pytest.mark.slow
 def test_a_job_that_was_cancelled_while_it_waited_does_not_begin(
     store: JobStore, job: Job, make_runner: MakeRunner, steps: Steps
 ) -> None:
@@ -102,6 +109,7 @@ def test_a_job_that_was_cancelled_while_it_waited_does_not_begin(
     assert (store.get(job.id).state, steps.finished) == ("cancelled", [])
 
 
+@pytest.mark.slow
 def test_a_worker_that_shuts_down_leaves_the_rest_to_the_next(
     store: JobStore, job: Job, make_runner: MakeRunner, steps: Steps
 ) -> None:
@@ -120,6 +128,7 @@ def test_a_worker_that_shuts_down_leaves_the_rest_to_the_next(
     assert (ended.progress.done, ended.progress.skipped) == (3, 2)
 
 
+@pytest.mark.slow
 def test_a_worker_that_was_overtaken_stops_and_leaves_the_record_alone(
     store: JobStore, job: Job, make_runner: MakeRunner, steps: Steps
 ) -> None:
@@ -132,6 +141,7 @@ def test_a_worker_that_was_overtaken_stops_and_leaves_the_record_alone(
     assert (store.get(job.id).state, steps.finished, steps.cleaned) == ("running", [0, 1], [])
 
 
+@pytest.mark.slow
 def test_a_job_that_another_worker_is_still_at_is_left_to_it(
     store: JobStore, job: Job, make_runner: MakeRunner, steps: Steps
 ) -> None:
@@ -150,6 +160,7 @@ def test_a_kind_that_nobody_knows_fails_with_its_name(store: JobStore, make_runn
     assert "'dance'" in str(store.get(job.id).problem)
 
 
+@pytest.mark.slow
 def test_a_job_without_its_gallery_fails(store: JobStore, job: Job, make_runner: MakeRunner) -> None:
     """Two that were accepted at the same moment: the later claim finds the gallery taken."""
     stray = store.save(new_job("steps", "shoes", {}))

@@ -29,6 +29,7 @@ def start_worker(open_queue: Callable[[], JobQueue]) -> Iterator[Callable[[Steps
         yield start
 
 
+@pytest.mark.slow
 def test_a_worker_takes_a_job_that_waits(
     store: JobStore, job: Job, steps: Steps, start_worker: Callable[[Steps], JobWorker]
 ) -> None:
@@ -37,6 +38,7 @@ def test_a_worker_takes_a_job_that_waits(
     assert store.get(job.id).result == {"n": 5}
 
 
+@pytest.mark.slow
 def test_several_workers_do_each_job_once(
     store: JobStore, start_worker: Callable[[Steps], JobWorker]
 ) -> None:
@@ -51,6 +53,7 @@ def test_several_workers_do_each_job_once(
     assert sorted(cleaned) == sorted(job.id for job in store.all())
 
 
+@pytest.mark.slow
 def test_a_worker_that_stops_in_mid_job_leaves_it_to_the_next(
     store: JobStore, job: Job, start_worker: Callable[[Steps], JobWorker]
 ) -> None:
@@ -75,6 +78,7 @@ def test_a_worker_that_stops_in_mid_job_leaves_it_to_the_next(
     assert (store.get(job.id).attempt, steps.finished) == (2, [0, 1, 2, 3, 4])
 
 
+@pytest.mark.slow
 def test_a_worker_finds_a_job_that_another_left_behind(
     store: JobStore, job: Job, steps: Steps, start_worker: Callable[[Steps], JobWorker]
 ) -> None:
@@ -86,6 +90,7 @@ def test_a_worker_finds_a_job_that_another_left_behind(
     assert (store.get(job.id).state, store.get(job.id).attempt) == ("succeeded", 2)
 
 
+@pytest.mark.slow
 def test_a_worker_leaves_the_signals_to_its_process(
     steps: Steps, start_worker: Callable[[Steps], JobWorker]
 ) -> None:

@@ -105,6 +105,7 @@ def test_damaged_pairs_are_refused(stored: bytes) -> None:
         ScoredPairs.from_bytes(stored)
 
 
+@pytest.mark.slow
 def test_the_same_answers_give_the_same_questions(pairs: ScoredPairs) -> None:
     asked, answers = answer_all(pairs, 24)
     blocks = [
@@ -146,6 +147,7 @@ def test_every_pair_of_a_stratum_is_as_probable(pairs: ScoredPairs) -> None:
     assert len(set(drawn)) == pytest.approx(expected, abs=0.1 * expected)
 
 
+@pytest.mark.slow
 def test_a_repeated_question_comes_the_other_way_round_and_not_at_once(pairs: ScoredPairs) -> None:
     asked, answers = answer_all(pairs, 2 * BLOCK - BLOCK)
     block = next_block(

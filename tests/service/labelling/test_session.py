@@ -65,6 +65,7 @@ def test_the_stated_precision_is_that_of_the_labels(matcher: Matcher) -> None:
     assert estimate.precision.rate >= 0.9
 
 
+@pytest.mark.slow
 def test_a_session_goes_on_where_it_was(matcher: Matcher) -> None:
     session = start(matcher)
     answer(session, matcher, 10)

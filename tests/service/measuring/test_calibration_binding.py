@@ -59,6 +59,7 @@ def test_the_threshold_of_another_bundle_is_not_used(
     assert record.bundle in other["reason"]
 
 
+@pytest.mark.slow
 def test_the_threshold_of_another_gallery_is_not_used(
     client: TestClient, gallery: Gallery, calibrate: Calibrate
 ) -> None:
@@ -80,6 +81,7 @@ def test_the_threshold_holds_under_another_name(
     assert (other["calibration"], other["state"]) == (record_id, "current")
 
 
+@pytest.mark.slow
 def test_the_threshold_of_what_the_gallery_was_before_is_called_stale_everywhere(
     client: TestClient,
     gallery: Gallery,
@@ -100,6 +102,7 @@ def test_the_threshold_of_what_the_gallery_was_before_is_called_stale_everywhere
     assert (ready["calibration"], ready["calibration_reason"]) == ("stale", stale["reason"])
 
 
+@pytest.mark.slow
 def test_readiness_says_whether_the_usual_search_is_calibrated(
     client: TestClient, gallery: Gallery, calibrate: Calibrate
 ) -> None:
@@ -110,6 +113,7 @@ def test_readiness_says_whether_the_usual_search_is_calibrated(
     assert (after["calibration"], after["calibration_reason"]) == ("current", None)
 
 
+@pytest.mark.slow
 def test_a_damaged_calibration_is_a_reason_for_not_being_ready(
     client: TestClient, gallery: Gallery, calibrate: Calibrate
 ) -> None:

@@ -93,6 +93,7 @@ def test_fpir_is_that_of_galleries_without_the_label_of_the_query(
     assert record.n_without_mate == len(best) == 60
 
 
+@pytest.mark.slow
 def test_the_scores_behind_fpir_are_those_of_smaller_galleries(write_gallery: WriteGallery) -> None:
     """Score by score, not only their share above the threshold."""
     embeddings, labels = labelled_gallery(n_labels=12)
@@ -202,6 +203,7 @@ def test_queries_that_all_have_mates_measure_fpir_with_their_label_taken_out(
     assert record.rates.fpir == pytest.approx(np.mean(np.array(best) >= record.threshold))
 
 
+@pytest.mark.slow
 def test_queries_without_any_mate_leave_the_positive_rates_unmeasured(write_gallery: WriteGallery) -> None:
     queries = outside_queries([f"absent {i}" for i in range(40)])
     rates = Calibrator(write_gallery(*labelled_gallery()), Pipeline()).measure(queries, FPIR).record.rates
@@ -230,6 +232,7 @@ def test_a_gallery_of_one_label_is_refused(write_gallery: WriteGallery) -> None:
         calibrate(write_gallery(embeddings, labels))
 
 
+@pytest.mark.slow
 def test_unlabelled_items_are_in_no_pair_and_the_record_says_so(write_gallery: WriteGallery) -> None:
     embeddings, labels = labelled_gallery()
     record = calibrate(write_gallery(embeddings, [*labels[:100], *[None] * 20]))
@@ -248,6 +251,7 @@ def test_fpir_names_the_labels_without_a_mate_that_it_rests_on(write_gallery: Wr
     assert "few labels stand behind FNIR (20): other labels can behave differently" in record.warnings
 
 
+@pytest.mark.slow
 def test_large_labels_are_warned_of_only_where_a_whole_label_is_taken_out(
     write_gallery: WriteGallery,
 ) -> None:
@@ -268,6 +272,7 @@ def test_labels_with_one_image_and_few_labels_are_warned_of(write_gallery: Write
     assert any("labels stand behind" in warning and "(9)" in warning for warning in record.warnings)
 
 
+@pytest.mark.slow
 def test_a_sample_of_queries_is_the_same_for_the_same_seed(write_gallery: WriteGallery) -> None:
     snapshot = write_gallery(*labelled_gallery())
     first, second, other = (calibrate(snapshot, most_queries=40, seed=seed) for seed in (3, 3, 4))

@@ -103,6 +103,7 @@ def test_a_gallery_without_an_item_is_made_once(
     assert len(made) < 1.05 * len(set(made))
 
 
+@pytest.mark.slow
 def test_opis_is_stated_in_three_spaces(snapshot: Snapshot, refiner: ContextRefiner) -> None:
     pipeline = Pipeline(
         refine=Refine(sides="both", steps=3, refiner=refiner.fingerprint), rerank=Rerank(method="off")

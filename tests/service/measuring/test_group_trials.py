@@ -84,6 +84,7 @@ def of_label(snapshot: Snapshot, label: str):
     return np.flatnonzero([one == label for one in snapshot.labels])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", FORMS, ids=lambda form: form.form)
 def test_trials_are_the_scores_of_searches_with_and_without_each_label(
     snapshot: Snapshot, form: Group
@@ -140,6 +141,7 @@ def test_a_group_is_right_where_most_of_its_items_have_the_querys_label(write_ga
     assert (labels[-3:] == -1).all()
 
 
+@pytest.mark.slow
 def test_targets_for_pairs_of_photos_are_refused(crowd: Snapshot) -> None:
     calibrator = Calibrator(crowd, EXACT)
     for target in ("far=1%", "frr=10%", "utility=mean"):
@@ -288,6 +290,7 @@ def test_the_range_for_another_day_holds_both_readings(crowd: Snapshot, score: s
     assert bool(evidence.larger_galleries) == (score not in ("share", "learned"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("score", ["max", "mean", "lme", "learned"])
 def test_readings_without_what_could_be_of_one_visit_are_searches_without_it(
     crowd: Snapshot, score: str
@@ -308,6 +311,7 @@ def test_readings_without_what_could_be_of_one_visit_are_searches_without_it(
         assert own_scores_apart(measured, alike)[i] == pytest.approx(expected, abs=1e-9)
 
 
+@pytest.mark.slow
 def test_with_max_the_readings_are_those_of_photos(crowd: Snapshot) -> None:
     alike = np.arange(len(crowd))
     alike[1:300:5] = alike[0:300:5]

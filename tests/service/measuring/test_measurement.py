@@ -155,6 +155,7 @@ def test_one_search_without_re_ranking_finds_what_two_would(
     np.testing.assert_array_equal(once.best_items, twice.best_items)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("most_listed", [500, 20_000])
 def test_pairs_that_are_only_counted_are_those_that_would_be_listed(
     write_gallery: WriteGallery, monkeypatch: pytest.MonkeyPatch, most_listed: int

@@ -195,6 +195,7 @@ def test_people_are_told_first_that_a_promise_does_not_hold(
     assert BROKEN in run("use", "-g", "shoes").stdout
 
 
+@pytest.mark.slow
 def test_a_server_that_runs_says_so_from_the_next_search_on_until_it_is_tried_again(
     server: TestClient, gallery: Gallery, calibrate: Calibrate
 ) -> None:
@@ -206,6 +207,7 @@ def test_a_server_that_runs_says_so_from_the_next_search_on_until_it_is_tried_ag
     assert told == ["current", "broken", "broken", "current", "current"]
 
 
+@pytest.mark.slow
 def test_a_new_calibration_starts_without_what_was_found_of_the_one_before(
     server: TestClient, gallery: Gallery, calibrate: Calibrate
 ) -> None:
@@ -220,6 +222,7 @@ def test_a_new_calibration_starts_without_what_was_found_of_the_one_before(
     assert server.get(f"{ADMIN}/calibrations/{before}").json()["is_active"]
 
 
+@pytest.mark.slow
 def test_a_check_that_cannot_be_read_leaves_doubt(
     server: TestClient, gallery: Gallery, calibrate: Calibrate
 ) -> None:

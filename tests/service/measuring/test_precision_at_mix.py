@@ -90,6 +90,7 @@ def test_precision_is_that_of_the_expected_mix(snapshot: Snapshot, kind: str, pi
     assert rates == sorted(rates, reverse=True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "expected"), [("leave one out", 0.5), ("known", 0.5), ("some absent", 0.2)])
 def test_without_a_word_the_mix_is_that_of_the_searches_that_were_tried(
     snapshot: Snapshot, kind: str, expected: float
@@ -100,6 +101,7 @@ def test_without_a_word_the_mix_is_that_of_the_searches_that_were_tried(
     assert rate == pytest.approx(slow_precision(found, found.record.threshold, expected))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pipeline", PIPELINES, ids=lambda one: one.key)
 def test_a_target_for_precision_holds_at_the_expected_mix(snapshot: Snapshot, pipeline: Pipeline) -> None:
     target, thresholds = Target(rate="precision", value=0.8), []

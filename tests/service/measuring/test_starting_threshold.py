@@ -93,6 +93,7 @@ def test_a_search_decides_by_it_and_says_that_nothing_was_measured(fresh: Matche
     )
 
 
+@pytest.mark.slow
 def test_a_calibration_takes_its_place(fresh: Matcher, calibrate: Callable[..., str]) -> None:
     off = pipeline(fresh, "off")
     made = calibrate(fresh.gallery, off)
@@ -100,6 +101,7 @@ def test_a_calibration_takes_its_place(fresh: Matcher, calibrate: Callable[..., 
     assert (found.calibration, found.state, found.source) == (made, "current", "calibration")
 
 
+@pytest.mark.slow
 def test_it_is_shown_over_http(
     fresh: Matcher, bundle: ModelBundle, make_settings: Callable[..., Settings], tmp_path: Path
 ) -> None:

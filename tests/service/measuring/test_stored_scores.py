@@ -160,6 +160,7 @@ def test_other_files_are_refused(stored: bytes) -> None:
         StoredScores.from_bytes(stored)
 
 
+@pytest.mark.slow
 def test_damaged_files_are_refused_or_read_as_they_were(stored: StoredScores) -> None:
     """A changed byte can stand where nothing is read: in a date, or in a name that stands twice."""
     n_refused, n_whole = 0, 0

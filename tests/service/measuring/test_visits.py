@@ -119,6 +119,7 @@ def test_photos_of_one_visit_are_no_negative_pairs_either(write_gallery: WriteGa
     assert record.n_negative_pairs + record.n_positive_pairs == n * n // 2
 
 
+@pytest.mark.slow
 def test_an_item_without_a_visit_is_a_visit_of_its_own(write_gallery: WriteGallery) -> None:
     photos, labels, metadata = photos_of_visits()
     for row in (0, 1, 2, 3):
@@ -245,6 +246,7 @@ def test_evidence_of_two_kinds_joins_to_one_visit(six: Snapshot) -> None:
     assert found_parts(six, table) == [{0, 1, 2}]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(5))
 def test_visits_do_not_depend_on_the_order_of_the_photos(write_gallery: WriteGallery, seed: int) -> None:
     rng = np.random.default_rng(seed)
@@ -299,6 +301,7 @@ def test_the_range_for_another_day_holds_what_a_new_visit_shows(snapshot: Snapsh
     assert missed > record.evidence.rates["fnir"].high
 
 
+@pytest.mark.slow
 def test_the_second_reading_is_that_of_a_slow_loop(snapshot: Snapshot) -> None:
     visits = unknown(snapshot)
     queries = LabelledQueries.leave_one_out(snapshot, visits)
@@ -320,6 +323,7 @@ def test_the_second_reading_is_that_of_a_slow_loop(snapshot: Snapshot) -> None:
     assert another["fpir"].apart == pytest.approx(np.mean(strangers), abs=1e-3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("are_told", [True, False])
 def test_a_range_is_stated_only_where_visits_are_not_told(snapshot: Snapshot, are_told: bool) -> None:
     visits = replace(unknown(snapshot), are_told=are_told)

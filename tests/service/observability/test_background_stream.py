@@ -26,6 +26,7 @@ def pipe() -> Iterator[tuple[IO[str], IO[str]]]:
         yield reader, writer
 
 
+@pytest.mark.slow
 def test_who_logs_does_not_wait_for_who_reads(
     pipe: tuple[IO[str], IO[str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -87,6 +88,7 @@ def test_the_last_lines_are_written_before_a_process_ends() -> None:
     assert len(ended.stderr.splitlines()) == 500
 
 
+@pytest.mark.slow
 def test_a_process_ends_though_nobody_reads(pipe: tuple[IO[str], IO[str]]) -> None:
     program = (
         "import logging; from vicinal.service.observability.logs import configure_logs;"

@@ -142,6 +142,7 @@ def test_a_search_is_a_span_with_its_stages(client: TestClient, collector: Colle
     assert {one.trace_id for one in children} == {span.trace_id}
 
 
+@pytest.mark.slow
 def test_a_batch_has_its_stages_once(client: TestClient, collector: Collector) -> None:
     answer = client.post(f"{SEARCH}/batch", json={"queries": [ITEM] * 3})
     send_all(client)
@@ -151,6 +152,7 @@ def test_a_batch_has_its_stages_once(client: TestClient, collector: Collector) -
     )
 
 
+@pytest.mark.slow
 def test_the_trace_of_the_client_goes_on(client: TestClient, collector: Collector) -> None:
     client.get("/v1/galleries", headers={"traceparent": f"00-{TRACE}-{PARENT}-01"})
     send_all(client)
@@ -158,6 +160,7 @@ def test_the_trace_of_the_client_goes_on(client: TestClient, collector: Collecto
     assert (span.trace_id.hex(), span.parent_span_id.hex()) == (TRACE, PARENT)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sent", [None, "00-0-0-01", f"00-{'0' * 32}-{PARENT}-01", "x" * 5000])
 def test_what_is_no_trace_begins_one(client: TestClient, collector: Collector, sent: str | None) -> None:
     carried = {} if sent is None else {"traceparent": sent, "tracestate": f"{sent},=,a=b=c"}
@@ -167,6 +170,7 @@ def test_what_is_no_trace_begins_one(client: TestClient, collector: Collector, s
     assert (len(span.trace_id), span.parent_span_id, span.trace_id.hex() == TRACE) == (16, b"", False)
 
 
+@pytest.mark.slow
 def test_a_client_that_samples_not_is_not_traced(client: TestClient, collector: Collector) -> None:
     client.post(SEARCH, json=ITEM, headers={"traceparent": f"00-{TRACE}-{PARENT}-00"})
     send_all(client)
@@ -184,6 +188,7 @@ def test_lines_of_the_log_name_the_trace(client: TestClient, monkeypatch: pytest
     assert named == [TRACE]
 
 
+@pytest.mark.slow
 def test_refusals_and_failures_are_spans(
     client: TestClient, collector: Collector, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -205,6 +210,7 @@ def test_refusals_and_failures_are_spans(
     assert "secret" not in str(collector.spans)
 
 
+@pytest.mark.slow
 def test_probes_are_no_spans(client: TestClient, collector: Collector) -> None:
     for path in ("/livez", "/readyz", "/metrics"):
         assert client.get(path).status_code == 200
@@ -212,12 +218,14 @@ def test_probes_are_no_spans(client: TestClient, collector: Collector) -> None:
     assert collector.spans == []
 
 
+@pytest.mark.slow
 def test_what_is_left_is_sent_when_the_server_stops(client: TestClient, collector: Collector) -> None:
     with client:
         client.get("/v1/galleries")
     assert [one.name for one in collector.spans] == ["GET /v1/galleries"]
 
 
+@pytest.mark.slow
 def test_a_collector_that_takes_nothing_is_told_of_once(
     client: TestClient, collector: Collector, told: list[str]
 ) -> None:
@@ -229,6 +237,7 @@ def test_a_collector_that_takes_nothing_is_told_of_once(
     assert back == "the collector of traces takes spans again"
 
 
+@pytest.mark.slow
 def test_a_connection_that_fails_is_told_of_once(
     client: TestClient, told: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -242,6 +251,7 @@ def test_a_connection_that_fails_is_told_of_once(
     assert told == ["the collector of traces takes no spans, they are lost: connection refused"]
 
 
+@pytest.mark.slow
 def test_after_the_end_nothing_is_sent(client: TestClient, collector: Collector, told: list[str]) -> None:
     with client:
         pass

@@ -59,6 +59,7 @@ def failed_job(client: TestClient, gallery: str, body: dict[str, Any]) -> dict[s
     return wait_for_job(client, accepted)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("gallery", "kind", "reason"),
     [
@@ -80,6 +81,7 @@ def test_queries_without_another_label_have_no_negatives(client: TestClient, emb
     assert (answer.status_code, answer.json()["type"]) == (422, TYPE + "calibration-one-label")
 
 
+@pytest.mark.slow
 def test_an_unreachable_target_says_what_can_be_reached(client: TestClient) -> None:
     """Every picture is the same, so that a query without a mate scores 1 with all of them."""
     job = failed_job(client, "copies", {"target": "fpir=5%", **OFF})
@@ -88,6 +90,7 @@ def test_an_unreachable_target_says_what_can_be_reached(client: TestClient) -> N
     assert "the lowest that a threshold in [0, 1] reaches is 100 %" in job["problem"]
 
 
+@pytest.mark.slow
 def test_too_few_queries_say_how_many_are_needed(client: TestClient) -> None:
     job = failed_job(client, "copies", {"target": "fpir=1%", **OFF})
     assert job["problem_type"] == TYPE + "calibration-too-few-trials"
@@ -96,6 +99,7 @@ def test_too_few_queries_say_how_many_are_needed(client: TestClient) -> None:
     assert "the lowest rate that 60 can show is 0.05" in job["problem"]
 
 
+@pytest.mark.slow
 def test_labels_without_a_second_image_have_no_mates(client: TestClient) -> None:
     job = failed_job(client, "singles", {"target": "fnir=20%"})
     assert job["problem_type"] == TYPE + "calibration-too-few-trials"

@@ -56,6 +56,7 @@ def problem_kind(answer: httpx.Response) -> tuple[int, str]:
     return answer.status_code, answer.json()["type"].removeprefix("urn:vicinal:problem:")
 
 
+@pytest.mark.slow
 def test_a_job_finds_the_threshold_that_searches_then_use(client: TestClient, worker: None) -> None:
     job = wait_for_job(client, client.post(START, json={"target": "fpir=5%"}))
     assert (job["state"], job["problem"], job["kind"]) == ("succeeded", None, "calibrate")
@@ -76,6 +77,7 @@ def test_a_job_is_told_as_events(client: TestClient, worker: None) -> None:
     assert (event["state"], event["result"]["calibration"]) == ("succeeded", job["id"])
 
 
+@pytest.mark.slow
 def test_a_calibration_can_wait_to_be_activated(client: TestClient, worker: None) -> None:
     job = wait_for_job(client, client.post(START, json={"activate": False, "rerank": "off"}))
     assert (job["result"]["is_active"], job["result"]["pipeline"]) == (False, "rerank=off")
@@ -164,6 +166,7 @@ def test_queries_that_were_sent_and_are_gone_are_told(
     assert (job["state"], "start the job again" in job["problem"]) == ("failed", True)
 
 
+@pytest.mark.slow
 def test_queries_as_uploaded_images(
     client: TestClient,
     worker: None,
@@ -195,6 +198,7 @@ def test_a_cancelled_calibration_leaves_nothing(client: TestClient, app: FastAPI
         wait_until(lambda: list((gallery.calibrations_path / "uploads").iterdir()) == [])
 
 
+@pytest.mark.slow
 def test_history_activation_and_roll_back(client: TestClient, gallery: Gallery, calibrate: Calibrate) -> None:
     first, second = calibrate(gallery), calibrate(gallery)
     history = client.get(START).json()
@@ -223,6 +227,7 @@ def test_a_threshold_set_by_hand_is_marked_and_claims_no_rate(client: TestClient
     assert "set by hand" in used["reason"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("threshold", [-0.1, 1.5, "high", None])
 def test_what_is_no_score_is_not_set(client: TestClient, threshold: object) -> None:
     answer = client.put(f"{ADMIN}/threshold", json={"threshold": threshold})
@@ -267,6 +272,7 @@ def test_a_dry_run_of_a_target_finds_what_a_calibration_would(
     assert again["flips"] == found["flips"]
 
 
+@pytest.mark.slow
 def test_a_dry_run_beside_a_threshold_set_by_hand_uses_the_newest_scores(
     client: TestClient, gallery: Gallery, calibrate: Calibrate
 ) -> None:
@@ -293,6 +299,7 @@ def test_a_dry_run_without_stored_scores_says_so(client: TestClient) -> None:
     assert (answer.status_code, "has stored scores" in answer.json()["detail"]) == (422, True)
 
 
+@pytest.mark.slow
 def test_the_report_holds_the_record_and_its_curve(
     client: TestClient, gallery: Gallery, calibrate: Calibrate
 ) -> None:
@@ -305,12 +312,14 @@ def test_the_report_holds_the_record_and_its_curve(
     assert len(curve["thresholds"]) >= 201
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("call", ["GET {0}/nowhere", "GET {0}/nowhere/report", "POST {0}/nowhere/activate"])
 def test_what_is_not_there_is_not_found(client: TestClient, call: str) -> None:
     method, url = call.format(START).split()
     assert problem_kind(client.request(method, url)) == (404, "calibration-not-found")
 
 
+@pytest.mark.slow
 def test_a_record_of_another_bundle_is_not_activated(
     client: TestClient, gallery: Gallery, calibrate: Calibrate
 ) -> None:

@@ -53,6 +53,7 @@ def files_of(gallery: Gallery) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in files if path.parent.name != "checks"}
 
 
+@pytest.mark.slow
 def test_a_job_tries_a_promise_with_photos_from_a_source_and_changes_nothing(
     client: TestClient, gallery: Gallery, record_id: str
 ) -> None:
@@ -68,6 +69,7 @@ def test_a_job_tries_a_promise_with_photos_from_a_source_and_changes_nothing(
     assert (shown["last_check"], shown["is_active"]) == (result, True)
 
 
+@pytest.mark.slow
 def test_photos_come_as_a_form_and_are_gone_afterwards(
     client: TestClient, gallery: Gallery, record_id: str, view: View, encode: Encode
 ) -> None:
@@ -79,6 +81,7 @@ def test_photos_come_as_a_form_and_are_gone_afterwards(
     assert list((gallery.calibrations_path / "uploads").iterdir()) == []
 
 
+@pytest.mark.slow
 def test_embeddings_with_labels_that_are_all_wrong_break_a_promise(
     client: TestClient, gallery: Gallery, record_id: str
 ) -> None:
@@ -90,6 +93,7 @@ def test_embeddings_with_labels_that_are_all_wrong_break_a_promise(
     assert job["result"]["rates"]["fpir"]["rate"] == 1.0
 
 
+@pytest.mark.slow
 def test_what_cannot_be_tried_is_refused_before_it_waits(client: TestClient, record_id: str) -> None:
     check = f"{ADMIN}/calibrations/{record_id}/check"
     status, kind, detail = problem(client.post(check))
@@ -111,6 +115,7 @@ def test_a_threshold_set_by_hand_promises_nothing(client: TestClient) -> None:
     assert "set by hand" in detail
 
 
+@pytest.mark.slow
 def test_photos_and_labels_must_fit_each_other(
     client: TestClient, record_id: str, view: View, encode: Encode
 ) -> None:
@@ -136,6 +141,7 @@ def test_live_changes_are_left_out_and_it_says_so(client: TestClient, record_id:
     assert ("live changes were left out" in warning, "gallery compact shoes" in warning) == (True, True)
 
 
+@pytest.mark.slow
 def test_a_check_that_waits_keeps_another_job_of_the_gallery_out(app: FastAPI, record_id: str) -> None:
     """No worker runs."""
     client = TestClient(app)
@@ -146,6 +152,7 @@ def test_a_check_that_waits_keeps_another_job_of_the_gallery_out(app: FastAPI, r
     state_of(app).jobs.queue.close()
 
 
+@pytest.mark.slow
 def test_the_newest_check_is_the_one_that_is_shown(
     client: TestClient, gallery: Gallery, record_id: str
 ) -> None:
@@ -159,6 +166,7 @@ def test_the_newest_check_is_the_one_that_is_shown(
         assert (shown["last_check"]["verdict"], shown["is_active"]) == (verdict, True)
 
 
+@pytest.mark.slow
 def test_the_calibration_of_another_bundle_is_refused(
     client: TestClient, gallery: Gallery, record_id: str
 ) -> None:
@@ -169,6 +177,7 @@ def test_the_calibration_of_another_bundle_is_refused(
     assert problem(answer)[:2] == (409, "calibration-mismatch")
 
 
+@pytest.mark.slow
 def test_a_source_without_labels_fails_and_says_what_is_missing(
     client: TestClient, app: FastAPI, record_id: str, catalog: Path
 ) -> None:
@@ -180,6 +189,7 @@ def test_a_source_without_labels_fails_and_says_what_is_missing(
     assert "a folder a label" in job["problem"]
 
 
+@pytest.mark.slow
 def test_a_check_that_cannot_be_read_is_none(client: TestClient, gallery: Gallery, record_id: str) -> None:
     (gallery.calibrations_path / "checks").mkdir()
     (gallery.calibrations_path / "checks" / f"{record_id}.json").write_text("{", encoding="utf-8")

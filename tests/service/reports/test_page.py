@@ -108,6 +108,7 @@ def refinement_of(name: str) -> ExplainedRefinement:
     return ExplainedRefinement("abc", True, [neighbor], [1.0, 0.9, 0.8], name, [2, 1, 1], way, (0.6, 0.3))
 
 
+@pytest.mark.slow
 def test_the_page_is_well_formed_and_loads_nothing(report: ReportBody, gallery: Gallery) -> None:
     text = render_report(report, gallery)
     page = Page(text)
@@ -117,6 +118,7 @@ def test_the_page_is_well_formed_and_loads_nothing(report: ReportBody, gallery: 
     assert re.findall(r"https?:|url\(|@import", text) == []
 
 
+@pytest.mark.slow
 def test_the_verdict_stands_first_and_says_all_of_it(report: ReportBody, gallery: Gallery) -> None:
     page = Page(render_report(report, gallery))
     assert page.text.index(report.verdict) < page.text.index("Rates at the threshold")
@@ -126,6 +128,7 @@ def test_the_verdict_stands_first_and_says_all_of_it(report: ReportBody, gallery
     assert report.basis in page.text
 
 
+@pytest.mark.slow
 def test_the_page_shows_every_section(report: ReportBody, gallery: Gallery) -> None:
     page = Page(render_report(report, gallery))
     for title in ("FAR and FRR over the threshold", "FPIR and FNIR over the threshold", "Scores of pairs"):
@@ -145,6 +148,7 @@ def test_the_page_shows_every_section(report: ReportBody, gallery: Gallery) -> N
         assert f"score {example.score:.4f}" in page.texts
 
 
+@pytest.mark.slow
 def test_pictures_are_those_of_the_examples_and_fit(report: ReportBody, gallery: Gallery) -> None:
     page = Page(render_report(report, gallery))
     shown = report.details.false_accepts[:8] + report.details.false_rejects[:8]
@@ -155,6 +159,7 @@ def test_pictures_are_those_of_the_examples_and_fit(report: ReportBody, gallery:
     assert page.pictures[:2] == expected
 
 
+@pytest.mark.slow
 def test_labels_of_users_never_become_markup(report: ReportBody, gallery: Gallery) -> None:
     text = render_report(with_labels(report, SCRIPT), gallery)
     page = Page(text)
@@ -176,6 +181,7 @@ def test_whatever_a_label_holds_a_reader_of_the_page_gets_it_back(
     assert f"query: {label}" in hostile.alternatives
 
 
+@pytest.mark.slow
 @given(name=st.text(st.characters(exclude_categories=("Cs", "Cc", "Cn")), min_size=1))
 def test_any_name_that_can_be_seen_comes_back_as_it_was(name: str) -> None:
     plain, page = (Page(render_refinement(refinement_of(one), title=one)) for one in ("shoe", name))
@@ -184,11 +190,13 @@ def test_any_name_that_can_be_seen_comes_back_as_it_was(name: str) -> None:
     assert {shown, f"1 {shown}", f"What the refiner does with {shown}"} <= set(page.texts)
 
 
+@pytest.mark.slow
 def test_what_cannot_be_seen_stands_as_its_escape(report: ReportBody, gallery: Gallery) -> None:
     text = render_report(with_labels(report, "a\x00b\x1b\ud800\uffff", with_ids=False), gallery)
     assert r"a\x00b\x1b\ud800\uffff" in Page(text).texts
 
 
+@pytest.mark.slow
 def test_a_label_that_is_not_escaped_would_be_noticed(report: ReportBody, gallery: Gallery) -> None:
     text = render_report(report, gallery).replace("Worst false accepts", SCRIPT)
     assert Page(text).tags.count("script") == 1
@@ -211,6 +219,7 @@ def test_what_is_no_item_has_no_thumbnail(gallery: Gallery) -> None:
     assert embed_thumbnails(gallery, 999, ["plain/view 0.png"]) == [None]
 
 
+@pytest.mark.slow
 def test_a_query_from_outside_never_gets_the_picture_of_an_item(report: ReportBody, gallery: Gallery) -> None:
     record = report.record.model_copy(update={"source": "queries"})
     page = Page(render_report(report.model_copy(update={"record": record}), gallery))
@@ -242,6 +251,7 @@ def test_the_request_names_the_form(calibrated_client: TestClient, query: str, k
     assert (page_style() in answer.text) == (kind == "text/html")
 
 
+@pytest.mark.slow
 def test_the_command_writes_the_same_page(run: Run, report: ReportBody, tmp_path: Path) -> None:
     path = tmp_path / "report.html"
     result = run("calibration", "report", report.record.id, "-g", "shoes", "--output", path)
@@ -249,6 +259,7 @@ def test_the_command_writes_the_same_page(run: Run, report: ReportBody, tmp_path
     assert report.verdict in Page(path.read_text(encoding="utf-8")).texts
 
 
+@pytest.mark.slow
 def test_many_classes_are_drawn_in_part_and_the_worst_all(report: ReportBody) -> None:
     n = 1000
     values = np.linspace(0.1, 0.9, n)[:, None] * np.ones(100)

@@ -82,6 +82,7 @@ def test_few_pairs_are_left_to_the_processor(monkeypatch: pytest.MonkeyPatch) ->
         assert block_products("auto", 1000) is not exact_products
 
 
+@pytest.mark.slow
 def test_where_it_fails_auto_goes_on_on_the_processor(
     snapshot: Snapshot, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -111,6 +112,7 @@ def test_one_that_was_asked_for_and_fails_ends_the_calibration(snapshot: Snapsho
             calibrated(snapshot, "cuda")
 
 
+@pytest.mark.slow
 def test_a_block_without_room_is_told_with_both_numbers(
     snapshot: Snapshot, caplog: pytest.LogCaptureFixture
 ) -> None:

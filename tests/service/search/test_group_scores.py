@@ -59,6 +59,7 @@ def slow(items: list[tuple[float, int]], group: Group, code: int, size: int) -> 
     return votes / sum(math.exp((score - 1.0) / t) for score, _ in near)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("score", ["max", "mean", "lme", "vote", "share"])
 @given(
     drawn=st.lists(st.tuples(st.floats(0.0, 1.0), st.integers(0, 3)), min_size=1, max_size=15),
@@ -75,6 +76,7 @@ def test_a_score_is_what_its_formula_says(score: str, drawn: list[tuple[float, i
     assert found == pytest.approx(max(0.0, slow(drawn, group, code, size)), abs=1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("score", ["max", "mean", "lme", "vote", "share", "learned"])
 @given(items=st.lists(st.tuples(st.floats(0.0, 1.0), st.integers(0, 4)), min_size=1, max_size=15))
 def test_scores_lie_in_0_to_1_and_groups_are_ranked(score: str, items: list[tuple[float, int]]) -> None:
@@ -84,6 +86,7 @@ def test_scores_lie_in_0_to_1_and_groups_are_ranked(score: str, items: list[tupl
     assert sorted(found.codes[0].tolist()) == sorted({code for _, code in items})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("score", MONOTONE)
 @given(score_of_item=st.floats(0.0, 1.0), others=st.lists(st.floats(0.0, 1.0), max_size=12))
 def test_a_group_of_one_item_scores_as_the_item(
@@ -100,6 +103,7 @@ def test_a_share_of_a_group_of_one_item_is_not_the_items_score() -> None:
     assert score_of(items, form("learned")) != 0.8
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("score", MONOTONE)
 @given(own=scores_of_items, others=scores_of_items, rises=st.floats(0.0, 1.0), place=st.integers(0, 11))
 def test_a_score_never_falls_when_an_item_of_the_group_rises(
@@ -119,6 +123,7 @@ def test_a_share_falls_when_another_group_rises_and_the_others_do_not() -> None:
         assert score_of(high, form(score)) == score_of(low, form(score))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("score", ["max", "mean", "lme", "vote", "share", "learned"])
 @given(
     items=st.lists(

@@ -80,6 +80,7 @@ def test_groups_are_scored_by_all_their_items_but_the_query(
     assert by_name(answer) == {name: pytest.approx(one) for name, one in expected.items()}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", FORMS, ids=lambda form: form.score)
 def test_a_query_is_answered_the_same_alone_and_in_a_batch(
     gallery: Gallery, embedder: Embedder, form: Group
@@ -208,6 +209,7 @@ def calibrated(gallery: Gallery, group_by: str | None, score: str = "max") -> st
     return CalibrationStore(gallery.calibrations_path).add(found.record, found.scores, found.curves).id
 
 
+@pytest.mark.slow
 def test_the_threshold_of_groups_is_not_used_for_photos_and_the_other_way_round(
     gallery: Gallery, matcher: Matcher
 ) -> None:
@@ -222,6 +224,7 @@ def test_the_threshold_of_groups_is_not_used_for_photos_and_the_other_way_round(
     assert used == {"off": photos, "label": groups}
 
 
+@pytest.mark.slow
 def test_the_form_of_the_score_comes_with_the_calibration_in_force(
     gallery: Gallery, matcher: Matcher
 ) -> None:

@@ -112,6 +112,7 @@ def test_the_calibration_of_another_pipeline_is_never_used(matcher: Matcher, cal
     assert "'rerank=off'" in str(answer.threshold.reason)
 
 
+@pytest.mark.slow
 def test_each_pipeline_uses_its_own_calibration(matcher: Matcher, calibrate: Calibrate) -> None:
     contextual, off = calibrate(matcher.gallery), calibrate(matcher.gallery, OFF)
     used = [search_item(matcher, rerank=rerank).threshold.calibration for rerank in ("auto", "off")]

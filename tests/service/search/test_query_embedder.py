@@ -56,6 +56,7 @@ def test_the_one_used_longest_ago_is_dropped(vectors: np.ndarray) -> None:
     assert set(cache.get(["a", "b", "c"])) == {"a", "c"}
 
 
+@pytest.mark.slow
 def test_no_entries_turn_the_cache_off(vectors: np.ndarray, link: RedisLink) -> None:
     cache = QueryCache("bundle", DIM, n_entries=0, link=link)
     cache.put({"a": vectors[0]})
@@ -73,6 +74,7 @@ def test_what_was_kept_cannot_be_changed_from_outside(vectors: np.ndarray) -> No
     np.testing.assert_array_equal(found, vectors[0])
 
 
+@pytest.mark.slow
 def test_replicas_share_embeddings_of_one_bundle_only(vectors: np.ndarray, link: RedisLink) -> None:
     QueryCache("bundle", DIM, n_entries=4, link=link).put({"a": vectors[0]})
     same, other = (QueryCache(name, DIM, n_entries=4, link=link) for name in ("bundle", "another"))
@@ -80,12 +82,14 @@ def test_replicas_share_embeddings_of_one_bundle_only(vectors: np.ndarray, link:
     assert other.get(["a"]) == {}
 
 
+@pytest.mark.slow
 def test_redis_forgets_after_the_time_that_was_set(vectors: np.ndarray, link: RedisLink) -> None:
     QueryCache("bundle", DIM, n_entries=4, seconds=60, link=link).put({"a": vectors[0]})
     (key,) = link.ask(lambda redis: redis.keys("*"))
     assert 0 < link.ask(lambda redis: redis.ttl(key)) <= 60
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "stored",
     [b"", b"short", b"\0" * 4 * DIM, np.full(DIM, np.nan, "<f4").tobytes(), b"\x7f" * 4 * DIM],
@@ -96,6 +100,7 @@ def test_what_is_no_embedding_in_redis_is_not_taken_for_one(link: RedisLink, sto
     assert QueryCache("bundle", DIM, n_entries=4, link=link).get(["a"]) == {}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", ["stop", "freeze"])
 def test_without_redis_the_process_remembers_alone(
     vectors: np.ndarray, link: RedisLink, redis_server: RedisServer, way: str
@@ -106,6 +111,7 @@ def test_without_redis_the_process_remembers_alone(
     assert set(cache.get(["a", "b"])) == {"a"}
 
 
+@pytest.mark.slow
 def test_lookups_are_counted_by_source(vectors: np.ndarray, link: RedisLink) -> None:
     lookups, registry = lookup_counter(), CollectorRegistry()
     registry.register(lookups)

@@ -143,6 +143,7 @@ def test_each_choice_of_sides_is_a_pipeline_of_its_own(matcher: Matcher, sides: 
     assert threshold.calibration == (record if sides == "both" else None)
 
 
+@pytest.mark.slow
 def test_the_calibration_of_another_refiner_is_stale_and_not_used(
     matcher: Matcher, settings: Settings, with_refiner: Callable[..., ModelBundle], view: View
 ) -> None:
@@ -186,6 +187,7 @@ def test_a_server_says_why_a_gallery_is_not_ready_and_sees_that_it_was_refined(
     assert client.post(f"/v1/galleries/{GALLERY}/search", json={"item_id": ITEM}).status_code == 200
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("options", "status", "kind"),
     [
@@ -242,6 +244,7 @@ def test_reranking_is_what_the_validation_decided_unless_it_is_set(
     assert explicit.pipeline_for(on_top).rerank.method == "k_reciprocal"
 
 
+@pytest.mark.slow
 def test_a_bundle_whose_validation_decided_against_it_refines_nothing(
     settings: Settings, with_refiner: Callable[..., ModelBundle], catalog: Path, tmp_path: Path
 ) -> None:

@@ -78,6 +78,7 @@ def assert_dense(
             assert score == pytest.approx(expected[position], abs=1e-6)
 
 
+@pytest.mark.slow
 @settings(max_examples=25, deadline=None)
 @given(n=st.integers(1, 90), seed=st.integers(0, 10**6), pipeline=st.sampled_from([Pipeline(), K5, SLACK]))
 def test_every_score_is_the_dense_score(
@@ -99,6 +100,7 @@ def test_the_best_of_a_larger_gallery_have_the_dense_score(write_gallery: WriteG
     np.testing.assert_allclose(scored.scores, best, atol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pipeline", [Pipeline(), K5, SLACK], ids=lambda one: one.key)
 @pytest.mark.parametrize("n_duplicates", [130, 450])
 def test_more_exact_duplicates_than_candidates_score_as_the_dense_formula(
@@ -129,6 +131,7 @@ def test_a_neighborhood_that_slack_widens_beyond_the_candidates_is_scored_whole(
     assert_dense(scored, queries, gallery, wide)
 
 
+@pytest.mark.slow
 @settings(max_examples=20, deadline=None)
 @given(n=st.integers(2, 80), seed=st.integers(0, 10**6), n_excluded=st.integers(1, 10))
 def test_excluded_items_count_as_not_in_the_gallery(
@@ -207,6 +210,7 @@ def test_the_check_for_equal_bits_notices_one_wrong_bit(write_gallery: WriteGall
     assert np.nextafter(scored.scores, 1.0).tobytes() != scored.scores.tobytes()
 
 
+@pytest.mark.slow
 @settings(max_examples=10, deadline=None)
 @given(seed=st.integers(0, 10**6))
 def test_the_order_of_the_gallery_does_not_change_a_score(write_gallery: WriteGallery, seed: int) -> None:

@@ -186,6 +186,7 @@ def test_leaving_refined_items_as_they_are_is_noticed(
     assert [found[i] for i in range(50) if i != 4] != pytest.approx(expected.tolist(), abs=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("index", ["auto", "IVF4,Flat"])
 def test_an_item_as_a_query_is_refined_as_its_stored_embedding_was(
     write_refined_gallery: WriteGallery, refiner: ContextRefiner, index: str
@@ -259,6 +260,7 @@ def test_a_selection_changes_neither_context_nor_score(
     assert selected == {position: everyone[position] for position in chosen.tolist()}
 
 
+@pytest.mark.slow
 def test_an_approximate_index_scores_its_candidates_exactly(
     write_refined_gallery: WriteGallery, refiner: ContextRefiner
 ) -> None:

@@ -34,6 +34,7 @@ def test_nmi_equals_the_reference_vectors(vectors_dir: Path) -> None:
         assert nmi(stored["labels"], stored["cluster_labels"]) == pytest.approx(expected, rel=1e-11)
 
 
+@pytest.mark.slow
 @given(pairs=st.lists(st.tuples(st.integers(0, 3), st.integers(0, 4)), min_size=2, max_size=30))
 def test_nmi_equals_the_double_sum(pairs: list[tuple[int, int]]) -> None:
     labels, clusters = [list(one) for one in zip(*pairs, strict=True)]

@@ -97,6 +97,7 @@ def test_means_over_all_queries_would_be_noticed(reference: dict[str, NDArray[np
     assert list(metrics.hit_rate.values()) != pytest.approx(wrong, rel=1e-9)
 
 
+@pytest.mark.slow
 @given(seed=st.integers(0, 10_000), n_items=st.integers(8, 30), n_classes=st.integers(1, 6))
 @settings(max_examples=30, deadline=None)
 def test_leave_one_out_equals_the_slow_loop(seed: int, n_items: int, n_classes: int) -> None:
@@ -246,6 +247,7 @@ def test_embedding_that_points_nowhere_is_refused() -> None:
         retrieval_metrics([[1.0, 0.0], [0.0, 0.0]], [0, 0])
 
 
+@pytest.mark.slow
 @given(
     with_mate=st.lists(st.integers(0, 9), min_size=1, max_size=20),
     without_mate=st.lists(st.integers(0, 9), min_size=1, max_size=20),

@@ -69,6 +69,7 @@ def test_a_bundle_says_its_form_and_how_it_was_measured(
     assert Embedder(made, device="cpu").bundle.dim == bundle.dim
 
 
+@pytest.mark.slow
 def test_two_forms_of_a_network_have_two_fingerprints(bundle: ModelBundle, sample: Sample) -> None:
     """Galleries refuse embeddings of another fingerprint, so that forms are never mixed."""
     before = bundle.fingerprint
@@ -84,6 +85,7 @@ def test_pictures_are_drawn_for_want_of_photos(bundle: ModelBundle) -> None:
     assert notes == ["Forms are tried on drawn pictures: photos of your own, with --images, say more"]
 
 
+@pytest.mark.slow
 def test_a_form_that_embeds_otherwise_is_refused(
     bundle: ModelBundle, sample: Sample, monkeypatch: pytest.MonkeyPatch
 ) -> None:

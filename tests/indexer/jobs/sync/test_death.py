@@ -109,6 +109,7 @@ class Clock:
         return self.now
 
 
+@pytest.mark.slow
 def test_a_run_commits_after_a_second_and_later_after_a_tenth_of_its_time(
     tmp_path: Path, tiny_bundle: ModelBundle, monkeypatch: pytest.MonkeyPatch
 ) -> None:

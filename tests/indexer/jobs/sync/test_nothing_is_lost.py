@@ -395,6 +395,7 @@ class ForgettingLibrary(Library):
         super().sync(folder, **options)
 
 
+@pytest.mark.slow
 def test_a_gallery_that_forgets_removals_is_found_out() -> None:
     """Negative control."""
     library = ForgettingLibrary()

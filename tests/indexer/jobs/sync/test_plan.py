@@ -266,6 +266,7 @@ def loses(
     }
 
 
+@pytest.mark.slow
 @given(situations())
 def test_nothing_is_lost(situation: Situation) -> None:
     assert not loses(situation, plan_sync)

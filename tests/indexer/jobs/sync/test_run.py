@@ -107,6 +107,7 @@ def test_rows_say_which_file_they_are_of(indexed: Gallery, photos: Path) -> None
     assert round(row["modified_at"].timestamp() * 1e6) == written.st_mtime_ns // 1000
 
 
+@pytest.mark.slow
 def test_a_source_that_did_not_change_makes_no_version(
     indexed: Gallery, photos: Path, sync: Callable[..., IndexResult], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -121,6 +122,7 @@ def test_a_source_that_did_not_change_makes_no_version(
     assert (indexed.activation, list((indexed.path / "staging").iterdir())) == (before, [])
 
 
+@pytest.mark.slow
 def test_new_and_changed_files_alone_are_embedded(
     indexed: Gallery, photos: Path, sync: Callable[..., IndexResult], embedder: CountingEmbedder
 ) -> None:
@@ -148,6 +150,7 @@ def test_a_file_that_was_only_touched_is_unchanged(
     assert (result.is_new, result.counts) == (False, {"unchanged": N})
 
 
+@pytest.mark.slow
 def test_files_that_are_gone_stay_until_they_are_to_be_deleted(
     indexed: Gallery, photos: Path, sync: Callable[..., IndexResult]
 ) -> None:
@@ -162,6 +165,7 @@ def test_files_that_are_gone_stay_until_they_are_to_be_deleted(
     assert set(contents(indexed)) == set(before) - {"1.png", "3.png"}
 
 
+@pytest.mark.slow
 def test_other_sources_and_uploads_stay(
     indexed: Gallery,
     photos: Path,
@@ -223,6 +227,7 @@ def test_conflicts_are_skipped_or_replaced(
     assert sum(after[f"{number}.png"] == before[f"{number}.png"] for number in range(3)) == n_left
 
 
+@pytest.mark.slow
 def test_a_folder_that_was_moved_is_taken_over(
     indexed: Gallery, photos: Path, sync: Callable[..., IndexResult], embedder: CountingEmbedder
 ) -> None:
@@ -240,6 +245,7 @@ def _rows(gallery: Gallery) -> list[dict[str, Any]]:
     )
 
 
+@pytest.mark.slow
 def test_a_changed_file_that_cannot_be_used_leaves_its_item_as_it_was(
     indexed: Gallery, photos: Path, sync: Callable[..., IndexResult]
 ) -> None:
@@ -270,6 +276,7 @@ def test_a_source_of_which_nothing_can_be_used_is_an_error(
     assert contents(indexed) == before
 
 
+@pytest.mark.slow
 def test_a_manifest_s_labels_and_metadata_are_updated_without_embedding(
     gallery: Gallery, photos: Path, sync: Callable[..., IndexResult], embedder: CountingEmbedder
 ) -> None:
@@ -290,6 +297,7 @@ def test_a_manifest_s_labels_and_metadata_are_updated_without_embedding(
     assert (found["4.png"]["label"], found["4.png"]["metadata"]) == ("by hand", {"price": 1, "note": "mine"})
 
 
+@pytest.mark.slow
 def test_a_label_given_by_hand_when_it_was_added_stays(
     indexed: Gallery, tmp_path: Path, sync: Callable[..., IndexResult], embedder: CountingEmbedder
 ) -> None:
@@ -301,6 +309,7 @@ def test_a_label_given_by_hand_when_it_was_added_stays(
     assert contents(indexed)["x.png"][0] == "boots"
 
 
+@pytest.mark.slow
 def test_live_changes_and_their_compaction_come_along(
     indexed: Gallery, photos: Path, sync: Callable[..., IndexResult]
 ) -> None:
@@ -315,6 +324,7 @@ def test_live_changes_and_their_compaction_come_along(
     assert GalleryReader(indexed).view().graph_staleness == 0
 
 
+@pytest.mark.slow
 def test_another_index_is_built_of_what_is_there(
     indexed: Gallery, photos: Path, sync: Callable[..., IndexResult], embedder: CountingEmbedder
 ) -> None:
@@ -329,6 +339,7 @@ def other(tmp_path: Path) -> CountingEmbedder:
     return CountingEmbedder(bundle, device="cpu", threads=1, batch_size=4)
 
 
+@pytest.mark.slow
 def test_another_bundle_embeds_everything_again(
     indexed: Gallery,
     photos: Path,
@@ -412,6 +423,7 @@ def test_a_stopped_sync_goes_on_where_it_was(
     assert (result.n_embedded, len(contents(indexed))) == (11, N + 10)
 
 
+@pytest.mark.slow
 def test_an_upload_during_a_sync_is_kept_also_under_an_id_of_the_source(
     indexed: Gallery,
     photos: Path,
@@ -434,6 +446,7 @@ def test_an_upload_during_a_sync_is_kept_also_under_an_id_of_the_source(
         sync(photos)
 
 
+@pytest.mark.slow
 def test_of_two_rows_with_one_id_the_first_counts_also_where_it_is_held(
     gallery: Gallery, photos: Path, embedder: CountingEmbedder
 ) -> None:
@@ -506,6 +519,7 @@ def test_what_was_removed_stays_out_of_the_next_runs_until_it_is_restored(
     assert len(contents(indexed)) == 7
 
 
+@pytest.mark.slow
 def test_no_file_of_a_removed_item_is_read(
     indexed: Gallery, photos: Path, sync: Callable[..., IndexResult], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -545,6 +559,7 @@ def test_a_removed_image_is_known_wherever_it_lies_in_its_source(
     )
 
 
+@pytest.mark.slow
 def test_a_moved_or_copied_source_does_not_bring_back_what_was_removed(
     indexed: Gallery, photos: Path, sync: Callable[..., IndexResult], tmp_path: Path
 ) -> None:
@@ -602,6 +617,7 @@ def test_to_add_it_again_is_a_wish(
     assert len(contents(indexed)) == N
 
 
+@pytest.mark.slow
 def test_another_bundle_brings_nothing_back(
     indexed: Gallery, photos: Path, sync: Callable[..., IndexResult], tmp_path: Path
 ) -> None:
@@ -611,6 +627,7 @@ def test_another_bundle_brings_nothing_back(
     assert (result.left_out, result.n_items) == (["1.png"], N - 1)
 
 
+@pytest.mark.slow
 def test_of_a_gallery_that_lost_everything_nothing_is_left_for_another_bundle(
     indexed: Gallery, photos: Path, sync: Callable[..., IndexResult], tmp_path: Path
 ) -> None:
@@ -635,6 +652,7 @@ def test_versions_that_were_searched_before_have_what_was_removed_since(
     assert sync(photos).left_out == ["1.png"]
 
 
+@pytest.mark.slow
 def test_compaction_and_pruning_forget_nothing(
     indexed: Gallery, photos: Path, sync: Callable[..., IndexResult]
 ) -> None:
@@ -667,6 +685,7 @@ def test_a_removal_that_never_came_into_force_is_none(
     assert sync(photos).counts == {"added": 1, "unchanged": N - 1}
 
 
+@pytest.mark.slow
 def test_what_is_added_and_removed_during_a_run_is_not_in_its_version(
     indexed: Gallery, photos: Path, sync: Callable[..., IndexResult], embedder: CountingEmbedder
 ) -> None:
@@ -684,6 +703,7 @@ def test_what_is_added_and_removed_during_a_run_is_not_in_its_version(
     assert sync(photos).left_out == ["1.png", "new.png"]
 
 
+@pytest.mark.slow
 def test_what_is_removed_while_it_is_restored_stays_out(
     indexed: Gallery, photos: Path, sync: Callable[..., IndexResult], embedder: CountingEmbedder
 ) -> None:

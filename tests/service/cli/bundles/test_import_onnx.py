@@ -31,6 +31,7 @@ def test_an_imported_bundle_is_measured_and_searched_with(
     run("index", catalog, "--gallery", "own", "--bundle", made)
 
 
+@pytest.mark.slow
 def test_a_script_gets_json(run: Run, model: Path, tmp_path: Path) -> None:
     printed = run("import", model, "-o", tmp_path / "made", "--name", "mine", "--licence", "MIT", "--json")
     document = json.loads(printed.stdout)
@@ -44,6 +45,7 @@ def test_a_notice_goes_into_the_bundle(run: Run, model: Path, tmp_path: Path) ->
     assert (tmp_path / "made" / "NOTICE").read_text(encoding="utf-8") == "Ask first."
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("options", "message"),
     [

@@ -81,6 +81,7 @@ def test_another_name_of_the_server_is_refused(address: str, path: str, host: st
     assert "allowed_hosts" in answer.json()["detail"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "host",
     ["localhost", "LOCALHOST:{port}", "localhost.", "a.localhost", "127.0.0.1", "127.9.9.9:1", "[::1]:80"],

@@ -105,6 +105,7 @@ def test_utilities_name_the_worst_classes_first(found: Calibration) -> None:
     )
 
 
+@pytest.mark.slow
 def test_opis_of_the_record_is_that_of_its_utilities(found: Calibration) -> None:
     for space, evidence in found.record.evidence.opis.items():
         utilities = found.curves.utilities[space]

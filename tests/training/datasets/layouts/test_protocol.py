@@ -111,6 +111,7 @@ def test_image_missing_from_its_archive_is_named(protocol: Path) -> None:
         load_datasets([ProtocolConfig(kind="protocol", root=protocol)], _small)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "n_images", "n_classes"), [("omniglot", 16_160, 808), ("grocery", 2_470, 38)]
 )
