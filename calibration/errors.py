@@ -4,6 +4,7 @@ CalibrationError (ValueError)
 ├── UnlabelledGalleryError   no item has a label
 ├── OneLabelError            all images carry one label, so that there are no negative pairs
 ├── NotEnoughTrialsError     too few pairs or queries for the rate that was asked for
+├── NotEnoughLabelsError     too few labels for how surely it was asked for
 └── UnreachableTargetError   no threshold in [0, 1] holds the target on these trials
 """
 
@@ -39,6 +40,25 @@ class NotEnoughTrialsError(CalibrationError):
         self.needed = needed
         # What a program reads beside the sentence.
         self.members = {"rate": rate, "n_trials": n_trials, "needed": needed, "trials": what}
+
+
+class NotEnoughLabelsError(CalibrationError):
+    """Too few labels to hold a rate as surely as was asked for.
+
+    Args:
+        target: The target in words, such as `FPIR 5 %, sure 95 %`.
+        n_labels: Labels at hand.
+        needed: Labels that would be enough if no trial of theirs had the event.
+        what: What stands under the labels, in the plural.
+    """
+
+    def __init__(self, target: str, n_labels: int, needed: int, what: str) -> None:
+        super().__init__(
+            f"{target} needs {what} of at least {needed:,} labels, this calibration has {n_labels:,}"
+        )
+        self.n_labels = n_labels
+        self.needed = needed
+        self.members = {"target": target, "n_labels": n_labels, "needed": needed, "trials": what}
 
 
 class UnreachableTargetError(CalibrationError):

@@ -6,16 +6,29 @@ included; `*_threshold` answers None when no threshold in [0, 1] holds it.
 
 from __future__ import annotations
 
+import bisect
 import re
-from typing import Literal, Self
+from typing import Annotated, Literal, Self
 
 import numpy as np
 from pydantic import Field, model_validator
 
 from vicinal.calibration.arrays import Floats, Ints
 from vicinal.calibration.consistency.opis import class_utilities
-from vicinal.calibration.errors import CalibrationError, NotEnoughTrialsError, UnreachableTargetError
+from vicinal.calibration.errors import (
+    CalibrationError,
+    NotEnoughLabelsError,
+    NotEnoughTrialsError,
+    UnreachableTargetError,
+)
 from vicinal.calibration.frozen import Frozen
+from vicinal.calibration.rates.guarantees import (
+    expected_rate,
+    labels_for_bound,
+    labels_for_expected,
+    upper_bound,
+)
+from vicinal.calibration.rates.label_counts import LabelCounts
 from vicinal.calibration.trials import LowPairs, Trials
 
 _TARGET = re.compile(r"^(?P<rate>[a-z]+)\s*=\s*(?P<value>[0-9.eE+-]+|mean|worst)\s*(?P<percent>%?)$")
@@ -37,10 +50,14 @@ class Target(Frozen):
         value: For an error rate the highest that is allowed, in (0, 0.5]. For `precision` the lowest that is
             allowed, in [0.5, 1). For `utility` the share of the classes, the worst ones, whose mean
             utility shall be largest, in (0, 1].
+        sure: How surely an FPIR or FNIR is held for labels that nobody has seen: a confidence in (0, 1), or
+            `mean`, which holds it in the mean over them (`calibration.rates.guarantees`). None counts the
+            trials and leaves what unseen labels will show to the interval.
     """
 
     rate: Literal["far", "frr", "fpir", "fnir", "precision", "utility"]
     value: float = Field(gt=0.0, le=1.0)
+    sure: Annotated[float, Field(gt=0.0, lt=1.0)] | Literal["mean"] | None = None
 
     @model_validator(mode="after")
     def _in_range(self) -> Self:
@@ -48,11 +65,15 @@ class Target(Frozen):
             raise ValueError(f"a precision of {self.value:g} is out of range, expected 0.5 up to below 1")
         if self.rate not in ("precision", "utility") and self.value > 0.5:
             raise ValueError(f"a {self.rate} of {self.value:g} is out of range, expected at most 0.5")
+        if self.sure is not None and self.rate not in ("fpir", "fnir"):
+            raise ValueError(f"a {self.rate} cannot be held more surely: that is for fpir and fnir")
         return self
 
     @classmethod
-    def parse(cls, text: str) -> Self:
-        """Read `far=1e-3`, `fpir=5%`, `precision=95%`, `utility=mean` or `utility=worst` (worst 10 %)."""
+    def parse(cls, text: str, sure: str | None = None) -> Self:
+        """Read `far=1e-3`, `fpir=5%`, `precision=95%`, `utility=mean` or `utility=worst` (worst 10 %), and
+        how surely an FPIR or FNIR is held: `95%` or `mean`.
+        """
         found = _TARGET.match(text.strip()) if isinstance(text, str) else None
         try:
             if found is None:
@@ -60,18 +81,31 @@ class Target(Frozen):
             if found["rate"] == "utility" and found["value"] in _SHARES and not found["percent"]:
                 return cls(rate="utility", value=_SHARES[found["value"]])
             value = float(found["value"]) / (100.0 if found["percent"] else 1.0)
-            return cls.model_validate({"rate": found["rate"], "value": value})
+            plain = cls.model_validate({"rate": found["rate"], "value": value})
         except ValueError as error:
             raise CalibrationError(
                 f"{text!r} is no target, which is a text: write far=0.001, frr=10%, fpir=5% or fnir=20% with "
                 "a value up to 0.5, or precision=95%, utility=mean or utility=worst"
+            ) from error
+        return plain if sure is None else plain._held(sure)
+
+    def _held(self, sure: str) -> Self:
+        try:
+            share = sure if sure == "mean" else float(sure.rstrip("% ")) / (100.0 if "%" in sure else 1.0)
+            return type(self).model_validate({**self.model_dump(), "sure": share})
+        except ValueError as error:
+            raise CalibrationError(
+                f"{self} cannot be held with sure={sure!r}: write sure=95% or sure=mean, with fpir or fnir"
             ) from error
 
     def __str__(self) -> str:
         percent = f"{100.0 * self.value:.4g} %"
         if self.rate == "utility":
             return f"utility of the worst {percent}" if self.value < 1.0 else "mean utility"
-        return f"{self.rate if self.rate == 'precision' else self.rate.upper()} {percent}"
+        words = f"{self.rate if self.rate == 'precision' else self.rate.upper()} {percent}"
+        if self.sure is None:
+            return words
+        return f"{words}, in the mean" if self.sure == "mean" else f"{words}, sure {100.0 * self.sure:.4g} %"
 
 
 def choose_threshold(trials: Trials, target: Target) -> float:
@@ -83,12 +117,15 @@ def choose_threshold(trials: Trials, target: Target) -> float:
 
     At least 3 / value trials are needed (for a precision: returned matches, and 1 - value): with fewer, a
     rate of zero in the trials would not show, at 95 % confidence, that the true rate is below the target.
+    Where the target is held more surely, it is labels that are needed (`calibration.rates.guarantees`).
     """
     if target.rate == "utility":
         _check_trials(trials.n_non_mates, _STRICT_FAR, "negative pairs")
         return class_utilities(trials).best_threshold(target.value)
     if target.rate == "precision":
         return _precise_threshold(trials, target)
+    if target.sure is not None:
+        return _sure_threshold(trials, target)
     scores, what = _scores_of(trials, target)
     low = trials.low_pairs if target.rate == "far" else None
     n_trials = len(scores) + (low.n if low else 0)
@@ -112,6 +149,35 @@ def _scores_of(trials: Trials, target: Target) -> tuple[Floats, str]:
         "fnir": (trials.best_mate_scores, "queries with a mate"),
     }
     return found[target.rate]
+
+
+def _sure_threshold(trials: Trials, target: Target) -> float:
+    """The best threshold whose bound over labels, each of one weight, stays within the rate."""
+    labels, sure, rate = trials.labels, target.sure, target.value
+    if labels is None or sure is None:
+        raise CalibrationError("how surely a rate is held is told by labels, which these trials lack")
+    rejects = target.rate == "fnir"
+    (scores, what), codes = _scores_of(trials, target), labels.best_mates if rejects else labels.without_mate
+    needed = labels_for_expected(rate) if sure == "mean" else labels_for_bound(rate, confidence=sure)
+    _, own, sizes = np.unique(codes, return_inverse=True, return_counts=True)
+    n_labels = len(sizes)
+    if n_labels < needed:
+        raise NotEnoughLabelsError(str(target), n_labels, needed, what)
+
+    def bound(threshold: float) -> float:
+        is_event = scores < threshold if rejects else scores >= threshold
+        shares = LabelCounts(np.bincount(own, is_event, n_labels) / sizes, np.ones(n_labels))
+        return expected_rate(shares) if sure == "mean" else upper_bound(shares, confidence=sure)
+
+    # From the strictest on; the bound rises along them.
+    tried = np.unique(np.clip(scores if rejects else np.nextafter(scores, np.inf), _LOWEST, _HIGHEST))
+    tried = tried if rejects else np.concatenate([[_LOWEST], tried])[::-1]
+    fitting = bisect.bisect_right(tried, rate, key=bound)
+    if not fitting:
+        raise UnreachableTargetError(
+            str(target), bound(float(tried[0])), "lowest", f"the {what} are too few or too unlike"
+        )
+    return float(tried[fitting - 1])
 
 
 def _precise_threshold(trials: Trials, target: Target) -> float:

@@ -1,6 +1,7 @@
 """How often 95 % intervals hold the truth, where the truth is known.
 
-Four worlds. `rates`: each label has its own rate from a beta distribution, and the threshold is fixed.
+Five worlds. `rates`: each label has its own rate from a beta distribution, and the threshold is fixed.
+`unlike`: the same with trials of a label that agree up to always, so that labels are all or nothing.
 `scores`: each label has its own normal mean, all scores are normal around it, and the threshold is chosen on
 the sample, so that at most the target has the event. `pairs`: trials that stand under two labels, with
 normal effects of both. `likenesses`: the same with the scalar product of both labels' random vectors in place
@@ -55,7 +56,9 @@ def sample_rates(rng, n_labels: int, balanced: bool, rate: float, correlation: f
 
     def draw(n: int) -> tuple[np.ndarray, np.ndarray]:
         sizes = draw_sizes(rng, n, balanced)
-        return rng.binomial(sizes, rng.beta(rate * m, (1.0 - rate) * m, n)), sizes
+        # Without m each label has the event always or never.
+        own = rng.beta(rate * m, (1.0 - rate) * m, n) if m else rng.random(n) < rate
+        return rng.binomial(sizes, own), sizes
 
     counts = LabelCounts(*draw(n_labels))
     events, sizes = draw(N_FURTHER)
@@ -135,6 +138,11 @@ def over_labels(rng, counts: LabelCounts) -> tuple[float, float]:
 
 WORLDS = {
     "rates": (sample_rates, [(0.05, 0.05), (0.05, 0.2), (0.2, 0.1)], (5, 10, 30, 100)),
+    "unlike": (
+        sample_rates,
+        [(0.05, 0.3), (0.05, 0.5), (0.05, 0.7), (0.05, 0.85), (0.05, 1.0)],
+        (20, 40, 80),
+    ),
     "scores": (sample_scores, [(0.05, 0.1), (0.05, 0.3), (0.05, 0.5)], (5, 10, 30, 100)),
     "pairs": (sample_pairs, [(0.01, 0.1), (0.01, 0.3), (0.05, 0.3)], (10, 20, 30)),
     "likenesses": (sample_likenesses, [(0.01, 0.3), (0.05, 0.1)], (10, 20, 40)),

@@ -13,6 +13,9 @@ rises or falls with it: the true rate at the chosen threshold is below u exactly
 true rate u shows at most k events, and that is the event that an interval at a fixed threshold speaks of. The
 benchmark covers both.
 
+Where labels have the event almost always or never, or none or all trials have it, the interval is also at
+least as wide as the safety line (`calibration.rates.guarantees`), which takes no model for granted.
+
 Taken for granted: the labels are a sample of those to come, their rates follow a beta distribution closely
 enough, and a label's number of trials has nothing to do with its rate. The last does not hold for a
 precision, whose trials are themselves outcomes: a label with many returned matches may be one with many wrong
@@ -56,11 +59,14 @@ import numpy.typing as npt
 
 from vicinal.calibration.arrays import Floats, Ints
 from vicinal.calibration.errors import CalibrationError
+from vicinal.calibration.rates.guarantees import safety_line
 from vicinal.calibration.rates.label_counts import LabelCounts
 
 _CONFIDENCE = 0.95
 _N_DRAWS = 4_000
 _N_RATIO_DRAWS = 20_000
+# Correlation within labels beyond which their rates follow no beta distribution closely enough.
+_MOST_ALIKE = 0.4
 
 
 @dataclass(frozen=True)
@@ -86,7 +92,13 @@ def rate_interval(counts: LabelCounts, *, confidence: float = _CONFIDENCE) -> Ra
     """
     tails = _tails(confidence)
     if counts.labels_per_trial == 1:
-        low, high = rate_posterior(counts).quantiles(tails)
+        posterior = rate_posterior(counts)
+        low, high = posterior.quantiles(tails)
+        # Of labels that have the event always or never, a few may be all that is unlike the rest; where none
+        # has it, nothing tells.
+        if posterior.correlation > _MOST_ALIKE or counts.n_events in (0, counts.n_trials):
+            ends = safety_line(counts, confidence=confidence)
+            low, high = min(low, ends[0]), max(high, ends[1])
     elif counts.n_labels > 2:
         low, high = _pair_quantiles(counts, tails)
     else:

