@@ -19,7 +19,7 @@ pytestmark = pytest.mark.slow
 # of all kinds. The options of a source know the rules of its ids, pixels of any kind are read beside the
 # decoding, and one hears of progress.
 MOST_FILES = {
-    "an image query over HTTP": 28,
+    "an image query over HTTP": 29,
     "an addition over HTTP": 34,
     "an index": 39,
     "a calibration": 35,

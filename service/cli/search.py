@@ -76,9 +76,11 @@ def _print_answer(answer: Answer, calibrated_by: str) -> None:
         found = number_of(len(answer.matches), "match", "matches")
         if answer.groups is not None:
             found = number_of(len(answer.groups), "matching group")
-        verdict = "No match" if answer.no_match else found
+        verdict = {"match": found, "unsure": "Unsure"}.get(answer.verdict or "", "No match")
         detail = ", ".join(part for part in (threshold.target, threshold.reason) if part)
         say(f"{verdict} at threshold {threshold.value:.4f} ({detail})")
+        if answer.reason:
+            say(answer.reason)
         if threshold.note:
             say(f"note: {threshold.note}")
     if answer.groups is not None:

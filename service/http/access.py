@@ -44,7 +44,6 @@ _BUCKETS = (0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5
 _SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 _MOST_GALLERIES = 200
 _OTHERS = "others"
-_OUTCOMES = {None: "undecided", True: "no_match", False: "match"}
 
 _MOST_BYTES = 16 * 2**20
 _N_KEPT = 8
@@ -106,7 +105,7 @@ class Metrics:
         elif gallery not in self._named:
             gallery = _OTHERS
         for answer in answers:
-            self._answers.labels(gallery, _OUTCOMES[answer.no_match]).inc()
+            self._answers.labels(gallery, answer.verdict or "undecided").inc()
         for stage, spent in answers[0].milliseconds.items():
             self._stages.labels(gallery, stage).observe(spent / 1e3)
 

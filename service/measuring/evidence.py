@@ -26,12 +26,13 @@ from vicinal.calibration import (
     rate_interval,
     ratio_interval,
 )
-from vicinal.calibration.arrays import Ints
+from vicinal.calibration.arrays import Floats, Ints
 from vicinal.calibration.consistency.opis import ClassUtilities, NoUtilityError, class_utilities
 from vicinal.calibration.consistency.opis_floor import PairImages, pair_opis_floor
 from vicinal.calibration.frozen import Frozen
 from vicinal.calibration.rates.intervals import RateInterval
 from vicinal.calibration.rates.label_counts import RateName, impostor_label_effect
+from vicinal.calibration.targets import highest_threshold, lowest_threshold
 from vicinal.service.measuring.group_trials import (
     TriedForm,
     best_without_nearest,
@@ -45,6 +46,8 @@ ERROR_RATES: tuple[RateName, ...] = ("far", "frr", "fpir", "fnir")
 _FURTHER_LABELS = (10, 30, 100)
 _GALLERY_RATIOS = (10, 100)
 _N_WORST = 10
+# Share of the strangers that may be unsure.
+_MOST_UNSURE = 0.1
 # Largest distance of a space: scores of embeddings are 1 - d / 2, final ones 1 - d.
 _DISTANCES = {"initial": 2.0, "refined": 2.0, "final": 1.0}
 
@@ -160,6 +163,23 @@ class AnotherDay(Frozen):
     high: float
 
 
+class UnsureBand(Frozen):
+    """Scores between a match and none: what a calibration by leaving items out cannot tell.
+
+    Both readings (`AnotherDay`) give a threshold for the target, and the one in force is the stricter. The
+    band begins at the other one, or where a tenth of the strangers would be in it.
+
+    Attributes:
+        lowest: Lowest score of an unsure answer.
+        known: Share of the queries with a mate whose best mate scores in the band.
+        strangers: Share of the queries without a mate whose best score lies in it.
+    """
+
+    lowest: float
+    known: float
+    strangers: float
+
+
 class StatedRate(Frozen):
     """A rate with its 95 % interval.
 
@@ -266,6 +286,8 @@ class Evidence(Frozen):
         visits: Which photos were kept apart; None for queries from outside, and where visits play no part.
         another_day: `fnir`, `fpir` and `precision` for photos of another day, where the queries are items;
             else the intervals of `rates` speak of these.
+        unsure: Scores that are neither a match nor none, where nothing tells which photos were taken together
+            and the target is an FPIR or FNIR.
         near_duplicates: Share of the queries with a mate whose best mate is almost the same picture; None
             where that was not looked at.
         answers: What was answered about pairs; None where labels were counted.
@@ -285,6 +307,7 @@ class Evidence(Frozen):
     worst_classes: tuple[ClassEvidence, ...] = ()
     visits: VisitEvidence | None = None
     another_day: dict[str, AnotherDay] = Field(default_factory=dict)
+    unsure: UnsureBand | None = None
     near_duplicates: float | None = None
     answers: AnswerEvidence | None = None
     top_scores: TopScoreCounts = Field(description="Counts only: no score can be read from them.")
@@ -316,6 +339,7 @@ def gather_evidence(
         near, far = (one and rate_evidence(one) for one in kinds)
     chosen = next((counts[rate] for rate in ERROR_RATES if rate == target.rate), None)
     found = {rate: rate_evidence(one, is_ratio=rate == "precision") for rate, one in counts.items() if one}
+    apart = None if look_alikes is None else _Apart.of(measured, look_alikes)
     return Evidence(
         rates=found,
         absent=measured.trials.absent if measured.absent is None else measured.absent,
@@ -330,7 +354,8 @@ def gather_evidence(
         opis={space: one.evidence for space, one in (opis or {}).items()},
         worst_classes=_worst_classes(opis["final"].utilities) if opis and "final" in opis else (),
         visits=visits,
-        another_day=_another_day(measured, threshold, look_alikes, found) if leaves_one_out else {},
+        another_day=_another_day(measured, threshold, apart, found) if leaves_one_out else {},
+        unsure=apart and apart.unsure(measured, target, threshold),
         near_duplicates=near_duplicates,
         top_scores=TopScoreCounts.of_calibration(measured.top_scores, threshold),
         group_forms=group_forms,
@@ -368,24 +393,24 @@ def _rates(measured: Measurement, threshold: float | None) -> dict[str, float]:
 def _another_day(
     measured: Measurement,
     threshold: float,
-    look_alikes: Ints | None,
+    apart: _Apart | None,
     rates: Mapping[RateName, RateEvidence],
 ) -> dict[str, AnotherDay]:
-    readings = {} if look_alikes is None else _apart(measured, threshold, look_alikes)
+    readings = {} if apart is None else apart.counts(measured, threshold)
     found: dict[str, AnotherDay] = {}
     shrinks_by: dict[RateName, float] = {"fnir": _with_one_mate_more(measured, threshold), "fpir": 1.0}
     for name, shrinks in shrinks_by.items():
         as_is, counts = rates.get(name), readings.get(name)
         if as_is is not None:
-            apart = as_is if counts is None else rate_interval(counts)
-            low, high = min(as_is.low, apart.low), max(as_is.high, apart.high)
+            second = as_is if counts is None else rate_interval(counts)
+            low, high = min(as_is.low, second.low), max(as_is.high, second.high)
             if name == "fpir":
                 # FPIR varies more over labels that are queries and impostors both.
                 others, own = measured.without, measured.codes_without.astype(np.int64)
                 effect = impostor_label_effect(others.scores, others.groups, own, threshold)
                 both = RateInterval(as_is.rate, low, high, 0.95).widened(effect)
                 low, high = both.low, both.high
-            rate = None if counts is None else apart.rate
+            rate = None if counts is None else second.rate
             found[name] = AnotherDay(apart=rate, low=low * shrinks, high=high)
     right = rates.get("precision")
     if right is not None and "fnir" in found:
@@ -398,22 +423,50 @@ def _another_day(
     return found
 
 
-def _apart(measured: Measurement, threshold: float, look_alikes: Ints) -> dict[RateName, LabelCounts | None]:
-    """Misses and wrong matches without what could be of the query's visit."""
-    pairs, codes = measured.pairs, measured.codes
-    if measured.group is not None:
-        best = own_scores_apart(measured, look_alikes)
-        is_wrong = best_without_nearest(measured) >= threshold
-    else:
+@dataclass(frozen=True)
+class _Apart:
+    """Scores without what could be of the query's visit: (n,) of the best mate, (Q,) of the best stranger."""
+
+    best: Floats
+    strangers: Floats
+
+    @classmethod
+    def of(cls, measured: Measurement, look_alikes: Ints) -> _Apart:
+        if measured.group is not None:
+            return cls(own_scores_apart(measured, look_alikes), best_without_nearest(measured))
+        pairs, best = measured.pairs, np.full(len(measured.codes), -np.inf)
         is_apart = look_alikes[measured.images[pairs.mate_queries]] != look_alikes[pairs.mate_items]
-        best = np.full(len(codes), -np.inf)
         np.maximum.at(best, pairs.mate_queries[is_apart], pairs.mate_scores["final"][is_apart])
-        is_wrong = measured.without.n_reached(threshold) > 1
-    is_known = np.isfinite(best)
-    return {
-        "fnir": LabelCounts.of(best[is_known] < threshold, codes[is_known]),
-        "fpir": LabelCounts.of(is_wrong, measured.codes_without),
-    }
+        return cls(best, measured.without.best_without_nearest)
+
+    def counts(self, measured: Measurement, threshold: float) -> dict[RateName, LabelCounts | None]:
+        """Misses and wrong matches."""
+        is_known = np.isfinite(self.best)
+        return {
+            "fnir": LabelCounts.of(self.best[is_known] < threshold, measured.codes[is_known]),
+            "fpir": LabelCounts.of(self.strangers >= threshold, measured.codes_without),
+        }
+
+    def unsure(self, measured: Measurement, target: Target, threshold: float) -> UnsureBand | None:
+        """Scores from the threshold of this reading up to the one in force; None where there are none."""
+        trials, known = measured.trials, self.best[np.isfinite(self.best)]
+        strangers = trials.best_scores_without_mate
+        if target.rate == "fpir" and len(strangers):
+            lowest = lowest_threshold(self.strangers, target.value)
+        elif target.rate == "fnir" and len(known):
+            lowest = highest_threshold(known, target.value)
+        else:
+            return None
+        if len(strangers):
+            share = min(0.99, float((strangers >= threshold).mean()) + _MOST_UNSURE)
+            lowest = max(lowest or 0.0, lowest_threshold(strangers, share) or 0.0)
+        if lowest is None or lowest >= threshold:
+            return None
+        shares = [
+            float(((one >= lowest) & (one < threshold)).mean()) if len(one) else 0.0
+            for one in (trials.best_mate_scores, strangers)
+        ]
+        return UnsureBand(lowest=lowest, known=shares[0], strangers=shares[1])
 
 
 def _with_one_mate_more(measured: Measurement, threshold: float) -> float:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import shlex
+from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import cached_property
 
+from vicinal.calibration.rates.guarantees import StrangerScores
 from vicinal.indexer.gallery import Gallery
 from vicinal.indexer.reader import GalleryReader
 from vicinal.indexer.storage.files import identity_of
@@ -36,12 +38,14 @@ class GalleryThresholds:
         self.bundle = bundle
         self.records = CalibrationStore(gallery.calibrations_path, calibrated_as=view.calibrated_as)
         self._n_common: dict[int, tuple[int, int] | None] = {}
+        self._strangers: dict[str, StrangerScores | None] = {}
         # What a record means for this state stays the same until it is tried.
         self._decided: tuple[tuple[object, ...], Threshold] | None = None
 
     def at(self, view: GalleryView) -> GalleryThresholds:
         """Thresholds of another state, which keep what the built version is known for."""
         found = GalleryThresholds(self.gallery, view, self.bundle)
+        found._strangers = self._strangers
         if view.snapshot is self.view.snapshot:
             found._n_common = self._n_common
         return found
@@ -70,6 +74,21 @@ class GalleryThresholds:
         group = self.records.get(found.calibration).pipeline.group
         return pipeline.model_copy(update={"group": group})
 
+    def strangers(self, decided_by: Threshold) -> StrangerScores | None:
+        """Scores of queries without a mate that a threshold was measured on; None where none are kept."""
+        name = decided_by.calibration
+        if name is None or decided_by.value is None:
+            return None
+        if name not in self._strangers:
+            self._strangers[name] = None
+            # What is damaged is told by the state of the threshold.
+            with suppress(CalibrationRecordError):
+                scores = self.records.scores(self.records.get(name))
+                kept = None if scores is None else scores.trials["fpir"]
+                if kept is not None and kept.n:
+                    self._strangers[name] = StrangerScores.of(kept.scores, kept.codes[0], kept.totals)
+        return self._strangers[name]
+
     def of_record(self, record: CalibrationRecord) -> Threshold:
         """Threshold of a search when a record is in force; no value when it must not be used."""
         bundle = self.view.snapshot.manifest.bundle
@@ -84,8 +103,10 @@ class GalleryThresholds:
                 f"{bundle}: calibrate again"
             )
         state, reason = self._standing(record)
+        band = record.evidence and record.evidence.unsure
         return Threshold(
             value=record.threshold,
+            unsure_from=band.lowest if band else None,
             source="by_hand" if record.source == "by_hand" else "calibration",
             target=str(record.target) if record.target else None,
             calibration=record.id,

@@ -44,6 +44,12 @@ class Found:
         arrays = {name: one[rows] for name, one in vars(self).items() if name != "n_groups"}
         return replace(self, **arrays)
 
+    @property
+    def best_without_nearest(self) -> Floats:
+        """(Q,) best score beside the group of the best candidate; -inf without one."""
+        others = np.where(self.groups == self.groups[:, :1], -np.inf, self.scores)
+        return np.asarray(others.max(axis=1, initial=-np.inf))
+
     def n_reached(self, threshold: float) -> Ints:
         """(Q,) groups with a candidate that reaches the threshold."""
         reached = np.sort(np.where(self.scores >= threshold, self.groups, -1), axis=1)

@@ -21,6 +21,7 @@ from vicinal.service.request_fields import (
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from vicinal.calibration.targets import Target
     from vicinal.models.bundle import Noun
     from vicinal.service.measuring.calibrator import Calibration
     from vicinal.service.measuring.matcher import Matcher
@@ -73,6 +74,17 @@ class Request(PipelineChoice, QuerySource):
         "fpir=5%",
         description="`fpir=5%`, `fnir=20%`, `far=0.001`, `frr=10%`, `precision=95%`, `utility=mean` or "
         "`utility=worst`.",
+    )
+    sure: Annotated[
+        str | None,
+        CommandOption(
+            "How surely fpir or fnir holds for labels that nobody has seen: 95%, or mean for in the mean "
+            "over them; needs more labels. Default: it is counted on the queries.",
+        ),
+    ] = Field(
+        None,
+        description="How surely an FPIR or FNIR holds for labels that nobody has seen: `95%`, or `mean` for "
+        "in the mean over them; null counts it on the queries.",
     )
     coarse_labels: Annotated[
         dict[str, str] | None,
@@ -143,6 +155,17 @@ class Request(PipelineChoice, QuerySource):
     )
 
     @model_validator(mode="after")
+    def _can_be_held(self) -> Request:
+        self.whole_target()
+        return self
+
+    def whole_target(self) -> Target:
+        """The target, as surely as it is asked for."""
+        from vicinal.calibration.targets import Target
+
+        return Target.parse(self.target, self.sure)
+
+    @model_validator(mode="after")
     def _one_kind_of_coarse_labels(self) -> Request:
         if self.coarse_labels is not None and self.coarse_by is not None:
             raise ValueError("coarse labels come as coarse_labels or by coarse_by: name one of them")
@@ -172,12 +195,11 @@ class Calibrated:
 
 def require(place: Place, request: Request) -> None:
     """Refuse what cannot work before it waits in the queue."""
-    from vicinal.calibration.targets import Target
     from vicinal.service.measuring.group_trials import require_group_target
 
     pipeline = place.matcher.chosen(request)
     if pipeline.group is not None:
-        require_group_target(pipeline.group, Target.parse(request.target))
+        require_group_target(pipeline.group, request.whole_target())
     place.matcher.refinement(pipeline)
     place.require_queries(request)
 
@@ -230,7 +252,6 @@ def measure(
     progress: Progress | None = None,
 ) -> Calibration:
     """Calibrate the built version, by all labelled items where there are no queries; nothing is kept."""
-    from vicinal.calibration.targets import Target
     from vicinal.service.measuring.calibrator import Calibrator, same_pictures_of
     from vicinal.service.measuring.group_trials import group_forms
     from vicinal.service.measuring.queries import coarse_labels_by_column
@@ -254,7 +275,7 @@ def measure(
         coarse = coarse_labels_by_column(snapshot, request.coarse_by, queries.metadata if queries else ())
     found = calibrator.measure(
         queries.labelled() if queries else calibrator.leave_one_out(),
-        Target.parse(request.target),
+        request.whole_target(),
         coarse_labels=coarse,
         absent=request.absent,
         on_progress=progress or Progress(),

@@ -77,6 +77,12 @@ def _sentences(record: CalibrationRecord, evidence: Evidence, noun: Noun) -> Ite
         ends = answered.low, answered.high
         expected = _expected("get a wrong match", answered.rate, ends, is_range)
         yield f"Of 100 {noun}s of things you lack, {expected}."
+    if evidence.unsure is not None:
+        known, strangers = counted(evidence.unsure.known), counted(evidence.unsure.strangers)
+        yield (
+            f"Answers from a score of {evidence.unsure.lowest:.4f} up to the threshold are unsure: some "
+            f"{known} of 100 {noun}s of things you have, and {strangers} of 100 of things you lack."
+        )
     yield _basis(record, found, wrong, noun)
     if is_range:
         yield (

@@ -10,6 +10,7 @@ import numpy as np
 from pydantic import ConfigDict, Field
 
 from vicinal.calibration.arrays import FloatArray, Ints
+from vicinal.calibration.rates.guarantees import StrangerScores
 from vicinal.indexer.views.contexts import query_contexts
 from vicinal.indexer.views.selection import Selection
 from vicinal.indexer.views.view import GalleryView
@@ -20,6 +21,7 @@ from vicinal.service.search.item_spaces import SearchSpace
 from vicinal.service.search.pipeline import Pipeline
 
 Place = tuple[float, float]
+Verdict = Literal["match", "unsure", "no_match"]
 CalibrationState = Literal["current", "stale", "broken", "default", "by_hand", "none"]
 
 # A rank beyond is not told: to count further would mean to compare every item.
@@ -143,6 +145,13 @@ class Threshold:
         float | None,
         Field(description="Lowest accepted score; null when there is no calibration and none was given."),
     ] = None
+    unsure_from: Annotated[
+        float | None,
+        Field(
+            description="Lowest score of an answer that is unsure rather than no match; null where the "
+            "calibration draws one line."
+        ),
+    ] = None
     source: Literal["calibration", "by_hand", "request", "bundle", "none"] = "none"
     target: Annotated[
         str | None, Field(description="The rate that the threshold holds, such as `FPIR 5 %`.")
@@ -183,6 +192,23 @@ class Answer:
     __pydantic_config__ = ConfigDict(json_schema_serialization_defaults_required=True)
 
     no_match: Annotated[bool | None, Field(description="Null when there is no threshold to decide by.")]
+    verdict: Annotated[
+        Verdict | None,
+        Field(
+            description="`match`: something reaches the threshold; `unsure`: the best score lies so little "
+            "below it that the calibration cannot tell; `no_match`: neither. Null when there is no threshold."
+        ),
+    ]
+    reason: Annotated[
+        str | None, Field(description="What speaks for a match, where the verdict is `unsure`; else null.")
+    ]
+    p_value: Annotated[
+        float | None,
+        Field(
+            description="Share of labels that the gallery lacks whose queries would score as high, as the "
+            "calibration measured it; null without one."
+        ),
+    ]
     # Best score of all; None where nothing could be compared.
     top_score: Annotated[float | None, Field(exclude=True)]
     matches: Annotated[
@@ -245,6 +271,9 @@ class ThresholdsInForce(Protocol):
 
     def with_form(self, pipeline: Pipeline, decided_by: Threshold | None = None) -> Pipeline:
         """A pipeline with the form of its group score, which comes with the calibration in force."""
+
+    def strangers(self, decided_by: Threshold) -> StrangerScores | None:
+        """Scores of queries without a mate that a threshold was measured on; None where none are kept."""
 
 
 def require_score(threshold: float) -> None:

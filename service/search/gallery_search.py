@@ -14,6 +14,7 @@ import numpy.typing as npt
 from cachetools import LRUCache, cachedmethod
 
 from vicinal.calibration.arrays import FloatArray, Floats, Ints
+from vicinal.calibration.rates.guarantees import StrangerScores
 from vicinal.indexer.errors import BundleMismatchError, ItemNotFoundError
 from vicinal.indexer.filters import Filter
 from vicinal.indexer.gallery import Gallery
@@ -36,6 +37,7 @@ from vicinal.service.search.answers import (
     FoundGroup,
     Threshold,
     ThresholdsInForce,
+    Verdict,
     stage_devices,
 )
 from vicinal.service.search.group_scores import GroupedCandidates
@@ -53,6 +55,8 @@ from vicinal.service.search.scorer import N_DECIDED_CANDIDATES, ScoredCandidates
 # Filters whose selections are kept, and keys that items are grouped by.
 _MOST_SELECTIONS = 8
 _MOST_KEYS = 8
+# Nearest items whose labels an unsure answer tells of.
+_N_NEAREST = 12
 # Photos of a group in an answer.
 _MOST_PHOTOS = 4
 
@@ -75,6 +79,7 @@ class _Call:
     n_searched: int
     milliseconds: dict[str, float]
     pipeline_source: Literal["request", "comparison", "settings"]
+    strangers: StrangerScores | None
     groups: ItemGroups | None = None
 
 
@@ -212,7 +217,8 @@ class GallerySearch:
         started = time.perf_counter()
         pipeline, decided_by = self._threshold_of(pipeline, asked.threshold, selection)
         n_searched = len(self.view if selection is None else selection)
-        call = _Call(pipeline, decided_by, asked, n_searched, milliseconds, named_by, groups)
+        strangers = self._thresholds.strangers(decided_by)
+        call = _Call(pipeline, decided_by, asked, n_searched, milliseconds, named_by, strangers, groups)
         grouped = None
         if groups is not None and pipeline.group is not None:
             grouped = groups.table(scored, excluded=excluded, selection=selection).scored(pipeline.group)
@@ -270,9 +276,8 @@ class GallerySearch:
         if threshold is None:
             in_force = self._thresholds.in_force(pipeline, selection)
             return self._thresholds.with_form(pipeline, in_force), in_force
-        given = Threshold(
-            threshold, "request", state="by_hand", reason="the threshold was given with the request"
-        )
+        reason = "the threshold was given with the request"
+        given = Threshold(threshold, source="request", state="by_hand", reason=reason)
         return self._thresholds.with_form(pipeline), given
 
     def _queries(
@@ -309,7 +314,7 @@ class GallerySearch:
         self, scored: ScoredCandidates, grouped: GroupedCandidates | None, row: int, call: _Call
     ) -> Answer:
         scores, manifest = (scored if grouped is None else grouped).scores[row], self.snapshot.manifest
-        n_valid, n_matches = _decided(scores, call.threshold)
+        n_valid, n_matches, verdict = _decided(scores, call.threshold)
         n_shown = min(n_matches, call.asked.limit)
         wants_rest = call.asked.include_candidates or call.threshold.value is None
         n_rest = min(n_valid - n_matches, call.asked.limit) if wants_rest else 0
@@ -323,7 +328,10 @@ class GallerySearch:
                 [item for one in part for item in one.items] for part in (groups[:n_shown], groups[n_shown:])
             )
         return Answer(
-            no_match=None if call.threshold.value is None else n_matches == 0,
+            no_match=None if verdict is None else n_matches == 0,
+            verdict=verdict,
+            reason=self._reason(scored, grouped, row, call) if verdict == "unsure" else None,
+            p_value=call.strangers.p_value(float(scores[0])) if call.strangers and n_valid else None,
             top_score=float(scores[0]) if n_valid else None,
             matches=matches,
             candidates=candidates,
@@ -339,6 +347,26 @@ class GallerySearch:
             groups=None if groups is None else groups[:n_shown],
             candidate_groups=None if groups is None else groups[n_shown:],
         )
+
+    def _reason(
+        self, scored: ScoredCandidates, grouped: GroupedCandidates | None, row: int, call: _Call
+    ) -> str:
+        """Say what speaks for the best candidate of an unsure answer: its label's share and lead."""
+        columns = np.flatnonzero(np.isfinite(scored.scores[row, :N_DECIDED_CANDIDATES])).tolist()
+        labels = [one["label"] for one in self.view.items(scored.positions[row, columns])]
+        if grouped is None:
+            scores = scored.scores[row, columns]
+            others = scores[[one != labels[0] for one in labels]]
+        else:
+            scores = grouped.scores[row]
+            others = scores[1:][np.isfinite(scores[1:])]
+        nearest, best = labels[:_N_NEAREST], float(scores[0])
+        name = "without a label" if nearest[0] is None else nearest[0]
+        said = f"{nearest.count(nearest[0])} of the {len(nearest)} nearest are {name}"
+        said += f", {(call.threshold.value or 0.0) - best:.3f} below the threshold"
+        if len(others):
+            said += f"; the next {'product' if grouped else 'label'} is {best - float(others[0]):.3f} lower"
+        return said
 
     def _found_groups(
         self,
@@ -390,7 +418,15 @@ class GallerySearch:
         ]
 
 
-def _decided(scores: Floats, threshold: Threshold) -> tuple[int, int]:
-    """Count a query's candidates and matches: the one place where a threshold is applied, unrounded."""
+def _decided(scores: Floats, threshold: Threshold) -> tuple[int, int, Verdict | None]:
+    """Count a query's candidates and matches, and say what they come to: the one place where a threshold is
+    applied, unrounded.
+    """
     n_valid = int(np.isfinite(scores).sum())
-    return n_valid, 0 if threshold.value is None else int((scores[:n_valid] >= threshold.value).sum())
+    if threshold.value is None:
+        return n_valid, 0, None
+    n_matches = int((scores[:n_valid] >= threshold.value).sum())
+    if n_matches:
+        return n_valid, n_matches, "match"
+    is_unsure = n_valid and threshold.unsure_from is not None and scores[0] >= threshold.unsure_from
+    return n_valid, 0, "unsure" if is_unsure else "no_match"

@@ -191,6 +191,8 @@ class Threshold(Model):
 
     Attributes:
         value: Lowest accepted score; null when there is no calibration and none was given.
+        unsure_from: Lowest score of an answer that is unsure rather than no match; null where the calibration
+            draws one line.
         source: One of `calibration`, `by_hand`, `request`, `bundle`, `none`.
         target: The rate that the threshold holds, such as `FPIR 5 %`.
         calibration: Id of the calibration record.
@@ -205,6 +207,7 @@ class Threshold(Model):
     """
 
     value: float | None
+    unsure_from: float | None
     source: str
     target: str | None
     calibration: str | None
@@ -271,6 +274,11 @@ class Answer(Model):
 
     Attributes:
         no_match: Null when there is no threshold to decide by.
+        verdict: `match`: something reaches the threshold; `unsure`: the best score lies so little below it
+            that the calibration cannot tell; `no_match`: neither. Null when there is no threshold.
+        reason: What speaks for a match, where the verdict is `unsure`; else null.
+        p_value: Share of labels that the gallery lacks whose queries would score as high, as the calibration
+            measured it; null without one.
         matches: Items whose score reaches the threshold, best first; with groups, the photos of the groups
             that do, group by group.
         candidates: Best items below the threshold: on request, or when there is no threshold; with groups,
@@ -288,6 +296,9 @@ class Answer(Model):
     """
 
     no_match: bool | None
+    verdict: str | None
+    reason: str | None
+    p_value: float | None
     matches: list[Candidate]
     candidates: list[Candidate]
     threshold: Threshold
@@ -383,10 +394,14 @@ class Target(Model):
         value: For an error rate the highest that is allowed, in (0, 0.5]. For `precision` the lowest that is
             allowed, in [0.5, 1). For `utility` the share of the classes, the worst ones, whose mean utility
             shall be largest, in (0, 1].
+        sure: How surely an FPIR or FNIR is held for labels that nobody has seen: a confidence in (0, 1), or
+            `mean`, which holds it in the mean over them (`calibration.rates.guarantees`). None counts the
+            trials and leaves what unseen labels will show to the interval.
     """
 
     rate: str
     value: float
+    sure: float | str | None = None
 
 
 class CalibrationRecord(Model):

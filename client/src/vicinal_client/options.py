@@ -68,6 +68,8 @@ class CalibrationOptions(PipelineOptions, total=False):
         embedding_column: Column of ready embeddings, `embedding` when null.
         target: `fpir=5%`, `fnir=20%`, `far=0.001`, `frr=10%`, `precision=95%`, `utility=mean` or
             `utility=worst`.
+        sure: How surely an FPIR or FNIR holds for labels that nobody has seen: `95%`, or `mean` for in the
+            mean over them; null counts it on the queries.
         coarse_labels: Coarse label of each label, to tell near from far queries without a mate.
         coarse_by: Metadata column that holds the coarse label, in place of `coarse_labels`.
         visits_by: What tells which photos were taken together, which are never mates: `auto`, `none` or a
@@ -88,6 +90,7 @@ class CalibrationOptions(PipelineOptions, total=False):
     id_column: str | None
     embedding_column: str | None
     target: str | None
+    sure: str | None
     coarse_labels: Mapping[str, str] | None
     coarse_by: str | None
     visits_by: str | None

@@ -77,7 +77,7 @@ def test_search_says_when_there_is_no_match(run: Run, data_dir: Path, tmp_path: 
 @pytest.mark.slow
 def test_calibrate_as_json_is_the_record(run: Run, data_dir: Path) -> None:
     record = json.loads(run("calibrate", "-g", "shoes", "--target", "far=0.01", "--json").stdout)
-    assert record["target"] == {"rate": "far", "value": 0.01}
+    assert record["target"] == {"rate": "far", "value": 0.01, "sure": None}
     assert record["rates"]["far"] <= 0.01
     assert record["source"] == "leave_one_out"
 

@@ -1,0 +1,204 @@
+"""Unsure answers: two readings of leave-one-out give two thresholds, and what lies between is unsure."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from tests.service.types import WriteGallery
+from vicinal.calibration import Target
+from vicinal.indexer.views.snapshot import Snapshot
+from vicinal.models.similarity import normalize
+from vicinal.service.measuring.calibrator import Calibrator
+from vicinal.service.measuring.matcher import Matcher
+from vicinal.service.measuring.queries import LabelledQueries
+from vicinal.service.measuring.records.record import CalibrationRecord
+from vicinal.service.measuring.visits import Visits, look_alikes
+from vicinal.service.reports.promise import promise
+from vicinal.service.search.pipeline import Group, Pipeline, Rerank
+
+N_LABELS, PER_LABEL = 30, 6
+OFF = Pipeline(rerank=Rerank(method="off"))
+FPIR = Target(rate="fpir", value=0.1)
+
+
+@pytest.fixture
+def snapshot(write_gallery: WriteGallery) -> Snapshot:
+    """Labels on two visits, and pairs of labels that are alike: both readings differ."""
+    rng = np.random.default_rng(4)
+    families = np.repeat(rng.normal(size=(N_LABELS // 2, 12)), 2, axis=0)
+    centers = families + 0.6 * rng.normal(size=families.shape)
+    shots = np.repeat(centers, 2, axis=0)
+    shots = np.repeat(shots + 0.5 * rng.normal(size=shots.shape), PER_LABEL // 2, axis=0)
+    photos = normalize(shots + 0.1 * rng.normal(size=shots.shape))
+    return write_gallery(photos, [f"label {i // PER_LABEL}" for i in range(len(photos))])
+
+
+def calibrate(
+    snapshot: Snapshot, target: Target = FPIR, *, are_told: bool = False, pipeline: Pipeline = OFF
+) -> CalibrationRecord:
+    unknown = Visits("auto", np.full(len(snapshot), None, dtype=object), are_told=are_told)
+    calibrator = Calibrator(snapshot, pipeline, visits=unknown)
+    return calibrator.measure(calibrator.leave_one_out(), target).record
+
+
+def readings(snapshot: Snapshot) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Slow reference: best mate, also without look-alikes; best stranger, and that of the next label."""
+    rows, labels = snapshot.embeddings.astype(np.float64), np.array(snapshot.labels)
+    unknown = Visits("auto", np.full(len(snapshot), None, dtype=object), are_told=False)
+    alike = look_alikes(snapshot, unknown)
+    scores = np.exp(2.0 * (rows @ rows.T) - 2.0)
+    found = []
+    for row, label in enumerate(labels):
+        own = [scores[row, i] for i in np.flatnonzero(labels == label) if i != row]
+        apart = [
+            scores[row, i] for i in np.flatnonzero(labels == label) if i != row and alike[i] != alike[row]
+        ]
+        others = sorted((scores[row, labels == other].max() for other in set(labels) - {label}), reverse=True)
+        found.append((max(own), max(apart, default=-np.inf), others[0], others[1]))
+    return tuple(np.array(found).T)
+
+
+def test_the_band_begins_at_the_threshold_of_the_other_reading_or_at_a_tenth_of_the_strangers(
+    snapshot: Snapshot,
+) -> None:
+    record = calibrate(snapshot)
+    band, n = record.evidence.unsure, len(snapshot)
+    mates, _, strangers, further = readings(snapshot)
+    other = np.sort(further)[n - 1 - int(0.1 * n)]
+    tenth = np.sort(strangers)[n - 1 - int(n * (record.rates.fpir + 0.1))]
+    assert band.lowest == pytest.approx(max(other, tenth), abs=1e-6)
+    assert band.lowest < record.threshold
+    is_between = (strangers >= band.lowest) & (strangers < record.threshold)
+    # The reference computes in other steps: one score lies on the other side of an end.
+    assert band.strangers == pytest.approx(is_between.mean(), abs=1.01 / n)
+    assert band.known == pytest.approx(
+        ((mates >= band.lowest) & (mates < record.threshold)).mean(), abs=1.01 / n
+    )
+    assert 0.0 < band.strangers <= 0.1
+
+
+def test_of_a_target_for_misses_it_begins_where_mates_that_were_taken_apart_hold_it(
+    snapshot: Snapshot,
+) -> None:
+    record = calibrate(snapshot, Target(rate="fnir", value=0.3))
+    _, apart, strangers, _ = readings(snapshot)
+    known = np.sort(apart[np.isfinite(apart)])
+    n = len(snapshot)
+    tenth = np.sort(strangers)[n - 1 - int(n * (record.rates.fpir + 0.1))]
+    assert record.evidence.unsure.lowest == pytest.approx(max(known[int(0.3 * len(known))], tenth), abs=1e-6)
+
+
+@pytest.mark.parametrize("text", ["far=5%", "precision=70%", "utility=mean"])
+def test_other_targets_draw_one_line(snapshot: Snapshot, text: str) -> None:
+    assert calibrate(snapshot, Target.parse(text)).evidence.unsure is None
+
+
+def test_where_visits_are_told_apart_nothing_is_unsure(snapshot: Snapshot) -> None:
+    assert calibrate(snapshot, are_told=True).evidence.unsure is None
+
+
+def test_queries_from_outside_draw_one_line(snapshot: Snapshot) -> None:
+    everyone = LabelledQueries.leave_one_out(snapshot)
+    queries = LabelledQueries(everyone.embeddings[::2] + 0.01, everyone.labels[::2])
+    assert Calibrator(snapshot, OFF).measure(queries, FPIR).record.evidence.unsure is None
+
+
+def test_products_have_a_band_of_their_own_scores(snapshot: Snapshot) -> None:
+    pipeline = OFF.model_copy(update={"group": Group(by="label", score="mean", m=2)})
+    record = calibrate(snapshot, pipeline=pipeline)
+    assert record.evidence.unsure.lowest < record.threshold
+    assert record.evidence.unsure.strangers <= 0.1
+
+
+def test_the_promise_says_how_many_answers_are_unsure(snapshot: Snapshot) -> None:
+    record = calibrate(snapshot)
+    (sentence,) = (one for one in promise(record) if "unsure" in one)
+    band = record.evidence.unsure
+    assert f"{band.lowest:.4f}" in sentence
+    assert f"{round(100 * band.known)} of 100 photos of things you have" in sentence
+
+
+@pytest.fixture
+def with_band(matcher: Matcher) -> Callable[[float, float], Matcher]:
+    """The matcher with a threshold in force, and a band below it."""
+
+    def put(lowest: float, threshold: float) -> Matcher:
+        unknown = Visits("auto", np.full(len(matcher.snapshot), None, dtype=object), are_told=False)
+        calibrator = Calibrator(matcher.snapshot, matcher.pipeline, visits=unknown)
+        found = calibrator.measure(calibrator.leave_one_out(), FPIR)
+        evidence = found.record.evidence
+        band = {"lowest": lowest, "known": 0.1, "strangers": 0.05}
+        changed = type(evidence).model_validate({**evidence.model_dump(), "unsure": band})
+        record = found.record.model_copy(update={"threshold": threshold, "evidence": changed})
+        matcher.calibrations.add(record, found.scores)
+        return matcher
+
+    return put
+
+
+ITEM = "plain/view 0.png"
+
+
+def test_an_answer_is_a_match_from_the_threshold_on_and_unsure_from_the_band_on(
+    matcher: Matcher, with_band: Callable[[float, float], Matcher]
+) -> None:
+    top = matcher.search(item_ids=[ITEM])[0].candidates[0].score
+    one_bit_above = float(np.nextafter(top, 2.0))
+    for lowest, threshold, verdict in (
+        (top - 0.1, top, "match"),
+        (top, one_bit_above, "unsure"),
+        (one_bit_above, one_bit_above + 0.01, "no_match"),
+    ):
+        answer = with_band(lowest, threshold).search(item_ids=[ITEM])[0]
+        assert answer.verdict == verdict
+        assert answer.no_match == (verdict != "match")
+        assert answer.threshold.unsure_from == lowest
+        assert (answer.reason is None) == (verdict != "unsure")
+
+
+def test_an_unsure_answer_says_what_speaks_for_a_match(
+    matcher: Matcher, with_band: Callable[[float, float], Matcher]
+) -> None:
+    found = matcher.search(item_ids=[ITEM], limit=100)[0].candidates
+    top, following = found[0], next(one for one in found if one.label != found[0].label)
+    answer = with_band(top.score - 0.01, top.score + 0.02).search(item_ids=[ITEM])[0]
+    n = [one.label for one in found[:12]].count(top.label)
+    assert answer.reason == (
+        f"{n} of the 12 nearest are {top.label}, 0.020 below the threshold; "
+        f"the next label is {top.score - following.score:.3f} lower"
+    )
+    # A threshold that the request names draws one line.
+    asked = matcher.search(item_ids=[ITEM], threshold=top.score + 0.02)[0]
+    assert (asked.verdict, asked.reason, asked.p_value) == ("no_match", None, None)
+
+
+def test_without_a_threshold_there_is_no_verdict(matcher: Matcher) -> None:
+    answer = matcher.search(item_ids=[ITEM])[0]
+    assert (answer.verdict, answer.no_match, answer.p_value) == (None, None, None)
+
+
+def test_the_p_value_is_the_share_of_strangers_labels_that_score_as_high(
+    matcher: Matcher, with_band: Callable[[float, float], Matcher]
+) -> None:
+    top = matcher.search(item_ids=[ITEM])[0].candidates[0].score
+    answer = with_band(top - 0.2, top - 0.1).search(item_ids=[ITEM])[0]
+    record = matcher.calibrations.get(answer.threshold.calibration)
+    kept = matcher.calibrations.scores(record).trials["fpir"]
+    scores, codes = kept.scores, kept.codes[0]
+    shares = [(scores[codes == one] >= top).mean() for one in np.unique(codes)]
+    assert answer.p_value == pytest.approx((sum(shares) + 1) / (len(shares) + 1))
+
+
+def test_a_damaged_file_of_scores_leaves_a_p_value_out_and_no_answer(
+    matcher: Matcher, with_band: Callable[[float, float], Matcher]
+) -> None:
+    with_band(0.2, 0.3)
+    (stored,) = matcher.calibrations.path.glob("*.scores.npz")
+    stored.write_bytes(json.dumps("damaged").encode())
+    answer = matcher.search(item_ids=[ITEM])[0]
+    assert answer.p_value is None
+    assert answer.verdict == "match"
