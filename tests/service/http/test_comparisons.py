@@ -174,7 +174,7 @@ def test_a_version_is_compared_on_its_own_with_pictures_and_another_target(
     assert (comparison["id"], comparison["n_queries"]) == (second["id"], 20)
     new = comparison["variants"][1]
     assert new["flips"]["pictures"]["n"] == 60
-    assert new["calibration"]["target"] == {"rate": "fnir", "value": 0.2}
+    assert new["calibration"]["target"] == {"rate": "fnir", "value": 0.2, "sure": None}
     # Both are kept.
     assert [one["id"] for one in client.get(COMPARISONS).json()] == [second["id"], job["id"]]
 
