@@ -74,6 +74,19 @@ class DuplicatesNotFoundError(RecordNotFoundError):
     kind = "record of duplicates"
 
 
+class SearchNotFoundError(ServiceError, LookupError):
+    """A search was not kept, or has gone."""
+
+    def __init__(self, gallery: str, search: str) -> None:
+        super().__init__(
+            f"gallery '{gallery}' has no kept search '{search}': it was not kept, or has gone with its age"
+        )
+
+
+class SearchStoreError(ServiceError, ValueError):
+    """The file of kept searches is damaged, or in use for too long."""
+
+
 class RedisAwayError(ServiceError, ConnectionError):
     """Redis did not answer in time."""
 

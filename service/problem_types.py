@@ -73,6 +73,8 @@ PROBLEMS: dict[type[Exception], tuple[int, str]] = {
     service.ComparisonNotFoundError: (404, "comparison-not-found"),
     service.ComparisonRecordError: (500, "comparison-damaged"),
     service.DuplicatesNotFoundError: (404, "duplicates-not-found"),
+    service.SearchNotFoundError: (404, "search-not-found"),
+    service.SearchStoreError: (500, "searches-damaged"),
     service.KeyStoreError: (503, "keys-damaged"),
     service.RedisAwayError: (503, "redis-away"),
     service.TooManyRequestsError: (429, "too-many-requests"),

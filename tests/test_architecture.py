@@ -68,6 +68,7 @@ INNER_FLOORS = {
         "measuring",
         "words",
         "labelling",
+        "answering",
         "galleries",
         "comparing",
         "duplicates",

@@ -1,0 +1,1 @@
+"""Answering: searches that were kept, what persons said of them, and what follows."""

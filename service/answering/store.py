@@ -1,0 +1,380 @@
+"""Kept searches of a gallery, and the answers to them, in one SQLite file that all processes share.
+
+<gallery>/searches/searches.sqlite   searches, answers, and what became of them; WAL, whole after any crash
+
+A kept search has a random key. The sample are the searches with the lowest keys, as many as are wanted: at
+any time a random sample of all that came, whoever kept them (bottom-k sampling; Cohen and Kaplan, 2007).
+Beside it lie the newest ones for a while, so that what was just shown can be answered, and all that were
+answered.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+import sqlite3
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import astuple, dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from vicinal.calibration.arrays import FloatArray
+from vicinal.indexer.errors import StorageError
+from vicinal.indexer.storage.files import make_folder
+from vicinal.service.errors import RequestError, SearchNotFoundError, SearchStoreError
+
+AnswerKind = Literal["item", "label", "absent", "unsure", "wrong"]
+_FOLDER, _FILE = "searches", "searches.sqlite"
+_BUSY_SECONDS = 10.0
+# Searches that were just answered stay for as long, at most so many of them.
+_RECENT = timedelta(minutes=15)
+_MOST_RECENT = 1000
+_SCHEMA = """
+begin immediate;
+create table if not exists searches (
+    id text primary key, at real not null, key real not null, sender text not null, visit text not null,
+    embedding blob not null, signature blob, picture blob, fields text not null, drawn_at real, item_id text
+) without rowid;
+create index if not exists by_key on searches (key);
+create index if not exists by_time on searches (at);
+create table if not exists answers (
+    number integer primary key autoincrement, search text not null, kind text not null, item_id text,
+    label text, by text not null, at real not null, taken_back_at real
+);
+create index if not exists by_search on answers (search);
+create table if not exists wanted (name text primary key, value real not null) without rowid;
+pragma user_version = 1;
+commit;
+"""
+_COLUMNS = "id, at, key, sender, visit, embedding, signature, fields, drawn_at, item_id"
+
+
+def new_search_id() -> str:
+    """An id that nobody guesses."""
+    return secrets.token_hex(16)
+
+
+@dataclass(frozen=True)
+class KeptCandidate:
+    """Candidate of a kept search, as it was found."""
+
+    id: str
+    label: str | None
+    score: float
+
+
+@dataclass(frozen=True)
+class KeptSearch:
+    """A query, and what was found for it.
+
+    Attributes:
+        sender: Salted hash of who asked, which names nobody.
+        visit: Searches of one visit were taken together, and are asked about once.
+        embedding: (d,) float32, L2-normalized, before refinement.
+        signature: 768 bytes, the picture at 16 x 16 pixels; None for a ready embedding.
+        candidates: Best ones first, as many as are kept.
+        drawn_at: When it was drawn to be asked about; None where it was not.
+        item_id: Item that it became; None where it became none.
+        in_sample: Whether it belongs to the random sample of all searches.
+    """
+
+    embedding: FloatArray
+    bundle: str
+    version: int
+    revision: int
+    pipeline: str
+    candidates: tuple[KeptCandidate, ...]
+    verdict: str | None
+    threshold: float | None
+    calibration: str | None
+    id: str = field(default_factory=new_search_id)
+    at: datetime = field(default_factory=lambda: datetime.now(UTC))
+    key: float = field(default_factory=lambda: secrets.randbits(52) / 2.0**52)
+    sender: str = ""
+    visit: str = ""
+    signature: bytes | None = None
+    drawn_at: datetime | None = None
+    item_id: str | None = None
+    in_sample: bool = True
+
+    @property
+    def top_score(self) -> float | None:
+        """Best score; None where nothing could be compared."""
+        return self.candidates[0].score if self.candidates else None
+
+
+@dataclass(frozen=True)
+class SearchAnswer:
+    """Answer of a person to a kept search.
+
+    Attributes:
+        kind: `item` or `label`: this is it; `absent`: the gallery lacks it; `unsure`: it cannot be told;
+            `wrong`: the match `item_id` is not it, which says nothing of the others.
+        label: Label of it, with `item` that of the item when it was answered; None where there is none.
+        by: Name of the key that answered, or of who used the command.
+    """
+
+    number: int
+    search: str
+    kind: AnswerKind
+    item_id: str | None
+    label: str | None
+    by: str
+    at: datetime
+
+
+class SearchStore:
+    """Kept searches of one gallery; nothing lies on the disk before the first is kept."""
+
+    def __init__(self, gallery: Path) -> None:
+        self.gallery = gallery
+        self.path = gallery / _FOLDER / _FILE
+
+    @property
+    def exists(self) -> bool:
+        """Tell whether a search was ever kept."""
+        return self.path.exists()
+
+    def keep(self, searches: Iterable[tuple[KeptSearch, bytes | None]], *, most: int, days: float) -> None:
+        """Keep searches with their pictures; let go what is older than some days, or beyond the sample."""
+        now = datetime.now(UTC)
+        with self._changing(make=True) as file:
+            for search, picture in searches:
+                file.execute(
+                    "insert or ignore into searches (id, at, key, sender, visit, embedding, signature, "
+                    "picture, fields) values (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                    (
+                        search.id,
+                        search.at.timestamp(),
+                        search.key,
+                        search.sender,
+                        search.visit or search.id,
+                        np.asarray(search.embedding, dtype="<f4").tobytes(),
+                        search.signature,
+                        picture,
+                        _fields_of(search),
+                    ),
+                )
+            file.execute("insert or replace into wanted values ('most', ?)", (most,))
+            _let_go(file, now, most, days)
+
+    def let_go(self, *, most: int, days: float) -> None:
+        """Remove what is older than some days, or beyond the sample."""
+        if self.exists:
+            with self._changing() as file:
+                _let_go(file, datetime.now(UTC), most, days)
+
+    def get(self, search_id: str) -> KeptSearch:
+        """Find a search."""
+        found = self._read(f"select {_COLUMNS} from searches where id = ?", search_id)
+        if not found:
+            raise SearchNotFoundError(self.gallery.name, search_id)
+        return _search(found[0], self._sample_key())
+
+    def picture(self, search_id: str) -> bytes | None:
+        """JPEG of what was searched for, small; None for a ready embedding."""
+        found = self._read("select picture from searches where id = ?", search_id)
+        if not found:
+            raise SearchNotFoundError(self.gallery.name, search_id)
+        return None if found[0][0] is None else bytes(found[0][0])
+
+    def searches(self, since: datetime | None = None) -> list[KeptSearch]:
+        """All kept searches, or those since a moment, oldest first."""
+        start, key = 0.0 if since is None else since.timestamp(), self._sample_key()
+        found = self._read(f"select {_COLUMNS} from searches where at >= ? order by at, id", start)
+        return [_search(row, key) for row in found]
+
+    def answers(self, search_id: str | None = None) -> list[SearchAnswer]:
+        """Answers that hold, in the order in which they were given; those of one search, or of all."""
+        one = "" if search_id is None else " and search = ?"
+        found = self._read(
+            "select number, search, kind, item_id, label, by, at from answers where taken_back_at is null"
+            f"{one} order by number",
+            *(() if search_id is None else (search_id,)),
+        )
+        return [
+            SearchAnswer(number, search, kind, item_id, said, by, datetime.fromtimestamp(at, UTC))
+            for number, search, kind, item_id, said, by, at in found
+        ]
+
+    def answer(
+        self,
+        search_id: str,
+        kind: AnswerKind,
+        *,
+        by: str,
+        item_id: str | None = None,
+        label: str | None = None,
+    ) -> SearchAnswer:
+        """Keep what a person said, in place of what was said before; a wrong match stands alone."""
+        now = datetime.now(UTC)
+        with self._changing() as file:
+            if not file.execute("select 1 from searches where id = ?", (search_id,)).fetchone():
+                raise SearchNotFoundError(self.gallery.name, search_id)
+            same = "kind = 'wrong' and item_id = ?" if kind == "wrong" else "kind != 'wrong'"
+            file.execute(
+                "update answers set taken_back_at = ? where search = ? and by = ? and taken_back_at is null "
+                f"and {same}",
+                (now.timestamp(), search_id, by, *((item_id,) if kind == "wrong" else ())),
+            )
+            made = file.execute(
+                "insert into answers (search, kind, item_id, label, by, at) values (?, ?, ?, ?, ?, ?)",
+                (search_id, kind, item_id, label, by, now.timestamp()),
+            )
+            return SearchAnswer(int(made.lastrowid or 0), search_id, kind, item_id, label, by, now)
+
+    def take_back(self, number: int) -> None:
+        """Take an answer back."""
+        with self._changing() as file:
+            done = file.execute(
+                "update answers set taken_back_at = ? where number = ? and taken_back_at is null",
+                (datetime.now(UTC).timestamp(), number),
+            )
+            if not done.rowcount:
+                raise RequestError(f"there is no answer {number} to take back")
+
+    def draw(self, search_ids: Collection[str]) -> None:
+        """Note that searches were drawn to be asked about; what was said before counts from now on."""
+        now = datetime.now(UTC).timestamp()
+        with self._changing() as file:
+            file.executemany(
+                "update searches set drawn_at = ? where id = ? and drawn_at is null",
+                [(now, one) for one in search_ids],
+            )
+
+    def mark_added(self, search_id: str, item_id: str | None) -> None:
+        """Note the item that a search became; None where that was taken back."""
+        with self._changing() as file:
+            file.execute("update searches set item_id = ? where id = ?", (item_id, search_id))
+
+    def delete(self, search_ids: Collection[str] | None = None, *, before: datetime | None = None) -> int:
+        """Remove searches with their answers: some, those before a moment, or all; their number."""
+        if not self.exists:
+            return 0
+        with self._changing() as file:
+            if search_ids is not None:
+                chosen = [(one,) for one in search_ids]
+            elif before is not None:
+                chosen = file.execute(
+                    "select id from searches where at < ?", (before.timestamp(),)
+                ).fetchall()
+            else:
+                chosen = file.execute("select id from searches").fetchall()
+            done = file.executemany("delete from searches where id = ?", chosen).rowcount
+            file.executemany("delete from answers where search = ?", chosen)
+        with self._open() as file:
+            # What was deleted is not to be found in the file either.
+            file.execute("pragma wal_checkpoint(truncate)")
+            file.execute("vacuum")
+        return max(0, done)
+
+    @property
+    def n_kept(self) -> int:
+        """Number of kept searches."""
+        return int(self._read("select count(*) from searches")[0][0]) if self.exists else 0
+
+    @property
+    def n_bytes(self) -> int:
+        """Bytes on the disk."""
+        return sum(one.stat().st_size for one in self.path.parent.glob(f"{_FILE}*"))
+
+    def _sample_key(self) -> float:
+        """Largest key of the sample."""
+        found = self._read(
+            "select key from searches order by key limit 1 offset "
+            "max(0, (select coalesce(max(value), 1) from wanted where name = 'most') - 1)"
+        )
+        return float(found[0][0]) if found else 1.0
+
+    def _read(self, question: str, *values: Any) -> list[tuple[Any, ...]]:
+        if not self.exists:
+            return []
+        with self._open() as file:
+            return file.execute(question, values).fetchall()
+
+    @contextmanager
+    def _changing(self, *, make: bool = False) -> Iterator[sqlite3.Connection]:
+        """The file in one transaction, which is on the disk afterwards."""
+        if make and not self.path.exists():
+            if not self.gallery.is_dir():
+                raise SearchStoreError(f"gallery '{self.gallery.name}' has gone, and its searches with it")
+            make_folder(self.path.parent)
+            # Queries are in it. What SQLite lays beside it is as private as the file itself.
+            self.path.touch(mode=0o600)
+        with self._open() as file:
+            file.execute("begin immediate")
+            yield file
+            file.execute("commit")
+
+    @contextmanager
+    def _open(self) -> Iterator[sqlite3.Connection]:
+        try:
+            # It is opened for each use: a gallery may be renamed, deleted and made anew in between.
+            address = f"{self.path.absolute().as_uri()}?mode=rw"
+            with closing(sqlite3.connect(address, _BUSY_SECONDS, isolation_level=None, uri=True)) as file:
+                file.execute("pragma journal_mode=wal")
+                file.execute("pragma synchronous=full")
+                file.execute("pragma secure_delete=on")
+                if not file.execute("pragma user_version").fetchone()[0]:
+                    file.executescript(_SCHEMA)
+                yield file
+        except sqlite3.Error as error:
+            code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+            if code in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_IOERR):
+                raise StorageError(f"kept searches '{self.path}' cannot be written: {error}") from error
+            raise SearchStoreError(
+                f"kept searches of gallery '{self.gallery.name}' cannot be read: {error}; where that stays, "
+                f"move '{self.path}' away with its -wal and -shm, and searches are kept anew"
+            ) from error
+
+
+def standing(answers: Sequence[SearchAnswer]) -> dict[str, list[SearchAnswer]]:
+    """Answers by search, one of each person; those about one wrong match are left out."""
+    found: dict[str, list[SearchAnswer]] = defaultdict(list)
+    for one in answers:
+        if one.kind != "wrong":
+            found[one.search].append(one)
+    return dict(found)
+
+
+def _fields_of(search: KeptSearch) -> str:
+    names = ("bundle", "version", "revision", "pipeline", "verdict", "threshold", "calibration")
+    fields = {name: getattr(search, name) for name in names}
+    return json.dumps({**fields, "candidates": [astuple(one) for one in search.candidates]})
+
+
+def _search(row: tuple[Any, ...], sample_key: float) -> KeptSearch:
+    search_id, at, key, sender, visit, embedding, signature, text, drawn_at, item_id = row
+    fields = json.loads(text)
+    candidates = tuple(KeptCandidate(*one) for one in fields.pop("candidates"))
+    return KeptSearch(
+        **fields,
+        candidates=candidates,
+        embedding=np.frombuffer(embedding, dtype="<f4"),
+        id=search_id,
+        at=datetime.fromtimestamp(at, UTC),
+        key=key,
+        sender=sender,
+        visit=visit,
+        signature=signature,
+        drawn_at=None if drawn_at is None else datetime.fromtimestamp(drawn_at, UTC),
+        item_id=item_id,
+        in_sample=key <= sample_key,
+    )
+
+
+def _let_go(file: sqlite3.Connection, now: datetime, most: int, days: float) -> None:
+    """Remove searches that are too old, with their answers, and unanswered ones beyond the sample."""
+    file.execute("delete from searches where at < ?", ((now - timedelta(days=days)).timestamp(),))
+    file.execute(
+        "delete from searches where key > (select key from searches order by key limit 1 offset ?) "
+        "and id not in (select search from answers) "
+        "and (at < ? or id not in (select id from searches order by at desc limit ?))",
+        (most - 1, (now - _RECENT).timestamp(), _MOST_RECENT),
+    )
+    file.execute("delete from answers where search not in (select id from searches)")

@@ -1,0 +1,194 @@
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from vicinal.service.answering.store import KeptCandidate, KeptSearch, SearchStore, standing
+from vicinal.service.errors import RequestError, SearchNotFoundError, SearchStoreError
+
+ALWAYS = {"most": 100, "days": 30.0}
+
+
+def a_search(number: int = 0, **changes: object) -> KeptSearch:
+    embedding = np.zeros(4, np.float32)
+    embedding[number % 4] = 1.0
+    search = KeptSearch(
+        embedding=embedding,
+        bundle="b1",
+        version=1,
+        revision=7,
+        pipeline="plain",
+        candidates=(KeptCandidate("mug", "Mug", 0.75), KeptCandidate("jug", None, 0.5)),
+        verdict="match",
+        threshold=0.7,
+        calibration="c1",
+    )
+    return replace(search, **changes)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> SearchStore:
+    (tmp_path / "shop").mkdir()
+    return SearchStore(tmp_path / "shop")
+
+
+def test_a_search_comes_back_as_it_was(store: SearchStore) -> None:
+    assert not store.exists
+    assert store.searches() == []
+    assert store.answers() == []
+    search = a_search(1, signature=bytes(768), sender="s", visit="v")
+    store.keep([(search, b"jpeg")], **ALWAYS)
+    (found,) = store.searches()
+    assert found.embedding.tolist() == search.embedding.tolist()
+    assert replace(found, embedding=search.embedding) == search
+    assert store.get(search.id).top_score == 0.75
+    assert store.picture(search.id) == b"jpeg"
+    assert store.n_kept == 1
+    assert store.n_bytes > 0
+    assert store.path.stat().st_mode & 0o777 == 0o600
+    with pytest.raises(SearchNotFoundError, match="was not kept, or has gone"):
+        store.get("other")
+
+
+def test_the_sample_is_of_the_lowest_keys_whoever_kept_them(store: SearchStore) -> None:
+    old = datetime.now(UTC) - timedelta(hours=1)
+    keys = np.random.default_rng(0).permutation(40) / 40
+    ids = [f"s{number}" for number in range(40)]
+    for start in range(0, 40, 8):
+        part = [
+            (a_search(id=ids[one], key=float(keys[one]), at=old), None) for one in range(start, start + 8)
+        ]
+        store.keep(part, most=10, days=30.0)
+    assert {one.id for one in store.searches()} == {ids[one] for one in np.argsort(keys)[:10]}
+    newest = a_search(id="newest", key=0.99)
+    store.keep([(newest, None)], most=10, days=30.0)
+    # It can be answered for a while, and is not of the sample.
+    assert not store.get("newest").in_sample
+    assert sum(one.in_sample for one in store.searches()) == 10
+
+
+def test_what_was_answered_stays_beyond_the_sample_and_goes_with_its_age(store: SearchStore) -> None:
+    old = datetime.now(UTC) - timedelta(days=2)
+    store.keep([(a_search(id="a", key=0.9, at=old), None)], **ALWAYS)
+    store.answer("a", "absent", by="eve")
+    store.keep([(a_search(id="b", key=0.1), None)], most=1, days=30.0)
+    assert {one.id: one.in_sample for one in store.searches()} == {"a": False, "b": True}
+    store.let_go(most=1, days=1.0)
+    assert [one.id for one in store.searches()] == ["b"]
+    assert store.answers() == []
+
+
+def test_who_answers_again_changes_what_was_said_and_others_stand_beside(store: SearchStore) -> None:
+    store.keep([(a_search(id="a"), None)], **ALWAYS)
+    store.answer("a", "absent", by="eve")
+    store.answer("a", "label", label="Mug", by="eve")
+    store.answer("a", "wrong", item_id="jug", by="eve")
+    store.answer("a", "unsure", by="bob")
+    assert [(one.kind, one.by) for one in standing(store.answers())["a"]] == [
+        ("label", "eve"),
+        ("unsure", "bob"),
+    ]
+    last = store.answers("a")[-1]
+    store.take_back(last.number)
+    assert [one.kind for one in store.answers("a")] == ["label", "wrong"]
+    with pytest.raises(RequestError, match="no answer"):
+        store.take_back(last.number)
+    with pytest.raises(SearchNotFoundError):
+        store.answer("gone", "absent", by="eve")
+
+
+def test_draws_and_additions_are_noted_once(store: SearchStore) -> None:
+    store.keep([(a_search(id="a"), None), (a_search(id="b"), None)], **ALWAYS)
+    store.draw(["a"])
+    first = store.get("a").drawn_at
+    store.draw(["a"])
+    assert first is not None
+    assert store.get("a").drawn_at == first
+    assert store.get("b").drawn_at is None
+    store.mark_added("a", "item")
+    assert store.get("a").item_id == "item"
+
+
+def test_deleted_searches_are_nowhere_in_the_file(store: SearchStore) -> None:
+    store.keep(
+        [(a_search(id="a", sender="who-asked"), b"a picture of somebody"), (a_search(id="b"), None)], **ALWAYS
+    )
+    store.answer("a", "absent", by="eve")
+    assert store.delete(["a", "unknown"]) == 1
+    assert [one.id for one in store.searches()] == ["b"]
+    assert store.answers() == []
+    left = b"".join(one.read_bytes() for one in store.path.parent.iterdir())
+    assert b"a picture of somebody" not in left
+    assert b"who-asked" not in left
+    assert store.delete(before=datetime.now(UTC) + timedelta(seconds=1)) == 1
+    assert store.delete() == 0
+
+
+def test_a_gallery_that_has_gone_gets_no_folder(store: SearchStore) -> None:
+    store.gallery.rmdir()
+    with pytest.raises(SearchStoreError, match="has gone"):
+        store.keep([(a_search(), None)], **ALWAYS)
+    assert not store.gallery.exists()
+
+
+def test_a_damaged_file_says_what_helps(store: SearchStore) -> None:
+    store.keep([(a_search(), None)], **ALWAYS)
+    store.path.write_bytes(b"nothing of a database" * 500)
+    with pytest.raises(SearchStoreError, match=r"move .* away"):
+        store.searches()
+
+
+def test_several_threads_keep_and_answer_at_once(store: SearchStore) -> None:
+    def work(number: int) -> None:
+        name = f"s{number}"
+        store.keep([(a_search(id=name), None)], **ALWAYS)
+        store.answer(name, "absent", by="eve")
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(work, range(24)))
+    assert store.n_kept == 24
+    assert len(store.answers()) == 24
+
+
+KILLED = """
+import sys
+from pathlib import Path
+from tests.service.answering.test_store import a_search, ALWAYS
+from vicinal.service.answering.store import SearchStore
+
+store = SearchStore(Path(sys.argv[1]))
+for number in range(100_000):
+    store.keep([(a_search(id=f"s{number}"), b"x" * 1000)], most=100_000, days=1.0)
+    store.answer(f"s{number}", "absent", by="eve")
+    print(number, flush=True)
+"""
+
+
+@pytest.mark.slow
+def test_a_killed_process_loses_nothing_that_it_told_of(store: SearchStore) -> None:
+    program = [sys.executable, "-P", "-c", KILLED, str(store.gallery)]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    told = -1
+    for _ in range(3):
+        with subprocess.Popen(program, stdout=subprocess.PIPE, text=True, env=environment) as process:
+            assert process.stdout is not None
+            for line in process.stdout:
+                told = max(told, json.loads(line))
+                if json.loads(line) >= 5:
+                    os.kill(process.pid, signal.SIGKILL)
+                    break
+        assert told >= 5
+        assert {f"s{one}" for one in range(told + 1)} <= {one.id for one in store.searches()}
+        answered = [one.search for one in store.answers()]
+        assert len(answered) == len(set(answered))
+        assert len(answered) >= told + 1
