@@ -76,11 +76,10 @@ def use(
 ) -> None:
     """Use a compared variant and its threshold from the next search on; without an id, say what is used."""
     from vicinal.service.comparing.store import ComparisonStore, put_in_force
-    from vicinal.service.galleries.bundles import ServedBundles
 
     if reset and comparison is not None:
         raise RequestError("name a comparison or --reset, not both")
-    opened, bundles = home.gallery(gallery), ServedBundles(home.settings())
+    opened, bundles = home.gallery(gallery), home.bundles()
     if comparison is not None:
         put_in_force(opened, bundles, ComparisonStore(opened).find(comparison), variant)
     matcher = bundles.matcher(opened)

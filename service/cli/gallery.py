@@ -133,7 +133,6 @@ def activate(
 @app.command("check")
 def check(name: NameArgument, home: Home) -> None:
     """Read every file in full, make damaged ones of versions again, and say what to do about others."""
-    from vicinal.service.galleries.bundles import ServedBundles
     from vicinal.service.galleries.versions import check_version
     from vicinal.service.records import damaged_records
     from vicinal.service.words import command_names
@@ -142,7 +141,7 @@ def check(name: NameArgument, home: Home) -> None:
     # First, because a damaged pointer ends the rest.
     damaged = damaged_records(gallery, command_names)
     say(*damaged)
-    ServedBundles(home.settings()).resolve(gallery, None)
+    home.bundles().resolve(gallery, None)
     for version in gallery.versions():
         damage = check_version(gallery, version)
         say(f"Version {version} is whole" if damage is None else f"{damage}: it was made again")
@@ -188,11 +187,10 @@ def list_all(home: DataHome, json_output: JsonOption = False) -> None:
 @app.command("show")
 def show(name: NameArgument, home: Home, json_output: JsonOption = False) -> None:
     """What a gallery holds, how it is searched, and what its threshold promises; all of it with --json."""
-    from vicinal.service.galleries.bundles import ServedBundles
     from vicinal.service.measuring.records.store import CalibrationStore
     from vicinal.service.reports.gallery import gallery_lines
 
-    gallery, bundles = home.gallery(name), ServedBundles(home.settings())
+    gallery, bundles = home.gallery(name), home.bundles()
     if not json_output:
         say(*gallery_lines(gallery, bundles))
         return

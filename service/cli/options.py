@@ -15,6 +15,7 @@ from vicinal.service.request_fields import CommandOption, Request
 if TYPE_CHECKING:
     from vicinal.indexer.gallery import Gallery
     from vicinal.indexer.jobs.changes import OnConflict
+    from vicinal.service.galleries.bundles import ServedBundles
     from vicinal.service.measuring.matcher import Matcher
     from vicinal.service.operations.place import Place
     from vicinal.service.settings import Settings
@@ -50,16 +51,20 @@ class Home(DataHome):
 
     bundle: Annotated[Path | None, CommandOption(BUNDLE_HELP)] = None
 
+    def bundles(self, **settings: Any) -> ServedBundles:
+        """Bundles that galleries are opened with; one of another space that was named is refused."""
+        from vicinal.service.galleries.bundles import ServedBundles
+
+        return ServedBundles(self.settings(**settings), named=self.bundle)
+
     def place(self, name: str, *, is_new: bool = False, **settings: Any) -> Place:
         """Place of an operation on a gallery, which need not be there yet where it is new."""
         from vicinal.indexer.gallery import Gallery
-        from vicinal.service.galleries.bundles import ServedBundles
         from vicinal.service.operations.place import Place
 
-        loaded = self.settings(**settings)
-        path = loaded.gallery_path(name)
-        gallery = Gallery(path) if is_new else Gallery.open(path)
-        return Place(ServedBundles(loaded, named=self.bundle), gallery)
+        bundles = self.bundles(**settings)
+        path = bundles.settings.gallery_path(name)
+        return Place(bundles, Gallery(path) if is_new else Gallery.open(path))
 
     def matcher(self, name: str) -> Matcher:
         """Matcher of a gallery, with the bundle and the pipeline that a server would search it with."""

@@ -227,6 +227,10 @@ def test_a_bundle_of_another_space_is_refused(
             ("search", "--item", "item 100/0", "-g"),
             ("calibrate", "-g"),
             ("gallery", "refine"),
+            ("gallery", "show"),
+            ("gallery", "show", "--json"),
+            ("gallery", "check"),
+            ("use", "-g"),
             ("index", "-g"),
         )
         for command in commands:
