@@ -31,6 +31,7 @@ from vicinal.service.words import command_names, in_commands
 if TYPE_CHECKING:
     from PIL import Image
 
+    from vicinal.indexer.gallery import Gallery
     from vicinal.models.runtime import Device
     from vicinal.service.settings import Settings
 
@@ -47,7 +48,9 @@ _LITTLE_ROOM = 2**30
 
 @dataclass(frozen=True)
 class Finding:
-    """Finding; `failed` breaks what the settings ask for, `warning` slows it, `absent` is not asked for."""
+    """Finding; `failed` breaks what the settings ask for, `warning` slows it or makes its answers worse than
+    promised, `absent` is not asked for.
+    """
 
     name: str
     state: Literal["ok", "absent", "warning", "failed"]
@@ -253,6 +256,19 @@ def _galleries(settings: Settings) -> Iterator[Finding]:
             if not found:
                 # Searches can do without the table for a while.
                 _ = GalleryReader(gallery).view(), gallery.in_words
+                yield from _promises(gallery)
         except (*ERRORS, OSError) as error:
             found = [in_commands(error)]
         yield from (Finding(f"gallery {gallery.name}", "failed", says) for says in found)
+
+
+def _promises(gallery: Gallery) -> Iterator[Finding]:
+    """Promises in force that a check found broken."""
+    from vicinal.service.measuring.records.store import CalibrationStore
+
+    view = GalleryReader(gallery).view()
+    store = CalibrationStore(gallery.calibrations_path, calibrated_as=view.calibrated_as)
+    for record in map(store.get, sorted(store.in_force())):
+        check = store.last_check(record)
+        if check is not None and check.verdict == "broken":
+            yield Finding(f"gallery {gallery.name}", "warning", f"calibration {record.id}: {check.sentence}")

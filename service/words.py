@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from vicinal.service.measuring.drift import DriftState
     from vicinal.service.measuring.evidence import Evidence, RateEvidence, VisitEvidence
     from vicinal.service.measuring.records.promise import PromiseCheck
+    from vicinal.service.search.answers import CalibrationState
     from vicinal.service.search.pipeline import Pipeline
 
 
@@ -158,8 +159,14 @@ def drift_words(found: DriftState) -> str:
     )
 
 
-def holding_words(check: PromiseCheck | None, noun: Noun = "photo") -> str:
-    """Clause on what is known of a promise that nothing speaks against."""
+def standing_words(
+    state: CalibrationState, reason: str | None, check: PromiseCheck | None, noun: Noun = "photo"
+) -> str:
+    """Clause on what is known of a promise; what a check found broken is told in full before it."""
+    if state == "broken":
+        return "what it promised does not hold"
+    if reason is not None:
+        return reason
     if check is None:
         return f"nothing speaks against it, and no new {noun}s have been tried"
     if check.verdict == "unclear":

@@ -21,11 +21,11 @@ from vicinal.service.request_fields import PipelineChoice
 from vicinal.service.surfaces.command_line import Commands, words_of
 from vicinal.service.words import (
     drift_words,
-    holding_words,
     percent,
     promise_lines,
     rate_name,
     span,
+    standing_words,
 )
 
 if TYPE_CHECKING:
@@ -84,13 +84,14 @@ def print_promise(
     home: Home,
     *,
     check: PromiseCheck | None = None,
+    broken: str | None = None,
     details: bool = False,
 ) -> None:
     """Print a calibration for people: what it promises, what would improve it, or all figures."""
     from vicinal.service.reports.promise import advice, calibration_lines, tried_promise
 
     found_by = "".join(f" {shlex.quote(word)}" for word in home.words)
-    say(*tried_promise(record, check, bundle.noun))
+    say(*tried_promise(record, check, bundle.noun, broken))
     steps = advice(record, gallery, noun=bundle.noun)[:_MOST_ADVICE]
     if steps:
         say("To improve it, what promises most first:")
@@ -139,6 +140,7 @@ def list_all(gallery: GalleryOption, home: Home, json_output: JsonOption = False
             one.pipeline,
         )
     print_table(table)
+    say(*(f"{one.id}: {one.reason}" for one in history.calibrations if one.state == "broken"))
 
 
 @app.command("show")
@@ -317,9 +319,11 @@ def _print_record(
         print_json(found)
         return
     bundle, check = matcher.embedder.bundle.manifest, found.last_check
-    print_promise(record, matcher.gallery.name, bundle, home, check=check, details=details)
+    print_promise(
+        record, matcher.gallery.name, bundle, home, check=check, broken=found.broken, details=details
+    )
     state = "It is in force" if found.is_active else "It is not in force"
-    say(f"{state}; {found.reason or holding_words(check, bundle.noun)}.")
+    say(f"{state}; {standing_words(found.state, found.reason, check, bundle.noun)}.")
 
 
 def _check_lines(found: PromiseCheck, again: str, noun: Noun, *, details: bool) -> Iterator[str]:

@@ -77,8 +77,12 @@ def _print_answer(answer: Answer, calibrated_by: str) -> None:
         if answer.groups is not None:
             found = number_of(len(answer.groups), "matching group")
         verdict = {"match": found, "unsure": "Unsure"}.get(answer.verdict or "", "No match")
-        detail = ", ".join(part for part in (threshold.target, threshold.reason) if part)
+        is_broken = threshold.state == "broken"
+        reason = "which does not hold" if is_broken else threshold.reason
+        detail = ", ".join(part for part in (threshold.target, reason) if part)
         say(f"{verdict} at threshold {threshold.value:.4f} ({detail})")
+        if is_broken:
+            say(f"note: {threshold.reason}")
         if answer.reason:
             say(answer.reason)
         if threshold.note:

@@ -197,11 +197,10 @@ class GalleryThresholds:
             return "stale", str(error)
         if check is None or check.verdict != "broken":
             return None
-        noun = self.bundle.manifest.noun
+        name, noun = shlex.quote(self.gallery.name), self.bundle.manifest.noun
         return "broken", (
-            f"{noun}s that were tried on {check.checked_at:%Y-%m-%d} show that what calibration {record.id} "
-            f"promised does not hold: calibrate with {noun}s like them by "
-            f"`vicinal calibrate -g {self.gallery.name} --queries FOLDER`"
+            f"{check.sentence} Calibration {record.id} was tried on {check.checked_at:%Y-%m-%d}: calibrate "
+            f"with {noun}s like those by `vicinal calibrate -g {name} --queries FOLDER`"
         )
 
     def _staleness(self, record: CalibrationRecord) -> str | None:

@@ -52,14 +52,16 @@ def _threshold_lines(matcher: Matcher) -> Iterator[str]:
     if found.value is None:
         yield f"No threshold: {found.reason}"
     else:
-        known = [found.target, found.calibration and f"calibration {found.calibration}", found.reason]
+        reason = None if found.state == "broken" else found.reason
+        known = [found.target, found.calibration and f"calibration {found.calibration}", reason]
         yield f"Threshold {found.value:.4f}: {', '.join(one for one in known if one)}"
     record = matcher.calibrations.active(matcher.pipeline)
     if record is None and found.value is None:
         yield f"To measure one: {measuring_command(matcher.gallery)}"
     elif record is not None:
-        manifest, check = matcher.embedder.bundle.manifest, describe_record(matcher, record).last_check
-        yield from (f"  {sentence}" for sentence in tried_promise(record, check, manifest.noun))
+        noun, described = matcher.embedder.bundle.manifest.noun, describe_record(matcher, record)
+        said = tried_promise(record, described.last_check, noun, described.broken)
+        yield from (f"  {sentence}" for sentence in said)
     if found.note:
         yield f"note: {found.note}"
 

@@ -39,15 +39,14 @@ class Step(NamedTuple):
 
 
 def tried_promise(
-    record: CalibrationRecord, check: PromiseCheck | None, noun: Noun = "photo"
+    record: CalibrationRecord, check: PromiseCheck | None, noun: Noun = "photo", broken: str | None = None
 ) -> tuple[str, ...]:
-    """Sentences on what to expect of a threshold that was tried; first where it does not hold."""
+    """Sentences on what to expect of a threshold that was tried; first what shows it `broken`."""
+    if broken is not None:
+        return (broken, "What was promised:", *promise(record, noun))
     if check is None:
         return promise(record, noun)
-    tried = f"Tried {check.checked_at:%Y-%m-%d}: {check.sentence}"
-    if check.verdict == "broken":
-        return (tried, "What was promised:", *promise(record, noun))
-    return (*promise(record, noun), tried)
+    return (*promise(record, noun), f"Tried {check.checked_at:%Y-%m-%d}: {check.sentence}")
 
 
 def promise(record: CalibrationRecord, noun: Noun = "photo") -> tuple[str, ...]:

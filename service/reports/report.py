@@ -40,6 +40,7 @@ class CalibrationSummaryBody(BaseModel, frozen=True):
     state: CalibrationState | None = Field(
         description="What answers decided by it say; null where it is not in force."
     )
+    reason: str | None = Field(description="Why the state is not `current`.")
 
 
 class CalibrationHistoryBody(BaseModel, frozen=True):
@@ -63,6 +64,11 @@ class CalibrationStateBody(BaseModel, frozen=True):
         description="Whether what it promised held for new photos, when that was tried last."
     )
 
+    @property
+    def broken(self) -> str | None:
+        """What shows that its promise does not hold; None where nothing does."""
+        return self.reason if self.state == "broken" else None
+
 
 class ReportBody(CalibrationStateBody):
     """All that is known of one calibration."""
@@ -82,22 +88,25 @@ class ReportBody(CalibrationStateBody):
 
 def describe_history(matcher: Matcher) -> CalibrationHistoryBody:
     """All records of a gallery."""
-    store, standing = matcher.calibrations, matcher.thresholds.of_record
+    store = matcher.calibrations
     active = store.in_force()
     return CalibrationHistoryBody(
-        calibrations=[
-            CalibrationSummaryBody.model_validate(
-                {
-                    **dict(record),
-                    "target": str(record.target) if record.target else None,
-                    "pipeline": record.pipeline.key,
-                    "is_active": record.id in active,
-                    "state": standing(record).state if record.id in active else None,
-                }
-            )
-            for record in store.history()
-        ],
+        calibrations=[_summary(matcher, record, record.id in active) for record in store.history()],
         activations=store.activations.events(),
+    )
+
+
+def _summary(matcher: Matcher, record: CalibrationRecord, is_active: bool) -> CalibrationSummaryBody:
+    standing = matcher.thresholds.of_record(record) if is_active else None
+    return CalibrationSummaryBody.model_validate(
+        {
+            **dict(record),
+            "target": str(record.target) if record.target else None,
+            "pipeline": record.pipeline.key,
+            "is_active": is_active,
+            "state": standing and standing.state,
+            "reason": standing and standing.reason,
+        }
     )
 
 
@@ -123,9 +132,9 @@ def report_record(matcher: Matcher, record: CalibrationRecord, drift: DriftState
     """All that is known of a record."""
     bundle, scores = matcher.embedder.bundle.manifest, matcher.calibrations.scores(record)
     described = describe_record(matcher, record)
-    said = tried_promise(record, described.last_check, bundle.noun)
+    said = tried_promise(record, described.last_check, bundle.noun, described.broken)
     bases = (place for place, sentence in enumerate(said) if sentence.startswith(_BASIS))
-    n_first = 1 if described.state == "broken" else next(bases, len(said))
+    n_first = 1 if described.broken else next(bases, len(said))
     return ReportBody(
         **dict(described),
         verdict=" ".join(said[:n_first]),

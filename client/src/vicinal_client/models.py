@@ -357,6 +357,7 @@ class CalibrationSummary(Model):
         is_active: Whether searches with its pipeline use it.
         state: What answers decided by it say; null where it is not in force. One of `current`, `stale`,
             `broken`, `default`, `by_hand`, `none`.
+        reason: Why the state is not `current`.
     """
 
     id: str
@@ -370,6 +371,7 @@ class CalibrationSummary(Model):
     n_items: int
     is_active: bool
     state: str | None = None
+    reason: str | None
 
 
 class CalibrationHistory(Model):
