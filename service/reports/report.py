@@ -66,7 +66,7 @@ class CalibrationStateBody(BaseModel, frozen=True):
 
     @property
     def broken(self) -> str | None:
-        """What shows that its promise does not hold; None where nothing does."""
+        """Proof that its promise does not hold; None where nothing speaks against it."""
         return self.reason if self.state == "broken" else None
 
 
