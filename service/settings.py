@@ -133,6 +133,9 @@ class Settings(BaseSettings):
         redis_retry_seconds: Seconds that Redis is left alone after it failed to answer.
         query_cache_entries: Most query embeddings kept in memory; 0 turns the cache off.
         query_cache_seconds: Seconds that Redis keeps a query embedding.
+        keep_searches: Most searches of a gallery that servers keep, with a small picture of what was searched
+            for, so that a person can say what was right; 0 keeps none. See docs/serving.md.
+        keep_searches_days: Days that a search is kept.
         poll_seconds: Seconds between two looks of a server for changed galleries.
         check_mb_per_second: Most megabytes a second that a server reads to compare every byte of its
             galleries with what was written, in the background.
@@ -197,6 +200,8 @@ class Settings(BaseSettings):
     redis_retry_seconds: float = Field(default=5.0, gt=0.0)
     query_cache_entries: int = Field(default=1024, ge=0)
     query_cache_seconds: int = Field(default=86_400, ge=1)
+    keep_searches: int = Field(default=0, ge=0, le=100_000)
+    keep_searches_days: float = Field(default=30.0, gt=0.0, le=3660.0)
     poll_seconds: float = Field(default=5.0, gt=0.0)
     check_mb_per_second: float = Field(default=200.0, gt=0.0)
     check_hours: float = Field(default=6.0, gt=0.0)

@@ -136,10 +136,10 @@ def make_signature(image: Image.Image) -> Bytes:
     return np.asarray(tiny, dtype=np.uint8).reshape(-1)
 
 
-def make_thumbnail(image: Image.Image) -> bytes:
-    """JPEG of at most `THUMBNAIL_SIDE` pixels a side."""
+def make_thumbnail(image: Image.Image, side: int = THUMBNAIL_SIDE) -> bytes:
+    """JPEG of at most so many pixels a side, without what its file said besides."""
     small = image.copy()
-    small.thumbnail((THUMBNAIL_SIDE, THUMBNAIL_SIDE), Image.Resampling.BICUBIC, reducing_gap=2.0)
+    small.thumbnail((side, side), Image.Resampling.BICUBIC, reducing_gap=2.0)
     stream = io.BytesIO()
     small.save(stream, "JPEG", quality=85)
     return stream.getvalue()

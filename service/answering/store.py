@@ -25,7 +25,7 @@ import numpy as np
 
 from vicinal.calibration.arrays import FloatArray
 from vicinal.indexer.errors import StorageError
-from vicinal.indexer.storage.files import make_folder
+from vicinal.indexer.storage.files import storing
 from vicinal.service.errors import RequestError, SearchNotFoundError, SearchStoreError
 
 AnswerKind = Literal["item", "label", "absent", "unsure", "wrong"]
@@ -163,8 +163,8 @@ class SearchStore:
             file.execute("insert or replace into wanted values ('most', ?)", (most,))
             _let_go(file, now, most, days)
 
-    def let_go(self, *, most: int, days: float) -> None:
-        """Remove what is older than some days, or beyond the sample."""
+    def let_go(self, *, most: int | None, days: float) -> None:
+        """Remove what is older than some days, or beyond the sample; None leaves that as it is."""
         if self.exists:
             with self._changing() as file:
                 _let_go(file, datetime.now(UTC), most, days)
@@ -303,7 +303,9 @@ class SearchStore:
         if make and not self.path.exists():
             if not self.gallery.is_dir():
                 raise SearchStoreError(f"gallery '{self.gallery.name}' has gone, and its searches with it")
-            make_folder(self.path.parent)
+            with storing(f"'{self.path}'"):
+                # Not those above it: a gallery that is deleted meanwhile stays so.
+                self.path.parent.mkdir(mode=0o700, exist_ok=True)
             # Queries are in it. What SQLite lays beside it is as private as the file itself.
             self.path.touch(mode=0o600)
         with self._open() as file:
@@ -368,13 +370,14 @@ def _search(row: tuple[Any, ...], sample_key: float) -> KeptSearch:
     )
 
 
-def _let_go(file: sqlite3.Connection, now: datetime, most: int, days: float) -> None:
+def _let_go(file: sqlite3.Connection, now: datetime, most: int | None, days: float) -> None:
     """Remove searches that are too old, with their answers, and unanswered ones beyond the sample."""
     file.execute("delete from searches where at < ?", ((now - timedelta(days=days)).timestamp(),))
-    file.execute(
-        "delete from searches where key > (select key from searches order by key limit 1 offset ?) "
-        "and id not in (select search from answers) "
-        "and (at < ? or id not in (select id from searches order by at desc limit ?))",
-        (most - 1, (now - _RECENT).timestamp(), _MOST_RECENT),
-    )
+    if most is not None:
+        file.execute(
+            "delete from searches where key > (select key from searches order by key limit 1 offset ?) "
+            "and id not in (select search from answers) "
+            "and (at < ? or id not in (select id from searches order by at desc limit ?))",
+            (most - 1, (now - _RECENT).timestamp(), _MOST_RECENT),
+        )
     file.execute("delete from answers where search not in (select id from searches)")

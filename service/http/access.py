@@ -84,6 +84,11 @@ class Metrics:
             multiprocess_mode="livesum",
         )
         self._problems = counted("vicinal_problems", "Refused requests", ["type"])
+        self._kept = counted(
+            "vicinal_kept_searches",
+            "Searches offered for keeping: kept, too_many at a time, or failed",
+            ["outcome"],
+        )
 
     def record_request(self, method: str, route: str, status: int | None, seconds: float) -> None:
         """Count a request; `status` is None where the client was gone before there was an answer."""
@@ -108,6 +113,10 @@ class Metrics:
             self._answers.labels(gallery, answer.verdict or "undecided").inc()
         for stage, spent in answers[0].milliseconds.items():
             self._stages.labels(gallery, stage).observe(spent / 1e3)
+
+    def record_kept(self, outcome: str, n_searches: int) -> None:
+        """Count searches that were to be kept, by what became of them."""
+        self._kept.labels(outcome).inc(n_searches)
 
     def record_problem(self, kind: str) -> None:
         """Count a refused request by the last part of its problem type."""

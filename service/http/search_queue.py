@@ -18,6 +18,7 @@ import numpy as np
 
 from vicinal.calibration.arrays import FloatArray
 from vicinal.models.embedder import PreparedQueries
+from vicinal.service.answering.keeper import OfferedQuery, SearchKeeper
 from vicinal.service.errors import TooManyRequestsError
 from vicinal.service.galleries.open_galleries import OpenGalleries
 from vicinal.service.http.access import Metrics
@@ -50,6 +51,8 @@ class Search:
     kind: str
     queries: Sequence[Any]
     options: dict[str, Any]
+    # Name of its key, and address.
+    sender: str = ""
     is_gone: bool = False
     # In the queue: what it is expected to cost, since when it waits, and who waits for it.
     cost: float = field(default=0.0, init=False)
@@ -102,12 +105,14 @@ class SearchQueue:
         self,
         galleries: OpenGalleries,
         metrics: Metrics,
+        keeper: SearchKeeper,
         *,
         n_threads: int,
         most_seconds: float,
     ) -> None:
         self._galleries = galleries
         self._metrics = metrics
+        self._keeper = keeper
         self._n_threads = n_threads
         self._most_seconds = most_seconds
         self._waiting: deque[Search] = deque()
@@ -278,17 +283,30 @@ class SearchQueue:
         searches, raws = zip(*own, strict=True)
         matcher = searches[0].matcher
         try:
-            found = matcher.search(**_arguments(searches, raws, seconds))
+            arguments = _arguments(searches, raws, seconds)
+            found = matcher.search(**arguments)
             # What was found damaged while it was searched decides no answer.
             self._galleries.integrity.require_whole(matcher.gallery.name)
             self._metrics.record(found)
             self._galleries.drift.record(found, matcher)
-            answers = iter(self._galleries.drift.noted(found))
+            answers = iter(self._kept(self._galleries.drift.noted(found), searches, arguments))
         except BaseException as error:
             if len(own) == 1:
                 return [(searches[0], error)]
             return [told for one in own for told in self._answered([one], seconds)]
         return [(one, list(islice(answers, len(one.queries)))) for one in searches]
+
+    def _kept(
+        self, answers: list[Answer], searches: Sequence[Search], arguments: dict[str, Any]
+    ) -> list[Answer]:
+        first = searches[0]
+        # An item of the gallery tells nothing of what others search for.
+        if first.kind == "item_ids" or "asked" not in arguments:
+            return answers
+        is_image = first.kind == "images"
+        queries = [OfferedQuery(one.sender, q if is_image else None) for one in searches for q in one.queries]
+        embeddings = arguments["embedded"].rows if is_image else arguments["embeddings"]
+        return self._keeper.offered(answers, first.matcher, arguments["asked"], queries, embeddings)
 
     def _is_alone(self) -> bool:
         return self._n_threads == 1 or self._n_idle == self._n_threads - 1

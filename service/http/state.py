@@ -11,6 +11,7 @@ from typing import Annotated
 from fastapi import Depends, FastAPI, Request
 
 from vicinal.models.runtime import usable_processors
+from vicinal.service.answering.keeper import SearchKeeper
 from vicinal.service.galleries.bundles import ServedBundles
 from vicinal.service.galleries.change_notices import ChangeNotices
 from vicinal.service.galleries.open_galleries import OpenGalleries
@@ -48,9 +49,11 @@ class State:
         # Notes calls that were refused for want of a key
         self.strangers = StrangerLog(settings.audit_path.with_name("refused.jsonl"))
         self.rate_limit = RateLimit(settings.rate_limit, self.link) if settings.rate_limit else None
+        self.keeper = SearchKeeper(settings, self.metrics.record_kept)
         self.searches = SearchQueue(
             self.galleries,
             self.metrics,
+            self.keeper,
             n_threads=settings.threads or usable_processors(),
             most_seconds=settings.max_wait_seconds,
         )
@@ -76,6 +79,8 @@ class State:
             if self.traces is not None:
                 running.callback(self.traces.close)
             running.callback(self.jobs.queue.close)
+            # It ends after the searches, whose last ones it keeps.
+            running.enter_context(self.keeper)
             running.callback(self.searches.stop)
             running.enter_context(self.galleries.drift)
             running.enter_context(

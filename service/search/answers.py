@@ -261,6 +261,10 @@ class Answer:
     explanation: Annotated[Explanation | None, Field(description="Null unless asked for with `explain`.")] = (
         None
     )
+    search_id: Annotated[
+        str | None,
+        Field(description="Id of the search where it is kept, to say later what was right; else null."),
+    ] = None
 
 
 class ThresholdsInForce(Protocol):

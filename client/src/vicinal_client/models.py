@@ -293,6 +293,7 @@ class Answer(Model):
             itself.
         candidate_groups: Best groups below the threshold, as `candidates`; null without groups.
         explanation: Null unless asked for with `explain`.
+        search_id: Id of the search where it is kept, to say later what was right; else null.
     """
 
     no_match: bool | None
@@ -313,6 +314,7 @@ class Answer(Model):
     groups: list[FoundGroup] | None
     candidate_groups: list[FoundGroup] | None
     explanation: Explanation | None
+    search_id: str | None
 
 
 class BatchAnswer(Model):

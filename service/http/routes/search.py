@@ -133,16 +133,17 @@ async def _answered(
         raise RequestError(f"limit is {options.limit}, at most max_limit = {most} is accepted")
     # Without the query: what asks for the same is answered together.
     chosen = {name: getattr(options, name) for name in SearchOptions.model_fields}
-    search = Search(gallery, kind, queries, {"asked": SearchOptions.model_construct(**chosen)})
+    asked, call = SearchOptions.model_construct(**chosen), call_of(request.scope)
+    sender = f"{call.grant and call.grant.name} {request.client and request.client.host}"
+    search = Search(gallery, kind, queries, {"asked": asked}, sender)
     watch = asyncio.create_task(_note_departure(request, search)) if state.searches.is_busy else None
     try:
         answers = await state.searches.answered(search)
     finally:
         if watch is not None:
             watch.cancel()
-    span = call_of(request.scope).span
-    if span is not None:
-        span.add_stages(answers[0].milliseconds)
+    if call.span is not None:
+        call.span.add_stages(answers[0].milliseconds)
     return answers
 
 

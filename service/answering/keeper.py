@@ -1,0 +1,225 @@
+"""Keeper of searches: what was just answered is kept by a thread of its own, beside the way of a search."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import math
+import threading
+import time
+from collections import defaultdict, deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal, Self
+
+import numpy as np
+
+from vicinal.calibration.arrays import FloatArray
+from vicinal.indexer.gallery import list_galleries
+from vicinal.indexer.jobs.preparation import make_signature, make_thumbnail
+from vicinal.indexer.storage.files import identity_of
+from vicinal.models.similarity import as_embeddings
+from vicinal.service.answering.store import KeptCandidate, KeptSearch, SearchStore, new_search_id
+from vicinal.service.measuring.matcher import Matcher
+from vicinal.service.request_fields import SearchOptions
+from vicinal.service.search.answers import Answer
+from vicinal.service.search.gallery_search import EmbeddedImages
+from vicinal.service.settings import Settings
+
+logger = logging.getLogger(__name__)
+Outcome = Literal["kept", "too_many", "failed"]
+
+# Searches that a process keeps: as many a second, more of them where few came before.
+_A_SECOND = 5.0
+_MOST_AT_ONCE = 20.0
+# What may wait for the thread.
+_MOST_WAITING = 64
+_MOST_WAITING_BYTES = 64 * 2**20
+_N_CANDIDATES = 20
+# Longest side of a kept picture in pixels: what a network looks at, and a person.
+_PICTURE_SIDE = 512
+_SECONDS_BETWEEN_LOOKS = 3600.0
+
+
+@dataclass(frozen=True)
+class OfferedQuery:
+    """A query that was answered: an encoded image or a ready embedding, and who sent it."""
+
+    sender: str
+    image: bytes | None = None
+
+
+@dataclass(frozen=True)
+class _Offered:
+    at: datetime
+    matcher: Matcher
+    asked: SearchOptions
+    answer: Answer
+    query: OfferedQuery
+    embedding: FloatArray | Sequence[float]
+
+    @property
+    def n_bytes(self) -> int:
+        return len(self.query.image or b"")
+
+
+class SearchKeeper:
+    """Keeps searches of one process while it is entered as a context; at its end all that waits is kept.
+
+    Args:
+        settings: How many searches of a gallery are kept, and how long.
+        count: Told what became of how many searches.
+    """
+
+    def __init__(self, settings: Settings, count: Callable[[Outcome, int], None]) -> None:
+        self._settings = settings
+        self._count = count
+        self._changed = threading.Condition()
+        self._waiting: deque[_Offered] = deque()
+        self._n_waiting_bytes = 0
+        self._n_free, self._freed_at = _MOST_AT_ONCE, time.monotonic()
+        self._is_stopping = False
+        self._thread: threading.Thread | None = None
+        # Why searches of a gallery cannot be kept, as it was told last.
+        self._problems: dict[Path, str] = {}
+
+    def offered(
+        self,
+        answers: list[Answer],
+        matcher: Matcher,
+        asked: SearchOptions,
+        queries: Sequence[OfferedQuery],
+        embeddings: Sequence[FloatArray | Sequence[float]],
+    ) -> list[Answer]:
+        """The answers of one call, with the ids of those searches that will be kept; nothing waits here."""
+        if self._thread is None or not self._settings.keep_searches or asked.filter is not None:
+            return answers
+        given, at = [], datetime.now(UTC)
+        with self._changed:
+            now = time.monotonic()
+            freed = self._n_free + (now - self._freed_at) * _A_SECOND
+            self._n_free, self._freed_at = min(_MOST_AT_ONCE, freed), now
+            for answer, query, embedding in zip(answers, queries, embeddings, strict=True):
+                one = _Offered(
+                    at, matcher, asked, replace(answer, search_id=new_search_id()), query, embedding
+                )
+                has_room = self._n_waiting_bytes + one.n_bytes <= _MOST_WAITING_BYTES
+                if self._n_free < 1.0 or len(self._waiting) >= _MOST_WAITING or not has_room:
+                    break
+                self._n_free -= 1.0
+                self._n_waiting_bytes += one.n_bytes
+                self._waiting.append(one)
+                given.append(one.answer)
+            self._changed.notify()
+        if len(given) < len(answers):
+            self._count("too_many", len(answers) - len(given))
+        return given + answers[len(given) :]
+
+    def __enter__(self) -> Self:
+        self._is_stopping = False
+        self._thread = threading.Thread(target=self._work, name="kept searches", daemon=True)
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        thread, self._thread = self._thread, None
+        with self._changed:
+            self._is_stopping = True
+            self._changed.notify()
+        if thread is not None:
+            thread.join()
+
+    def _work(self) -> None:
+        looks_at = -math.inf
+        while True:
+            with self._changed:
+                self._changed.wait_for(
+                    lambda: self._waiting or self._is_stopping, max(0.0, looks_at - time.monotonic())
+                )
+                batch = list(self._waiting)
+                self._waiting.clear()
+                self._n_waiting_bytes = 0
+                is_over = self._is_stopping and not batch
+            if is_over:
+                return
+            by_gallery = defaultdict(list)
+            for one in batch:
+                by_gallery[one.matcher.gallery.path].append(one)
+            for path, own in by_gallery.items():
+                self._try(path, partial(self._keep, SearchStore(path), own), len(own))
+            if looks_at <= time.monotonic():
+                looks_at = time.monotonic() + _SECONDS_BETWEEN_LOOKS
+                self._let_go()
+
+    def _keep(self, store: SearchStore, offered: Sequence[_Offered]) -> None:
+        salt = identity_of(self._settings.data_dir / "senders")
+        # What lies under its name now may be another gallery.
+        present = [one for one in offered if not one.matcher.snapshot.is_replaced]
+        kept = [_kept(one, salt) for one in present]
+        store.keep(kept, most=self._settings.keep_searches, days=self._settings.keep_searches_days)
+        self._count("kept", len(kept))
+        if len(kept) < len(offered):
+            self._count("failed", len(offered) - len(kept))
+
+    def _let_go(self) -> None:
+        """Remove what is too old, also where no search comes and where nothing is kept any more."""
+        most, days = self._settings.keep_searches or None, self._settings.keep_searches_days
+        for gallery in list_galleries(self._settings.galleries_path):
+            let_go = SearchStore(gallery.path).let_go
+            self._try(gallery.path, partial(let_go, most=most, days=days), 0)
+
+    def _try(self, path: Path, do: Callable[[], Any], n_searches: int) -> None:
+        try:
+            do()
+        except Exception as error:  # Whatever it is, searches are answered, and the next ones are kept
+            if n_searches:
+                self._count("failed", n_searches)
+            if self._problems.get(path) != str(error):
+                self._problems[path] = str(error)
+                logger.warning("searches of gallery '%s' are not kept: %s", path.name, error)
+        else:
+            self._problems.pop(path, None)
+
+
+def _kept(offered: _Offered, salt: str) -> tuple[KeptSearch, bytes | None]:
+    """A search with its picture, as they are kept."""
+    matcher, answer, image = offered.matcher, offered.answer, offered.query.image
+    rows = np.asarray(offered.embedding, dtype=np.float32)[None]
+    if image is None:
+        rows = as_embeddings(rows, matcher.snapshot.manifest.dim)
+    asked = offered.asked.model_copy(
+        update={"limit": _N_CANDIDATES, "include_candidates": True, "explain": False}
+    )
+    (found,) = matcher.search(embedded=EmbeddedImages(rows, {}), asked=asked)
+    # Another pipeline was put in force meanwhile.
+    found = found if found.pipeline == answer.pipeline else answer
+    groups = [*(found.groups or ()), *(found.candidate_groups or ())]
+    # A group is shown by its best item, and scored as a whole.
+    scored = [(one.items[0], one.score) for one in groups if one.items] or [
+        (one, one.score) for one in (*found.matches, *found.candidates)
+    ]
+    signature = picture = None
+    if image is not None:
+        patient = replace(matcher.embedder.limits, wait_seconds=None)
+        with matcher.embedder.decoding(image, limits=patient) as decoded:
+            signature = make_signature(decoded).tobytes()
+            picture = make_thumbnail(decoded, _PICTURE_SIDE)
+    search = KeptSearch(
+        embedding=rows[0],
+        bundle=answer.bundle,
+        version=answer.version,
+        revision=answer.revision,
+        pipeline=answer.pipeline,
+        candidates=tuple(KeptCandidate(one.id, one.label, score) for one, score in scored[:_N_CANDIDATES]),
+        verdict=answer.verdict,
+        threshold=answer.threshold.value,
+        calibration=answer.threshold.calibration,
+        id=answer.search_id or new_search_id(),
+        at=offered.at,
+        sender=hashlib.sha256(f"{salt} {offered.query.sender}".encode()).hexdigest()[:16],
+        signature=signature,
+    )
+    return search, picture

@@ -1,0 +1,191 @@
+"""A service keeps searches where that is asked for, beside the way of a search."""
+
+from __future__ import annotations
+
+import base64
+import io
+import logging
+import shutil
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+from fastapi.testclient import TestClient
+from PIL import Image
+
+from tests.service.types import Encode, MakeSettings, View
+from vicinal.indexer.jobs.preparation import make_signature
+from vicinal.models.embedder import Embedder
+from vicinal.service.answering import keeper
+from vicinal.service.answering.store import SearchStore
+from vicinal.service.errors import SearchNotFoundError
+from vicinal.service.http.app import create_app
+
+SEARCH = "/v1/galleries/shoes/search"
+Serve = Callable[..., AbstractContextManager[TestClient]]
+
+
+@pytest.fixture
+def data(tmp_path: Path, calibrated_dir: Path) -> Path:
+    return Path(shutil.copytree(calibrated_dir, tmp_path / "served"))
+
+
+@pytest.fixture
+def store(data: Path) -> SearchStore:
+    return SearchStore(data / "galleries" / "shoes")
+
+
+@pytest.fixture
+def serve(data: Path, make_settings: MakeSettings) -> Serve:
+    """A client of a running application, which has kept all that it will when the context is over."""
+
+    def run(**changes: object) -> AbstractContextManager[TestClient]:
+        return TestClient(create_app(make_settings(data, **{"keep_searches": 100, **changes})))
+
+    return run
+
+
+@pytest.fixture
+def photo(view: View, encode: Encode) -> Callable[..., bytes]:
+    """A new photo of a label."""
+
+    def make(label: int, number: int = 9, side: int = 48, **options: object) -> bytes:
+        return encode(view(label, number).resize((side, side)), **options)
+
+    return make
+
+
+def search(client: TestClient | httpx.Client, image: bytes, **options: str) -> dict[str, Any]:
+    answered = client.post(SEARCH, files={"image": ("a.png", image)}, data=options)
+    assert answered.status_code == 200, answered.text
+    found: dict[str, Any] = answered.json()
+    return found
+
+
+def test_a_search_is_kept_with_what_was_found(
+    serve: Serve, store: SearchStore, photo: Callable[..., bytes], embedder: Embedder
+) -> None:
+    exif = Image.Exif()
+    exif[0x010F] = "Camera of somebody"
+    image = photo(2, side=900, kind="JPEG", exif=exif)
+    with serve() as client:
+        answer = search(client, image, limit="1")
+    kept = store.get(answer["search_id"])
+    assert kept.embedding == pytest.approx(embedder.embed([image])[0], abs=1e-6)
+    assert (kept.verdict, kept.threshold) == (answer["verdict"], answer["threshold"]["value"])
+    assert kept.calibration == answer["threshold"]["calibration"]
+    for name in ("bundle", "version", "revision", "pipeline"):
+        assert getattr(kept, name) == answer[name]
+    best = answer["matches"][0]
+    assert (kept.candidates[0].id, kept.candidates[0].label) == (best["id"], "größe 42")
+    assert kept.top_score == pytest.approx(best["score"], abs=1e-6)
+    scores = [one.score for one in kept.candidates]
+    # Also of those that the answer did not show.
+    assert len(scores) == 20
+    assert scores == sorted(scores, reverse=True)
+    # A small picture without what its file told of the camera.
+    picture = store.picture(kept.id) or b""
+    small = Image.open(io.BytesIO(picture))
+    assert (small.format, max(small.size)) == ("JPEG", 512)
+    assert not small.getexif()
+    assert kept.signature == make_signature(embedder.decode(image)).tobytes()
+
+
+def test_nothing_is_kept_unless_asked_for(
+    serve: Serve, store: SearchStore, photo: Callable[..., bytes]
+) -> None:
+    with serve(keep_searches=0) as client:
+        assert search(client, photo(2))["search_id"] is None
+    assert not store.exists
+
+
+def test_embeddings_are_kept_and_items_and_filtered_searches_are_not(
+    serve: Serve, store: SearchStore, embedder: Embedder, photo: Callable[..., bytes]
+) -> None:
+    rows = embedder.embed([photo(1), photo(2)])
+    with serve() as client:
+        queries = [{"embedding": (3 * row).tolist()} for row in rows]
+        answers = client.post(f"{SEARCH}/batch", json={"queries": queries}).json()["answers"]
+        item = client.post(SEARCH, json={"item_id": "plain/view 0.png"}).json()
+        filtered = search(client, photo(3), filter="label = 'plain'")
+    assert item["search_id"] is filtered["search_id"] is None
+    kept = [store.get(one["search_id"]) for one in answers]
+    assert np.stack([one.embedding for one in kept]) == pytest.approx(rows, abs=1e-6)
+    assert {one.signature for one in kept} == {None}
+    assert store.picture(kept[0].id) is None
+    assert store.n_kept == 2
+
+
+def test_products_are_kept_with_their_own_scores(
+    serve: Serve, store: SearchStore, photo: Callable[..., bytes]
+) -> None:
+    options = {"group_by": "label", "threshold": "0.5", "include_candidates": "true"}
+    with serve() as client:
+        answer = search(client, photo(4), **options)
+    kept = store.get(answer["search_id"])
+    shown = [*answer["groups"], *answer["candidate_groups"]]
+    assert [one.id for one in kept.candidates] == [one["items"][0]["id"] for one in shown]
+    assert [one.score for one in kept.candidates] == pytest.approx([one["score"] for one in shown])
+    assert kept.threshold == 0.5
+
+
+def test_who_asked_is_kept_as_a_hash(serve: Serve, store: SearchStore, photo: Callable[..., bytes]) -> None:
+    image = base64.b64encode(photo(1)).decode()
+    with serve() as client:
+        for _ in range(2):
+            client.post(SEARCH, json={"image_base64": image})
+    one, other = store.searches()
+    assert one.sender == other.sender
+    assert "testclient" not in one.sender
+    assert len(one.sender) == 16
+
+
+def test_more_than_a_process_keeps_a_second_is_answered_without_an_id(
+    serve: Serve,
+    store: SearchStore,
+    embedder: Embedder,
+    photo: Callable[..., bytes],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(keeper, "_MOST_AT_ONCE", 3.0)
+    monkeypatch.setattr(keeper, "_A_SECOND", 0.0)
+    queries = [{"embedding": embedder.embed([photo(2)])[0].tolist()}] * 5
+    with serve() as client:
+        answers = client.post(f"{SEARCH}/batch", json={"queries": queries}).json()["answers"]
+        told = client.get("/metrics").text
+    assert [one["search_id"] is None for one in answers] == [False] * 3 + [True] * 2
+    assert store.n_kept == 3
+    assert 'vicinal_kept_searches_total{outcome="too_many"} 2.0' in told
+
+
+def test_what_cannot_be_kept_is_told_once_and_touches_no_answer(
+    serve: Serve, store: SearchStore, photo: Callable[..., bytes], caplog: pytest.LogCaptureFixture
+) -> None:
+    store.path.parent.mkdir()
+    store.path.write_bytes(b"no such file" * 1000)
+    with caplog.at_level(logging.WARNING, keeper.__name__):
+        for _ in range(2):
+            with serve() as client:
+                answers = [search(client, photo(2)) for _ in range(3)]
+    assert {one["verdict"] for one in answers} == {"match"}
+    said = [one.getMessage() for one in caplog.records if one.name == keeper.__name__]
+    # Once in each of the two servers.
+    assert len(said) == 2
+    assert "searches of gallery 'shoes' are not kept" in said[0]
+    assert "move" in said[0]
+
+
+def test_a_gallery_that_goes_meanwhile_does_not_come_back(
+    serve: Serve, store: SearchStore, photo: Callable[..., bytes]
+) -> None:
+    with serve() as client:
+        answer = search(client, photo(2))
+        client.delete("/v1/galleries/shoes", params={"confirm": "shoes"}).raise_for_status()
+    assert answer["search_id"]
+    assert not store.gallery.exists()
+    with pytest.raises(SearchNotFoundError):
+        store.get(answer["search_id"])
