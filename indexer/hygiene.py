@@ -13,7 +13,7 @@ from vicinal.calibration.arrays import Bytes, FloatArray, Mask, ShortInts
 # Correlation of the thumbnails of almost the same picture.
 SAME_PICTURE = 0.98
 # Pairs must be as close in the embedding to be compared at all.
-_CLOSE_SIMILARITY = 0.9
+CLOSE_SIMILARITY = 0.9
 _MOST_EXAMPLES = 20
 # Length of the centered pixels of a picture without anything on it, at most.
 _BLANK = 1e-3
@@ -91,7 +91,7 @@ def _exact_pairs(contents: Sequence[bytes]) -> list[tuple[int, int]]:
 def _near_pairs(
     signatures: Bytes, neighbor_ids: ShortInts, similarities: FloatArray
 ) -> Iterator[tuple[int, int]]:
-    rows, columns = np.nonzero((similarities >= _CLOSE_SIMILARITY) & (neighbor_ids >= 0))
+    rows, columns = np.nonzero((similarities >= CLOSE_SIMILARITY) & (neighbor_ids >= 0))
     others = neighbor_ids[rows, columns].astype(np.int64)
     pairs = np.unique(np.sort(np.stack([rows, others], axis=1), axis=1), axis=0)
     for start in range(0, len(pairs), _CHUNK):

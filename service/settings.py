@@ -200,7 +200,7 @@ class Settings(BaseSettings):
     redis_retry_seconds: float = Field(default=5.0, gt=0.0)
     query_cache_entries: int = Field(default=1024, ge=0)
     query_cache_seconds: int = Field(default=86_400, ge=1)
-    keep_searches: int = Field(default=0, ge=0, le=100_000)
+    keep_searches: int = Field(default=0, ge=0, le=20_000)
     keep_searches_days: float = Field(default=30.0, gt=0.0, le=3660.0)
     poll_seconds: float = Field(default=5.0, gt=0.0)
     check_mb_per_second: float = Field(default=200.0, gt=0.0)

@@ -33,7 +33,7 @@ logger = logging.getLogger(__name__)
 Outcome = Literal["kept", "too_many", "failed"]
 
 # Searches that a process keeps: as many a second, more of them where few came before.
-_A_SECOND = 5.0
+_A_SECOND = 2.0
 _MOST_AT_ONCE = 20.0
 # What may wait for the thread.
 _MOST_WAITING = 64

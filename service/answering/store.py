@@ -25,6 +25,7 @@ import numpy as np
 
 from vicinal.calibration.arrays import FloatArray
 from vicinal.indexer.errors import StorageError
+from vicinal.indexer.hygiene import CLOSE_SIMILARITY, are_same_pictures
 from vicinal.indexer.storage.files import storing
 from vicinal.service.errors import RequestError, SearchNotFoundError, SearchStoreError
 
@@ -34,6 +35,11 @@ _BUSY_SECONDS = 10.0
 # Searches that were just answered stay for as long, at most so many of them.
 _RECENT = timedelta(minutes=15)
 _MOST_RECENT = 1000
+# Searches of one sender for the same thing are of one visit for as long; then nothing tells who asked.
+_ONE_VISIT = timedelta(minutes=10)
+# Cosine of almost the same ready embedding.
+_SAME_EMBEDDING = 0.999
+_COMPARED_TOGETHER = 2048
 _SCHEMA = """
 begin immediate;
 create table if not exists searches (
@@ -42,6 +48,7 @@ create table if not exists searches (
 ) without rowid;
 create index if not exists by_key on searches (key);
 create index if not exists by_time on searches (at);
+create index if not exists by_sender on searches (sender, at) where sender != '';
 create table if not exists answers (
     number integer primary key autoincrement, search text not null, kind text not null, item_id text,
     label text, by text not null, at real not null, taken_back_at real
@@ -73,8 +80,10 @@ class KeptSearch:
     """A query, and what was found for it.
 
     Attributes:
-        sender: Salted hash of who asked, which names nobody.
-        visit: Searches of one visit were taken together, and are asked about once.
+        sender: Salted hash of who asked, for as long as it tells visits apart; then empty.
+        visit: Searches of one visit were taken together, and are asked about once. Where none is given it is
+            found when the search is kept: almost the same query, or one that the same sender asked within
+            ten minutes and that has the same label or item as its best candidate.
         embedding: (d,) float32, L2-normalized, before refinement.
         signature: 768 bytes, the picture at 16 x 16 pixels; None for a ready embedding.
         candidates: Best ones first, as many as are kept.
@@ -144,7 +153,10 @@ class SearchStore:
         """Keep searches with their pictures; let go what is older than some days, or beyond the sample."""
         now = datetime.now(UTC)
         with self._changing(make=True) as file:
+            since = _deleted_before(file)
             for search, picture in searches:
+                if search.at.timestamp() < since:
+                    continue
                 file.execute(
                     "insert or ignore into searches (id, at, key, sender, visit, embedding, signature, "
                     "picture, fields) values (?, ?, ?, ?, ?, ?, ?, ?, ?)",
@@ -153,7 +165,7 @@ class SearchStore:
                         search.at.timestamp(),
                         search.key,
                         search.sender,
-                        search.visit or search.id,
+                        search.visit or _visit_of(file, search),
                         np.asarray(search.embedding, dtype="<f4").tobytes(),
                         search.signature,
                         picture,
@@ -256,7 +268,15 @@ class SearchStore:
         """Remove searches with their answers: some, those before a moment, or all; their number."""
         if not self.exists:
             return 0
+        now = datetime.now(UTC)
         with self._changing() as file:
+            if search_ids is None:
+                # What came before is deleted too where another process has not kept it yet.
+                until = min(before or now, now).timestamp()
+                file.execute(
+                    "insert or replace into wanted values ('deleted_before', ?)",
+                    (max(until, _deleted_before(file)),),
+                )
             if search_ids is not None:
                 chosen = [(one,) for one in search_ids]
             elif before is not None:
@@ -344,6 +364,11 @@ def standing(answers: Sequence[SearchAnswer]) -> dict[str, list[SearchAnswer]]:
     return dict(found)
 
 
+def _deleted_before(file: sqlite3.Connection) -> float:
+    found = file.execute("select value from wanted where name = 'deleted_before'").fetchone()
+    return float(found[0]) if found else 0.0
+
+
 def _fields_of(search: KeptSearch) -> str:
     names = ("bundle", "version", "revision", "pipeline", "verdict", "threshold", "calibration")
     fields = {name: getattr(search, name) for name in names}
@@ -370,9 +395,45 @@ def _search(row: tuple[Any, ...], sample_key: float) -> KeptSearch:
     )
 
 
+def _visit_of(file: sqlite3.Connection, search: KeptSearch) -> str:
+    """Visit of almost the same query, or of what this sender just searched for; else the own id."""
+    own, signature = np.asarray(search.embedding, "<f4"), search.signature
+    found = file.execute(
+        "select visit, embedding, signature from searches where length(embedding) = ? "
+        f"and signature is {'not ' if signature else ''}null",
+        (own.nbytes,),
+    )
+    while rows := found.fetchmany(_COMPARED_TOGETHER):
+        visits, embeddings, signatures = zip(*rows, strict=True)
+        cosines = np.frombuffer(b"".join(embeddings), "<f4").reshape(len(rows), -1) @ own
+        alike = np.flatnonzero(cosines >= (_SAME_EMBEDDING if signature is None else CLOSE_SIMILARITY))
+        if signature is not None and len(alike):
+            pictures = np.stack([np.frombuffer(signatures[one], np.uint8) for one in alike])
+            alike = alike[are_same_pictures(pictures, np.frombuffer(signature, np.uint8)[None])]
+        if len(alike):
+            return str(visits[alike[0]])
+    recent = file.execute(
+        "select visit, fields from searches where sender = ? and sender != '' and at >= ? order by at desc",
+        (search.sender, (search.at - _ONE_VISIT).timestamp()),
+    )
+    for visit, text in recent:
+        if search.candidates and _is_same_thing(search.candidates[0], json.loads(text)["candidates"]):
+            return str(visit)
+    return search.id
+
+
+def _is_same_thing(best: KeptCandidate, others: Sequence[Sequence[Any]]) -> bool:
+    if not others:
+        return False
+    other = KeptCandidate(*others[0])
+    return best.id == other.id or (best.label is not None and best.label == other.label)
+
+
 def _let_go(file: sqlite3.Connection, now: datetime, most: int | None, days: float) -> None:
     """Remove searches that are too old, with their answers, and unanswered ones beyond the sample."""
     file.execute("delete from searches where at < ?", ((now - timedelta(days=days)).timestamp(),))
+    over = (now - _ONE_VISIT).timestamp()
+    file.execute("update searches set sender = '' where at < ? and sender != ''", (over,))
     if most is not None:
         file.execute(
             "delete from searches where key > (select key from searches order by key limit 1 offset ?) "

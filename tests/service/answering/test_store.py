@@ -192,3 +192,97 @@ def test_a_killed_process_loses_nothing_that_it_told_of(store: SearchStore) -> N
         answered = [one.search for one in store.answers()]
         assert len(answered) == len(set(answered))
         assert len(answered) >= told + 1
+
+
+def picture(seed: int, noise: int = 0) -> bytes:
+    """A signature; a little noise leaves it almost the same."""
+    coarse = np.random.default_rng(seed).integers(60, 196, (4, 4, 3))
+    pixels = np.kron(coarse, np.ones((4, 4, 1), np.int64))
+    return (pixels + np.random.default_rng(noise).integers(-2, 3, pixels.shape)).astype(np.uint8).tobytes()
+
+
+def visits_of(store: SearchStore, *searches: KeptSearch) -> list[str]:
+    """Visits of searches that are kept one after the other."""
+    for one in searches:
+        store.keep([(one, None)], **ALWAYS)
+    return [store.get(one.id).visit for one in searches]
+
+
+def test_almost_the_same_picture_is_of_one_visit_whenever_it_came(store: SearchStore) -> None:
+    before = datetime.now(UTC) - timedelta(days=20)
+    first = a_search(id="first", at=before, signature=picture(0))
+    again = a_search(id="again", signature=picture(0, noise=1), candidates=())
+    other = a_search(id="other", signature=picture(1), candidates=())
+    # What the network sees as another thing is not compared.
+    apart = a_search(1, id="apart", signature=picture(0, noise=2), candidates=())
+    assert visits_of(store, first, again, other, apart) == ["first", "first", "other", "apart"]
+
+
+def test_ready_embeddings_that_are_almost_equal_are_of_one_visit(store: SearchStore) -> None:
+    close, less = (np.array([1.0, off, 0.0, 0.0], np.float32) for off in (0.01, 0.1))
+    found = visits_of(
+        store,
+        a_search(id="first", candidates=()),
+        a_search(id="close", candidates=(), embedding=close / np.linalg.norm(close)),
+        a_search(id="less", candidates=(), embedding=less / np.linalg.norm(less)),
+        # A picture is none of them, nor is what another network made.
+        a_search(id="picture", candidates=(), signature=picture(0)),
+        a_search(id="wide", candidates=(), embedding=np.eye(1, 8, dtype=np.float32)[0]),
+    )
+    assert found == ["first", "first", "less", "picture", "wide"]
+
+
+def test_a_sender_who_goes_on_searching_for_a_thing_is_on_one_visit(store: SearchStore) -> None:
+    now = datetime.now(UTC)
+    mug, jug = KeptCandidate("mug", "Mug", 0.7), KeptCandidate("jug", None, 0.7)
+
+    def at(minutes: float, name: str, best: KeptCandidate, sender: str = "s") -> KeptSearch:
+        number = len(name) % 4
+        when = now + timedelta(minutes=minutes)
+        return a_search(
+            number,
+            id=name,
+            at=when,
+            candidates=(best,),
+            sender=sender,
+            signature=picture(sum(map(ord, name))),
+        )
+
+    found = visits_of(
+        store,
+        at(0, "a", mug),
+        at(6, "bb", KeptCandidate("mug 2", "Mug", 0.3)),
+        at(12, "ccc", mug),
+        at(13, "dddd", jug),
+        at(14, "eeeee", jug),
+        at(14, "f", mug, sender="t"),
+        at(14, "gg", mug, sender=""),
+        at(30, "hhh", mug),
+    )
+    assert found == ["a", "a", "a", "dddd", "dddd", "f", "gg", "hhh"]
+
+
+def test_who_asked_is_forgotten_when_the_visit_is_over(store: SearchStore) -> None:
+    now = datetime.now(UTC)
+    store.keep([(a_search(id="old", sender="s", at=now - timedelta(minutes=11)), None)], **ALWAYS)
+    store.keep([(a_search(id="new", sender="s"), None)], **ALWAYS)
+    assert (store.get("old").sender, store.get("new").sender) == ("", "s")
+
+
+@pytest.mark.parametrize("before", [None, datetime.now(UTC)])
+def test_what_another_process_has_not_kept_yet_is_deleted_too(
+    store: SearchStore, before: datetime | None
+) -> None:
+    waiting = a_search(id="waiting", at=datetime.now(UTC) - timedelta(minutes=1))
+    store.keep([(a_search(id="kept", at=waiting.at), None)], **ALWAYS)
+    assert store.delete(before=before) == 1
+    later = a_search(id="later")
+    store.keep([(waiting, None), (later, None)], **ALWAYS)
+    assert [one.id for one in store.searches()] == ["later"]
+
+
+def test_searches_go_by_age_alone_where_no_more_are_kept(store: SearchStore) -> None:
+    days = [datetime.now(UTC) - timedelta(days=one) for one in (1, 2, 40)]
+    store.keep([(a_search(at=one, key=1.0), None) for one in days], most=100, days=100.0)
+    store.let_go(most=None, days=30.0)
+    assert store.n_kept == 2
