@@ -39,6 +39,7 @@ from vicinal.service.measuring.records.promise import PromiseCheck
 from vicinal.service.measuring.records.record import CalibrationRecord
 from vicinal.service.operations import Progress, add, calibrate, check, compare, fit, index
 from vicinal.service.operations.place import Place
+from vicinal.service.reports.report import say_promise
 from vicinal.service.request_fields import ItemSource
 from vicinal.service.search.answers import Answer, Threshold
 from vicinal.service.settings import Settings
@@ -307,6 +308,13 @@ class LocalGallery:
     def threshold(self) -> Threshold:
         """Threshold that decides a search without further options, and whether it still holds."""
         return self.matcher.threshold()
+
+    @property
+    def promise(self) -> tuple[str, ...]:
+        """Sentences on what to expect of that threshold: first how many matches are right, how many things
+        are found and how many strangers get a match, or what a check found broken.
+        """
+        return say_promise(self.matcher)
 
     @property
     def versions(self) -> list[VersionSummary]:

@@ -43,6 +43,7 @@ _NAMES = {"precision": "precision", "hit_rate_1": "R@1"}
 _REFINED = {"gallery": "items", "query": "query", "both": "query and items"}
 _RERANKED = {"contextual": "re-ranked by shared neighbors", "k_reciprocal": "re-ranked by mutual neighbors"}
 _SHOWN = 10
+_LONGEST_NAME = 60
 _JOINERS = "\u200c\u200d"
 # Labels of about one size are worth as many.
 _EVEN = 0.9
@@ -84,6 +85,11 @@ def visible(text: str) -> str:
 def rate_name(rate: str) -> str:
     """A rate's name for people."""
     return _NAMES.get(rate, rate.upper())
+
+
+def shortened(name: str) -> str:
+    """A name for a sentence, which a long one would fill."""
+    return name if len(name) <= _LONGEST_NAME else f"{name[:_LONGEST_NAME]}…"
 
 
 def percent(rate: float) -> str:

@@ -322,15 +322,16 @@ def _print_addition(name: str, done: LiveAddition, n_items: int) -> None:
 
 
 def _searches(bundles: ServedBundles, gallery: Gallery) -> dict[str, Any]:
-    """Stages and threshold of its searches; None where its bundle is not here."""
+    """Stages and threshold of its searches, None where its bundle is not here, and what that promises."""
     from vicinal.indexer.errors import BundleMismatchError
+    from vicinal.service.reports.report import say_promise
 
     try:
         matcher = bundles.matcher(gallery)
     except BundleMismatchError:
-        return {"searches": None, "threshold": None}
+        return {"searches": None, "threshold": None, "promise": ()}
     words = search_words(matcher.pipeline, matcher.embedder.bundle)
-    return {"searches": words, "threshold": matcher.threshold()}
+    return {"searches": words, "threshold": matcher.threshold(), "promise": say_promise(matcher)}
 
 
 def _summary(gallery: Gallery) -> dict[str, Any]:

@@ -46,6 +46,10 @@ ERROR_RATES: tuple[RateName, ...] = ("far", "frr", "fpir", "fnir")
 _FURTHER_LABELS = (10, 30, 100)
 _GALLERY_RATIOS = (10, 100)
 _N_WORST = 10
+# Standard deviations above what equal classes show from which a difference is no chance, and the least
+# difference of a utility that is worth a word.
+_CHANCE_SPREADS = 3.0
+_LEAST_WORSE = 0.05
 # Share of the strangers that may be unsure.
 _MOST_UNSURE = 0.1
 # Largest distance of a space: scores of embeddings are 1 - d / 2, final ones 1 - d.
@@ -243,6 +247,13 @@ class OpisEvidence(Frozen):
     n_classes: int
     n_left_out: int
 
+    @property
+    def is_real(self) -> bool | None:
+        """Tell whether the classes differ by more than chance explains; None where no floor is known."""
+        if self.floor is None or self.floor_spread is None:
+            return None
+        return self.opis > self.floor + _CHANCE_SPREADS * self.floor_spread
+
 
 class ClassEvidence(Frozen):
     """Utility of one class over the calibration range.
@@ -282,7 +293,8 @@ class Evidence(Frozen):
         far_fpir: FPIR of the other queries without a mate.
         opis: How differently the classes fare under one threshold, by space: `initial` embeddings, `refined`
             ones where the pipeline refines, and `final` scores.
-        worst_classes: The ten classes with the lowest utility by final scores over the calibration range.
+        worst_classes: The classes that the one threshold serves noticeably worse, by final scores over the
+            calibration range: at most ten, the worst first. None where chance explains what differs.
         visits: Which photos were kept apart; None for queries from outside, and where visits play no part.
         another_day: `fnir`, `fpir` and `precision` for photos of another day, where the queries are items;
             else the intervals of `rates` speak of these.
@@ -352,7 +364,7 @@ def gather_evidence(
         near_fpir=near,
         far_fpir=far,
         opis={space: one.evidence for space, one in (opis or {}).items()},
-        worst_classes=_worst_classes(opis["final"].utilities) if opis and "final" in opis else (),
+        worst_classes=_worst_classes(opis["final"]) if opis and "final" in opis else (),
         visits=visits,
         another_day=_another_day(measured, threshold, apart, found) if leaves_one_out else {},
         unsure=apart and apart.unsure(measured, target, threshold),
@@ -556,15 +568,21 @@ def measure_opis(measured: Measurement) -> dict[str, SpaceOpis]:
         return {}
 
 
-def _worst_classes(utilities: ClassUtilities) -> tuple[ClassEvidence, ...]:
-    """The ten classes with the lowest mean utility, the worst first."""
+def _worst_classes(found: SpaceOpis) -> tuple[ClassEvidence, ...]:
+    """Classes whose mean utility is noticeably below that of all, by more than chance explains."""
+    if not found.evidence.is_real:
+        return ()
+    utilities, floor = found.utilities, found.evidence.floor or 0.0
+    means = utilities.utilities.mean(axis=1)
+    worst = utilities.worst(_N_WORST)
+    worse = max(_LEAST_WORSE, _CHANCE_SPREADS * float(np.sqrt(floor)))
     return tuple(
         ClassEvidence(
             label=str(utilities.labels[row]),
-            mean_utility=float(utilities.utilities[row].mean()),
+            mean_utility=float(means[row]),
             lowest_utility=float(utilities.utilities[row].min()),
         )
-        for row in utilities.worst(_N_WORST)
+        for row in worst[means[worst] < means.mean() - worse]
     )
 
 

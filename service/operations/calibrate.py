@@ -320,4 +320,6 @@ def objection(
 def _ends(missed: float, answered: float) -> str:
     from vicinal.service.words import counted
 
-    return f"at least {counted(1 - missed)} of 100 found, at most {counted(answered)} of 100 wrong"
+    return (
+        f"at least {counted(1 - missed)} of 100 found, at most {counted(answered)} of 100 strangers matched"
+    )

@@ -11,8 +11,7 @@ from vicinal.indexer.reader import GalleryReader
 from vicinal.indexer.views.view import GalleryView
 from vicinal.service.galleries.bundles import ServedBundles
 from vicinal.service.measuring.matcher import Matcher, measuring_command
-from vicinal.service.reports.promise import tried_promise
-from vicinal.service.reports.report import describe_record
+from vicinal.service.reports.report import say_promise
 from vicinal.service.words import (
     hygiene_lines,
     mebibytes,
@@ -55,13 +54,9 @@ def _threshold_lines(matcher: Matcher) -> Iterator[str]:
         reason = None if found.state == "broken" else found.reason
         known = [found.target, found.calibration and f"calibration {found.calibration}", reason]
         yield f"Threshold {found.value:.4f}: {', '.join(one for one in known if one)}"
-    record = matcher.calibrations.active(matcher.pipeline)
-    if record is None and found.value is None:
+    if found.value is None:
         yield f"To measure one: {measuring_command(matcher.gallery)}"
-    elif record is not None:
-        noun, described = matcher.embedder.bundle.manifest.noun, describe_record(matcher, record)
-        said = tried_promise(record, described.last_check, noun, described.broken)
-        yield from (f"  {sentence}" for sentence in said)
+    yield from (f"  {sentence}" for sentence in say_promise(matcher))
     if found.note:
         yield f"note: {found.note}"
 

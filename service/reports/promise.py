@@ -20,12 +20,15 @@ from vicinal.service.words import (
     percent,
     rate_name,
     rate_with_interval,
+    shortened,
     span,
     visit_words,
 )
 
 # Gains below this are not worth a line.
 _LEAST_GAIN = 0.02
+# Labels that the first lines name.
+_MOST_NAMED = 3
 # Four times the labels halve an interval.
 _MORE = 4
 
@@ -50,7 +53,9 @@ def tried_promise(
 
 
 def promise(record: CalibrationRecord, noun: Noun = "photo") -> tuple[str, ...]:
-    """Sentences on what a calibration promises, the rates first."""
+    """Sentences on what a calibration promises, the first on matches that are right, things that are found
+    and strangers that get a match.
+    """
     evidence = record.evidence
     if record.source == "by_hand" or evidence is None:
         by = "was set by hand" if record.source == "by_hand" else "comes from a record without intervals"
@@ -62,26 +67,16 @@ def promise(record: CalibrationRecord, noun: Noun = "photo") -> tuple[str, ...]:
 
 def _sentences(record: CalibrationRecord, evidence: Evidence, noun: Noun) -> Iterator[str]:
     found, wrong = evidence.rates.get("fnir"), evidence.rates.get("fpir")
-    missed, answered = promised_range(record, "fnir"), promised_range(record, "fpir")
     is_range = any(one.apart is not None for one in evidence.another_day.values())
-    yield _right(record, evidence, is_range=is_range)
-    if missed is None:
-        yield f"How many {noun}s of things you have will be found is not known: none could be tried."
-    else:
-        ends = 1 - missed.high, 1 - missed.low
-        yield f"Of 100 {noun}s of things you have, {_expected('be found', 1 - missed.rate, ends, is_range)}."
-    if answered is None:
-        yield f"How many {noun}s of things you lack will get a wrong match is not known: none could be tried."
-    else:
-        ends = answered.low, answered.high
-        expected = _expected("get a wrong match", answered.rate, ends, is_range)
-        yield f"Of 100 {noun}s of things you lack, {expected}."
+    whole = "; ".join(_clauses(record, evidence, noun, is_range=is_range))
+    yield f"{whole[0].upper()}{whole[1:]}."
     if evidence.unsure is not None:
         known, strangers = counted(evidence.unsure.known), counted(evidence.unsure.strangers)
         yield (
             f"Answers from a score of {evidence.unsure.lowest:.4f} up to the threshold are unsure: some "
             f"{known} of 100 {noun}s of things you have, and {strangers} of 100 of things you lack."
         )
+    yield from _differences(evidence)
     yield _basis(record, found, wrong, noun)
     if is_range:
         yield (
@@ -91,20 +86,56 @@ def _sentences(record: CalibrationRecord, evidence: Evidence, noun: Noun) -> Ite
         )
 
 
-def _right(record: CalibrationRecord, evidence: Evidence, *, is_range: bool) -> str:
-    found, absent = promised_range(record, "precision"), evidence.absent
-    if found is None:
-        return "How many matches will be right is not known: none was shown."
-    expected = _expected("be right", found.rate, (found.low, found.high), is_range)
-    mix = "" if absent is None else f", if {counted(absent)} of 100 searches are for things you lack"
-    return f"Of 100 matches that are shown, {expected}{mix}."
+def _clauses(record: CalibrationRecord, evidence: Evidence, noun: Noun, *, is_range: bool) -> Iterator[str]:
+    """Clauses on the matches that are right, the things that are found and the strangers that get a match."""
+    right, missed, answered = (promised_range(record, name) for name in ("precision", "fnir", "fpir"))
+    if right is None:
+        yield "how many matches will be right is not known, as none was shown"
+    else:
+        expected = _expected("be right", right.rate, (right.low, right.high), is_range)
+        yield f"of 100 matches that are shown, {expected}, {_mix(evidence.absent)}"
+    if missed is None:
+        yield f"how many {noun}s of things you have will be found is not known, as none was tried"
+    else:
+        ends = 1 - missed.high, 1 - missed.low
+        yield f"of 100 {noun}s of things you have, {_expected('be found', 1 - missed.rate, ends, is_range)}"
+    if answered is None:
+        yield f"how many {noun}s of things you lack will get a wrong match is not known, as none was tried"
+    else:
+        expected = _expected("get a wrong match", answered.rate, (answered.low, answered.high), is_range)
+        yield f"of 100 {noun}s of things you lack, {expected}"
+
+
+def _mix(absent: float | None) -> str:
+    if absent is None:
+        return "at the mix of searches that was tried"
+    if absent == 0.0:
+        return "if all searches are for things you have"
+    return f"if {counted(absent)} of 100 searches are for things you lack"
+
+
+def _differences(evidence: Evidence) -> Iterator[str]:
+    """Sentence on the labels that the one threshold serves worse, as far as that can be told from chance."""
+    found = evidence.opis.get("final")
+    if found is None or found.is_real is None:
+        return
+    worst = [shortened(one.label) for one in evidence.worst_classes] if found.is_real else []
+    if not worst:
+        yield "No label is served noticeably worse than others by this one threshold."
+        return
+    named = ", ".join(f"'{label}'" for label in worst[:_MOST_NAMED])
+    more = f" and {len(worst) - _MOST_NAMED} more" if len(worst) > _MOST_NAMED else ""
+    yield f"This one threshold serves some labels noticeably worse than others: {named}{more}."
 
 
 def _answered(found: AnswerEvidence, noun: Noun) -> Iterator[str]:
     right, slips = found.precision, found.errors
     ends = f"{counted(right.low)} to {counted(right.high)}"
-    yield f"Of 100 matches that are shown, about {counted(right.rate)} will be right ({ends})."
-    yield f"How many {noun}s of things you have will be found is not known: that takes labels."
+    yield (
+        f"Of 100 matches that are shown, about {counted(right.rate)} will be right ({ends}); how many "
+        f"{noun}s of things you have will be found, and how many of things you lack will get a wrong match, "
+        "is not known: that takes labels."
+    )
     again = f", {found.n_again} of them asked about twice" if found.n_again else ""
     yield (
         f"This rests on answers about {found.n_asked} pairs of {noun}s{again}; some {counted(slips.rate)} of "
@@ -266,7 +297,7 @@ def _classes(evidence: Evidence) -> Iterator[str]:
         )
     if evidence.worst_classes:
         named = ", ".join(f"{one.label} {one.mean_utility:.2f}" for one in evidence.worst_classes)
-        yield f"  labels with the lowest utility over the calibration range: {named}"
+        yield f"  labels that are served noticeably worse, by utility over the calibration range: {named}"
 
 
 def _forms(evidence: Evidence) -> Iterator[str]:

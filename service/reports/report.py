@@ -128,6 +128,17 @@ def describe_record(matcher: Matcher, record: CalibrationRecord) -> CalibrationS
     )
 
 
+def say_promise(matcher: Matcher) -> tuple[str, ...]:
+    """Sentences on what to expect of the threshold of searches without further options, the first on all
+    rates or on what a check found broken; none where nothing is promised.
+    """
+    record = matcher.calibrations.active(matcher.pipeline)
+    if record is None or matcher.thresholds.of_record(record).value is None:
+        return ()
+    found = describe_record(matcher, record)
+    return tried_promise(record, found.last_check, matcher.embedder.bundle.manifest.noun, found.broken)
+
+
 def report_record(matcher: Matcher, record: CalibrationRecord, drift: DriftState) -> ReportBody:
     """All that is known of a record."""
     bundle, scores = matcher.embedder.bundle.manifest, matcher.calibrations.scores(record)

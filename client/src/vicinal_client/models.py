@@ -538,6 +538,9 @@ class Gallery(Model):
         graph_staleness: Share of the items that changed since the neighbor lists of all items were made.
         threshold: What searches without further options are decided by, and whether it holds; null when the
             calibration cannot be used.
+        promise: Sentences on what the threshold lets expect: first how many matches are right, how many
+            things are found and how many strangers get a match, or what a check found broken. Empty without a
+            calibration.
         calibration_problem: Why the calibration cannot be used.
     """
 
@@ -554,6 +557,7 @@ class Gallery(Model):
     bundle_name: str
     calibration: GalleryCalibration | None
     threshold: Threshold | None = None
+    promise: list[str]
     calibration_problem: str | None
 
 

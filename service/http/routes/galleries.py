@@ -27,6 +27,7 @@ from vicinal.service.http.state import State, StateDependency
 from vicinal.service.measuring.evidence import Evidence
 from vicinal.service.measuring.matcher import Matcher
 from vicinal.service.problem_types import detail_of
+from vicinal.service.reports.report import say_promise
 from vicinal.service.request_fields import Body
 from vicinal.service.request_fields import Request as Asked
 from vicinal.service.search.answers import Threshold
@@ -67,6 +68,11 @@ class GalleryBody(Body):
     threshold: Threshold | None = Field(
         description="What searches without further options are decided by, and whether it holds; null when "
         "the calibration cannot be used."
+    )
+    promise: tuple[str, ...] = Field(
+        description="Sentences on what the threshold lets expect: first how many matches are right, how many "
+        "things are found and how many strangers get a match, or what a check found broken. Empty without a "
+        "calibration."
     )
     calibration_problem: str | None = Field(description="Why the calibration cannot be used.")
 
@@ -273,8 +279,10 @@ def _make_for_space(state: State, name: str, space: str | None, dim: int | None)
 def _describe(matcher: Matcher, request: Request) -> GalleryBody:
     view, manifest = matcher.view, matcher.snapshot.manifest
     calibration, threshold, calibration_problem = None, None, None
+    promise: tuple[str, ...] = ()
     try:
         record, threshold = matcher.calibrations.active(matcher.pipeline), matcher.threshold()
+        promise = say_promise(matcher)
         calibration = record and CalibrationBody(
             id=record.id,
             target=str(record.target) if record.target else None,
@@ -299,5 +307,6 @@ def _describe(matcher: Matcher, request: Request) -> GalleryBody:
         bundle_name=manifest.bundle_name,
         calibration=calibration,
         threshold=threshold,
+        promise=promise,
         calibration_problem=calibration_problem,
     )

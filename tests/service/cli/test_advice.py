@@ -275,7 +275,7 @@ def test_advice_after_a_broken_promise_can_be_typed_whatever_things_are_called(
     assert shlex.split(command)[:6] == ["vicinal", "calibrate", "--queries", str(tmp_path / file), "-g", name]
     assert "--target fpir=0.1" in command
     # All of them have no mate, so that FPIR alone can be measured.
-    assert "Of 100 items" in run_line(f"{command} --yes")
+    assert "of 100 items" in run_line(f"{command} --yes")
     shown = run("gallery", "show", name).stdout
     assert f"-g {name}" in shown or "vicinal" not in shown
 

@@ -127,7 +127,7 @@ def test_the_optimism_and_opis_are_said_in_words(run: Run, manifest: Path) -> No
     assert "Photos of one visit were kept apart: 20 visits" in lines
     assert "A calibration that mixes them" in lines
     assert "OPIS of final scores" in lines
-    assert "labels with the lowest utility" in lines
+    assert "No label is served noticeably worse than others by this one threshold." in lines
 
 
 @pytest.mark.slow
@@ -164,7 +164,7 @@ def test_a_calibration_with_photos_from_outside_is_not_replaced_unasked(
 def test_the_first_line_says_how_many_of_a_hundred_are_found(run: Run, data_dir: Path) -> None:
     lines = run("calibrate", "-g", "shoes").stdout.splitlines()
     assert lines[0].startswith("Of 100 matches that are shown, between ")
-    assert lines[1].startswith("Of 100 photos of things you have, between ")
+    assert "; of 100 photos of things you have, between " in lines[0]
     assert not any("FNIR" in line or "OPIS" in line for line in lines)
     assert any(
         "FNIR" in line for line in run("calibrate", "-g", "shoes", "-y", "--details").stdout.splitlines()

@@ -53,7 +53,7 @@ def test_index_as_json_lists_every_failure(run: Run, tmp_path: Path, query: Path
 def test_index_search_and_calibrate_after_one_another(run: Run, catalog: Path, query: Path) -> None:
     run("index", catalog, "-g", "shoes")
     assert "No threshold to decide by" in run("search", query, "-g", "shoes").stdout
-    assert "Of 100 photos of things you have" in run("calibrate", "-g", "shoes").stdout
+    assert "of 100 photos of things you have" in run("calibrate", "-g", "shoes").stdout
     output = run("search", query, "-g", "shoes").stdout
     assert "matches at threshold" in output
     assert "plain/view" in output

@@ -38,7 +38,7 @@ def test_groups_are_calibrated_and_searched_by_their_own_threshold(
 
 def test_a_promise_speaks_of_photos_of_things(run: Run, data_dir: Path) -> None:
     text = run("calibrate", "-g", "shoes", "--group-by", "label", "--details").stdout
-    assert "Of 100 photos of things you have, " in text
+    assert "of 100 photos of things you have, " in text
     assert "forms of the group score: max " in text
     assert "--group-by label" in text or "To improve it" not in text
 

@@ -355,7 +355,7 @@ def test_a_gallery_is_told_by_its_space_and_in_items(run: Run, indexed: Gallery)
     figures = run("calibrate", "-g", "shop", "--details").stdout
     assert "margins for training with TCM" in figures
     for text in (calibrated, shown, figures):
-        assert "Of 100 items of things you have" in text
+        assert "of 100 items of things you have" in text
         assert "photo" not in text
         assert "vicinal fit" not in text
 

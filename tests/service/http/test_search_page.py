@@ -9,7 +9,8 @@ from urllib.parse import quote, urlencode
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from tests.service.types import MakeSettings
+from tests.service.measuring.test_one_state import SENTENCE, keep_check
+from tests.service.types import Calibrate, MakeSettings
 from vicinal.indexer.gallery import Gallery
 from vicinal.indexer.storage.gallery_names import set_alias
 from vicinal.indexer.transfer.moving import copy_gallery
@@ -75,6 +76,22 @@ def test_a_click_searches_for_what_was_found(page: Page) -> None:
         first.click()
     assert found in (asked.value.post_data or "")
     assert page.evaluate("document.getElementById('query').src").endswith(quote(found, safe=""))
+
+
+def test_the_page_says_what_to_expect_and_before_a_search_what_does_not_hold(
+    browser: Browser, address: str, gallery: Gallery, calibrate: Calibrate
+) -> None:
+    record_id = calibrate(gallery)
+    opened = browser.new_page()
+    opened.goto(address)
+    expect(opened.locator("#promise")).to_contain_text("Of 100 matches that are shown, ")
+    expect(opened.locator("#promise")).to_contain_text("; of 100 photos of things you lack, ")
+    keep_check(gallery, record_id, "broken")
+    opened.goto(address)
+    expect(opened.locator("#promise.broken")).to_contain_text(SENTENCE)
+    opened.goto(f"{address}/?{urlencode({'gallery': 'shoes', 'item': 'plain/view 0.png'})}")
+    expect(opened.locator("#why.broken")).to_contain_text(SENTENCE)
+    expect(opened.locator("#promise")).to_be_empty()
 
 
 def test_labels_are_shown_as_they_are(page: Page) -> None:

@@ -15,7 +15,7 @@ from vicinal.service.measuring.calibrator import Calibrator
 from vicinal.service.measuring.queries import LabelledQueries
 from vicinal.service.measuring.records.record import CalibrationRecord
 from vicinal.service.measuring.records.store import CalibrationStore
-from vicinal.service.search.pipeline import Pipeline
+from vicinal.service.search.pipeline import Pipeline, Rerank
 
 N_LABELS, PER_LABEL = 24, 5
 FPIR = Target(rate="fpir", value=0.1)
@@ -51,6 +51,28 @@ def test_every_rate_names_its_trials_and_labels(snapshot: Snapshot) -> None:
     assert {name: rates[name].n_trials for name in counted} == counted
     assert {rates[name].n_labels for name in counted} == {N_LABELS}
     assert {round(rates[name].effective_labels, 9) for name in counted} == {N_LABELS}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("spread", [1.0, 2.0])
+def test_a_label_that_one_threshold_serves_worse_is_named_and_chance_is_not(
+    write_gallery: WriteGallery, seed: int, spread: float
+) -> None:
+    """Of 12 labels of 12 items all have one spread, or the first twice that."""
+    rng = np.random.default_rng(seed)
+    spreads = np.repeat([spread, *[1.0] * 11], 12)[:, None]
+    centers = np.repeat(normalize(rng.normal(size=(12, 32))), 12, axis=0)
+    rows = normalize(centers + spreads * rng.normal(size=centers.shape) / np.sqrt(32))
+    gallery = write_gallery(rows, [f"label {i // 12}" for i in range(144)])
+    pipeline = Pipeline(rerank=Rerank(method="off"))
+    found = Calibrator(gallery, pipeline).measure(LabelledQueries.leave_one_out(gallery), FPIR)
+    evidence, is_worse = found.record.evidence, spread > 1.0
+    assert evidence.opis["final"].is_real == is_worse
+    assert [one.label for one in evidence.worst_classes] == ["label 0"] * is_worse
+    utilities = found.curves.utilities["final"]
+    for one in evidence.worst_classes:
+        assert one.mean_utility == pytest.approx(np.mean(utilities.values[0]), abs=1e-4)
 
 
 def test_predictions_for_few_labels_are_wider(snapshot: Snapshot) -> None:

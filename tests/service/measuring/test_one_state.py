@@ -192,6 +192,34 @@ def test_people_are_told_first_that_a_promise_does_not_hold(
 
 
 @pytest.mark.slow
+def test_a_promise_is_the_same_wherever_it_is_said(
+    server: TestClient, run: Run, data_dir: Path, gallery: Gallery, calibrate: Calibrate
+) -> None:
+    """Its first sentence is on matches that are right, things that are found and strangers that match."""
+    assert server.get("/v1/galleries/shoes").json()["promise"] == []
+    record_id = calibrate(gallery)
+    local = open_gallery("shoes", data_dir=data_dir, bundle=state_of(server.app).settings.bundle)
+    first, *_ = local.promise
+    for part in (
+        "Of 100 matches",
+        "; of 100 photos of things you have",
+        "; of 100 photos of things you lack",
+    ):
+        assert part in first
+    with Client("http://server", app=server.app) as client:
+        assert tuple(client.get_gallery("shoes").promise) == local.promise
+    show = ("gallery", "show", "shoes")
+    assert tuple(json.loads(run(*show, "--json").stdout)["promise"]) == local.promise
+    texts = {
+        "report": server.get(f"{ADMIN}/calibrations/{record_id}/report").json()["verdict"],
+        "page": server.get(f"{ADMIN}/calibrations/{record_id}/report?format=html").text,
+        "gallery show": run(*show).stdout,
+        "calibration show": run("calibration", "show", record_id, "-g", "shoes").stdout,
+    }
+    assert {name for name, text in texts.items() if first not in text} == set()
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "command",
     [
@@ -224,6 +252,7 @@ def test_every_answer_about_a_broken_threshold_says_what_the_check_found(
         "calibration": server.get(f"{ADMIN}/calibrations/{record_id}").json()["reason"],
         "history": server.get(f"{ADMIN}/calibrations").json()["calibrations"][0]["reason"],
         "report": server.get(f"{ADMIN}/calibrations/{record_id}/report").json()["verdict"],
+        "promise": server.get("/v1/galleries/shoes").json()["promise"][0],
     }
     assert {name: reason for name, reason in said.items() if SENTENCE not in reason} == {}
 

@@ -14,6 +14,7 @@ from vicinal.indexer.gallery import Gallery
 from vicinal.indexer.hygiene import Hygiene
 from vicinal.models.bundle import ModelBundle
 from vicinal.service.galleries.bundles import ServedBundles
+from vicinal.service.measuring.records.store import CalibrationStore
 from vicinal.service.reports.gallery import gallery_lines
 from vicinal.service.words import hygiene_lines, mebibytes
 
@@ -53,7 +54,7 @@ def test_without_a_calibration_it_says_how_to_make_one(lines: Callable[..., list
     said = lines()
     assert "has no calibration" in only(said, "No threshold: ")
     assert "To measure one: vicinal calibrate -g shoes" in said
-    assert not any("Of 100 photos" in line for line in said)
+    assert not any("Of 100 matches" in line for line in said)
 
 
 def test_with_one_it_says_what_it_promises(
@@ -62,7 +63,7 @@ def test_with_one_it_says_what_it_promises(
     made = calibrate(gallery)
     said = lines()
     assert re.fullmatch(rf"Threshold 0\.\d{{4}}: .+ %, calibration {made}", only(said, "Threshold "))
-    assert sum("Of 100 photos of things you" in line for line in said) == 2
+    assert "; of 100 photos of things you have, " in only(said, "  Of 100 matches that are shown, ")
     assert not any("To measure one" in line for line in said)
 
 
@@ -73,7 +74,24 @@ def test_a_threshold_of_another_pipeline_is_not_promised(
     calibrate(gallery)
     said = lines(pipeline={"rerank": {"method": "off"}})
     assert said[1] == "Searches: nearest neighbors, one threshold"
-    assert not any("Of 100 photos" in line for line in said)
+    assert not any("Of 100 matches" in line for line in said)
+
+
+def test_a_calibration_that_decides_nothing_is_not_promised(
+    lines: Callable[..., list[str]], gallery: Gallery, calibrate: Calibrate
+) -> None:
+    """It was made with a bundle that the gallery is not searched with any more."""
+    store = CalibrationStore(gallery.calibrations_path)
+    made = store.get(calibrate(gallery))
+    store.add(
+        made.model_copy(
+            update={"id": "other", "bundle": "other", "scores_sha256": None, "curves_sha256": None}
+        )
+    )
+    said = lines()
+    assert "was made with bundle other" in only(said, "No threshold: ")
+    assert "To measure one: vicinal calibrate -g shoes" in said
+    assert not any("Of 100 matches" in line for line in said)
 
 
 def test_a_gallery_whose_bundle_is_elsewhere_is_still_described(

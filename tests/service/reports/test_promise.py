@@ -11,7 +11,7 @@ from tests.service.types import WriteGallery
 from vicinal.calibration import Target
 from vicinal.models.similarity import normalize
 from vicinal.service.measuring.calibrator import Calibrator
-from vicinal.service.measuring.evidence import AnotherDay, LargerGallery
+from vicinal.service.measuring.evidence import AnotherDay, ClassEvidence, LargerGallery
 from vicinal.service.measuring.records.record import CalibrationRecord
 from vicinal.service.operations.calibrate import objection
 from vicinal.service.reports.promise import advice, promise
@@ -44,13 +44,65 @@ def changed(record: CalibrationRecord, **evidence: Any) -> CalibrationRecord:
 
 def test_rates_are_so_many_of_a_hundred(record: CalibrationRecord) -> None:
     rates = {"fnir": (0.39, 0.26, 0.52), "fpir": (0.05, 0.02, 0.09), "precision": (0.86, 0.67, 0.96)}
-    assert promise(changed(record, **rates, absent=0.25)) == (
+    assert promise(changed(record, **rates, absent=0.25, opis={})) == (
         "Of 100 matches that are shown, about 86 will be right (67 to 96), if 25 of 100 searches are for "
-        "things you lack.",
-        "Of 100 photos of things you have, about 61 will be found (48 to 74).",
-        "Of 100 photos of things you lack, about 5 will get a wrong match (2 to 9).",
+        "things you lack; of 100 photos of things you have, about 61 will be found (48 to 74); of 100 photos "
+        "of things you lack, about 5 will get a wrong match (2 to 9).",
         "This rests on 120 photos of 20 labels, each searched for as if it were not in the gallery.",
     )
+
+
+@pytest.mark.parametrize(
+    ("absent", "mix"),
+    [
+        (0.0, "if all searches are for things you have"),
+        (0.5, "if 50 of 100 searches are for things you lack"),
+        (None, "at the mix of searches that was tried"),
+    ],
+)
+def test_a_precision_is_never_said_without_its_mix(
+    record: CalibrationRecord, absent: float | None, mix: str
+) -> None:
+    assert f"), {mix}; " in promise(changed(record, absent=absent))[0]
+
+
+def test_what_is_not_known_is_said_in_the_first_sentence(record: CalibrationRecord) -> None:
+    evidence = record.evidence.model_copy(update={"rates": {}, "another_day": {}})
+    assert promise(record.model_copy(update={"evidence": evidence}))[0] == (
+        "How many matches will be right is not known, as none was shown; how many photos of things you have "
+        "will be found is not known, as none was tried; how many photos of things you lack will get a wrong "
+        "match is not known, as none was tried."
+    )
+
+
+def opis_of(record: CalibrationRecord, opis: float, floor: float | None) -> dict[str, Any]:
+    spread = None if floor is None else 0.001
+    found = record.evidence.opis["final"].model_copy(
+        update={"opis": opis, "floor": floor, "floor_spread": spread}
+    )
+    return {"opis": {"final": found}}
+
+
+def test_labels_are_named_where_they_differ_by_more_than_chance(record: CalibrationRecord) -> None:
+    worst = tuple(
+        ClassEvidence(label=label, mean_utility=0.5, lowest_utility=0.2)
+        for label in ("leek", "b" * 80, "c", "d")
+    )
+    said = promise(changed(record, worst_classes=worst, **opis_of(record, 0.0112, 0.0009)))
+    assert said[1] == (
+        "This one threshold serves some labels noticeably worse than others: 'leek', "
+        f"'{'b' * 60}…', 'c' and 1 more."
+    )
+    assert said[2].startswith("This rests on")
+
+
+def test_no_label_is_named_where_chance_explains_what_differs(record: CalibrationRecord) -> None:
+    said = promise(changed(record, **opis_of(record, 0.0189, 0.0167)))
+    assert said[1] == "No label is served noticeably worse than others by this one threshold."
+
+
+def test_nothing_is_said_of_labels_where_no_floor_is_known(record: CalibrationRecord) -> None:
+    assert promise(changed(record, **opis_of(record, 0.02, None)))[1].startswith("This rests on")
 
 
 def test_where_nothing_tells_visits_apart_only_the_range_is_stated(record: CalibrationRecord) -> None:
@@ -60,16 +112,18 @@ def test_where_nothing_tells_visits_apart_only_the_range_is_stated(record: Calib
         "precision": AnotherDay(apart=None, low=0.31, high=0.96),
     }
     said = promise(changed(record, fnir=(0.2, 0.17, 0.3), another_day=wider))
-    assert said[0].startswith("Of 100 matches that are shown, between 31 and 96 will be right, if 50 of 100")
-    assert said[1] == "Of 100 photos of things you have, between 33 and 83 will be found."
-    assert said[2] == "Of 100 photos of things you lack, between 0 and 9 will get a wrong match."
-    assert "Nothing tells which photos were taken together." in said[4]
+    assert said[0] == (
+        "Of 100 matches that are shown, between 31 and 96 will be right, if 50 of 100 searches are for "
+        "things you lack; of 100 photos of things you have, between 33 and 83 will be found; of 100 photos "
+        "of things you lack, between 0 and 9 will get a wrong match."
+    )
+    assert "Nothing tells which photos were taken together." in said[-1]
 
 
 def test_queries_from_outside_are_told_by_what_the_gallery_has(record: CalibrationRecord) -> None:
     said = promise(record.model_copy(update={"source": "queries"}))
     known, unknown = "120 of 20 labels that the gallery has", "120 of 20 labels that it lacks"
-    assert said[3] == f"This rests on photos from outside: {known} and {unknown}."
+    assert said[-1] == f"This rests on photos from outside: {known} and {unknown}."
 
 
 def test_a_threshold_set_by_hand_promises_nothing(record: CalibrationRecord) -> None:

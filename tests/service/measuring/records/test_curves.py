@@ -91,18 +91,13 @@ def test_histograms_count_every_trial(found: Calibration) -> None:
     assert len(histograms.edges) == len(histograms.mates) + 1
 
 
-def test_utilities_name_the_worst_classes_first(found: Calibration) -> None:
+def test_utilities_hold_the_worst_classes_first(found: Calibration) -> None:
     for space in ("initial", "final"):
         utilities = found.curves.utilities[space]
         means = np.mean(utilities.values, axis=1)
         assert len(utilities.labels) == N_LABELS
         assert utilities.distances == sorted(utilities.distances)
         assert (np.diff(means) > -1e-4).all()
-    worst = found.record.evidence.worst_classes
-    assert [one.label for one in worst] == found.curves.utilities["final"].labels[:10]
-    assert worst[0].mean_utility == pytest.approx(
-        np.mean(found.curves.utilities["final"].values[0]), abs=1e-4
-    )
 
 
 @pytest.mark.slow
