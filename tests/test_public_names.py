@@ -72,6 +72,7 @@ def test_what_a_gallery_can_do_is_this() -> None:
         "index",
         "matcher",
         "name",
+        "promise",
         "remove",
         "search",
         "search_many",
