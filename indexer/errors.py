@@ -13,6 +13,7 @@ IndexerError
 │   ├── GalleryExistsError               the name of a new gallery or alias is taken
 │   ├── GalleryAliasedError              clients know the gallery by another name
 │   ├── ItemNotFoundError (LookupError)      the gallery has no such item
+│   ├── NotSetAsideError (LookupError)   no such item is set aside
 │   ├── ItemExistsError                  another image or embedding has the id
 │   ├── NoImageError (LookupError)       the item came as an embedding, without an image
 │   ├── SpaceMismatchError               ready embeddings of one space and anything else are not mixed
@@ -143,6 +144,15 @@ class ItemNotFoundError(GalleryError, LookupError):
 
     def __init__(self, gallery: str, item_id: str) -> None:
         super().__init__(f"gallery '{gallery}' has no item '{item_id}'")
+        self.gallery = gallery
+        self.item_id = item_id
+
+
+class NotSetAsideError(GalleryError, LookupError):
+    """No item of that id is set aside."""
+
+    def __init__(self, gallery: str, item_id: str) -> None:
+        super().__init__(f"in gallery '{gallery}' no item '{item_id}' is set aside")
         self.gallery = gallery
         self.item_id = item_id
 

@@ -12,6 +12,7 @@
   refiners/<fingerprint>/ of ready embeddings: their space with a refiner, which versions name; never changed
   identity.json           stays when the gallery is renamed or copied; its calibrations name it
   removed/                which items a person removed
+  set-aside/              items that a person set aside, see `jobs.set_aside`
   active.json             which version and which live changes of it are searched
   active.copy.json        the same, for who puts a version in force when that file is damaged
   active.lock             held for the moment in which one of these two is written

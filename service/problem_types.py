@@ -47,6 +47,7 @@ PROBLEMS: dict[type[Exception], tuple[int, str]] = {
     indexer.ItemExistsError: (409, "item-exists"),
     indexer.ItemRefusedError: (422, "item-refused"),
     indexer.ItemNotFoundError: (404, "item-not-found"),
+    indexer.NotSetAsideError: (404, "item-not-set-aside"),
     indexer.NoImageError: (404, "no-image"),
     indexer.SpaceMismatchError: (409, "space-mismatch"),
     indexer.VersionNotFoundError: (404, "version-not-found"),

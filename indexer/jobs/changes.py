@@ -8,7 +8,7 @@ lists stay until the gallery is compacted or indexed again (`GalleryView.graph_s
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -147,14 +147,21 @@ def add_items(
         return Change(revision, outcomes)
 
 
-def remove_items(reader: GalleryReader, item_ids: Sequence[str]) -> Change:
-    """Remove all of some items or, when one is not there, none; their source does not bring them back."""
+def remove_items(
+    reader: GalleryReader, item_ids: Sequence[str], *, keep: Callable[[pa.Table], None] | None = None
+) -> Change:
+    """Remove all of some items or, when one is not there, none; their source does not bring them back. `keep`
+    gets their rows before they go.
+    """
     with reader.gallery.writing(patience=_PATIENCE):
         activation, view = reader.active()
         sequences = np.unique(view.sequences(_found(reader, view, item_ids)))
         if not len(sequences):
             return Change(view.revision)
         gallery = reader.gallery
+
+        if keep is not None:
+            keep(gallery.table.rows(view.revision, sequences))
 
         def commit() -> int:
             gallery.removals.remember(gallery.table.rows(view.revision, sequences, REMEMBERED_COLUMNS))
