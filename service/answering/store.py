@@ -1,6 +1,7 @@
 """Kept searches of a gallery, and the answers to them, in one SQLite file that all processes share.
 
-<gallery>/searches/searches.sqlite   searches, answers, and what became of them; WAL, whole after any crash
+<gallery>/searches/searches.sqlite     searches, answers, and what became of them; WAL, whole after any crash
+<gallery>/searches/different.changes   grows by a byte where what was called different changes
 
 A kept search has a random key. The sample are the searches with the lowest keys, as many as are wanted: at
 any time a random sample of all that came, whoever kept them (bottom-k sampling; Cohen and Kaplan, 2007).
@@ -14,7 +15,7 @@ import json
 import secrets
 import sqlite3
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import astuple, dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -31,6 +32,8 @@ from vicinal.service.errors import RequestError, SearchNotFoundError, SearchStor
 
 AnswerKind = Literal["item", "label", "absent", "unsure", "wrong"]
 _FOLDER, _FILE = "searches", "searches.sqlite"
+_CHANGES = "different.changes"
+_N_CHANGES = "select value from wanted where name = 'different'"
 _BUSY_SECONDS = 10.0
 # Searches that were just answered stay for as long, at most so many of them.
 _RECENT = timedelta(minutes=15)
@@ -54,6 +57,19 @@ create table if not exists answers (
     label text, by text not null, at real not null, taken_back_at real
 );
 create index if not exists by_search on answers (search);
+create table if not exists different (
+    answer integer not null, search text not null, item_id text not null, content blob,
+    bundle text not null, embedding blob not null, by text not null, at real not null,
+    primary key (answer, item_id)
+) without rowid;
+create trigger if not exists not_different after update of taken_back_at on answers
+    when new.taken_back_at is not null begin delete from different where answer = new.number; end;
+create trigger if not exists more_different after insert on different
+    begin insert or replace into wanted select 'different', 1 + coalesce(max(value), 0) from wanted
+    where name = 'different'; end;
+create trigger if not exists less_different after delete on different
+    begin insert or replace into wanted select 'different', 1 + coalesce(max(value), 0) from wanted
+    where name = 'different'; end;
 create table if not exists wanted (name text primary key, value real not null) without rowid;
 pragma user_version = 1;
 commit;
@@ -133,6 +149,26 @@ class SearchAnswer:
     kind: AnswerKind
     item_id: str | None
     label: str | None
+    by: str
+    at: datetime
+
+
+@dataclass(frozen=True)
+class DifferentPair:
+    """Picture and an item that a person called different; it stays when the search has gone by its age.
+
+    Attributes:
+        answer: Number of the answer that says so, by which it can be taken back.
+        content: SHA-256 of the item's file; None where that was not known.
+        embedding: (d,) float32, L2-normalized, of the picture, by a bundle.
+    """
+
+    answer: int
+    search: str
+    item_id: str
+    content: bytes | None
+    bundle: str
+    embedding: FloatArray
     by: str
     at: datetime
 
@@ -222,8 +258,11 @@ class SearchStore:
         by: str,
         item_id: str | None = None,
         label: str | None = None,
+        different: Mapping[str, bytes | None] | None = None,
     ) -> SearchAnswer:
-        """Keep what a person said, in place of what was said before; a wrong match stands alone."""
+        """Keep what a person said, in place of what was said before; a wrong match stands alone. `different`
+        are the items that it calls different from the picture, each with the SHA-256 of its file.
+        """
         now = datetime.now(UTC)
         with self._changing() as file:
             if not file.execute("select 1 from searches where id = ?", (search_id,)).fetchone():
@@ -234,21 +273,66 @@ class SearchStore:
                 f"and {same}",
                 (now.timestamp(), search_id, by, *((item_id,) if kind == "wrong" else ())),
             )
+            if kind in ("item", "wrong"):
+                # Nobody says both of one item.
+                file.execute(
+                    "update answers set taken_back_at = ? where search = ? and by = ? and taken_back_at "
+                    "is null and item_id = ? and kind in ('item', 'wrong')",
+                    (now.timestamp(), search_id, by, item_id),
+                )
+            if kind == "item":
+                file.execute("delete from different where search = ? and item_id = ?", (search_id, item_id))
             made = file.execute(
                 "insert into answers (search, kind, item_id, label, by, at) values (?, ?, ?, ?, ?, ?)",
                 (search_id, kind, item_id, label, by, now.timestamp()),
             )
-            return SearchAnswer(int(made.lastrowid or 0), search_id, kind, item_id, label, by, now)
+            number = int(made.lastrowid or 0)
+            file.executemany(
+                "insert into different select ?, id, ?, ?, json_extract(fields, '$.bundle'), embedding, ?, ? "
+                "from searches where id = ?",
+                [
+                    (number, one, content, by, now.timestamp(), search_id)
+                    for one, content in (different or {}).items()
+                ],
+            )
+            return SearchAnswer(number, search_id, kind, item_id, label, by, now)
 
     def take_back(self, number: int) -> None:
-        """Take an answer back."""
+        """Take an answer back, and what it called different, also where its search has gone by its age."""
         with self._changing() as file:
             done = file.execute(
                 "update answers set taken_back_at = ? where number = ? and taken_back_at is null",
                 (datetime.now(UTC).timestamp(), number),
             )
-            if not done.rowcount:
+            remembered = file.execute("delete from different where answer = ?", (number,))
+            if not done.rowcount and not remembered.rowcount:
                 raise RequestError(f"there is no answer {number} to take back")
+
+    @property
+    def changes_path(self) -> Path:
+        """File that grows with every change to what was called different; there is none before the first."""
+        return self.path.with_name(_CHANGES)
+
+    def different(self) -> list[DifferentPair]:
+        """Pictures and items that persons called different, in the order in which they did."""
+        question = (
+            "select answer, search, item_id, content, bundle, embedding, by, at from different "
+            "order by answer, item_id"
+        )
+        if not self.changes_path.exists():
+            return []
+        try:
+            # As a writer, so that what another one is about to commit is not missed.
+            with self._changing() as file:
+                rows = file.execute(question).fetchall()
+        except StorageError:
+            rows = self._read(question)
+        return [
+            DifferentPair(
+                answer, search, item_id, content, bundle, np.frombuffer(stored, "<f4"), by, _moment(at)
+            )
+            for answer, search, item_id, content, bundle, stored, by, at in rows
+        ]
 
     def draw(self, search_ids: Collection[str]) -> None:
         """Note that searches were drawn to be asked about; what was said before counts from now on."""
@@ -279,11 +363,14 @@ class SearchStore:
                 )
             if search_ids is not None:
                 chosen = [(one,) for one in search_ids]
+                file.executemany("delete from different where search = ?", chosen)
             elif before is not None:
+                file.execute("delete from different where at < ?", (before.timestamp(),))
                 chosen = file.execute(
                     "select id from searches where at < ?", (before.timestamp(),)
                 ).fetchall()
             else:
+                file.execute("delete from different")
                 chosen = file.execute("select id from searches").fetchall()
             done = file.executemany("delete from searches where id = ?", chosen).rowcount
             file.executemany("delete from answers where search = ?", chosen)
@@ -330,7 +417,12 @@ class SearchStore:
             self.path.touch(mode=0o600)
         with self._open() as file:
             file.execute("begin immediate")
+            before = file.execute(_N_CHANGES).fetchone()
             yield file
+            if file.execute(_N_CHANGES).fetchone() != before:
+                # Before others can read it: who sees the file grow waits for the commit.
+                with storing(f"'{self.changes_path}'"), self.changes_path.open("ab") as stream:
+                    stream.write(b".")
             file.execute("commit")
 
     @contextmanager
@@ -367,6 +459,10 @@ def standing(answers: Sequence[SearchAnswer]) -> dict[str, list[SearchAnswer]]:
 def _deleted_before(file: sqlite3.Connection) -> float:
     found = file.execute("select value from wanted where name = 'deleted_before'").fetchone()
     return float(found[0]) if found else 0.0
+
+
+def _moment(at: float) -> datetime:
+    return datetime.fromtimestamp(at, UTC)
 
 
 def _fields_of(search: KeptSearch) -> str:

@@ -87,6 +87,10 @@ def _print_answer(answer: Answer, calibrated_by: str) -> None:
             say(answer.reason)
         if threshold.note:
             say(f"note: {threshold.note}")
+    if answer.left_out:
+        from vicinal.indexer.errors import named_ids
+
+        say(f"note: a person called these different from this picture: {named_ids(answer.left_out)}")
     if answer.groups is not None:
         _print_groups(answer.groups, answer.candidate_groups or [])
         return

@@ -19,6 +19,7 @@ from vicinal.indexer.storage.item_table import as_matrix
 from vicinal.indexer.views.view import GalleryView
 from vicinal.models.decoding import decode_image
 from vicinal.models.progress import OnProgress, no_progress
+from vicinal.service.answering.different import CalledDifferent
 from vicinal.service.duplicates.groups import make_groups
 from vicinal.service.duplicates.record import CopyThreshold, DuplicateOptions, DuplicateRecord
 from vicinal.service.duplicates.threshold import choose_threshold, threshold_sentence
@@ -126,7 +127,7 @@ def _near(
     near = index.candidates(pictures.signatures, own=True, on_progress=on_progress)
     pairs = unordered(near, _neighbor_pairs(view, sequences, twins))
     compared = compare(pictures, pictures, pairs, on_progress)
-    compared = _closed(pictures, compared)
+    compared = _without(_closed(pictures, compared), _called_different(gallery, view, sequences, twins))
     made = _made_scores(index, pictures, chosen, originals, rng, on_progress)
     threshold = choose_threshold(made, compared.scores, options.precision)
     if threshold.value is None:
@@ -176,6 +177,22 @@ def _neighbor_pairs(view: GalleryView, sequences: Ints, twins: list[list[int]]) 
     own = np.broadcast_to(np.arange(len(listed))[:, None], listed.shape)
     there = listed >= 0
     return np.stack([own[there], place_of_row[listed[there]]], axis=1)
+
+
+def _called_different(
+    gallery: Gallery, view: GalleryView, sequences: Ints, twins: list[list[int]]
+) -> set[tuple[int, int]]:
+    """Files that a person called different, in ascending order."""
+    pairs = np.array(CalledDifferent(gallery).between(view), np.int64).reshape(-1, 2)
+    place_of_row = {row: place for place, rows in enumerate(twins) for row in rows}
+    rows = np.searchsorted(sequences, view.sequences(pairs))
+    places = [(place_of_row[first], place_of_row[second]) for first, second in rows.tolist()]
+    return {(min(pair), max(pair)) for pair in places}
+
+
+def _without(compared: ComparedPairs, different: set[tuple[int, int]]) -> ComparedPairs:
+    is_left = [(min(pair), max(pair)) not in different for pair in compared.pairs.tolist()]
+    return compared[np.flatnonzero(is_left)] if different else compared
 
 
 def _closed(pictures: Images, compared: ComparedPairs) -> ComparedPairs:

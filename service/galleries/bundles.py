@@ -28,6 +28,7 @@ from vicinal.models.embedder import Embedder, SpaceEmbedder
 from vicinal.models.errors import BundleError
 from vicinal.refine.context_refiner import ContextRefiner
 from vicinal.refine.errors import RefineError
+from vicinal.service.answering.different import CalledDifferent
 from vicinal.service.errors import RequestError
 from vicinal.service.measuring.matcher import Matcher
 from vicinal.service.redis_link import RedisLink
@@ -196,7 +197,9 @@ class ServedBundles:
         if known is not None and known.embedder is served.embedder:
             return known.at(view)
         served.make_versions_of(gallery)
-        return Matcher(gallery, served.embedder, served.pipeline, view=view, refiner=served.refiner)
+        matcher = Matcher(gallery, served.embedder, served.pipeline, view=view, refiner=served.refiner)
+        matcher.different = CalledDifferent(gallery)
+        return matcher
 
     def _space(self, gallery: Gallery, name: str | None, dim: int) -> ServedBundle:
         """The space of ready embeddings of a length, by its name; the gallery's own when None."""

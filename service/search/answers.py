@@ -211,6 +211,13 @@ class Answer:
     ]
     # Best score of all; None where nothing could be compared.
     top_score: Annotated[float | None, Field(exclude=True)]
+    left_out: Annotated[
+        list[str],
+        Field(
+            description="Items that score as high as a match, and were left out: a person said that they are "
+            "not what this very picture shows. With groups, all such items that were considered."
+        ),
+    ]
     matches: Annotated[
         list[Candidate],
         Field(

@@ -7,7 +7,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from operator import attrgetter
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -42,7 +42,7 @@ from vicinal.service.search.answers import (
 )
 from vicinal.service.search.group_scores import GroupedCandidates
 from vicinal.service.search.item_groups import BuiltGroups, ItemGroups
-from vicinal.service.search.item_spaces import OpenedRefiner, open_refiner
+from vicinal.service.search.item_spaces import OpenedRefiner, is_excluded, open_refiner
 from vicinal.service.search.pipeline import (
     ActivePipeline,
     ActivePipelineFile,
@@ -81,6 +81,14 @@ class _Call:
     pipeline_source: Literal["request", "comparison", "settings"]
     strangers: StrangerScores | None
     groups: ItemGroups | None = None
+    left_out: Sequence[list[str]] = ()
+
+
+class DifferentItems(Protocol):
+    """Items that persons called different from a picture."""
+
+    def of(self, queries: FloatArray, view: GalleryView) -> list[Ints] | None:
+        """Positions of those of each query, (B, d) initial embeddings; None where there are none for any."""
 
 
 class GallerySearch:
@@ -101,6 +109,7 @@ class GallerySearch:
         self._default = pipeline or service_pipeline(Pipeline(), embedder.bundle)
         self.pipeline_file = ActivePipelineFile(gallery.calibrations_path)
         self._refiner = refiner
+        self.different: DifferentItems | None = None
         self._refinements: dict[tuple[bool, int], OpenedRefiner | None] = {}
         self.view = view
         self._thresholds = thresholds
@@ -131,6 +140,7 @@ class GallerySearch:
     def keep_of(self, other: GallerySearch) -> None:
         """Keep what the search of another state has found out, as far as it holds for this one."""
         self.pipeline_file = other.pipeline_file
+        self.different = other.different
         if self.snapshot is other.snapshot:
             self._refinements = other._refinements
             self._built_groups = other._built_groups
@@ -166,6 +176,7 @@ class GallerySearch:
         item_ids: Sequence[str] | None = None,
         embedded: EmbeddedImages | None = None,
         asked: SearchOptions | None = None,
+        without: Sequence[str] | None = None,
         **options: Any,
     ) -> list[Answer]:
         """Answer each query, in order.
@@ -176,6 +187,8 @@ class GallerySearch:
             item_ids: Items of the gallery; each is searched for as if it were not in it.
             embedded: Images that were embedded before, by the matcher's embedder.
             asked: How to search, where that was looked at before.
+            without: Items that count as not in the gallery; where it is given, even empty, nothing is left
+                out because a person called it different.
             **options: Those of `SearchOptions`: `limit` (of matches and of candidates, or of groups of each),
                 `threshold`, `refine`, `steps`, `rerank`, `group_by`, `filter` (which changes no score:
                 see docs/serving.md), `include_candidates` and `explain`.
@@ -206,19 +219,35 @@ class GallerySearch:
         else:
             queries, items = self._queries(images, embeddings, item_ids, milliseconds)
         excluded = None if items is None else [items[i : i + 1] for i in range(len(items))]
+        if without is not None:
+            gone = self.view.positions(without)
+            own = [gone[:0]] * len(queries) if excluded is None else excluded
+            excluded = [np.union1d(one, gone[gone >= 0]) for one in own]
         selection = None
         if condition is not None:
             started = time.perf_counter()
             selection = self._selection(condition)
             milliseconds["filter"] = 1e3 * (time.perf_counter() - started)
         n_wanted = max(asked.limit, N_DECIDED_CANDIDATES)
-        scored = scorer.score(queries, n_wanted, excluded=excluded, selection=selection, items=items)
+        known = self.different if without is None else None
+        different = None if known is None else known.of(queries, self.view)
+        n_fetched = n_wanted + max(map(len, different or ()), default=0)
+        scored = scorer.score(queries, n_fetched, excluded=excluded, selection=selection, items=items)
         milliseconds.update({stage: 1e3 * spent for stage, spent in scored.seconds.items()})
         started = time.perf_counter()
         pipeline, decided_by = self._threshold_of(pipeline, asked.threshold, selection)
         n_searched = len(self.view if selection is None else selection)
         strangers = self._thresholds.strangers(decided_by)
-        call = _Call(pipeline, decided_by, asked, n_searched, milliseconds, named_by, strangers, groups)
+        left_out: Sequence[list[str]] = ()
+        if different is not None:
+            # The threshold of groups says nothing of one item.
+            lowest = None if groups is not None else decided_by.value
+            scored, left_out = self._without(scored, different, n_wanted, lowest or 0.0)
+            own = [one[:0] for one in different] if excluded is None else excluded
+            excluded = [np.union1d(one, out) for one, out in zip(own, different, strict=True)]
+        call = _Call(
+            pipeline, decided_by, asked, n_searched, milliseconds, named_by, strangers, groups, left_out
+        )
         grouped = None
         if groups is not None and pipeline.group is not None:
             grouped = groups.table(scored, excluded=excluded, selection=selection).scored(pipeline.group)
@@ -306,6 +335,17 @@ class GallerySearch:
     def _selection(self, filter: Filter) -> Selection:
         return self.view.select(self.gallery.table.matching(self.view.revision, filter))
 
+    def _without(
+        self, scored: ScoredCandidates, different: list[Ints], n: int, lowest: float
+    ) -> tuple[ScoredCandidates, list[list[str]]]:
+        """The first n candidates that nobody called different from their query, with the same scores; and the
+        ids of the others of each query from the lowest score on.
+        """
+        is_out = is_excluded(scored.positions, different) & (scored.positions >= 0)
+        is_told = is_out & (scored.scores >= lowest)
+        told = [scored.positions[row, one] for row, one in enumerate(is_told)]
+        return scored.without(is_out, n), [[one["id"] for one in self.view.items(part)] for part in told]
+
     def threshold(self, pipeline: Pipeline | None = None) -> Threshold:
         """Threshold that decides a search without further options."""
         return self._thresholds.in_force(pipeline or self.pipeline)
@@ -333,6 +373,7 @@ class GallerySearch:
             reason=self._reason(scored, grouped, row, call) if verdict == "unsure" else None,
             p_value=call.strangers.p_value(float(scores[0])) if call.strangers and n_valid else None,
             top_score=float(scores[0]) if n_valid else None,
+            left_out=call.left_out[row] if call.left_out else [],
             matches=matches,
             candidates=candidates,
             threshold=call.threshold,

@@ -279,6 +279,8 @@ class Answer(Model):
         reason: What speaks for a match, where the verdict is `unsure`; else null.
         p_value: Share of labels that the gallery lacks whose queries would score as high, as the calibration
             measured it; null without one.
+        left_out: Items that score as high as a match, and were left out: a person said that they are not what
+            this very picture shows. With groups, all such items that were considered.
         matches: Items whose score reaches the threshold, best first; with groups, the photos of the groups
             that do, group by group.
         candidates: Best items below the threshold: on request, or when there is no threshold; with groups,
@@ -300,6 +302,7 @@ class Answer(Model):
     verdict: str | None
     reason: str | None
     p_value: float | None
+    left_out: list[str]
     matches: list[Candidate]
     candidates: list[Candidate]
     threshold: Threshold

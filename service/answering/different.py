@@ -1,0 +1,138 @@
+"""Called different: pictures and items that a person said are not the same, and what follows in a search.
+
+The same picture is known by its embedding. An item that it was called different from is left out of its
+answers, and changes no score of another: it is taken out of the candidates after they were scored.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from vicinal.calibration.arrays import FloatArray, Ints, Mask
+from vicinal.indexer.gallery import Gallery
+from vicinal.indexer.jobs.changes import digests_of
+from vicinal.indexer.storage.files import file_identity
+from vicinal.indexer.views.view import GalleryView
+from vicinal.service.answering.store import AnswerKind, DifferentPair, KeptSearch, SearchStore
+from vicinal.service.errors import SearchStoreError
+
+logger = logging.getLogger(__name__)
+# Cosines that differ from 1 by no more are of one picture; float32 products round by less than the other.
+_SAME, _NEARLY = 1e-6, 1e-5
+_NOBODY: Ints = np.empty(0, np.int64)
+# Items that may hold the same picture.
+_MOST_COPIES = 16
+
+
+def same_picture(first: FloatArray, second: FloatArray) -> Mask:
+    """(...) whether L2-normalized embeddings, (..., d) each, are of the same picture."""
+    return np.asarray((first.astype(np.float64) * second.astype(np.float64)).sum(axis=-1) >= 1.0 - _SAME)
+
+
+def called_different(
+    search: KeptSearch, kind: AnswerKind, *, item_id: str | None = None, label: str | None = None
+) -> list[str]:
+    """Items that an answer to a search calls different from its picture.
+
+    A wrong match is; of a picture that shows something else, or nothing of the gallery, so are the matches
+    that it was shown: those of other labels, or all.
+    """
+    if kind == "wrong":
+        return [] if item_id is None else [item_id]
+    if search.threshold is None or kind == "unsure" or (kind != "absent" and label is None):
+        return []
+    shown = [one for one in search.candidates if one.score >= search.threshold and one.id != item_id]
+    return [one.id for one in shown if kind == "absent" or one.label not in (None, label)]
+
+
+@dataclass(frozen=True)
+class _Pairs:
+    """Pairs of one bundle."""
+
+    pairs: list[DifferentPair]
+
+    @cached_property
+    def embeddings(self) -> FloatArray:
+        return np.stack([one.embedding for one in self.pairs])
+
+
+class CalledDifferent:
+    """Pairs of one gallery, read again where they changed; any number of threads may ask."""
+
+    def __init__(self, gallery: Gallery) -> None:
+        self._gallery = gallery
+        self._store = SearchStore(gallery.path)
+        self._known: tuple[tuple[int, ...], dict[str, _Pairs]] = (), {}
+
+    def of(self, queries: FloatArray, view: GalleryView) -> list[Ints] | None:
+        """Ascending positions of what each query, (B, d) initial embeddings, was called different from; None
+        where that is nothing for any.
+        """
+        pairs = self._pairs(view.snapshot.manifest.bundle)
+        if pairs is None or not len(queries):
+            return None
+        rows, columns = np.nonzero(queries @ pairs.embeddings.T >= 1.0 - _NEARLY)
+        is_same = same_picture(queries[rows], pairs.embeddings[columns])
+        if not is_same.any():
+            return None
+        found: dict[int, list[DifferentPair]] = defaultdict(list)
+        for row, column in zip(rows[is_same].tolist(), columns[is_same].tolist(), strict=True):
+            found[row].append(pairs.pairs[column])
+        named = self._positions([one for part in found.values() for one in part], view)
+        different = [
+            np.unique(np.array([named[one.answer, one.item_id] for one in found[row]], dtype=np.int64))
+            if row in found
+            else _NOBODY
+            for row in range(len(queries))
+        ]
+        different = [one[one >= 0] for one in different]
+        return different if any(map(len, different)) else None
+
+    def between(self, view: GalleryView) -> list[tuple[int, int]]:
+        """Positions of items that were called different: those with the picture of a search, and the item."""
+        pairs = self._pairs(view.snapshot.manifest.bundle)
+        if pairs is None or not len(view):
+            return []
+        named = self._positions(pairs.pairs, view)
+        near = view.nearest(pairs.embeddings, min(_MOST_COPIES, len(view)))
+        is_same = same_picture(pairs.embeddings[:, None], view.vectors(near)) & (near >= 0)
+        return sorted(
+            {
+                (int(copy), named[one.answer, one.item_id])
+                for one, copies, same in zip(pairs.pairs, near, is_same, strict=True)
+                for copy in copies[same]
+                if named[one.answer, one.item_id] >= 0
+            }
+        )
+
+    def _pairs(self, bundle: str) -> _Pairs | None:
+        state = file_identity(self._store.changes_path)
+        known = self._known
+        if known[0] != state:
+            found: dict[str, list[DifferentPair]] = defaultdict(list)
+            try:
+                for one in self._store.different() if state else ():
+                    found[one.bundle].append(one)
+            except SearchStoreError as error:
+                # Searches go on; reviewing tells the same.
+                logger.error("what was called different is not left out: %s", error)
+            known = self._known = state, {name: _Pairs(some) for name, some in found.items()}
+        return known[1].get(bundle)
+
+    def _positions(self, pairs: Sequence[DifferentPair], view: GalleryView) -> dict[tuple[int, str], int]:
+        """Position of the item of each pair, -1 where it has gone or its id is another picture's."""
+        ids = sorted({one.item_id for one in pairs})
+        positions = dict(zip(ids, view.positions(ids).tolist(), strict=True))
+        held = digests_of(self._gallery, view, ids) if any(one.content for one in pairs) else {}
+        return {
+            (one.answer, one.item_id): positions[one.item_id]
+            if one.content is None or held.get(one.item_id) == one.content
+            else -1
+            for one in pairs
+        }

@@ -1,0 +1,231 @@
+"""Pictures and items that a person called different: never a match again, and nothing else changes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from PIL import Image
+
+from vicinal.indexer.gallery import Gallery
+from vicinal.indexer.jobs.changes import add_items, digests_of, remove_items
+from vicinal.indexer.jobs.preparation import with_columns
+from vicinal.indexer.reader import GalleryReader
+from vicinal.models.embedder import Embedder
+from vicinal.service.answering.different import CalledDifferent, called_different
+from vicinal.service.answering.store import KeptCandidate, KeptSearch, SearchStore
+from vicinal.service.errors import RequestError, ServiceError
+from vicinal.service.measuring.matcher import Matcher
+from vicinal.service.search.answers import Answer
+
+ALWAYS = {"most": 100, "days": 30.0}
+View = Callable[[int, int], Image.Image]
+
+
+@pytest.fixture
+def store(gallery: Gallery) -> SearchStore:
+    return SearchStore(gallery.path)
+
+
+@pytest.fixture
+def matcher(gallery: Gallery, embedder: Embedder) -> Matcher:
+    found = Matcher(gallery, embedder)
+    found.different = CalledDifferent(gallery)
+    return found
+
+
+def keep(store: SearchStore, matcher: Matcher, image: Image.Image, **changes: object) -> KeptSearch:
+    answer = matcher.search(images=[image], threshold=0.5)[0]
+    search = KeptSearch(
+        embedding=matcher.embedder.embed([image])[0],
+        bundle=answer.bundle,
+        version=answer.version,
+        revision=answer.revision,
+        pipeline=answer.pipeline,
+        candidates=tuple(KeptCandidate(one.id, one.label, one.score) for one in answer.matches),
+        verdict=answer.verdict,
+        threshold=0.5,
+        calibration=None,
+    )
+    search = replace(search, **changes)
+    store.keep([(search, b"jpeg")], **ALWAYS)
+    return search
+
+
+def wrong(store: SearchStore, matcher: Matcher, search: KeptSearch, item: str, by: str = "eve") -> int:
+    different = digests_of(matcher.gallery, matcher.view, [item])
+    return store.answer(search.id, "wrong", item_id=item, by=by, different=different).number
+
+
+def scores(answer: Answer) -> dict[str, float]:
+    return {one.id: one.score for one in (*answer.matches, *answer.candidates)}
+
+
+@pytest.mark.parametrize("options", [{}, {"rerank": "contextual"}, {"group_by": "label"}])
+def test_a_wrong_match_is_left_out_for_its_picture_alone(
+    store: SearchStore, matcher: Matcher, view: View, options: dict[str, str]
+) -> None:
+    image, other = view(0, 8), view(0, 9)
+    search = keep(store, matcher, image)
+    asked = {"threshold": 0.3, "limit": 100, "include_candidates": True, **options}
+    before = matcher.search(images=[image, other], **asked)
+    best = before[0].matches[0].id
+    assert before[0].left_out == []
+    number = wrong(store, matcher, search, best)
+    after = matcher.search(images=[image, other], **asked)
+    assert best not in scores(after[0])
+    assert after[0].left_out == [best]
+    kept = {one: score for one, score in scores(before[0]).items() if one in scores(after[0])}
+    assert kept == {one: score for one, score in scores(after[0]).items() if one in kept}
+    assert scores(after[1]) == scores(before[1])
+    # Who measures looks at everything.
+    assert best in scores(matcher.search(images=[image], without=[], **asked)[0])
+    store.take_back(number)
+    assert scores(matcher.search(images=[image], **asked)[0]) == scores(before[0])
+
+
+def test_the_place_of_one_that_is_left_out_is_taken(store: SearchStore, matcher: Matcher, view: View) -> None:
+    image = view(0, 8)
+    search = keep(store, matcher, image)
+    first, second = (one.id for one in matcher.search(images=[image], threshold=0.0, limit=2)[0].matches)
+    wrong(store, matcher, search, first)
+    found = matcher.search(images=[image], threshold=0.0, limit=1)[0]
+    assert [one.id for one in found.matches] == [second]
+    assert found.matches[0].rank == 1
+
+
+def test_it_outlives_the_search_and_can_still_be_taken_back(
+    store: SearchStore, matcher: Matcher, view: View
+) -> None:
+    image = view(0, 8)
+    search = keep(store, matcher, image, at=datetime.now(UTC) - timedelta(days=9))
+    item = matcher.search(images=[image], threshold=0.0)[0].matches[0].id
+    number = wrong(store, matcher, search, item)
+    store.let_go(most=100, days=1.0)
+    assert store.searches() == []
+    assert [(one.item_id, one.by) for one in store.different()] == [(item, "eve")]
+    assert matcher.search(images=[image], threshold=0.0)[0].left_out == [item]
+    store.take_back(number)
+    assert matcher.search(images=[image], threshold=0.0)[0].left_out == []
+    with pytest.raises((RequestError, ServiceError), match="no answer"):
+        store.take_back(number)
+
+
+def test_what_was_taken_back_does_not_return_with_the_age_of_its_search(
+    store: SearchStore, matcher: Matcher, view: View
+) -> None:
+    search = keep(store, matcher, view(0, 8), at=datetime.now(UTC) - timedelta(days=9))
+    wrong(store, matcher, search, search.candidates[0].id)
+    wrong(store, matcher, search, search.candidates[0].id)
+    assert len(store.different()) == 1
+    store.take_back(store.answers()[-1].number)
+    store.let_go(most=100, days=1.0)
+    assert store.different() == []
+
+
+def test_who_deletes_a_search_deletes_what_it_was_called_different_from(
+    store: SearchStore, matcher: Matcher, view: View
+) -> None:
+    searches = [keep(store, matcher, view(0, one)) for one in (7, 8, 9)]
+    for one in searches:
+        wrong(store, matcher, one, one.candidates[0].id)
+    store.delete([searches[0].id])
+    assert {one.search for one in store.different()} == {one.id for one in searches[1:]}
+    store.delete()
+    assert store.different() == []
+
+
+def test_another_picture_under_the_id_is_a_match_again(
+    store: SearchStore, matcher: Matcher, view: View, gallery: Gallery
+) -> None:
+    image = view(0, 8)
+    search = keep(store, matcher, image)
+    item = search.candidates[0].id
+    wrong(store, matcher, search, item)
+    reader = GalleryReader(gallery)
+    sequences = reader.view().sequences(reader.view().positions([item]))
+    row = gallery.table.rows(reader.view().revision, sequences)
+    row = with_columns(row, content_sha256=pa.array([bytes(32)], pa.binary(32)))
+    remove_items(reader, [item])
+    later = matcher.at(reader.view())
+    assert later.search(images=[image], threshold=0.0)[0].left_out == []
+    columns = [one for one in row.schema.names if not one.startswith(("sequence", "patch", "neighbor"))]
+    add_items(reader, row.select(columns), bundle=matcher.snapshot.manifest.bundle)
+    later = matcher.at(reader.view())
+    assert item in scores(later.search(images=[image], threshold=0.0, limit=100)[0])
+
+
+def test_an_answer_calls_different_what_it_rules_out() -> None:
+    search = KeptSearch(
+        embedding=np.zeros(4, np.float32),
+        bundle="b",
+        version=1,
+        revision=1,
+        pipeline="p",
+        candidates=(
+            KeptCandidate("a", "mug", 0.9),
+            KeptCandidate("b", "jug", 0.8),
+            KeptCandidate("c", None, 0.75),
+            KeptCandidate("d", "jug", 0.6),
+        ),
+        verdict="match",
+        threshold=0.7,
+        calibration=None,
+    )
+    assert called_different(search, "wrong", item_id="d") == ["d"]
+    assert called_different(search, "absent") == ["a", "b", "c"]
+    assert called_different(search, "label", label="mug") == ["b"]
+    assert called_different(search, "item", item_id="b", label="jug") == ["a"]
+    assert called_different(search, "item", item_id="c") == []
+    assert called_different(search, "unsure") == []
+    assert called_different(replace(search, threshold=None), "absent") == []
+
+
+def test_nobody_calls_one_item_right_and_wrong(store: SearchStore, matcher: Matcher, view: View) -> None:
+    search = keep(store, matcher, view(0, 8))
+    item = search.candidates[0].id
+    wrong(store, matcher, search, item)
+    store.answer(search.id, "item", item_id=item, by="eve")
+    assert [one.kind for one in store.answers()] == ["item"]
+    assert store.different() == []
+    wrong(store, matcher, search, item)
+    assert [one.kind for one in store.answers()] == ["wrong"]
+    # The last word counts, whoever says it.
+    store.answer(search.id, "item", item_id=item, by="bob")
+    assert store.different() == []
+
+
+def test_other_processes_see_it_with_their_next_search(
+    store: SearchStore, matcher: Matcher, view: View, gallery: Gallery, embedder: Embedder
+) -> None:
+    image = view(0, 8)
+    other = Matcher(gallery, embedder)
+    other.different = CalledDifferent(Gallery(gallery.path))
+    assert other.search(images=[image], threshold=0.0)[0].left_out == []
+    search = keep(store, matcher, image)
+    # A search that is kept is no change to what was called different.
+    assert not store.changes_path.exists()
+    number = wrong(store, matcher, search, search.candidates[0].id)
+    assert other.search(images=[image], threshold=0.0)[0].left_out == [search.candidates[0].id]
+    size = store.changes_path.stat().st_size
+    keep(store, matcher, view(1, 8))
+    store.answer(search.id, "unsure", by="eve")
+    assert store.changes_path.stat().st_size == size
+    store.take_back(number)
+    assert other.search(images=[image], threshold=0.0)[0].left_out == []
+
+
+def test_damaged_answers_keep_no_search_from_its_answer(
+    store: SearchStore, matcher: Matcher, view: View, caplog: pytest.LogCaptureFixture
+) -> None:
+    search = keep(store, matcher, view(0, 8))
+    wrong(store, matcher, search, search.candidates[0].id)
+    for one in store.path.parent.glob("*.sqlite-*"):
+        one.unlink()
+    store.path.write_bytes(b"nothing of a database" * 500)
+    assert matcher.search(images=[view(0, 8)], threshold=0.0)[0].left_out == []
+    assert "not left out" in caplog.text
