@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import bisect
 import re
+from collections.abc import Sequence
 from typing import Annotated, Literal, Self
 
 import numpy as np
@@ -250,3 +251,19 @@ def highest_threshold(scores: Floats, rate: float) -> float | None:
     # The first score that may not be missed; a threshold above it would miss it too.
     threshold = min(_HIGHEST, float(np.partition(scores, rank)[rank]))
     return threshold if threshold >= _LOWEST else None
+
+
+def threshold_of_mean(readings: Sequence[Floats], target: Target) -> float:
+    """The best threshold at which an FPIR or FNIR holds in the mean over readings, at least one score each.
+
+    Where none does, it is the strictest.
+    """
+    rejects, scores = target.rate == "fnir", np.concatenate(readings)
+    tried = np.unique(np.clip(scores if rejects else np.nextafter(scores, np.inf), _LOWEST, _HIGHEST))
+    tried = np.unique(np.append(tried, _LOWEST))
+    ordered = [np.sort(one) for one in readings]
+    below = [np.searchsorted(one, tried) for one in ordered]
+    events = below if rejects else [len(one) - n for one, n in zip(ordered, below, strict=True)]
+    rates = np.mean([n / len(one) for one, n in zip(ordered, events, strict=True)], axis=0)
+    holding = tried[rates <= target.value]
+    return float(holding.max(initial=_LOWEST) if rejects else holding.min(initial=_HIGHEST))

@@ -6,7 +6,9 @@ HTTP and count. Everything is done with the commands a user would type.
 
 With `--leave-one-out` the gallery of the test classes is calibrated by leaving out its own items, the default
 of `vicinal calibrate`, and searched for the protocol's queries, which were taken on other occasions:
-what does the default promise, and does the range hold what is measured afterwards?
+what does the default promise, and does the range hold what is measured afterwards? Beside it stand the rates
+at the ends that the threshold was chosen between, at the bundle's own, and at the one that holds the target
+on these very queries, which nobody can know.
 """
 
 from __future__ import annotations
@@ -27,6 +29,7 @@ import numpy as np
 from benchmarks.common.record import percentiles, save_result
 from benchmarks.quality.protocol_data import Part, extract_part
 from vicinal.calibration import LabelCounts, rate_interval
+from vicinal.calibration.targets import lowest_threshold
 from vicinal.models.bundle import ModelBundle, default_bundle_path
 from vicinal.service.http.serving.server import serving
 from vicinal.service.measuring.records.record import CalibrationRecord, promised_range
@@ -67,6 +70,9 @@ def search_all(url: str, gallery: str, part: Part, pipeline: dict[str, str], thr
                     "top_score": ranked[0]["score"],
                     "no_match": found["no_match"],
                     "found": query["label"] in {match["label"] for match in found["matches"]},
+                    "mate_score": max(
+                        (one["score"] for one in ranked if one["label"] == query["label"]), default=0.0
+                    ),
                     "milliseconds": round(milliseconds, 2),
                 }
             )
@@ -125,12 +131,14 @@ def run_set(root: Path, folder: Path, bundle: Path, target: str, *, leave_one_ou
             )
             pipeline = {"refine": refine, "rerank": rerank}
             rows = search_all(url, "test", parts["test"], pipeline, calibration["threshold"])
+            at = at_ends(calibration, rows) if leave_one_out else {}
             name = rerank if refine == "off" else f"refine {refine}, {rerank}"
             measured = rates(rows)
             runs[name] = {
                 "calibration": calibration,
                 "test": measured,
                 "promised": promised(calibration, measured),
+                **({"at": at} if at else {}),
                 "request_milliseconds": percentiles([row["milliseconds"] for row in rows]),
                 "rows": rows,
             }
@@ -151,6 +159,41 @@ def promised(calibration: dict, measured: dict) -> dict[str, dict]:
     return found
 
 
+def at_ends(calibration: dict, rows: list[dict]) -> dict[str, dict]:
+    """Shares of the queries that are missed, and of the strangers that match, at every threshold of interest;
+    and of both those that are unsure.
+    """
+    record = CalibrationRecord.model_validate(calibration)
+    known = np.array([row["mate_score"] for row in rows if row["role"] == "query"])
+    strangers = np.array([row["top_score"] for row in rows if row["role"] == "absent"])
+    thresholds = {"in force": record.threshold}
+    if record.target is not None and record.target.rate == "fpir":
+        thresholds["right"] = lowest_threshold(strangers, record.target.value)
+    band = chosen = None
+    if record.evidence is not None:
+        band, chosen = record.evidence.unsure, record.evidence.chosen
+    if chosen is not None:
+        ends = {"strict": chosen.strict, "mean": chosen.mean, "bundle": chosen.starting}
+        thresholds |= {name: one for name, one in ends.items() if one is not None}
+    lowest = record.threshold if band is None else band.lowest
+    return {
+        name: {
+            "threshold": one,
+            "missed": int((known < one).sum()),
+            "fnir": round(float((known < one).mean()), 4),
+            "matched": int((strangers >= one).sum()),
+            "fpir": round(float((strangers >= one).mean()), 4),
+        }
+        for name, one in thresholds.items()
+    } | {
+        "unsure": {
+            "threshold": lowest,
+            "known": int(((known >= lowest) & (known < record.threshold)).sum()),
+            "strangers": int(((strangers >= lowest) & (strangers < record.threshold)).sum()),
+        }
+    }
+
+
 def show(name: str, rerank: str, run: dict) -> None:
     """Print the threshold, and the rates on calibration and on test classes."""
     measured = {
@@ -162,7 +205,7 @@ def show(name: str, rerank: str, run: dict) -> None:
         f"{name}, {rerank}: threshold {run['calibration']['threshold']:.4f} "
         f"(on calibration classes: FPIR {calibrated['fpir']:.3f}, FNIR {calibrated['fnir']:.3f}); "
         f"on test classes: R@1 {measured['hit_rate_1']}, FPIR {measured['fpir']}, FNIR {measured['fnir']}; "
-        f"promised: {run['promised']}",
+        f"promised: {run['promised']}; at: {run.get('at')}",
         flush=True,
     )
 

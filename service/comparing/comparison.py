@@ -55,6 +55,7 @@ from vicinal.service.measuring.records.record import CalibrationRecord, StoredSc
 from vicinal.service.measuring.records.store import CalibrationStore
 from vicinal.service.measuring.visits import Visits, find_visits, visit_column
 from vicinal.service.search.item_spaces import SearchSpace
+from vicinal.service.search.pipeline import starting_threshold
 from vicinal.service.search.scorer import Scorer
 from vicinal.service.words import number_of
 
@@ -276,6 +277,9 @@ class _Trial:
             refinement=opened.refinement,
             visits=self.visits.get(opened.version),
             same_pictures=same_pictures_of(opened.gallery, opened.snapshot),
+            starting=None
+            if opened.served is None
+            else starting_threshold(opened.served.bundle, opened.pipeline),
             device="cpu" if opened.served is None else opened.served.index_device,
         )
         # Items are the same for all that refine the same sides, and so are the graphs between them.

@@ -19,6 +19,7 @@ from vicinal.indexer.views.snapshot import Snapshot
 from vicinal.models.progress import OnProgress, no_progress
 from vicinal.service.measuring.evidence import (
     ERROR_RATES,
+    Apart,
     SpaceOpis,
     gather_evidence,
     measure_opis,
@@ -65,7 +66,10 @@ class Calibration:
 
 
 class Calibrator:
-    """Calibrates one pipeline on one gallery version, with a sample of queries beyond `most_queries`."""
+    """Calibrates one pipeline on one gallery version, with a sample of queries beyond `most_queries`.
+
+    `starting`, the threshold that the bundle brings, decides between two readings (`ThresholdChoice`).
+    """
 
     def __init__(
         self,
@@ -78,6 +82,7 @@ class Calibrator:
         visits: Visits | None = None,
         same_pictures: SamePictures | None = None,
         forms: Sequence[Group] | None = None,
+        starting: float | None = None,
         device: str = "cpu",
     ) -> None:
         self.snapshot = snapshot
@@ -86,6 +91,7 @@ class Calibrator:
         self.seed = seed
         self.visits = visits
         self.same_pictures = same_pictures
+        self.starting = starting
         self.device = device
         own = [] if pipeline.group is None else [pipeline.group]
         self.forms = tuple(forms or own)
@@ -154,13 +160,18 @@ class Calibrator:
         """Choose the best threshold that holds the target; for arguments see `measure`."""
         self._require(queries, measured.group, target)
         trials, pipeline, manifest = measured.trials, self.scorer.pipeline, self.snapshot.manifest
-        threshold = choose_threshold(trials, target)
+        threshold, leaves_one_out = choose_threshold(trials, target), queries.positions is not None
+        apart = chosen = None
+        if leaves_one_out and self.visits is not None and not self.visits.are_told:
+            apart = Apart.of(measured, look_alikes(self.snapshot, self.visits))
+            is_best_photo = measured.group is None or measured.group.score == "max"
+            chosen = apart.choose(trials, target, threshold, self.starting if is_best_photo else None)
+            threshold = threshold if chosen is None else chosen.threshold
         if measured.group is not None:
             require_reached(measured, target, threshold)
             pipeline = pipeline.model_copy(update={"group": measured.group})
-        opis, leaves_one_out = measure_opis(measured), queries.positions is not None
+        opis = measure_opis(measured)
         visits = None if self.visits is None else visit_evidence(self.visits, measured, together, target)
-        widens = leaves_one_out and visits is not None and not visits.are_told
         evidence = gather_evidence(
             measured,
             target,
@@ -170,7 +181,8 @@ class Calibrator:
             opis=opis,
             visits=visits,
             leaves_one_out=leaves_one_out,
-            look_alikes=look_alikes(self.snapshot, self.visits) if widens else None,
+            apart=apart,
+            chosen=chosen,
             near_duplicates=self._near_duplicates(measured, queries),
             group_forms=tried,
         )
@@ -198,7 +210,7 @@ class Calibrator:
             warnings=tuple(self._warnings(queries, measured, evidence.near_duplicates)),
         )
         curves = gather_curves(measured, threshold, snapshot=self.snapshot, queries=queries, opis=opis)
-        scores = StoredScores.of(trials, measured.top_scores)
+        scores = StoredScores.of(trials, measured.top_scores, apart)
         return Calibration(record, scores, curves, measured, opis)
 
     def _require(self, queries: LabelledQueries, group: Group | None, target: Target) -> None:

@@ -104,7 +104,8 @@ def dry_run(thresholds: GalleryThresholds, pipeline: Pipeline, tried: TriedThres
     if record is not None:
         threshold, target = record.threshold, record.target
     elif target is not None:
-        threshold = scores.choose_threshold(target)
+        chosen = source.evidence and source.evidence.chosen
+        threshold = scores.choose_threshold(target, chosen.starting if chosen else None)
     else:
         threshold = tried.threshold or 0.0
     current = None if in_force is None else _rates_at(scores, in_force.threshold, in_force, in_force.target)

@@ -6,6 +6,7 @@ from bisect import bisect_left
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 from pydantic import Field
@@ -16,6 +17,7 @@ from vicinal.calibration import (
     OpisFloor,
     Target,
     TopScoreCounts,
+    Trials,
     UnreachableTargetError,
     choose_threshold,
     fit_gallery_growth,
@@ -32,7 +34,7 @@ from vicinal.calibration.consistency.opis_floor import PairImages, pair_opis_flo
 from vicinal.calibration.frozen import Frozen
 from vicinal.calibration.rates.intervals import RateInterval
 from vicinal.calibration.rates.label_counts import RateName, impostor_label_effect
-from vicinal.calibration.targets import highest_threshold, lowest_threshold
+from vicinal.calibration.targets import highest_threshold, lowest_threshold, threshold_of_mean
 from vicinal.service.measuring.group_trials import (
     TriedForm,
     best_without_nearest,
@@ -167,11 +169,46 @@ class AnotherDay(Frozen):
     high: float
 
 
+class ThresholdChoice(Frozen):
+    """Threshold between both readings (`AnotherDay`), where these hold an FPIR or FNIR at different ones.
+
+    The threshold lies between the one at which the stricter reading holds the target and the one at which the
+    mean of both rates does. Which of them is right only photos of another day can tell. What the bundle's
+    validation found (`starting_threshold`) decides, as far as it lies there; without it, the mean.
+
+    Attributes:
+        by: `bundle`: its own threshold; `strict` or `mean`: that end, the nearer one where the bundle's own
+            lies beyond it.
+        strict: Threshold at which the stricter reading holds the target.
+        mean: The one at which the mean of both rates does.
+        starting: The bundle's own; None where it has none for the pipeline and the form of group score.
+    """
+
+    by: Literal["strict", "mean", "bundle"]
+    strict: float
+    mean: float
+    starting: float | None = None
+
+    @classmethod
+    def of(cls, strict: float, mean: float, starting: float | None) -> ThresholdChoice:
+        """Choose between the ends."""
+        low, high = sorted((strict, mean))
+        chosen = mean if starting is None else min(max(starting, low), high)
+        by: Literal["strict", "mean", "bundle"] = "strict" if chosen == strict else "mean"
+        return cls(by="bundle" if chosen == starting else by, strict=strict, mean=mean, starting=starting)
+
+    @property
+    def threshold(self) -> float:
+        """The one in force."""
+        ends = {"strict": self.strict, "mean": self.mean}
+        return ends.get(self.by, self.starting or 0.0)
+
+
 class UnsureBand(Frozen):
     """Scores between a match and none: what a calibration by leaving items out cannot tell.
 
-    Both readings (`AnotherDay`) give a threshold for the target, and the one in force is the stricter. The
-    band begins at the other one, or where a tenth of the strangers would be in it.
+    It begins where the reading that accepts more (`AnotherDay`) holds the target, or where a tenth of the
+    strangers would be in it, and ends at the threshold in force (`ThresholdChoice`).
 
     Attributes:
         lowest: Lowest score of an unsure answer.
@@ -298,6 +335,7 @@ class Evidence(Frozen):
         visits: Which photos were kept apart; None for queries from outside, and where visits play no part.
         another_day: `fnir`, `fpir` and `precision` for photos of another day, where the queries are items;
             else the intervals of `rates` speak of these.
+        chosen: How the threshold was chosen between both readings; None where there is one.
         unsure: Scores that are neither a match nor none, where nothing tells which photos were taken together
             and the target is an FPIR or FNIR.
         near_duplicates: Share of the queries with a mate whose best mate is almost the same picture; None
@@ -319,6 +357,7 @@ class Evidence(Frozen):
     worst_classes: tuple[ClassEvidence, ...] = ()
     visits: VisitEvidence | None = None
     another_day: dict[str, AnotherDay] = Field(default_factory=dict)
+    chosen: ThresholdChoice | None = None
     unsure: UnsureBand | None = None
     near_duplicates: float | None = None
     answers: AnswerEvidence | None = None
@@ -336,11 +375,12 @@ def gather_evidence(
     opis: Mapping[str, SpaceOpis] | None = None,
     visits: VisitEvidence | None = None,
     leaves_one_out: bool = False,
-    look_alikes: Ints | None = None,
+    apart: Apart | None = None,
+    chosen: ThresholdChoice | None = None,
     near_duplicates: float | None = None,
     group_forms: tuple[TriedForm, ...] = (),
 ) -> Evidence:
-    """Evidence for the rates at a threshold; `look_alikes`, (n,), stand in where nothing tells visits."""
+    """Evidence for the rates at a threshold; `apart` is the second reading where nothing tells visits."""
     rates: tuple[RateName, ...] = (*ERROR_RATES, "precision")
     counts = {rate: label_counts(measured.trials, rate, threshold) for rate in rates}
     near = far = None
@@ -349,15 +389,14 @@ def gather_evidence(
             measured.trials, threshold, gallery_labels=gallery_labels, coarse_labels=coarse_labels
         )
         near, far = (one and rate_evidence(one) for one in kinds)
-    chosen = next((counts[rate] for rate in ERROR_RATES if rate == target.rate), None)
+    held = next((counts[rate] for rate in ERROR_RATES if rate == target.rate), None)
     found = {rate: rate_evidence(one, is_ratio=rate == "precision") for rate, one in counts.items() if one}
-    apart = None if look_alikes is None else _Apart.of(measured, look_alikes)
     return Evidence(
         rates=found,
         absent=measured.trials.absent if measured.absent is None else measured.absent,
         predictions=tuple(
             Prediction(n_labels=n, low=one.low, high=one.high)
-            for n, one in ((n, prediction_interval(chosen, n)) for n in _FURTHER_LABELS if chosen)
+            for n, one in ((n, prediction_interval(held, n)) for n in _FURTHER_LABELS if held)
         ),
         larger_galleries=_larger_galleries(measured, target, threshold),
         margins=measured.margins,
@@ -367,6 +406,7 @@ def gather_evidence(
         worst_classes=_worst_classes(opis["final"]) if opis and "final" in opis else (),
         visits=visits,
         another_day=_another_day(measured, threshold, apart, found) if leaves_one_out else {},
+        chosen=chosen,
         unsure=apart and apart.unsure(measured, target, threshold),
         near_duplicates=near_duplicates,
         top_scores=TopScoreCounts.of_calibration(measured.top_scores, threshold),
@@ -405,7 +445,7 @@ def _rates(measured: Measurement, threshold: float | None) -> dict[str, float]:
 def _another_day(
     measured: Measurement,
     threshold: float,
-    apart: _Apart | None,
+    apart: Apart | None,
     rates: Mapping[RateName, RateEvidence],
 ) -> dict[str, AnotherDay]:
     readings = {} if apart is None else apart.counts(measured, threshold)
@@ -436,20 +476,28 @@ def _another_day(
 
 
 @dataclass(frozen=True)
-class _Apart:
-    """Scores without what could be of the query's visit: (n,) of the best mate, (Q,) of the best stranger."""
+class Apart:
+    """Second reading: scores without what could be of the query's visit, for which (n,) `look_alikes` stand:
+    (n,) of the best mate, -inf without one, and (Q,) of the best stranger.
+    """
 
     best: Floats
     strangers: Floats
 
     @classmethod
-    def of(cls, measured: Measurement, look_alikes: Ints) -> _Apart:
+    def of(cls, measured: Measurement, look_alikes: Ints) -> Apart:
+        """Leave out mates that look alike, and the nearest label."""
         if measured.group is not None:
             return cls(own_scores_apart(measured, look_alikes), best_without_nearest(measured))
         pairs, best = measured.pairs, np.full(len(measured.codes), -np.inf)
         is_apart = look_alikes[measured.images[pairs.mate_queries]] != look_alikes[pairs.mate_items]
         np.maximum.at(best, pairs.mate_queries[is_apart], pairs.mate_scores["final"][is_apart])
         return cls(best, measured.without.best_without_nearest)
+
+    @property
+    def known(self) -> Floats:
+        """(m,) scores of the best mates, where there are any."""
+        return self.best[np.isfinite(self.best)]
 
     def counts(self, measured: Measurement, threshold: float) -> dict[RateName, LabelCounts | None]:
         """Misses and wrong matches."""
@@ -459,19 +507,34 @@ class _Apart:
             "fpir": LabelCounts.of(self.strangers >= threshold, measured.codes_without),
         }
 
+    def choose(
+        self, trials: Trials, target: Target, together: float, starting: float | None
+    ) -> ThresholdChoice | None:
+        """Choose between the threshold of photos `together` and this reading's; None where one is enough."""
+        own = self._threshold(target)
+        if own is None or target.sure is not None:
+            return None
+        if target.rate == "fpir":
+            readings, strict = (trials.best_scores_without_mate, self.strangers), max(together, own)
+        else:
+            readings, strict = (trials.best_mate_scores, self.known), min(together, own)
+        return ThresholdChoice.of(strict, threshold_of_mean(readings, target), starting)
+
+    def _threshold(self, target: Target) -> float | None:
+        """The threshold that this reading alone would get; None for a target that both readings share."""
+        if target.rate == "fpir" and len(self.strangers):
+            return lowest_threshold(self.strangers, target.value)
+        if target.rate == "fnir" and len(self.known):
+            return highest_threshold(self.known, target.value)
+        return None
+
     def unsure(self, measured: Measurement, target: Target, threshold: float) -> UnsureBand | None:
         """Scores from the threshold of this reading up to the one in force; None where there are none."""
-        trials, known = measured.trials, self.best[np.isfinite(self.best)]
+        lowest, trials = self._threshold(target), measured.trials
         strangers = trials.best_scores_without_mate
-        if target.rate == "fpir" and len(strangers):
-            lowest = lowest_threshold(self.strangers, target.value)
-        elif target.rate == "fnir" and len(known):
-            lowest = highest_threshold(known, target.value)
-        else:
-            return None
-        if len(strangers):
+        if lowest is not None and len(strangers):
             share = min(0.99, float((strangers >= threshold).mean()) + _MOST_UNSURE)
-            lowest = max(lowest or 0.0, lowest_threshold(strangers, share) or 0.0)
+            lowest = max(lowest, lowest_threshold(strangers, share) or 0.0)
         if lowest is None or lowest >= threshold:
             return None
         shares = [

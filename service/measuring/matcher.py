@@ -22,7 +22,7 @@ from vicinal.service.measuring.records.record import CalibrationRecord, new_cali
 from vicinal.service.measuring.records.store import CalibrationStore
 from vicinal.service.search.answers import CalibrationState, Threshold, require_score
 from vicinal.service.search.gallery_search import GallerySearch
-from vicinal.service.search.pipeline import Pipeline
+from vicinal.service.search.pipeline import Pipeline, starting_threshold
 
 # A calibration is stale when more than this share of the items has changed since; a filter that leaves out
 # more is told with what that means for the rate.
@@ -150,7 +150,7 @@ class GalleryThresholds:
     def _no_calibration(self, pipeline: Pipeline) -> Threshold:
         other, name = self.records.active_with_other_refiner(pipeline), self.gallery.name
         if other is None:
-            start = self._starting_threshold(pipeline)
+            start = starting_threshold(self.bundle, pipeline)
             if start is None:
                 return Threshold(reason=f"gallery '{name}' has no calibration for '{pipeline.slot}'")
             return Threshold(
@@ -166,15 +166,6 @@ class GalleryThresholds:
             reason=f"calibration {other.id} was made with refiner {other.pipeline.refine.refiner}, "
             f"this is refiner {pipeline.refine.refiner}: calibrate again",
         )
-
-    def _starting_threshold(self, pipeline: Pipeline) -> float | None:
-        manifest, group = self.bundle.manifest.refiner, pipeline.group
-        # The best photo of a group decides as it would alone.
-        if group is not None and group.score != "max":
-            return None
-        if manifest is None or pipeline.refine.steps not in (0, manifest.architecture.n_steps):
-            return None
-        return manifest.starting_threshold(pipeline.refine.sides, pipeline.rerank.method)
 
     @cached_property
     def _gallery_id(self) -> str:

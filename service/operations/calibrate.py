@@ -256,6 +256,7 @@ def measure(
     from vicinal.service.measuring.group_trials import group_forms
     from vicinal.service.measuring.queries import coarse_labels_by_column
     from vicinal.service.measuring.visits import find_visits
+    from vicinal.service.search.pipeline import starting_threshold
 
     gallery, snapshot, pipeline = matcher.gallery, matcher.snapshot, matcher.chosen(request)
     # Photos from outside were taken apart from those of the gallery, but for those of a named visit.
@@ -268,6 +269,8 @@ def measure(
         visits=find_visits(by, gallery, snapshot),
         same_pictures=same_pictures_of(gallery, snapshot),
         forms=None if pipeline.group is None else group_forms(pipeline.group.by, request.group_score),
+        # Forms of group score are chosen later; the bundle knows the best photo's.
+        starting=starting_threshold(matcher.embedder.bundle, pipeline.model_copy(update={"group": None})),
         device=gallery.index_device,
     )
     coarse = request.coarse_labels

@@ -29,6 +29,11 @@ from vicinal.service.words import (
 _LEAST_GAIN = 0.02
 # Labels that the first lines name.
 _MOST_NAMED = 3
+_CHOSEN = {
+    "bundle": "between them the model's own was taken",
+    "mean": "the one was taken at which the target holds in the mean of both",
+    "strict": "the one was taken at which the target holds for both",
+}
 # Four times the labels halve an interval.
 _MORE = 4
 
@@ -83,6 +88,12 @@ def _sentences(record: CalibrationRecord, evidence: Evidence, noun: Noun) -> Ite
             f"Nothing tells which {noun}s were taken together. {noun.capitalize()}s of one visit find each "
             f"other more easily than {noun}s of another day will: the truth for those lies between the two "
             "numbers."
+        )
+    chosen = evidence.chosen
+    if chosen is not None and chosen.strict != chosen.mean:
+        yield (
+            f"{noun.capitalize()}s of one visit and of different visits ask for different thresholds: "
+            f"{_CHOSEN[chosen.by]}."
         )
 
 
@@ -310,6 +321,13 @@ def _forms(evidence: Evidence) -> Iterator[str]:
 
 
 def _expectations(record: CalibrationRecord, evidence: Evidence, noun: Noun) -> Iterator[str]:
+    chosen = evidence.chosen
+    if chosen is not None:
+        own = "" if chosen.starting is None else f", the model's own is {chosen.starting:.4f}"
+        yield (
+            f"  both readings hold the target at {chosen.strict:.4f}, "
+            f"their mean does at {chosen.mean:.4f}{own}"
+        )
     for name, wider in evidence.another_day.items():
         apart = "" if wider.apart is None else f"; {percent(wider.apart)} without what could be of one visit"
         yield f"  {rate_name(name)} for {noun}s of another day {span(wider.low, wider.high)}{apart}"

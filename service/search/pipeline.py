@@ -250,6 +250,17 @@ def choose_pipeline(
     raise RequestError(f"rerank is '{rerank}', expected auto, off, contextual or k_reciprocal")
 
 
+def starting_threshold(bundle: ModelBundle, pipeline: Pipeline) -> float | None:
+    """The threshold that held FPIR 5 % where the bundle was validated; None where that was not tried."""
+    manifest, group = bundle.manifest.refiner, pipeline.group
+    # The best photo of a group decides as it would alone.
+    if manifest is None or (group is not None and group.score != "max"):
+        return None
+    if pipeline.refine.steps not in (0, manifest.architecture.n_steps):
+        return None
+    return manifest.starting_threshold(pipeline.refine.sides, pipeline.rerank.method)
+
+
 def _group(default: Group | None, by: str) -> Group | None:
     if by == "auto" or (default is not None and by == default.by):
         return default

@@ -17,6 +17,7 @@ from vicinal.calibration import (
     choose_threshold,
     operating_curve,
 )
+from vicinal.calibration.targets import threshold_of_mean
 
 NONE = np.empty(0)
 GRID = st.integers(0, 6).map(lambda i: i / 7)
@@ -320,3 +321,20 @@ def test_a_product_that_rounds_down_does_not_lose_a_trial(rate: str) -> None:
     threshold = choose_threshold(of_rate(rate, scores), Target(rate=rate, value=0.29))
     wrong = scores >= threshold if rate == "far" else scores < threshold
     assert wrong.sum() == 29
+
+
+@pytest.mark.parametrize("rate", ["fpir", "fnir"])
+@given(
+    readings=st.lists(st.lists(GRID, min_size=1, max_size=30), min_size=1, max_size=3),
+    value=st.sampled_from([0.1237, 0.2371, 0.4129]),
+)
+def test_the_mean_of_readings_gets_the_best_threshold_that_holds_it(rate, readings, value) -> None:
+    def mean(t: float) -> float:
+        events = [[score < t if rate == "fnir" else score >= t for score in one] for one in readings]
+        return sum(sum(one) / len(one) for one in events) / len(events)
+
+    every = tried([score for one in readings for score in one])
+    in_turn = every[::-1] if rate == "fnir" else every
+    expected = next((t for t in in_turn if mean(t) <= value), in_turn[-1])
+    found = threshold_of_mean([np.array(one) for one in readings], Target(rate=rate, value=value))
+    assert found == expected

@@ -37,6 +37,7 @@ from vicinal.service.measuring.calibrator import Calibrator
 from vicinal.service.measuring.matcher import Matcher
 from vicinal.service.measuring.queries import LabelledQueries
 from vicinal.service.measuring.records.store import CalibrationStore
+from vicinal.service.measuring.visits import find_visits
 from vicinal.service.search.pipeline import Pipeline
 from vicinal.service.settings import Settings
 
@@ -156,7 +157,8 @@ def calibrate() -> Callable[..., str]:
 
     def run(gallery: Gallery, pipeline: Pipeline | None = None) -> str:
         snapshot = gallery.snapshot()
-        calibrator = Calibrator(snapshot, pipeline or Pipeline())
+        visits = find_visits("auto", gallery, snapshot)
+        calibrator = Calibrator(snapshot, pipeline or Pipeline(), visits=visits)
         target = Target(rate="fpir", value=0.05)
         found = calibrator.measure(LabelledQueries.leave_one_out(snapshot), target)
         return CalibrationStore(gallery.calibrations_path).add(found.record, found.scores).id

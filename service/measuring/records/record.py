@@ -32,7 +32,7 @@ from vicinal.calibration.frozen import Frozen
 from vicinal.calibration.rates.label_counts import RateName
 from vicinal.calibration.trials import rate_at_or_above
 from vicinal.service.errors import CalibrationRecordError
-from vicinal.service.measuring.evidence import Evidence
+from vicinal.service.measuring.evidence import Apart, Evidence
 from vicinal.service.search.pipeline import Pipeline
 
 
@@ -220,20 +220,23 @@ class StoredArrays:
 
 @dataclass(frozen=True)
 class StoredScores(StoredArrays):
-    """Scores of one calibration by rate (`calibration.Trials`), and the (Q,) best scores of queries."""
+    """Scores of one calibration by rate (`calibration.Trials`), the (Q,) best scores of queries, and its
+    second reading, where there is one.
+    """
 
     what: ClassVar[str] = "stored scores"
     names: Objects
     top_scores: Floats
     trials: dict[RateName, KeptTrials]
+    apart: Apart | None = None
 
     @classmethod
-    def of(cls, trials: Trials, top_scores: Floats) -> Self:
+    def of(cls, trials: Trials, top_scores: Floats, apart: Apart | None = None) -> Self:
         """Keep what a calibration was made from."""
         if trials.labels is None:
             raise CalibrationError("scores are stored with labels, these trials carry none")
         kept = {rate: KeptTrials.of(trials, trials.labels, rate) for rate in _TRIALS}
-        return cls(trials.labels.names, np.asarray(top_scores, np.float64), kept)
+        return cls(trials.labels.names, np.asarray(top_scores, np.float64), kept, apart)
 
     def covers(self, rate: RateName, threshold: float) -> bool:
         """Tell whether the kept scores count a rate exactly at a threshold."""
@@ -261,8 +264,10 @@ class StoredScores(StoredArrays):
             return None
         return LabelCounts(events[present], kept.totals[present], 2 if len(kept.codes) == 2 else 1)
 
-    def choose_threshold(self, target: Target) -> float:
-        """The threshold that a calibration for another target would have chosen on these scores."""
+    def choose_threshold(self, target: Target, starting: float | None = None) -> float:
+        """The threshold that a calibration for another target would have chosen on these scores; `starting`
+        is the bundle's own (`ThresholdChoice`).
+        """
         needed: tuple[RateName, ...] = ("far", "frr") if target.rate == "utility" else (target.rate,)
         for rate in needed:
             kept = self.trials[rate]
@@ -271,7 +276,10 @@ class StoredScores(StoredArrays):
                     f"{target} needs all {kept.n:,} scores, the record keeps {len(kept.scores):,} of them: "
                     "calibrate for it without activating it"
                 )
-        return choose_threshold(self._as_trials(), target)
+        trials = self._as_trials()
+        threshold = choose_threshold(trials, target)
+        chosen = None if self.apart is None else self.apart.choose(trials, target, threshold, starting)
+        return threshold if chosen is None else chosen.threshold
 
     def curve(self, thresholds: Floats) -> OperatingCurve:
         """Rates over (n,) rising thresholds; NaN without trials, or where too few scores were kept."""
@@ -284,14 +292,16 @@ class StoredScores(StoredArrays):
         }
         # Text of numpy gives each name the room of the longest.
         names = np.frombuffer(json.dumps(self.names.tolist()).encode(), np.uint8)
-        return {"names": names, "top_scores": self.top_scores, **kept}
+        apart = {} if self.apart is None else {f"apart_{name}": one for name, one in vars(self.apart).items()}
+        return {"names": names, "top_scores": self.top_scores, **kept, **apart}
 
     @classmethod
     def _of_arrays(cls, arrays: Mapping[str, AnyArray]) -> Self:
         names = [one.name for one in fields(KeptTrials)]
         kept = {rate: KeptTrials(*(arrays[f"{rate}_{name}"] for name in names)) for rate in _TRIALS}
         labels = np.array(json.loads(arrays["names"].tobytes()), dtype=object)
-        return cls(labels, arrays["top_scores"], kept)
+        apart = Apart(arrays["apart_best"], arrays["apart_strangers"]) if "apart_best" in arrays else None
+        return cls(labels, arrays["top_scores"], kept, apart)
 
     def _rates(self, rate: RateName, thresholds: Floats) -> Floats:
         kept = self.trials[rate]

@@ -29,8 +29,9 @@ from vicinal.service.galleries.bundles import ServedBundles
 from vicinal.service.measuring.calibrator import Calibrator
 from vicinal.service.measuring.matcher import Matcher
 from vicinal.service.measuring.queries import LabelledQueries
+from vicinal.service.measuring.visits import find_visits
 from vicinal.service.search.item_spaces import refinement_plan
-from vicinal.service.search.pipeline import Pipeline, Rerank
+from vicinal.service.search.pipeline import Pipeline, Rerank, starting_threshold
 from vicinal.service.search.scorer import Scorer
 from vicinal.service.settings import Settings
 from vicinal.training.evaluation import auroc
@@ -104,7 +105,7 @@ def test_every_variant_gets_the_calibration_that_it_would_get_alone(
 ) -> None:
     snapshot = plan.gallery.snapshot()
     for one in found.variants:
-        calibrator = Calibrator(snapshot, one.pipeline)
+        calibrator = Calibrator(snapshot, one.pipeline, visits=find_visits("auto", plan.gallery, snapshot))
         alone = calibrator.measure(LabelledQueries.leave_one_out(snapshot), Target.parse("fpir=20%"))
         assert (one.calibration.threshold, one.calibration.rates) == (
             alone.record.threshold,
@@ -180,7 +181,12 @@ def test_every_side_is_tried_and_sharing_changes_no_threshold(refined: Compariso
     order = np.argsort(queries.ids.astype(str), kind="stable")
     for one in found.variants[-2:]:
         calibrator = Calibrator(
-            snapshot, one.pipeline, most_queries=40, refinement=matcher.refinement(one.pipeline)
+            snapshot,
+            one.pipeline,
+            most_queries=40,
+            refinement=matcher.refinement(one.pipeline),
+            visits=find_visits("auto", refined.gallery, snapshot),
+            starting=starting_threshold(served.bundle, one.pipeline),
         )
         alone = calibrator.measure(queries.take(order), Target.parse("fpir=20%")).record
         assert one.calibration.threshold == alone.threshold

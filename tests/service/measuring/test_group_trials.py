@@ -14,7 +14,7 @@ from vicinal.indexer.views.view import GalleryView
 from vicinal.models.similarity import normalize
 from vicinal.service.measuring import group_trials
 from vicinal.service.measuring.calibrator import Calibration, Calibrator
-from vicinal.service.measuring.evidence import gather_evidence
+from vicinal.service.measuring.evidence import Apart, gather_evidence
 from vicinal.service.measuring.group_trials import (
     choose_form,
     group_forms,
@@ -320,7 +320,7 @@ def test_with_max_the_readings_are_those_of_photos(crowd: Snapshot) -> None:
     threshold = float(np.quantile(items.trials.best_scores_without_mate, 0.9))
     groups = measure(crowd, Group(by="label"))
     found = [
-        gather_evidence(one, FPIR, threshold, leaves_one_out=True, look_alikes=alike).another_day
+        gather_evidence(one, FPIR, threshold, leaves_one_out=True, apart=Apart.of(one, alike)).another_day
         for one in (items, groups)
     ]
     assert found[1]["fpir"] == found[0]["fpir"]

@@ -15,6 +15,7 @@ from vicinal.models.bundle import ModelBundle
 from vicinal.models.embedder import Embedder
 from vicinal.service.http.app import create_app
 from vicinal.service.measuring.matcher import Matcher
+from vicinal.service.operations.calibrate import Request, measure
 from vicinal.service.search.item_spaces import refinement_plan
 from vicinal.service.search.pipeline import Group, Pipeline, Refine, Rerank, service_pipeline
 from vicinal.service.settings import Settings
@@ -99,6 +100,14 @@ def test_a_calibration_takes_its_place(fresh: Matcher, calibrate: Callable[..., 
     made = calibrate(fresh.gallery, off)
     found = fresh.threshold(off)
     assert (found.calibration, found.state, found.source) == (made, "current", "calibration")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("sides", "group_by"), [("off", "off"), ("query", "off"), ("query", "label")])
+def test_a_calibration_knows_it(fresh: Matcher, sides: str, group_by: str) -> None:
+    request = Request(target="fpir=20%", refine=sides, rerank="off", group_by=group_by, group_score="max")
+    evidence = measure(fresh, request).record.evidence
+    assert evidence.chosen.starting == FIGURES[sides]["threshold"]
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""Unsure answers: two readings of leave-one-out give two thresholds, and what lies between is unsure."""
+"""Two readings of leave-one-out give two thresholds: one between is in force, answers below it are unsure."""
 
 from __future__ import annotations
 
@@ -38,10 +38,15 @@ def snapshot(write_gallery: WriteGallery) -> Snapshot:
 
 
 def calibrate(
-    snapshot: Snapshot, target: Target = FPIR, *, are_told: bool = False, pipeline: Pipeline = OFF
+    snapshot: Snapshot,
+    target: Target = FPIR,
+    *,
+    are_told: bool = False,
+    pipeline: Pipeline = OFF,
+    starting: float | None = None,
 ) -> CalibrationRecord:
     unknown = Visits("auto", np.full(len(snapshot), None, dtype=object), are_told=are_told)
-    calibrator = Calibrator(snapshot, pipeline, visits=unknown)
+    calibrator = Calibrator(snapshot, pipeline, visits=unknown, starting=starting)
     return calibrator.measure(calibrator.leave_one_out(), target).record
 
 
@@ -73,12 +78,90 @@ def test_the_band_begins_at_the_threshold_of_the_other_reading_or_at_a_tenth_of_
     assert band.lowest == pytest.approx(max(other, tenth), abs=1e-6)
     assert band.lowest < record.threshold
     is_between = (strangers >= band.lowest) & (strangers < record.threshold)
-    # The reference computes in other steps: one score lies on the other side of an end.
-    assert band.strangers == pytest.approx(is_between.mean(), abs=1.01 / n)
+    # The reference computes in other steps: a score lies on the other side of an end.
+    assert band.strangers == pytest.approx(is_between.mean(), abs=2.01 / n)
     assert band.known == pytest.approx(
-        ((mates >= band.lowest) & (mates < record.threshold)).mean(), abs=1.01 / n
+        ((mates >= band.lowest) & (mates < record.threshold)).mean(), abs=2.01 / n
     )
     assert 0.0 < band.strangers <= 0.1
+
+
+def ends_for_strangers(snapshot: Snapshot) -> tuple[float, float]:
+    """Slow reference: lowest thresholds at which a tenth match, photos together, and in the mean of both."""
+    *_, strangers, further = readings(snapshot)
+    tried = sorted({*strangers, *further})
+    strict = next(t for t in tried if (strangers > t).mean() <= 0.1)
+    mean = next(t for t in tried if (strangers > t).mean() + (further > t).mean() <= 0.2)
+    return strict, mean
+
+
+def test_without_a_threshold_of_the_bundle_the_mean_of_both_readings_holds_the_target(
+    snapshot: Snapshot,
+) -> None:
+    record = calibrate(snapshot)
+    strict, mean = ends_for_strangers(snapshot)
+    chosen = record.evidence.chosen
+    assert mean < strict
+    assert (chosen.by, chosen.starting) == ("mean", None)
+    assert (chosen.strict, chosen.mean) == pytest.approx((strict, mean), abs=1e-6)
+    assert record.threshold == chosen.mean
+    together, promised = record.rates.fpir, record.evidence.another_day["fpir"]
+    assert (together + promised.apart) / 2 <= 0.1 < together
+    assert promised.low <= promised.apart < together <= promised.high
+
+
+@pytest.mark.parametrize(
+    ("share", "by", "taken"), [(0.5, "bundle", 0.5), (-1.0, "mean", 0.0), (2.0, "strict", 1.0)]
+)
+def test_the_threshold_of_the_bundle_is_taken_as_far_as_it_lies_between(
+    snapshot: Snapshot, share: float, by: str, taken: float
+) -> None:
+    ends = calibrate(snapshot).evidence.chosen
+    own, expected = (ends.mean + one * (ends.strict - ends.mean) for one in (share, taken))
+    record = calibrate(snapshot, starting=own)
+    assert (record.evidence.chosen.by, record.evidence.chosen.starting) == (by, own)
+    assert record.threshold == pytest.approx(expected, abs=1e-12)
+
+
+@pytest.mark.parametrize("rate", ["fpir", "fnir"])
+def test_the_stricter_end_holds_the_target_for_both_readings(snapshot: Snapshot, rate: str) -> None:
+    beyond = 1.0 if rate == "fpir" else 0.0
+    record = calibrate(snapshot, Target(rate=rate, value=0.3), starting=beyond)
+    assert record.evidence.chosen.by == "strict"
+    assert max(record.evidence.rates[rate].rate, record.evidence.another_day[rate].apart) <= 0.3
+
+
+def test_a_target_for_misses_holds_in_the_mean_of_both_readings(snapshot: Snapshot) -> None:
+    record = calibrate(snapshot, Target(rate="fnir", value=0.3))
+    chosen = record.evidence.chosen
+    assert chosen.strict < chosen.mean == record.threshold
+    together, apart = record.rates.fnir, record.evidence.another_day["fnir"].apart
+    assert together < 0.3 < apart
+    assert (together + apart) / 2 == pytest.approx(0.3, abs=0.01)
+
+
+@pytest.mark.parametrize(("score", "by"), [("max", "bundle"), ("lme", "mean")])
+def test_the_bundle_knows_the_best_photo_of_a_product_alone(snapshot: Snapshot, score: str, by: str) -> None:
+    pipeline = OFF.model_copy(update={"group": Group(by="label", score=score)})
+    ends = calibrate(snapshot, pipeline=pipeline).evidence.chosen
+    record = calibrate(snapshot, pipeline=pipeline, starting=(ends.mean + ends.strict) / 2)
+    assert record.evidence.chosen.by == by
+
+
+def test_a_target_that_is_held_surely_is_chosen_on_photos_together(snapshot: Snapshot) -> None:
+    surely = Target(rate="fpir", value=0.3, sure="mean")
+    told, unknown = (calibrate(snapshot, surely, are_told=one, starting=0.5) for one in (True, False))
+    assert unknown.evidence.chosen is None
+    assert unknown.threshold == told.threshold
+
+
+@pytest.mark.parametrize("starting", [None, 0.0, 1.0])
+def test_the_promise_says_what_was_taken(snapshot: Snapshot, starting: float | None) -> None:
+    taken = {None: "in the mean of both", 0.0: "in the mean of both", 1.0: "for both"}[starting]
+    assert promise(calibrate(snapshot, starting=starting))[-1] == (
+        "Photos of one visit and of different visits ask for different thresholds: the one was taken at "
+        f"which the target holds {taken}."
+    )
 
 
 def test_of_a_target_for_misses_it_begins_where_mates_that_were_taken_apart_hold_it(
@@ -94,11 +177,13 @@ def test_of_a_target_for_misses_it_begins_where_mates_that_were_taken_apart_hold
 
 @pytest.mark.parametrize("text", ["far=5%", "precision=70%", "utility=mean"])
 def test_other_targets_draw_one_line(snapshot: Snapshot, text: str) -> None:
-    assert calibrate(snapshot, Target.parse(text)).evidence.unsure is None
+    evidence = calibrate(snapshot, Target.parse(text), starting=0.5).evidence
+    assert (evidence.unsure, evidence.chosen) == (None, None)
 
 
 def test_where_visits_are_told_apart_nothing_is_unsure(snapshot: Snapshot) -> None:
-    assert calibrate(snapshot, are_told=True).evidence.unsure is None
+    evidence = calibrate(snapshot, are_told=True, starting=0.5).evidence
+    assert (evidence.unsure, evidence.chosen) == (None, None)
 
 
 def test_queries_from_outside_draw_one_line(snapshot: Snapshot) -> None:
