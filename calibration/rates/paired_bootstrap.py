@@ -108,6 +108,23 @@ class SelectionSplit:
     n_splits: int
 
 
+@dataclass(frozen=True)
+class FigureChange:
+    """A figure of one of several variants, and its difference to that of the first.
+
+    Attributes:
+        value: As it was measured.
+        difference: value minus that of the first.
+        low: Lower end of the difference's interval over labels.
+        high: Upper end.
+    """
+
+    value: float
+    difference: float
+    low: float
+    high: float
+
+
 class LabelDraws:
     """Labels drawn for figures of the same queries, (M,) with a mate and (W,) others."""
 
@@ -131,6 +148,16 @@ class LabelDraws:
     def drawn(self, figures: Sequence[Figure], n_draws: int = 2000) -> Floats:
         """(F, B) the figures on labels drawn with replacement, the same for all."""
         return self._values(figures, self._draws(n_draws))
+
+    def changes(self, figures: Sequence[Figure]) -> list[FigureChange]:
+        """The figures beside the first, on the same drawn labels; intervals hold 95 % for all together."""
+        measured, drawn = self.measured(figures), self.drawn(figures)
+        share = 0.025 / max(1, len(figures) - 1)
+        ends = [np.quantile(one - drawn[0], [share, 1.0 - share]) for one in drawn]
+        return [
+            FigureChange(float(value), float(value - measured[0]), float(low), float(high))
+            for value, (low, high) in zip(measured, ends, strict=True)
+        ]
 
     def selection(self, errors: Sequence[Figure], n_splits: int = 500) -> SelectionSplit | None:
         """Optimism of choosing the lowest of the variants' errors, the first of equals; None with too few

@@ -63,7 +63,7 @@ def calibrate(
     question = f"{kept_back} Use it all the same?"
     if kept_back and not json_output and sys.stdin.isatty() and typer.confirm(question):
         kept_back = None
-        place.matcher.calibrations.activate(record)
+        place.matcher.put_in_force(record)
     print_left_out(progress.failures, as_json=json_output)
     if progress.failures and not json_output:
         # The first says how many were left out.
@@ -192,7 +192,7 @@ def activate(
 ) -> None:
     """Use a calibration from the next search with its pipeline on."""
     matcher = home.matcher(gallery)
-    _print_record(matcher, matcher.thresholds.activate(calibration), home, json_output=json_output)
+    _print_record(matcher, matcher.activate(calibration), home, json_output=json_output)
 
 
 @app.command("rollback")
@@ -201,7 +201,7 @@ def roll_back(
 ) -> None:
     """Use the calibration again that was in force before the present one."""
     matcher = home.matcher(gallery)
-    record = matcher.calibrations.roll_back(matcher.chosen(choice))
+    record = matcher.roll_back(choice)
     _print_record(matcher, record, home, json_output=json_output)
 
 

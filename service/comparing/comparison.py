@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -57,7 +58,7 @@ from vicinal.service.measuring.visits import Visits, find_visits, visit_column
 from vicinal.service.search.item_spaces import SearchSpace
 from vicinal.service.search.pipeline import starting_threshold
 from vicinal.service.search.scorer import Scorer
-from vicinal.service.words import number_of
+from vicinal.service.words import number_of, percent
 
 # Below this many labels a percentile interval is too short.
 _FEW_LABELS = 30
@@ -139,6 +140,8 @@ class _Trial:
             self.tried.append(_Tried(one, record if is_own or one is opened[0] else None))
         self.visits: dict[int, Visits | None] = {}
         self.queries: dict[int, LabelledQueries] = {}
+        # What a calibration of the present variant would choose now.
+        self.threshold_now: float | None = None
         self.labels: Objects = np.empty(0, dtype=object)
         self.spaces: dict[tuple[int, str], SearchSpace] = {}
         # Scores of the items; those of pipelines that differ in the form of the group score alone are one.
@@ -155,6 +158,7 @@ class _Trial:
         if self.plan.pictures is not None:
             self._search_pictures(self.plan.pictures)
         recommended, reason = recommend([one.described() for one in self.tried], asked_error(self.target))
+        reason = "; ".join([reason, *self._calibrate_again(recommended, compared)])
         # An attempt that was overtaken, or cancelled, is told so here and keeps nothing.
         self.plan.on_stage("keep", 0, 1)
         self._keep(recommended)
@@ -258,6 +262,10 @@ class _Trial:
         found = None
         if one.record is None:
             found = self._calibrated(one, lambda target: calibrator.calibration(queries, measured, target))
+        elif one is self.tried[0] and self.target is not None and self.target == one.record.target:
+            with suppress(CalibrationError):
+                now = calibrator.calibration(queries, measured, self.target)
+                self.threshold_now = now.record.threshold
         if found is not None:
             changes = {"id": f"{self.name}-{number}", "gallery": opened.gallery.name}
             one.record = found.record.model_copy(update=changes)
@@ -357,6 +365,25 @@ class _Trial:
             one.record = keep_calibration(store, one.record, *one.made)
             if opened.version in self.request.versions:
                 store.activate(one.record, opened.version)
+
+    def _calibrate_again(self, recommended: int, compared: ComparedSearches | None) -> Iterator[str]:
+        """Sentences on what a new calibration would gain, where that is sure."""
+        if self.plan.queries is None and self.in_force is not None and self.in_force.source == "queries":
+            return
+        again = None
+        if compared is not None and self.threshold_now is not None:
+            again = compared.present_at(self.threshold_now)
+        if recommended == 0 and again is not None and (again.high or 0.0) < 0.0:
+            gain = percent(-(again.difference or 0.0))
+            yield f"calibrate again: its {asked_error(self.target).upper()} at the target is {gain} lower now"
+        chosen, present = self.tried[recommended].opened, self.tried[0].opened
+        visits = self.visits.get(chosen.version)
+        is_untold = self.plan.queries is None and visits is not None and not visits.are_told
+        if is_untold and chosen.pipeline.rerank.method != "off" and present.pipeline.rerank.method == "off":
+            yield (
+                "leaving items out flatters re-ranking where nothing tells visits: let a calibration try it, "
+                "which also does without what could be of one visit"
+            )
 
     def _count_items(self) -> dict[int, ItemCounts]:
         present, *others = self.versions.values()

@@ -112,7 +112,7 @@ class ComparedSearches:
     def __init__(
         self, outcomes: Sequence[Outcomes], labels: Objects, target: Target | None, seed: int
     ) -> None:
-        self.target = target
+        self.target, self._outcomes = target, outcomes
         names, self._codes = label_codes(map(str, labels))
         self.mates = np.logical_and.reduce([one.has_mate for one in outcomes])
         self._others = np.logical_and.reduce([one.has_none for one in outcomes])
@@ -140,6 +140,20 @@ class ComparedSearches:
         errors = [one["error"] for one in self._figures if "error" in one]
         return self._draws.selection(errors) if len(errors) > 1 else None
 
+    def present_at(self, threshold: float) -> PairedFigure | None:
+        """The error of the present variant that is asked for, at another threshold beside its own."""
+        present = self._outcomes[0]
+        is_fpir = asked_error(self.target) == "fpir"
+        if present.threshold is None or not self.mates.any() or (is_fpir and not self._others.any()):
+            return None
+        searches = self._searches(present)
+        figures = [
+            searches.fpir(one) if is_fpir else searches.fnir(one) for one in (present.threshold, threshold)
+        ]
+        (before, now), drawn = self._draws.measured(figures), self._draws.drawn(figures)
+        low, high = paired_interval(*drawn)
+        return PairedFigure(value=float(now), difference=float(now - before), low=low, high=high)
+
     def _paired(
         self, name: FigureName, one: tuple[float, Floats], present: tuple[float, Floats] | None
     ) -> PairedFigure:
@@ -151,8 +165,7 @@ class ComparedSearches:
         return PairedFigure(value=one[0], difference=one[0] - present[0], low=scale * low, high=scale * high)
 
     def _figures_of(self, one: Outcomes) -> dict[FigureName, Figure]:
-        codes, others = self._codes[self.mates], self._codes[self._others]
-        searches = Searches(one.mate_scores[self.mates], codes, one.other_scores[self._others], others)
+        codes, others, searches = self._codes[self.mates], self._codes[self._others], self._searches(one)
         found: dict[FigureName, Figure] = {
             "hit_rate": mean_figure(one.hits[self.mates], codes),
             "map_at_r": mean_figure(one.precisions[self.mates], codes),
@@ -169,6 +182,10 @@ class ComparedSearches:
             rows = np.intersect1d(one.opis.utilities.labels, self._classes, return_indices=True)[1]
             found["opis"] = variance_figure(one.opis.utilities.utilities[rows], self._class_codes)
         return found
+
+    def _searches(self, one: Outcomes) -> Searches:
+        codes, others = self._codes[self.mates], self._codes[self._others]
+        return Searches(one.mate_scores[self.mates], codes, one.other_scores[self._others], others)
 
     def _error(self, searches: Searches, holds: float) -> Figure:
         target = self.target

@@ -35,6 +35,7 @@ from vicinal.service.measuring.drift import DriftLevel
 from vicinal.service.measuring.matcher import Matcher
 from vicinal.service.problem_types import ERRORS
 from vicinal.service.search.answers import CalibrationState
+from vicinal.service.search.pipeline import PipelineSource
 
 logger = logging.getLogger(__name__)
 IntegrityState = Literal["unchecked", "checking", "whole", "damaged"]
@@ -80,8 +81,8 @@ class GalleryState:
     ] = None
     pipeline: Annotated[str | None, Field(description="Pipeline of searches without further options.")] = None
     pipeline_source: Annotated[
-        Literal["settings", "comparison"],
-        Field(description="What chose it: the settings, or a comparison of pipelines."),
+        PipelineSource,
+        Field(description="What chose it: the settings, a comparison of pipelines, or a calibration."),
     ] = "settings"
     pipeline_reason: Annotated[
         str | None, Field(description="Why a pipeline that was chosen is not used.")

@@ -34,6 +34,7 @@ from vicinal.calibration.consistency.opis_floor import PairImages, pair_opis_flo
 from vicinal.calibration.frozen import Frozen
 from vicinal.calibration.rates.intervals import RateInterval
 from vicinal.calibration.rates.label_counts import RateName, impostor_label_effect
+from vicinal.calibration.rates.paired_bootstrap import FigureChange
 from vicinal.calibration.targets import highest_threshold, lowest_threshold, threshold_of_mean
 from vicinal.service.measuring.group_trials import (
     TriedForm,
@@ -43,7 +44,9 @@ from vicinal.service.measuring.group_trials import (
 )
 from vicinal.service.measuring.measurement import Found, Measurement
 from vicinal.service.measuring.visits import Visits
+from vicinal.service.search.pipeline import Rerank
 
+Reading = Literal["apart", "together"]
 ERROR_RATES: tuple[RateName, ...] = ("far", "frr", "fpir", "fnir")
 _FURTHER_LABELS = (10, 30, 100)
 _GALLERY_RATIOS = (10, 100)
@@ -314,6 +317,46 @@ class SpaceOpis:
     evidence: OpisEvidence
 
 
+class TriedRerank(Frozen):
+    """A way to re-rank, and the error that it leaves at the target.
+
+    Attributes:
+        rerank: The way; the first is none.
+        errors: FNIR (or FPIR, where the target holds FNIR) at the threshold that holds the target, and its
+            difference to that of the first: with what could be of one visit `apart` and, where nothing tells
+            visits, `together`. Those are left out that could change nothing any more, or took too long.
+    """
+
+    rerank: Rerank
+    errors: dict[Reading, FigureChange] = Field(default_factory=dict)
+
+    @property
+    def gain(self) -> float:
+        """Least gain of all readings, as a share."""
+        return min((-one.difference for one in self.errors.values()), default=0.0)
+
+
+class RerankTrial(Frozen):
+    """Ways to re-rank that were tried on the gallery.
+
+    Attributes:
+        n_queries: Queries that each was tried on.
+        tried: Every way, the first none.
+        chosen: The one that the calibration is for: the best that is surely better in every reading, or none.
+        took_too_long: Whether some were not tried to their end.
+    """
+
+    n_queries: int
+    tried: tuple[TriedRerank, ...]
+    chosen: Rerank
+    took_too_long: bool = False
+
+    @property
+    def gain(self) -> float:
+        """Least gain of the chosen one, as a share."""
+        return next((one.gain for one in self.tried if one.rerank == self.chosen), 0.0)
+
+
 class Evidence(Frozen):
     """What a calibration's rates rest on.
 
@@ -344,6 +387,7 @@ class Evidence(Frozen):
         top_scores: Histogram of the queries' best scores, which later ones are compared with
             (`calibration.drift`).
         group_forms: Where groups are decided and several forms of their score were tried: each of them.
+        reranks: Ways to re-rank that were tried first; None where the pipeline was chosen before.
     """
 
     rates: dict[str, RateEvidence]
@@ -363,6 +407,7 @@ class Evidence(Frozen):
     answers: AnswerEvidence | None = None
     top_scores: TopScoreCounts = Field(description="Counts only: no score can be read from them.")
     group_forms: tuple[TriedForm, ...] = ()
+    reranks: RerankTrial | None = None
 
 
 def gather_evidence(

@@ -178,25 +178,23 @@ def choose_form(
     measured = [measure_groups(items, form) for form in forms]
     if len(measured) == 1:
         return measured[0], ()
-    figures = {n: one for n, one in enumerate(_error(one, target) for one in measured) if one is not None}
+    errors = [error_figure(one, target) for one in measured]
+    figures = {n: one for n, one in enumerate(errors) if one is not None}
     tried = [TriedForm(_group(one), None) for one in measured]
     has_mate, codes = items.mates.has_mate, items.codes.astype(np.int64)
     if 0 not in figures or not has_mate.any() or not len(items.without.queries):
         return measured[0], tuple(tried)
     draws = LabelDraws(codes[has_mate], codes[items.without.queries], seed)
-    errors, drawn = (find(list(figures.values())) for find in (draws.measured, draws.drawn))
-    share = 0.025 / max(1, len(figures) - 1)
-    for n, error, values in zip(figures, errors, drawn, strict=True):
-        low, high = np.quantile(values - drawn[0], [share, 1.0 - share])
-        difference = float(error - errors[0])
-        tried[n] = TriedForm(tried[n].group, float(error), difference, float(low), float(high))
-    best = list(figures)[int(np.argmin(errors))]
+    changes = dict(zip(figures, draws.changes(list(figures.values())), strict=True))
+    for n, one in changes.items():
+        tried[n] = TriedForm(tried[n].group, one.value, one.difference, one.low, one.high)
+    best = min(changes, key=lambda n: changes[n].value)
     is_sure = (tried[best].high or 0.0) < 0.0
     return measured[best if is_sure else 0], tuple(tried)
 
 
-def _error(measured: Measurement, target: Target) -> Figure | None:
-    """Error that is compared between forms; None where a form cannot hold the target."""
+def error_figure(measured: Measurement, target: Target) -> Figure | None:
+    """The error that a target leaves; None where it cannot be held."""
     trials, codes = measured.trials, measured.codes.astype(np.int64)
     searches = Searches(
         trials.best_mate_scores,

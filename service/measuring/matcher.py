@@ -17,12 +17,13 @@ from vicinal.indexer.views.view import GalleryView
 from vicinal.models.bundle import ModelBundle
 from vicinal.models.embedder import Embedder
 from vicinal.refine.context_refiner import ContextRefiner
-from vicinal.service.errors import CalibrationMismatchError, CalibrationRecordError
+from vicinal.service.errors import CalibrationMismatchError, CalibrationRecordError, RequestError
 from vicinal.service.measuring.records.record import CalibrationRecord, new_calibration_id
 from vicinal.service.measuring.records.store import CalibrationStore
+from vicinal.service.request_fields import PipelineChoice
 from vicinal.service.search.answers import CalibrationState, Threshold, require_score
 from vicinal.service.search.gallery_search import GallerySearch
-from vicinal.service.search.pipeline import Pipeline, starting_threshold
+from vicinal.service.search.pipeline import ChosenPipeline, Pipeline, starting_threshold
 
 # A calibration is stale when more than this share of the items has changed since; a filter that leaves out
 # more is told with what that means for the rate.
@@ -120,13 +121,6 @@ class GalleryThresholds:
         if found.value is None:
             raise CalibrationMismatchError(found.reason or "it cannot be used")
 
-    def activate(self, record_id: str) -> CalibrationRecord:
-        """Let searches with the record's pipeline use it from their next request on."""
-        record = self.records.find(record_id)
-        self.require_usable(record)
-        self.records.activate(record)
-        return record
-
     def set_by_hand(self, pipeline: Pipeline, threshold: float) -> CalibrationRecord:
         """Put a threshold in force that somebody chose; no rate is claimed for it."""
         require_score(threshold)
@@ -152,7 +146,9 @@ class GalleryThresholds:
         if other is None:
             start = starting_threshold(self.bundle, pipeline)
             if start is None:
-                return Threshold(reason=f"gallery '{name}' has no calibration for '{pipeline.slot}'")
+                others = self.records.active_with_other_rerank(pipeline)
+                also = f", but one for '{others.pipeline.slot}': calibrate again" if others else ""
+                return Threshold(reason=f"gallery '{name}' has no calibration for '{pipeline.slot}'{also}")
             return Threshold(
                 value=start,
                 source="bundle",
@@ -283,3 +279,42 @@ class Matcher(GallerySearch):
         )
         matcher.keep_of(self)
         return matcher
+
+    def activate(self, record_id: str) -> CalibrationRecord:
+        """Put a record in force that was kept."""
+        record = self.calibrations.find(record_id)
+        self.thresholds.require_usable(record)
+        self.put_in_force(record)
+        return record
+
+    def put_in_force(self, record: CalibrationRecord) -> None:
+        """Let searches use a calibration from their next request on, and re-rank as it found best if it tried
+        that for searches that ask for nothing else.
+        """
+        # In this order: the threshold of a pipeline that no search uses yet decides nothing.
+        self.calibrations.activate(record)
+        present = self.pipeline
+        chosen = present.model_copy(update={"rerank": record.pipeline.rerank})
+        is_tried = record.evidence is not None and record.evidence.reranks is not None
+        if not is_tried or record.pipeline.slot != chosen.slot or chosen.slot == present.slot:
+            return
+        if chosen.slot == self._default.slot:
+            self.pipeline_file.clear()
+            return
+        self.pipeline_file.put_in_force(
+            ChosenPipeline(pipeline=chosen, bundle=record.bundle, calibration=record.id, at=datetime.now(UTC))
+        )
+
+    def roll_back(self, choice: PipelineChoice) -> CalibrationRecord:
+        """Put the calibration in force again that was before the present one; where that brought its
+        re-ranking and none was before, the one that decides without it.
+        """
+        pipeline, active = self.chosen(choice), self.active_pipeline
+        try:
+            return self.calibrations.roll_back(pipeline)
+        except RequestError:
+            before = self.calibrations.active(self._default)
+            if active.source != "calibration" or pipeline.slot != active.pipeline.slot or before is None:
+                raise
+            self.pipeline_file.clear()
+            return before

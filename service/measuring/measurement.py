@@ -230,8 +230,10 @@ class TrialScoring:
         *,
         visits: Visits | None = None,
         device: str = "cpu",
+        at_once: int = _CHUNK,
     ) -> None:
         self._n_items = len(snapshot)
+        self._at_once = at_once
         self._scorer = scorer
         self._queries = queries
         self._visits = visits
@@ -258,7 +260,7 @@ class TrialScoring:
         pairs = self._pair_scoring(spaces)
         is_taken_out = queries.positions is not None or self._have_mates()
         searched, taken_out = _Searched(self._groups), _Searched(self._groups)
-        for rows in _chunks(n):
+        for rows in _chunks(n, self._at_once):
             part = queries.take(np.arange(rows.start, rows.stop))
             own, gone = self._left_out(rows)
             if is_taken_out:
@@ -362,6 +364,6 @@ def _group_labels(codes: Ints, labels: GalleryLabels) -> Ints:
     return found
 
 
-def _chunks(n: int) -> Iterator[slice]:
-    for start in range(0, n, _CHUNK):
-        yield slice(start, min(start + _CHUNK, n))
+def _chunks(n: int, at_once: int = _CHUNK) -> Iterator[slice]:
+    for start in range(0, n, at_once):
+        yield slice(start, min(start + at_once, n))

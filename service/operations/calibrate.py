@@ -28,8 +28,9 @@ if TYPE_CHECKING:
     from vicinal.service.measuring.queries import QueryReading
     from vicinal.service.measuring.records.record import CalibrationRecord
     from vicinal.service.operations.place import Place
+    from vicinal.service.search.pipeline import Pipeline
 
-STAGES = {"embed": "Embedding queries", "score": "Scoring"}
+STAGES = {"embed": "Embedding queries", "try": "Trying re-ranking", "score": "Scoring"}
 # What a promise may be worse by before anyone is asked: of photos found, and of wrong matches.
 _FEWER_FOUND = 0.02
 _MORE_WRONG = 0.005
@@ -63,6 +64,18 @@ class Request(PipelineChoice, QuerySource):
         None,
         description="Labelled queries, of any source that a re-index takes, or embeddings with labels. "
         "Without: every labelled item is left out once.",
+    )
+    try_rerank: Annotated[
+        StrictBool | None,
+        CommandOption(
+            "First try re-ranking with k 4, 8 and 16 on a sample, and use what is surely better. Default: "
+            "where nobody chose how to re-rank.",
+            "--try-rerank/--no-try-rerank",
+        ),
+    ] = Field(
+        None,
+        description="Whether re-ranking with `k` 4, 8 and 16 is tried on a sample first, and what is surely "
+        "better put in force with the threshold; when null, where nobody chose how to re-rank.",
     )
     target: Annotated[
         TargetText,
@@ -180,14 +193,17 @@ class Calibrated:
     is_active: bool
     objection: str | None
 
-    @property
-    def told(self) -> dict[str, Any]:
+    def told(self, noun: Noun) -> dict[str, Any]:
         """Summary of a job's result."""
+        from vicinal.service.words import rerank_words
+
+        trial = self.record.evidence and self.record.evidence.reranks
         return {
             "calibration": self.record.id,
             "threshold": self.record.threshold,
             "target": str(self.record.target),
             "pipeline": self.record.pipeline.key,
+            "rerank": trial and rerank_words(trial, self.record.target, noun),
             "is_active": self.is_active,
             "objection": self.objection,
         }
@@ -200,6 +216,7 @@ def require(place: Place, request: Request) -> None:
     pipeline = place.matcher.chosen(request)
     if pipeline.group is not None:
         require_group_target(pipeline.group, request.whole_target())
+    _is_tried(place.matcher, request, pipeline)
     place.matcher.refinement(pipeline)
     place.require_queries(request)
 
@@ -209,20 +226,27 @@ def run(place: Place, request: Request, progress: Progress) -> Calibrated:
     record = _kept(place) or _made(place, request, progress)
     store, objects = place.matcher.calibrations, None
     if request.activate is None:
+        # A re-ranking that was tried takes over from what decides now.
+        is_tried = record.evidence is not None and record.evidence.reranks is not None
+        present = place.matcher.pipeline if is_tried else record.pipeline
         objects = objection(
             record,
-            store.active(record.pipeline),
-            is_broken=place.matcher.threshold(record.pipeline).state == "broken",
+            store.active(present),
+            is_broken=place.matcher.threshold(present).state == "broken",
             noun=place.matcher.embedder.bundle.manifest.noun,
         )
     is_active = objects is None if request.activate is None else request.activate
     if is_active:
-        store.activate(record)
+        place.matcher.put_in_force(record)
         place.on_change(place.gallery.name)
     return Calibrated(record, is_active, objects)
 
 
-OPERATION = Operation("calibrate", Request, run, require=require, told=lambda _, made: made.told)
+def _told(place: Place, made: Calibrated) -> dict[str, Any]:
+    return made.told(place.matcher.embedder.bundle.manifest.noun)
+
+
+OPERATION = Operation("calibrate", Request, run, require=require, told=_told)
 
 
 def _kept(place: Place) -> CalibrationRecord | None:
@@ -255,24 +279,35 @@ def measure(
     from vicinal.service.measuring.calibrator import Calibrator, same_pictures_of
     from vicinal.service.measuring.group_trials import group_forms
     from vicinal.service.measuring.queries import coarse_labels_by_column
+    from vicinal.service.measuring.rerank_trial import try_reranks
     from vicinal.service.measuring.visits import find_visits
     from vicinal.service.search.pipeline import starting_threshold
 
     gallery, snapshot, pipeline = matcher.gallery, matcher.snapshot, matcher.chosen(request)
     # Photos from outside were taken apart from those of the gallery, but for those of a named visit.
     by = "none" if queries is not None and request.visits_by == "auto" else request.visits_by
-    calibrator = Calibrator(
-        snapshot,
-        pipeline,
-        most_queries=request.max_queries,
-        refinement=matcher.refinement(pipeline),
-        visits=find_visits(by, gallery, snapshot),
-        same_pictures=same_pictures_of(gallery, snapshot),
-        forms=None if pipeline.group is None else group_forms(pipeline.group.by, request.group_score),
-        # Forms of group score are chosen later; the bundle knows the best photo's.
-        starting=starting_threshold(matcher.embedder.bundle, pipeline.model_copy(update={"group": None})),
-        device=gallery.index_device,
-    )
+    visits = find_visits(by, gallery, snapshot)
+
+    def make(pipeline: Pipeline) -> Calibrator:
+        return Calibrator(
+            snapshot,
+            pipeline,
+            most_queries=request.max_queries,
+            refinement=matcher.refinement(pipeline),
+            visits=visits,
+            same_pictures=same_pictures_of(gallery, snapshot),
+            forms=None if pipeline.group is None else group_forms(pipeline.group.by, request.group_score),
+            # Forms of group score are chosen later; the bundle knows the best photo's.
+            starting=starting_threshold(matcher.embedder.bundle, pipeline.model_copy(update={"group": None})),
+            device=gallery.index_device,
+        )
+
+    calibrator, trial, progress = make(pipeline), None, progress or Progress()
+    if _is_tried(matcher, request, pipeline):
+        labelled = queries.labelled() if queries else calibrator.leave_one_out()
+        trial = try_reranks(calibrator, labelled, request.whole_target(), progress)
+    if trial is not None and trial.chosen != pipeline.rerank:
+        calibrator = make(pipeline.model_copy(update={"rerank": trial.chosen}))
     coarse = request.coarse_labels
     if request.coarse_by is not None:
         coarse = coarse_labels_by_column(snapshot, request.coarse_by, queries.metadata if queries else ())
@@ -281,12 +316,40 @@ def measure(
         request.whole_target(),
         coarse_labels=coarse,
         absent=request.absent,
-        on_progress=progress or Progress(),
+        on_progress=progress,
     )
-    if queries is None:
-        return found
-    warnings = (*queries.warnings, *found.record.warnings)
-    return replace(found, record=found.record.model_copy(update={"warnings": warnings}))
+    record = found.record
+    if trial is not None and record.evidence is not None:
+        evidence = record.evidence.model_copy(update={"reranks": trial})
+        record = record.model_copy(update={"evidence": evidence})
+    if queries is not None:
+        record = record.model_copy(update={"warnings": (*queries.warnings, *record.warnings)})
+    return replace(found, record=record)
+
+
+def _is_tried(matcher: Matcher, request: Request, pipeline: Pipeline) -> bool:
+    """Tell whether ways to re-rank are tried first, for searches that ask for nothing else."""
+    from vicinal.service.errors import RequestError
+
+    is_usual = request.rerank == "auto" and pipeline.slot == matcher.pipeline.slot
+    if request.try_rerank and not is_usual:
+        raise RequestError(
+            "re-ranking is tried for searches that ask for nothing else: leave out rerank, refine, steps and "
+            "group_by, or let the settings name what is refined and grouped"
+        )
+    if request.try_rerank is not None or not is_usual:
+        return bool(request.try_rerank)
+    return matcher.is_rerank_open and not _decides_other_groups(matcher, pipeline)
+
+
+def _decides_other_groups(matcher: Matcher, pipeline: Pipeline) -> bool:
+    """Tell whether searches by other groups have a threshold that is for the same re-ranking."""
+    store = matcher.calibrations
+    known = (store.get(one).pipeline for one in store.in_force())
+    return any(
+        one.slot != pipeline.slot and one.model_copy(update={"group": pipeline.group}).slot == pipeline.slot
+        for one in known
+    )
 
 
 def objection(

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from vicinal.models.bundle import Noun
-from vicinal.service.measuring.evidence import AnswerEvidence, Evidence, RateEvidence
+from vicinal.service.measuring.evidence import AnswerEvidence, Evidence, RateEvidence, RerankTrial
 from vicinal.service.measuring.records.promise import PromiseCheck
 from vicinal.service.measuring.records.record import CalibrationRecord, promised_range
 from vicinal.service.words import (
@@ -20,6 +20,7 @@ from vicinal.service.words import (
     percent,
     rate_name,
     rate_with_interval,
+    rerank_words,
     shortened,
     span,
     visit_words,
@@ -95,6 +96,8 @@ def _sentences(record: CalibrationRecord, evidence: Evidence, noun: Noun) -> Ite
             f"{noun.capitalize()}s of one visit and of different visits ask for different thresholds: "
             f"{_CHOSEN[chosen.by]}."
         )
+    if evidence.reranks is not None:
+        yield rerank_words(evidence.reranks, record.target, noun)
 
 
 def _clauses(record: CalibrationRecord, evidence: Evidence, noun: Noun, *, is_range: bool) -> Iterator[str]:
@@ -320,6 +323,16 @@ def _forms(evidence: Evidence) -> Iterator[str]:
         yield f"{one.group.form} {error}{ends}"
 
 
+def _reranks(trial: RerankTrial) -> Iterator[str]:
+    for one in trial.tried:
+        ends = (
+            f"{percent(found.value)} {reading} [{100 * found.low:+.1f}, {100 * found.high:+.1f}]"
+            for reading, found in one.errors.items()
+        )
+        name = {"off": "none", "contextual": f"k {one.rerank.k}"}.get(one.rerank.method, one.rerank.method)
+        yield " ".join([name, *ends]) if one.errors else f"{name} not tried to the end"
+
+
 def _expectations(record: CalibrationRecord, evidence: Evidence, noun: Noun) -> Iterator[str]:
     chosen = evidence.chosen
     if chosen is not None:
@@ -336,6 +349,8 @@ def _expectations(record: CalibrationRecord, evidence: Evidence, noun: Noun) -> 
             f"{number_of(one.n_labels, 'label')} {span(one.low, one.high)}" for one in evidence.predictions
         )
         yield f"  further labels will show, 95 times in 100, {rate_name(record.target.rate)} of: {sets}"
+    if evidence.reranks is not None:
+        yield f"  re-ranking: {', '.join(_reranks(evidence.reranks))}"
     if evidence.group_forms:
         yield f"  forms of the group score: {', '.join(_forms(evidence))}"
     if evidence.larger_galleries:

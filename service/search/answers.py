@@ -18,7 +18,7 @@ from vicinal.models.similarity import exact_similarities
 from vicinal.refine.context_refiner import ContextRefiner
 from vicinal.service.errors import RequestError
 from vicinal.service.search.item_spaces import SearchSpace
-from vicinal.service.search.pipeline import Pipeline
+from vicinal.service.search.pipeline import Pipeline, PipelineSource
 
 Place = tuple[float, float]
 Verdict = Literal["match", "unsure", "no_match"]
@@ -245,10 +245,10 @@ class Answer:
     bundle: str
     pipeline: str
     pipeline_source: Annotated[
-        Literal["request", "comparison", "settings"],
+        Literal["request"] | PipelineSource,
         Field(
-            description="What named it: the request, a comparison that was put in force for the gallery, or "
-            "the settings."
+            description="What named it: the request, a comparison or calibration that put it in force for "
+            "the gallery, or the settings."
         ),
     ]
     milliseconds: Annotated[

@@ -47,6 +47,7 @@ from vicinal.service.search.pipeline import (
     ActivePipeline,
     ActivePipelineFile,
     Pipeline,
+    PipelineSource,
     choose_pipeline,
     service_pipeline,
 )
@@ -78,7 +79,7 @@ class _Call:
     asked: SearchOptions
     n_searched: int
     milliseconds: dict[str, float]
-    pipeline_source: Literal["request", "comparison", "settings"]
+    pipeline_source: Literal["request"] | PipelineSource
     strangers: StrangerScores | None
     groups: ItemGroups | None = None
     left_out: Sequence[list[str]] = ()
@@ -136,6 +137,11 @@ class GallerySearch:
     def pipeline(self) -> Pipeline:
         """Pipeline that `auto` stands for."""
         return self.active_pipeline.pipeline
+
+    @property
+    def is_rerank_open(self) -> bool:
+        """Tell whether no settings, no validation of a refiner and no comparison chose how to re-rank."""
+        return "rerank" not in self._default.model_fields_set and self.active_pipeline.source != "comparison"
 
     def keep_of(self, other: GallerySearch) -> None:
         """Keep what the search of another state has found out, as far as it holds for this one."""

@@ -1,6 +1,6 @@
 """Pipeline: the settings that decide how a score is made, and so what a threshold means.
 
-    <gallery>/calibrations/pipeline.json     the chosen pipeline and its comparison; replaced in one step
+    <gallery>/calibrations/pipeline.json     the chosen pipeline, and what chose it; replaced in one step
 
 A choice, else that of the settings, is what searches use that ask for nothing else; it holds for the bundle
 and the refiner that it was made with. Its threshold is put in force before it.
@@ -13,7 +13,7 @@ import logging
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 from urllib.parse import quote
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
@@ -69,14 +69,15 @@ class Refine(BaseModel):
 
 
 class Rerank(BaseModel):
-    """Re-ranking of the candidates.
+    """Re-ranking of the candidates: off, until a calibration has tried it on the gallery.
 
     The defaults of `contextual` are chosen by `benchmarks/quality/rerank_settings.py`, those of
     `k_reciprocal` are the paper's; `benchmarks/quality/k_reciprocal_settings.py` says what others do.
 
     Attributes:
         method: `contextual` (CSO, appendix I.5), `k_reciprocal` (Zhong et al., CVPR 2017, see
-            `refine.k_reciprocal`), or `off`: the score is then `exp(2 s - 2)`.
+            `refine.k_reciprocal`), or `off`: the score is then `exp(2 s - 2)`. Where `k`, `beta` or `eps` are
+            named without a method, it is `contextual`.
         k: Contextual: neighborhood size, the query itself counted; at most about the usual number of images a
             class.
         beta: Contextual: weight of the contextual similarity, in [0, 1].
@@ -90,13 +91,20 @@ class Rerank(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    method: RerankMethod = "contextual"
+    method: RerankMethod = "off"
     k: int = Field(8, ge=2, le=N_NEIGHBORS)
     beta: float = Field(0.1, ge=0.0, le=1.0)
     eps: float = Field(0.05, ge=0.0, le=4.0)
     k1: int = Field(DEFAULT_K1, ge=2, le=N_NEIGHBORS)
     k2: int = Field(6, ge=1, le=N_NEIGHBORS + 1)
     lam: float = Field(0.3, ge=0.0, le=1.0)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _is_named_by_its_settings(cls, given: Any) -> Any:
+        if isinstance(given, dict) and "method" not in given and given.keys() & {"k", "beta", "eps"}:
+            return {**given, "method": "contextual"}
+        return given
 
     @property
     def n_listed(self) -> int:
@@ -214,15 +222,18 @@ class Pipeline(BaseModel):
 def service_pipeline(
     given: Pipeline, bundle: ModelBundle, *, refine: str = "auto", steps: int | None = None
 ) -> Pipeline:
-    """The pipeline of a service, which `auto` stands for in its calls."""
+    """The pipeline of a service, which `auto` stands for in its calls. Its `rerank` is set where the settings
+    or the validation of the bundle's refiner decided it; else it is off, and for a calibration to try.
+    """
     manifest = bundle.manifest.refiner
     decided: Sides = manifest.sides if manifest else "off"
     sides = decided if refine == "auto" else refine
     chosen = _refine(bundle, sides, None if sides == "off" else steps)
-    rerank = given.rerank
-    if manifest and chosen.sides == decided and "rerank" not in given.model_fields_set:
-        rerank = Rerank.model_validate({**rerank.model_dump(), "method": manifest.rerank})
-    return Pipeline(refine=chosen, rerank=rerank, group=given.group)
+    if "rerank" in given.model_fields_set:
+        return Pipeline(refine=chosen, rerank=given.rerank, group=given.group)
+    if manifest and chosen.sides == decided:
+        return Pipeline(refine=chosen, rerank=Rerank(method=manifest.rerank), group=given.group)
+    return Pipeline(refine=chosen, group=given.group)
 
 
 def choose_pipeline(
@@ -257,6 +268,10 @@ def starting_threshold(bundle: ModelBundle, pipeline: Pipeline) -> float | None:
     if manifest is None or (group is not None and group.score != "max"):
         return None
     if pipeline.refine.steps not in (0, manifest.architecture.n_steps):
+        return None
+    # The validation re-ranked with these settings alone.
+    rerank, validated = (Pipeline(rerank=one).slot for one in (pipeline.rerank, Rerank(method="contextual")))
+    if pipeline.rerank.method != "off" and rerank != validated:
         return None
     return manifest.starting_threshold(pipeline.refine.sides, pipeline.rerank.method)
 
@@ -294,6 +309,8 @@ def _refine(bundle: ModelBundle | None, sides: str, steps: int | None) -> Refine
 
 logger = logging.getLogger(__name__)
 
+PipelineSource = Literal["settings", "comparison", "calibration"]
+
 
 class ChosenPipeline(BaseModel):
     """A pipeline that was put in force for a gallery."""
@@ -302,9 +319,14 @@ class ChosenPipeline(BaseModel):
 
     pipeline: Pipeline
     bundle: str
-    comparison: str
+    comparison: str | None = None  # None where the calibration tried it
     calibration: str
     at: datetime
+
+    @property
+    def source(self) -> Literal["comparison", "calibration"]:
+        """Kind of record that chose it."""
+        return "calibration" if self.comparison is None else "comparison"
 
 
 @dataclass(frozen=True)
@@ -312,7 +334,7 @@ class ActivePipeline:
     """Pipeline that `auto` stands for, and why."""
 
     pipeline: Pipeline
-    source: Literal["settings", "comparison"] = "settings"
+    source: PipelineSource = "settings"
     chosen: ChosenPipeline | None = None  # The choice that is in force
     reason: str | None = None  # Why a choice that was made does not hold
 
@@ -336,7 +358,8 @@ class ActivePipelineFile:
             raise CalibrationRecordError(
                 f"'{self.path}' is damaged, so that nobody knows which pipeline is in force: ",
                 advise(
-                    "let the settings choose by {use_settings()}, then use a comparison again", gallery=name
+                    "let the settings choose by {use_settings()}, then calibrate or use a comparison again",
+                    gallery=name,
                 ),
             ) from error
 
@@ -347,7 +370,7 @@ class ActivePipelineFile:
             return ActivePipeline(default)
         reason = _mismatch(chosen, bundle)
         if reason is None:
-            return ActivePipeline(chosen.pipeline, "comparison", chosen)
+            return ActivePipeline(chosen.pipeline, chosen.source, chosen)
         if reason != self._told:
             self._told = reason
             logger.warning("%s", reason)
@@ -365,11 +388,15 @@ class ActivePipelineFile:
 
 def _mismatch(chosen: ChosenPipeline, bundle: ModelBundle) -> str | None:
     """Reason for which a choice does not hold for a bundle."""
-    begin = f"the pipeline of comparison {chosen.comparison} is not used: it was chosen with"
+    again = "compare again" if chosen.comparison else "calibrate again"
+    begin = (
+        f"the pipeline of {chosen.source} {chosen.comparison or chosen.calibration} is not used: it was "
+        "chosen with"
+    )
     if chosen.bundle != bundle.fingerprint:
-        return f"{begin} bundle {chosen.bundle}, this is {bundle.fingerprint}: compare again"
+        return f"{begin} bundle {chosen.bundle}, this is {bundle.fingerprint}: {again}"
     manifest = bundle.manifest.refiner
     refiner = "none" if manifest is None else manifest.fingerprint
     if chosen.pipeline.refine.sides != "off" and chosen.pipeline.refine.refiner != refiner:
-        return f"{begin} refiner {chosen.pipeline.refine.refiner}, this is {refiner}: compare again"
+        return f"{begin} refiner {chosen.pipeline.refine.refiner}, this is {refiner}: {again}"
     return None

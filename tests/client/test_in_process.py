@@ -112,7 +112,7 @@ def test_a_version_is_made_compared_and_activated(client: Client) -> None:
     comparison = client.get_comparison("shoes", str((done.result or {})["comparison"]))
     assert {one.version for one in comparison.variants} == {one.version for one in versions}
     assert client.get_pipeline("shoes").source == "settings"
-    job = client.start_comparison("shoes", target="fpir=10%", pipelines={"rerank": ["off"]})
+    job = client.start_comparison("shoes", target="fpir=10%", pipelines={"rerank": ["contextual"]})
     client.wait_for_job(job, every=0.05)
     variants = client.get_comparison("shoes", job.id).variants
     chosen = client.activate_variant("shoes", job.id, len(variants) - 1)

@@ -73,7 +73,7 @@ class ActivePipeline(Model):
 
     Attributes:
         version: The version that is searched.
-        source: One of `settings`, `comparison`.
+        source: One of `settings`, `comparison`, `calibration`.
         comparison: The comparison that it comes from.
         calibration: The calibration that decides its searches.
         since: When it was put in force.
@@ -288,8 +288,8 @@ class Answer(Model):
         version: The built version that was searched.
         revision: The state of its live changes that was searched; answers with one are of one state.
         n_searched: Number of items that could have been matches.
-        pipeline_source: What named it: the request, a comparison that was put in force for the gallery, or
-            the settings. One of `request`, `comparison`, `settings`.
+        pipeline_source: What named it: the request, a comparison or calibration that put it in force for the
+            gallery, or the settings. One of `settings`, `comparison`, `calibration`.
         milliseconds: Time by stage; in a batch, of the whole batch.
         groups: Groups whose score reaches the threshold, best first; null where every item is decided by
             itself.

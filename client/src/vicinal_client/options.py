@@ -66,6 +66,8 @@ class CalibrationOptions(PipelineOptions, total=False):
         label_column: Column of their labels, `label` when null.
         id_column: Column of their ids, `id` when null.
         embedding_column: Column of ready embeddings, `embedding` when null.
+        try_rerank: Whether re-ranking with `k` 4, 8 and 16 is tried on a sample first, and what is surely
+            better put in force with the threshold; when null, where nobody chose how to re-rank.
         target: `fpir=5%`, `fnir=20%`, `far=0.001`, `frr=10%`, `precision=95%`, `utility=mean` or
             `utility=worst`.
         sure: How surely an FPIR or FNIR holds for labels that nobody has seen: `95%`, or `mean` for in the
@@ -89,6 +91,7 @@ class CalibrationOptions(PipelineOptions, total=False):
     label_column: str | None
     id_column: str | None
     embedding_column: str | None
+    try_rerank: bool | None
     target: str | None
     sure: str | None
     coarse_labels: Mapping[str, str] | None

@@ -121,7 +121,7 @@ def dry_run(gallery: str, body: DryRun, state: StateDependency) -> DryRunResult:
 def roll_back(gallery: str, body: PipelineChoice, state: StateDependency) -> CalibrationStateBody:
     """Put the calibration in force again that was before the present one."""
     matcher = state.galleries.matcher(gallery)
-    return describe_record(matcher, matcher.calibrations.roll_back(matcher.chosen(body)))
+    return describe_record(matcher, matcher.roll_back(body))
 
 
 @router.get("/calibrations/{calibration}")
@@ -184,7 +184,7 @@ async def start_check(
 def activate_calibration(gallery: str, calibration: str, state: StateDependency) -> CalibrationStateBody:
     """Use a calibration from the next search with its pipeline on."""
     matcher = state.galleries.matcher(gallery)
-    return describe_record(matcher, matcher.thresholds.activate(calibration))
+    return describe_record(matcher, matcher.activate(calibration))
 
 
 @router.put("/threshold")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Literal
 
 from fastapi import APIRouter, Request, Response
 from pydantic import Field, StrictInt
@@ -20,6 +19,7 @@ from vicinal.service.operations import compare as operation
 from vicinal.service.request_fields import Body
 from vicinal.service.request_fields import Request as Asked
 from vicinal.service.search.answers import CalibrationState
+from vicinal.service.search.pipeline import PipelineSource
 
 router = APIRouter(prefix="/v1/admin/galleries/{gallery}", tags=["comparisons"], route_class=AdminRoute)
 
@@ -39,7 +39,7 @@ class ActivePipelineBody(Body):
 
     version: int = Field(description="The version that is searched.")
     pipeline: str
-    source: Literal["settings", "comparison"]
+    source: PipelineSource
     comparison: str | None = Field(description="The comparison that it comes from.")
     calibration: str | None = Field(description="The calibration that decides its searches.")
     since: datetime | None = Field(description="When it was put in force.")

@@ -281,6 +281,13 @@ class CalibrationStore(RecordFolder[CalibrationRecord]):
         others = (self.get(one) for one in sorted(self.in_force()))
         return next((one for one in others if one.pipeline.is_of_other_refiner(pipeline)), None)
 
+    def active_with_other_rerank(self, pipeline: Pipeline) -> CalibrationRecord | None:
+        """A record in use for a pipeline that differs in nothing but how it re-ranks, or None."""
+        alike, found = {"rerank": pipeline.rerank}, (self.get(one) for one in sorted(self.in_force()))
+        return next(
+            (one for one in found if one.pipeline.model_copy(update=alike).slot == pipeline.slot), None
+        )
+
     def scores(self, record: CalibrationRecord) -> StoredScores | None:
         """The scores that a record was made from; None where there are none."""
         stored = self._bound(record.id, ".scores.npz", record.scores_sha256, "scores")

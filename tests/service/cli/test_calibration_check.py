@@ -174,8 +174,8 @@ def test_nothing_in_force_is_no_promise(fail: Fail, data_dir: Path, photos: Path
 def test_the_calibration_of_another_pipeline_is_named(
     fail: Fail, record_id: str, photos: Path, gallery: Gallery
 ) -> None:
-    line = fail("calibration", "check", "-g", "shoes", "--queries", photos, "--rerank", "off")
-    assert ("for 'rerank=off'" in line, "there is one for 'rerank=contextual" in line) == (True, True)
+    line = fail("calibration", "check", "-g", "shoes", "--queries", photos, "--rerank", "contextual")
+    assert ("for 'rerank=contextual" in line, "there is one for 'rerank=off'" in line) == (True, True)
 
 
 def test_a_threshold_set_by_hand_promises_nothing(run: Run, fail: Fail, data_dir: Path, photos: Path) -> None:

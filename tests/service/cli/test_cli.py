@@ -137,9 +137,9 @@ def test_calibrate_can_leave_the_threshold_in_force(run: Run, data_dir: Path, qu
 
 @pytest.mark.slow
 def test_calibrate_one_pipeline_at_a_time(run: Run, data_dir: Path, query: Path) -> None:
-    run("calibrate", "-g", "shoes", "--rerank", "off")
+    run("calibrate", "-g", "shoes", "--rerank", "contextual")
     assert "No threshold to decide by" in run("search", query, "-g", "shoes").stdout
-    assert "at threshold" in run("search", query, "-g", "shoes", "--rerank", "off").stdout
+    assert "at threshold" in run("search", query, "-g", "shoes", "--rerank", "contextual").stdout
 
 
 def test_gallery_list_names_all(run: Run, data_dir: Path) -> None:
@@ -157,7 +157,7 @@ def test_gallery_show_holds_versions_report_and_calibrations(run: Run, data_dir:
     shown = json.loads(run("gallery", "show", "shoes", "--json").stdout)
     assert (shown["n_items"], len(shown["versions"]), len(shown["calibrations"])) == (60, 1, 1)
     assert shown["report"]["n_items"] == 60
-    assert shown["searches"] == "nearest neighbors, re-ranked by shared neighbors, one threshold"
+    assert shown["searches"] == "nearest neighbors, one threshold"
 
 
 def test_gallery_show_works_without_the_bundle(
@@ -171,7 +171,7 @@ def test_gallery_show_works_without_the_bundle(
 @pytest.mark.slow
 def test_index_ends_with_how_the_gallery_is_searched(run: Run, catalog: Path) -> None:
     last = run("index", catalog, "-g", "shoes").stdout.splitlines()[-1]
-    assert last == "Searches: nearest neighbors, re-ranked by shared neighbors, one threshold"
+    assert last == "Searches: nearest neighbors, one threshold"
 
 
 @pytest.mark.slow

@@ -377,22 +377,44 @@ def test_versions_and_pipelines_are_tried_together_and_a_variant_comes_into_forc
     other: Embedder,
 ) -> None:
     first, version = gallery.active_version, make_version(other)
-    found = compared(plan, version, pipelines=PipelineGrid(rerank=("off",)))
+    four = Pipeline(rerank=Rerank(k=4)).key
+    found = compared(plan, version, pipelines=PipelineGrid(rerank=("contextual",), k=(4,), beta=(0.1,)))
     assert [(one.version, one.pipeline.key) for one in found.variants] == [
-        (first, Pipeline().key),
         (first, "rerank=off"),
-        (version, Pipeline().key),
+        (first, four),
         (version, "rerank=off"),
+        (version, four),
     ]
     put_in_force(gallery, plan.bundles, found, 3)
     matcher = Matcher(gallery, other)
     threshold = found.variants[3].calibration.threshold
-    assert (gallery.active_version, matcher.pipeline.key) == (version, "rerank=off")
+    assert (gallery.active_version, matcher.pipeline.key) == (version, four)
     assert matcher.threshold().value == threshold
     # With the version its own pipeline was calibrated too.
     assert matcher.threshold(Pipeline()).value == found.variants[2].calibration.threshold
     gallery.pointer.activate(first)
     assert matcher.pipeline_file.chosen().comparison == "one"
+
+
+@pytest.mark.slow
+def test_calibrating_again_is_named_where_that_is_the_gain(
+    plan: ComparisonPlan,
+    gallery: Gallery,
+    calibrated: str,
+    make_version: Callable[..., int],
+    embedder: Embedder,
+) -> None:
+    """The other version looks better by its own threshold, which is new, and is the same otherwise."""
+    version = make_version(embedder)
+    assert "calibrate again" not in compared(plan, version).reason
+    store = CalibrationStore(gallery.calibrations_path)
+    store.add(store.get(calibrated).model_copy(update={"id": "strict", "threshold": 0.999}))
+    found = compared(plan, version, "two")
+    assert found.recommended == 0
+    assert "; calibrate again: its FNIR at the target is" in found.reason
+    by_hand = store.get(calibrated).model_copy(update={"id": "hand", "threshold": 0.999, "target": None})
+    store.add(by_hand)
+    assert "calibrate again" not in compared(plan, version, "three", target="fpir=20%").reason
 
 
 def test_the_active_version_and_unknown_ones_are_refused(plan: ComparisonPlan, gallery: Gallery) -> None:

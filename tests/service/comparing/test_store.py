@@ -27,7 +27,7 @@ from vicinal.service.measuring.records.store import CalibrationStore
 from vicinal.service.search.pipeline import ActivePipelineFile, Pipeline, Rerank
 from vicinal.service.settings import Settings
 
-OFF = Pipeline(rerank=Rerank(method="off"))
+FOUR = Pipeline(rerank=Rerank(k=4))
 
 
 @pytest.fixture(scope="module")
@@ -39,9 +39,11 @@ def settings(tmp_path_factory: pytest.TempPathFactory, base_dir: Path, embedder:
 
 @pytest.fixture(scope="module")
 def made(settings: Settings, embedder: Embedder) -> Comparison:
-    """The present pipeline and none, kept in a gallery of its own."""
+    """The present pipeline and another one, kept in a gallery of its own."""
     gallery = Gallery.open(settings.galleries_path / "shoes")
-    request = ComparisonRequest(target="fpir=20%", pipelines=PipelineGrid(rerank=("off",)))
+    request = ComparisonRequest(
+        target="fpir=20%", pipelines=PipelineGrid(rerank=("contextual",), k=(4,), beta=(0.1,))
+    )
     return compare(ComparisonPlan(gallery, ServedBundles(settings, embedder=embedder), request), "first")
 
 
@@ -113,7 +115,7 @@ def test_a_choice_does_not_hold_for_another_bundle(
 ) -> None:
     put_in_force(gallery, bundles, made, 1)
     matcher = Matcher(gallery, embedder)
-    assert (matcher.pipeline, matcher.active_pipeline.source) == (OFF, "comparison")
+    assert (matcher.pipeline, matcher.active_pipeline.source) == (FOUR, "comparison")
     assert matcher.threshold().value == made.variants[1].calibration.threshold
     file = ActivePipelineFile(gallery.calibrations_path)
     file.put_in_force(file.chosen().model_copy(update={"bundle": "0" * 16}))

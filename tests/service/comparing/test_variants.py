@@ -56,7 +56,7 @@ def plan(tmp_path_factory: pytest.TempPathFactory, base_dir: Path, embedder: Emb
     return ComparisonPlan(
         gallery,
         ServedBundles(settings, embedder=embedder),
-        request(rerank=["off", "contextual"], k=[4], beta=[0.3]),
+        request(rerank=["off", "contextual"], k=[4], beta=[0.1, 0.3]),
     )
 
 
@@ -150,7 +150,7 @@ def test_what_cannot_be_tried_is_refused(fields: dict[str, Any]) -> None:
 
 def test_nothing_to_compare_with_is_said(plan: ComparisonPlan) -> None:
     with pytest.raises(RequestError, match="name a version, or more pipelines"):
-        open_variants(plan.gallery, plan.bundles, request(rerank=["contextual"], k=[8], beta=[0.1]))
+        open_variants(plan.gallery, plan.bundles, request(rerank=["off"]))
 
 
 def test_a_refinement_that_the_bundle_lacks_is_refused(plan: ComparisonPlan) -> None:

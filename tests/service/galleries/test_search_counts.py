@@ -72,7 +72,7 @@ def test_searches_that_another_threshold_or_a_filter_decided_are_not_counted(
 ) -> None:
     search(matcher, monitor, threshold=0.5)
     search(matcher, monitor, filter="label <> 'plain'")
-    search(matcher, monitor, rerank="off")
+    search(matcher, monitor, rerank="contextual")
     found = monitor.drift(matcher, record)
     assert (found.level, found.reason) == ("unknown", "no search was counted since")
 
@@ -199,7 +199,7 @@ def test_drift_from_one_calibration_says_nothing_of_others(
     elif change == "another calibration":
         calibrate(matcher.gallery)
     else:
-        options = {"rerank": "off"}
+        options = {"rerank": "contextual"}
     answers = matcher.search(item_ids=["plain/view 0.png"], **options)
     assert monitor.noted(answers)[0].threshold.drift is None
 

@@ -128,9 +128,10 @@ def test_a_pipeline_without_an_own_calibration_uses_the_gallery_s(
 ) -> None:
     gallery.pointer.activate(waiting, calibrated_as=waiting)
     store = open_matcher().calibrations
-    assert store.activation(Pipeline(rerank=Rerank(method="off"))) is None
-    store.activations.activate("rerank=off", "general")
-    assert store.activation(Pipeline(rerank=Rerank(method="off"))).calibration == "general"
+    other = Pipeline(rerank=Rerank(k=4))
+    assert store.activation(other) is None
+    store.activations.activate(other.slot, "general")
+    assert store.activation(other).calibration == "general"
     assert store.in_force() == {"own", "general"}
 
 

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from starlette.testclient import TestClient
 
 from tests.indexer.filters.hostile import NO_FILTERS
+from tests.service.pipelines import CONTEXTUAL
 from tests.service.types import Calibrate, View
 from vicinal.indexer.errors import FilterError
 from vicinal.indexer.filters import Filter
@@ -47,7 +48,7 @@ FILTERS = {
     "id = 'a' OR id != 'a'": lambda _item: True,
 }
 PIPELINES = [
-    Pipeline(),
+    CONTEXTUAL,
     Pipeline(rerank=Rerank(method="off")),
     Pipeline(rerank=Rerank(k=4, beta=0.6, eps=0.2)),
     Pipeline(rerank=Rerank(method="k_reciprocal")),

@@ -42,9 +42,10 @@ def test_the_threshold_of_another_pipeline_is_not_used(
 ) -> None:
     record_id = calibrate(gallery)
     assert threshold_of(client)["calibration"] == record_id
-    other = threshold_of(client, rerank="off")
+    other = threshold_of(client, rerank="contextual")
     assert (other["value"], other["source"], other["state"]) == (None, "none", "none")
-    assert "'rerank=off'" in other["reason"]
+    assert "'rerank=contextual k=8" in other["reason"]
+    assert other["reason"].endswith("but one for 'rerank=off': calibrate again")
 
 
 def test_the_threshold_of_another_bundle_is_not_used(

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.service.pipelines import CONTEXTUAL
 from tests.service.types import WriteGallery
 from vicinal.calibration import CalibrationError, NotEnoughTrialsError, Target
 from vicinal.calibration.arrays import FloatArray
@@ -26,7 +27,7 @@ from vicinal.service.search.scorer import Scorer
 FPIR = Target(rate="fpir", value=0.1)
 OFF = Pipeline(rerank=Rerank(method="off"))
 RECIPROCAL = Pipeline(rerank=Rerank(method="k_reciprocal", k1=6, k2=3))
-PIPELINES = [Pipeline(), Pipeline(rerank=Rerank(k=4, beta=0.6, eps=0.05)), RECIPROCAL, OFF]
+PIPELINES = [CONTEXTUAL, Pipeline(rerank=Rerank(k=4, beta=0.6, eps=0.05)), RECIPROCAL, OFF]
 
 
 def labelled_gallery(
@@ -47,7 +48,7 @@ def outside_queries(labels: list[str], seed: int = 1) -> LabelledQueries:
 
 
 def calibrate(snapshot: Snapshot, pipeline: Pipeline | None = None, **options: object) -> CalibrationRecord:
-    calibrator = Calibrator(snapshot, pipeline or Pipeline(), **options)
+    calibrator = Calibrator(snapshot, pipeline or CONTEXTUAL, **options)
     return calibrator.measure(LabelledQueries.leave_one_out(snapshot), FPIR).record
 
 
@@ -99,10 +100,10 @@ def test_the_scores_behind_fpir_are_those_of_smaller_galleries(write_gallery: Wr
     embeddings, labels = labelled_gallery(n_labels=12)
     snapshot = write_gallery(embeddings, labels)
     own = [np.flatnonzero([one == label for one in labels]) for label in labels]
-    fast = Scorer(snapshot, Pipeline()).score(embeddings, 1, excluded=own).scores[:, 0]
+    fast = Scorer(snapshot, CONTEXTUAL).score(embeddings, 1, excluded=own).scores[:, 0]
     for row in range(0, 60, 7):
         without = write_gallery(np.delete(embeddings, own[row], axis=0))
-        slow = Scorer(without, Pipeline()).score(embeddings[row : row + 1], 1).scores[0, 0]
+        slow = Scorer(without, CONTEXTUAL).score(embeddings[row : row + 1], 1).scores[0, 0]
         assert fast[row] == pytest.approx(slow, abs=1e-6)
 
 
@@ -110,7 +111,7 @@ def slow_far(snapshot: Snapshot, labels: list[str], threshold: float) -> float:
     """FAR over the scores of all pairs."""
     n = len(snapshot)
     own = [np.array([i]) for i in range(n)]
-    scored = Scorer(snapshot, Pipeline()).score(snapshot.embeddings, n - 1, excluded=own)
+    scored = Scorer(snapshot, CONTEXTUAL).score(snapshot.embeddings, n - 1, excluded=own)
     names = np.array(labels)
     is_negative = (scored.positions >= 0) & (names[scored.positions] != names[:, None])
     return float(np.mean(scored.scores[is_negative] >= threshold))
@@ -123,7 +124,7 @@ def test_pairs_beyond_the_candidates_count_too(write_gallery: WriteGallery, allo
     embeddings, labels = labelled_gallery(n_labels=48)
     snapshot = write_gallery(embeddings, labels)
     queries = LabelledQueries.leave_one_out(snapshot)
-    record = Calibrator(snapshot, Pipeline()).measure(queries, Target(rate="far", value=allowed)).record
+    record = Calibrator(snapshot, CONTEXTUAL).measure(queries, Target(rate="far", value=allowed)).record
     assert record.n_negative_pairs == 240 * 235
     # Pairs beyond the candidates are scored in float32, so that a few at the threshold may tip over.
     assert record.rates.far == pytest.approx(slow_far(snapshot, labels, record.threshold), abs=1e-4)
@@ -142,7 +143,7 @@ def test_more_duplicates_than_candidates_count_as_they_score(write_gallery: Writ
     embeddings, labels = many_copies()
     snapshot = write_gallery(embeddings, labels)
     queries = LabelledQueries.leave_one_out(snapshot)
-    record = Calibrator(snapshot, Pipeline()).measure(queries, Target(rate="far", value=0.2)).record
+    record = Calibrator(snapshot, CONTEXTUAL).measure(queries, Target(rate="far", value=0.2)).record
     assert record.rates.far == pytest.approx(slow_far(snapshot, labels, record.threshold), abs=1e-9)
 
 
@@ -155,7 +156,7 @@ def test_with_the_first_candidates_only_duplicates_would_count_too_low(
     embeddings, labels = many_copies()
     snapshot = write_gallery(embeddings, labels)
     queries = LabelledQueries.leave_one_out(snapshot)
-    record = Calibrator(snapshot, Pipeline()).measure(queries, Target(rate="far", value=0.2)).record
+    record = Calibrator(snapshot, CONTEXTUAL).measure(queries, Target(rate="far", value=0.2)).record
     assert record.rates.far < slow_far(snapshot, labels, record.threshold) - 0.01
 
 
@@ -169,7 +170,7 @@ def test_a_lower_threshold_would_break_the_target(write_gallery: WriteGallery) -
 def test_the_record_says_what_it_was_measured_on(matcher: Matcher) -> None:
     record = calibrate(matcher.snapshot)
     manifest = matcher.snapshot.manifest
-    assert (record.source, record.target, record.pipeline) == ("leave_one_out", FPIR, Pipeline())
+    assert (record.source, record.target, record.pipeline) == ("leave_one_out", FPIR, CONTEXTUAL)
     assert (record.bundle, record.version, record.n_items) == (manifest.bundle, manifest.version, 60)
     assert (record.n_negative_pairs, record.n_positive_pairs) == (60 * 54, 60 * 5)
     assert (record.n_with_mate, record.n_without_mate, record.n_labels) == (60, 60, 10)
@@ -179,8 +180,8 @@ def test_queries_from_outside_with_and_without_mates(write_gallery: WriteGallery
     embeddings, labels = labelled_gallery()
     snapshot = write_gallery(embeddings, labels)
     queries = outside_queries([f"label {i}" for i in range(20)] + [f"absent {i}" for i in range(40)])
-    record = Calibrator(snapshot, Pipeline()).measure(queries, FPIR).record
-    scored = Scorer(snapshot, Pipeline()).score(queries.embeddings, 120)
+    record = Calibrator(snapshot, CONTEXTUAL).measure(queries, FPIR).record
+    scored = Scorer(snapshot, CONTEXTUAL).score(queries.embeddings, 120)
     absent_best = scored.scores[20:, 0]
     assert (record.source, record.n_with_mate, record.n_without_mate) == ("queries", 20, 40)
     assert record.rates.fpir == pytest.approx(np.mean(absent_best >= record.threshold))
@@ -194,11 +195,11 @@ def test_queries_that_all_have_mates_measure_fpir_with_their_label_taken_out(
 ) -> None:
     embeddings, labels = labelled_gallery()
     queries = outside_queries([f"label {i % 24}" for i in range(48)])
-    record = Calibrator(write_gallery(embeddings, labels), Pipeline()).measure(queries, FPIR).record
+    record = Calibrator(write_gallery(embeddings, labels), CONTEXTUAL).measure(queries, FPIR).record
     best = []
     for query, label in zip(queries.embeddings, queries.labels, strict=True):
         without = write_gallery(embeddings[[one != label for one in labels]])
-        best.append(Scorer(without, Pipeline()).score(query[None], 1).scores[0, 0])
+        best.append(Scorer(without, CONTEXTUAL).score(query[None], 1).scores[0, 0])
     assert record.n_without_mate == 48
     assert record.rates.fpir == pytest.approx(np.mean(np.array(best) >= record.threshold))
 
@@ -206,7 +207,7 @@ def test_queries_that_all_have_mates_measure_fpir_with_their_label_taken_out(
 @pytest.mark.slow
 def test_queries_without_any_mate_leave_the_positive_rates_unmeasured(write_gallery: WriteGallery) -> None:
     queries = outside_queries([f"absent {i}" for i in range(40)])
-    rates = Calibrator(write_gallery(*labelled_gallery()), Pipeline()).measure(queries, FPIR).record.rates
+    rates = Calibrator(write_gallery(*labelled_gallery()), CONTEXTUAL).measure(queries, FPIR).record.rates
     assert (rates.frr, rates.fnir, rates.hit_rate_1) == (None, None, None)
     assert rates.far is not None
 
@@ -217,7 +218,7 @@ def test_a_rate_that_so_few_trials_cannot_show_is_refused(
 ) -> None:
     snapshot = write_gallery(*labelled_gallery())
     with pytest.raises(NotEnoughTrialsError, match="needs at least"):
-        Calibrator(snapshot, Pipeline()).measure(LabelledQueries.leave_one_out(snapshot), target)
+        Calibrator(snapshot, CONTEXTUAL).measure(LabelledQueries.leave_one_out(snapshot), target)
 
 
 def test_a_gallery_without_labels_is_refused(write_gallery: WriteGallery) -> None:
@@ -245,7 +246,7 @@ def test_fpir_names_the_labels_without_a_mate_that_it_rests_on(write_gallery: Wr
     """60 queries of 4 absent labels are 4 labels' worth of evidence."""
     snapshot = write_gallery(*labelled_gallery())
     queries = outside_queries([f"label {i}" for i in range(20)] + [f"absent {i % 4}" for i in range(60)])
-    record = Calibrator(snapshot, Pipeline()).measure(queries, FPIR).record
+    record = Calibrator(snapshot, CONTEXTUAL).measure(queries, FPIR).record
     assert (record.n_labels, record.n_labels_without_mate) == (24, 4)
     assert "few labels stand behind FPIR (4): other labels can behave differently" in record.warnings
     assert "few labels stand behind FNIR (20): other labels can behave differently" in record.warnings
@@ -259,8 +260,8 @@ def test_large_labels_are_warned_of_only_where_a_whole_label_is_taken_out(
     embeddings, labels = labelled_gallery()
     snapshot = write_gallery(embeddings, ["one"] * 60 + labels[60:])
     queries = outside_queries([f"label {i}" for i in range(20)] + [f"absent {i}" for i in range(60)])
-    outside = Calibrator(snapshot, Pipeline()).measure(queries, FPIR).record
-    left_out = Calibrator(snapshot, Pipeline()).measure(LabelledQueries.leave_one_out(snapshot), FPIR).record
+    outside = Calibrator(snapshot, CONTEXTUAL).measure(queries, FPIR).record
+    left_out = Calibrator(snapshot, CONTEXTUAL).measure(LabelledQueries.leave_one_out(snapshot), FPIR).record
     said = [any("with a whole label taken out" in one for one in r.warnings) for r in (outside, left_out)]
     assert said == [False, True]
 
@@ -294,7 +295,7 @@ def test_progress_ends_with_all_queries(write_gallery: WriteGallery) -> None:
     snapshot = write_gallery(*labelled_gallery())
     seen: list[tuple[str, int, int]] = []
     queries = LabelledQueries.leave_one_out(snapshot)
-    Calibrator(snapshot, Pipeline()).measure(queries, FPIR, on_progress=lambda *at: seen.append(at))
+    Calibrator(snapshot, CONTEXTUAL).measure(queries, FPIR, on_progress=lambda *at: seen.append(at))
     assert seen[-1] == ("score", 120, 120)
 
 
@@ -303,7 +304,7 @@ def test_the_threshold_keeps_its_rate_on_the_matcher(
     matcher: Matcher, catalog: Path, embedder: Embedder, tmp_path: Path
 ) -> None:
     """End to end: a gallery without each label answers "no match" as often as the record says."""
-    record = calibrate(matcher.snapshot)
+    record = calibrate(matcher.snapshot, matcher.pipeline)
     items = read_source(catalog)
     answered = 0
     for label in sorted({item.label for item in items}):

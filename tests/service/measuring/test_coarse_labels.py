@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from tests.service.pipelines import CONTEXTUAL
 from tests.service.types import WriteGallery
 from vicinal.calibration import CalibrationError, Target
 from vicinal.indexer.views.snapshot import Snapshot
 from vicinal.models.similarity import normalize
 from vicinal.service.measuring.calibrator import Calibrator
 from vicinal.service.measuring.queries import LabelledQueries, coarse_labels_by_column
-from vicinal.service.search.pipeline import Pipeline
 
 N_LABELS, PER_LABEL = 12, 5
 
@@ -31,7 +31,7 @@ def test_the_record_counts_near_and_far_labels_by_the_column(write_gallery: Writ
     coarse = coarse_labels_by_column(snapshot, "kind")
     target = Target(rate="fpir", value=0.2)
     queries = LabelledQueries.leave_one_out(snapshot)
-    evidence = Calibrator(snapshot, Pipeline()).measure(queries, target, coarse_labels=coarse).record.evidence
+    evidence = Calibrator(snapshot, CONTEXTUAL).measure(queries, target, coarse_labels=coarse).record.evidence
     assert coarse["label 3"] == "many"
     for found in (evidence.near_fpir, evidence.far_fpir):
         assert (found.n_labels, found.n_trials) == (6, 30)

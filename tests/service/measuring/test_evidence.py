@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.service.pipelines import CONTEXTUAL
 from tests.service.types import WriteGallery
 from vicinal.calibration import CalibrationError, Target
 from vicinal.indexer.views.snapshot import Snapshot
@@ -32,7 +33,7 @@ def snapshot(write_gallery: WriteGallery) -> Snapshot:
 
 def calibrate(snapshot: Snapshot, target: Target = FPIR, **options: object) -> CalibrationRecord:
     queries = LabelledQueries.leave_one_out(snapshot)
-    return Calibrator(snapshot, Pipeline()).measure(queries, target, **options).record
+    return Calibrator(snapshot, CONTEXTUAL).measure(queries, target, **options).record
 
 
 def test_rates_in_the_evidence_are_those_of_the_record(snapshot: Snapshot) -> None:

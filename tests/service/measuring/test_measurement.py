@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from tests.service.pipelines import CONTEXTUAL
 from tests.service.types import WriteGallery
 from vicinal.calibration import label_counts
 from vicinal.indexer.views.snapshot import Snapshot
@@ -32,13 +33,13 @@ def snapshot(write_gallery: WriteGallery) -> Snapshot:
 
 def measure(snapshot: Snapshot, queries: LabelledQueries | None = None) -> Measurement:
     given = queries or LabelledQueries.leave_one_out(snapshot)
-    scorer = Scorer(GalleryView.of(snapshot), Pipeline())
+    scorer = Scorer(GalleryView.of(snapshot), CONTEXTUAL)
     return TrialScoring(snapshot, scorer, given).measure(lambda *_progress: None)
 
 
 def search(snapshot: Snapshot, embedding, excluded) -> list[tuple[int, float]]:
     """Positions and scores that one search returns, best first."""
-    scored = Scorer(GalleryView.of(snapshot), Pipeline()).score(embedding[None], 100, excluded=[excluded])
+    scored = Scorer(GalleryView.of(snapshot), CONTEXTUAL).score(embedding[None], 100, excluded=[excluded])
     found = zip(scored.positions[0].tolist(), scored.scores[0].tolist(), strict=True)
     return [(position, score) for position, score in found if position >= 0]
 

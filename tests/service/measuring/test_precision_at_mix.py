@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from tests.service.pipelines import CONTEXTUAL
 from tests.service.types import WriteGallery
 from vicinal.calibration import CalibrationError, Target, choose_threshold, label_counts
 from vicinal.indexer.views.snapshot import Snapshot
@@ -17,7 +18,7 @@ from vicinal.service.search.pipeline import Group, Pipeline, Rerank
 N_LABELS, PER_LABEL = 20, 6
 PIPELINES = [
     Pipeline(rerank=Rerank(method="off")),
-    Pipeline(),
+    CONTEXTUAL,
     Pipeline(rerank=Rerank(method="off"), group=Group(by="label", score="max")),
 ]
 LOOSE = Target(rate="fnir", value=0.05)

@@ -78,6 +78,11 @@ def test_each_pipeline_starts_with_its_own(
     assert (found.source, found.state) == (("bundle", "default") if value else ("none", "none"))
 
 
+def test_another_neighborhood_was_not_tried(fresh: Matcher) -> None:
+    four = fresh.pipeline.model_copy(update={"rerank": Rerank(k=4)})
+    assert fresh.threshold(four).value is None
+
+
 def test_fewer_steps_were_not_tried(fresh: Matcher) -> None:
     steps = fresh.pipeline.refine.model_copy(update={"steps": 1})
     assert fresh.threshold(Pipeline(refine=steps, rerank=Rerank(method="off"))).value is None

@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from tests.service.pipelines import CONTEXTUAL
 from tests.service.types import WriteGallery
 from vicinal.calibration import CalibrationError, Target
 from vicinal.indexer.duplicates.signatures import SIGNATURE_SIDE
@@ -25,7 +26,7 @@ from vicinal.service.search.scorer import Scorer
 
 N_LABELS, N_VISITS, PER_VISIT = 20, 4, 4
 FNIR = Target(rate="fnir", value=0.2)
-PIPELINES = [Pipeline(rerank=Rerank(method="off")), Pipeline()]
+PIPELINES = [Pipeline(rerank=Rerank(method="off")), CONTEXTUAL]
 
 
 def photos_of_visits(seed: int = 0, visit_spread: float = 0.6):

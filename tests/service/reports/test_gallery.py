@@ -37,7 +37,7 @@ def test_it_says_what_is_there_and_how_it_is_searched(
 ) -> None:
     said = lines()
     assert said[0] == f"Gallery shoes: 60 photos with 10 labels, version {gallery.active_version}"
-    assert said[1] == "Searches: nearest neighbors, re-ranked by shared neighbors, one threshold"
+    assert said[1] == "Searches: nearest neighbors, one threshold"
     model = only(said, "Model ")
     assert model.startswith(f"Model {tiny_bundle.name} ({tiny_bundle.fingerprint}), index Flat, ")
     assert model.endswith(" on the disk in 1 version")
@@ -72,8 +72,8 @@ def test_a_threshold_of_another_pipeline_is_not_promised(
 ) -> None:
     """Negative control: the calibration is there, but not for these searches."""
     calibrate(gallery)
-    said = lines(pipeline={"rerank": {"method": "off"}})
-    assert said[1] == "Searches: nearest neighbors, one threshold"
+    said = lines(pipeline={"rerank": {"method": "contextual"}})
+    assert said[1] == "Searches: nearest neighbors, re-ranked by shared neighbors, one threshold"
     assert not any("Of 100 matches" in line for line in said)
 
 

@@ -9,6 +9,7 @@ import faiss
 import numpy as np
 import pytest
 
+from tests.service.pipelines import CONTEXTUAL
 from tests.service.types import WriteGallery
 from tests.stand_in_gpus import stand_in_gpus
 from vicinal.calibration import Target
@@ -26,7 +27,6 @@ from vicinal.service.measuring.queries import LabelledQueries
 from vicinal.service.operations import calibrate
 from vicinal.service.search import item_spaces as module
 from vicinal.service.search.item_spaces import block_products, exact_products
-from vicinal.service.search.pipeline import Pipeline
 
 N_LABELS, PER_LABEL, DIM = 40, 6, 16
 N = N_LABELS * PER_LABEL
@@ -51,7 +51,7 @@ def few_are_enough(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def calibrated(snapshot: Snapshot, device: str = "cpu") -> Calibration:
-    calibrator = Calibrator(snapshot, Pipeline(), device=device)
+    calibrator = Calibrator(snapshot, CONTEXTUAL, device=device)
     return calibrator.measure(LabelledQueries.leave_one_out(snapshot), TARGET)
 
 

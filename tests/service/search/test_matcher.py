@@ -11,6 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.service.pipelines import CONTEXTUAL
 from tests.service.types import Calibrate, View
 from vicinal.indexer.errors import BundleMismatchError, ItemNotFoundError
 from vicinal.indexer.gallery import Gallery
@@ -26,7 +27,6 @@ from vicinal.service.measuring.records.store import CalibrationStore
 from vicinal.service.search.gallery_search import Answer
 from vicinal.service.search.pipeline import Pipeline, Rerank
 
-OFF = Pipeline(rerank=Rerank(method="off"))
 ITEM = "plain/view 0.png"
 
 
@@ -107,16 +107,16 @@ def test_a_picture_of_nothing_in_the_gallery_has_no_match(
 
 def test_the_calibration_of_another_pipeline_is_never_used(matcher: Matcher, calibrate: Calibrate) -> None:
     calibrate(matcher.gallery)
-    answer = search_item(matcher, rerank="off")
+    answer = search_item(matcher, rerank="contextual")
     assert answer.threshold.value is None
-    assert "'rerank=off'" in str(answer.threshold.reason)
+    assert "'rerank=contextual k=8" in str(answer.threshold.reason)
 
 
 @pytest.mark.slow
 def test_each_pipeline_uses_its_own_calibration(matcher: Matcher, calibrate: Calibrate) -> None:
-    contextual, off = calibrate(matcher.gallery), calibrate(matcher.gallery, OFF)
-    used = [search_item(matcher, rerank=rerank).threshold.calibration for rerank in ("auto", "off")]
-    assert used == [contextual, off]
+    off, contextual = calibrate(matcher.gallery), calibrate(matcher.gallery, CONTEXTUAL)
+    used = [search_item(matcher, rerank=rerank).threshold.calibration for rerank in ("auto", "contextual")]
+    assert used == [off, contextual]
 
 
 def test_a_service_with_other_settings_does_not_use_the_calibration(

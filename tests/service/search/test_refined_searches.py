@@ -232,7 +232,7 @@ def test_a_service_that_is_set_to_refine_does_not_start_without_a_refiner(
 def test_settings_win_over_the_bundles_validation(settings: Settings) -> None:
     bundle = ModelBundle.open(settings.bundle)
     chosen = settings.model_copy(update={"refine": "query", "refine_steps": 2}).pipeline_for(bundle)
-    assert (chosen.refine.sides, chosen.refine.steps, chosen.rerank.method) == ("query", 2, "contextual")
+    assert (chosen.refine.sides, chosen.refine.steps, chosen.rerank.method) == ("query", 2, "off")
 
 
 def test_reranking_is_what_the_validation_decided_unless_it_is_set(

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.service.pipelines import CONTEXTUAL
 from tests.service.types import WriteGallery
 from vicinal.calibration.arrays import FloatArray
 from vicinal.indexer.graph.neighbor_graph import build_neighbor_graph
@@ -80,7 +81,7 @@ def assert_dense(
 
 @pytest.mark.slow
 @settings(max_examples=25, deadline=None)
-@given(n=st.integers(1, 90), seed=st.integers(0, 10**6), pipeline=st.sampled_from([Pipeline(), K5, SLACK]))
+@given(n=st.integers(1, 90), seed=st.integers(0, 10**6), pipeline=st.sampled_from([CONTEXTUAL, K5, SLACK]))
 def test_every_score_is_the_dense_score(
     write_gallery: WriteGallery, n: int, seed: int, pipeline: Pipeline
 ) -> None:
@@ -95,13 +96,13 @@ def test_every_score_is_the_dense_score(
 def test_the_best_of_a_larger_gallery_have_the_dense_score(write_gallery: WriteGallery) -> None:
     """More items than candidates: what is not fetched must not matter."""
     gallery, queries = clustered(400, 30), clustered(4, 30, seed=5)
-    scored = Scorer(write_gallery(gallery), Pipeline()).score(queries, 20)
-    best = np.stack([np.sort(dense_scores(query, gallery, Pipeline()))[::-1][:20] for query in queries])
+    scored = Scorer(write_gallery(gallery), CONTEXTUAL).score(queries, 20)
+    best = np.stack([np.sort(dense_scores(query, gallery, CONTEXTUAL))[::-1][:20] for query in queries])
     np.testing.assert_allclose(scored.scores, best, atol=1e-6)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("pipeline", [Pipeline(), K5, SLACK], ids=lambda one: one.key)
+@pytest.mark.parametrize("pipeline", [CONTEXTUAL, K5, SLACK], ids=lambda one: one.key)
 @pytest.mark.parametrize("n_duplicates", [130, 450])
 def test_more_exact_duplicates_than_candidates_score_as_the_dense_formula(
     write_gallery: WriteGallery, pipeline: Pipeline, n_duplicates: int
@@ -150,23 +151,23 @@ def test_an_item_as_its_own_query_scores_as_if_it_were_not_in_the_gallery(
     write_gallery: WriteGallery,
 ) -> None:
     gallery = clustered(70, 8)
-    scorer = Scorer(write_gallery(gallery), Pipeline())
+    scorer = Scorer(write_gallery(gallery), CONTEXTUAL)
     scored = scorer.score(gallery, 69, excluded=[np.array([i]) for i in range(70)])
     for own in range(70):
-        expected = dense_scores(gallery[own], np.delete(gallery, own, axis=0), Pipeline())
+        expected = dense_scores(gallery[own], np.delete(gallery, own, axis=0), CONTEXTUAL)
         found = by_position(scored, own)
         assert [found[i] for i in range(70) if i != own] == pytest.approx(expected.tolist(), abs=1e-6)
 
 
 def test_excluding_every_item_leaves_no_candidate(write_gallery: WriteGallery) -> None:
     gallery = random_unit(3)
-    scored = Scorer(write_gallery(gallery), Pipeline()).score(gallery[:1], 5, excluded=[np.arange(3)])
+    scored = Scorer(write_gallery(gallery), CONTEXTUAL).score(gallery[:1], 5, excluded=[np.arange(3)])
     assert by_position(scored) == {}
 
 
 @pytest.mark.slow
 @settings(max_examples=10, deadline=None)
-@given(seed=st.integers(0, 10**6), pipeline=st.sampled_from([Pipeline(), SLACK, OFF, RECIPROCAL]))
+@given(seed=st.integers(0, 10**6), pipeline=st.sampled_from([CONTEXTUAL, SLACK, OFF, RECIPROCAL]))
 def test_a_query_scores_the_same_alone_and_in_a_batch(
     write_gallery: WriteGallery, seed: int, pipeline: Pipeline
 ) -> None:
@@ -183,7 +184,7 @@ def test_a_query_scores_the_same_alone_and_in_a_batch(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("pipeline", [Pipeline(), SLACK, OFF, RECIPROCAL])
+@pytest.mark.parametrize("pipeline", [CONTEXTUAL, SLACK, OFF, RECIPROCAL])
 def test_scores_do_not_depend_on_how_many_are_scored_together(
     write_gallery: WriteGallery, pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -206,7 +207,7 @@ def test_scores_do_not_depend_on_how_many_are_scored_together(
 
 def test_the_check_for_equal_bits_notices_one_wrong_bit(write_gallery: WriteGallery) -> None:
     """Negative control of the test above."""
-    scored = Scorer(write_gallery(random_unit(20)), Pipeline()).score(random_unit(1, seed=3), 20)
+    scored = Scorer(write_gallery(random_unit(20)), CONTEXTUAL).score(random_unit(1, seed=3), 20)
     assert np.nextafter(scored.scores, 1.0).tobytes() != scored.scores.tobytes()
 
 
@@ -237,27 +238,27 @@ def test_candidates_come_best_first_and_ties_by_position(write_gallery: WriteGal
 
 
 def test_a_gallery_smaller_than_asked_gives_what_it_has(write_gallery: WriteGallery) -> None:
-    scored = Scorer(write_gallery(random_unit(4)), Pipeline()).score(random_unit(2, seed=1), 50)
+    scored = Scorer(write_gallery(random_unit(4)), CONTEXTUAL).score(random_unit(2, seed=1), 50)
     assert [len(by_position(scored, row)) for row in range(2)] == [4, 4]
 
 
 def test_fewer_candidates_are_the_first_of_more(write_gallery: WriteGallery) -> None:
-    scorer = Scorer(write_gallery(clustered(300, 20)), Pipeline())
+    scorer = Scorer(write_gallery(clustered(300, 20)), CONTEXTUAL)
     queries = clustered(3, 20, seed=2)
     few, many = scorer.score(queries, 5), scorer.score(queries, 100)
     np.testing.assert_array_equal(few.scores, many.scores[:, :5])
 
 
 def test_no_queries_give_no_candidates(write_gallery: WriteGallery) -> None:
-    scored = Scorer(write_gallery(random_unit(4)), Pipeline()).score(np.empty((0, 8), np.float32), 3)
+    scored = Scorer(write_gallery(random_unit(4)), CONTEXTUAL).score(np.empty((0, 8), np.float32), 3)
     assert scored.positions.shape[0] == 0
 
 
 def test_an_approximate_index_scores_its_candidates_exactly(write_gallery: WriteGallery) -> None:
     """Where it finds the whole neighborhood, the scores are those of the flat index."""
     gallery, queries = clustered(400, 8), clustered(3, 8, seed=6)
-    exact = Scorer(write_gallery(gallery), Pipeline()).score(queries, 10)
-    approximate = Scorer(write_gallery(gallery, index="SQ8"), Pipeline()).score(queries, 10)
+    exact = Scorer(write_gallery(gallery), CONTEXTUAL).score(queries, 10)
+    approximate = Scorer(write_gallery(gallery, index="SQ8"), CONTEXTUAL).score(queries, 10)
     np.testing.assert_array_equal(approximate.scores, exact.scores)
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.service.pipelines import CONTEXTUAL
 from tests.service.types import WriteGallery
 from vicinal.calibration import Target
 from vicinal.indexer.views.snapshot import Snapshot
@@ -16,7 +17,6 @@ from vicinal.service.measuring.calibrator import Calibration, Calibrator
 from vicinal.service.measuring.queries import LabelledQueries
 from vicinal.service.measuring.records.curves import CalibrationCurves
 from vicinal.service.measuring.records.store import CalibrationStore
-from vicinal.service.search.pipeline import Pipeline
 from vicinal.service.search.scorer import Scorer
 
 N_LABELS, PER_LABEL = 24, 5
@@ -35,7 +35,7 @@ def snapshot(write_gallery: WriteGallery) -> Snapshot:
 
 @pytest.fixture(scope="module")
 def found(snapshot: Snapshot) -> Calibration:
-    return Calibrator(snapshot, Pipeline()).measure(LabelledQueries.leave_one_out(snapshot), FPIR)
+    return Calibrator(snapshot, CONTEXTUAL).measure(LabelledQueries.leave_one_out(snapshot), FPIR)
 
 
 def slow_best(snapshot: Snapshot, *, own_label: bool) -> list[tuple[float, int, int]]:
@@ -44,7 +44,7 @@ def slow_best(snapshot: Snapshot, *, own_label: bool) -> list[tuple[float, int, 
     for query in range(N):
         is_own = snapshot.labels == snapshot.labels[query]
         out = np.array([query]) if own_label else np.flatnonzero(is_own)
-        scored = Scorer(snapshot, Pipeline()).score(snapshot.embeddings[query][None], N, excluded=[out])
+        scored = Scorer(snapshot, CONTEXTUAL).score(snapshot.embeddings[query][None], N, excluded=[out])
         ranked = zip(scored.scores[0].tolist(), scored.positions[0].tolist(), strict=True)
         best.append(max((s, query, i) for s, i in ranked if i >= 0 and is_own[i] == own_label))
     return best
@@ -135,7 +135,7 @@ def test_queries_without_mates_leave_out_what_needs_them(snapshot: Snapshot) -> 
     rng = np.random.default_rng(1)
     labels = np.array([f"absent {i}" for i in range(60)], dtype=object)
     queries = LabelledQueries(normalize(rng.normal(size=(60, 8))), labels)
-    found = Calibrator(snapshot, Pipeline()).measure(queries, FPIR)
+    found = Calibrator(snapshot, CONTEXTUAL).measure(queries, FPIR)
     assert (found.curves.utilities, found.curves.false_rejects) == ({}, [])
     assert (found.curves.curves.fnir, found.curves.curves.frr) == ([], [])
     assert (found.record.evidence.opis, found.record.evidence.worst_classes) == ({}, ())

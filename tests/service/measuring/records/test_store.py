@@ -23,7 +23,7 @@ from vicinal.service.measuring.records.record import (
 from vicinal.service.measuring.records.store import CalibrationStore
 from vicinal.service.search.pipeline import Pipeline, Rerank
 
-OFF = Pipeline(rerank=Rerank(method="off"))
+OTHER = Pipeline(rerank=Rerank(k=4))
 
 
 @pytest.fixture
@@ -72,15 +72,15 @@ def test_an_empty_store_has_no_active_record(store: CalibrationStore) -> None:
 
 def test_a_record_is_in_force_for_its_own_pipeline_only(store: CalibrationStore) -> None:
     assert store.add(make_record()) == store.active(Pipeline())
-    assert store.active(OFF) is None
+    assert store.active(OTHER) is None
     assert store.active(Pipeline(rerank=Rerank(k=9))) is None
 
 
 def test_the_newest_record_of_a_pipeline_takes_over(store: CalibrationStore) -> None:
     store.add(make_record("first"))
-    store.add(make_record("off", pipeline=OFF))
+    store.add(make_record("other", pipeline=OTHER))
     store.add(make_record("second"))
-    assert [store.active(one).id for one in (Pipeline(), OFF)] == ["second", "off"]
+    assert [store.active(one).id for one in (Pipeline(), OTHER)] == ["second", "other"]
 
 
 def test_a_record_can_be_kept_without_being_put_in_force(store: CalibrationStore) -> None:
