@@ -339,17 +339,8 @@ def _is_tried(matcher: Matcher, request: Request, pipeline: Pipeline) -> bool:
         )
     if request.try_rerank is not None or not is_usual:
         return bool(request.try_rerank)
-    return matcher.is_rerank_open and not _decides_other_groups(matcher, pipeline)
-
-
-def _decides_other_groups(matcher: Matcher, pipeline: Pipeline) -> bool:
-    """Tell whether searches by other groups have a threshold that is for the same re-ranking."""
-    store = matcher.calibrations
-    known = (store.get(one).pipeline for one in store.in_force())
-    return any(
-        one.slot != pipeline.slot and one.model_copy(update={"group": pipeline.group}).slot == pipeline.slot
-        for one in known
-    )
+    # Searches by other groups would lose the threshold that they have.
+    return matcher.is_rerank_open and not matcher.calibrations.decides_other_groups(pipeline)
 
 
 def objection(

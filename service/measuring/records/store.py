@@ -284,9 +284,17 @@ class CalibrationStore(RecordFolder[CalibrationRecord]):
     def active_with_other_rerank(self, pipeline: Pipeline) -> CalibrationRecord | None:
         """A record in use for a pipeline that differs in nothing but how it re-ranks, or None."""
         alike, found = {"rerank": pipeline.rerank}, (self.get(one) for one in sorted(self.in_force()))
-        return next(
-            (one for one in found if one.pipeline.model_copy(update=alike).slot == pipeline.slot), None
-        )
+        with suppress(CalibrationRecordError):
+            return next(
+                (one for one in found if one.pipeline.model_copy(update=alike).slot == pipeline.slot), None
+            )
+        return None
+
+    def decides_other_groups(self, pipeline: Pipeline) -> bool:
+        """Tell whether a pipeline that differs in nothing but its group has a calibration in force."""
+        alone = pipeline.model_copy(update={"group": None}).slot
+        slots = {slot.rpartition(_SLOT_MARK)[2] for slot in self.activations.all()}
+        return any(slot == alone or slot.startswith(f"{alone} group_by=") for slot in slots - {pipeline.slot})
 
     def scores(self, record: CalibrationRecord) -> StoredScores | None:
         """The scores that a record was made from; None where there are none."""
