@@ -26,7 +26,7 @@ MOST_FILES = {
     "an index": 39,
     "a calibration": 38,
     "a calibration job": 66,
-    "a calibration command": 58,
+    "a calibration command": 59,
 }
 
 
