@@ -83,6 +83,28 @@ class SearchNotFoundError(ServiceError, LookupError):
         )
 
 
+class AnswerNotFoundError(RequestError, LookupError):
+    """There is no such answer to a search, or it is another person's."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(
+            f"there is no answer {number} to take back: it was taken back, or is another person's"
+        )
+
+
+class UnknownLabelError(RequestError):
+    """No item has a label; `nearest` are labels that it may stand for."""
+
+    def __init__(self, gallery: str, label: str, nearest: list[str]) -> None:
+        close = ", ".join(f"'{one}'" for one in nearest)
+        super().__init__(
+            f"no item of gallery '{gallery}' has the label '{label}'"
+            + (f", the nearest are {close}" if nearest else "")
+            + ": name a label that it has, or say that it is absent"
+        )
+        self.members = {"nearest": nearest}
+
+
 class SearchStoreError(ServiceError, ValueError):
     """The file of kept searches is damaged, or in use for too long."""
 

@@ -22,6 +22,7 @@ from vicinal.indexer.sources import EmbeddingSource, SourceOptions
 from vicinal.models.decoding import ImageSource
 from vicinal.models.embedder import Embedder
 from vicinal.models.progress import no_progress
+from vicinal.service.answering.review import GivenAnswerBody, SearchReview
 from vicinal.service.checked_calls import (
     Given,
     Texts,
@@ -37,7 +38,7 @@ from vicinal.service.galleries.versions import activate_version
 from vicinal.service.measuring.matcher import Matcher
 from vicinal.service.measuring.records.promise import PromiseCheck
 from vicinal.service.measuring.records.record import CalibrationRecord
-from vicinal.service.operations import Progress, add, calibrate, check, compare, fit, index
+from vicinal.service.operations import Progress, add, answer, calibrate, check, compare, fit, index
 from vicinal.service.operations.place import Place
 from vicinal.service.reports.report import say_promise
 from vicinal.service.request_fields import ItemSource
@@ -252,6 +253,32 @@ class LocalGallery:
         """
         request = checked_options(check.Request, {"queries": str(queries), **options})
         return check.run(self._place, request, _heard(on_progress))
+
+    @checked_call
+    def answer(self, search_id: str, **said: Any) -> GivenAnswerBody:
+        """Say what a kept search shows; what the same user said of it before is replaced.
+
+        Args:
+            search_id: That of the search, as its answer says.
+            **said: One of `item_id` or `label` (this is it), `absent=True`, `unsure=True`, and `wrong` (the
+                id of one match that is not it).
+
+        Raises:
+            SearchNotFoundError: It was not kept, or has gone.
+            ItemNotFoundError: There is no such item.
+            RequestError: No item has the label, or not exactly one thing was said.
+        """
+        request = checked_options(answer.Request, {"search_id": search_id, **said})
+        return answer.run(self._place, request, by=answer.user_name())
+
+    @property
+    def review(self) -> SearchReview:
+        """Review of its kept searches: what to ask about `next`, what is `known`, and what to `take_back`.
+
+        Raises:
+            GalleryNotFoundError: It was not indexed yet.
+        """
+        return SearchReview(self.matcher)
 
     @property
     def _place(self) -> Place:

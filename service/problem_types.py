@@ -75,6 +75,8 @@ PROBLEMS: dict[type[Exception], tuple[int, str]] = {
     service.ComparisonRecordError: (500, "comparison-damaged"),
     service.DuplicatesNotFoundError: (404, "duplicates-not-found"),
     service.SearchNotFoundError: (404, "search-not-found"),
+    service.AnswerNotFoundError: (404, "answer-not-found"),
+    service.UnknownLabelError: (422, "label-unknown"),
     service.SearchStoreError: (500, "searches-damaged"),
     service.KeyStoreError: (503, "keys-damaged"),
     service.RedisAwayError: (503, "redis-away"),

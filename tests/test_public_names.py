@@ -62,6 +62,7 @@ def test_what_a_gallery_can_do_is_this() -> None:
     assert public_methods(vicinal.LocalGallery) == [
         "activate",
         "add",
+        "answer",
         "calibrate",
         "check",
         "compare",
@@ -74,6 +75,7 @@ def test_what_a_gallery_can_do_is_this() -> None:
         "name",
         "promise",
         "remove",
+        "review",
         "search",
         "search_many",
         "threshold",

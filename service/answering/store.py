@@ -12,6 +12,7 @@ answered.
 from __future__ import annotations
 
 import json
+import math
 import secrets
 import sqlite3
 from collections import defaultdict
@@ -20,7 +21,7 @@ from contextlib import closing, contextmanager
 from dataclasses import astuple, dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -28,7 +29,7 @@ from vicinal.calibration.arrays import FloatArray
 from vicinal.indexer.errors import StorageError
 from vicinal.indexer.hygiene import CLOSE_SIMILARITY, are_same_pictures
 from vicinal.indexer.storage.files import storing
-from vicinal.service.errors import RequestError, SearchNotFoundError, SearchStoreError
+from vicinal.service.errors import AnswerNotFoundError, SearchNotFoundError, SearchStoreError
 
 AnswerKind = Literal["item", "label", "absent", "unsure", "wrong"]
 _FOLDER, _FILE = "searches", "searches.sqlite"
@@ -70,6 +71,7 @@ create trigger if not exists more_different after insert on different
 create trigger if not exists less_different after delete on different
     begin insert or replace into wanted select 'different', 1 + coalesce(max(value), 0) from wanted
     where name = 'different'; end;
+create table if not exists asked (search text not null, by text not null, at real not null);
 create table if not exists wanted (name text primary key, value real not null) without rowid;
 pragma user_version = 1;
 commit;
@@ -173,6 +175,14 @@ class DifferentPair:
     at: datetime
 
 
+class AskedSearch(NamedTuple):
+    """Search that a person was asked about."""
+
+    search: str
+    by: str
+    at: datetime
+
+
 class SearchStore:
     """Kept searches of one gallery; nothing lies on the disk before the first is kept."""
 
@@ -231,18 +241,31 @@ class SearchStore:
             raise SearchNotFoundError(self.gallery.name, search_id)
         return None if found[0][0] is None else bytes(found[0][0])
 
-    def searches(self, since: datetime | None = None) -> list[KeptSearch]:
-        """All kept searches, or those since a moment, oldest first."""
+    def searches(self, since: datetime | None = None, *, most: int | None = None) -> list[KeptSearch]:
+        """All kept searches, or those since a moment, oldest first; with `most` a random sample of so many,
+        and all that were drawn.
+        """
         start, key = 0.0 if since is None else since.timestamp(), self._sample_key()
-        found = self._read(f"select {_COLUMNS} from searches where at >= ? order by at, id", start)
+        found = self._read(
+            f"select {_COLUMNS} from searches where at >= ? and (drawn_at is not null or id in (select id "
+            "from searches order by key limit ?)) order by at, id",
+            start,
+            -1 if most is None else most,
+        )
         return [_search(row, key) for row in found]
 
-    def answers(self, search_id: str | None = None) -> list[SearchAnswer]:
-        """Answers that hold, in the order in which they were given; those of one search, or of all."""
+    def answers(self, search_id: str | None = None, *, replaced: bool = False) -> list[SearchAnswer]:
+        """Answers that hold, in the order in which they were given; those of one search, or of all. With
+        `replaced` also those in whose place the same person gave another one.
+        """
+        hold = "taken_back_at is null"
+        if replaced:
+            hold = f"({hold} or exists (select 1 from answers b where b.search = a.search and b.by = a.by "
+            hold += "and b.at = a.taken_back_at))"
         one = "" if search_id is None else " and search = ?"
         found = self._read(
-            "select number, search, kind, item_id, label, by, at from answers where taken_back_at is null"
-            f"{one} order by number",
+            f"select number, search, kind, item_id, label, by, at from answers a where {hold}{one} "
+            "order by number",
             *(() if search_id is None else (search_id,)),
         )
         return [
@@ -306,7 +329,7 @@ class SearchStore:
             )
             remembered = file.execute("delete from different where answer = ?", (number,))
             if not done.rowcount and not remembered.rowcount:
-                raise RequestError(f"there is no answer {number} to take back")
+                raise AnswerNotFoundError(number)
 
     @property
     def changes_path(self) -> Path:
@@ -334,14 +357,34 @@ class SearchStore:
             for answer, search, item_id, content, bundle, stored, by, at in rows
         ]
 
-    def draw(self, search_ids: Collection[str]) -> None:
-        """Note that searches were drawn to be asked about; what was said before counts from now on."""
+    def draw(self, search_ids: Collection[str], *, asked: Collection[str] = (), by: str = "") -> None:
+        """Note that searches were drawn to be asked about, and whom some were put to; what was said before
+        counts from now on.
+        """
+        if not search_ids and not asked:
+            return
         now = datetime.now(UTC).timestamp()
         with self._changing() as file:
             file.executemany(
                 "update searches set drawn_at = ? where id = ? and drawn_at is null",
                 [(now, one) for one in search_ids],
             )
+            file.executemany("insert into asked values (?, ?, ?)", [(one, by, now) for one in asked])
+
+    def asked(self) -> list[AskedSearch]:
+        """Searches that persons were asked about, in the order in which they were."""
+        found = self._read("select search, by, at from asked order by at, rowid")
+        return [AskedSearch(search, by, datetime.fromtimestamp(at, UTC)) for search, by, at in found]
+
+    def page(self, before: tuple[float, str] | None, size: int) -> list[KeptSearch]:
+        """Newest searches, or those before the moment and id of one."""
+        found = self._read(
+            f"select {_COLUMNS} from searches where (at, id) < (?, ?) order by at desc, id desc limit ?",
+            *(before or (math.inf, "")),
+            size,
+        )
+        key = self._sample_key()
+        return [_search(row, key) for row in found]
 
     def mark_added(self, search_id: str, item_id: str | None) -> None:
         """Note the item that a search became; None where that was taken back."""
@@ -374,6 +417,7 @@ class SearchStore:
                 chosen = file.execute("select id from searches").fetchall()
             done = file.executemany("delete from searches where id = ?", chosen).rowcount
             file.executemany("delete from answers where search = ?", chosen)
+            file.executemany("delete from asked where search = ?", chosen)
         with self._open() as file:
             # What was deleted is not to be found in the file either.
             file.execute("pragma wal_checkpoint(truncate)")
@@ -537,4 +581,5 @@ def _let_go(file: sqlite3.Connection, now: datetime, most: int | None, days: flo
             "and (at < ? or id not in (select id from searches order by at desc limit ?))",
             (most - 1, (now - _RECENT).timestamp(), _MOST_RECENT),
         )
-    file.execute("delete from answers where search not in (select id from searches)")
+    for table in ("answers", "asked"):
+        file.execute(f"delete from {table} where search not in (select id from searches)")

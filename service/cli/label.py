@@ -1,9 +1,12 @@
-"""`vicinal label`: a threshold for a gallery without labels, from answers in a browser."""
+"""`vicinal label`: a threshold for a gallery without labels, from answers on a page of its own."""
 
 from __future__ import annotations
 
 import webbrowser
-from typing import Annotated
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated
 from urllib.parse import urlencode
 
 import typer
@@ -13,27 +16,58 @@ from vicinal.service.cli.console import errors, say
 from vicinal.service.cli.options import GalleryOption, Home
 from vicinal.service.operations import label as operation
 
+if TYPE_CHECKING:
+    import socket
 
-def label(
-    gallery: GalleryOption,
-    request: operation.Request,
-    port: Annotated[
-        int, typer.Option(min=0, max=65_535, help="Port of the page; any free one by default.")
-    ] = 0,
-    browser: Annotated[bool, typer.Option(help="Open the page in a browser.")] = True,
-    *,
-    home: Home,
-) -> None:
-    """Find a threshold without labels: look at pairs of photos, and say of each whether it is the same thing.
+    from fastapi import FastAPI
 
-    One to two hundred answers, one key each, take ten minutes. A stopped session goes on where it was.
-    """
+    from vicinal.service.http.state import State
+
+PortOption = Annotated[
+    int, typer.Option(min=0, max=65_535, help="Port of the page; any free one by default.")
+]
+BrowserOption = Annotated[bool, typer.Option(help="Open the page in a browser.")]
+
+
+@dataclass(frozen=True)
+class LocalServer:
+    """A server that is not begun yet."""
+
+    app: FastAPI
+    listener: socket.socket
+
+    @property
+    def state(self) -> State:
+        """State of its application."""
+        from vicinal.service.http.state import state_of
+
+        return state_of(self.app)
+
+    def serve_page(
+        self, page: str, gallery: str, asked: Mapping[str, str], *, name: str, browser: bool
+    ) -> None:
+        """Serve a page about a gallery until that is stopped; `name` is who answers there."""
+        from vicinal.service.http.serving.server import serve_until_stopped
+        from vicinal.service.keys import Grant
+
+        # Others may be logged in here: the page has a key of its own, for this gallery, and no other is one.
+        grant = Grant(name=name, scopes=("search", "admin"), galleries=(gallery,), folders=())
+        # Programs see a browser's arguments: the token is of no use when its page is open.
+        token = self.state.keyring.offer(grant)
+        place = f"http://{self.state.settings.host}:{self.listener.getsockname()[1]}/{page}"
+        address = f"{place}?{urlencode({'gallery': gallery, **asked})}#{token}"
+        say(f"Answer at {address} (it opens once)", "Stop with Ctrl-C; answers are kept.", to=errors)
+        if browser:
+            webbrowser.open(address)
+        serve_until_stopped(self.app, self.listener)
+
+
+@contextmanager
+def local_server(home: Home, port: int) -> Iterator[LocalServer]:
+    """A server on this machine alone, whose only key is that of the page that is served."""
     from vicinal.service.http.app import create_app
-    from vicinal.service.http.serving.server import listen, serve_until_stopped
-    from vicinal.service.http.state import state_of
-    from vicinal.service.keys import Grant
+    from vicinal.service.http.serving.server import listen
 
-    # Others may be logged in here: the page has a key of its own, for this gallery, which no other key is.
     settings = home.settings().model_copy(
         update={
             "api_keys": {},
@@ -45,21 +79,28 @@ def label(
         }
     )
     with listen(settings.host, port) as listener:
-        app = create_app(settings)
-        session = operation.run(state_of(app).place(gallery), request)
-        grant = Grant(name="label", scopes=("search", "admin"), galleries=(gallery,), folders=())
-        # Programs see the arguments of others, a browser's too: the token is of no use when its page is open.
-        token = state_of(app).keyring.offer(grant)
-        place = f"http://{settings.host}:{listener.getsockname()[1]}/label"
-        address = f"{place}?{urlencode({'gallery': gallery, 'target': request.target})}#{token}"
+        yield LocalServer(create_app(settings), listener)
+
+
+def label(
+    gallery: GalleryOption,
+    request: operation.Request,
+    port: PortOption = 0,
+    browser: BrowserOption = True,
+    *,
+    home: Home,
+) -> None:
+    """Find a threshold without labels: look at pairs of photos, and say of each whether it is the same thing.
+
+    One to two hundred answers, one key each, take ten minutes. A stopped session goes on where it was.
+    """
+    with local_server(home, port) as server:
+        session = operation.run(server.state.place(gallery), request)
         n_answers = len(session.answers())
         if n_answers:
             say(f"{n_answers} answers are there already: the session goes on.", to=errors)
-        say(f"Answer at {address} (it opens once)", "Stop with Ctrl-C; answers are kept.", to=errors)
-        if browser:
-            webbrowser.open(address)
-        serve_until_stopped(app, listener)
-    matcher = state_of(app).galleries.matcher(gallery)
+        server.serve_page("label", gallery, {"target": request.target}, name="label", browser=browser)
+    matcher = server.state.galleries.matcher(gallery)
     record = next((one for one in matcher.calibrations.history() if one.id == session.head.id), None)
     if record is None:
         again = home.command("label", "-g", gallery)

@@ -18,6 +18,7 @@ from vicinal.service.cli import (
     index,
     keys,
     label,
+    review,
     search,
     server,
 )
@@ -54,6 +55,7 @@ app.command("search")(search.search)
 app.command("explain")(search.explain)
 app.command("calibrate")(calibration.calibrate)
 app.command("label")(label.label)
+app.command("review")(review.review)
 app.command("duplicates")(duplicates.duplicates)
 app.command("compare")(compare.compare)
 app.command("use")(compare.use)

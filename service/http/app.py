@@ -19,6 +19,7 @@ from vicinal.service.http.gate import AnswerHeaders, OpenRoute, Origins, unknown
 from vicinal.service.http.problems import HANDLERS, Problem
 from vicinal.service.http.routes import (
     additions,
+    answers,
     calibrations,
     comparisons,
     duplicates,
@@ -68,6 +69,7 @@ _EXAMPLES = {
     },
     "delete_items": {"ids": ["shoe/1.jpg", "shoe/2.jpg"]},
     "patch_item": {"label": "shoe", "metadata": {"price": 25, "sold": None}},
+    "answer_search": {"search_id": "9f86d081884c7d659a2feaa0c55ad015", "label": "shoe"},
     "put_alias": {"gallery": "shop-2"},
     "reindex_gallery": {"source": "photos"},
     "start_calibration": {"target": "fpir=1%"},
@@ -85,6 +87,9 @@ ROUTERS = (
     comparisons.router,
     duplicates.router,
     labelling.router,
+    answers.router,
+    answers.labels_router,
+    answers.admin_router,
     operations.router,
     operations.metrics_router,
 )

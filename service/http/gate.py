@@ -111,6 +111,10 @@ class OpenRoute(APIRoute):
 class ApiRoute(OpenRoute):
     """A route of the API: it needs a key with its scope, and what it changes is noted."""
 
+    # Whether its calls change items or what they are searched by, so that others are told of it.
+    changes_gallery: ClassVar[bool] = True
+    is_noted: ClassVar[bool] = True
+
     async def handle(self, scope: Connection, receive: Receive, send: Send) -> None:
         """Answer a request whose route this is, or refuse it."""
         state, call = state_of(scope["app"]), call_of(scope)
@@ -119,8 +123,8 @@ class ApiRoute(OpenRoute):
         await admit(state, scope, needs, self.path, scope["path_params"])
         self._check(state)
         answer: ASGIApp = partial(self._answer, state)
-        changes = needs not in (None, "search") and scope["method"] not in _READING
-        if changes:
+        changes = needs is not None and scope["method"] not in _READING
+        if changes and self.is_noted:
             state.audit.require_writable()
             # Without keys everybody is the same one.
             who = "anybody" if call.grant is None else call.grant.name
@@ -133,7 +137,7 @@ class ApiRoute(OpenRoute):
             scope["path_params"]["gallery"] = call.gallery = gallery
         await answer(scope, receive, send)
         is_done = call.status is not None and call.status < 400
-        if changes and is_done and gallery is not None and state.link is not None:
+        if changes and self.changes_gallery and is_done and gallery is not None and state.link is not None:
             await run_in_threadpool(announce_change, state.link, gallery)
 
     def _check(self, state: State) -> None:
@@ -144,6 +148,13 @@ class SearchRoute(ApiRoute):
     """A route that reads."""
 
     needs = "search"
+    changes_gallery = is_noted = False
+
+
+class AnswerRoute(SearchRoute):
+    """A route of what persons say of searches, which whoever searches may say, and which is noted."""
+
+    is_noted = True
 
 
 class QueryRoute(SearchRoute):

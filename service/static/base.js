@@ -48,3 +48,14 @@ async function showPicture(image, path) {
     image.src = URL.createObjectURL(await response.blob());
   } catch { image.dispatchEvent(new Event("error")); }
 }
+
+// What a command opened the page with gets it a key, once; it is sent to nobody else, and not kept.
+async function redeem() {
+  const token = location.hash.slice(1);
+  if (!token) return;
+  const response = await fetch("label/key", { method: "POST", body: JSON.stringify({ token }), headers: { "content-type": "application/json" } });
+  const answer = await response.json();
+  if (!response.ok && !keyed()) throw new Error(answer.detail);
+  history.replaceState(null, "", location.pathname + location.search);
+  if (response.ok) sessionStorage.setItem(KEY, answer.key);
+}

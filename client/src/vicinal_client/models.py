@@ -29,6 +29,7 @@ __all__ = [
     "CompactionState",
     "Comparison",
     "Deletion",
+    "Disagreement",
     "ExplainedRefinement",
     "Explanation",
     "FoundGroup",
@@ -36,17 +37,28 @@ __all__ = [
     "GalleryCalibration",
     "GalleryList",
     "GalleryState",
+    "GivenAnswer",
     "Item",
     "ItemPage",
     "Job",
     "JobFailure",
     "JobList",
     "JobProgress",
+    "KeptCandidate",
+    "KeptSearch",
+    "KeptSearchPage",
+    "KnownAnswers",
+    "LabelCount",
+    "LabelList",
     "Limits",
     "Rates",
     "Readiness",
     "RefusedItem",
+    "SearchAnswer",
+    "SearchQuestion",
+    "SearchQuestions",
     "SentItem",
+    "TakenBack",
     "Target",
     "Threshold",
     "Variant",
@@ -531,6 +543,33 @@ class Deletion(Model):
     revision: int
 
 
+class SearchAnswer(Model):
+    """Answer of a person to a kept search.
+
+    Attributes:
+        number: By which it can be taken back.
+        kind: `item` or `label`: this is it; `absent`: the gallery lacks it; `unsure`: it cannot be told;
+            `wrong`: the match `item_id` is not it, which says nothing of the others.
+        label: With `item` the label that the item had when this was said.
+        by: Name of the key that said it, or of who used the command.
+    """
+
+    number: int
+    search_id: str
+    kind: str
+    item_id: str | None
+    label: str | None
+    by: str
+    at: datetime
+
+
+class Disagreement(Model):
+    """Search of which two persons say what cannot both hold."""
+
+    search_id: str
+    answers: list[SearchAnswer]
+
+
 class Gallery(Model):
     """One gallery.
 
@@ -592,6 +631,20 @@ class GalleryState(Model):
     bundle: str | None
     calibration: str = "none"
     calibration_reason: str | None = None
+
+
+class GivenAnswer(SearchAnswer):
+    """An answer that is kept, and what it comes to.
+
+    Attributes:
+        sentence: What is known by now.
+        disagrees: What another person said of it that cannot hold too; or null.
+        note: What to know of the search: that it is of an older version, say.
+    """
+
+    sentence: str
+    disagrees: str | None
+    note: str | None
 
 
 class Item(Model):
@@ -690,6 +743,104 @@ class JobList(Model):
     jobs: list[Job]
 
 
+class KeptCandidate(Model):
+    """Candidate of a kept search, or of a question."""
+
+    id: str
+    label: str | None
+    score: float
+
+
+class KeptSearch(Model):
+    """A kept search, and what was said of it.
+
+    Attributes:
+        verdict: What was answered to it. One of `match`, `unsure`, `no_match`.
+        calibration: Id of the calibration that decided it.
+        candidates: As they were found, best first.
+        has_picture: False for a ready embedding.
+        drawn_at: When it was drawn to be asked about; null where not.
+        item_id: Item that it became; null where it became none.
+        note: Why its answer does not count, or counts with other scores.
+    """
+
+    id: str
+    at: datetime
+    verdict: str | None
+    threshold: float | None
+    calibration: str | None
+    pipeline: str
+    bundle: str
+    version: int
+    revision: int
+    candidates: list[KeptCandidate]
+    has_picture: bool
+    drawn_at: datetime | None
+    item_id: str | None
+    answers: list[SearchAnswer]
+    note: str | None
+
+
+class KeptSearchPage(Model):
+    """One page of kept searches.
+
+    Attributes:
+        next: Cursor of the next page; null at the end.
+    """
+
+    searches: list[KeptSearch]
+    next: str | None
+
+
+class KnownAnswers(Model):
+    """Sum of what answers to the kept searches of a gallery say so far, of drawn ones alone.
+
+    Attributes:
+        n_kept: Kept searches.
+        n_drawn: Of these, drawn to be asked about.
+        n_answered: Of these, answered.
+        n_known: Answered ones that show what the gallery has.
+        n_absent: Answered ones that show what the gallery lacks.
+        n_unsure: Answered ones of which it cannot be told.
+        n_disagreed: Answered ones of which two persons say different things.
+        n_labels: Labels of those that show what the gallery has.
+        n_wrong: Single matches that were called wrong, of any search.
+        n_twice: Searches that two answers say what they are, of two persons or one.
+        n_otherwise: Of these, those whose two answers differ.
+        notes: Answers that count in no rate, and why.
+        sentence: All of it in a sentence.
+    """
+
+    gallery: str
+    n_kept: int
+    n_drawn: int
+    n_answered: int
+    n_known: int
+    n_absent: int
+    n_unsure: int
+    n_disagreed: int
+    n_labels: int
+    n_wrong: int
+    n_twice: int
+    n_otherwise: int
+    disagreements: list[Disagreement]
+    notes: list[str]
+    sentence: str
+
+
+class LabelCount(Model):
+    """A label of a gallery."""
+
+    label: str
+    n_items: int
+
+
+class LabelList(Model):
+    """Labels of a gallery."""
+
+    labels: list[LabelCount]
+
+
 class Limits(Model):
     """What is taken in one request, as the settings of these names say.
 
@@ -721,6 +872,44 @@ class Readiness(Model):
     provider: str | None
     galleries: list[GalleryState]
     limits: Limits = Limits()
+
+
+class SearchQuestion(Model):
+    """Kept search that a person is asked about: what is it?
+
+    Attributes:
+        has_picture: False for a ready embedding.
+        verdict: What is answered to it today. One of `match`, `unsure`, `no_match`.
+        candidates: Best item of each label that is found today, best first; an item without a label alone.
+        is_again: Whether somebody has said what it is: some are asked about twice.
+        note: What to know of the search: that it is of an older version, say.
+    """
+
+    search_id: str
+    at: datetime
+    has_picture: bool
+    verdict: str | None
+    threshold: float | None
+    candidates: list[KeptCandidate]
+    is_again: bool
+    note: str | None
+
+
+class SearchQuestions(Model):
+    """Searches to ask about next.
+
+    Attributes:
+        sentence: What is known by now.
+    """
+
+    questions: list[SearchQuestion]
+    sentence: str
+
+
+class TakenBack(Model):
+    """Sum of what is known without an answer that was taken back."""
+
+    sentence: str
 
 
 class Version(Model):

@@ -117,6 +117,12 @@ def label_page() -> HTMLResponse:
     return _page("label.html")
 
 
+@router.get("/review", include_in_schema=False)
+def review_page() -> HTMLResponse:
+    """The page that asks what kept searches show; see `routes.answers`."""
+    return _page("review.html")
+
+
 class LentKeyBody(Asked):
     """Lent key that a page was opened with, and that may be used once."""
 
@@ -125,10 +131,10 @@ class LentKeyBody(Asked):
 
 @router.post("/label/key", include_in_schema=False)
 def redeem_token(body: LentKeyBody, state: StateDependency) -> dict[str, str]:
-    """The key of the page that `vicinal label` opened."""
+    """The key of a page that a command opened."""
     key = state.keyring.redeem(body.token)
     if key is None:
-        raise HTTPException(404, "this address was opened before: stop `vicinal label` and start it again")
+        raise HTTPException(404, "this address was opened before: stop the command and start it again")
     return {"key": key}
 
 

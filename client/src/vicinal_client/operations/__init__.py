@@ -6,6 +6,7 @@ server's to choose.
 
 from __future__ import annotations
 
+from vicinal_client.operations.answers import AnswerCalls
 from vicinal_client.operations.calibrations import CalibrationCalls
 from vicinal_client.operations.galleries import GalleryCalls
 from vicinal_client.operations.items import ItemCalls
@@ -15,5 +16,5 @@ from vicinal_client.operations.search import SearchCalls
 __all__ = ["Operations"]
 
 
-class Operations(GalleryCalls, ItemCalls, SearchCalls, CalibrationCalls, JobCalls):
+class Operations(GalleryCalls, ItemCalls, SearchCalls, AnswerCalls, CalibrationCalls, JobCalls):
     """All calls; `Client` and `AsyncClient` have the same."""

@@ -1,0 +1,96 @@
+"""Calls about kept searches: what persons say that they show, and what is known by that."""
+
+from __future__ import annotations
+
+from vicinal_client.models import (
+    GivenAnswer,
+    KeptSearch,
+    KeptSearchPage,
+    KnownAnswers,
+    LabelList,
+    SearchQuestions,
+    TakenBack,
+)
+from vicinal_client.operations.calls import Calls, admin_path, operation
+from vicinal_client.requests import given, path_of
+from vicinal_client.retries import Steps
+
+__all__ = ["AnswerCalls"]
+
+
+class AnswerCalls(Calls):
+    """Answers to the searches that a service keeps."""
+
+    @operation
+    def answer_search(
+        self,
+        gallery: str,
+        search_id: str,
+        *,
+        item_id: str | None = None,
+        label: str | None = None,
+        absent: bool | None = None,
+        unsure: bool | None = None,
+        wrong: str | None = None,
+    ) -> Steps[GivenAnswer]:
+        """Say what a kept search shows; what the same key said of it before is replaced.
+
+        Args:
+            gallery: Name of the gallery.
+            search_id: That of the search, as its answer says.
+            item_id: This item is it.
+            label: The gallery has it: an item with this label is it.
+            absent: The gallery lacks it.
+            unsure: It cannot be told.
+            wrong: This item is not it, whatever else may be.
+        """
+        said = given(item_id=item_id, label=label, absent=absent, unsure=unsure, wrong=wrong)
+        path, body = path_of("galleries", gallery, "answers"), {"search_id": search_id, **said}
+        # Said twice it stands once.
+        return (yield from self._ask("POST", path, GivenAnswer, json=body, repeatable=True))
+
+    @operation
+    def take_back_search_answer(self, gallery: str, number: int) -> Steps[TakenBack]:
+        """Take an answer back: one's own, or with the scope `admin` anybody's."""
+        return (yield from self._ask("DELETE", path_of("galleries", gallery, "answers", number), TakenBack))
+
+    @operation
+    def get_search_answers(self, gallery: str) -> Steps[KnownAnswers]:
+        """Sum of what the answers say so far."""
+        return (yield from self._ask("GET", admin_path(gallery, "answers"), KnownAnswers))
+
+    @operation
+    def next_searches(self, gallery: str, n: int | None = None) -> Steps[SearchQuestions]:
+        """Kept searches that are worth asking about next, at most `n`; that they were drawn is noted."""
+        path = admin_path(gallery, "answers", "next")
+        return (yield from self._ask("GET", path, SearchQuestions, params=given(n=n)))
+
+    @operation
+    def list_searches(
+        self, gallery: str, *, shown: str | None = None, after: str | None = None, size: int | None = None
+    ) -> Steps[KeptSearchPage]:
+        """Kept searches of one page, newest first; `after` is `next` of the page before, `shown` one of
+        `no_match`, `unsure` and `wrong`.
+        """
+        params = given(shown=shown, after=after, size=size)
+        return (yield from self._ask("GET", admin_path(gallery, "searches"), KeptSearchPage, params=params))
+
+    @operation
+    def get_search(self, gallery: str, search: str) -> Steps[KeptSearch]:
+        """One kept search, and what was said of it."""
+        return (yield from self._ask("GET", admin_path(gallery, "searches", search), KeptSearch))
+
+    @operation
+    def get_search_image(self, gallery: str, search: str) -> Steps[bytes]:
+        """Picture of what was searched for, a small JPEG."""
+        return (yield from self._send("GET", admin_path(gallery, "searches", search, "image"))).content
+
+    @operation
+    def list_labels(
+        self, gallery: str, *, like: str | None = None, size: int | None = None
+    ) -> Steps[LabelList]:
+        """Labels that items have; those that hold a text or are spelled like it."""
+        params = given(like=like, size=size)
+        return (
+            yield from self._ask("GET", path_of("galleries", gallery, "labels"), LabelList, params=params)
+        )

@@ -1,0 +1,134 @@
+"""Answers to kept searches: what persons say of them, what is known by that, and what to ask about next."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, HTTPException, Query, Request, Response
+
+from vicinal.service.answering.review import (
+    MOST_QUESTIONS,
+    GivenAnswerBody,
+    KeptSearchBody,
+    KeptSearchPageBody,
+    KnownAnswersBody,
+    LabelCountBody,
+    SearchQuestionsBody,
+    SearchReview,
+    Shown,
+)
+from vicinal.service.http.access import call_of
+from vicinal.service.http.gate import AdminRoute, AnswerRoute, SearchRoute
+from vicinal.service.http.state import State, StateDependency
+from vicinal.service.operations import answer
+from vicinal.service.request_fields import Body
+
+router = APIRouter(prefix="/v1/galleries/{gallery}", tags=["answers"], route_class=AnswerRoute)
+labels_router = APIRouter(prefix="/v1/galleries/{gallery}", tags=["items"], route_class=SearchRoute)
+admin_router = APIRouter(prefix="/v1/admin/galleries/{gallery}", tags=["answers"], route_class=AdminRoute)
+
+
+class TakenBackBody(Body):
+    """Sum of what is known without an answer that was taken back."""
+
+    sentence: str
+
+
+class LabelListBody(Body):
+    """Labels of a gallery."""
+
+    labels: list[LabelCountBody]
+
+
+@router.post("/answers")
+def answer_search(
+    gallery: str, body: answer.Request, request: Request, state: StateDependency
+) -> GivenAnswerBody:
+    """Say what a kept search shows; what the same person said of it before is replaced."""
+    call_of(request.scope).items.update(search=body.search_id)
+    return answer.run(state.place(gallery), body, by=_who(request))
+
+
+@router.delete("/answers/{number}")
+def take_back_search_answer(
+    gallery: str, number: int, request: Request, state: StateDependency
+) -> TakenBackBody:
+    """Take an answer back: one's own, or with the scope `admin` anybody's."""
+    grant = call_of(request.scope).grant
+    own_only = grant is not None and "admin" not in grant.scopes
+    review = _review(state, gallery)
+    return TakenBackBody(sentence=review.take_back(number, by=_who(request) if own_only else None))
+
+
+@labels_router.get("/labels")
+def list_labels(
+    gallery: str,
+    state: StateDependency,
+    like: Annotated[str, Query(max_length=1024, description="Text that labels hold or resemble.")] = "",
+    size: Annotated[int, Query(ge=1, le=1000)] = 20,
+) -> LabelListBody:
+    """Labels that items have: those that hold a text, the shortest first, and those spelled like it."""
+    return LabelListBody(labels=_review(state, gallery).labels_like(like, size))
+
+
+@admin_router.get("/answers")
+def get_search_answers(gallery: str, state: StateDependency) -> KnownAnswersBody:
+    """Sum of what the answers to kept searches say so far."""
+    return _review(state, gallery).known()
+
+
+@admin_router.get("/answers/next")
+def next_searches(
+    gallery: str,
+    request: Request,
+    state: StateDependency,
+    n: Annotated[int, Query(ge=1, le=MOST_QUESTIONS, description="Most searches.")] = 1,
+) -> SearchQuestionsBody:
+    """Kept searches that are worth asking about next; that they were drawn is noted.
+
+    They are drawn by chance within strata of their score under the pipeline in force, half of them near the
+    threshold, one of a visit. What was drawn and not answered comes first; one in ten comes a second time.
+    """
+    return _review(state, gallery).next(n, by=_who(request))
+
+
+@admin_router.get("/searches")
+def list_searches(
+    gallery: str,
+    state: StateDependency,
+    shown: Annotated[
+        Shown | None,
+        Query(
+            description="Only those that got no match, or an unsure one, or one that a person called wrong."
+        ),
+    ] = None,
+    after: Annotated[str | None, Query(max_length=128, description="`next` of the page before.")] = None,
+    size: Annotated[int, Query(ge=1, le=100)] = 20,
+) -> KeptSearchPageBody:
+    """Kept searches, newest first, with what was said of them."""
+    return _review(state, gallery).page(after, size, shown)
+
+
+@admin_router.get("/searches/{search}")
+def get_search(gallery: str, search: str, state: StateDependency) -> KeptSearchBody:
+    """One kept search, and what was said of it."""
+    return _review(state, gallery).search(search)
+
+
+@admin_router.get("/searches/{search}/image", response_class=Response)
+def get_search_image(gallery: str, search: str, state: StateDependency) -> Response:
+    """Picture of what was searched for, a small JPEG."""
+    picture = _review(state, gallery).store.picture(search)
+    if picture is None:
+        raise HTTPException(404, f"search '{search}' was for an embedding: it has no picture")
+    # It may be deleted on demand, and is then nowhere.
+    return Response(picture, media_type="image/jpeg", headers={"Cache-Control": "no-store"})
+
+
+def _review(state: State, gallery: str) -> SearchReview:
+    return SearchReview(state.galleries.matcher(gallery))
+
+
+def _who(request: Request) -> str:
+    grant = call_of(request.scope).grant
+    return answer.NOBODY if grant is None else grant.name

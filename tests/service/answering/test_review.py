@@ -1,0 +1,290 @@
+"""Review of kept searches: what is asked about, what may be said, and what is known by it."""
+
+from __future__ import annotations
+
+import zlib
+from dataclasses import replace
+from datetime import timedelta
+
+import numpy as np
+import pytest
+
+from tests.service.conftest import LABELS
+from tests.service.kept_searches import View, keep_searches
+from tests.service.types import Calibrate
+from vicinal.indexer.errors import ItemNotFoundError
+from vicinal.indexer.gallery import Gallery
+from vicinal.models.embedder import Embedder
+from vicinal.service.answering.review import SearchReview
+from vicinal.service.answering.store import KeptSearch
+from vicinal.service.errors import (
+    AnswerNotFoundError,
+    RequestError,
+    SearchNotFoundError,
+    UnknownLabelError,
+)
+from vicinal.service.measuring.matcher import Matcher
+from vicinal.service.search.pipeline import Pipeline, Rerank
+
+ITEM = "plain/view 0.png"
+
+
+@pytest.fixture
+def searches(matcher: Matcher, view: View) -> list[KeptSearch]:
+    """Twenty searches, the first ten of labels that the gallery has."""
+    return keep_searches(matcher, view)
+
+
+@pytest.fixture
+def review(matcher: Matcher, searches: list[KeptSearch]) -> SearchReview:
+    return SearchReview(matcher)
+
+
+def answer_right(review: SearchReview, n: int, *, by: str) -> list[str]:
+    """Answer what is asked, n times, by the number that an id is; the ids in order."""
+    asked = []
+    for _ in range(n):
+        (question,) = review.next(1, by=by).questions
+        asked.append(question.search_id)
+        number = int(question.search_id, 16) % 20
+        said = {"kind": "label", "label": LABELS[number]} if number < 10 else {"kind": "absent"}
+        review.answer(question.search_id, by=by, **said)
+    return asked
+
+
+def test_what_is_said_is_kept_and_told(review: SearchReview, searches: list[KeptSearch]) -> None:
+    given = review.answer(searches[6].id, "item", by="eve", item_id=ITEM)
+    assert (given.label, given.item_id, given.disagrees) == ("plain", ITEM, None)
+    assert given.note is not None
+    assert "not drawn yet" in given.note
+    review.store.draw([searches[6].id])
+    given = review.answer(searches[6].id, "label", by="eve", label="plain")
+    assert given.note is None
+    assert (
+        given.sentence == "Of 1 answered search 1 shows what the gallery has (1 label) and 0 what it lacks."
+    )
+    assert [one.number for one in review.search(searches[6].id).answers] == [given.number]
+
+
+def test_what_cannot_be_is_refused(review: SearchReview, searches: list[KeptSearch]) -> None:
+    known = searches[0].id
+    with pytest.raises(SearchNotFoundError, match="was not kept, or has gone with its age"):
+        review.answer("f" * 32, "absent", by="eve")
+    with pytest.raises(ItemNotFoundError, match="no item 'hat'"):
+        review.answer(known, "item", by="eve", item_id="hat")
+    with pytest.raises(UnknownLabelError, match="has the label 'plane', the nearest are 'plain'") as caught:
+        review.answer(known, "label", by="eve", label="plane")
+    assert caught.value.members == {"nearest": ["plain"]}
+    with pytest.raises(UnknownLabelError, match="or say that it is absent"):
+        review.answer(known, "label", by="eve", label="")
+    assert review.store.answers() == []
+
+
+def test_labels_that_hold_a_text_come_first_and_then_those_spelled_like_it(review: SearchReview) -> None:
+    assert [(one.label, one.n_items) for one in review.labels_like("SHOE", 3)] == [("red shoe", 6)]
+    assert [one.label for one in review.labels_like("grösse 42", 3)] == ["größe 42"]
+    assert len(review.labels_like("", 20)) == len(LABELS)
+
+
+def test_two_persons_who_disagree_are_told(review: SearchReview, searches: list[KeptSearch]) -> None:
+    one = searches[6].id
+    review.store.draw([one])
+    review.answer(one, "label", by="eve", label="plain")
+    assert review.answer(one, "unsure", by="bob").disagrees is None
+    given = review.answer(one, "absent", by="bob")
+    assert given.disagrees == "another person said that it is 'plain'"
+    assert review.answer(one, "item", by="ann", item_id=ITEM).disagrees == (
+        "another person said that the gallery lacks it"
+    )
+    known = review.known()
+    assert (known.n_answered, known.n_known, known.n_disagreed) == (1, 0, 1)
+    (told,) = known.disagreements
+    assert [each.by for each in told.answers] == ["eve", "bob", "ann"]
+    review.take_back(given.number, by="bob")
+    assert (review.known().n_known, review.known().disagreements) == (1, [])
+
+
+def test_only_who_said_it_takes_it_back_and_who_may_all(
+    review: SearchReview, searches: list[KeptSearch]
+) -> None:
+    number = review.answer(searches[0].id, "absent", by="eve").number
+    with pytest.raises(AnswerNotFoundError, match="or is another person's"):
+        review.take_back(number, by="bob")
+    review.take_back(number, by=None)
+    with pytest.raises(AnswerNotFoundError):
+        review.take_back(number, by="eve")
+
+
+def test_all_are_asked_about_once_and_what_was_asked_comes_again_until_it_is_answered(
+    review: SearchReview,
+) -> None:
+    first = review.next(3, by="eve").questions
+    assert len({one.search_id for one in first}) == 3
+    assert [one.search_id for one in review.next(3, by="eve").questions] == [one.search_id for one in first]
+    asked = answer_right(review, 20, by="eve")
+    assert len(set(asked)) == 20
+    assert asked[:3] == [one.search_id for one in first]
+    known = review.known()
+    assert (known.n_drawn, known.n_known, known.n_absent, known.n_labels) == (20, 10, 10, 10)
+
+
+def test_a_question_shows_the_best_of_each_label(review: SearchReview) -> None:
+    (question,) = review.next(1, by="eve").questions
+    labels = [one.label for one in question.candidates]
+    assert len(set(labels)) == len(labels) == 9
+    scores = [one.score for one in question.candidates]
+    assert scores == sorted(scores, reverse=True)
+    assert question.has_picture
+
+
+def test_an_answer_that_was_taken_back_is_asked_for_first(review: SearchReview) -> None:
+    first, second = (one.search_id for one in review.next(2, by="eve").questions)
+    number = review.answer(first, "unsure", by="eve").number
+    assert review.next(1, by="eve").questions[0].search_id == second
+    review.take_back(number, by="eve")
+    assert [one.search_id for one in review.next(2, by="eve").questions] == [first, second]
+
+
+def test_two_persons_are_asked_about_different_searches(review: SearchReview) -> None:
+    eve = {one.search_id for one in review.next(5, by="eve").questions}
+    bob = {one.search_id for one in review.next(5, by="bob").questions}
+    assert not eve & bob
+
+
+def test_one_in_ten_is_asked_a_second_person(review: SearchReview) -> None:
+    asked = answer_right(review, 20, by="eve")
+    wanted = {one for one in asked if zlib.crc32(one.encode()) % 10 == 0}
+    assert wanted
+    again = review.next(20, by="bob").questions
+    assert {one.search_id for one in again} == wanted
+    assert all(one.is_again for one in again)
+    # Until it is answered.
+    assert {one.search_id for one in review.next(20, by="bob").questions} == wanted
+    for one in again:
+        review.answer(one.search_id, "unsure" if one is again[0] else "absent", by="bob")
+    known = review.known()
+    assert known.n_twice == len(wanted) - 1
+    assert review.next(20, by="bob").questions == []
+
+
+def test_where_nobody_else_answers_the_same_person_is_asked_again_later(matcher: Matcher, view: View) -> None:
+    keep_searches(matcher, view, 60)
+    review = SearchReview(matcher)
+    asked = answer_right(review, 60, by="eve")
+    twice = [one for one in asked if asked.count(one) == 2]
+    assert twice
+    assert all(zlib.crc32(one.encode()) % 10 == 0 for one in twice)
+    assert all(asked[asked.index(one) + 1 :].index(one) >= 20 for one in twice)
+    known = review.known()
+    assert (known.n_twice, known.n_otherwise) == (len(set(twice)), 0)
+    review.answer(twice[0], "absent" if int(twice[0], 16) % 20 < 10 else "unsure", by="eve")
+    assert review.known().n_otherwise == int(int(twice[0], 16) % 20 < 10)
+
+
+def test_what_others_leave_lying_is_asked_somebody_else_after_a_while(
+    review: SearchReview, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    left = {one.search_id for one in review.next(20, by="eve").questions}
+    assert review.next(20, by="bob").questions == []
+    monkeypatch.setattr("vicinal.service.answering.asking._PATIENCE", timedelta(minutes=-1))
+    assert {one.search_id for one in review.next(20, by="bob").questions} == left
+
+
+def test_a_visit_is_asked_about_once(matcher: Matcher, view: View) -> None:
+    keep_searches(matcher, view, visit="all of one visit")
+    assert len(SearchReview(matcher).next(20, by="eve").questions) == 1
+
+
+def test_what_was_said_unasked_counts_once_it_is_drawn(
+    review: SearchReview, searches: list[KeptSearch]
+) -> None:
+    for one in searches[:10]:
+        review.answer(one.id, "absent", by="eve")
+    known = review.known()
+    assert known.n_answered == 0
+    assert known.notes == ["10 answered searches: not drawn yet: what was said counts in no rate until then"]
+    asked = review.next(20, by="bob").questions
+    # All are drawn, and only those put to somebody that nobody has said anything of.
+    assert {one.search_id for one in asked} == {one.id for one in searches[10:]}
+    assert (review.known().n_drawn, review.known().n_answered) == (20, 10)
+
+
+def test_another_pipeline_scores_them_anew_and_says_so(
+    gallery: Gallery, embedder: Embedder, view: View
+) -> None:
+    keep_searches(Matcher(gallery, embedder), view)
+    other = SearchReview(Matcher(gallery, embedder, Pipeline(rerank=Rerank(method="contextual", k=4))))
+    (question,) = other.next(1, by="eve").questions
+    assert question.note is not None
+    assert "was made in version 1 with the pipeline" in question.note
+    assert "its answer counts, with the scores of version 1" in question.note
+    found = other.matcher.search(embeddings=other.store.get(question.search_id).embedding)[0]
+    assert question.candidates[0].score == found.top_score
+    given = other.answer(question.search_id, "unsure", by="eve")
+    assert given.note == question.note
+    assert other.known().n_answered == 1
+
+
+def test_another_model_leaves_them_out_and_says_so(matcher: Matcher, view: View) -> None:
+    (one,) = keep_searches(matcher, view, 1, bundle="another")
+    review = SearchReview(matcher)
+    assert review.next(5, by="eve").questions == []
+    review.store.draw([one.id])
+    given = review.answer(one.id, "absent", by="eve")
+    assert given.note is not None
+    assert "made with another model" in given.note
+    known = review.known()
+    assert (known.n_drawn, known.n_answered) == (1, 0)
+    assert known.notes[0].startswith("1 answered search: made with another model")
+
+
+def test_a_search_that_became_an_item_is_not_asked_about(
+    review: SearchReview, searches: list[KeptSearch]
+) -> None:
+    review.store.mark_added(searches[0].id, "new")
+    assert searches[0].id not in {one.search_id for one in review.next(20, by="eve").questions}
+    assert review.search(searches[0].id).note == (
+        "this search became item 'new': its answer counts in no rate"
+    )
+
+
+def test_nothing_kept_is_said(matcher: Matcher) -> None:
+    review = SearchReview(matcher)
+    assert review.next(1, by="eve").questions == []
+    assert review.known().sentence == "No search is kept: set keep_searches, and search."
+    assert review.page(None, 5).searches == []
+    assert not review.store.exists
+
+
+def test_pages_are_newest_first_and_by_kind(
+    gallery: Gallery, embedder: Embedder, view: View, calibrate: Calibrate
+) -> None:
+    calibrate(gallery)
+    matcher = Matcher(gallery, embedder)
+    kept = keep_searches(matcher, view)
+    review = SearchReview(matcher)
+    first = review.page(None, 12)
+    second = review.page(first.next, 12)
+    ids = [one.id for one in first.searches + second.searches]
+    assert (len(first.searches), len(second.searches), second.next) == (12, 8, None)
+    moments = {one.id: (one.at, one.id) for one in kept}
+    assert ids == sorted(ids, key=moments.__getitem__, reverse=True)
+    by_verdict = {one.verdict for one in review.page(None, 50, "no_match").searches}
+    assert by_verdict == {"no_match"}
+    matched = next(one for one in kept if one.verdict == "match")
+    assert review.page(None, 50, "wrong").searches == []
+    review.answer(matched.id, "wrong", by="eve", item_id=matched.candidates[0].id)
+    assert [one.id for one in review.page(None, 50, "wrong").searches] == [matched.id]
+    with pytest.raises(RequestError, match="is no `next` of a page"):
+        review.page("yesterday", 5)
+
+
+def test_strata_are_of_the_pipeline_in_force(matcher: Matcher, view: View) -> None:
+    """Scores that were kept under another pipeline decide nothing."""
+    kept = keep_searches(matcher, view, pipeline="another")
+    review = SearchReview(matcher)
+    scores = review._scores_of(kept)
+    found = matcher.search(embeddings=np.stack([one.embedding for one in kept]))
+    assert scores.tolist() == [one.top_score for one in found]
+    as_kept = [replace(one, pipeline=review.pipeline, candidates=()) for one in kept]
+    assert set(review._scores_of(as_kept).tolist()) == {-np.inf}

@@ -1,0 +1,202 @@
+"""Answers to kept searches over HTTP: who may give and read them, and what they tell."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fastapi.testclient import TestClient
+
+from tests.service.kept_searches import View, keep_searches
+from tests.service.types import MakeSettings
+from vicinal.indexer.gallery import Gallery
+from vicinal.indexer.transfer.moving import copy_gallery
+from vicinal.models.embedder import Embedder
+from vicinal.service.answering.store import KeptSearch, SearchStore
+from vicinal.service.http.app import create_app
+from vicinal.service.keys import KeyStore
+from vicinal.service.measuring.matcher import Matcher
+
+ANSWERS = "/v1/galleries/shoes/answers"
+ADMIN = "/v1/admin/galleries/shoes"
+
+
+@pytest.fixture
+def searches(matcher: Matcher, view: View) -> list[KeptSearch]:
+    return keep_searches(matcher, view, 12)
+
+
+@pytest.fixture
+def web(data_dir: Path, make_settings: MakeSettings, searches: list[KeptSearch]) -> TestClient:
+    return TestClient(create_app(make_settings(data_dir)))
+
+
+def told(response: Any) -> dict[str, Any]:
+    assert response.status_code == 200, response.text
+    found: dict[str, Any] = response.json()
+    return found
+
+
+def test_an_answer_is_asked_for_given_and_taken_back(web: TestClient) -> None:
+    asked = told(web.get(f"{ADMIN}/answers/next", params={"n": 2}))
+    first, second = (one["search_id"] for one in asked["questions"])
+    assert asked["sentence"] == "None of 12 kept searches is answered yet."
+    item = asked["questions"][0]["candidates"][0]["id"]
+    given = told(web.post(ANSWERS, json={"search_id": first, "item_id": item}))
+    assert (given["kind"], given["item_id"], given["by"]) == ("item", item, "nobody named")
+    assert given["sentence"].startswith("Of 1 answered search 1 shows what the gallery has")
+    assert told(web.get(f"{ADMIN}/answers/next"))["questions"][0]["search_id"] == second
+    assert told(web.get(f"{ADMIN}/searches/{first}"))["answers"][0]["number"] == given["number"]
+    ended = told(web.delete(f"{ANSWERS}/{given['number']}"))
+    assert ended["sentence"] == "None of 12 kept searches is answered yet."
+    again = web.delete(f"{ANSWERS}/{given['number']}")
+    assert (again.status_code, again.json()["type"]) == (404, "urn:vicinal:problem:answer-not-found")
+
+
+def test_pictures_and_pages_of_kept_searches(web: TestClient, searches: list[KeptSearch]) -> None:
+    page = told(web.get(f"{ADMIN}/searches", params={"size": 5}))
+    assert len(page["searches"]) == 5
+    assert len(told(web.get(f"{ADMIN}/searches", params={"after": page["next"]}))["searches"]) == 7
+    picture = web.get(f"{ADMIN}/searches/{searches[0].id}/image")
+    assert picture.headers["content-type"] == "image/jpeg"
+    assert picture.headers["cache-control"] == "no-store"
+    assert picture.content.startswith(b"\xff\xd8")
+    for path in ("", "/image"):
+        assert web.get(f"{ADMIN}/searches/gone{path}").status_code == 404
+
+
+def test_a_search_without_a_picture_says_so(web: TestClient, matcher: Matcher) -> None:
+    store = SearchStore(matcher.gallery.path)
+    one = replace(store.searches()[0], id="e" * 32)
+    store.keep([(one, None)], most=10, days=30.0)
+    response = web.get(f"{ADMIN}/searches/{one.id}/image")
+    assert (response.status_code, "was for an embedding" in response.text) == (404, True)
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "reason"),
+    [
+        ({"absent": True}, 404, "it was not kept, or has gone with its age"),
+        ({"item_id": "hat"}, 404, "has no item 'hat'"),
+        ({"wrong": "hat"}, 404, "has no item 'hat'"),
+        ({"label": "red show"}, 422, "the nearest are 'red shoe'"),
+        ({"label": "plain", "absent": True}, 422, "say exactly one of"),
+        ({"absent": False}, 422, "say exactly one of"),
+        ({}, 422, "say exactly one of"),
+        ({"absent": "yes"}, 422, "absent"),
+        ({"is": "plain"}, 422, "is"),
+    ],
+)
+def test_what_cannot_be_said_is_refused(
+    web: TestClient, searches: list[KeptSearch], body: dict[str, Any], status: int, reason: str
+) -> None:
+    search = "f" * 32 if status == 404 and "absent" in body else searches[0].id
+    response = web.post(ANSWERS, json={"search_id": search, **body})
+    assert (response.status_code, reason in response.json()["detail"]) == (status, True), response.text
+    assert told(web.get(f"{ADMIN}/searches/{searches[0].id}"))["answers"] == []
+
+
+def test_the_nearest_labels_stand_in_the_problem_and_can_be_looked_for(
+    web: TestClient, searches: list[KeptSearch]
+) -> None:
+    refused = web.post(ANSWERS, json={"search_id": searches[0].id, "label": "red show"}).json()
+    assert (refused["type"], refused["nearest"]) == ("urn:vicinal:problem:label-unknown", ["red shoe"])
+    found = told(web.get("/v1/galleries/shoes/labels", params={"like": "shoe"}))
+    assert found["labels"] == [{"label": "red shoe", "n_items": 6}]
+    assert len(told(web.get("/v1/galleries/shoes/labels"))["labels"]) == 10
+
+
+@pytest.fixture
+def keys(data_dir: Path) -> dict[str, dict[str, str]]:
+    """Headers with keys: of two who search, of an admin elsewhere and one of all, and none."""
+    store = KeyStore(data_dir / "keys" / "keys.json")
+    made = {
+        "eve": store.create("eve", ["search"])[1],
+        "bob": store.create("bob", ["search"], galleries=["shoes"])[1],
+        "other": store.create("other", ["search", "admin"], galleries=["boots"])[1],
+        "owner": store.create("owner", ["search", "write", "admin"])[1],
+    }
+    return {name: {"X-API-Key": key} for name, key in made.items()} | {"nobody": {}}
+
+
+def test_only_who_may_search_answers_and_only_an_admin_reads(
+    web: TestClient, searches: list[KeptSearch], keys: dict[str, dict[str, str]], gallery: Gallery
+) -> None:
+    copy_gallery(gallery, "boots")
+    shutil.rmtree(gallery.path.with_name("boots") / "searches", ignore_errors=True)
+    told(web.put("/v1/aliases/live", json={"gallery": "shoes"}, headers=keys["owner"]))
+    body = {"search_id": searches[0].id, "absent": True}
+    codes = {name: web.post(ANSWERS, json=body, headers=key).status_code for name, key in keys.items()}
+    assert codes == {"eve": 200, "bob": 200, "other": 404, "owner": 200, "nobody": 401}
+    reading = ("answers", "answers/next", "searches", f"searches/{body['search_id']}")
+    for path in (*reading, f"{reading[-1]}/image"):
+        codes = {name: web.get(f"{ADMIN}/{path}", headers=key).status_code for name, key in keys.items()}
+        assert codes == {"eve": 403, "bob": 403, "other": 404, "owner": 200, "nobody": 401}, path
+    # By another name of the same gallery it is no more.
+    for name, key in keys.items():
+        alias = web.post("/v1/galleries/live/answers", json=body, headers=key)
+        assert alias.status_code == {"other": 404, "nobody": 401}.get(name, 200)
+    assert web.get("/v1/admin/galleries/live/searches", headers=keys["other"]).status_code == 404
+    elsewhere = web.post("/v1/galleries/boots/answers", json=body, headers=keys["other"])
+    assert (elsewhere.status_code, "'boots' has no kept search" in elsewhere.text) == (404, True)
+    assert not SearchStore(gallery.path.with_name("boots")).exists
+
+
+def test_persons_are_their_keys_and_take_back_their_own(
+    web: TestClient, searches: list[KeptSearch], keys: dict[str, dict[str, str]]
+) -> None:
+    search = told(web.get(f"{ADMIN}/answers/next", headers=keys["owner"]))["questions"][0]["search_id"]
+    body = {"search_id": search}
+    first = told(web.post(ANSWERS, json={**body, "label": "plain"}, headers=keys["eve"]))
+    second = told(web.post(ANSWERS, json={**body, "absent": True}, headers=keys["bob"]))
+    assert first["by"].startswith("eve ")
+    assert second["disagrees"] == "another person said that it is 'plain'"
+    known = told(web.get(f"{ADMIN}/answers", headers=keys["owner"]))
+    assert [one["by"].split()[0] for one in known["disagreements"][0]["answers"]] == ["eve", "bob"]
+    assert web.delete(f"{ANSWERS}/{first['number']}", headers=keys["bob"]).status_code == 404
+    assert web.delete(f"{ANSWERS}/{first['number']}", headers=keys["eve"]).status_code == 200
+    assert web.delete(f"{ANSWERS}/{second['number']}", headers=keys["owner"]).status_code == 200
+    assert told(web.get(f"{ADMIN}/searches/{search}", headers=keys["owner"]))["answers"] == []
+
+
+def test_what_is_said_stands_in_the_audit_log(
+    web: TestClient, searches: list[KeptSearch], keys: dict[str, dict[str, str]], data_dir: Path
+) -> None:
+    told(web.post(ANSWERS, json={"search_id": searches[0].id, "absent": True}, headers=keys["eve"]))
+    lines = [json.loads(line) for line in (data_dir / "audit" / "audit.jsonl").read_text().splitlines()]
+    (line,) = (one for one in lines if one["route"] == "/v1/galleries/{gallery}/answers")
+    assert (line["who"].split()[0], line["method"], line["status"]) == ("eve", "POST", 200)
+    assert line["search"] == searches[0].id
+
+
+def test_a_page_of_another_site_says_nothing(web: TestClient, searches: list[KeptSearch]) -> None:
+    body = {"search_id": searches[0].id, "absent": True}
+    assert web.post(ANSWERS, json=body, headers={"Origin": "https://evil.example"}).status_code == 403
+
+
+def test_a_large_body_is_refused(web: TestClient) -> None:
+    assert web.post(ANSWERS, content=b" " * (5 * 2**20)).status_code == 413
+
+
+def test_a_search_that_is_kept_can_be_answered_by_the_id_in_its_answer(
+    data_dir: Path, make_settings: MakeSettings, view: View, encode: Any, embedder: Embedder
+) -> None:
+    with TestClient(create_app(make_settings(data_dir, keep_searches=10))) as web:
+        answer = told(web.post("/v1/galleries/shoes/search", files={"image": encode(view(6, 9))}))
+        store = SearchStore(data_dir / "galleries" / "shoes")
+        web.app.state.vicinal.keeper.__exit__()  # type: ignore[attr-defined]
+        assert [one.id for one in store.searches()] == [answer["search_id"]]
+        given = told(web.post(ANSWERS, json={"search_id": answer["search_id"], "label": "plain"}))
+        assert given["label"] == "plain"
+
+
+def test_the_page_loads_nothing_from_elsewhere(web: TestClient) -> None:
+    page = web.get("/review", params={"gallery": "shoes"})
+    assert page.status_code == 200
+    assert "default-src 'none'" in page.headers["content-security-policy"]
+    assert "http://" not in page.text
+    assert "https://" not in page.text
