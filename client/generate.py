@@ -36,6 +36,7 @@ MODELS = {
     "Candidate": "Candidate",
     "CompactionState": "CompactionState",
     "Comparison": "Comparison",
+    "DeletedSearchesBody": "DeletedSearches",
     "DeletionBody": "Deletion",
     "DisagreementBody": "Disagreement",
     "ExplainedRefinement": "ExplainedRefinement",

@@ -1,7 +1,8 @@
 #!/bin/sh
 # Saves a data folder while its server runs and changes it: sh backup.sh FOLDER
 #
-# FOLDER is new and appears when it is whole. It holds galleries/NAME.tar, aliases, keys/ and audit/.
+# FOLDER is new and appears when it is whole. It holds galleries/NAME.tar with the searches that are kept, aliases,
+# keys/ and audit/.
 # Not in it: jobs, bundles, photos, and the settings. See docs/operations.md.
 set -eu
 umask 077
@@ -22,7 +23,7 @@ done
 for path in "$data"/galleries/*; do
     # Without it a gallery is not ready: its first index job has not ended.
     if [ ! -L "$path" ] && [ -e "$path/active.json" ]; then
-        vicinal gallery export "${path##*/}" --output "$to.partial/galleries/${path##*/}.tar"
+        vicinal gallery export "${path##*/}" --searches --output "$to.partial/galleries/${path##*/}.tar"
     fi
 done
 mv "$to.partial" "$to"

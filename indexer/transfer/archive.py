@@ -50,10 +50,13 @@ class ArchiveHead(BaseModel):
     exported_at: datetime
 
 
-def export_gallery(gallery: Gallery, stream: BinaryIO) -> ArchiveHead:
+def export_gallery(gallery: Gallery, stream: BinaryIO, *, with_searches: bool = False) -> ArchiveHead:
     """Write a gallery as it is now into one file; it is searched and changed meanwhile."""
     sums: dict[str, tuple[int, str]] = {}
-    with pinned(gallery) as source, tarfile.open(fileobj=stream, mode="w|", bufsize=_BLOCK) as archive:
+    with (
+        pinned(gallery, with_searches=with_searches) as source,
+        tarfile.open(fileobj=stream, mode="w|", bufsize=_BLOCK) as archive,
+    ):
         view = GalleryReader(Gallery(source)).view()
         manifest = view.snapshot.manifest
         head = ArchiveHead(

@@ -5,19 +5,22 @@ from __future__ import annotations
 import errno
 import os
 import shutil
+import sqlite3
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
-from vicinal.indexer.errors import GalleryExistsError
+from vicinal.indexer.errors import GalleryExistsError, StorageError
 from vicinal.indexer.gallery import Gallery
 from vicinal.indexer.jobs.staging import Staging
 from vicinal.indexer.storage.files import scratch, storing, sync_path
 from vicinal.indexer.storage.gallery_names import require_free, set_alias
 
+# What people searched for, which others need not have.
+_SEARCHES = "searches"
 # Of another machine, of a moment, or of a job that is not over.
 _LEFT_OUT = shutil.ignore_patterns(
-    "*.lock", "*.partial", "*.deleted", "staging", "uploads", "checked.json", "damaged.json"
+    "*.lock", "*.partial", "*.deleted", "staging", "uploads", "checked.json", "damaged.json", _SEARCHES
 )
 # These are written once and never changed.
 _IMMUTABLE = {".lance", ".npy", ".npz", ".index", ".arrow"}
@@ -40,7 +43,7 @@ def rename_gallery(gallery: Gallery, name: str) -> Gallery:
 
 
 def copy_gallery(gallery: Gallery, name: str) -> Gallery:
-    """Make a gallery with the same versions and calibrations; from then on they change apart."""
+    """Make a gallery with the same versions and calibrations, without kept searches; they change apart."""
     root = gallery.path.parent
     require_free(root, name)
     with scratch(root) as staging, pinned(gallery) as source, storing(f"gallery '{name}'"):
@@ -50,12 +53,14 @@ def copy_gallery(gallery: Gallery, name: str) -> Gallery:
 
 
 @contextmanager
-def pinned(gallery: Gallery) -> Iterator[Path]:
+def pinned(gallery: Gallery, *, with_searches: bool = False) -> Iterator[Path]:
     """The gallery's files as they are at one moment, in a folder of its name: large ones are links."""
     with scratch(gallery.path.parent) as staging:
         copy = staging / gallery.name
         with gallery.still(patience=_PATIENCE), storing(f"a copy of gallery '{gallery.name}'"):
             shutil.copytree(gallery.path, copy, ignore=_LEFT_OUT, copy_function=_take)
+            for file in (gallery.path / _SEARCHES).glob("*.sqlite") if with_searches else ():
+                _save(file, copy / _SEARCHES / file.name)
         yield copy
 
 
@@ -66,6 +71,16 @@ def _take(source: str, target: str) -> str:
             os.link(source, target)
             return target
     return str(shutil.copy2(source, target))
+
+
+def _save(source: Path, target: Path) -> None:
+    """Copy a file of SQLite as it is after its last change, also while it is written to."""
+    target.parent.mkdir(mode=0o700, exist_ok=True)
+    try:
+        with closing(sqlite3.connect(source)) as file, closing(sqlite3.connect(target)) as copy:
+            file.backup(copy)
+    except sqlite3.Error as error:
+        raise StorageError(f"'{source}' cannot be copied: {error}") from error
 
 
 def settle(folder: Path, target: Path) -> None:

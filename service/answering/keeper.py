@@ -42,6 +42,7 @@ _N_CANDIDATES = 20
 # Longest side of a kept picture in pixels: what a network looks at, and a person.
 _PICTURE_SIDE = 512
 _SECONDS_BETWEEN_LOOKS = 3600.0
+_LONGEST_WAIT = 10.0
 
 
 @dataclass(frozen=True)
@@ -81,7 +82,7 @@ class SearchKeeper:
         self._waiting: deque[_Offered] = deque()
         self._n_waiting_bytes = 0
         self._n_free, self._freed_at = _MOST_AT_ONCE, time.monotonic()
-        self._is_stopping = False
+        self._is_at_work = self._is_stopping = False
         self._thread: threading.Thread | None = None
         # Why searches of a gallery cannot be kept, as it was told last.
         self._problems: dict[Path, str] = {}
@@ -113,10 +114,17 @@ class SearchKeeper:
                 self._n_waiting_bytes += one.n_bytes
                 self._waiting.append(one)
                 given.append(one.answer)
-            self._changed.notify()
+            self._changed.notify_all()
         if len(given) < len(answers):
             self._count("too_many", len(answers) - len(given))
         return given + answers[len(given) :]
+
+    def wait(self) -> None:
+        """Wait until all that was offered so far is kept."""
+        with self._changed:
+            self._changed.wait_for(
+                lambda: not (self._waiting or self._is_at_work) or self._thread is None, _LONGEST_WAIT
+            )
 
     def __enter__(self) -> Self:
         self._is_stopping = False
@@ -128,7 +136,7 @@ class SearchKeeper:
         thread, self._thread = self._thread, None
         with self._changed:
             self._is_stopping = True
-            self._changed.notify()
+            self._changed.notify_all()
         if thread is not None:
             thread.join()
 
@@ -141,7 +149,7 @@ class SearchKeeper:
                 )
                 batch = list(self._waiting)
                 self._waiting.clear()
-                self._n_waiting_bytes = 0
+                self._n_waiting_bytes, self._is_at_work = 0, bool(batch)
                 is_over = self._is_stopping and not batch
             if is_over:
                 return
@@ -150,6 +158,9 @@ class SearchKeeper:
                 by_gallery[one.matcher.gallery.path].append(one)
             for path, own in by_gallery.items():
                 self._try(path, partial(self._keep, SearchStore(path), own), len(own))
+            with self._changed:
+                self._is_at_work = False
+                self._changed.notify_all()
             if looks_at <= time.monotonic():
                 looks_at = time.monotonic() + _SECONDS_BETWEEN_LOOKS
                 self._let_go()

@@ -187,6 +187,7 @@ def list_all(home: DataHome, json_output: JsonOption = False) -> None:
 @app.command("show")
 def show(name: NameArgument, home: Home, json_output: JsonOption = False) -> None:
     """What a gallery holds, how it is searched, and what its threshold promises; all of it with --json."""
+    from vicinal.service.answering.store import SearchStore
     from vicinal.service.measuring.records.store import CalibrationStore
     from vicinal.service.reports.gallery import gallery_lines
 
@@ -194,7 +195,7 @@ def show(name: NameArgument, home: Home, json_output: JsonOption = False) -> Non
     if not json_output:
         say(*gallery_lines(gallery, bundles))
         return
-    summary = _summary(gallery)
+    summary, searches = _summary(gallery), SearchStore(gallery.path)
     print_json(
         {
             **summary,
@@ -202,6 +203,8 @@ def show(name: NameArgument, home: Home, json_output: JsonOption = False) -> Non
             "versions": gallery.versions(),
             "report": gallery.reports.of(summary["version"]),
             "calibrations": CalibrationStore(gallery.calibrations_path).history(),
+            "kept_searches": searches.n_kept,
+            "kept_searches_bytes": searches.n_bytes,
         }
     )
 

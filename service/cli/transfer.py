@@ -29,6 +29,10 @@ def export(
         bool,
         typer.Option("--parquet", help="Tables and pictures for other programs, in place of one file."),
     ] = False,
+    searches: Annotated[
+        bool,
+        typer.Option("--searches", help="With the searches that were kept, and what persons said of them."),
+    ] = False,
     *,
     home: DataHome,
 ) -> None:
@@ -37,6 +41,8 @@ def export(
     from vicinal.indexer.transfer.tables import export_parquet
 
     gallery = home.gallery(name)
+    if parquet and searches:
+        raise RequestError("kept searches are for an archive alone: leave out --parquet or --searches")
     if parquet:
         done = export_parquet(gallery, output)
         say(f"Exported gallery {gallery.name}: {done.n_items:,} items into {output}")
@@ -44,7 +50,7 @@ def export(
             say(f"{done.n_thumbnails:,} pictures are thumbnails: their files are gone, changed, or not local")
         return
     with _written(output) as stream:
-        head = export_gallery(gallery, stream)
+        head = export_gallery(gallery, stream, with_searches=searches)
     to = errors if output == _PIPE else console
     say(f"Exported gallery {gallery.name}: {head.n_items:,} items, version {head.version}", to=to)
 

@@ -14,7 +14,8 @@ from prometheus_client.core import GaugeMetricFamily
 from vicinal.indexer.errors import IndexerError
 from vicinal.indexer.jobs.retention import created_at
 from vicinal.indexer.views.snapshot import Snapshot
-from vicinal.service.errors import CalibrationRecordError
+from vicinal.service.answering.store import SearchStore
+from vicinal.service.errors import CalibrationRecordError, SearchStoreError
 from vicinal.service.galleries.open_galleries import IntegrityState, OpenGalleries
 from vicinal.service.measuring.matcher import Matcher
 from vicinal.service.search.answers import CalibrationState
@@ -51,7 +52,18 @@ class GalleryStateMetrics:
             "1 for the state of the threshold of searches without further options",
             labels=["gallery", "state"],
         )
+        kept = GaugeMetricFamily(
+            "vicinal_gallery_kept_searches", "Searches that are kept to be asked about", labels=["gallery"]
+        )
+        kept_bytes = GaugeMetricFamily(
+            "vicinal_gallery_kept_searches_bytes", "Bytes of kept searches on the disk", labels=["gallery"]
+        )
         for name in self._galleries.names():
+            searches = SearchStore(self._galleries.path / name)
+            if searches.exists:
+                with _told(name):
+                    kept.add_metric([name], searches.n_kept)
+                    kept_bytes.add_metric([name], searches.n_bytes)
             _add_states(
                 integrity, name, get_args(IntegrityState), self._galleries.integrity.state(name).state
             )
@@ -65,7 +77,7 @@ class GalleryStateMetrics:
             with _told(name):
                 threshold = matcher.thresholds.in_force(matcher.active_pipeline.pipeline)
                 _add_states(calibration, name, get_args(CalibrationState), threshold.state)
-        return items, staleness, age, integrity, calibration
+        return items, staleness, age, integrity, calibration, kept, kept_bytes
 
     def _made_at(self, matcher: Matcher) -> datetime:
         """Time when the version under a matcher was made."""
@@ -88,7 +100,7 @@ def _told(gallery: str) -> Iterator[None]:
     """Leave out what cannot be read; /readyz, or a search, says why."""
     try:
         yield
-    except (IndexerError, CalibrationRecordError, OSError) as error:
+    except (IndexerError, CalibrationRecordError, SearchStoreError, OSError) as error:
         logger.debug("gallery '%s' cannot be looked at: %s", gallery, error)
 
 

@@ -9,6 +9,7 @@ from vicinal.indexer.gallery import Gallery
 from vicinal.indexer.hygiene import Hygiene
 from vicinal.indexer.reader import GalleryReader
 from vicinal.indexer.views.view import GalleryView
+from vicinal.service.answering.store import SearchStore
 from vicinal.service.galleries.bundles import ServedBundles
 from vicinal.service.measuring.matcher import Matcher, measuring_command
 from vicinal.service.reports.report import say_promise
@@ -43,6 +44,10 @@ def gallery_lines(gallery: Gallery, bundles: ServedBundles) -> Iterator[str]:
     yield (
         f"{made_by}, index {built.index}, {mebibytes(size)} on the disk in {number_of(n_versions, 'version')}"
     )
+    searches = SearchStore(gallery.path)
+    if searches.exists:
+        said = f"{number_of(searches.n_kept, 'search', 'searches')}, {mebibytes(searches.n_bytes)} of these"
+        yield f"Kept for review: {said}"
     yield from (f"note: {line}" for line in _notes(gallery, view, noun))
 
 

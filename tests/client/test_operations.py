@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, get_type_hints
 
@@ -48,6 +49,8 @@ CASES: list[tuple[str, tuple[Any, ...], dict[str, Any]]] = [
     ("search_batch", ("shop", [IMAGE, IMAGE]), SEARCH | PIPELINE),
     ("search_batch", ("shop",), {"embeddings": [[1.0], [2.0]]}),
     ("search_batch", ("shop",), {"item_ids": ["a", "b"]}),
+    ("delete_searches", ("shop", ["0a", "0b"]), {}),
+    ("delete_searches", ("shop",), {"before": datetime(2026, 1, 2, tzinfo=UTC)}),
     (
         "start_calibration",
         ("shop",),

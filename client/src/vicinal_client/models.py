@@ -28,6 +28,7 @@ __all__ = [
     "Candidate",
     "CompactionState",
     "Comparison",
+    "DeletedSearches",
     "Deletion",
     "Disagreement",
     "ExplainedRefinement",
@@ -529,6 +530,16 @@ class Comparison(Model):
     warnings: list[str]
 
 
+class DeletedSearches(Model):
+    """What became of a deletion of kept searches.
+
+    Attributes:
+        deleted: Searches that are gone, with their pictures and answers.
+    """
+
+    deleted: int
+
+
 class Deletion(Model):
     """What became of a deletion.
 
@@ -584,6 +595,8 @@ class Gallery(Model):
             things are found and how many strangers get a match, or what a check found broken. Empty without a
             calibration.
         calibration_problem: Why the calibration cannot be used.
+        kept_searches: Searches that are kept to be asked about; null where their file cannot be read.
+        kept_searches_bytes: What these take on the disk.
     """
 
     name: str
@@ -601,6 +614,8 @@ class Gallery(Model):
     threshold: Threshold | None = None
     promise: list[str]
     calibration_problem: str | None
+    kept_searches: int | None
+    kept_searches_bytes: int
 
 
 class GalleryList(Model):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Annotated
 
 from fastapi import APIRouter, HTTPException, Query, Request, Response
+from pydantic import AwareDatetime, Field
 
 from vicinal.service.answering.review import (
     MOST_QUESTIONS,
@@ -17,6 +18,8 @@ from vicinal.service.answering.review import (
     SearchReview,
     Shown,
 )
+from vicinal.service.answering.store import SearchStore
+from vicinal.service.errors import RequestError
 from vicinal.service.http.access import call_of
 from vicinal.service.http.gate import AdminRoute, AnswerRoute, SearchRoute
 from vicinal.service.http.state import State, StateDependency
@@ -38,6 +41,12 @@ class LabelListBody(Body):
     """Labels of a gallery."""
 
     labels: list[LabelCountBody]
+
+
+class DeletedSearchesBody(Body):
+    """What became of a deletion of kept searches."""
+
+    deleted: int = Field(description="Searches that are gone, with their pictures and answers.")
 
 
 @router.post("/answers")
@@ -123,6 +132,36 @@ def get_search_image(gallery: str, search: str, state: StateDependency) -> Respo
         raise HTTPException(404, f"search '{search}' was for an embedding: it has no picture")
     # It may be deleted on demand, and is then nowhere.
     return Response(picture, media_type="image/jpeg", headers={"Cache-Control": "no-store"})
+
+
+@admin_router.delete("/searches")
+def delete_searches(
+    gallery: str,
+    request: Request,
+    state: StateDependency,
+    ids: Annotated[
+        str | None,
+        Query(max_length=4096, pattern="^[0-9a-f]+(,[0-9a-f]+)*$", description="Only these, with commas."),
+    ] = None,
+    before: Annotated[
+        AwareDatetime | None, Query(description="Only those that came before this moment.")
+    ] = None,
+) -> DeletedSearchesBody:
+    """Delete kept searches with their pictures and answers, all of them or some.
+
+    They cannot be brought back. Items that were made of them stay.
+    """
+    if ids is not None and before is not None:
+        raise RequestError("give ids or before, not both")
+    store, chosen = (
+        SearchStore(state.galleries.gallery(gallery).path),
+        None if ids is None else ids.split(","),
+    )
+    # What was answered and is not kept yet is meant too.
+    state.keeper.wait()
+    deleted = store.delete(chosen, before=before)
+    call_of(request.scope).items.update(searches=chosen or "all", before=before, n_deleted=deleted)
+    return DeletedSearchesBody(deleted=deleted)
 
 
 def _review(state: State, gallery: str) -> SearchReview:

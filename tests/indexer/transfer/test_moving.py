@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import shutil
+import sqlite3
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -159,6 +161,30 @@ def test_a_job_that_is_at_a_gallery_is_no_part_of_its_copy(live_gallery: Gallery
         copy = copy_gallery(live_gallery, "boots")
     assert not (copy.path / "staging").exists()
     assert not list(copy.path.rglob("*.lock"))
+
+
+def test_what_people_searched_for_is_no_part_of_a_copy_unless_asked_for(live_gallery: Gallery) -> None:
+    path = live_gallery.path / "searches" / "searches.sqlite"
+    path.parent.mkdir()
+    with closing(sqlite3.connect(path, isolation_level=None)) as file:
+        file.execute("pragma journal_mode=wal")
+        file.execute("create table searches (id text)")
+        # It is not in the file itself yet, but in what lies beside it.
+        file.execute("insert into searches values ('one')")
+        with pinned(live_gallery, with_searches=True) as folder:
+            assert sorted(one.name for one in (folder / "searches").iterdir()) == [path.name]
+            with closing(sqlite3.connect(folder / "searches" / path.name)) as copied:
+                assert copied.execute("select id from searches").fetchall() == [("one",)]
+    assert not (copy_gallery(live_gallery, "boots").path / "searches").exists()
+    assert (rename_gallery(live_gallery, "shoes-2").path / "searches" / path.name).exists()
+
+
+def test_damaged_searches_are_refused_in_one_line(live_gallery: Gallery) -> None:
+    path = live_gallery.path / "searches" / "searches.sqlite"
+    path.parent.mkdir()
+    path.write_bytes(b"no such file" * 1000)
+    with pytest.raises(StorageError, match="cannot be copied"), pinned(live_gallery, with_searches=True):
+        pass
 
 
 def test_a_writer_goes_on_while_a_copy_is_read(live_gallery: Gallery) -> None:

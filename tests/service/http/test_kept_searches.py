@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import base64
 import io
+import json
 import logging
 import shutil
+import sqlite3
+from collections import defaultdict
 from collections.abc import Callable
-from contextlib import AbstractContextManager
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, closing
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +21,11 @@ import pytest
 from fastapi.testclient import TestClient
 from PIL import Image
 
+from tests.service.http.test_processes import served
 from tests.service.types import Encode, MakeSettings, View
+from tests.waiting import wait_until
 from vicinal.indexer.jobs.preparation import make_signature
+from vicinal.models.bundle import ModelBundle
 from vicinal.models.embedder import Embedder
 from vicinal.service.answering import keeper
 from vicinal.service.answering.store import SearchStore
@@ -189,3 +196,120 @@ def test_a_gallery_that_goes_meanwhile_does_not_come_back(
     assert not store.gallery.exists()
     with pytest.raises(SearchNotFoundError):
         store.get(answer["search_id"])
+
+
+def test_kept_searches_are_counted_and_deleted_on_demand(
+    serve: Serve, store: SearchStore, photo: Callable[..., bytes], data: Path
+) -> None:
+    address = "/v1/admin/galleries/shoes/searches"
+    with serve() as client:
+        ids = [search(client, photo(number))["search_id"] for number in range(4)]
+        # What was answered and waits to be kept is meant too.
+        assert client.delete(address, params={"ids": f"{ids[0]},{'0' * 32}"}).json() == {"deleted": 1}
+        found = client.get("/v1/galleries/shoes").json()
+        assert (found["kept_searches"], found["kept_searches_bytes"]) == (3, store.n_bytes)
+        told = client.get("/metrics").text
+        assert 'vicinal_gallery_kept_searches{gallery="shoes"} 3.0' in told
+        assert f'vicinal_gallery_kept_searches_bytes{{gallery="shoes"}} {float(store.n_bytes)}' in told
+        before = store.get(ids[2]).at.isoformat()
+        assert client.delete(address, params={"before": before}).json() == {"deleted": 1}
+        assert client.delete(address, params={"before": before, "ids": ids[2]}).status_code == 422
+        assert client.delete(address, params={"before": "2026-01-01T00:00:00"}).status_code == 422
+        assert client.delete(address, params={"ids": ""}).status_code == 422
+        assert client.delete(address).json() == {"deleted": 2}
+        assert client.delete("/v1/admin/galleries/none/searches").status_code == 404
+    assert store.n_kept == 0
+    lines = [json.loads(line) for line in (data / "audit" / "audit.jsonl").read_text().splitlines()]
+    assert [(one["searches"], one["n_deleted"]) for one in lines if one["status"] == 200] == [
+        ([ids[0], "0" * 32], 1),
+        ("all", 1),
+        ("all", 2),
+    ]
+    assert lines[1]["before"]
+
+
+def test_only_who_runs_the_service_deletes_kept_searches(serve: Serve, photo: Callable[..., bytes]) -> None:
+    keys = {"a" * 20: ("search",), "b" * 20: ("search", "write")}
+    with serve(api_keys=keys) as client:
+        for key, status in [(None, 401), ("a" * 20, 403), ("b" * 20, 403)]:
+            headers = {"X-API-Key": key} if key else {}
+            done = client.delete("/v1/admin/galleries/shoes/searches", headers=headers)
+            assert done.status_code == status
+
+
+def test_a_damaged_file_is_told_and_hides_no_gallery(serve: Serve, store: SearchStore) -> None:
+    store.path.parent.mkdir()
+    store.path.write_bytes(b"no such file" * 1000)
+    with serve() as client:
+        found = client.get("/v1/galleries/shoes").json()
+        assert found["kept_searches"] is None
+        assert "vicinal_gallery_kept_searches{" not in client.get("/metrics").text
+        refused = client.delete("/v1/admin/galleries/shoes/searches")
+    assert refused.status_code == 500
+    assert refused.json()["type"].endswith("searches-damaged")
+
+
+def test_old_searches_go_where_nothing_is_kept_any_more(
+    serve: Serve, store: SearchStore, photo: Callable[..., bytes]
+) -> None:
+    with serve() as client:
+        search(client, photo(2))
+    with closing(sqlite3.connect(store.path)) as file:
+        file.execute("update searches set at = at - 3 * 86400")
+        file.commit()
+    # A server looks when it begins.
+    with serve(keep_searches=0, keep_searches_days=4):
+        pass
+    assert store.n_kept == 1
+    with serve(keep_searches=0, keep_searches_days=2):
+        pass
+    assert store.n_kept == 0
+
+
+@pytest.mark.slow
+def test_two_servers_keep_into_one_file_and_a_killed_one_loses_only_what_waited(
+    data: Path, store: SearchStore, photo: Callable[..., bytes], tiny_bundle: ModelBundle
+) -> None:
+    variables = {"VICINAL_KEEP_SEARCHES": "100", "VICINAL_WORKERS": "1", "VICINAL_RUN_JOBS": "false"}
+    given: list[str] = []
+
+    def ask(port: int, label: int) -> None:
+        with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=60.0) as client:
+            given.append(search(client, photo(label, number=20 + len(given)))["search_id"])
+
+    with (
+        served(data, tiny_bundle, **variables) as (first, killed),
+        served(data, tiny_bundle, **variables) as (second, _),
+    ):
+        with ThreadPoolExecutor(2) as pool:
+            list(pool.map(lambda n: ask((first, second)[n % 2], n % 10), range(20)))
+        wait_until(lambda: store.n_kept == 20)
+        before = {one.id for one in store.searches()}
+        for label in range(5):
+            ask(first, label)
+        killed.kill()
+        killed.wait()
+        ask(second, 5)
+    # The other one wrote what it had before it ended, and all that was there is there once.
+    kept = [one.id for one in store.searches()]
+    assert None not in given
+    assert len(kept) == len(set(kept))
+    assert before | {given[-1]} <= set(kept) <= set(given)
+    # One person who looks for a thing by both servers is on one visit.
+    of_visit = defaultdict(set)
+    for one in store.searches():
+        of_visit[one.candidates[0].label].add(one.visit)
+    assert {len(visits) for visits in of_visit.values()} == {1}
+
+
+@pytest.mark.slow
+def test_the_processes_of_a_server_keep_into_one_file_and_write_what_waits_when_they_stop(
+    data: Path, store: SearchStore, photo: Callable[..., bytes], tiny_bundle: ModelBundle
+) -> None:
+    with (
+        served(data, tiny_bundle, "--workers", "2", VICINAL_KEEP_SEARCHES="100") as (port, _),
+        httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=60.0) as client,
+    ):
+        given = [search(client, photo(number, number=20))["search_id"] for number in range(10)]
+    assert {one.id for one in store.searches()} == {one for one in given if one}
+    assert store.n_kept == 10

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from datetime import datetime
+
 from vicinal_client.models import (
+    DeletedSearches,
     GivenAnswer,
     KeptSearch,
     KeptSearchPage,
@@ -84,6 +88,24 @@ class AnswerCalls(Calls):
     def get_search_image(self, gallery: str, search: str) -> Steps[bytes]:
         """Picture of what was searched for, a small JPEG."""
         return (yield from self._send("GET", admin_path(gallery, "searches", search, "image"))).content
+
+    @operation
+    def delete_searches(
+        self, gallery: str, ids: Sequence[str] | None = None, *, before: datetime | None = None
+    ) -> Steps[DeletedSearches]:
+        """Delete kept searches with their pictures and answers: all, some, or those before a moment.
+
+        Args:
+            gallery: Name of the gallery.
+            ids: Only these.
+            before: Only those that came before; with a time zone.
+        """
+        # An empty list is none of them, and not all.
+        joined = None if ids is None else ",".join(ids)
+        chosen = given(ids=joined, before=before and before.isoformat())
+        return (
+            yield from self._ask("DELETE", admin_path(gallery, "searches"), DeletedSearches, params=chosen)
+        )
 
     @operation
     def list_labels(
