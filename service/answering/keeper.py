@@ -119,6 +119,14 @@ class SearchKeeper:
             self._count("too_many", len(answers) - len(given))
         return given + answers[len(given) :]
 
+    @property
+    def problems(self) -> list[str]:
+        """Reasons why searches of galleries cannot be kept."""
+        return [
+            f"searches of gallery '{path.name}' are not kept: {reason}"
+            for path, reason in sorted(self._problems.items())
+        ]
+
     def wait(self) -> None:
         """Wait until all that was offered so far is kept."""
         with self._changed:
@@ -193,6 +201,8 @@ class SearchKeeper:
                 logger.warning("searches of gallery '%s' are not kept: %s", path.name, error)
         else:
             self._problems.pop(path, None)
+        # One that was deleted has no problem.
+        self._problems = {path: reason for path, reason in self._problems.items() if path.is_dir()}
 
 
 def _kept(offered: _Offered, salt: str) -> tuple[KeptSearch, bytes | None]:

@@ -39,6 +39,7 @@ _BUSY_SECONDS = 10.0
 # Searches that were just answered stay for as long, at most so many of them.
 _RECENT = timedelta(minutes=15)
 _MOST_RECENT = 1000
+_MOST_OF_VISIT = 10
 # Searches of one sender for the same thing are of one visit for as long; then nothing tells who asked.
 _ONE_VISIT = timedelta(minutes=10)
 # Cosine of almost the same ready embedding.
@@ -222,10 +223,19 @@ class SearchStore:
             _let_go(file, now, most, days)
 
     def let_go(self, *, most: int | None, days: float) -> None:
-        """Remove what is older than some days, or beyond the sample; None leaves that as it is."""
+        """Remove what is too old, too many of one visit, or beyond the sample; None leaves that as it is."""
         if self.exists:
+            now = datetime.now(UTC)
             with self._changing() as file:
-                _let_go(file, datetime.now(UTC), most, days)
+                _let_go(file, now, most, days)
+                # What asks for the same day and night would fill the sample.
+                file.execute(
+                    "delete from searches where at < ? and drawn_at is null "
+                    "and id not in (select search from answers) and id in (select id from (select id, "
+                    "row_number() over (partition by visit order by key) place from searches) "
+                    "where place > ?)",
+                    ((now - _RECENT).timestamp(), _MOST_OF_VISIT),
+                )
 
     def get(self, search_id: str) -> KeptSearch:
         """Find a search."""

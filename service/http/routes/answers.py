@@ -55,6 +55,8 @@ def answer_search(
 ) -> GivenAnswerBody:
     """Say what a kept search shows; what the same person said of it before is replaced."""
     call_of(request.scope).items.update(search=body.search_id)
+    # What was just searched for is kept first.
+    state.keeper.wait()
     return answer.run(state.place(gallery), body, by=_who(request))
 
 

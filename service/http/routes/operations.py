@@ -59,8 +59,8 @@ class ReadinessBody(Body):
     )
     degraded: list[str] = Field(
         description="What is slower than it could be, waits or is refused, and why: indexes or networks that "
-        "are on the processor in the place of a GPU, jobs whose store is held or damaged, keys whose file is."
-        " Empty where nothing is."
+        "are on the processor in the place of a GPU, jobs whose store is held or damaged, keys whose file is,"
+        " searches that cannot be kept. Empty where nothing is."
     )
     other_bundles: list[str] = Field(
         description="Fingerprints of bundles that are open for galleries of another bundle."
@@ -179,7 +179,7 @@ def _page(name: str) -> HTMLResponse:
 
 
 def _readiness(state: State, *, sees_names: bool) -> ReadinessBody:
-    jobs, keys = state.jobs.queue.look(), state.keyring.problem
+    jobs, keys, searches = state.jobs.queue.look(), state.keyring.problem, state.keeper.problems
     if not sees_names:
         # The log has the file and the process that holds it.
         jobs = jobs and "the store of jobs does not answer"
@@ -204,6 +204,7 @@ def _readiness(state: State, *, sees_names: bool) -> ReadinessBody:
             *state.galleries.index_devices.problems,
             *(one.problem for one in embedders if one.problem is not None),
             *filter(None, [jobs, keys]),
+            *(searches if sees_names else searches and ["searches of galleries cannot be kept"]),
         ],
         other_bundles=[one.bundle.fingerprint for one in others],
         n_galleries=n,

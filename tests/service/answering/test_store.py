@@ -286,3 +286,15 @@ def test_searches_go_by_age_alone_where_no_more_are_kept(store: SearchStore) -> 
     store.keep([(a_search(at=one, key=1.0), None) for one in days], most=100, days=100.0)
     store.let_go(most=None, days=30.0)
     assert store.n_kept == 2
+
+
+def test_what_asks_for_the_same_day_and_night_does_not_fill_the_sample(store: SearchStore) -> None:
+    old = datetime.now(UTC) - timedelta(hours=1)
+    ids = [f"s{number}" for number in range(14)]
+    kept = [a_search(id=one, visit="probe", at=old, key=1 - n / 20) for n, one in enumerate(ids)]
+    store.keep([(one, None) for one in [*kept, a_search(id="new", visit="probe", key=1.0)]], **ALWAYS)
+    store.answer("s0", "absent", by="anna")
+    store.draw(["s1"])
+    store.let_go(**ALWAYS)
+    # A random part of it, and what somebody was asked about or has just seen.
+    assert {one.id for one in store.searches()} == {"s0", "s1", "new", *ids[4:]}

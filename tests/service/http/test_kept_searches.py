@@ -21,6 +21,7 @@ import pytest
 from fastapi.testclient import TestClient
 from PIL import Image
 
+from tests.disks import full, mounted
 from tests.service.http.test_processes import served
 from tests.service.types import Encode, MakeSettings, View
 from tests.waiting import wait_until
@@ -31,6 +32,7 @@ from vicinal.service.answering import keeper
 from vicinal.service.answering.store import SearchStore
 from vicinal.service.errors import SearchNotFoundError
 from vicinal.service.http.app import create_app
+from vicinal.service.http.state import state_of
 
 SEARCH = "/v1/galleries/shoes/search"
 Serve = Callable[..., AbstractContextManager[TestClient]]
@@ -264,6 +266,37 @@ def test_old_searches_go_where_nothing_is_kept_any_more(
     with serve(keep_searches=0, keep_searches_days=2):
         pass
     assert store.n_kept == 0
+
+
+@pytest.mark.slow
+def test_a_full_disk_keeps_no_search_and_is_told_until_there_is_room(
+    tmp_path: Path, calibrated_dir: Path, make_settings: MakeSettings, photo: Callable[..., bytes]
+) -> None:
+    with mounted(tmp_path / "disk", "16m") as disk:
+        shutil.copytree(calibrated_dir, disk / "data")
+        store = SearchStore(disk / "data" / "galleries" / "shoes")
+        app = create_app(make_settings(disk / "data", keep_searches=100))
+        with TestClient(app) as client:
+            with full(disk, left=0):
+                refused = search(client, photo(2, side=512))
+                state_of(app).keeper.wait()
+                told = client.get("/readyz").json()["degraded"]
+            kept = search(client, photo(3))
+            state_of(app).keeper.wait()
+            assert client.get("/readyz").json()["degraded"] == []
+        assert refused["verdict"] == kept["verdict"] == "match"
+        (problem,) = told
+        assert problem.startswith("searches of gallery 'shoes' are not kept: ")
+        assert [one.id for one in store.searches()] == [kept["search_id"]]
+
+
+def test_what_was_just_searched_for_can_be_answered_at_once(
+    serve: Serve, photo: Callable[..., bytes]
+) -> None:
+    with serve() as client:
+        body = {"search_id": search(client, photo(2))["search_id"], "absent": True}
+        answered = client.post("/v1/galleries/shoes/answers", json=body)
+    assert answered.status_code == 200, answered.text
 
 
 @pytest.mark.slow
