@@ -47,10 +47,11 @@ _BATCH = 64
 class Photos:
     """All photos of an image set but those of test classes: (n, d) embeddings, labels, pictures, paths."""
 
-    def __init__(self, root: Path, embedder: Embedder) -> None:
+    def __init__(
+        self, root: Path, embedder: Embedder, splits: tuple[str, ...] = ("train", "calibration")
+    ) -> None:
         parts = [
-            ProtocolConfig(kind="protocol", root=root, split=split, roles=_ROLES[split])
-            for split in ("train", "calibration")
+            ProtocolConfig(kind="protocol", root=root, split=split, roles=_ROLES[split]) for split in splits
         ]
         rows, embedded, pictures = [], [], []
         for part in parts:

@@ -37,7 +37,7 @@ from vicinal.models.bundle import ModelBundle, sha256_of
 from vicinal.models.runtime import open_session
 from vicinal.refine.context_refiner import ContextRefiner
 from vicinal.service.search.item_spaces import open_refiner
-from vicinal.service.search.pipeline import Pipeline, Refine
+from vicinal.service.search.pipeline import Pipeline, Refine, Rerank
 from vicinal.service.search.scorer import Scorer
 from vicinal.training.refiner.config import RefinerConfig
 from vicinal.training.refiner.export import export_refiner
@@ -112,9 +112,9 @@ def query_costs(folder: Path, n_items: int, repetitions: int) -> dict[str, Any]:
         snapshot = _snapshot(folder / f"gallery-{len(scorers)}", refiner.bundle, embeddings, graph)
         write_refined(snapshot, refiner, refiner.n_steps)
         refine = Refine(sides="both", steps=refiner.n_steps, refiner=refiner.fingerprint)
-        pipeline = Pipeline(refine=refine)
+        pipeline = Pipeline(refine=refine, rerank=Rerank(method="contextual"))
         scorers[name] = Scorer(snapshot, pipeline, open_refiner(pipeline, refiner, "g", snapshot))
-    scorers["not refined"] = Scorer(snapshot, Pipeline())
+    scorers["not refined"] = Scorer(snapshot, Pipeline(rerank=Rerank(method="contextual")))
     session = _embedder(folder)
     images = {n: np.random.default_rng(0).normal(size=(n, 3, 224, 224)).astype(np.float32) for n in _BATCHES}
     times = {}

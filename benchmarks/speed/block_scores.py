@@ -77,7 +77,7 @@ def main() -> None:
             path = Path(folder) / "1"
             embeddings, labels = labelled_vectors(n_items, arguments.dim, per_label=_PER_LABEL)
             write(path, embeddings, labels, build_neighbor_graph(embeddings))
-            for rerank in (Rerank(method="off"), Rerank()):
+            for rerank in (Rerank(), Rerank(method="contextual")):
                 pipeline = Pipeline(rerank=rerank)
                 runs.append(measured(Snapshot.open(path), pipeline, arguments.queries))
                 print(runs[-1], flush=True)

@@ -25,7 +25,7 @@ from vicinal.indexer.views.snapshot import Snapshot, SnapshotRows, write_snapsho
 from vicinal.models.similarity import exact_similarities
 from vicinal.service.measuring.calibrator import Calibrator
 from vicinal.service.measuring.queries import LabelledQueries
-from vicinal.service.search.pipeline import Pipeline
+from vicinal.service.search.pipeline import Pipeline, Rerank
 
 TARGETS = ("far=0.001",)
 
@@ -87,7 +87,9 @@ def calibrate(path: Path, n_queries: int, target: str) -> dict:
     snapshot, found = Snapshot.open(path), []
 
     def run() -> None:
-        calibrator = Calibrator(snapshot, Pipeline(), most_queries=n_queries)
+        calibrator = Calibrator(
+            snapshot, Pipeline(rerank=Rerank(method="contextual")), most_queries=n_queries
+        )
         found.append(calibrator.measure(LabelledQueries.leave_one_out(snapshot), Target.parse(target)))
 
     started, busy = time.perf_counter(), time.process_time()

@@ -125,9 +125,9 @@ def searches(gallery: Path, bundle: Path, n_queries: int) -> Costs:
         off = Rerank(method="off")
         pipelines = {
             "plain": Pipeline(refine=Refine(), rerank=off),
-            "re-ranked": Pipeline(refine=Refine(), rerank=Rerank()),
+            "re-ranked": Pipeline(refine=Refine(), rerank=Rerank(method="contextual")),
             "refined": Pipeline(refine=refine, rerank=off),
-            "refined and re-ranked": Pipeline(refine=refine, rerank=Rerank()),
+            "refined and re-ranked": Pipeline(refine=refine, rerank=Rerank(method="contextual")),
         }
         ways: dict[str, Way] = {"index": lambda queries: view.nearest(queries, N_DECIDED_CANDIDATES)}
         for name, pipeline in pipelines.items():
@@ -151,7 +151,9 @@ def calibration(gallery: Path, n_queries: int, name: str) -> Costs:
     snapshot = Gallery(gallery).snapshot()
     started = time.perf_counter()
     with Memory() as memory:
-        calibrator = Calibrator(snapshot, Pipeline(), most_queries=n_queries)
+        calibrator = Calibrator(
+            snapshot, Pipeline(rerank=Rerank(method="contextual")), most_queries=n_queries
+        )
         calibrator.measure(calibrator.leave_one_out(), Target.parse("far=0.001"))
     return {
         f"calibration, {name}, s": round(time.perf_counter() - started, 3),

@@ -49,8 +49,8 @@ def place(gallery: Gallery, data_dir: Path, make_settings: MakeSettings) -> Plac
 
 
 def calibrated(place: Place, **asked: object) -> CalibrationRecord:
-    fresh = Place(place.bundles, place.gallery)
-    return calibrate.run(fresh, calibrate.Request(target=TARGET, **asked), Progress()).record
+    fresh, request = Place(place.bundles, place.gallery), {"target": TARGET, "activate": True, **asked}
+    return calibrate.run(fresh, calibrate.Request(**request), Progress()).record
 
 
 def searched(place: Place) -> tuple[str, str, str | None]:
@@ -93,7 +93,7 @@ def test_the_next_calibration_tries_again_and_can_turn_it_off(place: Place, find
     finds(FOUR)
     calibrated(place)
     finds(OFF)
-    record = calibrated(place, activate=True)
+    record = calibrated(place)
     assert record.evidence.reranks.chosen == OFF.rerank
     assert searched(place) == (OFF.key, "settings", record.id)
 
