@@ -12,6 +12,7 @@ import pytest
 from PIL import Image
 
 import vicinal
+from tests.service.kept_searches import keep_searches
 from vicinal.calibration import CalibrationError
 from vicinal.indexer.errors import (
     GalleryError,
@@ -308,3 +309,18 @@ def test_adapting_needs_labels_enough(shop: vicinal.LocalGallery, tmp_path: Path
     pytest.importorskip("torch", reason="training needs torch")
     with pytest.raises(RequestError, match="labels have two photos or more"):
         shop.fit(tmp_path / "bundle")
+
+
+def test_what_kept_searches_show_is_said_and_asked_for(
+    shop: vicinal.LocalGallery, view: Callable[[int, int], Image.Image]
+) -> None:
+    keep_searches(shop.matcher, view, 3)
+    (question,) = shop.review.next(1, by="me").questions
+    given = shop.answer(question.search_id, label="plain")
+    assert (given.label, shop.review.known().n_answered) == ("plain", 1)
+    shop.review.take_back(given.number, by=None)
+    assert shop.review.known().n_answered == 0
+    with pytest.raises(RequestError, match="say exactly one of"):
+        shop.answer(question.search_id)
+    with pytest.raises(RequestError, match="no item of gallery 'shoes' has the label 'hat'"):
+        shop.answer(question.search_id, label="hat")

@@ -42,11 +42,11 @@ def answered(page: Page, n: int) -> None:
 
 
 def fits(page: Page) -> bool:
-    """Whether nothing is wider than the window, and both photos are there."""
-    shown: bool = page.evaluate(
-        "document.documentElement.scrollWidth <= innerWidth && "
-        "[...document.querySelectorAll('.photos img')].every((one) => one.complete && one.naturalWidth > 0)"
-    )
+    """Whether nothing is wider than the window, once both photos are there."""
+    for image in page.locator(".photos img").all():
+        expect(image).to_have_js_property("complete", True)
+        assert image.evaluate("(one) => one.naturalWidth") > 0
+    shown: bool = page.evaluate("document.documentElement.scrollWidth <= innerWidth")
     return shown
 
 

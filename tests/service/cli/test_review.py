@@ -1,0 +1,130 @@
+"""`vicinal review`: in a terminal, by a script, and its page."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+from collections.abc import Callable
+
+import httpx
+import pytest
+from typer.testing import CliRunner, Result
+
+from tests.forks import forked_python
+from tests.service.kept_searches import View, keep_searches
+from vicinal.service.answering.store import SearchStore
+from vicinal.service.cli import app
+from vicinal.service.measuring.matcher import Matcher
+
+Run = Callable[..., Result]
+REVIEW = ("review", "-g", "shoes")
+
+
+@pytest.fixture
+def store(cli_environment: None, matcher: Matcher, view: View) -> SearchStore:
+    """Twelve kept searches, whose ids are their numbers."""
+    keep_searches(matcher, view, 12)
+    return SearchStore(matcher.gallery.path)
+
+
+def typed(*lines: str, code: int = 0) -> str:
+    result = CliRunner().invoke(app, [*REVIEW, "--terminal"], input="\n".join(lines) + "\n")
+    assert result.exit_code == code, result.output
+    return result.output
+
+
+def test_a_script_asks_answers_and_takes_back(run: Run, store: SearchStore) -> None:
+    told = json.loads(run(*REVIEW, "--json", "-n", 2).stdout)
+    assert told["known"]["n_kept"] == 12
+    first, second = (one["search_id"] for one in told["questions"])
+    given = json.loads(run(*REVIEW, "--json", "--answer", first, "label=o'brien").stdout)
+    assert (given["kind"], given["label"]) == ("label", "o'brien")
+    assert "Answer 2 is kept." in run(*REVIEW, "--answer", second, "absent").stdout
+    assert json.loads(run(*REVIEW, "--json", "-n", 0).stdout)["known"]["n_answered"] == 2
+    assert "Of 1 answered search" in run(*REVIEW, "--take-back", given["number"]).stdout
+    assert [one.search for one in store.answers()] == [second]
+
+
+@pytest.mark.parametrize("said", ["plain", "label", "absent=yes", "colour=red", "unsure="])
+def test_what_says_nothing_of_a_search_is_refused(
+    fail: Callable[..., str], store: SearchStore, said: str
+) -> None:
+    line = fail(*REVIEW, "--answer", "0" * 32, said)
+    assert f"'{said}' says nothing of a search: say item=ID, label=NAME, absent, unsure or wrong=ID" in line
+
+
+def test_an_unknown_label_is_one_line_with_the_nearest(fail: Callable[..., str], store: SearchStore) -> None:
+    assert "the nearest are 'plain'" in fail(*REVIEW, "--answer", "0" * 32, "label=plane")
+    assert "it was not kept, or has gone" in fail(*REVIEW, "--answer", "f" * 32, "absent")
+
+
+def test_a_person_answers_by_keys_in_a_terminal(store: SearchStore) -> None:
+    output = typed("1", "n", "?", "u", "q")
+    assert output.count("Search ") == 5
+    assert [one.kind for one in store.answers()] == ["item", "absent"]
+    assert "Of 2 answered searches 1 shows what the gallery has (1 label)" in output.splitlines()[-1]
+    typed(f"{0:032x} label=plain", "q")
+    assert store.answers(f"{0:032x}")[-1].label == "plain"
+
+
+def test_a_typing_error_ends_nothing_and_is_told_at_the_end(store: SearchStore) -> None:
+    output = typed("label=plane", "colour", "label=plain", code=2)
+    assert output.count("vicinal: ") == 2
+    assert [one.label for one in store.answers()] == ["plain"]
+
+
+def test_where_nothing_is_left_that_is_said(cli_environment: None, matcher: Matcher) -> None:
+    assert "There is nothing left to ask about. No search is kept" in typed()
+
+
+@pytest.mark.slow
+def test_a_killed_process_loses_no_answer_and_asks_nothing_twice(store: SearchStore) -> None:
+    command = [*forked_python(), "-m", "vicinal", *REVIEW, "--terminal"]
+    asked: list[str] = []
+    for number in range(3):
+        process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        assert process.stdin is not None
+        assert process.stdout is not None
+        for line in process.stdout:
+            if found := re.match("Search ([0-9a-f]{32})", line):
+                asked.append(found[1])
+                # What it was asked last and did not answer comes first.
+                assert number == 0 or len(asked) == len(set(asked)) + number
+                if len(asked) == 3 * (number + 1):
+                    break
+                process.stdin.write("n\n")
+                process.stdin.flush()
+        os.kill(process.pid, signal.SIGKILL)
+        process.communicate()
+    answered = [one.search for one in store.answers()]
+    assert len(answered) == len(set(answered)) == 6
+    assert asked[2] == asked[3]
+    assert asked[5] == asked[6]
+    assert set(answered) == set(asked[:-1])
+
+
+@pytest.mark.slow
+def test_its_page_is_for_nobody_else_and_what_is_known_is_said_at_the_end(store: SearchStore) -> None:
+    command = [*forked_python(), "-m", "vicinal", *REVIEW, "--no-browser"]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert process.stderr is not None
+    address = next(
+        found[0] for line in process.stderr if (found := re.search(r"http://127\.0\.0\.1:\d+/\S+", line))
+    )
+    base, _, token = address.partition("/review")[0], *address.partition("#")[1:]
+    asking = "v1/admin/galleries/shoes/answers/next"
+    assert httpx.get(address).status_code == 200
+    assert httpx.get(f"{base}/{asking}").status_code == 401
+    key = httpx.post(f"{base}/label/key", json={"token": token}).raise_for_status().json()["key"]
+    with httpx.Client(base_url=f"{base}/", headers={"X-API-Key": key}, timeout=30.0) as client:
+        (question,) = client.get(asking).raise_for_status().json()["questions"]
+        body = {"search_id": question["search_id"], "absent": True}
+        client.post("v1/galleries/shoes/answers", json=body).raise_for_status()
+        assert client.get("v1/admin/galleries/boots/searches").status_code == 404
+    process.send_signal(signal.SIGINT)
+    printed, _ = process.communicate(timeout=30)
+    assert process.returncode == 0
+    assert printed.startswith("Of 1 answered search 0 show what the gallery has")
