@@ -1,7 +1,8 @@
 """Visits: photos that were evidently taken together, never each other's mates, candidates or context.
 
 They share light, shelf and camera, which a later query will not. A metadata column names them, or they are
-found. Photos of one label belong to one visit where
+found. Items that came of searches are of the visit of their search. Photos of one label belong to one visit
+where
 
 - their files hold the same bytes, or they are almost the same picture (`indexer.hygiene`),
 - one camera took them within ten minutes,
@@ -26,6 +27,7 @@ from pathlib import PurePath
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from vicinal.calibration import CalibrationError
 from vicinal.calibration.arrays import FloatArray, Ints, Mask, Objects
@@ -38,6 +40,9 @@ from vicinal.service.search.item_groups import value_text
 
 # What may stand in place of the name of a metadata column.
 VISITS_BY = ("auto", "none")
+SEARCH_VISIT = "search_visit"
+"""Metadata key of an item that came of a search: the visit of that."""
+
 _SECONDS = 600.0
 _SERIES_QUANTILE = 0.75
 # A picture or two of a series are often deleted.
@@ -72,14 +77,16 @@ class Visits:
         """Visits by a metadata column; an item without a value is a visit of its own."""
         texts = snapshot.item_table["metadata"].to_pylist()
         metadata = [json.loads(text or "{}") for text in texts]
-        names = np.array([value_text(one.get(column)) for one in metadata], dtype=object)
-        if not any(name is not None for name in names):
+        named = [value_text(one.get(column)) for one in metadata]
+        if not any(name is not None for name in named):
             known = sorted({key for one in metadata for key in one})
             raise CalibrationError(
                 f"no item has a value in the metadata column '{column}' that would name its visit; the "
                 f"gallery's columns: {', '.join(known) or 'none'}"
             )
-        return cls(column, names)
+        searched = [value_text(one.get(SEARCH_VISIT)) for one in metadata]
+        names = [other if name is None else name for name, other in zip(named, searched, strict=True)]
+        return cls(column, np.array(names, dtype=object))
 
     @classmethod
     def found(cls, snapshot: Snapshot, kept: pa.Table) -> Visits:
@@ -93,6 +100,8 @@ class Visits:
                 np.fill_diagonal(is_joined, False)
                 joined[kind] += int(is_joined.any(axis=1).sum())
                 parts.join(places, is_joined)
+        for places in _places_by_search(snapshot):
+            parts.join(places, np.ones((len(places), len(places)), dtype=bool))
         is_labelled = np.array([label is not None for label in snapshot.labels], dtype=bool)
         timed = np.isfinite(clues.seconds[is_labelled])
         are_told = bool(len(timed)) and float(timed.mean()) >= _TIMED
@@ -233,6 +242,17 @@ def _places_by_label(labels: Objects) -> Iterator[Ints]:
     for places in np.split(order, edges):
         if len(places) > 1 and labels[places[0]] is not None:
             yield places[:_MOST]
+
+
+def _places_by_search(snapshot: Snapshot) -> Iterator[Ints]:
+    """Positions of the items of each visit that searches of two or more items came from."""
+    texts = snapshot.item_table["metadata"].cast(pa.string())
+    named = defaultdict[str, list[int]](list)
+    for place in np.flatnonzero(pc.match_substring(texts.fill_null(""), f'"{SEARCH_VISIT}"').to_numpy()):
+        visit = value_text(json.loads(texts[int(place)].as_py()).get(SEARCH_VISIT))
+        if visit is not None:
+            named[visit].append(int(place))
+    yield from (np.array(places) for places in named.values() if len(places) > 1)
 
 
 def _cosines(snapshot: Snapshot, places: Ints) -> FloatArray:

@@ -1,0 +1,171 @@
+"""Why a match was wrong: what is left without the item, by a search without it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import vicinal
+from vicinal.calibration.arrays import FloatArray
+from vicinal.indexer.errors import ItemNotFoundError
+from vicinal.models.bundle import ModelBundle
+from vicinal.models.similarity import normalize
+from vicinal.service.answering.different import CalledDifferent
+from vicinal.service.answering.store import KeptCandidate, KeptSearch, SearchStore
+from vicinal.service.answering.why import explain_wrong
+from vicinal.service.errors import RequestError, SearchNotFoundError
+from vicinal.service.measuring.matcher import Matcher
+from vicinal.service.search.pipeline import Group, Pipeline, Rerank
+
+DIM = 8
+OFF = Rerank(method="off")
+
+
+def near(*parts: float) -> FloatArray:
+    """A direction by its first numbers."""
+    return np.asarray(normalize(np.array([[*parts, *[0.0] * (DIM - len(parts))]])), np.float32)[0]
+
+
+# Mugs lie along the first axis, jugs along the second; `odd` is a mug by its label, among the jugs.
+ITEMS = {
+    "mug 1": ("mug", near(1.0, 0.0, 0.1)),
+    "mug 2": ("mug", near(1.0, 0.05, 0.0)),
+    "odd": ("mug", near(0.1, 1.0, 0.1)),
+    "jug 1": ("jug", near(0.0, 1.0, 0.5)),
+    "jug 2": ("jug", near(0.0, 1.0, -0.5)),
+    "plain": (None, near(0.0, 0.0, 0.0, 1.0)),
+}
+
+
+@pytest.fixture
+def opened(tmp_path: Path, tiny_bundle: ModelBundle) -> vicinal.LocalGallery:
+    found = vicinal.open_gallery("clips", data_dir=tmp_path, bundle=tiny_bundle.path)
+    labels = [label or "" for label, _ in ITEMS.values()]
+    vectors = np.stack([vector for _, vector in ITEMS.values()])
+    found.index(vicinal.EmbeddingSource.of_arrays(vectors, [*ITEMS], labels=labels), space="made-up")
+    return found
+
+
+def matcher_of(opened: vicinal.LocalGallery, pipeline: Pipeline, threshold: float) -> Matcher:
+    found = Matcher(opened.gallery, opened.embedder, pipeline)
+    found.different = CalledDifferent(opened.gallery)
+    found.thresholds.set_by_hand(found.thresholds.with_form(pipeline), threshold)
+    return found
+
+
+def keep(matcher: Matcher, embedding: FloatArray, name: str) -> KeptSearch:
+    (answer,) = matcher.search(embeddings=embedding, include_candidates=True)
+    found = [*answer.matches, *answer.candidates]
+    search = KeptSearch(
+        embedding=embedding,
+        bundle=answer.bundle,
+        version=answer.version,
+        revision=answer.revision,
+        pipeline=answer.pipeline,
+        candidates=tuple(KeptCandidate(one.id, one.label, one.score) for one in found),
+        verdict=answer.verdict,
+        threshold=answer.threshold.value,
+        calibration=None,
+        id=name,
+    )
+    SearchStore(matcher.gallery.path).keep([(search, None)], most=100, days=9.0)
+    return search
+
+
+@pytest.mark.parametrize("rerank", [OFF, Rerank(k=4)], ids=["off", "contextual"])
+@pytest.mark.parametrize("group", [None, Group(by="label")], ids=["items", "groups"])
+def test_the_score_without_an_item_is_that_of_a_gallery_without_it(
+    opened: vicinal.LocalGallery, rerank: Rerank, group: Group | None
+) -> None:
+    pipeline = Pipeline(rerank=rerank, group=group)
+    matcher = matcher_of(opened, pipeline, 0.5)
+    search = keep(matcher, near(0.1, 1.0, 0.0), "a")
+    assert search.candidates[0].id == "odd"
+    why = explain_wrong(matcher, "a", "odd")
+    opened.remove(["odd"])
+    later = Matcher(opened.gallery, opened.embedder, pipeline)
+    (answer,) = later.search(embeddings=search.embedding, include_candidates=True, threshold=0.5)
+    if group is None:
+        scores = {one.label: one.score for one in reversed([*answer.matches, *answer.candidates])}
+        best = answer.matches[0]
+    else:
+        groups = [*(answer.groups or ()), *(answer.candidate_groups or ())]
+        scores = {one.label: one.score for one in groups}
+        best = (answer.groups or ())[0].items[0]
+    assert why.score_without == pytest.approx(scores["mug"], abs=1e-12)
+    assert (why.best_without.id, why.best_without.label) == (best.id, "jug")
+    assert why.verdict_without == "match"
+    assert why.carrier is not None
+    assert why.carrier.id == "odd"
+    assert "carried it" in why.sentence
+    assert "'jug' would match" in why.sentence
+
+
+def test_no_single_item_is_to_blame_where_others_of_its_label_match_too(
+    opened: vicinal.LocalGallery,
+) -> None:
+    matcher = matcher_of(opened, Pipeline(rerank=OFF), 0.5)
+    keep(matcher, near(1.0, 0.02, 0.05), "a")
+    why = explain_wrong(matcher, "a", "mug 1")
+    assert why.carrier is None
+    assert why.sentence == (
+        f"No single item is to blame: without 'mug 1' the best of 'mug' is 'mug 2' with "
+        f"{why.score_without:.3f}, still a match."
+    )
+
+
+def test_nothing_is_left_where_it_alone_reached_the_threshold(opened: vicinal.LocalGallery) -> None:
+    matcher = matcher_of(opened, Pipeline(rerank=OFF), 0.9)
+    keep(matcher, ITEMS["plain"][1], "a")
+    why = explain_wrong(matcher, "a", "plain")
+    assert (why.label, why.score, why.verdict_without) == (None, 1.0, "no_match")
+    assert why.score_without is None
+    assert why.sentence.endswith("nothing would reach the threshold of 0.900.")
+    keep(matcher, near(0.0, 0.0, 1.0, 0.2), "b")
+    assert (
+        explain_wrong(matcher, "b", "plain").sentence == "Item 'plain' makes no match of this picture today."
+    )
+
+
+def test_other_searches_that_the_item_decided_are_counted_by_what_was_said(
+    opened: vicinal.LocalGallery,
+) -> None:
+    matcher = matcher_of(opened, Pipeline(rerank=OFF), 0.5)
+    store = SearchStore(matcher.gallery.path)
+    for number, name in enumerate("abcdef"):
+        keep(matcher, near(0.1 + 0.001 * number, 1.0, 0.0), name)
+    # The mugs that it came first of decide without it.
+    keep(matcher, near(1.0, 0.02, 0.05), "g")
+    store.answer("b", "label", label="mug", by="eve")
+    store.answer("c", "label", label="jug", by="eve")
+    store.answer("d", "absent", by="eve")
+    store.answer("e", "unsure", by="eve")
+    store.answer("f", "wrong", item_id="odd", by="eve")
+    why = explain_wrong(matcher, "a", "odd")
+    assert (why.right, why.wrong, why.untold) == (["b"], ["c", "d", "f"], ["e"])
+    assert why.sentence.endswith("It decided 5 other kept searches: 1 rightly, 3 wrongly, 1 untold.")
+
+
+def test_what_was_called_different_does_not_hide_the_item_that_is_asked_about(
+    opened: vicinal.LocalGallery,
+) -> None:
+    matcher = matcher_of(opened, Pipeline(rerank=OFF), 0.5)
+    keep(matcher, near(0.1, 1.0, 0.0), "a")
+    SearchStore(matcher.gallery.path).answer("a", "wrong", item_id="odd", by="eve", different={"odd": None})
+    assert matcher.search(embeddings=near(0.1, 1.0, 0.0))[0].left_out == ["odd"]
+    assert explain_wrong(matcher, "a", "odd").carrier is not None
+
+
+def test_what_cannot_be_explained_says_why(opened: vicinal.LocalGallery) -> None:
+    matcher = matcher_of(opened, Pipeline(rerank=OFF), 0.5)
+    search = keep(matcher, near(0.1, 1.0, 0.0), "a")
+    with pytest.raises(ItemNotFoundError):
+        explain_wrong(matcher, "a", "gone")
+    with pytest.raises(SearchNotFoundError):
+        explain_wrong(matcher, "gone", "odd")
+    other = KeptSearch(**{**vars(search), "id": "b", "bundle": "another"})
+    SearchStore(matcher.gallery.path).keep([(other, None)], most=100, days=9.0)
+    with pytest.raises(RequestError, match="another model"):
+        explain_wrong(matcher, "b", "odd")
