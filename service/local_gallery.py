@@ -15,6 +15,7 @@ from vicinal.indexer.gallery import Gallery
 from vicinal.indexer.jobs.changes import remove_items
 from vicinal.indexer.jobs.index_job import gallery_items
 from vicinal.indexer.jobs.retention import VersionSummary, describe_versions
+from vicinal.indexer.jobs.set_aside import SetAside, bring_back, listed_aside, set_aside
 from vicinal.indexer.jobs.source_addition import LiveAddition
 from vicinal.indexer.jobs.sync.plan import IndexResult
 from vicinal.indexer.reader import GalleryReader
@@ -22,6 +23,7 @@ from vicinal.indexer.sources import EmbeddingSource, SourceOptions
 from vicinal.models.decoding import ImageSource
 from vicinal.models.embedder import Embedder
 from vicinal.models.progress import no_progress
+from vicinal.service.answering.additions import A_LABEL, SearchAdditions, add_confirmed, remove_added
 from vicinal.service.answering.review import GivenAnswerBody, SearchReview
 from vicinal.service.checked_calls import (
     Given,
@@ -279,6 +281,46 @@ class LocalGallery:
             GalleryNotFoundError: It was not indexed yet.
         """
         return SearchReview(self.matcher)
+
+    @checked_call
+    def add_searches(self, search_ids: Texts | None = None, *, a_label: int = A_LABEL) -> SearchAdditions:
+        """Make kept searches items of which persons agree what they show.
+
+        Args:
+            search_ids: These alone; where None the most useful ones, at most `a_label` of a label.
+
+        Raises:
+            SearchNotFoundError: One of them was not kept, or has gone.
+            RequestError: Nobody says what one of them shows, or persons disagree.
+        """
+        return add_confirmed(self._reader, self.embedder, a_label=a_label, only=search_ids)
+
+    @checked_call
+    def remove_added(self, search_id: str) -> str:
+        """Remove the item that a search became, which is a query again; the item's id."""
+        return remove_added(self._reader, search_id)
+
+    @checked_call
+    def set_aside(self, ids: Texts, reason: str) -> int:
+        """Set items aside, all of them or none, and give their number: no search and no calibration finds
+        them until `bring_back`, and their source does not bring them back.
+        """
+        return set_aside(self._reader, ids, reason=reason, by=answer.user_name()).n_removed
+
+    @checked_call
+    def bring_back(self, item_id: str) -> None:
+        """Bring an item back that was set aside, as it was.
+
+        Raises:
+            NotSetAsideError: It is not set aside.
+            ItemExistsError: Another item has its id by now.
+        """
+        bring_back(self._reader, item_id)
+
+    @property
+    def aside(self) -> list[SetAside]:
+        """Items that are set aside, in the order in which they were."""
+        return listed_aside(self._reader)
 
     @property
     def _place(self) -> Place:

@@ -23,6 +23,7 @@ import pyarrow as pa
 from vicinal.indexer.errors import GalleryError, ItemExistsError, NoImageError, NotSetAsideError
 from vicinal.indexer.gallery import Gallery
 from vicinal.indexer.jobs.changes import Change, add_items, digests_of, remove_items
+from vicinal.indexer.jobs.compaction import compact
 from vicinal.indexer.jobs.preparation import no_rows, with_columns
 from vicinal.indexer.reader import GalleryReader
 from vicinal.indexer.storage.files import (
@@ -103,6 +104,16 @@ def bring_back(reader: GalleryReader, item_id: str) -> Change:
     for suffix in (".json", ".arrow"):
         (_folder(gallery) / _key(one)).with_suffix(suffix).unlink(missing_ok=True)
     return change
+
+
+def without_set_aside(reader: GalleryReader) -> bool:
+    """Compact a gallery whose built version still holds items that are set aside; whether it did."""
+    view = reader.view()
+    built = view.dead[view.dead < len(view.snapshot)]
+    aside = {one.id for one in listed_aside(reader)} if len(built) else set[str]()
+    if not aside.intersection(one["id"] for one in view.snapshot.items(built)):
+        return False
+    return compact(reader) is not None
 
 
 def _keep(reader: GalleryReader, reason: str, by: str, rows: pa.Table) -> None:

@@ -29,6 +29,7 @@ from vicinal.service.answering.store import (
     SearchStore,
     standing,
 )
+from vicinal.service.answering.why import DecidedSearchesBody, WrongMatchBody, explain_wrong
 from vicinal.service.errors import AnswerNotFoundError, RequestError, UnknownLabelError
 from vicinal.service.measuring.matcher import Matcher
 from vicinal.service.request_fields import Body
@@ -79,6 +80,9 @@ class GivenAnswerBody(SearchAnswerBody):
     sentence: str = Field(description="What is known by now.")
     disagrees: str | None = Field(description="What another person said of it that cannot hold too; or null.")
     note: str | None = Field(description="What to know of the search: that it is of an older version, say.")
+    why: WrongMatchBody | None = Field(
+        description="What a match that was just called wrong rests on; null for any other answer."
+    )
 
 
 class SearchQuestionBody(Body):
@@ -195,16 +199,10 @@ class SearchReview:
         elif label is not None and label not in self.labels():
             nearest = [one.label for one in self.labels_like(label, _N_NEAREST)]
             raise UnknownLabelError(self.matcher.gallery.name, label, nearest)
-        different = called_different(search, kind, item_id=item_id, label=label)
-        held = digests_of(self.matcher.gallery, self.matcher.view, different)
-        given = self.store.answer(
-            search_id,
-            kind,
-            by=by,
-            item_id=item_id,
-            label=label,
-            different={one: held.get(one) for one in different},
-        )
+        # Of a search of another model nothing can be told.
+        why = self.why(search_id, item_id or "") if kind == "wrong" and self._is_comparable(search) else None
+        different = self._called_different(search, kind, item_id, label)
+        given = self.store.answer(search_id, kind, by=by, item_id=item_id, label=label, different=different)
         others = (one for one in standing(self.store.answers(search_id)).get(search_id, []) if one.by != by)
         against = [] if kind == "wrong" else [one for one in others if differ(given, one)]
         return GivenAnswerBody(
@@ -212,7 +210,19 @@ class SearchReview:
             sentence=self._counted().sentence,
             disagrees=f"another person said that {in_words(against[-1])}" if against else None,
             note=self._note(search) or (None if search.drawn_at else _NOT_DRAWN),
+            # Which searches they are is not told to whoever may search.
+            why=why and WrongMatchBody(**{one: getattr(why, one) for one in WrongMatchBody.model_fields}),
         )
+
+    def why(self, search_id: str, item_id: str) -> DecidedSearchesBody:
+        """What a match of a kept search rests on, as if its item were not in the gallery.
+
+        Raises:
+            SearchNotFoundError: It was not kept, or has gone.
+            ItemNotFoundError: There is no such item.
+            RequestError: The search was made with another model.
+        """
+        return explain_wrong(self.matcher, search_id, item_id)
 
     def take_back(self, number: int, *, by: str | None) -> str:
         """Take an answer back, of a person or, None, of anybody; what is known then.
@@ -289,9 +299,26 @@ class SearchReview:
         label: str | None = item["label"]
         return label
 
+    def _is_comparable(self, search: KeptSearch) -> bool:
+        return search.bundle == self.matcher.snapshot.manifest.bundle
+
+    def _called_different(
+        self, search: KeptSearch, kind: AnswerKind, item_id: str | None, label: str | None
+    ) -> dict[str, bytes | None]:
+        """Items that an answer calls different from the picture, with all of the group that each is of."""
+        view, group = self.matcher.view, self.matcher.pipeline.group
+        found = view.positions(called_different(search, kind, item_id=item_id, label=label))
+        found = found[found >= 0]
+        if group is not None and len(found):
+            codes = self.matcher.groups(group.by).codes
+            found = np.flatnonzero(np.isin(codes, codes[found]))
+            found = found[~view.is_dead(found)]
+        ids = [one["id"] for one in view.items(found)]
+        return dict(digests_of(self.matcher.gallery, view, ids)) if ids else {}
+
     def _can_be_asked_about(self, search: KeptSearch) -> bool:
         """Tell whether a search can be scored today, and is no item."""
-        return search.bundle == self.matcher.snapshot.manifest.bundle and search.item_id is None
+        return self._is_comparable(search) and search.item_id is None
 
     def _note(self, search: KeptSearch) -> str | None:
         manifest = self.matcher.snapshot.manifest

@@ -279,6 +279,42 @@ def remove(
     say(f"Removed {number_of(change.n_removed, 'item')}, gallery {name} holds {len(reader.view()):,}")
 
 
+@app.command("set-aside")
+def set_aside_items(
+    name: NameArgument,
+    ids: Annotated[
+        list[str] | None, typer.Argument(help="Ids of the items; without any they are listed.")
+    ] = None,
+    reason: Annotated[str | None, typer.Option(help="Why, in words for others.")] = None,
+    back: Annotated[bool, typer.Option("--back", help="Bring them back, as they were.")] = False,
+    *,
+    home: DataHome,
+    json_output: JsonOption = False,
+) -> None:
+    """Set items aside: no search and no calibration finds them until they are brought back."""
+    from vicinal.indexer.jobs.set_aside import bring_back, listed_aside, set_aside
+    from vicinal.indexer.reader import GalleryReader
+    from vicinal.service.operations.answer import user_name
+
+    reader = GalleryReader(home.gallery(name))
+    if ids and back:
+        for one in ids:
+            bring_back(reader, one)
+            say(f"Item {one} is found again")
+    elif ids:
+        if not reason:
+            raise RequestError("say why, by --reason")
+        change = set_aside(reader, ids, reason=reason, by=user_name())
+        say(f"Set {number_of(change.n_removed, 'item')} aside, gallery {name} holds {len(reader.view()):,}")
+    elif json_output:
+        print_json([asdict(one) for one in listed_aside(reader)])
+    else:
+        table = Table("id", "label", "since", "by", "reason", box=None)
+        for item in listed_aside(reader):
+            table.add_row(item.id, item.label or "", f"{item.at:%Y-%m-%d %H:%M}", item.by, item.reason)
+        print_table(table)
+
+
 @app.command("delete")
 def delete(
     name: NameArgument,

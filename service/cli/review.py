@@ -14,11 +14,14 @@ from vicinal.service.cli.label import BrowserOption, PortOption, local_server
 from vicinal.service.cli.options import GalleryOption, Home, JsonOption
 from vicinal.service.errors import RequestError, ServiceError
 from vicinal.service.operations import answer as operation
+from vicinal.service.words import number_of
 
 if TYPE_CHECKING:
     from vicinal.service.answering.review import GivenAnswerBody, SearchQuestionBody, SearchReview
     from vicinal.service.operations.place import Place
 
+# As many as `answering.additions` adds where nobody says how many.
+A_LABEL = 2
 _SAYINGS = "item=ID, label=NAME, absent, unsure or wrong=ID"
 _KEYS = f"1-9 this one, n not here, ? cannot tell, u take back, q stop; or {_SAYINGS}"
 _SEARCH_ID = re.compile("[0-9a-f]{32}")
@@ -32,6 +35,21 @@ def review(
     ] = None,
     take_back: Annotated[
         int | None, typer.Option(metavar="NUMBER", help="Take an answer back, anybody's.")
+    ] = None,
+    add: Annotated[
+        bool,
+        typer.Option(
+            "--add", help="Make searches items that persons agree on: first those that were missed."
+        ),
+    ] = False,
+    a_label: Annotated[
+        int, typer.Option(min=1, max=100, metavar="N", help="With --add: most such items of a label.")
+    ] = A_LABEL,
+    add_search: Annotated[
+        list[str] | None, typer.Option(metavar="SEARCH", help="Make this search an item, and no others.")
+    ] = None,
+    remove_added: Annotated[
+        str | None, typer.Option(metavar="SEARCH", help="Remove the item that this search became.")
     ] = None,
     terminal: Annotated[
         bool, typer.Option("--terminal", help="Ask here, a line an answer, in place of a page.")
@@ -53,6 +71,13 @@ def review(
     from vicinal.service.answering.review import SearchReview
 
     by = operation.user_name()
+    if add or add_search or remove_added is not None:
+        place = home.place(gallery)
+        if remove_added is not None:
+            _print_removed(place, remove_added, as_json=json_output)
+        else:
+            _add(place, a_label, add_search, as_json=json_output)
+        return
     if not (answer or take_back is not None or terminal or json_output):
         with local_server(home, port) as server:
             SearchReview(server.state.place(gallery).matcher)
@@ -71,6 +96,42 @@ def review(
         print_json({"known": reviewed.known().model_dump(mode="json"), "questions": _plain(asked)})
     elif not _ask(place, reviewed, by):
         raise typer.Exit(2)
+
+
+def _add(place: Place, a_label: int, only: list[str] | None, *, as_json: bool) -> None:
+    from vicinal.indexer.jobs.compaction import compact
+    from vicinal.service.answering.additions import add_confirmed
+
+    done = add_confirmed(place.reader, place.matcher.embedder, a_label=a_label, only=only)
+    if done.added and not only:
+        # Calibrations measure what is built.
+        compact(place.reader)
+    if as_json:
+        print_json(done)
+        return
+    table = Table("search", "item", "label", box=None)
+    for one in done.added:
+        table.add_row(one.search_id, one.item_id, one.label)
+    if done.added:
+        print_table(table)
+    for passed in done.passed:
+        say(f"Search {passed.search_id} became no item: {passed.reason}")
+    said = f"{number_of(len(done.added), 'search', 'searches')} became items"
+    if done.n_waiting:
+        said += (
+            f"; {done.n_waiting:,} more are agreed on, of labels that have {a_label} or a visit that has one"
+        )
+    say(f"{said}.")
+
+
+def _print_removed(place: Place, search: str, *, as_json: bool) -> None:
+    from vicinal.service.answering.additions import remove_added
+
+    item_id = remove_added(place.reader, search)
+    if as_json:
+        print_json({"item_id": item_id})
+    else:
+        say(f"Item {item_id} is gone, and its search is a query again.")
 
 
 def _ask(place: Place, reviewed: SearchReview, by: str) -> bool:
@@ -142,7 +203,7 @@ def _print_given(given: GivenAnswerBody, *, as_json: bool) -> None:
         print_json(given)
         return
     say(f"Answer {given.number} is kept. {given.sentence}")
-    for told in (given.disagrees, given.note):
+    for told in (given.why and given.why.sentence, given.disagrees, given.note):
         if told:
             say(f"note: {told}")
 

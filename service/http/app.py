@@ -27,6 +27,7 @@ from vicinal.service.http.routes import (
     items,
     jobs,
     labelling,
+    learning,
     operations,
     search,
 )
@@ -90,6 +91,8 @@ ROUTERS = (
     answers.router,
     answers.labels_router,
     answers.admin_router,
+    learning.router,
+    learning.items_router,
     operations.router,
     operations.metrics_router,
 )

@@ -223,6 +223,7 @@ def require(place: Place, request: Request) -> None:
 
 def run(place: Place, request: Request, progress: Progress) -> Calibrated:
     """Calibrate the built version, keep the record by the job's id, and put it in force where it may be."""
+    place.settle()
     record = _kept(place) or _made(place, request, progress)
     store, objects = place.matcher.calibrations, None
     if request.activate is None:

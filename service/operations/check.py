@@ -65,6 +65,7 @@ def run(place: Place, request: Request, progress: Progress) -> PromiseCheck:
     from vicinal.service.measuring.calibrator import Calibrator
     from vicinal.service.measuring.records.promise import check_calibration
 
+    place.settle()
     matcher = place.matcher
     record = _record(matcher, request)
     # Before photos are embedded, which takes a while.

@@ -34,6 +34,7 @@ def run(place: Place, request: Request, progress: Progress) -> Comparison:
     """Try the variants, keep the comparison, and make the calibrations of other versions ready."""
     from vicinal.indexer.gallery import Gallery
 
+    place.settle()
     asked = ComparisonRequest(**{name: getattr(request, name) for name in ComparisonRequest.model_fields})
     gallery, options = Gallery.open(place.gallery.path), None if place.sent else request.source_options
     return compared(place, gallery, asked, progress, options=options)

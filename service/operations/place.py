@@ -154,6 +154,15 @@ class Place:
             return self.find_matcher()
         return self.bundles.matcher(Gallery.open(self.gallery.path))
 
+    def settle(self) -> None:
+        """Bring the built version up to date, which is measured on, where it holds what was set aside."""
+        from vicinal.indexer.jobs.set_aside import without_set_aside
+
+        if without_set_aside(self.reader):
+            # Of the version before.
+            self.__dict__.pop("matcher", None)
+            self.on_change(self.gallery.name)
+
     def require_queries(self, request: QuerySource) -> None:
         """Refuse labelled queries that nothing could be measured with, before they are read."""
         from vicinal.calibration.errors import UnlabelledGalleryError

@@ -16,11 +16,13 @@ __all__ = [
     "Activation",
     "ActivePipeline",
     "AddedItem",
+    "AddedSearch",
     "Addition",
     "Alias",
     "AliasList",
     "Answer",
     "BatchAnswer",
+    "BroughtBack",
     "Calibration",
     "CalibrationHistory",
     "CalibrationRecord",
@@ -28,12 +30,14 @@ __all__ = [
     "Candidate",
     "CompactionState",
     "Comparison",
+    "DecidedSearches",
     "DeletedSearches",
     "Deletion",
     "Disagreement",
     "ExplainedRefinement",
     "Explanation",
     "FoundGroup",
+    "FoundItem",
     "Gallery",
     "GalleryCalibration",
     "GalleryList",
@@ -52,19 +56,25 @@ __all__ = [
     "LabelCount",
     "LabelList",
     "Limits",
+    "PassedSearch",
     "Rates",
     "Readiness",
     "RefusedItem",
+    "RemovedItem",
+    "SearchAdditions",
     "SearchAnswer",
     "SearchQuestion",
     "SearchQuestions",
     "SentItem",
+    "SetAsideItem",
+    "SetAsideList",
     "TakenBack",
     "Target",
     "Threshold",
     "Variant",
     "Version",
     "VersionList",
+    "WrongMatch",
 ]
 
 
@@ -126,6 +136,14 @@ class AddedItem(SentItem):
     """
 
     replaced: bool
+
+
+class AddedSearch(Model):
+    """Search that became an item."""
+
+    search_id: str
+    item_id: str
+    label: str
 
 
 class RefusedItem(SentItem):
@@ -339,6 +357,17 @@ class BatchAnswer(Model):
     answers: list[Answer]
 
 
+class BroughtBack(Model):
+    """Item that is found again.
+
+    Attributes:
+        n_items: Items in the gallery now.
+    """
+
+    id: str
+    n_items: int
+
+
 class GalleryCalibration(Model):
     """The calibration in use."""
 
@@ -530,6 +559,55 @@ class Comparison(Model):
     warnings: list[str]
 
 
+class FoundItem(Model):
+    """Best item of a label or group, with the score that decides."""
+
+    id: str
+    label: str | None
+    score: float
+
+
+class WrongMatch(Model):
+    """What a match that was called wrong rests on, by today's gallery.
+
+    Attributes:
+        score: Best score of its label, or of its group, today; null where it is no candidate.
+        carrier: The item without which this would be no match of that label; null where there is none.
+        score_without: Best score of the label, or of its group, without the item; null where none is left.
+        verdict_without: What would be answered without the item. One of `match`, `unsure`, `no_match`.
+        best_without: The best item then, whatever its label.
+        n_right: Other kept searches that this item decided, and rightly.
+        n_wrong: Other kept searches that this item decided, and wrongly.
+        n_untold: Other kept searches that it decided, of which nobody says so.
+        sentence: All of it in a sentence or two.
+    """
+
+    item_id: str
+    label: str | None
+    score: float | None
+    threshold: float | None
+    carrier: FoundItem | None
+    score_without: float | None
+    verdict_without: str | None
+    best_without: FoundItem | None
+    n_right: int
+    n_wrong: int
+    n_untold: int
+    sentence: str
+
+
+class DecidedSearches(WrongMatch):
+    """The same, and which searches these are.
+
+    Attributes:
+        right: Ids of kept searches.
+    """
+
+    right: list[str]
+    wrong: list[str]
+    untold: list[str]
+
+
 class DeletedSearches(Model):
     """What became of a deletion of kept searches.
 
@@ -655,11 +733,13 @@ class GivenAnswer(SearchAnswer):
         sentence: What is known by now.
         disagrees: What another person said of it that cannot hold too; or null.
         note: What to know of the search: that it is of an older version, say.
+        why: What a match that was just called wrong rests on; null for any other answer.
     """
 
     sentence: str
     disagrees: str | None
     note: str | None
+    why: WrongMatch | None
 
 
 class Item(Model):
@@ -871,6 +951,13 @@ class Limits(Model):
     max_limit: int = 1000
 
 
+class PassedSearch(Model):
+    """Search that became no item, and why."""
+
+    search_id: str
+    reason: str
+
+
 class Readiness(Model):
     """Whether searches can be answered, and by what.
 
@@ -887,6 +974,24 @@ class Readiness(Model):
     provider: str | None
     galleries: list[GalleryState]
     limits: Limits = Limits()
+
+
+class RemovedItem(Model):
+    """Item that is gone, so that its search is a query again."""
+
+    item_id: str
+
+
+class SearchAdditions(Model):
+    """Searches that became items, and confirmed ones that did not.
+
+    Attributes:
+        n_waiting: Confirmed searches of labels that have as many as were asked for.
+    """
+
+    added: list[AddedSearch]
+    passed: list[PassedSearch]
+    n_waiting: int = 0
 
 
 class SearchQuestion(Model):
@@ -919,6 +1024,30 @@ class SearchQuestions(Model):
 
     questions: list[SearchQuestion]
     sentence: str
+
+
+class SetAsideItem(Model):
+    """Item that is set aside.
+
+    Attributes:
+        by: Name of the key, or of who used the command.
+        bundle: Fingerprint of the bundle that embedded it.
+    """
+
+    id: str
+    label: str | None
+    uri: str
+    metadata: dict[str, Any]
+    reason: str
+    by: str
+    at: datetime
+    bundle: str
+
+
+class SetAsideList(Model):
+    """Items that are set aside."""
+
+    items: list[SetAsideItem]
 
 
 class TakenBack(Model):

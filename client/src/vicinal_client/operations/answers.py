@@ -6,12 +6,15 @@ from collections.abc import Sequence
 from datetime import datetime
 
 from vicinal_client.models import (
+    DecidedSearches,
     DeletedSearches,
     GivenAnswer,
     KeptSearch,
     KeptSearchPage,
     KnownAnswers,
     LabelList,
+    RemovedItem,
+    SearchAdditions,
     SearchQuestions,
     TakenBack,
 )
@@ -106,6 +109,34 @@ class AnswerCalls(Calls):
         return (
             yield from self._ask("DELETE", admin_path(gallery, "searches"), DeletedSearches, params=chosen)
         )
+
+    @operation
+    def add_searches(
+        self, gallery: str, search_ids: Sequence[str] | None = None, *, a_label: int | None = None
+    ) -> Steps[SearchAdditions]:
+        """Make kept searches items of which persons agree what they show.
+
+        Args:
+            gallery: Name of the gallery.
+            search_ids: These alone; where None the most useful ones of each label, of which it has at most
+                `a_label`.
+            a_label: Most items of searches that a label has.
+        """
+        chosen = None if search_ids is None else list(search_ids)
+        path, body = admin_path(gallery, "searches", "items"), given(search_ids=chosen, a_label=a_label)
+        # What is an item already is not added again.
+        return (yield from self._ask("POST", path, SearchAdditions, json=body, repeatable=True))
+
+    @operation
+    def remove_added_search(self, gallery: str, search: str) -> Steps[RemovedItem]:
+        """Remove the item that a search became; the search is a query again."""
+        return (yield from self._ask("DELETE", admin_path(gallery, "searches", search, "item"), RemovedItem))
+
+    @operation
+    def explain_wrong_match(self, gallery: str, search: str, item_id: str) -> Steps[DecidedSearches]:
+        """Say what a match of a kept search rests on, and which other kept searches the item decided."""
+        path = admin_path(gallery, "searches", search, "why")
+        return (yield from self._ask("GET", path, DecidedSearches, params={"id": item_id}))
 
     @operation
     def list_labels(

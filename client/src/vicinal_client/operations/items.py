@@ -6,7 +6,15 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from vicinal_client.models import Addition, Deletion, Item, ItemPage, Readiness
+from vicinal_client.models import (
+    Addition,
+    BroughtBack,
+    Deletion,
+    Item,
+    ItemPage,
+    Readiness,
+    SetAsideList,
+)
 from vicinal_client.operations.calls import Calls, operation
 from vicinal_client.requests import Image, NewEmbedding, NewItem, OnConflict, given, items_body, path_of
 from vicinal_client.retries import Retries, Steps
@@ -195,6 +203,29 @@ class ItemCalls(Calls):
         body = given(metadata=metadata) | ({} if label is _KEEP else {"label": label})
         path, params = path_of("galleries", gallery, "item"), {"id": item_id}
         return (yield from self._ask("PATCH", path, Item, params=params, json=body, repeatable=True))
+
+    @operation
+    def set_items_aside(self, gallery: str, ids: Sequence[str], reason: str) -> Steps[Deletion]:
+        """Let nothing find some items any more, until they are brought back: all of them, or none."""
+        path, body = path_of("galleries", gallery, "set-aside"), {"ids": list(ids), "reason": reason}
+        return (yield from self._ask("POST", path, Deletion, json=body))
+
+    @operation
+    def bring_item_back(self, gallery: str, item_id: str) -> Steps[BroughtBack]:
+        """Bring an item back that was set aside, as it was."""
+        path = path_of("galleries", gallery, "set-aside")
+        return (yield from self._ask("DELETE", path, BroughtBack, params={"id": item_id}))
+
+    @operation
+    def list_items_aside(self, gallery: str) -> Steps[SetAsideList]:
+        """Items that are set aside, in the order in which they were."""
+        return (yield from self._ask("GET", path_of("galleries", gallery, "set-aside"), SetAsideList))
+
+    @operation
+    def get_thumbnail_aside(self, gallery: str, item_id: str) -> Steps[bytes]:
+        """Thumbnail of an item that is set aside, a JPEG."""
+        path = path_of("galleries", gallery, "set-aside", "thumbnail")
+        return (yield from self._send("GET", path, params={"id": item_id})).content
 
     @operation
     def delete_item(self, gallery: str, item_id: str) -> Steps[None]:

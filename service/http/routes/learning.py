@@ -1,0 +1,156 @@
+"""What a gallery learns: searches become items, items are set aside, and why a match was wrong."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+from fastapi import APIRouter, Request, Response
+from pydantic import Field
+
+from vicinal.indexer.jobs.set_aside import bring_back, listed_aside, set_aside, thumbnail_aside
+from vicinal.service.answering.additions import A_LABEL, SearchAdditions, add_confirmed, remove_added
+from vicinal.service.answering.review import SearchReview
+from vicinal.service.answering.why import DecidedSearchesBody
+from vicinal.service.http.access import call_of, note_items
+from vicinal.service.http.gate import AdminRoute, WriteRoute
+from vicinal.service.http.routes.items import DeletionBody, ItemId
+from vicinal.service.http.state import State, StateDependency
+from vicinal.service.operations.answer import NOBODY
+from vicinal.service.request_fields import Body
+from vicinal.service.request_fields import Request as Asked
+
+router = APIRouter(prefix="/v1/admin/galleries/{gallery}", tags=["answers"], route_class=AdminRoute)
+items_router = APIRouter(prefix="/v1/galleries/{gallery}", tags=["items"], route_class=WriteRoute)
+
+
+class SearchAdditionRequest(Asked):
+    """Searches that shall become items."""
+
+    search_ids: list[str] | None = Field(
+        None, max_length=1000, description="These alone; the most useful ones of each label when null."
+    )
+    a_label: int = Field(
+        A_LABEL, ge=1, le=100, description="Most items of searches that a label has, where none is named."
+    )
+
+
+class RemovedItemBody(Body):
+    """Item that is gone, so that its search is a query again."""
+
+    item_id: str
+
+
+class SettingAside(Asked):
+    """Items that shall be found by nothing."""
+
+    ids: list[str] = Field(min_length=1, max_length=1000, description="Ids of items that are there.")
+    reason: str = Field(min_length=1, max_length=1000, description="Why, in words for others.")
+
+
+class SetAsideItemBody(Body):
+    """Item that is set aside."""
+
+    id: str
+    label: str | None
+    uri: str
+    metadata: dict[str, Any]
+    reason: str
+    by: str = Field(description="Name of the key, or of who used the command.")
+    at: datetime
+    bundle: str = Field(description="Fingerprint of the bundle that embedded it.")
+
+
+class SetAsideListBody(Body):
+    """Items that are set aside."""
+
+    items: list[SetAsideItemBody]
+
+
+class BroughtBackBody(Body):
+    """Item that is found again."""
+
+    id: str
+    n_items: int = Field(description="Items in the gallery now.")
+
+
+@router.post("/searches/items")
+def add_searches(
+    gallery: str, body: SearchAdditionRequest, request: Request, state: StateDependency
+) -> SearchAdditions:
+    """Make searches items of the gallery of which persons agree what they show.
+
+    Those come first that were missed, then unsure ones; one of a visit. A search that is an item is no query
+    of a calibration any more. What is added without being named is also compacted, so that calibrations have
+    it.
+    """
+    matcher, reader = state.galleries.matcher(gallery), state.galleries.reader(gallery)
+    done = add_confirmed(reader, matcher.embedder, a_label=body.a_label, only=body.search_ids)
+    note_items(request, [one.item_id for one in done.added])
+    if done.added:
+        state.galleries.changed(gallery)
+        if body.search_ids is None:
+            state.galleries.maintenance.begin(reader)
+    return done
+
+
+@router.delete("/searches/{search}/item")
+def remove_added_search(
+    gallery: str, search: str, request: Request, state: StateDependency
+) -> RemovedItemBody:
+    """Remove the item that a search became; the search is a query again."""
+    item_id = remove_added(state.galleries.reader(gallery), search)
+    note_items(request, [item_id])
+    state.galleries.changed(gallery)
+    return RemovedItemBody(item_id=item_id)
+
+
+@router.get("/searches/{search}/why")
+def explain_wrong_match(
+    gallery: str, search: str, item_id: ItemId, state: StateDependency
+) -> DecidedSearchesBody:
+    """Say what a match of a kept search rests on, and which other kept searches the item decided."""
+    return SearchReview(state.galleries.matcher(gallery)).why(search, item_id)
+
+
+@items_router.get("/set-aside")
+def list_items_aside(gallery: str, state: StateDependency) -> SetAsideListBody:
+    """Items that are set aside, in the order in which they were."""
+    found = listed_aside(state.galleries.reader(gallery))
+    return SetAsideListBody(items=[SetAsideItemBody.model_validate(one) for one in found])
+
+
+@items_router.post("/set-aside")
+def set_items_aside(
+    gallery: str, body: SettingAside, request: Request, state: StateDependency
+) -> DeletionBody:
+    """Let nothing find some items any more, until they are brought back: all of them, or none."""
+    note_items(request, body.ids)
+    grant = call_of(request.scope).grant
+    reader = state.galleries.reader(gallery)
+    by = NOBODY if grant is None else grant.name
+    change = set_aside(reader, body.ids, reason=body.reason, by=by)
+    state.galleries.changed(gallery)
+    return DeletionBody(removed=change.n_removed, n_items=_n_items(state, gallery), revision=change.revision)
+
+
+@items_router.delete("/set-aside")
+def bring_item_back(
+    gallery: str, item_id: ItemId, request: Request, state: StateDependency
+) -> BroughtBackBody:
+    """Bring an item back that was set aside, as it was."""
+    note_items(request, [item_id])
+    bring_back(state.galleries.reader(gallery), item_id)
+    state.galleries.changed(gallery)
+    return BroughtBackBody(id=item_id, n_items=_n_items(state, gallery))
+
+
+@items_router.get("/set-aside/thumbnail", response_class=Response)
+def get_thumbnail_aside(gallery: str, item_id: ItemId, state: StateDependency) -> Response:
+    """Thumbnail of an item that is set aside, a JPEG."""
+    picture = thumbnail_aside(state.galleries.reader(gallery), item_id)
+    return Response(picture, media_type="image/jpeg", headers={"Cache-Control": "private, max-age=60"})
+
+
+def _n_items(state: State, gallery: str) -> int:
+    return len(state.galleries.matcher(gallery).view)
