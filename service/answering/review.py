@@ -215,7 +215,7 @@ class SearchReview:
         )
 
     def why(self, search_id: str, item_id: str) -> DecidedSearchesBody:
-        """What a match of a kept search rests on, as if its item were not in the gallery.
+        """Account of what a match of a kept search rests on, by a search without its item.
 
         Raises:
             SearchNotFoundError: It was not kept, or has gone.

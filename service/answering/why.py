@@ -1,4 +1,4 @@
-"""Why a wrong match was one: what the answer would be without the item, and what else that item decided.
+"""Reasons of a wrong match: the answer that there would be without its item, and what else that decided.
 
 Nothing is guessed: the picture is searched for again as if the item were not in the gallery, so that
 refinement, re-ranking and groups do without it too.
@@ -35,7 +35,7 @@ class FoundItemBody(Body):
 
 
 class WrongMatchBody(Body):
-    """What a match that was called wrong rests on, by today's gallery."""
+    """Account of what a match that was called wrong rests on, by today's gallery."""
 
     item_id: str
     label: str | None
@@ -67,7 +67,7 @@ class DecidedSearchesBody(WrongMatchBody):
 
 @dataclass(frozen=True)
 class _Found:
-    """What a search found, as it decides: an item of each label or group, best first."""
+    """Findings of a search, as it decides: an item of each label or group, best first."""
 
     answer: Answer
     entries: list[tuple[str, FoundItemBody]]
@@ -85,7 +85,7 @@ class _Found:
 
     @property
     def decision(self) -> tuple[Verdict | None, str | None]:
-        """What is answered: the verdict, and what it is about."""
+        """The verdict, and what it is about."""
         has_any = self.answer.verdict != "no_match" and self.entries
         return self.answer.verdict, self.entries[0][0] if has_any else None
 
@@ -135,7 +135,7 @@ def explain_wrong(matcher: Matcher, search_id: str, item_id: str) -> DecidedSear
 
 
 def _search(matcher: Matcher, searches: Sequence[KeptSearch], gone: list[str]) -> list[_Found]:
-    """What is found today for some searches, without some items, whatever was called different."""
+    """Find again what some searches were for, without some items, whatever was called different."""
     embeddings = np.stack([one.embedding for one in searches])
     answers = matcher.search(
         embeddings=embeddings, without=gone, limit=N_DECIDED_CANDIDATES, include_candidates=True

@@ -568,7 +568,7 @@ class FoundItem(Model):
 
 
 class WrongMatch(Model):
-    """What a match that was called wrong rests on, by today's gallery.
+    """Account of what a match that was called wrong rests on, by today's gallery.
 
     Attributes:
         score: Best score of its label, or of its group, today; null where it is no candidate.

@@ -1,4 +1,4 @@
-"""What a gallery learns: searches become items, items are set aside, and why a match was wrong."""
+"""Learning of a gallery: searches become items, items are set aside, and why a match was wrong."""
 
 from __future__ import annotations
 

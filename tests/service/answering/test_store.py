@@ -273,7 +273,7 @@ def test_who_asked_is_forgotten_when_the_visit_is_over(store: SearchStore) -> No
 def test_what_another_process_has_not_kept_yet_is_deleted_too(
     store: SearchStore, before: datetime | None
 ) -> None:
-    waiting = a_search(id="waiting", at=datetime.now(UTC) - timedelta(minutes=1))
+    waiting = a_search(id="waiting", at=datetime.now(UTC) - timedelta(hours=9))
     store.keep([(a_search(id="kept", at=waiting.at), None)], **ALWAYS)
     assert store.delete(before=before) == 1
     later = a_search(id="later")
