@@ -5,9 +5,6 @@ calibration tries re-ranking on each gallery alone, as it does where nobody chos
 of the same labels from another day, and of other labels, are searched for: FNIR where FPIR is 5 % on them.
 No test class is used, and nothing is refined. Characters have no days: half of each label's pictures are
 searched for.
-
-`drawn` labels come in pairs that are hard to tell, some dense and some loose, where neighborhoods tell more
-than nearness: a world in which re-ranking is worth it, so that a trial that never takes anything is seen.
 """
 
 from __future__ import annotations
@@ -26,7 +23,6 @@ from vicinal.calibration import Target
 from vicinal.indexer.views.snapshot import Snapshot
 from vicinal.models.bundle import ModelBundle, default_bundle_path
 from vicinal.models.embedder import Embedder
-from vicinal.models.similarity import normalize
 from vicinal.service.measuring.calibrator import Calibrator
 from vicinal.service.measuring.rerank_trial import try_reranks
 from vicinal.service.measuring.visits import Visits
@@ -35,8 +31,7 @@ from vicinal.service.search.scorer import Scorer
 
 TARGET = Target(rate="fpir", value=0.05)
 WAYS = {"off": Rerank(), **{f"k {k}": Rerank(k=k) for k in (4, 8, 16)}}
-_SETS = ("grocery", "dogfacenet", "omniglot", "drawn")
-_N_DRAWN, _SIZE, _DIM = 80, 24, 16
+_SETS = ("grocery", "dogfacenet", "omniglot")
 
 # Embeddings and labels of the items, of photos of another day, and embeddings of those of other labels.
 Drawn = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]
@@ -64,20 +59,6 @@ def halves(photos: Photos, n: int, seed: int) -> Iterator[tuple[np.ndarray, ...]
             np.concatenate(part) for part in zip(*((p[:size], p[10:]) for p in places), strict=True)
         )
         yield items, later, np.flatnonzero(absent)
-
-
-def of_world(n: int, seed: int) -> Iterator[Drawn]:
-    """Galleries in which neighborhoods tell more than nearness."""
-    for number in range(n):
-        rng = np.random.default_rng([seed, number])
-        pairs = np.repeat(rng.normal(size=(_N_DRAWN // 2, _DIM)), 2, axis=0)
-        centers = np.repeat(pairs + 0.5 * rng.normal(size=pairs.shape), _SIZE, axis=0)
-        spread = np.repeat(rng.uniform(0.05, 1.0, _N_DRAWN // 2), 2 * _SIZE)[:, None]
-        rows = normalize((centers + spread * rng.normal(size=centers.shape)).astype(np.float32))
-        labels = np.repeat([f"label {i:02}" for i in range(_N_DRAWN)], _SIZE).astype(object)
-        place, known = np.arange(len(rows)) % _SIZE, np.repeat(np.arange(_N_DRAWN), _SIZE) % 4 < 3
-        items, later = known & (place < _SIZE // 2), known & (place >= _SIZE // 2)
-        yield rows[items], labels[items], rows[later], labels[later], rows[~known]
 
 
 def measure(snapshot: Snapshot, later: np.ndarray, labels: np.ndarray, absent: np.ndarray) -> dict:
@@ -117,13 +98,10 @@ def main() -> None:
     embedder = Embedder(ModelBundle.open(default_bundle_path()), device="cpu", threads=1)
     rows: list[dict] = []
     for name in _SETS:
-        if name == "drawn":
-            drawn = of_world(arguments.galleries, arguments.seed)
-        else:
-            # The refiner of the bundled model has learned from the training part of the characters.
-            splits = ("calibration",) if name == "omniglot" else ("train", "calibration")
-            photos = Photos(arguments.data / name, embedder, splits)
-            drawn = of_photos(name, photos, arguments.galleries, arguments.seed)
+        # The refiner of the bundled model has learned from the training part of the characters.
+        splits = ("calibration",) if name == "omniglot" else ("train", "calibration")
+        photos = Photos(arguments.data / name, embedder, splits)
+        drawn = of_photos(name, photos, arguments.galleries, arguments.seed)
         for items, own, later, labels, absent in drawn:
             with tempfile.TemporaryDirectory() as folder:
                 found = measure(snapshot_of(Path(folder) / "1", items, own), later, labels, absent)

@@ -3,8 +3,8 @@
 None and some neighborhoods are tried on the same sample of queries. Leaving items out flatters re-ranking:
 photos of one visit share their neighborhoods, which photos of another day do not. So it is tried in both
 readings of what was taken together (`.visits`), and taken only where it is surely better in both: where each
-reading's interval over labels excludes chance, at 5 % for all neighborhoods together. What does not come to
-its end in a minute, as among many items at one distance, is not taken.
+reading's interval over labels excludes chance, at 5 % for all neighborhoods together. What takes far longer
+than none, as among many items at one distance, is not tried to its end and not taken.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ _NEIGHBORHOODS = (4, 8, 16)
 _MOST_QUERIES = 400
 # Queries between two looks at the clock.
 _AT_ONCE = 64
-_SECONDS = 60.0
+# All ways together may take so many times as long as none, and at least so many seconds.
+_TIMES, _SECONDS = 24.0, 20.0
 # Below this many labels an interval over labels is too short.
 _FEWEST_LABELS = 10
 
@@ -89,14 +90,16 @@ class _Trial:
         """Errors of the ways that can be compared with the first, in one reading."""
         figures: dict[Rerank, Figure] = {}
         draws: LabelDraws | None = None
+        started = time.monotonic()
         for number, way in enumerate(ways):
             try:
                 measured = self._measured(way, queries, visits, pass_of(report, number, len(ways)))
             except _TooLongError:
                 self.took_too_long = True
                 break
-            # The first one is needed, and as quick as the calibration itself.
-            self.deadline = self.deadline or time.monotonic() + _SECONDS
+            if self.deadline is None:
+                now = time.monotonic()
+                self.deadline = now + max(_SECONDS, _TIMES * (now - started))
             codes, figure = measured.codes.astype(np.int64), error_figure(measured, self.target)
             known, others = codes[measured.mates.has_mate], codes[measured.without.queries]
             if number == 0 and (figure is None or len(np.unique(known)) < _FEWEST_LABELS or not len(others)):

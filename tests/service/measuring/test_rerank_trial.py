@@ -96,6 +96,7 @@ def test_the_ways_are_none_some_neighborhoods_and_the_present_one(snapshot: Snap
 
 def test_what_takes_too_long_is_not_taken(snapshot: Snapshot, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rerank_trial, "_SECONDS", 0.0)
+    monkeypatch.setattr(rerank_trial, "_TIMES", 0.0)
     own = calibrator(snapshot)
     found = try_reranks(own, own.leave_one_out(), FPIR)
     assert (found.chosen.method, found.took_too_long) == ("off", True)
