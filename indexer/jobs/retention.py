@@ -14,6 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from vicinal.indexer.errors import GalleryError
 from vicinal.indexer.gallery import Gallery
+from vicinal.indexer.storage.files import size_of
 from vicinal.indexer.views.snapshot import snapshot_manifest
 
 # Another process may be reading a revision that has just been succeeded.
@@ -131,4 +132,4 @@ def created_at(gallery: Gallery, version: int) -> datetime:
 
 
 def _folder_bytes(folder: Path) -> int:
-    return sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
+    return size_of(folder.rglob("*"))

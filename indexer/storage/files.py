@@ -28,7 +28,7 @@ import os
 import secrets
 import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from functools import lru_cache
 from itertools import zip_longest
@@ -95,6 +95,15 @@ def make_folder(path: Path) -> None:
         for folder in (*reversed(path.parents), path):
             if not folder.is_dir():
                 folder.mkdir(mode=0o700, exist_ok=True)
+
+
+def size_of(paths: Iterable[Path]) -> int:
+    """Bytes of files; one that goes meanwhile has none."""
+    size = 0
+    for path in paths:
+        with suppress(FileNotFoundError):
+            size += path.stat().st_size if path.is_file() else 0
+    return size
 
 
 @contextmanager

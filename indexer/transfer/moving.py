@@ -80,7 +80,7 @@ def _save(source: Path, target: Path) -> None:
         with closing(sqlite3.connect(source)) as file, closing(sqlite3.connect(target)) as copy:
             file.backup(copy)
     except sqlite3.Error as error:
-        raise StorageError(f"'{source}' cannot be copied: {error}") from error
+        raise StorageError(f"'{source}' cannot be copied: {error}; where that stays, move it away") from error
 
 
 def settle(folder: Path, target: Path) -> None:

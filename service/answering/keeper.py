@@ -32,8 +32,9 @@ from vicinal.service.settings import Settings
 logger = logging.getLogger(__name__)
 Outcome = Literal["kept", "too_many", "failed"]
 
-# Searches that a process keeps: as many a second, more of them where few came before.
-_A_SECOND = 2.0
+# Searches that a process keeps: as many a second, more of them where few came before. Each takes a core some
+# 20 ms, which searches beside it feel: benchmarks/load/kept_searches.py.
+_A_SECOND = 0.5
 _MOST_AT_ONCE = 20.0
 # What may wait for the thread.
 _MOST_WAITING = 64
@@ -61,10 +62,6 @@ class _Offered:
     answer: Answer
     query: OfferedQuery
     embedding: FloatArray | Sequence[float]
-
-    @property
-    def n_bytes(self) -> int:
-        return len(self.query.image or b"")
 
 
 class SearchKeeper:
@@ -104,16 +101,14 @@ class SearchKeeper:
             freed = self._n_free + (now - self._freed_at) * _A_SECOND
             self._n_free, self._freed_at = min(_MOST_AT_ONCE, freed), now
             for answer, query, embedding in zip(answers, queries, embeddings, strict=True):
-                one = _Offered(
-                    at, matcher, asked, replace(answer, search_id=new_search_id()), query, embedding
-                )
-                has_room = self._n_waiting_bytes + one.n_bytes <= _MOST_WAITING_BYTES
-                if self._n_free < 1.0 or len(self._waiting) >= _MOST_WAITING or not has_room:
+                n_bytes = self._n_waiting_bytes + len(query.image or b"")
+                has_room = len(self._waiting) < _MOST_WAITING and n_bytes <= _MOST_WAITING_BYTES
+                if self._n_free < 1.0 or not has_room:
                     break
                 self._n_free -= 1.0
-                self._n_waiting_bytes += one.n_bytes
-                self._waiting.append(one)
-                given.append(one.answer)
+                self._n_waiting_bytes = n_bytes
+                given.append(replace(answer, search_id=new_search_id()))
+                self._waiting.append(_Offered(at, matcher, asked, given[-1], query, embedding))
             self._changed.notify_all()
         if len(given) < len(answers):
             self._count("too_many", len(answers) - len(given))

@@ -28,7 +28,7 @@ import numpy as np
 from vicinal.calibration.arrays import FloatArray
 from vicinal.indexer.errors import StorageError
 from vicinal.indexer.hygiene import CLOSE_SIMILARITY, are_same_pictures
-from vicinal.indexer.storage.files import storing
+from vicinal.indexer.storage.files import size_of, storing
 from vicinal.service.errors import AnswerNotFoundError, SearchNotFoundError, SearchStoreError
 
 AnswerKind = Literal["item", "label", "absent", "unsure", "wrong"]
@@ -49,7 +49,7 @@ _SCHEMA = """
 begin immediate;
 create table if not exists searches (
     id text primary key, at real not null, key real not null, sender text not null, visit text not null,
-    embedding blob not null, signature blob, picture blob, fields text not null, drawn_at real, item_id text
+    embedding blob not null, signature blob, fields text not null, drawn_at real, item_id text, picture blob
 ) without rowid;
 create index if not exists by_key on searches (key);
 create index if not exists by_time on searches (at);
@@ -440,9 +440,17 @@ class SearchStore:
         return int(self._read("select count(*) from searches")[0][0]) if self.exists else 0
 
     @property
+    def n_readable(self) -> int | None:
+        """The same; None where the file cannot be read."""
+        try:
+            return self.n_kept
+        except (SearchStoreError, StorageError):
+            return None
+
+    @property
     def n_bytes(self) -> int:
         """Bytes on the disk."""
-        return sum(one.stat().st_size for one in self.path.parent.glob(f"{_FILE}*"))
+        return size_of(self.path.parent.glob(f"{_FILE}*"))
 
     def _sample_key(self) -> float:
         """Largest key of the sample."""

@@ -203,7 +203,7 @@ def show(name: NameArgument, home: Home, json_output: JsonOption = False) -> Non
             "versions": gallery.versions(),
             "report": gallery.reports.of(summary["version"]),
             "calibrations": CalibrationStore(gallery.calibrations_path).history(),
-            "kept_searches": searches.n_kept,
+            "kept_searches": searches.n_readable,
             "kept_searches_bytes": searches.n_bytes,
         }
     )

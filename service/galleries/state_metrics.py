@@ -15,7 +15,7 @@ from vicinal.indexer.errors import IndexerError
 from vicinal.indexer.jobs.retention import created_at
 from vicinal.indexer.views.snapshot import Snapshot
 from vicinal.service.answering.store import SearchStore
-from vicinal.service.errors import CalibrationRecordError, SearchStoreError
+from vicinal.service.errors import CalibrationRecordError
 from vicinal.service.galleries.open_galleries import IntegrityState, OpenGalleries
 from vicinal.service.measuring.matcher import Matcher
 from vicinal.service.search.answers import CalibrationState
@@ -60,10 +60,9 @@ class GalleryStateMetrics:
         )
         for name in self._galleries.names():
             searches = SearchStore(self._galleries.path / name)
-            if searches.exists:
-                with _told(name):
-                    kept.add_metric([name], searches.n_kept)
-                    kept_bytes.add_metric([name], searches.n_bytes)
+            if searches.exists and (n_kept := searches.n_readable) is not None:
+                kept.add_metric([name], n_kept)
+                kept_bytes.add_metric([name], searches.n_bytes)
             _add_states(
                 integrity, name, get_args(IntegrityState), self._galleries.integrity.state(name).state
             )
@@ -100,7 +99,7 @@ def _told(gallery: str) -> Iterator[None]:
     """Leave out what cannot be read; /readyz, or a search, says why."""
     try:
         yield
-    except (IndexerError, CalibrationRecordError, SearchStoreError, OSError) as error:
+    except (IndexerError, CalibrationRecordError, OSError) as error:
         logger.debug("gallery '%s' cannot be looked at: %s", gallery, error)
 
 

@@ -8,6 +8,7 @@ from vicinal.indexer.errors import BundleMismatchError
 from vicinal.indexer.gallery import Gallery
 from vicinal.indexer.hygiene import Hygiene
 from vicinal.indexer.reader import GalleryReader
+from vicinal.indexer.storage.files import size_of
 from vicinal.indexer.views.view import GalleryView
 from vicinal.service.answering.store import SearchStore
 from vicinal.service.galleries.bundles import ServedBundles
@@ -37,7 +38,7 @@ def gallery_lines(gallery: Gallery, bundles: ServedBundles) -> Iterator[str]:
         yield f"Searches: {search_words(matcher.pipeline, matcher.embedder.bundle)}"
         yield from _threshold_lines(matcher)
     n_versions = len(gallery.versions())
-    size = sum(file.stat().st_size for file in gallery.path.rglob("*") if file.is_file())
+    size = size_of(gallery.path.rglob("*"))
     made_by = f"Model {built.bundle_name} ({built.bundle})"
     if space is not None:
         made_by = f"Space {space.space}@{space.version} of {space.dim} dimensions"
@@ -46,8 +47,9 @@ def gallery_lines(gallery: Gallery, bundles: ServedBundles) -> Iterator[str]:
     )
     searches = SearchStore(gallery.path)
     if searches.exists:
-        said = f"{number_of(searches.n_kept, 'search', 'searches')}, {mebibytes(searches.n_bytes)} of these"
-        yield f"Kept for review: {said}"
+        n_kept = searches.n_readable
+        said = "a file that cannot be read" if n_kept is None else number_of(n_kept, "search", "searches")
+        yield f"Kept for review: {said}, {mebibytes(searches.n_bytes)} of these"
     yield from (f"note: {line}" for line in _notes(gallery, view, noun))
 
 

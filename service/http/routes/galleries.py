@@ -9,7 +9,7 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Request, Response
 from pydantic import Field
 
-from vicinal.indexer.errors import BundleMismatchError, SpaceMismatchError, StorageError
+from vicinal.indexer.errors import BundleMismatchError, SpaceMismatchError
 from vicinal.indexer.gallery import Gallery
 from vicinal.indexer.jobs.changes import create_gallery
 from vicinal.indexer.jobs.retention import VersionSummary, describe_versions
@@ -18,7 +18,7 @@ from vicinal.models.bundle import ModelBundle, space_manifest
 from vicinal.models.errors import BundleError
 from vicinal.service.answering.store import SearchStore
 from vicinal.service.comparing.store import ComparisonStore
-from vicinal.service.errors import CalibrationRecordError, RequestError, SearchStoreError
+from vicinal.service.errors import CalibrationRecordError, RequestError
 from vicinal.service.galleries.open_galleries import UNREADABLE
 from vicinal.service.galleries.versions import CompactionState
 from vicinal.service.galleries.versions import activate_version as activate
@@ -298,9 +298,7 @@ def _describe(matcher: Matcher, request: Request) -> GalleryBody:
     except CalibrationRecordError as error:
         # Searches of this gallery fail with this reason; the list of all galleries must not.
         calibration_problem = detail_of(error, in_full=call_of(request.scope).in_full)
-    searches, n_kept = SearchStore(matcher.gallery.path), None
-    with suppress(SearchStoreError, StorageError):
-        n_kept = searches.n_kept
+    searches = SearchStore(matcher.gallery.path)
     return GalleryBody(
         name=matcher.gallery.name,
         aliases=matcher.gallery.aliases,
@@ -317,6 +315,6 @@ def _describe(matcher: Matcher, request: Request) -> GalleryBody:
         threshold=threshold,
         promise=promise,
         calibration_problem=calibration_problem,
-        kept_searches=n_kept,
+        kept_searches=searches.n_readable,
         kept_searches_bytes=searches.n_bytes,
     )

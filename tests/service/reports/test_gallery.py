@@ -9,11 +9,14 @@ from pathlib import Path
 
 import pytest
 
+from tests.service.kept_searches import keep_searches
 from tests.service.types import Calibrate, MakeSettings, Run, View
 from vicinal.indexer.gallery import Gallery
 from vicinal.indexer.hygiene import Hygiene
 from vicinal.models.bundle import ModelBundle
+from vicinal.service.answering.store import SearchStore
 from vicinal.service.galleries.bundles import ServedBundles
+from vicinal.service.measuring.matcher import Matcher
 from vicinal.service.measuring.records.store import CalibrationStore
 from vicinal.service.reports.gallery import gallery_lines
 from vicinal.service.words import hygiene_lines, mebibytes
@@ -41,6 +44,15 @@ def test_it_says_what_is_there_and_how_it_is_searched(
     model = only(said, "Model ")
     assert model.startswith(f"Model {tiny_bundle.name} ({tiny_bundle.fingerprint}), index Flat, ")
     assert model.endswith(" on the disk in 1 version")
+
+
+def test_kept_searches_are_counted(lines: Callable[..., list[str]], matcher: Matcher, view: View) -> None:
+    assert not [one for one in lines() if one.startswith("Kept")]
+    keep_searches(matcher, view, n=2)
+    store = SearchStore(matcher.gallery.path)
+    assert only(lines(), "Kept") == f"Kept for review: 2 searches, {mebibytes(store.n_bytes)} of these"
+    store.path.write_bytes(b"no such file" * 1000)
+    assert only(lines(), "Kept").startswith("Kept for review: a file that cannot be read, ")
 
 
 def test_the_size_is_that_of_the_folder(lines: Callable[..., list[str]], gallery: Gallery) -> None:
