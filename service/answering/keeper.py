@@ -109,7 +109,8 @@ class SearchKeeper:
                 self._n_waiting_bytes = n_bytes
                 given.append(replace(answer, search_id=new_search_id()))
                 self._waiting.append(_Offered(at, matcher, asked, given[-1], query, embedding))
-            self._changed.notify_all()
+            if given:
+                self._changed.notify_all()
         if len(given) < len(answers):
             self._count("too_many", len(answers) - len(given))
         return given + answers[len(given) :]
@@ -160,37 +161,46 @@ class SearchKeeper:
             for one in batch:
                 by_gallery[one.matcher.gallery.path].append(one)
             for path, own in by_gallery.items():
-                self._try(path, partial(self._keep, SearchStore(path), own), len(own))
+                self._try(path, partial(self._keep, SearchStore(path), own))
             with self._changed:
                 self._is_at_work = False
                 self._changed.notify_all()
             if looks_at <= time.monotonic():
                 looks_at = time.monotonic() + _SECONDS_BETWEEN_LOOKS
-                self._let_go()
+                self._try(self._settings.galleries_path, self._let_go)
 
     def _keep(self, store: SearchStore, offered: Sequence[_Offered]) -> None:
-        salt = identity_of(self._settings.data_dir / "senders")
-        # What lies under its name now may be another gallery.
-        present = [one for one in offered if not one.matcher.snapshot.is_replaced]
-        kept = [_kept(one, salt) for one in present]
-        store.keep(kept, most=self._settings.keep_searches, days=self._settings.keep_searches_days)
-        self._count("kept", len(kept))
-        if len(kept) < len(offered):
-            self._count("failed", len(offered) - len(kept))
+        kept: list[tuple[KeptSearch, bytes | None]] = []
+        n_kept, failure = 0, None
+        try:
+            salt = identity_of(self._settings.data_dir / "senders")
+            for one in offered:
+                # What lies under its name now may be another gallery.
+                if one.matcher.snapshot.is_replaced:
+                    continue
+                try:
+                    kept.append(_kept(one, salt))
+                except Exception as error:  # Whatever it is, it takes no other search with it
+                    failure = error
+            store.keep(kept, most=self._settings.keep_searches, days=self._settings.keep_searches_days)
+            n_kept = len(kept)
+        finally:
+            self._count("kept", n_kept)
+            self._count("failed", len(offered) - n_kept)
+        if failure is not None:
+            raise failure
 
     def _let_go(self) -> None:
         """Remove what is too old, also where no search comes and where nothing is kept any more."""
         most, days = self._settings.keep_searches or None, self._settings.keep_searches_days
         for gallery in list_galleries(self._settings.galleries_path):
             let_go = SearchStore(gallery.path).let_go
-            self._try(gallery.path, partial(let_go, most=most, days=days), 0)
+            self._try(gallery.path, partial(let_go, most=most, days=days))
 
-    def _try(self, path: Path, do: Callable[[], Any], n_searches: int) -> None:
+    def _try(self, path: Path, do: Callable[[], Any]) -> None:
         try:
             do()
         except Exception as error:  # Whatever it is, searches are answered, and the next ones are kept
-            if n_searches:
-                self._count("failed", n_searches)
             if self._problems.get(path) != str(error):
                 self._problems[path] = str(error)
                 logger.warning("searches of gallery '%s' are not kept: %s", path.name, error)

@@ -188,6 +188,26 @@ def test_what_cannot_be_kept_is_told_once_and_touches_no_answer(
     assert "move" in said[0]
 
 
+def test_one_that_cannot_be_kept_takes_no_other_with_it(
+    serve: Serve, store: SearchStore, photo: Callable[..., bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make, failures = keeper.make_thumbnail, [RuntimeError("no memory")]
+
+    def failing(image: Image.Image, side: int) -> bytes:
+        if failures:
+            raise failures.pop()
+        return make(image, side)
+
+    monkeypatch.setattr(keeper, "make_thumbnail", failing)
+    images = [{"image_base64": base64.b64encode(photo(label)).decode()} for label in range(3)]
+    with serve() as client:
+        answers = client.post(f"{SEARCH}/batch", json={"queries": images}).json()["answers"]
+        state_of(client.app).keeper.wait()  # type: ignore[arg-type]
+        told = client.get("/metrics").text
+    assert {one.id for one in store.searches()} == {one["search_id"] for one in answers[1:]}
+    assert 'vicinal_kept_searches_total{outcome="failed"} 1.0' in told
+
+
 def test_a_gallery_that_goes_meanwhile_does_not_come_back(
     serve: Serve, store: SearchStore, photo: Callable[..., bytes]
 ) -> None:
