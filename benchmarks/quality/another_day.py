@@ -103,7 +103,7 @@ def _other_shots(is_linked: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     return np.isin(parts.roots, groups[: len(groups) // 2])
 
 
-def snapshot_of(folder: Path, rows: np.ndarray, labels: np.ndarray) -> Snapshot:
+def snapshot_of(folder: Path, rows: np.ndarray, labels: np.ndarray, bundle: str = "drawn") -> Snapshot:
     """A gallery of some photos, by their embeddings and labels."""
     ids = [str(i) for i in range(len(rows))]
     table = pa.table({"id": ids, "label": labels, "uri": ids, "metadata": ["{}"] * len(ids)})
@@ -114,7 +114,7 @@ def snapshot_of(folder: Path, rows: np.ndarray, labels: np.ndarray) -> Snapshot:
         fields={
             "version": 1,
             "revision": 1,
-            "bundle": "drawn",
+            "bundle": bundle,
             "bundle_name": "drawn",
             "next_number": len(ids),
         },

@@ -363,6 +363,13 @@ def objection(
         return None
     if present.source == "queries" and record.source == "leave_one_out":
         return f"The threshold in force was measured with {noun}s from outside; this one was not."
+    if (
+        (record.version, record.target) == (present.version, present.target)
+        and record.evidence.chosen is not None
+        and present.evidence.chosen is None
+    ):
+        # The same scores for the same target, of a release that knew no choice between both readings.
+        return None
     ranges = [(promised_range(one, "fnir"), promised_range(one, "fpir")) for one in (present, record)]
     (missed, answered), (misses, answers) = (
         [0.0 if one is None else one.high for one in pair] for pair in ranges
