@@ -7,6 +7,7 @@ Searches are drawn by chance within strata of their best score under the pipelin
 from __future__ import annotations
 
 import difflib
+import logging
 import threading
 from collections.abc import Sequence
 from datetime import datetime
@@ -18,8 +19,9 @@ from pydantic import Field
 
 from vicinal.calibration.arrays import Floats
 from vicinal.calibration.rates.answered_searches import next_draws
-from vicinal.indexer.errors import ItemNotFoundError
+from vicinal.indexer.errors import IndexerError, ItemNotFoundError
 from vicinal.indexer.jobs.changes import digests_of
+from vicinal.refine.errors import RefineError
 from vicinal.service.answering.asking import Asking, differ, in_words, said_twice, settle
 from vicinal.service.answering.different import called_different
 from vicinal.service.answering.store import (
@@ -29,7 +31,7 @@ from vicinal.service.answering.store import (
     SearchStore,
     standing,
 )
-from vicinal.service.answering.why import DecidedSearchesBody, WrongMatchBody, explain_wrong
+from vicinal.service.answering.why import FEW_OTHERS, DecidedSearchesBody, WrongMatchBody, explain_wrong
 from vicinal.service.errors import AnswerNotFoundError, RequestError, UnknownLabelError
 from vicinal.service.measuring.matcher import Matcher
 from vicinal.service.request_fields import Body
@@ -37,6 +39,7 @@ from vicinal.service.search.answers import Answer, Threshold, Verdict
 from vicinal.service.search.scorer import N_DECIDED_CANDIDATES
 from vicinal.service.words import number_of
 
+logger = logging.getLogger(__name__)
 Shown = Literal["no_match", "unsure", "wrong"]
 # Candidates of a question, each of another label.
 N_SHOWN = 9
@@ -199,8 +202,7 @@ class SearchReview:
         elif label is not None and label not in self.labels():
             nearest = [one.label for one in self.labels_like(label, _N_NEAREST)]
             raise UnknownLabelError(self.matcher.gallery.name, label, nearest)
-        # Of a search of another model nothing can be told.
-        why = self.why(search_id, item_id or "") if kind == "wrong" and self._is_comparable(search) else None
+        why = self._why_at_once(search, item_id) if kind == "wrong" and item_id is not None else None
         different = self._called_different(search, kind, item_id, label)
         given = self.store.answer(search_id, kind, by=by, item_id=item_id, label=label, different=different)
         others = (one for one in standing(self.store.answers(search_id)).get(search_id, []) if one.by != by)
@@ -213,6 +215,16 @@ class SearchReview:
             # Which searches they are is not told to whoever may search.
             why=why and WrongMatchBody(**{one: getattr(why, one) for one in WrongMatchBody.model_fields}),
         )
+
+    def _why_at_once(self, search: KeptSearch, item_id: str) -> DecidedSearchesBody | None:
+        """Account of a wrong match; None where it cannot be searched for: the answer is kept all the same."""
+        if not self._is_comparable(search):
+            return None
+        try:
+            return explain_wrong(self.matcher, search.id, item_id, most_others=FEW_OTHERS)
+        except (IndexerError, RefineError) as error:
+            logger.warning("nothing can be said of a wrong match: %s", error)
+            return None
 
     def why(self, search_id: str, item_id: str) -> DecidedSearchesBody:
         """Account of what a match of a kept search rests on, by a search without its item.

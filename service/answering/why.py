@@ -22,8 +22,8 @@ from vicinal.service.search.answers import Answer, Verdict
 from vicinal.service.search.scorer import N_DECIDED_CANDIDATES
 from vicinal.service.words import number_of
 
-# Newest kept searches that the item came first in, which are searched for again.
-_MOST_OTHERS = 256
+# Newest kept searches that the item came first in, which are searched for again; fewer while a person waits.
+MOST_OTHERS, FEW_OTHERS = 256, 32
 
 
 class FoundItemBody(Body):
@@ -51,8 +51,8 @@ class WrongMatchBody(Body):
     )
     verdict_without: Verdict | None = Field(description="What would be answered without the item.")
     best_without: FoundItemBody | None = Field(description="The best item then, whatever its label.")
-    n_right: int = Field(description="Other kept searches that this item decided, and rightly.")
-    n_wrong: int = Field(description="Other kept searches that this item decided, and wrongly.")
+    n_right: int = Field(description="Other kept searches, of the newest, that it decided, and rightly.")
+    n_wrong: int = Field(description="Other kept searches that it decided, and wrongly.")
     n_untold: int = Field(description="Other kept searches that it decided, of which nobody says so.")
     sentence: str = Field(description="All of it in a sentence or two.")
 
@@ -90,8 +90,10 @@ class _Found:
         return self.answer.verdict, self.entries[0][0] if has_any else None
 
 
-def explain_wrong(matcher: Matcher, search_id: str, item_id: str) -> DecidedSearchesBody:
-    """Say what carried a match of a kept search that an item is not.
+def explain_wrong(
+    matcher: Matcher, search_id: str, item_id: str, *, most_others: int = MOST_OTHERS
+) -> DecidedSearchesBody:
+    """Say what carried a match of a kept search that an item is not, and what of the newest it decided.
 
     Raises:
         SearchNotFoundError: The search was not kept, or has gone.
@@ -113,7 +115,8 @@ def explain_wrong(matcher: Matcher, search_id: str, item_id: str) -> DecidedSear
     # It made the match where that is none without it, of this label.
     is_match = own is not None and threshold is not None and own.score >= threshold
     is_carrier = is_match and (left is None or threshold is None or left.score < threshold)
-    right, wrong, untold = _decided(matcher, store, search_id, item_id, label)
+    others = _others(matcher, store, search_id, item_id)[-most_others:]
+    right, wrong, untold = _decided(matcher, store, others, item_id, label)
     body = DecidedSearchesBody(
         item_id=item_id,
         label=label,
@@ -164,12 +167,10 @@ def _key(name: str | None, item_id: str) -> str:
     return f"alone {item_id}" if name is None else f"named {name}"
 
 
-def _decided(
-    matcher: Matcher, store: SearchStore, search_id: str, item_id: str, label: str | None
-) -> tuple[list[str], list[str], list[str]]:
-    """Ids of other kept searches whose answer would be another one without the item: right, wrong, untold."""
+def _others(matcher: Matcher, store: SearchStore, search_id: str, item_id: str) -> list[KeptSearch]:
+    """Other kept searches that the item came first in, oldest first."""
     bundle = matcher.snapshot.manifest.bundle
-    others = [
+    return [
         one
         for one in store.searches()
         if one.id != search_id
@@ -177,7 +178,13 @@ def _decided(
         and one.candidates
         and one.candidates[0].id == item_id
         and one.verdict != "no_match"
-    ][-_MOST_OTHERS:]
+    ]
+
+
+def _decided(
+    matcher: Matcher, store: SearchStore, others: list[KeptSearch], item_id: str, label: str | None
+) -> tuple[list[str], list[str], list[str]]:
+    """Ids of the searches whose answer would be another one without the item: right, wrong, untold."""
     right, wrong, untold = list[str](), list[str](), list[str]()
     if not others:
         return right, wrong, untold

@@ -576,8 +576,8 @@ class WrongMatch(Model):
         score_without: Best score of the label, or of its group, without the item; null where none is left.
         verdict_without: What would be answered without the item. One of `match`, `unsure`, `no_match`.
         best_without: The best item then, whatever its label.
-        n_right: Other kept searches that this item decided, and rightly.
-        n_wrong: Other kept searches that this item decided, and wrongly.
+        n_right: Other kept searches, of the newest, that it decided, and rightly.
+        n_wrong: Other kept searches that it decided, and wrongly.
         n_untold: Other kept searches that it decided, of which nobody says so.
         sentence: All of it in a sentence or two.
     """
