@@ -5,12 +5,13 @@ CalibrationError (ValueError)
 ├── OneLabelError            all images carry one label, so that there are no negative pairs
 ├── NotEnoughTrialsError     too few pairs or queries for the rate that was asked for
 ├── NotEnoughLabelsError     too few labels for how surely it was asked for
+├── NotEnoughAnswersError    too few searches were answered for the rate that was asked for
 └── UnreachableTargetError   no threshold in [0, 1] holds the target on these trials
 """
 
 from __future__ import annotations
 
-from vicinal.calibration.advice import AdvisedError
+from vicinal.calibration.advice import AdvisedError, advise
 
 
 class CalibrationError(AdvisedError, ValueError):
@@ -59,6 +60,19 @@ class NotEnoughLabelsError(CalibrationError):
         self.n_labels = n_labels
         self.needed = needed
         self.members = {"target": target, "n_labels": n_labels, "needed": needed, "trials": what}
+
+
+class NotEnoughAnswersError(CalibrationError):
+    """Too few answered searches for a target; `what` says which are missing, in the plural."""
+
+    def __init__(self, target: str, n_answers: int, needed: int, what: str) -> None:
+        super().__init__(
+            f"{target} needs answers to at least {needed:,} {what}, there are {n_answers:,}: ",
+            advise("answer more of them by {review()}"),
+        )
+        self.n_answers = n_answers
+        self.needed = needed
+        self.members = {"target": target, "n_answers": n_answers, "needed": needed, "searches": what}
 
 
 class UnreachableTargetError(CalibrationError):

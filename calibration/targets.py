@@ -18,6 +18,7 @@ from vicinal.calibration.arrays import Floats, Ints
 from vicinal.calibration.consistency.opis import class_utilities
 from vicinal.calibration.errors import (
     CalibrationError,
+    NotEnoughAnswersError,
     NotEnoughLabelsError,
     NotEnoughTrialsError,
     UnreachableTargetError,
@@ -38,6 +39,7 @@ _SHARES = {"mean": 1.0, "worst": 0.1}
 _STRICT_FAR = 0.01
 # A rate of 0 in n trials shows, at 95 % confidence, a true rate below about 3 / n.
 _LEAST_ERRORS = 3.0 - 1e-9
+_LEAST_ANSWERS = 20
 
 
 class Target(Frozen):
@@ -109,6 +111,12 @@ class Target(Frozen):
         return f"{words}, in the mean" if self.sure == "mean" else f"{words}, sure {100.0 * self.sure:.4g} %"
 
 
+_ANSWERED = {
+    "fpir": "searches for things that the gallery lacks",
+    "fnir": "searches for things that the gallery has",
+}
+
+
 def choose_threshold(trials: Trials, target: Target) -> float:
     """The best threshold in [0, 1] that holds the target on the trials.
 
@@ -119,6 +127,9 @@ def choose_threshold(trials: Trials, target: Target) -> float:
     At least 3 / value trials are needed (for a precision: returned matches, and 1 - value): with fewer, a
     rate of zero in the trials would not show, at 95 % confidence, that the true rate is below the target.
     Where the target is held more surely, it is labels that are needed (`calibration.rates.guarantees`).
+
+    Queries that stand for different numbers of searches count for as many. They were drawn where an answer
+    tells most, and fewer are needed: 20, and as many as an expected rate of new labels takes.
     """
     if target.rate == "utility":
         _check_trials(trials.n_non_mates, _STRICT_FAR, "negative pairs")
@@ -127,6 +138,8 @@ def choose_threshold(trials: Trials, target: Target) -> float:
         return _precise_threshold(trials, target)
     if target.sure is not None:
         return _sure_threshold(trials, target)
+    if trials.is_weighted and target.rate in ("fpir", "fnir"):
+        return _weighted_threshold(trials, target)
     scores, what = _scores_of(trials, target)
     low = trials.low_pairs if target.rate == "far" else None
     n_trials = len(scores) + (low.n if low else 0)
@@ -159,16 +172,21 @@ def _sure_threshold(trials: Trials, target: Target) -> float:
         raise CalibrationError("how surely a rate is held is told by labels, which these trials lack")
     rejects = target.rate == "fnir"
     (scores, what), codes = _scores_of(trials, target), labels.best_mates if rejects else labels.without_mate
+    weights = _weights_of(trials, target) if trials.is_weighted else np.ones(len(scores))
     needed = labels_for_expected(rate) if sure == "mean" else labels_for_bound(rate, confidence=sure)
-    _, own, sizes = np.unique(codes, return_inverse=True, return_counts=True)
+    _, own = np.unique(codes, return_inverse=True)
+    sizes = np.bincount(own, weights)
     n_labels = len(sizes)
     if n_labels < needed:
         raise NotEnoughLabelsError(str(target), n_labels, needed, what)
+    # Each label has one weight, but where queries were drawn for what they tell.
+    of_labels = sizes / sizes.max() if trials.is_weighted else np.ones(n_labels)
 
     def bound(threshold: float) -> float:
         is_event = scores < threshold if rejects else scores >= threshold
-        shares = LabelCounts(np.bincount(own, is_event, n_labels) / sizes, np.ones(n_labels))
-        return expected_rate(shares) if sure == "mean" else upper_bound(shares, confidence=sure)
+        events = np.minimum(np.bincount(own, is_event * weights, n_labels) / sizes, 1.0)
+        shares = LabelCounts(events * of_labels, of_labels)
+        return expected_rate(shares, of_labels) if sure == "mean" else upper_bound(shares, confidence=sure)
 
     # From the strictest on; the bound rises along them.
     tried = np.unique(np.clip(scores if rejects else np.nextafter(scores, np.inf), _LOWEST, _HIGHEST))
@@ -181,9 +199,36 @@ def _sure_threshold(trials: Trials, target: Target) -> float:
     return float(tried[fitting - 1])
 
 
+def _weights_of(trials: Trials, target: Target) -> Floats:
+    return trials.best_mate_weights if target.rate == "fnir" else trials.without_mate_weights
+
+
+def _weighted_threshold(trials: Trials, target: Target) -> float:
+    """The best threshold that holds the weighted share of the searches."""
+    scores, _ = _scores_of(trials, target)
+    weights, what = _weights_of(trials, target), _ANSWERED[target.rate]
+    needed = max(_LEAST_ANSWERS, labels_for_expected(target.value))
+    if len(scores) < needed:
+        raise NotEnoughAnswersError(str(target), len(scores), needed, what)
+    order = np.argsort(scores if target.rate == "fnir" else -scores, kind="stable")
+    # Up to the first score that may not have the event any more.
+    shares = weights[order].cumsum() / weights.sum()
+    # Sums of weights round.
+    place = int(np.searchsorted(shares, target.value + 1e-12, side="right"))
+    first = scores[order][min(place, len(order) - 1)]
+    if target.rate == "fnir":
+        threshold, reachable, end = min(_HIGHEST, float(first)), scores < 0.0, "have no score"
+    else:
+        threshold, reachable = max(_LOWEST, float(np.nextafter(first, np.inf))), scores >= 1.0
+        end = "score 1"
+    if not _LOWEST <= threshold <= _HIGHEST:
+        share, n = float(weights[reachable].sum() / weights.sum()), int(reachable.sum())
+        raise UnreachableTargetError(str(target), share, "lowest", f"{n:,} {what} {end}")
+    return threshold
+
+
 def _precise_threshold(trials: Trials, target: Target) -> float:
-    allowed, what = 1.0 - target.value, "returned matches"
-    _check_trials(len(trials.answer_scores), allowed, what)
+    _check_precision(trials, len(trials.answer_scores), target)
     distinct, returned, shares = _precision_steps(trials)
     # Precision can fall and rise again along the threshold; what counts is the lowest that has it.
     precise = np.flatnonzero(shares >= target.value)
@@ -191,7 +236,7 @@ def _precise_threshold(trials: Trials, target: Target) -> float:
         highest = float(max(shares, default=0.0))
         raise UnreachableTargetError(str(target), highest, "highest", "non-mates score as high as mates")
     step = int(precise[-1])
-    _check_trials(int(returned[step]), allowed, what)
+    _check_precision(trials, int(returned[step]), target)
     # Down to just above the next lower score the same candidates are returned.
     below = distinct[step + 1] if step + 1 < len(distinct) else -np.inf
     return max(_LOWEST, float(np.nextafter(below, np.inf)))
@@ -211,6 +256,16 @@ def _precision_steps(trials: Trials) -> tuple[Floats, Ints, Floats]:
     right = None if counted is None else counted[is_right]
     mates = np.bincount(inverse[is_right], right, minlength=len(distinct)).cumsum()
     return -distinct, returned, mates / all_of
+
+
+def _check_precision(trials: Trials, n_returned: int, target: Target) -> None:
+    allowed = 1.0 - target.value
+    if not trials.is_weighted:
+        _check_trials(n_returned, allowed, "returned matches")
+        return
+    needed = max(_LEAST_ANSWERS, labels_for_expected(allowed))
+    if n_returned < needed:
+        raise NotEnoughAnswersError(str(target), n_returned, needed, "searches that return a match")
 
 
 def _check_trials(n_trials: int, rate: float, what: str) -> None:

@@ -55,7 +55,11 @@ class Trials:
     # How much each candidate counts, see `at_mix`; empty where all count alike.
     answer_weights: Floats = field(default_factory=lambda: np.empty(0))
     # Searches behind the candidates, with and without a mate; zeros where that is not known.
-    n_searches: tuple[int, int] = (0, 0)
+    n_searches: tuple[float, float] = (0, 0)
+    # How many searches each query stands for, of those that were drawn among many; empty where all count
+    # alike.
+    best_mate_weights: Floats = field(default_factory=lambda: np.empty(0))
+    without_mate_weights: Floats = field(default_factory=lambda: np.empty(0))
 
     def __post_init__(self) -> None:
         for name, scores in vars(self).items():
@@ -87,7 +91,14 @@ class Trials:
             )
         n = n_with + n_without
         weights = np.where(self.answer_has_mate, (1.0 - absent) * n / n_with, absent * n / n_without)
+        if self.is_weighted:
+            weights = weights * self.answer_weights
         return replace(self, answer_weights=weights)
+
+    @property
+    def is_weighted(self) -> bool:
+        """Tell whether queries stand for different numbers of searches."""
+        return bool(len(self.best_mate_weights) or len(self.without_mate_weights))
 
     @cached_property
     def rising_non_mates(self) -> Floats:
@@ -162,17 +173,21 @@ def operating_curve(trials: Trials, thresholds: npt.ArrayLike | None = None) -> 
         thresholds=at,
         far=trials.n_non_mates_reaching(at) / n_negative,
         frr=1.0 - rate_at_or_above(trials.mate_scores, at),
-        fpir=rate_at_or_above(trials.best_scores_without_mate, at),
-        fnir=1.0 - rate_at_or_above(trials.best_mate_scores, at),
+        fpir=rate_at_or_above(trials.best_scores_without_mate, at, trials.without_mate_weights),
+        fnir=1.0 - rate_at_or_above(trials.best_mate_scores, at, trials.best_mate_weights),
     )
 
 
-def rate_at_or_above(scores: Floats, thresholds: Floats) -> Floats:
-    """Share of the scores that reach each threshold; NaN without scores."""
+def rate_at_or_above(scores: Floats, thresholds: Floats, weights: Floats | None = None) -> Floats:
+    """Share of the scores that reach each threshold; NaN without scores. All count alike without weights."""
     if not len(scores):
         return np.full(len(thresholds), np.nan)
-    below = np.searchsorted(np.sort(scores), thresholds, side="left")
-    return (len(scores) - below) / len(scores)
+    order = np.argsort(scores, kind="stable")
+    below = np.searchsorted(scores[order], thresholds, side="left")
+    if weights is None or not len(weights):
+        return (len(scores) - below) / len(scores)
+    up_to = np.append(0.0, weights[order].cumsum())
+    return np.asarray(1.0 - up_to[below] / up_to[-1])
 
 
 Rise = Callable[[Floats], Floats]

@@ -36,6 +36,7 @@ SOURCES = {
     "leave_one_out": "leave one out: every labelled item searched for as if it were not in the gallery",
     "queries": "labelled queries from outside",
     "answers": "answers about pairs of photos, same or different",
+    "searches": "answers to searches that were kept and drawn",
     "by_hand": "set by hand",
 }
 SPACES = {"initial": "initial embeddings", "refined": "refined embeddings", "final": "final scores"}
@@ -64,6 +65,7 @@ COMMANDS = {
     "label_anew": "vicinal label -g {gallery} --restart",
     "list_calibrations": "vicinal calibration list -g {gallery}",
     "refine": "vicinal gallery refine {gallery}",
+    "review": "vicinal review -g NAME",
     "train_refiner": "vicinal train-refiner",
     "use_settings": "vicinal use -g {gallery} --reset",
 }
@@ -190,6 +192,10 @@ def standing_words(
         return reason
     if check is None:
         return f"nothing speaks against it, and no new {noun}s have been tried"
+    if check.source == "searches":
+        if check.verdict == "unclear":
+            return "nothing speaks against it, and too few searches have been answered to tell"
+        return f"it holds by the answers to searches up to {check.checked_at:%Y-%m-%d}"
     if check.verdict == "unclear":
         return f"nothing speaks against it, and too few new {noun}s have been tried to tell"
     return f"it held for the {noun}s that were tried on {check.checked_at:%Y-%m-%d}"
@@ -199,7 +205,8 @@ def promise_lines(found: PromiseCheck, noun: Noun = "photo") -> Iterator[str]:
     """Lines on what stands behind the sentence on a promise, rate by rate."""
     yield f"calibration {found.calibration} ({found.pipeline}), threshold {found.threshold:.4f}"
     for name, one in found.rates.items():
-        tried = f"{number_of(one.n_trials, noun)} of {number_of(one.n_labels, 'label')}"
+        of_what = noun if found.source == "queries" else "answer"
+        tried = f"{number_of(one.n_trials, of_what)} of {number_of(one.n_labels, 'label')}"
         yield (
             f"{rate_name(name)} {percent(one.rate)} on {tried}, "
             f"which leave {span(one.low, one.high)} possible ({percent(one.confidence)} interval); promised "

@@ -13,15 +13,20 @@ never changes. N_h searches of which n_h were drawn and answered weigh w = N_h /
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Self
+from functools import cached_property
+from typing import Literal, Self
 
 import numpy as np
 import numpy.typing as npt
 
-from vicinal.calibration.arrays import AnyArray, Floats, Ints, Mask
+from vicinal.calibration.arrays import AnyArray, AnyInts, Floats, Ints, Mask
+from vicinal.calibration.rates.guarantees import safety_line
+from vicinal.calibration.rates.intervals import RateInterval
+from vicinal.calibration.rates.label_counts import LabelCounts
 
 _N_STRATA = 8
 _N_NEAREST = 3
+_ASKED_TWICE = 0.1
 
 
 @dataclass(frozen=True)
@@ -39,12 +44,12 @@ class SearchStrata:
     means: Floats
 
     @classmethod
-    def of(cls, scores: Floats, threshold: float) -> Self:
+    def of(cls, scores: Floats, threshold: float | None) -> Self:
         """Divide (n,) best scores, at least one, at quantiles, the nearest of which gives way to the
-        threshold.
+        threshold, where there is one.
         """
         edges = np.quantile(scores, np.arange(1, _N_STRATA) / _N_STRATA)
-        if scores.min() < threshold <= scores.max():
+        if threshold is not None and scores.min() < threshold <= scores.max():
             edges[np.argmin(np.abs(edges - threshold))] = threshold
         # An edge at the lowest score would leave nothing below it.
         edges = np.unique(edges[edges > scores.min()])
@@ -58,9 +63,11 @@ class SearchStrata:
         """(n,) number of each score's stratum."""
         return np.asarray(np.searchsorted(self.edges, scores, side="right"))
 
-    def shares(self, threshold: float) -> Floats:
+    def shares(self, threshold: float | None) -> Floats:
         """(H,) share of the draws that each stratum gets."""
         even = self.sizes / self.sizes.sum()
+        if threshold is None:
+            return np.asarray(even)
         nearest = np.argsort(np.abs(self.means - threshold), kind="stable")[:_N_NEAREST]
         near = np.zeros(len(even))
         near[nearest] = 1.0 / len(nearest)
@@ -69,7 +76,7 @@ class SearchStrata:
 
 def next_draws(
     scores: Floats,
-    threshold: float,
+    threshold: float | None,
     order: npt.ArrayLike,
     drawn: Mask,
     *,
@@ -85,7 +92,7 @@ def next_draws(
 
     Args:
         scores: (m,) best score of each kept search, -inf for one that found nothing.
-        threshold: The threshold in force, or the one that the bundle begins with.
+        threshold: The threshold in force, or the one that the bundle begins with; None without either.
         order: (m,) random numbers that a search keeps for good, such as a hash of its id.
         drawn: (m,) whether it was handed out before.
         n: How many are wanted.
@@ -116,6 +123,35 @@ def next_draws(
     return np.array(found, dtype=np.int64)
 
 
+def next_repeats(
+    scores: Floats,
+    threshold: float | None,
+    order: npt.ArrayLike,
+    is_absent: Mask,
+    times: AnyInts,
+    *,
+    n: int = 1,
+) -> Ints:
+    """Places of the answered searches to ask about once more, at most n: a tenth of all that were answered.
+
+    Things that were called absent and got a match come first: with few strangers among the answers, a slip
+    there changes FPIR most. The others tell how often a person errs.
+
+    Args:
+        scores: (m,) best score of each answered search.
+        threshold: The threshold in force, or the one that the bundle begins with; None without either.
+        order: (m,) random numbers that a search keeps for good.
+        is_absent: (m,) whether the first answer says that the gallery lacks it.
+        times: (m,) how often it was asked about, answered or not, at least once.
+        n: How many are wanted.
+    """
+    wanted = min(n, int(np.ceil(_ASKED_TWICE * len(scores))) - int((times > 1).sum()))
+    waiting = np.flatnonzero(times == 1)
+    is_first = is_absent & (scores >= (np.inf if threshold is None else threshold))
+    ranked = waiting[np.lexsort((np.asarray(order)[waiting], ~is_first[waiting]))]
+    return np.asarray(ranked[: max(0, wanted)])
+
+
 def one_a_visit(order: npt.ArrayLike, drawn: Mask, in_sample: Mask, visits: AnyArray | None) -> Mask:
     """(m,) whether a search stands for its visit: one that was drawn, else one of the sample, the first in
     order.
@@ -128,3 +164,167 @@ def one_a_visit(order: npt.ArrayLike, drawn: Mask, in_sample: Mask, visits: AnyA
     for place in np.lexsort((np.asarray(order), ~in_sample, ~drawn)).tolist():
         found.setdefault(names[place], place)
     return np.isin(np.arange(n), list(found.values()))
+
+
+SearchRate = Literal["fnir", "fpir"]
+SEARCH_RATES: tuple[SearchRate, ...] = ("fnir", "fpir")
+_N_DRAWS = 2000
+_CONFIDENCE = 0.95
+# Fewer labels, or answers with the event, do not tell how rates vary.
+_FEW_LABELS, _FEW_EVENTS = 10, 10
+_LEAST_SHAPE = 0.2
+# Prior of a person's error, Beta(1, 25): some 4 %.
+_CAREFUL = 25.0
+_ERRORS = np.linspace(0.0, 0.3, 121)
+
+
+@dataclass(frozen=True)
+class AnsweredSearches:
+    """Searches that were drawn and answered, beside all that they were drawn from.
+
+    Attributes:
+        top_scores: (n,) best score of each.
+        mate_scores: (n,) best score with its label, where that is known.
+        is_known: (n,) whether the gallery has what it shows.
+        is_absent: (n,) whether it lacks that.
+        is_unsure: (n,) whether that cannot be told. Searches of none of the three, such as one that became an
+            item since, are trials of no rate; they stand for the like of them in the strata.
+        codes: (n,) labels as numbers; a stranger without a name has one of its own.
+        sample_scores: (m,) best scores of the sample of all searches.
+        threshold: The threshold that the strata have an edge at.
+        n_again: Searches that were asked about twice, and answered.
+        n_disagreed: Those of them that were answered differently.
+    """
+
+    top_scores: Floats
+    mate_scores: Floats
+    is_known: Mask
+    is_absent: Mask
+    is_unsure: Mask
+    codes: AnyInts
+    sample_scores: Floats
+    threshold: float | None
+    n_again: int = 0
+    n_disagreed: int = 0
+
+    @cached_property
+    def _strata(self) -> tuple[Ints, Floats]:
+        """(n,) stratum of each answer, and (H,) sizes of the strata; each has an answer."""
+        strata = SearchStrata.of(self.sample_scores, self.threshold)
+        own, sizes = strata.stratum(self.top_scores), strata.sizes.astype(float)
+        has_answer = np.bincount(own, minlength=len(sizes)) > 0
+        if not has_answer.all():
+            # What nobody answered yet is taken for like what is next to it on its side of the threshold.
+            answered = np.flatnonzero(has_answer)
+            is_above = np.append(-np.inf, strata.edges) >= (
+                np.inf if self.threshold is None else self.threshold
+            )
+            for stratum in np.flatnonzero(~has_answer):
+                across = is_above[answered] != is_above[stratum]
+                near = answered[np.lexsort((np.abs(answered - stratum), across))[0]]
+                sizes[near] += sizes[stratum]
+            numbers = np.cumsum(has_answer) - 1
+            own, sizes = numbers[own], sizes[has_answer]
+        return own, sizes
+
+    @property
+    def weights(self) -> Floats:
+        """(n,) searches that each answer stands for."""
+        own, sizes = self._strata
+        return np.asarray((sizes / np.bincount(own, minlength=len(sizes)))[own])
+
+    @property
+    def strangers(self) -> float:
+        """Share of the searches for things that the gallery lacks, of those that could be told."""
+        told = self.weights * (self.is_known | self.is_absent)
+        return float(told[self.is_absent].sum() / max(told.sum(), 1e-300))
+
+    def of_rate(self, rate: SearchRate) -> Mask:
+        """(n,) whether an answer is a trial of a rate: known for FNIR, absent for FPIR."""
+        return self.is_known if rate == "fnir" else self.is_absent
+
+    def events(self, rate: SearchRate, threshold: float) -> Mask:
+        """(n,) whether a trial of a rate has its event at a threshold."""
+        is_event = self.mate_scores < threshold if rate == "fnir" else self.top_scores >= threshold
+        return np.asarray(is_event & self.of_rate(rate))
+
+    def interval(self, rate: SearchRate, threshold: float) -> RateInterval | None:
+        """A rate with its 95 % interval; None where no answer is a trial of it.
+
+        The ends are quantiles of a Bayesian bootstrap (`_replicates`). A search that cannot be told counts
+        for the low end and against the high one. At the low end errors of the person are taken off: a
+        stranger that was given a label is mostly missed, and a known thing that was called absent mostly gets
+        a match, so that errors make either rate too high. Where few labels or few events stand behind an end,
+        it is at least as wide as the safety line (`calibration.rates.guarantees`).
+        """
+        is_trial, is_event = self.of_rate(rate), self.events(rate, threshold)
+        if not is_trial.any():
+            return None
+        rng = np.random.default_rng(0)
+        drawn, errors = self._replicates(rng), self._drawn_errors(rng)
+        is_up = self.top_scores >= threshold
+        if rate == "fnir":
+            harmless, harmful = self.is_unsure & is_up, self.is_unsure
+            mistaken, mistaken_events = self.is_absent, self.is_absent & ~is_up
+        else:
+            harmless, harmful = self.is_unsure & ~is_up, self.is_unsure & is_up
+            mistaken, mistaken_events = self.is_known, self.is_known & is_up
+        events, trials = drawn @ is_event, drawn @ is_trial
+        fewer = np.maximum(events - errors * (drawn @ mistaken_events), 0.0)
+        others = np.maximum(trials - errors * (drawn @ mistaken), fewer) + drawn @ harmless
+        more, of_all = events + drawn @ harmful, trials + drawn @ harmful
+        tail = (1.0 - _CONFIDENCE) / 2.0
+        low = float(np.quantile(fewer / np.maximum(others, 1e-300), tail))
+        high = float(np.quantile(more / np.maximum(of_all, 1e-300), 1.0 - tail))
+        low, high = self._made_safe(low, high, is_trial, is_event, harmful)
+        weights = self.weights
+        found = float(weights @ is_event / (weights @ is_trial))
+        return RateInterval(found, min(low, found), max(high, found), _CONFIDENCE)
+
+    def _made_safe(
+        self, low: float, high: float, is_trial: Mask, is_event: Mask, harmful: Mask
+    ) -> tuple[float, float]:
+        """The ends, not within the safety line where that is needed."""
+        is_few = len(np.unique(self.codes[is_trial])) < _FEW_LABELS
+        if is_few or is_event.sum() < _FEW_EVENTS:
+            high = max(high, safety_line(self._counts(is_event | harmful, is_trial | harmful))[1])
+        if is_few or (is_trial & ~is_event).sum() < _FEW_EVENTS:
+            low = min(low, safety_line(self._counts(is_event, is_trial))[0])
+        return low, high
+
+    def _counts(self, is_event: Mask, is_trial: Mask) -> LabelCounts:
+        _, codes = np.unique(self.codes[is_trial], return_inverse=True)
+        weights = self.weights[is_trial]
+        return LabelCounts(np.bincount(codes, weights * is_event[is_trial]), np.bincount(codes, weights))
+
+    def _replicates(self, rng: np.random.Generator) -> Floats:
+        """(D, n) weights of the answers under random weights of their labels.
+
+        In each replicate the answers of a stratum add up to its size, which is itself that of a sample: what
+        the strata tell of a rate stays told. The labels' weights are gamma distributed, so that the variance
+        within a stratum of n answers is that of a sample of n - 1. One answer of a stratum beside it is worth
+        an answer: where all answers of a stratum say the same, the next need not.
+        """
+        own, sizes = self._strata
+        n = np.bincount(own, minlength=len(sizes))
+        shapes = np.maximum(1.0 - 2.0 / n, _LEAST_SHAPE)[own]
+        _, codes, times = np.unique(self.codes, return_inverse=True, return_counts=True)
+        of_labels = np.bincount(codes, shapes) / times
+        labels = rng.standard_gamma(of_labels, (_N_DRAWS, len(of_labels)))[:, codes]
+        totals = rng.standard_gamma(sizes, (_N_DRAWS, len(sizes)))
+        found, rows = np.zeros_like(labels), np.arange(_N_DRAWS)
+        for stratum, total in enumerate(totals.T):
+            here, beside = own == stratum, np.flatnonzero(np.abs(own - stratum) == 1)
+            guest = rng.standard_exponential(_N_DRAWS) if len(beside) else np.zeros(_N_DRAWS)
+            worth = total / (labels[:, here].sum(axis=1) + guest)
+            found[:, here] += labels[:, here] * worth[:, None]
+            if len(beside):
+                found[rows, rng.choice(beside, _N_DRAWS)] += guest * worth
+        return found
+
+    def _drawn_errors(self, rng: np.random.Generator) -> Floats:
+        """(D,) draws of how often the person errs: who answers twice says the same unless one is wrong."""
+        differs = 2.0 * _ERRORS * (1.0 - _ERRORS)
+        chances = (1.0 - _ERRORS) ** (_CAREFUL - 1.0) * differs**self.n_disagreed
+        chances *= (1.0 - differs) ** (self.n_again - self.n_disagreed)
+        return np.asarray(rng.choice(_ERRORS, _N_DRAWS, p=chances / chances.sum()))

@@ -60,9 +60,14 @@ def upper_bound(counts: LabelCounts, *, confidence: float) -> float:
     return float(np.quantile(_drawn_rates(counts, with_event=1.0), _share(confidence)))
 
 
-def expected_rate(counts: LabelCounts) -> float:
-    """The largest rate that a new label, exchangeable with these, can have in the mean."""
-    return (float((counts.events / counts.trials).sum()) + 1.0) / (counts.n_labels + 1)
+def expected_rate(counts: LabelCounts, weights: Floats | None = None) -> float:
+    """The largest rate that a new label, exchangeable with these, can have in the mean; with (L,) weights up
+    to 1, where labels were drawn with other probabilities (weighted conformal prediction; Tibshirani et al.,
+    2019), that of a label of the largest.
+    """
+    shares = counts.events / counts.trials
+    of_labels = np.ones(counts.n_labels) if weights is None else weights
+    return (float(of_labels @ shares) + 1.0) / (float(of_labels.sum()) + 1.0)
 
 
 @dataclass(frozen=True)

@@ -103,12 +103,27 @@ def label_counts(trials: Trials, rate: RateName, threshold: float) -> LabelCount
     if rate == "frr":
         return LabelCounts.of(trials.mate_scores < threshold, labels.mates)
     if rate == "fpir":
-        return LabelCounts.of(trials.best_scores_without_mate >= threshold, labels.without_mate)
+        return LabelCounts.of(
+            trials.best_scores_without_mate >= threshold,
+            labels.without_mate,
+            weights=_weights(trials.without_mate_weights),
+        )
     if rate == "fnir":
-        return LabelCounts.of(trials.best_mate_scores < threshold, labels.best_mates)
+        return LabelCounts.of(
+            trials.best_mate_scores < threshold, labels.best_mates, weights=_weights(trials.best_mate_weights)
+        )
     returned = trials.answer_scores >= threshold
-    weights = trials.answer_weights[returned] if len(trials.answer_weights) else None
-    return LabelCounts.of(trials.answer_is_mate[returned], labels.answers[returned], weights=weights)
+    weights = _weights(trials.answer_weights)
+    return LabelCounts.of(
+        trials.answer_is_mate[returned],
+        labels.answers[returned],
+        weights=None if weights is None else weights[returned],
+    )
+
+
+def _weights(weights: Floats) -> Floats | None:
+    """Weights of trials; None where all count alike."""
+    return weights if len(weights) else None
 
 
 def _accepted_pairs(trials: Trials, labels: TrialLabels, threshold: float) -> LabelCounts | None:

@@ -21,11 +21,13 @@ what it finds, is measured by `benchmarks/quality/promise_check.py`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from statistics import NormalDist
 from typing import Literal
 
 import numpy as np
+import numpy.typing as npt
 
 from vicinal.calibration.arrays import Floats
 from vicinal.calibration.errors import CalibrationError
@@ -75,19 +77,51 @@ def check_promise(
     return PromiseTest(found.measured, found.p_not_worse, found.verdict, more)
 
 
+def check_promise_by_interval(
+    found: RateInterval, promised: RateInterval, *, n: int, error_rate: float = 0.025
+) -> PromiseTest:
+    """Test a promised rate on a later one that stands with its own 95 % interval, such as that of answered
+    searches, as on labels; `more_labels` is then how many more of the n answers behind it would tell.
+    """
+
+    def tested(times: int) -> PromiseTest:
+        drawn = np.sort(_promised_rates(found.widened(1.0 / times)))
+        ends = np.quantile(drawn, [error_rate, 1.0 - error_rate])
+
+        def share_below(rates: npt.ArrayLike) -> Floats:
+            return np.searchsorted(drawn, rates, side="right") / len(drawn)
+
+        return _judged(found.rate, ends, share_below, promised, error_rate)
+
+    test = tested(1)
+    if test.verdict != "unclear":
+        return test
+    enough = next((k for k in (2, 3, 4, 6, 8, 12, 16, 32, 64) if tested(k).verdict != "unclear"), None)
+    return replace(test, more_labels=None if enough is None else (enough - 1) * n)
+
+
 def _test(counts: LabelCounts, promised: RateInterval, error_rate: float) -> PromiseTest:
     posterior = rate_posterior(counts)
-    low, high = posterior.quantiles([error_rate, 1.0 - error_rate])
-    measured = RateInterval(
-        counts.rate, min(float(low), counts.rate), max(float(high), counts.rate), 1.0 - 2.0 * error_rate
-    )
-    p = float(posterior.share_below(_promised_rates(promised)).mean())
+    ends = posterior.quantiles([error_rate, 1.0 - error_rate])
+    return _judged(counts.rate, ends, posterior.share_below, promised, error_rate)
+
+
+def _judged(
+    rate: float,
+    ends: Floats,
+    share_below: Callable[[npt.ArrayLike], Floats],
+    promised: RateInterval,
+    error_rate: float,
+) -> PromiseTest:
+    low, high = map(float, ends)
+    measured = RateInterval(rate, min(low, rate), max(high, rate), 1.0 - 2.0 * error_rate)
+    p = float(share_below(_promised_rates(promised)).mean())
     plain = _with_odds(promised.high, _PLAINLY_WORSE)
-    if p < _CAUTION * error_rate and counts.rate > promised.high:
+    if p < _CAUTION * error_rate and rate > promised.high:
         verdict: PromiseVerdict = "broken"
-    elif 1.0 - p < _CAUTION * error_rate and counts.rate < promised.low:
+    elif 1.0 - p < _CAUTION * error_rate and rate < promised.low:
         verdict = "better"
-    elif counts.rate <= promised.high and float(posterior.share_below(plain)) >= 1.0 - error_rate:
+    elif rate <= promised.high and float(share_below(plain)) >= 1.0 - error_rate:
         verdict = "held"
     else:
         verdict = "unclear"

@@ -252,7 +252,7 @@ def check(
     home: Home,
     json_output: JsonOption = False,
 ) -> None:
-    """Try what was promised with new labelled queries; nothing is calibrated or changed.
+    """Try what was promised with new labelled queries or with answers; nothing is calibrated or changed.
 
     Exit status: 0 if the promise holds or it cannot be told yet, 1 if it is broken, 2 after an error.
     """
@@ -268,9 +268,10 @@ def check(
         target = (
             [] if asked is None or str(asked) == "FPIR 5 %" else ["--target", f"{asked.rate}={asked.value:g}"]
         )
-        given = words_of(request, leave_out=("queries", "calibration", "group_by"))
+        given = words_of(request, leave_out=("queries", "answers", "calibration", "group_by"))
+        source = ("--answers",) if request.answers else ("--queries", str(request.queries))
         given += [] if group is None else ["--group-by", group.by]
-        again = home.command("calibrate", "--queries", str(request.queries), "-g", gallery, *target, *given)
+        again = home.command("calibrate", *source, "-g", gallery, *target, *given)
         say(*_check_lines(found, again, place.matcher.embedder.bundle.manifest.noun, details=details))
     if found.verdict == "broken":
         raise typer.Exit(1)
@@ -327,7 +328,8 @@ def _print_record(
 
 
 def _check_lines(found: PromiseCheck, again: str, noun: Noun, *, details: bool) -> Iterator[str]:
-    advice = f" What to do: calibrate with these {noun}s: {again}" if found.verdict == "broken" else ""
+    what = f"{noun}s" if found.source == "queries" else "answers"
+    advice = f" What to do: calibrate with these {what}: {again}" if found.verdict == "broken" else ""
     yield found.sentence + advice
     yield from (f"  note: {warning}" for warning in found.warnings)
     yield from (f"  {line}" for line in promise_lines(found, noun)) if details else ()

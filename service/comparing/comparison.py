@@ -412,5 +412,9 @@ class _Trial:
             )
         if self.target is not None and self.target.rate not in ("fpir", "fnir"):
             yield "intervals take the thresholds as given, because they were not chosen on these searches"
-        if self.in_force is not None and self.in_force.source == "queries" and self.plan.queries is None:
+        if (
+            self.in_force is not None
+            and self.in_force.source in ("queries", "searches")
+            and self.plan.queries is None
+        ):
             yield "the threshold in force was found with labelled queries, those of others by leave-one-out"

@@ -37,10 +37,12 @@ from vicinal.service.measuring.queries import LabelledQueries, require_labels
 from vicinal.service.measuring.records.curves import CalibrationCurves, gather_curves
 from vicinal.service.measuring.records.record import (
     CalibrationRecord,
+    CalibrationSource,
     Rates,
     StoredScores,
     new_calibration_id,
 )
+from vicinal.service.measuring.searches import DrawnSearches
 from vicinal.service.measuring.visits import Visits, look_alikes
 from vicinal.service.search.item_spaces import OpenedRefiner
 from vicinal.service.search.pipeline import Group, Pipeline
@@ -134,6 +136,47 @@ class Calibrator:
             sampled, measured, target, coarse_labels=coarse_labels, together=together, tried=tried
         )
 
+    def measure_searches(
+        self,
+        drawn: DrawnSearches,
+        target: Target,
+        *,
+        threshold: float | None = None,
+        absent: float | None = None,
+        on_progress: OnProgress = no_progress,
+    ) -> Calibration:
+        """Choose the best threshold that holds the target by answers to searches, each with the weight of its
+        draw; strata have an edge at the threshold in force. Other arguments are those of `measure`.
+        """
+        self._require(drawn.labelled, self.scorer.pipeline.group, target)
+        items = self._score_searches(drawn, on_progress)
+        measured, tried = (
+            choose_form(items, self.forms, target, seed=self.seed) if self.forms else (items, ())
+        )
+        searches = drawn.scored(measured, self.snapshot, self.scorer, threshold)
+        measured = replace(measured, searches=searches, absent=absent)
+        found = self.calibration(drawn.labelled, measured, target, tried=tried)
+        warnings = (*drawn.warnings, *found.record.warnings)
+        return replace(found, record=found.record.model_copy(update={"warnings": warnings}))
+
+    def score_searches(
+        self, drawn: DrawnSearches, threshold: float, on_progress: OnProgress = no_progress
+    ) -> Measurement:
+        """Score answered searches, with the weights of their draw; groups are scored by the first form."""
+        measured = self.decide(self._score_searches(drawn, on_progress))
+        return replace(measured, searches=drawn.scored(measured, self.snapshot, self.scorer, threshold))
+
+    def _score_searches(self, drawn: DrawnSearches, on_progress: OnProgress) -> Measurement:
+        scoring = TrialScoring(
+            self.snapshot,
+            self.scorer,
+            drawn.labelled,
+            visits=drawn.visits,
+            takes_out=False,
+            device=self.device,
+        )
+        return scoring.measure(on_progress)
+
     def score(self, queries: LabelledQueries, on_progress: OnProgress) -> Measurement:
         """Score all queries as a calibration does; nothing is chosen, groups are scored by the first form."""
         return self.decide(self.score_items(queries, on_progress))
@@ -191,7 +234,7 @@ class Calibrator:
             format_version=2,
             id=new_calibration_id(),
             created_at=datetime.now(UTC),
-            source="leave_one_out" if leaves_one_out else "queries",
+            source=_source_of(measured, queries),
             target=target,
             threshold=threshold,
             rates=Rates(**shares, hit_rate_1=measured.hit_rate_1),
@@ -210,7 +253,7 @@ class Calibrator:
             warnings=tuple(self._warnings(queries, measured, evidence.near_duplicates)),
         )
         curves = gather_curves(measured, threshold, snapshot=self.snapshot, queries=queries, opis=opis)
-        scores = StoredScores.of(trials, measured.top_scores, apart)
+        scores = StoredScores.of(trials, measured.searched_scores, apart)
         return Calibration(record, scores, curves, measured, opis)
 
     def _require(self, queries: LabelledQueries, group: Group | None, target: Target) -> None:
@@ -260,6 +303,12 @@ class Calibrator:
             n_labels = len(set(labels.tolist()))
             if n_labels < _FEW_LABELS:
                 yield f"few labels stand behind {what} ({n_labels}): other labels can behave differently"
+
+
+def _source_of(measured: Measurement, queries: LabelledQueries) -> CalibrationSource:
+    if measured.searches is not None:
+        return "searches"
+    return "queries" if queries.positions is None else "leave_one_out"
 
 
 def pass_of(on_progress: OnProgress, number: int, n_passes: int) -> OnProgress:

@@ -6,7 +6,7 @@ from bisect import bisect_left
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, Self
 
 import numpy as np
 from pydantic import Field
@@ -32,6 +32,7 @@ from vicinal.calibration.arrays import Floats, Ints
 from vicinal.calibration.consistency.opis import ClassUtilities, NoUtilityError, class_utilities
 from vicinal.calibration.consistency.opis_floor import PairImages, pair_opis_floor
 from vicinal.calibration.frozen import Frozen
+from vicinal.calibration.rates.answered_searches import SEARCH_RATES, AnsweredSearches, SearchRate
 from vicinal.calibration.rates.intervals import RateInterval
 from vicinal.calibration.rates.label_counts import RateName, impostor_label_effect
 from vicinal.calibration.rates.paired_bootstrap import FigureChange
@@ -260,6 +261,39 @@ class AnswerEvidence(Frozen):
     errors: StatedRate
 
 
+class SearchEvidence(Frozen):
+    """What a threshold from answers to searches rests on (`calibration.rates.answered_searches`).
+
+    Attributes:
+        n_sampled: Searches that the answered ones were drawn from, a random sample of all.
+        n_answered: Searches that were drawn and answered.
+        n_unsure: Those of them that could not be told, or were told differently: they count for the low end
+            of an interval and against the high one.
+        n_again: Searches that were asked about twice, of those whose first answer names a label.
+        n_disagreed: Those of them that were answered differently.
+        strangers: Share of the searches for things that the gallery lacks, of those that could be told.
+    """
+
+    n_sampled: int
+    n_answered: int
+    n_unsure: int
+    n_again: int
+    n_disagreed: int
+    strangers: float
+
+    @classmethod
+    def of(cls, found: AnsweredSearches) -> Self:
+        """What was answered."""
+        return cls(
+            n_sampled=len(found.sample_scores),
+            n_answered=len(found.top_scores),
+            n_unsure=int(found.is_unsure.sum()),
+            n_again=found.n_again,
+            n_disagreed=found.n_disagreed,
+            strangers=found.strangers,
+        )
+
+
 class OpisEvidence(Frozen):
     """OPIS in one space, on the pairs of the calibration; comparable on identical pairs only.
 
@@ -384,6 +418,7 @@ class Evidence(Frozen):
         near_duplicates: Share of the queries with a mate whose best mate is almost the same picture; None
             where that was not looked at.
         answers: What was answered about pairs; None where labels were counted.
+        searches: What was answered about searches; None where none were.
         top_scores: Histogram of the queries' best scores, which later ones are compared with
             (`calibration.drift`).
         group_forms: Where groups are decided and several forms of their score were tried: each of them.
@@ -405,6 +440,7 @@ class Evidence(Frozen):
     unsure: UnsureBand | None = None
     near_duplicates: float | None = None
     answers: AnswerEvidence | None = None
+    searches: SearchEvidence | None = None
     top_scores: TopScoreCounts = Field(description="Counts only: no score can be read from them.")
     group_forms: tuple[TriedForm, ...] = ()
     reranks: RerankTrial | None = None
@@ -434,8 +470,17 @@ def gather_evidence(
             measured.trials, threshold, gallery_labels=gallery_labels, coarse_labels=coarse_labels
         )
         near, far = (one and rate_evidence(one) for one in kinds)
+    searches = measured.searches
     held = next((counts[rate] for rate in ERROR_RATES if rate == target.rate), None)
     found = {rate: rate_evidence(one, is_ratio=rate == "precision") for rate, one in counts.items() if one}
+    if searches is not None:
+        # Further labels and a larger gallery would be reckoned with as if all answers counted alike.
+        held = None
+        found |= {
+            rate: _of_searches(found[rate], searches, rate, threshold)
+            for rate in SEARCH_RATES
+            if rate in found
+        }
     return Evidence(
         rates=found,
         absent=measured.trials.absent if measured.absent is None else measured.absent,
@@ -443,7 +488,7 @@ def gather_evidence(
             Prediction(n_labels=n, low=one.low, high=one.high)
             for n, one in ((n, prediction_interval(held, n)) for n in _FURTHER_LABELS if held)
         ),
-        larger_galleries=_larger_galleries(measured, target, threshold),
+        larger_galleries=() if searches else _larger_galleries(measured, target, threshold),
         margins=measured.margins,
         near_fpir=near,
         far_fpir=far,
@@ -454,7 +499,8 @@ def gather_evidence(
         chosen=chosen,
         unsure=apart and apart.unsure(measured, target, threshold),
         near_duplicates=near_duplicates,
-        top_scores=TopScoreCounts.of_calibration(measured.top_scores, threshold),
+        top_scores=TopScoreCounts.of_calibration(measured.searched_scores, threshold),
+        searches=searches and SearchEvidence.of(searches),
         group_forms=group_forms,
     )
 
@@ -621,6 +667,16 @@ def rate_evidence(counts: LabelCounts, *, is_ratio: bool = False) -> RateEvidenc
         effective_labels=counts.effective_labels,
         leave_one_label_out=counts.leave_one_label_out,
     )
+
+
+def _of_searches(
+    found: RateEvidence, searches: AnsweredSearches, rate: SearchRate, threshold: float
+) -> RateEvidence:
+    """The same with the interval of answered searches."""
+    own = searches.interval(rate, threshold)
+    if own is None:
+        return found
+    return found.model_copy(update={"rate": own.rate, "low": own.low, "high": own.high})
 
 
 def _larger_galleries(measured: Measurement, target: Target, threshold: float) -> tuple[LargerGallery, ...]:

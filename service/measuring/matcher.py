@@ -185,9 +185,12 @@ class GalleryThresholds:
         if check is None or check.verdict != "broken":
             return None
         name, noun = shlex.quote(self.gallery.name), self.bundle.manifest.noun
+        how, by = f"with {noun}s like those", "--queries FOLDER"
+        if check.source == "searches":
+            how, by = "with the answers to searches", "--answers"
         return "broken", (
             f"{check.sentence} Calibration {record.id} was tried on {check.checked_at:%Y-%m-%d}: calibrate "
-            f"with {noun}s like those by `vicinal calibrate -g {name} --queries FOLDER`"
+            f"{how} by `vicinal calibrate -g {name} {by}`"
         )
 
     def _staleness(self, record: CalibrationRecord) -> str | None:

@@ -11,7 +11,8 @@ from functools import cached_property
 import numpy as np
 
 from vicinal.calibration import Margins, TrialLabels, Trials, implied_margins
-from vicinal.calibration.arrays import Codes, Floats, Ints, Mask, Objects
+from vicinal.calibration.arrays import Codes, FloatArray, Floats, Ints, Mask, Objects
+from vicinal.calibration.rates.answered_searches import AnsweredSearches
 from vicinal.indexer.views.snapshot import Snapshot
 from vicinal.models.progress import OnProgress
 from vicinal.service.measuring.pairs import GalleryLabels, PairScores, PairScoring, QueryMates
@@ -84,6 +85,7 @@ class GroupTables:
 class Measurement:
     """Measurement that a calibration is made from; by groups, no pair of items is a trial. `codes` are the
     (n,) labels of queries, in sorted `names`, `weights`, (n, F + 1), those that `learned` scored them with.
+    Of answered `searches` the first n are the queries, and the others cannot be told.
     """
 
     names: Objects
@@ -99,12 +101,15 @@ class Measurement:
     group: Group | None = None
     weights: Floats | None = None
     absent: float | None = None
+    searches: AnsweredSearches | None = None
 
     @property
     def hit_rate_1(self) -> float | None:
         """Share of queries with a mate whose best candidate is one; None without such queries."""
-        hits = self.hits[self.mates.has_mate]
-        return float(hits.mean()) if len(hits) else None
+        hits, counted = self.hits[self.mates.has_mate], self._search_weights
+        if not len(hits):
+            return None
+        return float(np.average(hits, weights=None if counted is None else counted[self.mates.has_mate]))
 
     @property
     def hits(self) -> Mask:
@@ -115,6 +120,11 @@ class Measurement:
     def top_scores(self) -> Floats:
         """(n,) best score of each query, its own label in the gallery where it has one."""
         return np.maximum(self.found.scores[:, 0], 0.0)
+
+    @property
+    def searched_scores(self) -> Floats:
+        """Best scores of all searches that were measured, or of those that the queries were drawn from."""
+        return self.top_scores if self.searches is None else self.searches.sample_scores
 
     @property
     def codes_without(self) -> Codes:
@@ -135,9 +145,16 @@ class Measurement:
         if self.is_taken_out:
             # Both searches of every query answer.
             answers.append(self._answers(self.without, np.zeros_like(has_mate)))
-        scores, is_mate, codes, answer_has_mate = map(np.concatenate, zip(*answers, strict=True))
-        n_with, n_searches = int(has_mate.sum()), len(answers) * len(has_mate)
-        none, no_codes = np.empty(0), self.codes[:0]
+        scores, is_mate, rows, answer_has_mate = map(np.concatenate, zip(*answers, strict=True))
+        n_with, n_searches = float(has_mate.sum()), float(len(answers) * len(has_mate))
+        none, no_codes, weights = np.empty(0), self.codes[:0], {}
+        if (counted := self._search_weights) is not None:
+            n_with, n_searches = float(counted[has_mate].sum()), float(counted.sum())
+            weights = {
+                "answer_weights": counted[rows],
+                "best_mate_weights": counted[has_mate],
+                "without_mate_weights": counted[self.without.queries],
+            }
         trials = Trials(
             mate_scores=none,
             non_mate_scores=none,
@@ -155,8 +172,9 @@ class Measurement:
                 non_mate_items=no_codes,
                 best_mates=self.codes[has_mate],
                 without_mate=self.codes_without,
-                answers=codes,
+                answers=self.codes[rows],
             ),
+            **weights,
         )
         trials = trials if self.absent is None else trials.at_mix(self.absent)
         return trials if self.group is not None else self._with_pairs(trials, "final")
@@ -186,14 +204,18 @@ class Measurement:
             low_pairs=listed.low,
         )
 
-    def _answers(self, found: Found, has_mate: Mask) -> tuple[Floats, Mask, Codes, Mask]:
-        """Score of each labelled candidate, whether it is a mate, its query's label, whether that has one."""
+    @property
+    def _search_weights(self) -> Floats | None:
+        """(n,) searches that each query stands for; None where each stands for itself."""
+        return None if self.searches is None else self.searches.weights[: len(self.codes)]
+
+    def _answers(self, found: Found, has_mate: Mask) -> tuple[Floats, Mask, Ints, Mask]:
+        """Score of each labelled candidate, whether it is a mate, its query, whether that has a mate."""
         labels = found.labels[:, :N_DECIDED_CANDIDATES]
         is_answer = (labels >= 0) & (labels < len(self.names))
         rows = found.queries[np.nonzero(is_answer)[0]]
-        codes = self.codes[rows]
         scores = found.scores[:, :N_DECIDED_CANDIDATES][is_answer]
-        return scores, labels[is_answer] == codes, codes, has_mate[rows]
+        return scores, labels[is_answer] == self.codes[rows], rows, has_mate[rows]
 
 
 class _Searched:
@@ -229,6 +251,7 @@ class TrialScoring:
         queries: LabelledQueries,
         *,
         visits: Visits | None = None,
+        takes_out: bool = True,
         device: str = "cpu",
         at_once: int = _CHUNK,
     ) -> None:
@@ -237,6 +260,7 @@ class TrialScoring:
         self._scorer = scorer
         self._queries = queries
         self._visits = visits
+        self._takes_out = takes_out
         self._device = device
         is_labelled = np.array([label is not None for label in snapshot.labels], dtype=bool)
         names = sorted({*snapshot.labels[is_labelled], *queries.labels})
@@ -252,13 +276,15 @@ class TrialScoring:
             self._groups = ItemGroups(scorer.view, BuiltGroups.of(snapshot, group.by))
 
     def measure(self, on_progress: OnProgress) -> Measurement:
-        """Score every query, once with its label in the gallery and, where all have mates, once without."""
+        """Score every query, once with its label in the gallery and, where all have mates and queries without
+        may be made up of them, once without.
+        """
         queries, codes, n = self._queries, self._codes, len(self._codes)
         spaces: dict[str, SearchSpace] = {"initial": InitialSpace(self._scorer.view)}
         if self._scorer.pipeline.refine.sides != "off":
             spaces["refined"] = self._scorer.space
         pairs = self._pair_scoring(spaces)
-        is_taken_out = queries.positions is not None or self._have_mates()
+        is_taken_out = queries.positions is not None or (self._takes_out and self._have_mates())
         searched, taken_out = _Searched(self._groups), _Searched(self._groups)
         for rows in _chunks(n, self._at_once):
             part = queries.take(np.arange(rows.start, rows.stop))
@@ -351,6 +377,26 @@ class TrialScoring:
 
     def _search(self, queries: LabelledQueries, excluded: list[Ints], n: int) -> ScoredCandidates:
         return self._scorer.score(queries.embeddings, n, excluded=excluded, items=queries.positions)
+
+
+def top_scores(
+    snapshot: Snapshot,
+    scorer: Scorer,
+    embeddings: FloatArray,
+    *,
+    group: Group | None,
+    excluded: Sequence[Ints],
+) -> Floats:
+    """(n,) best score of each of (n, d) queries, by groups where these decide; 0 where nothing is found."""
+    groups = None if group is None else ItemGroups(scorer.view, BuiltGroups.of(snapshot, group.by))
+    found = [np.empty(0)]
+    for rows in _chunks(len(embeddings)):
+        scored = scorer.score(embeddings[rows], N_DECIDED_CANDIDATES, excluded=excluded[rows])
+        scores = scored.scores
+        if groups is not None and group is not None:
+            scores = groups.table(scored, excluded=excluded[rows]).scored(group).scores
+        found.append(scores[:, 0])
+    return np.maximum(np.concatenate(found), 0.0)
 
 
 def _group_labels(codes: Ints, labels: GalleryLabels) -> Ints:

@@ -42,7 +42,9 @@ _READERS = 8
 
 @dataclass(frozen=True)
 class LabelledQueries:
-    """Queries with their right answers, (n, d) float32, L2-normalized; from outside `positions` are None."""
+    """Queries with their right answers, (n, d) float32, L2-normalized; from outside `positions` are None.
+    `visits` name what was taken together, with items too.
+    """
 
     embeddings: FloatArray
     labels: Objects

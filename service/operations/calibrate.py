@@ -27,10 +27,13 @@ if TYPE_CHECKING:
     from vicinal.service.measuring.matcher import Matcher
     from vicinal.service.measuring.queries import QueryReading
     from vicinal.service.measuring.records.record import CalibrationRecord
+    from vicinal.service.measuring.searches import DrawnSearches
     from vicinal.service.operations.place import Place
     from vicinal.service.search.pipeline import Pipeline
 
 STAGES = {"embed": "Embedding queries", "try": "Trying re-ranking", "score": "Scoring"}
+# Sources that know more than the gallery itself.
+_FROM_OUTSIDE = ("queries", "searches")
 # What a promise may be worse by before anyone is asked: of photos found, and of wrong matches.
 _FEWER_FOUND = 0.02
 _MORE_WRONG = 0.005
@@ -45,7 +48,7 @@ def _coarse_labels(path: Path) -> dict[str, str]:
 class Request(PipelineChoice, QuerySource):
     """Request to calibrate for a target, with labelled queries."""
 
-    command_order = ("target", "queries", "coarse_labels", "coarse_by", "visits_by")
+    command_order = ("target", "queries", "answers", "coarse_labels", "coarse_by", "visits_by")
     command_options: ClassVar[Mapping[str, CommandOption]] = {
         "refine": CommandOption("What is refined; auto: as in searches."),
         "rerank": CommandOption("The re-ranking; auto: as in searches."),
@@ -76,6 +79,14 @@ class Request(PipelineChoice, QuerySource):
         None,
         description="Whether re-ranking with `k` 4, 8 and 16 is tried on a sample first, and what is surely "
         "better put in force with the threshold; when null, where nobody chose how to re-rank.",
+    )
+    answers: Annotated[
+        StrictBool,
+        CommandOption("Use the answers to kept searches (`vicinal review`) in place of queries."),
+    ] = Field(
+        False,
+        description="Use what persons said of kept searches, in place of queries: of those that were drawn, "
+        "each with the weight of its draw.",
     )
     target: Annotated[
         TargetText,
@@ -172,6 +183,22 @@ class Request(PipelineChoice, QuerySource):
         self.whole_target()
         return self
 
+    @model_validator(mode="after")
+    def _one_source(self) -> Request:
+        if not self.answers:
+            return self
+        if self.queries is not None:
+            raise ValueError("a calibration is made of queries or of answers to searches: name one of them")
+        if self.coarse_labels is not None or self.coarse_by is not None:
+            raise ValueError(
+                "coarse labels tell near from far queries, and answers name no label of a stranger"
+            )
+        if self.visits_by not in ("auto", "none"):
+            raise ValueError("answered searches know their own visits: leave visits_by out")
+        if self.try_rerank:
+            raise ValueError("re-ranking is tried with queries or by leaving items out: leave try_rerank out")
+        return self
+
     def whole_target(self) -> Target:
         """The target, as surely as it is asked for."""
         from vicinal.calibration.targets import Target
@@ -218,7 +245,10 @@ def require(place: Place, request: Request) -> None:
         require_group_target(pipeline.group, request.whole_target())
     _is_tried(place.matcher, request, pipeline)
     place.matcher.refinement(pipeline)
-    place.require_queries(request)
+    if request.answers:
+        answered_searches(place.matcher, pipeline)
+    else:
+        place.require_queries(request)
 
 
 def run(place: Place, request: Request, progress: Progress) -> Calibrated:
@@ -270,13 +300,23 @@ def _made(place: Place, request: Request, progress: Progress) -> CalibrationReco
     return _kept(place) or place.matcher.calibrations.add(own, found.scores, found.curves, activate=False)
 
 
+def answered_searches(matcher: Matcher, pipeline: Pipeline) -> DrawnSearches:
+    """Answers to searches of the gallery, as a calibration of a pipeline takes them."""
+    from vicinal.service.answering.drawn import drawn_searches
+    from vicinal.service.answering.store import SearchStore
+
+    return drawn_searches(SearchStore(matcher.gallery.path), matcher.snapshot, pipeline.key)
+
+
 def measure(
     matcher: Matcher,
     request: Request,
     queries: QueryReading | None = None,
     progress: Progress | None = None,
 ) -> Calibration:
-    """Calibrate the built version, by all labelled items where there are no queries; nothing is kept."""
+    """Calibrate the built version, by all labelled items where there are neither queries nor answers; nothing
+    is kept.
+    """
     from vicinal.service.measuring.calibrator import Calibrator, same_pictures_of
     from vicinal.service.measuring.group_trials import group_forms
     from vicinal.service.measuring.queries import coarse_labels_by_column
@@ -286,7 +326,8 @@ def measure(
 
     gallery, snapshot, pipeline = matcher.gallery, matcher.snapshot, matcher.chosen(request)
     # Photos from outside were taken apart from those of the gallery, but for those of a named visit.
-    by = "none" if queries is not None and request.visits_by == "auto" else request.visits_by
+    is_outside = queries is not None or request.answers
+    by = "none" if is_outside and request.visits_by == "auto" else request.visits_by
     visits = find_visits(by, gallery, snapshot)
 
     def make(pipeline: Pipeline) -> Calibrator:
@@ -304,6 +345,14 @@ def measure(
         )
 
     calibrator, trial, progress = make(pipeline), None, progress or Progress()
+    if request.answers:
+        return calibrator.measure_searches(
+            answered_searches(matcher, pipeline),
+            request.whole_target(),
+            threshold=matcher.threshold(pipeline).value,
+            absent=request.absent,
+            on_progress=progress,
+        )
     if _is_tried(matcher, request, pipeline):
         labelled = queries.labelled() if queries else calibrator.leave_one_out()
         trial = try_reranks(calibrator, labelled, request.whole_target(), progress)
@@ -332,6 +381,8 @@ def _is_tried(matcher: Matcher, request: Request, pipeline: Pipeline) -> bool:
     """Tell whether ways to re-rank are tried first, for searches that ask for nothing else."""
     from vicinal.service.errors import RequestError
 
+    if request.answers:
+        return False
     is_usual = request.rerank == "auto" and pipeline.slot == matcher.pipeline.slot
     if request.try_rerank and not is_usual:
         raise RequestError(
@@ -356,12 +407,12 @@ def objection(
 
     if present is None or present.evidence is None or record.evidence is None:
         return None
-    if is_broken and record.source != "queries":
+    if is_broken and record.source not in _FROM_OUTSIDE:
         shown = f"{noun.capitalize()}s have shown that the promise in force does not hold"
         return f"{shown}; this one was made without."
     if is_broken:
         return None
-    if present.source == "queries" and record.source == "leave_one_out":
+    if present.source in _FROM_OUTSIDE and record.source == "leave_one_out":
         return f"The threshold in force was measured with {noun}s from outside; this one was not."
     if (
         (record.version, record.target) == (present.version, present.target)
@@ -369,6 +420,9 @@ def objection(
         and present.evidence.chosen is None
     ):
         # The same scores for the same target, of a release that knew no choice between both readings.
+        return None
+    if present.source == "leave_one_out" and record.source == "searches":
+        # A gallery does not know what is searched for; its searches do, whatever was promised.
         return None
     ranges = [(promised_range(one, "fnir"), promised_range(one, "fpir")) for one in (present, record)]
     (missed, answered), (misses, answers) = (

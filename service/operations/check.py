@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated
 
-from pydantic import Field
+from pydantic import Field, StrictBool, model_validator
 
 from vicinal.service.errors import RequestError
 from vicinal.service.operations import Operation, Progress
+from vicinal.service.operations.calibrate import answered_searches
 from vicinal.service.request_fields import CommandOption, PipelineChoice, QuerySource
 
 if TYPE_CHECKING:
@@ -28,33 +29,46 @@ class NewQueries(QuerySource):
         CommandOption(
             "New labelled queries, of any source that `vicinal index` takes; also of things that the gallery "
             "does not have.",
-            default=...,
         ),
     ] = Field(
         None,
         description="New labelled queries, of any source that a re-index takes, or embeddings with labels.",
     )
+    answers: Annotated[
+        StrictBool,
+        CommandOption("Use the answers to kept searches (`vicinal review`) in place of queries."),
+    ] = Field(False, description="Use what persons said of kept searches, in place of queries.")
 
 
 class Request(PipelineChoice, NewQueries):
     """A calibration by its id, or the one in force for a pipeline, and what it is tried with."""
 
-    command_order = ("queries", "calibration")
+    command_order = ("queries", "answers", "calibration")
 
     calibration: Annotated[
         str | None, CommandOption("Id of the calibration; by default the one in force.")
     ] = None
+
+    @model_validator(mode="after")
+    def _one_source(self) -> Request:
+        if self.answers and self.queries is not None:
+            raise ValueError("a promise is tried with queries or with answers to searches: name one of them")
+        return self
 
 
 def require(place: Place, request: Request) -> None:
     """Refuse a record that promised nothing, or that no search of the gallery could be decided by."""
     from vicinal.calibration.errors import CalibrationError
 
-    _require_checkable(place.matcher, _record(place.matcher, request))
+    record = _record(place.matcher, request)
+    _require_checkable(place.matcher, record)
+    if request.answers:
+        answered_searches(place.matcher, record.pipeline)
+        return
     if request.queries is None and place.sent is None and place.sent_labels is None:
         raise CalibrationError(
             "a promise is tried with new photos: send queries (a source), embeddings with labels, or a "
-            "form with the fields image and label"
+            "form with the fields image and label; or name answers"
         )
     place.require_queries(request)
 
@@ -70,9 +84,12 @@ def run(place: Place, request: Request, progress: Progress) -> PromiseCheck:
     record = _record(matcher, request)
     # Before photos are embedded, which takes a while.
     _require_checkable(matcher, record)
-    queries = place.read_queries(request, progress)
-    if queries is None:
-        raise CalibrationError("the queries of the check are gone: start it again")
+    queries = None if request.answers else place.read_queries(request, progress)
+    if queries is None and not request.answers:
+        raise CalibrationError(
+            "a promise is tried with new photos: name queries, or answers to kept searches; where queries "
+            "were sent they are gone: start the check again"
+        )
     found = check_calibration(
         Calibrator(
             matcher.snapshot,
@@ -81,8 +98,8 @@ def run(place: Place, request: Request, progress: Progress) -> PromiseCheck:
             device=matcher.gallery.index_device,
         ),
         record,
-        queries.labelled(),
-        warnings=(*queries.warnings, *_warnings(matcher, record)),
+        queries.labelled() if queries else answered_searches(matcher, record.pipeline),
+        warnings=(*(queries.warnings if queries else ()), *_warnings(matcher, record)),
         noun=matcher.embedder.bundle.manifest.noun,
         on_progress=progress,
     )

@@ -7,7 +7,13 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from vicinal.models.bundle import Noun
-from vicinal.service.measuring.evidence import AnswerEvidence, Evidence, RateEvidence, RerankTrial
+from vicinal.service.measuring.evidence import (
+    AnswerEvidence,
+    Evidence,
+    RateEvidence,
+    RerankTrial,
+    SearchEvidence,
+)
 from vicinal.service.measuring.records.promise import PromiseCheck
 from vicinal.service.measuring.records.record import CalibrationRecord, promised_range
 from vicinal.service.words import (
@@ -174,12 +180,37 @@ def _basis(
         n = max((one.n_trials for one in (found, wrong) if one), default=0)
         tried = f"{number_of(n, noun)} of {number_of(record.n_labels, 'label')}"
         return f"This rests on {tried}, each searched for as if it were not in the gallery."
+    searches = None if record.evidence is None else record.evidence.searches
+    if searches is not None:
+        return _answers_behind(searches, found, wrong)
     parts = [
         f"{one.n_trials:,} of {number_of(one.n_labels, 'label')} that {whose}"
         for one, whose in ((found, "the gallery has"), (wrong, "it lacks"))
         if one is not None
     ]
     return f"This rests on {noun}s from outside: {' and '.join(parts)}."
+
+
+def _answers_behind(searches: SearchEvidence, found: RateEvidence | None, wrong: RateEvidence | None) -> str:
+    parts = [
+        f"{number_of(one.n_trials, thing)} {whose}"
+        for one, thing, whose in (
+            (found, "thing", f"that the gallery has ({number_of(found.n_labels, 'label')})" if found else ""),
+            (wrong, "thing", "that it lacks"),
+        )
+        if one is not None
+    ]
+    again = ""
+    if searches.n_again:
+        again = (
+            f" Of {number_of(searches.n_again, 'search', 'searches')} that were asked about twice, "
+            f"{searches.n_disagreed:,} got different answers."
+        )
+    unsure = f", and {searches.n_unsure:,} could not be told" if searches.n_unsure else ""
+    return (
+        f"This rests on answers to {searches.n_answered:,} of {searches.n_sampled:,} kept searches: "
+        f"{' and '.join(parts)}{unsure}. Each stands for the searches that it was drawn from.{again}"
+    )
 
 
 def advice(record: CalibrationRecord, gallery: str, *, noun: Noun = "photo") -> tuple[Step, ...]:
@@ -205,11 +236,14 @@ def _steps(record: CalibrationRecord, evidence: Evidence, gallery: str, noun: No
         )
     if missed is not None:
         length = missed.high - missed.low
+        searches = evidence.searches is not None
+        what, unit = ("Answer", "answers") if searches else ("Label", "labels")
+        n = missed.n_trials if searches else missed.n_labels
         yield Step(
             length / 2,
-            f"Label more: with {_MORE * missed.n_labels:,} labels in place of {missed.n_labels:,}, what is "
-            f"unknown for want of labels falls from {counted(length)} of 100 to about {counted(length / 2)}.",
-            "",
+            f"{what} more: with {_MORE * n:,} {unit} in place of {n:,}, what is "
+            f"unknown for want of {unit} falls from {counted(length)} of 100 to about {counted(length / 2)}.",
+            f"vicinal review -g {gallery}" if searches else "",
         )
     hits = None if record.rates is None else record.rates.hit_rate_1
     if missed is not None and hits is not None:
@@ -280,6 +314,8 @@ def calibration_lines(record: CalibrationRecord, noun: Noun = "photo") -> Iterat
 def _limits(record: CalibrationRecord, noun: Noun) -> Iterator[str]:
     if record.source == "leave_one_out":
         yield f"{noun}s unlike the gallery's own"
+    elif record.source == "searches":
+        yield "searches unlike those that were kept"
     else:
         yield "queries unlike those it was made with"
     yield f"galleries of more than {number_of(record.n_items, 'item')}"

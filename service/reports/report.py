@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from contextlib import suppress
 from datetime import datetime
-from typing import Literal
 
 import numpy as np
 from pydantic import BaseModel, Field
@@ -14,7 +13,12 @@ from vicinal.service.measuring.drift import DriftState
 from vicinal.service.measuring.matcher import Matcher
 from vicinal.service.measuring.records.curves import CalibrationCurves
 from vicinal.service.measuring.records.promise import PromiseCheck
-from vicinal.service.measuring.records.record import CalibrationRecord, Rates, StoredScores
+from vicinal.service.measuring.records.record import (
+    CalibrationRecord,
+    CalibrationSource,
+    Rates,
+    StoredScores,
+)
 from vicinal.service.measuring.records.store import ActivationEvent
 from vicinal.service.reports.promise import tried_promise
 from vicinal.service.search.answers import CalibrationState
@@ -29,7 +33,7 @@ class CalibrationSummaryBody(BaseModel, frozen=True):
 
     id: str
     created_at: datetime
-    source: Literal["leave_one_out", "queries", "answers", "by_hand"]
+    source: CalibrationSource
     target: str | None
     threshold: float
     rates: Rates | None = Field(description="Null for a threshold set by hand.")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -17,6 +19,7 @@ from vicinal.calibration import (
     choose_threshold,
     operating_curve,
 )
+from vicinal.calibration.errors import NotEnoughAnswersError
 from vicinal.calibration.targets import threshold_of_mean
 
 NONE = np.empty(0)
@@ -338,3 +341,70 @@ def test_the_mean_of_readings_gets_the_best_threshold_that_holds_it(rate, readin
     expected = next((t for t in in_turn if mean(t) <= value), in_turn[-1])
     found = threshold_of_mean([np.array(one) for one in readings], Target(rate=rate, value=value))
     assert found == expected
+
+
+def weighted(rate: str, scores, weights) -> Trials:
+    """Trials of queries that stand for different numbers of searches."""
+    field = "best_mate_weights" if rate == "fnir" else "without_mate_weights"
+    return replace(of_rate(rate, scores), **{field: np.asarray(weights, dtype=np.float64)})
+
+
+@pytest.mark.parametrize("rate", ["fpir", "fnir"])
+@given(
+    searches=st.lists(st.tuples(GRID, st.integers(1, 4)), min_size=20, max_size=40),
+    value=st.floats(0.05, 0.5),
+)
+def test_a_query_that_stands_for_several_searches_counts_as_often(rate, searches, value) -> None:
+    scores, times = map(list, zip(*searches, strict=True))
+    repeated = of_rate(rate, np.repeat(scores, 3 * np.array(times)))
+    target = Target(rate=rate, value=value)
+    threshold = choose_threshold(weighted(rate, scores, times), target)
+    assert threshold == pytest.approx(choose_threshold(repeated, target), abs=1e-12)
+    curves = [operating_curve(one, [threshold]) for one in (weighted(rate, scores, times), repeated)]
+    assert getattr(curves[0], rate) == pytest.approx(getattr(curves[1], rate))
+
+
+@pytest.mark.parametrize("rate", ["fpir", "fnir"])
+def test_few_answers_are_refused_with_their_number(rate: str) -> None:
+    few = weighted(rate, np.linspace(0.1, 0.9, 19), np.ones(19))
+    with pytest.raises(
+        NotEnoughAnswersError, match=r"at least 20 searches for things that the gallery .* 19"
+    ):
+        choose_threshold(few, Target(rate=rate, value=0.05))
+    with pytest.raises(NotEnoughAnswersError, match="at least 99"):
+        choose_threshold(
+            weighted(rate, np.linspace(0.1, 0.9, 98), np.ones(98)), Target(rate=rate, value=0.01)
+        )
+
+
+def test_answered_strangers_that_all_score_1_leave_no_threshold() -> None:
+    with pytest.raises(UnreachableTargetError, match="score 1"):
+        choose_threshold(weighted("fpir", np.ones(30), np.ones(30)), Target(rate="fpir", value=0.05))
+
+
+@pytest.mark.parametrize("sure", [0.95, "mean"])
+def test_labels_count_by_what_they_stand_for_where_a_target_is_held_more_surely(sure) -> None:
+    rng = np.random.default_rng(0)
+    scores = rng.random(300)
+    codes = np.arange(300)
+    labels = TrialLabels(np.arange(300).astype(object), *[codes[:0]] * 4, codes, codes[:0])
+    # What scores high was drawn ten times as often, and stands for a tenth.
+    weights = np.where(scores > 0.7, 0.1, 1.0)
+    even, uneven = (replace(weighted("fpir", scores, one), labels=labels) for one in (np.ones(300), weights))
+    target = Target(rate="fpir", value=0.1, sure=sure)
+    assert choose_threshold(uneven, target) < choose_threshold(even, target)
+    plain = replace(of_rate("fpir", scores), labels=labels)
+    assert choose_threshold(even, target) == choose_threshold(plain, target)
+
+
+def test_a_precision_of_weighted_searches_is_that_of_all() -> None:
+    candidates = answers(np.linspace(0.01, 0.99, 60), np.arange(60) % 3 > 0)
+    drawn = replace(
+        candidates,
+        answer_weights=np.where(np.arange(60) % 3 > 0, 9.0, 1.0),
+        best_mate_weights=np.ones(1),
+        best_mate_scores=np.ones(1),
+    )
+    assert choose_threshold(drawn, Target(rate="precision", value=0.9)) == 0.0
+    with pytest.raises(NotEnoughAnswersError, match="precision 99 % needs answers to at least 99"):
+        choose_threshold(drawn, Target(rate="precision", value=0.99))

@@ -399,7 +399,7 @@ class CalibrationSummary(Model):
     """One record of the history.
 
     Attributes:
-        source: One of `leave_one_out`, `queries`, `answers`, `by_hand`.
+        source: One of `leave_one_out`, `queries`, `searches`, `answers`, `by_hand`.
         rates: Null for a threshold set by hand.
         is_active: Whether searches with its pipeline use it.
         state: What answers decided by it say; null where it is not in force. One of `current`, `stale`,
@@ -457,8 +457,8 @@ class CalibrationRecord(Model):
     """One threshold, what it was measured on, and what it holds for.
 
     Attributes:
-        source: `leave_one_out` over the gallery, labelled `queries`, `answers` about pairs of photos, or set
-            `by_hand`.
+        source: `leave_one_out` over the gallery, labelled `queries`, answers to `searches` that a service
+            kept, `answers` about pairs of photos, or set `by_hand`.
         target: The rate that was asked for; None when set by hand.
         threshold: Lowest accepted final score, in full precision.
         bundle: Fingerprint of the bundle.

@@ -18,12 +18,13 @@ from vicinal.calibration import (
 )
 from vicinal.calibration.advice import advise
 from vicinal.calibration.frozen import Frozen
-from vicinal.calibration.rates.promise import PromiseVerdict
+from vicinal.calibration.rates.promise import PromiseVerdict, check_promise_by_interval
 from vicinal.models.bundle import Noun
 from vicinal.models.progress import OnProgress, no_progress
 from vicinal.service.measuring.calibrator import Calibrator
 from vicinal.service.measuring.queries import LabelledQueries
 from vicinal.service.measuring.records.record import CalibrationRecord, promised_range
+from vicinal.service.measuring.searches import DrawnSearches
 
 TriedRate = Literal["fnir", "fpir"]
 _RATES: tuple[TriedRate, ...] = ("fnir", "fpir")
@@ -56,12 +57,17 @@ class CheckedRate(Frozen):
         description="`broken`; `held`; `better`: held, and less than promised; `unclear`: too few labels."
     )
     more_labels: int | None = Field(
-        description="About how many labels more would tell; null where it can be told, or hardly ever."
+        description="About how many labels more would tell, of searches how many answers; null where it can "
+        "be told, or hardly ever."
     )
 
 
 class PromiseCheck(Frozen):
     """Whether what a calibration promised holds for new queries."""
+
+    source: Literal["queries", "searches"] = Field(
+        "queries", description="Labelled `queries`, or answers to `searches` that were kept."
+    )
 
     calibration: str
     target: str | None
@@ -83,7 +89,7 @@ class PromiseCheck(Frozen):
 def check_calibration(
     calibrator: Calibrator,
     record: CalibrationRecord,
-    queries: LabelledQueries,
+    queries: LabelledQueries | DrawnSearches,
     *,
     warnings: tuple[str, ...] = (),
     noun: Noun = "photo",
@@ -91,18 +97,24 @@ def check_calibration(
 ) -> PromiseCheck:
     """Search for new queries with a record's threshold, and compare with what it promised."""
     require_promise(record)
-    measured = calibrator.score(queries, on_progress)
-    tried: dict[TriedRate, tuple[LabelCounts, RateInterval]] = {}
+    if isinstance(queries, DrawnSearches):
+        measured = calibrator.score_searches(queries, record.threshold, on_progress)
+        labels, warnings = queries.labelled.labels, (*queries.warnings, *warnings)
+    else:
+        measured, labels = calibrator.score(queries, on_progress), queries.labels
+    searches = measured.searches
+    tried: dict[TriedRate, tuple[LabelCounts, RateInterval, RateInterval | None]] = {}
     for rate in _RATES:
         counts, promised = label_counts(measured.trials, rate, record.threshold), promised_range(record, rate)
         # Where every query has a mate, the trials without one are searches with the label taken out: a
         # calibration has to make do with these, but nobody has sent such a photo.
         is_made_up = rate == "fpir" and measured.mates.has_mate.all()
         if counts is not None and promised is not None and not is_made_up:
-            tried[rate] = counts, promised
+            own = None if searches is None else searches.interval(rate, record.threshold)
+            tried[rate] = counts, promised, own
     if not tried:
         raise CalibrationError(
-            f"calibration {record.id} promised nothing that these {len(queries.labels):,} queries could "
+            f"calibration {record.id} promised nothing that these {len(labels):,} queries could "
             f"show: add {noun}s of things that are in the gallery"
         )
     rates = {rate: _checked(*one, ERROR_RATE / len(tried)) for rate, one in tried.items()}
@@ -110,7 +122,9 @@ def check_calibration(
     verdict: Literal["held", "unclear", "broken"] = "unclear" if "unclear" in verdicts else "held"
     if "broken" in verdicts:
         verdict = "broken"
+    source: Literal["queries", "searches"] = "queries" if searches is None else "searches"
     return PromiseCheck(
+        source=source,
         calibration=record.id,
         target=str(record.target) if record.target else None,
         pipeline=record.pipeline.key,
@@ -118,11 +132,11 @@ def check_calibration(
         version=calibrator.snapshot.manifest.version,
         checked_at=datetime.now(UTC),
         verdict=verdict,
-        sentence=_sentence(verdict, rates, noun),
+        sentence=_sentence(verdict, rates, noun, source),
         error_rate=ERROR_RATE,
         rates=rates,
-        n_queries=len(queries.labels),
-        n_labels=len(set(queries.labels)),
+        n_queries=len(labels),
+        n_labels=len(set(labels)),
         warnings=warnings,
     )
 
@@ -137,8 +151,13 @@ def require_promise(record: CalibrationRecord) -> None:
         )
 
 
-def _checked(counts: LabelCounts, promised: RateInterval, error_rate: float) -> CheckedRate:
-    found = check_promise(counts, promised, error_rate=error_rate)
+def _checked(
+    counts: LabelCounts, promised: RateInterval, own: RateInterval | None, error_rate: float
+) -> CheckedRate:
+    if own is None:
+        found = check_promise(counts, promised, error_rate=error_rate)
+    else:
+        found = check_promise_by_interval(own, promised, n=counts.n_trials, error_rate=error_rate)
     return CheckedRate(
         n_trials=counts.n_trials,
         n_events=counts.n_events,
@@ -156,8 +175,11 @@ def _checked(counts: LabelCounts, promised: RateInterval, error_rate: float) -> 
     )
 
 
-def _sentence(verdict: str, rates: dict[TriedRate, CheckedRate], noun: Noun) -> str:
-    clauses = "; ".join(f"{_clause(rate, one, noun)}{_remark(one, rates)}" for rate, one in rates.items())
+def _sentence(verdict: str, rates: dict[TriedRate, CheckedRate], noun: Noun, source: str = "queries") -> str:
+    clause, unit = (_clause, "labels") if source == "queries" else (_answered_clause, "answers")
+    clauses = "; ".join(
+        f"{clause(rate, one, noun)}{_remark(one, rates, unit)}" for rate, one in rates.items()
+    )
     missing = [f"No {noun} of {_THINGS[rate]} was tried." for rate in _RATES if rate not in rates]
     return " ".join([f"{_BEGINNINGS[verdict]}: {clauses}.", *missing])
 
@@ -175,13 +197,25 @@ def _clause(rate: TriedRate, found: CheckedRate, noun: Noun) -> str:
     return f"of {photos} of {_THINGS[rate]} ({labels}), {happened}; promised were {promised}"
 
 
-def _remark(found: CheckedRate, rates: dict[TriedRate, CheckedRate]) -> str:
+def _answered_clause(rate: TriedRate, found: CheckedRate, noun: Noun) -> str:
+    low, high, share = found.promised_low, found.promised_high, found.rate
+    if rate == "fnir":
+        low, high, share = 1.0 - high, 1.0 - low, 1.0 - share
+    happened = "were found" if rate == "fnir" else "got an answer"
+    answers = f"{found.n_trials:,} answer" + ("s" if found.n_trials != 1 else "")
+    return (
+        f"of 100 searches with {noun}s of {_THINGS[rate]}, about {_of_hundred(share)} {happened} "
+        f"({answers}); promised were {_of_hundred(low)} to {_of_hundred(high)} of 100"
+    )
+
+
+def _remark(found: CheckedRate, rates: dict[TriedRate, CheckedRate], unit: str) -> str:
     if found.verdict == "better":
         return ", so that this is better than promised"
     if found.verdict == "unclear":
         more = "many more" if found.more_labels is None else f"about {_roughly(found.more_labels)} more"
         seems = "which is worse but may be chance: " if found.rate > found.promised_high else ""
-        return f" ({seems}it takes {more} labels to tell)"
+        return f" ({seems}it takes {more} {unit} to tell)"
     if found.verdict == "broken" and any(one.verdict != "broken" for one in rates.values()):
         return ", and this is worse"
     return ""

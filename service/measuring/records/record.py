@@ -35,6 +35,8 @@ from vicinal.service.errors import CalibrationRecordError
 from vicinal.service.measuring.evidence import Apart, Evidence
 from vicinal.service.search.pipeline import Pipeline
 
+CalibrationSource = Literal["leave_one_out", "queries", "searches", "answers", "by_hand"]
+
 
 class Rates(Frozen):
     """Error rates at the threshold; None where there was nothing to measure it on.
@@ -58,8 +60,8 @@ class CalibrationRecord(Frozen):
     """One threshold, what it was measured on, and what it holds for.
 
     Attributes:
-        source: `leave_one_out` over the gallery, labelled `queries`, `answers` about pairs of photos, or set
-            `by_hand`.
+        source: `leave_one_out` over the gallery, labelled `queries`, answers to `searches` that a service
+            kept, `answers` about pairs of photos, or set `by_hand`.
         target: The rate that was asked for; None when set by hand.
         threshold: Lowest accepted final score, in full precision.
         pipeline: The pipeline whose scores were measured; the threshold means nothing for another.
@@ -84,7 +86,7 @@ class CalibrationRecord(Frozen):
     format_version: Literal[1, 2] = 1
     id: str
     created_at: datetime
-    source: Literal["leave_one_out", "queries", "answers", "by_hand"]
+    source: CalibrationSource
     target: Target | None
     threshold: float
     rates: Rates | None
@@ -129,6 +131,12 @@ _TRIALS: dict[RateName, tuple[str, ...]] = {
     "fnir": ("best_mate_scores", "best_mates"),
     "precision": ("answer_scores", "answers"),
 }
+# How much each trial counts.
+_WEIGHTS: dict[RateName, str] = {
+    "fpir": "without_mate_weights",
+    "fnir": "best_mate_weights",
+    "precision": "answer_weights",
+}
 # Rates whose event is a score below the threshold: of these the lowest scores are kept.
 _REJECTIONS = ("frr", "fnir")
 _MOST_KEPT = 1_000_000
@@ -149,7 +157,7 @@ _DAMAGE = (
 @dataclass(frozen=True)
 class KeptTrials:
     """Trials of one rate: (n,) kept scores, (1 or 2, n) `codes` of labels, (L,) `totals` of kept and others.
-    `is_mate` is empty but for a precision, `weights` where all count alike.
+    `is_mate` is empty but for a precision, `weights` are where all count alike.
     """
 
     scores: Floats
@@ -184,7 +192,8 @@ class KeptTrials:
         flags, weights = np.empty(0, np.bool_), np.empty(0)
         if rate == "precision":
             flags = trials.answer_is_mate[kept]
-            weights = trials.answer_weights[kept] if len(trials.answer_weights) else weights
+        counted = getattr(trials, _WEIGHTS[rate]) if rate in _WEIGHTS else weights
+        weights = counted[kept] if len(counted) else weights
         return cls(scores[kept], np.stack([one[kept] for one in codes]), totals, flags, weights)
 
 
@@ -257,6 +266,8 @@ class StoredScores(StoredArrays):
             weights = kept.weights[returned] if len(kept.weights) else None
             return LabelCounts.of(kept.is_mate[returned], kept.codes[0][returned], weights=weights)
         is_event = kept.scores < threshold if rate in _REJECTIONS else kept.scores >= threshold
+        if len(kept.weights):
+            return LabelCounts.of(is_event, kept.codes[0], weights=kept.weights)
         n = len(kept.totals)
         events = np.stack([np.bincount(one[is_event], minlength=n) for one in kept.codes]).sum(axis=0)
         present = kept.totals > 0
@@ -305,7 +316,7 @@ class StoredScores(StoredArrays):
 
     def _rates(self, rate: RateName, thresholds: Floats) -> Floats:
         kept = self.trials[rate]
-        reached = rate_at_or_above(kept.scores, thresholds) * len(kept.scores)
+        reached = rate_at_or_above(kept.scores, thresholds, kept.weights) * len(kept.scores)
         n_events = len(kept.scores) - reached if rate in _REJECTIONS else reached
         if not kept.n:
             return np.full(len(thresholds), np.nan)
@@ -323,5 +334,7 @@ class StoredScores(StoredArrays):
             **scores,
             answer_is_mate=answers.is_mate,
             answer_weights=answers.weights,
+            best_mate_weights=self.trials["fnir"].weights,
+            without_mate_weights=self.trials["fpir"].weights,
             labels=TrialLabels(self.names, **codes),
         )

@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from statistics import NormalDist
+
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vicinal.calibration.rates.answered_searches import SearchStrata, next_draws
+from vicinal.calibration.rates.answered_searches import (
+    AnsweredSearches,
+    SearchStrata,
+    next_draws,
+    next_repeats,
+)
 
 scores_of_searches = st.lists(
     st.floats(0.0, 1.0).map(lambda one: round(one, 2)), min_size=1, max_size=200
@@ -99,3 +108,135 @@ def test_searches_that_found_nothing_are_drawn_too() -> None:
     scores[:40] = -np.inf
     found = next_draws(scores, 0.6, order, np.zeros(100, bool), n=50)
     assert (found < 40).sum() >= 8
+
+
+def answered(
+    n: int = 120,
+    *,
+    seed: int = 0,
+    errs: float = 0.0,
+    unsure: float = 0.0,
+    m: int = 1000,
+    threshold: float = 0.6,
+) -> tuple[AnsweredSearches, dict[str, float]]:
+    """Answers to drawn searches of a world whose rates at the threshold are known, and these rates. Each
+    known thing scores as its label does, more or less; who errs calls what is known absent, or the reverse.
+    """
+    rng = np.random.default_rng(seed)
+    is_known = rng.random(m) < 0.6
+    labels = np.where(is_known, rng.integers(0, 40, m), 100 + np.arange(m))
+    means = np.random.default_rng(9).normal(0.62, 0.08, 40)
+    known_scores = rng.normal(means[labels % 40], 0.08)
+    scores = np.clip(np.where(is_known, known_scores, rng.normal(0.46, 0.08, m)), 0.0, 1.0)
+    drawn = next_draws(scores, threshold, rng.random(m), np.zeros(m, bool), n=n)
+    said = np.where(rng.random(n) < errs, ~is_known[drawn], is_known[drawn])
+    untold = rng.random(n) < unsure
+    found = AnsweredSearches(
+        top_scores=scores[drawn],
+        mate_scores=scores[drawn],
+        is_known=said & ~untold,
+        is_absent=~said & ~untold,
+        is_unsure=untold,
+        codes=np.where(said, labels[drawn] % 40, 100 + drawn),
+        sample_scores=scores,
+        threshold=threshold,
+    )
+    # Of all searches to come: the same labels, and strangers like these.
+    normal = NormalDist()
+    missed = np.mean([normal.cdf((threshold - mean) / 0.08) for mean in means])
+    return found, {"fnir": float(missed), "fpir": 1.0 - normal.cdf((threshold - 0.46) / 0.08)}
+
+
+def test_weights_of_a_stratum_add_up_to_its_searches() -> None:
+    found, _ = answered()
+    strata = SearchStrata.of(found.sample_scores, 0.6)
+    sums = np.bincount(strata.stratum(found.top_scores), found.weights)
+    assert sums == pytest.approx(strata.sizes)
+
+
+def test_strata_without_an_answer_go_to_what_is_next_to_them_on_their_side() -> None:
+    found, _ = answered(40)
+    below = found.top_scores < 0.55
+    few = replace(
+        found,
+        **{
+            name: getattr(found, name)[~below]
+            for name in ("top_scores", "mate_scores", "is_known", "is_absent", "is_unsure", "codes")
+        },
+    )
+    assert few.weights.sum() == pytest.approx(1000)
+    above = few.top_scores >= 0.6
+    assert few.weights[above].sum() == pytest.approx((few.sample_scores >= 0.6).sum())
+
+
+def test_rates_are_those_of_all_searches_however_they_were_drawn() -> None:
+    rates = {"fnir": [], "fpir": []}
+    for seed in range(40):
+        found, truth = answered(seed=seed)
+        for rate, values in rates.items():
+            values.append(found.interval(rate, 0.6).rate - truth[rate])
+    for values in rates.values():
+        assert abs(np.mean(values)) < 3.0 * np.std(values) / np.sqrt(40) + 0.002
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("errs", [0.0, 0.05])
+@pytest.mark.parametrize("n", [60, 120])
+def test_intervals_hold_the_truth_of_what_is_to_come(n: int, errs: float) -> None:
+    held = {"fnir": 0, "fpir": 0}
+    for seed in range(40):
+        found, truth = answered(n, seed=100 + seed, errs=errs)
+        for rate in held:
+            interval = found.interval(rate, 0.6)
+            held[rate] += interval.low <= truth[rate] <= interval.high
+    # 92 % of 40 and what chance takes.
+    assert min(held.values()) >= 34
+
+
+def test_what_cannot_be_told_widens_both_ends() -> None:
+    found, _ = answered(unsure=0.1)
+    told = replace(found, is_unsure=np.zeros_like(found.is_unsure))
+    for rate in ("fnir", "fpir"):
+        with_unsure, without = found.interval(rate, 0.6), told.interval(rate, 0.6)
+        assert with_unsure.low <= without.low
+        assert with_unsure.high > without.high
+        assert with_unsure.rate == without.rate
+
+
+def test_without_an_event_an_interval_ends_where_all_or_nothing_labels_would() -> None:
+    found, _ = answered()
+    interval = found.interval("fpir", 0.99)
+    assert interval.rate == interval.low == 0.0
+    n = int(found.is_absent.sum())
+    # The upper end of none of n, and more where the strangers weigh unevenly.
+    assert interval.high > 1.0 - 0.025 ** (1.0 / (n + 1))
+
+
+def test_persons_who_disagree_with_themselves_make_low_ends_lower() -> None:
+    found, _ = answered()
+    careful, careless = replace(found, n_again=20), replace(found, n_again=20, n_disagreed=6)
+    for rate in ("fnir", "fpir"):
+        assert careless.interval(rate, 0.5).low < careful.interval(rate, 0.5).low
+        assert careless.interval(rate, 0.5).high == careful.interval(rate, 0.5).high
+
+
+def test_nothing_is_said_of_a_rate_without_an_answer_for_it() -> None:
+    found, _ = answered(errs=0.0)
+    known = replace(
+        found, is_known=found.is_known | found.is_absent, is_absent=np.zeros_like(found.is_absent)
+    )
+    assert known.interval("fpir", 0.6) is None
+    assert known.interval("fnir", 0.6) is not None
+    assert known.strangers == 0.0
+
+
+def test_a_tenth_is_asked_twice_and_matches_of_what_is_absent_first() -> None:
+    scores, order = searches(60)
+    is_absent, times = np.arange(60) % 2 == 0, np.ones(60, int)
+    found = next_repeats(scores, 0.6, order, is_absent, times, n=60)
+    assert len(found) == 6
+    assert (is_absent & (scores >= 0.6))[found].all()
+    times[found[:4]] = 2
+    assert next_repeats(scores, 0.6, order, is_absent, times, n=60).tolist() == found[4:].tolist()
+    times[found] = 2
+    assert not len(next_repeats(scores, 0.6, order, is_absent, times))

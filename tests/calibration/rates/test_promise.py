@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from vicinal.calibration import CalibrationError, LabelCounts, RateInterval, check_promise, rate_interval
 from vicinal.calibration.rates.intervals import rate_posterior
+from vicinal.calibration.rates.promise import check_promise_by_interval
 
 PROMISED = RateInterval(0.32, 0.2, 0.46, 0.95)
 
@@ -159,3 +160,32 @@ def test_a_test_that_counts_photos_in_place_of_labels_is_noticed() -> None:
     """Negative control."""
     assert called_broken(0.32, 5, correlation=0.7) <= 0.06
     assert called_broken(0.32, 5, correlation=0.7, as_trials=True) > 0.06
+
+
+def test_a_rate_with_its_own_interval_is_judged_as_one_of_labels() -> None:
+    counts, promised = even(0.3, 40), RateInterval(0.1, 0.06, 0.16, 0.95)
+    of_labels = check_promise(counts, promised)
+    found = check_promise_by_interval(rate_interval(counts), promised, n=400)
+    assert found.verdict == of_labels.verdict == "broken"
+    assert found.measured.low == pytest.approx(of_labels.measured.low, abs=0.01)
+    assert found.measured.high == pytest.approx(of_labels.measured.high, abs=0.01)
+
+
+@pytest.mark.parametrize(
+    ("rate", "verdict"), [(0.5, "broken"), (0.12, "held"), (0.02, "better"), (0.2, "unclear")]
+)
+def test_verdicts_by_an_interval(rate: float, verdict: str) -> None:
+    promised = RateInterval(0.12, 0.08, 0.18, 0.95)
+    found = RateInterval(rate, max(0.0, rate - 0.06), rate + 0.07, 0.95)
+    if verdict == "better":
+        found = RateInterval(rate, 0.01, 0.035, 0.95)
+    assert check_promise_by_interval(found, promised, n=100).verdict == verdict
+
+
+def test_so_many_more_answers_tell() -> None:
+    promised, found = RateInterval(0.12, 0.08, 0.18, 0.95), RateInterval(0.21, 0.13, 0.3, 0.95)
+    test = check_promise_by_interval(found, promised, n=100)
+    assert test.verdict == "unclear"
+    assert test.more_labels is not None
+    later = found.widened(100 / (100 + test.more_labels))
+    assert check_promise_by_interval(later, promised, n=100 + test.more_labels).verdict == "broken"

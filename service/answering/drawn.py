@@ -1,0 +1,153 @@
+"""Drawn searches of a gallery: what persons said of kept searches, as a calibration takes it.
+
+A search counts where it was drawn and answered, whatever was said first. Two persons who name different
+labels leave it untold, and so does one who cannot tell where nobody else can. A label that the gallery lacks
+by now makes a search one for a thing that it lacks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from vicinal.calibration import CalibrationError
+from vicinal.calibration.advice import advise
+from vicinal.calibration.arrays import FloatArray, Objects
+from vicinal.indexer.views.snapshot import Snapshot
+from vicinal.service.answering.store import KeptSearch, SearchAnswer, SearchStore, standing
+from vicinal.service.measuring.queries import LabelledQueries
+from vicinal.service.measuring.searches import DrawnSearches, SearchRows
+from vicinal.service.measuring.visits import Visits
+
+_ABSENT, _UNSURE, _UNLABELLED = object(), object(), object()
+
+
+@dataclass(frozen=True)
+class _Told:
+    """A search that was drawn and answered: its label, or one of the marks above."""
+
+    search: KeptSearch
+    said: object
+    is_repeat: bool
+    is_disagreement: bool
+
+    @property
+    def is_item(self) -> bool:
+        """Tell whether it has become an item."""
+        return self.search.item_id is not None
+
+    @property
+    def is_query(self) -> bool:
+        """Tell whether it is a query with a right answer."""
+        return not self.is_item and (isinstance(self.said, str) or self.said is _ABSENT)
+
+
+def drawn_searches(store: SearchStore, snapshot: Snapshot, pipeline: str) -> DrawnSearches:
+    """Answered searches of a gallery, for a version and the key of the pipeline to be measured.
+
+    Raises:
+        CalibrationError: No answered search can be used.
+    """
+    searches = {one.id: one for one in store.searches()}
+    answers = {one: found for one, found in standing(store.answers()).items() if one in searches}
+    bundle = snapshot.manifest.bundle
+    labels = dict(zip(snapshot.item_table["id"].to_pylist(), snapshot.labels, strict=True))
+    drawn = [one for one in searches.values() if one.drawn_at is not None and one.id in answers]
+    usable = [one for one in drawn if one.bundle == bundle]
+    told = [_told(one, answers[one.id], labels) for one in usable]
+    queries, others = [one for one in told if one.is_query], [one for one in told if not one.is_query]
+    if not queries:
+        raise CalibrationError(
+            f"no answer to a search of gallery '{store.gallery.name}' can be used: ",
+            advise("give some by {review()}"),
+        )
+    known, now = set(labels.values()), (snapshot.manifest.version, pipeline)
+    sample = [one for one in searches.values() if one.in_sample and one.bundle == bundle] or usable
+    items = {one.item_id: one.visit for one in searches.values() if one.item_id is not None}
+    names = [items.get(item_id) for item_id in labels]
+    return DrawnSearches(
+        labelled=LabelledQueries(
+            _embeddings(one.search for one in queries),
+            np.array([_label(one) for one in queries], dtype=object),
+            ids=np.array([one.search.id for one in queries], dtype=object),
+            visits=_visits(one.search for one in queries),
+        ),
+        others=_rows([one.search for one in others], snapshot.manifest.dim),
+        is_unsure=np.array([not one.is_item and one.said is _UNSURE for one in others], dtype=bool),
+        sample=_rows(sample, snapshot.manifest.dim),
+        visits=Visits("searches", np.array(names, dtype=object)),
+        n_again=sum(one.is_repeat for one in told),
+        n_disagreed=sum(one.is_disagreement for one in told),
+        warnings=tuple(
+            f"{what}: {n:,}"
+            for n, what in (
+                (
+                    len(answers) - len(drawn),
+                    "answers to searches that were not drawn, which are left out",
+                ),
+                (
+                    len(drawn) - len(usable),
+                    "answered searches of another bundle, which are left out",
+                ),
+                (
+                    sum(one.is_item for one in told),
+                    "answered searches that have become items, and are no queries any more",
+                ),
+                (
+                    sum(one.said is _UNLABELLED for one in told),
+                    "answers that name an item without a label, which are left out",
+                ),
+                (
+                    sum(now != (one.search.version, one.search.pipeline) for one in queries),
+                    "answered searches of another version or pipeline, which were searched for again",
+                ),
+                (
+                    sum(isinstance(one.said, str) and one.said not in known for one in queries),
+                    "answers with a label that the gallery lacks now, which count as of things that it lacks",
+                ),
+            )
+            if n
+        ),
+    )
+
+
+def _told(search: KeptSearch, answers: Sequence[SearchAnswer], labels: dict[str, str | None]) -> _Told:
+    """What all persons together say of a search, the first one first."""
+    said = [one for one in (_said(answer, labels) for answer in answers) if one is not _UNSURE]
+    if not said:
+        return _Told(search, _UNSURE, False, False)
+    agree = len(set(said)) == 1
+    # How often a person errs is told by things that were named: of the others those are asked twice that
+    # are most likely to be wrong.
+    is_repeat = len(said) > 1 and isinstance(said[0], str)
+    return _Told(search, said[0] if agree else _UNSURE, is_repeat, is_repeat and not agree)
+
+
+def _said(answer: SearchAnswer, labels: dict[str, str | None]) -> object:
+    if answer.kind == "absent":
+        return _ABSENT
+    if answer.kind == "unsure":
+        return _UNSURE
+    # An item may have got another label since.
+    label = answer.label if answer.kind == "label" else labels.get(answer.item_id or "", answer.label)
+    return _UNLABELLED if label is None else label
+
+
+def _label(told: _Told) -> str:
+    """The label that a query stands under; a stranger has one of its own."""
+    return told.said if isinstance(told.said, str) else f"search {told.search.id}"
+
+
+def _rows(searches: Sequence[KeptSearch], dim: int) -> SearchRows:
+    found = _embeddings(searches) if searches else np.empty((0, dim), np.float32)
+    return SearchRows(found, _visits(searches))
+
+
+def _embeddings(searches: Iterable[KeptSearch]) -> FloatArray:
+    return np.stack([one.embedding for one in searches])
+
+
+def _visits(searches: Iterable[KeptSearch]) -> Objects:
+    return np.array([one.visit or one.id for one in searches], dtype=object)

@@ -1,0 +1,83 @@
+"""Drawn searches: answered ones as labelled queries, beside the sample of searches that they stand for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from vicinal.calibration.arrays import FloatArray, Mask, Objects
+from vicinal.calibration.rates.answered_searches import AnsweredSearches
+from vicinal.indexer.views.snapshot import Snapshot
+from vicinal.service.measuring.measurement import Measurement, top_scores
+from vicinal.service.measuring.queries import LabelledQueries
+from vicinal.service.measuring.visits import Visits
+from vicinal.service.search.scorer import Scorer
+
+
+@dataclass(frozen=True)
+class SearchRows:
+    """Kept searches: (n, d) embeddings, and (n,) what was taken together."""
+
+    embeddings: FloatArray
+    visits: Objects
+
+
+@dataclass(frozen=True)
+class DrawnSearches:
+    """Searches that were drawn and answered.
+
+    Attributes:
+        labelled: Those that a person could tell: with their label, or with one of their own where the gallery
+            lacks what they show.
+        others: Those that could not be told, and those that are no query any more, such as one that became
+            an item.
+        is_unsure: (n,) which of the others could not be told.
+        sample: The random sample of all searches.
+        visits: Items that came of searches, by the visit of the search: never found by the like of them.
+        n_again: Searches that were asked about twice, of those whose first answer names a label.
+        n_disagreed: Those of them that were answered differently.
+        warnings: What was left out, or is told anew.
+    """
+
+    labelled: LabelledQueries
+    others: SearchRows
+    is_unsure: Mask
+    sample: SearchRows
+    visits: Visits
+    n_again: int = 0
+    n_disagreed: int = 0
+    warnings: tuple[str, ...] = ()
+
+    def scored(
+        self, measured: Measurement, snapshot: Snapshot, scorer: Scorer, threshold: float | None
+    ) -> AnsweredSearches:
+        """The answers with scores, by what was `measured` of the labelled ones; strata have an edge at the
+        threshold.
+        """
+        n, known = len(measured.codes), measured.mates.has_mate
+        others, sample = (
+            top_scores(
+                snapshot,
+                scorer,
+                rows.embeddings,
+                group=measured.group,
+                excluded=[self.visits.members(name) for name in rows.visits],
+            )
+            for rows in (self.others, self.sample)
+        )
+        more = np.zeros(len(others), bool)
+        return AnsweredSearches(
+            top_scores=np.concatenate([measured.top_scores, others]),
+            mate_scores=np.concatenate([np.where(known, measured.mates.best_scores, 0.0), others]),
+            is_known=np.concatenate([known, more]),
+            is_absent=np.concatenate([~known, more]),
+            is_unsure=np.concatenate([np.zeros(n, bool), self.is_unsure]),
+            codes=np.concatenate(
+                [measured.codes.astype(np.int64), len(measured.names) + np.arange(len(more))]
+            ),
+            sample_scores=sample,
+            threshold=threshold,
+            n_again=self.n_again,
+            n_disagreed=self.n_disagreed,
+        )

@@ -1,0 +1,211 @@
+"""Drawn searches: which answers count, for what, and what is said of the others."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from tests.service.answering.conftest import LABELS, Kept
+from vicinal.calibration import CalibrationError, Target
+from vicinal.indexer.gallery import Gallery
+from vicinal.service.answering.drawn import drawn_searches
+from vicinal.service.measuring.calibrator import Calibration, Calibrator
+from vicinal.service.measuring.matcher import Matcher
+from vicinal.service.measuring.searches import DrawnSearches
+
+FPIR = Target(rate="fpir", value=0.05)
+
+
+def drawn_of(kept: Kept, matcher: Matcher) -> DrawnSearches:
+    return drawn_searches(kept.store, matcher.snapshot, matcher.pipeline.key)
+
+
+def calibrated(kept: Kept, matcher: Matcher, target: Target = FPIR) -> Calibration:
+    calibrator = Calibrator(matcher.snapshot, matcher.pipeline)
+    return calibrator.measure_searches(drawn_of(kept, matcher), target, threshold=0.7)
+
+
+def test_answers_become_queries_with_their_labels_and_strangers_have_one_of_their_own(
+    kept: Kept, matcher: Matcher
+) -> None:
+    kept.answer()
+    found = drawn_of(kept, matcher)
+    by_id = dict(zip(found.labelled.ids, found.labelled.labels, strict=True))
+    assert [by_id[one.id] for one in kept.searches[:20]] == kept.labels[:20]
+    strangers = [by_id[one.id] for one in kept.searches[20:]]
+    assert len(set(strangers)) == 24
+    assert not set(strangers) & set(LABELS)
+    assert len(found.sample.embeddings) == 44
+    assert (len(found.others.embeddings), found.warnings) == (0, ())
+
+
+def test_an_answer_counts_once_its_search_is_drawn(kept: Kept, matcher: Matcher) -> None:
+    kept.answer(range(20))
+    kept.answer([20, 21], draw=False)
+    found = drawn_of(kept, matcher)
+    assert len(found.labelled.labels) == 20
+    assert found.warnings == ("answers to searches that were not drawn, which are left out: 2",)
+    kept.store.draw([kept.searches[20].id])
+    assert len(drawn_of(kept, matcher).labelled.labels) == 21
+
+
+def test_an_item_that_was_named_stands_for_its_label_now(kept: Kept, matcher: Matcher) -> None:
+    item = matcher.snapshot.item_table["id"].to_pylist()[0]
+    kept.store.draw([one.id for one in kept.searches])
+    first, second, third = (one.id for one in kept.searches[:3])
+    # It has the label of the gallery now, and one that went keeps what it had.
+    kept.store.answer(first, "item", by="anna", item_id=item, label="as it was")
+    kept.store.answer(second, "item", by="anna", item_id="gone", label="as it was")
+    kept.store.answer(third, "item", by="anna", item_id="never labelled")
+    found = drawn_of(kept, matcher)
+    labels = dict(zip(found.labelled.ids, found.labelled.labels, strict=True))
+    assert labels == {first: matcher.snapshot.labels[0], second: "as it was"}
+    assert len(found.others.embeddings) == 1
+    assert not found.is_unsure.any()
+    assert found.warnings == (
+        "answers that name an item without a label, which are left out: 1",
+        "answers with a label that the gallery lacks now, which count as of things that it lacks: 1",
+    )
+
+
+def test_who_cannot_tell_gives_way_to_who_can_and_persons_who_disagree_leave_it_open(
+    kept: Kept, matcher: Matcher
+) -> None:
+    kept.answer(range(10))
+    ids = [one.id for one in kept.searches]
+    kept.store.answer(ids[0], "unsure", by="ben")
+    kept.store.answer(ids[1], "absent", by="ben")
+    kept.store.answer(ids[2], "label", by="ben", label=kept.labels[2])
+    kept.store.answer(ids[3], "unsure", by="anna")
+    kept.store.answer(ids[4], "wrong", by="ben", item_id="any")
+    found = drawn_of(kept, matcher)
+    told = set(found.labelled.ids)
+    assert told == {ids[place] for place in range(10)} - {ids[1], ids[3]}
+    assert (len(found.others.embeddings), found.is_unsure.tolist()) == (2, [True, True])
+    assert (found.n_again, found.n_disagreed) == (2, 1)
+
+
+def test_a_search_that_became_an_item_is_no_query_and_is_hidden_from_its_visit(
+    kept: Kept, matcher: Matcher, gallery: Gallery
+) -> None:
+    item = matcher.snapshot.item_table["id"].to_pylist()[0]
+    twin = replace(kept.searches[0], id="twin", visit="a visit")
+    again = replace(kept.searches[1], id="again", visit="a visit")
+    kept.store.keep([(twin, None), (again, None)], most=1000, days=30.0)
+    kept.answer()
+    kept.store.draw(["twin", "again"])
+    kept.store.answer("twin", "label", by="anna", label=LABELS[0])
+    kept.store.answer("again", "label", by="anna", label=LABELS[0])
+    kept.store.mark_added("twin", item)
+    found = drawn_of(kept, matcher)
+    assert "twin" not in found.labelled.ids
+    assert "again" in found.labelled.ids
+    assert found.visits.members("a visit").tolist() == [0]
+    assert "answered searches that have become items, and are no queries any more: 1" in found.warnings
+    measured = Calibrator(matcher.snapshot, matcher.pipeline).score_searches(found, 0.7)
+    row = found.labelled.ids.tolist().index("again")
+    assert 0 not in measured.pairs.mate_items[measured.pairs.mate_queries == row]
+
+
+def test_searches_of_another_bundle_are_left_out_and_of_another_version_searched_for_again(
+    kept: Kept, matcher: Matcher
+) -> None:
+    other = replace(kept.searches[0], id="other", bundle="another")
+    older = replace(kept.searches[1], id="older", version=0)
+    kept.store.keep([(other, None), (older, None)], most=1000, days=30.0)
+    kept.answer()
+    kept.store.draw(["other", "older"])
+    for search in ("other", "older"):
+        kept.store.answer(search, "label", by="anna", label=LABELS[0])
+    found = drawn_of(kept, matcher)
+    assert "other" not in found.labelled.ids
+    assert "older" in found.labelled.ids
+    assert len(found.sample.embeddings) == 45
+    assert found.warnings == (
+        "answered searches of another bundle, which are left out: 1",
+        "answered searches of another version or pipeline, which were searched for again: 1",
+    )
+
+
+def test_without_answers_there_is_nothing_to_measure(kept: Kept, matcher: Matcher) -> None:
+    with pytest.raises(CalibrationError, match="no answer to a search of gallery 'shoes' can be used"):
+        drawn_of(kept, matcher)
+    kept.answer(draw=False)
+    with pytest.raises(CalibrationError, match="no answer"):
+        drawn_of(kept, matcher)
+
+
+def test_a_calibration_by_answers_rests_on_their_weights(kept: Kept, matcher: Matcher) -> None:
+    kept.answer()
+    found = calibrated(kept, matcher)
+    record, evidence = found.record, found.record.evidence
+    assert record.source == "searches"
+    assert (record.n_with_mate, record.n_without_mate) == (20, 24)
+    assert evidence.searches.n_answered == evidence.searches.n_sampled == 44
+    assert evidence.searches.strangers == pytest.approx(24 / 44)
+    assert evidence.absent == pytest.approx(24 / 44)
+    assert (evidence.predictions, evidence.larger_galleries, evidence.another_day) == ((), (), {})
+    # The threshold holds the share of all searches, and the next lower one would not.
+    tops = np.sort([one.candidates[0].score for one in kept.searches[20:]])
+    assert (tops >= record.threshold).mean() <= 0.05
+    assert tops[-2] < record.threshold <= tops[-1] + 1e-6
+    for rate in ("fnir", "fpir"):
+        own = evidence.rates[rate]
+        assert own.low <= own.rate <= own.high
+    # Where all were answered, each stands for itself.
+    missed = np.array([one.candidates[0].score < record.threshold for one in kept.searches[:20]])
+    assert evidence.rates["fnir"].rate == pytest.approx(missed.mean())
+
+
+def test_answers_near_the_threshold_do_not_count_for_more_than_they_stand_for(
+    kept: Kept, matcher: Matcher
+) -> None:
+    tops = np.array([one.candidates[0].score for one in kept.searches])
+    # All strangers but only every other known thing.
+    kept.answer([*range(0, 20, 2), *range(20, 44)])
+    found = calibrated(kept, matcher)
+    assert found.measured.searches.weights.sum() == pytest.approx(len(tops))
+    assert 24 / 44 - 0.12 < found.record.evidence.searches.strangers < 24 / 34
+
+
+def test_stored_scores_count_as_the_record_does(kept: Kept, matcher: Matcher) -> None:
+    kept.answer([*range(0, 20, 2), *range(20, 44)])
+    found = calibrated(kept, matcher)
+    record, scores = found.record, type(found.scores).from_bytes(found.scores.to_bytes())
+    for rate in ("fnir", "fpir", "precision"):
+        assert scores.counts(rate, record.threshold).rate == pytest.approx(record.evidence.rates[rate].rate)
+    assert scores.choose_threshold(FPIR) == record.threshold
+    curve = scores.curve(np.array([record.threshold]))
+    assert curve.fpir[0] == pytest.approx(record.evidence.rates["fpir"].rate)
+    assert curve.fnir[0] == pytest.approx(record.evidence.rates["fnir"].rate)
+
+
+def test_too_few_strangers_are_refused_in_a_sentence(kept: Kept, matcher: Matcher) -> None:
+    kept.answer([*range(20), *range(20, 32)])
+    with pytest.raises(
+        CalibrationError,
+        match=r"FPIR 5 % needs answers to at least 20 searches for things .* lacks, there are 12:",
+    ):
+        calibrated(kept, matcher)
+
+
+def test_groups_are_decided_by_answers_too(kept: Kept, matcher: Matcher) -> None:
+    from vicinal.service.search.pipeline import Group
+
+    kept.answer([*range(0, 20, 2), *range(20, 44)])
+    pipeline = matcher.pipeline.model_copy(update={"group": Group(by="label")})
+    calibrator = Calibrator(matcher.snapshot, pipeline)
+    found = calibrator.measure_searches(drawn_of(kept, matcher), FPIR, threshold=0.7)
+    plain = calibrated(kept, matcher)
+    # The best photo of a group decides as it would alone.
+    assert found.record.threshold == pytest.approx(plain.record.threshold)
+    assert found.record.rates.fnir == pytest.approx(plain.record.rates.fnir)
+
+
+def test_only_known_things_can_be_answered(kept: Kept, matcher: Matcher) -> None:
+    kept.answer(range(20))
+    found = calibrated(kept, matcher, Target(rate="fnir", value=0.2))
+    assert "fpir" not in found.record.evidence.rates
+    assert found.record.n_without_mate == 0
