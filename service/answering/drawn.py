@@ -74,9 +74,9 @@ def drawn_searches(store: SearchStore, snapshot: Snapshot, pipeline: str) -> Dra
             ids=np.array([one.search.id for one in queries], dtype=object),
             visits=_visits(one.search for one in queries),
         ),
-        others=_rows([one.search for one in others], snapshot.manifest.dim),
+        others=_rows([one.search for one in others], snapshot.manifest.dim, now),
         is_unsure=np.array([not one.is_item and one.said is _UNSURE for one in others], dtype=bool),
-        sample=_rows(sample, snapshot.manifest.dim),
+        sample=_rows(sample, snapshot.manifest.dim, now),
         visits=Visits("searches", np.array(names, dtype=object)),
         n_again=sum(one.is_repeat for one in told),
         n_disagreed=sum(one.is_disagreement for one in told),
@@ -140,9 +140,13 @@ def _label(told: _Told) -> str:
     return told.said if isinstance(told.said, str) else f"search {told.search.id}"
 
 
-def _rows(searches: Sequence[KeptSearch], dim: int) -> SearchRows:
+def _rows(searches: Sequence[KeptSearch], dim: int, now: tuple[int, str]) -> SearchRows:
     found = _embeddings(searches) if searches else np.empty((0, dim), np.float32)
-    return SearchRows(found, _visits(searches))
+    scores = [
+        one.top_score or 0.0 if now == (one.version, one.pipeline) and one.item_id is None else np.nan
+        for one in searches
+    ]
+    return SearchRows(found, _visits(searches), np.array(scores, dtype=np.float64))
 
 
 def _embeddings(searches: Iterable[KeptSearch]) -> FloatArray:

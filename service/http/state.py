@@ -12,6 +12,7 @@ from fastapi import Depends, FastAPI, Request
 
 from vicinal.models.runtime import usable_processors
 from vicinal.service.answering.keeper import SearchKeeper
+from vicinal.service.answering.promise_watch import PromiseWatch
 from vicinal.service.galleries.bundles import ServedBundles
 from vicinal.service.galleries.change_notices import ChangeNotices
 from vicinal.service.galleries.open_galleries import OpenGalleries
@@ -50,6 +51,7 @@ class State:
         self.strangers = StrangerLog(settings.audit_path.with_name("refused.jsonl"))
         self.rate_limit = RateLimit(settings.rate_limit, self.link) if settings.rate_limit else None
         self.keeper = SearchKeeper(settings, self.metrics.record_kept)
+        self.promises = PromiseWatch(self.galleries.matcher)  # Told of every answer to a search
         self.searches = SearchQueue(
             self.galleries,
             self.metrics,
@@ -82,6 +84,7 @@ class State:
             # It ends after the searches, whose last ones it keeps.
             running.enter_context(self.keeper)
             running.callback(self.searches.stop)
+            running.enter_context(self.promises)
             running.enter_context(self.galleries.drift)
             running.enter_context(
                 ChangeNotices(self.galleries, self.link, poll_seconds=settings.poll_seconds)

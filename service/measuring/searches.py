@@ -6,21 +6,25 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from vicinal.calibration.arrays import FloatArray, Mask, Objects
+from vicinal.calibration.arrays import FloatArray, Floats, Mask, Objects
 from vicinal.calibration.rates.answered_searches import AnsweredSearches
 from vicinal.indexer.views.snapshot import Snapshot
 from vicinal.service.measuring.measurement import Measurement, top_scores
 from vicinal.service.measuring.queries import LabelledQueries
 from vicinal.service.measuring.visits import Visits
+from vicinal.service.search.pipeline import Group
 from vicinal.service.search.scorer import Scorer
 
 
 @dataclass(frozen=True)
 class SearchRows:
-    """Kept searches: (n, d) embeddings, and (n,) what was taken together."""
+    """Kept searches: (n, d) embeddings, (n,) what was taken together, and (n,) best scores, NaN where these
+    are not known for what is measured.
+    """
 
     embeddings: FloatArray
     visits: Objects
+    scores: Floats
 
 
 @dataclass(frozen=True)
@@ -57,14 +61,7 @@ class DrawnSearches:
         """
         n, known = len(measured.codes), measured.mates.has_mate
         others, sample = (
-            top_scores(
-                snapshot,
-                scorer,
-                rows.embeddings,
-                group=measured.group,
-                excluded=[self.visits.members(name) for name in rows.visits],
-            )
-            for rows in (self.others, self.sample)
+            self._top_scores(rows, snapshot, scorer, measured.group) for rows in (self.others, self.sample)
         )
         more = np.zeros(len(others), bool)
         return AnsweredSearches(
@@ -81,3 +78,19 @@ class DrawnSearches:
             n_again=self.n_again,
             n_disagreed=self.n_disagreed,
         )
+
+    def _top_scores(
+        self, rows: SearchRows, snapshot: Snapshot, scorer: Scorer, group: Group | None
+    ) -> Floats:
+        found, is_new = rows.scores.copy(), np.isnan(rows.scores)
+        # The form of a group's score may just have been chosen.
+        if group != scorer.pipeline.group:
+            is_new[:] = True
+        found[is_new] = top_scores(
+            snapshot,
+            scorer,
+            rows.embeddings[is_new],
+            group=group,
+            excluded=[self.visits.members(name) for name in rows.visits[is_new]],
+        )
+        return found

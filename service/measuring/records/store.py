@@ -319,12 +319,15 @@ class CalibrationStore(RecordFolder[CalibrationRecord]):
             ) from error
 
     def keep_check(self, check: PromiseCheck) -> None:
-        """Keep the newest check of a record; a broken promise stays so until a check shows that it holds."""
+        """Keep the newest check of a record. A broken promise stays so until a check shows that it holds, or
+        until the answers to searches that showed it do not any more: they are tried again as they grow.
+        """
         file = self._check_file(check.calibration)
         if check.verdict == "unclear":
             with suppress(CalibrationRecordError):
                 before = self.last_check(self.get(check.calibration))
-                if before is not None and before.verdict == "broken":
+                is_same_kind = before is not None and before.source == check.source == "searches"
+                if before is not None and before.verdict == "broken" and not is_same_kind:
                     return
         file.parent.mkdir(exist_ok=True)
         write_sealed(file, check.model_dump_json(indent=2))
