@@ -68,6 +68,8 @@ class CalibrationOptions(PipelineOptions, total=False):
         embedding_column: Column of ready embeddings, `embedding` when null.
         try_rerank: Whether re-ranking with `k` 4, 8 and 16 is tried on a sample first, and what is surely
             better put in force with the threshold; when null, where nobody chose how to re-rank.
+        answers: Use what persons said of kept searches, in place of queries: of those that were drawn, each
+            with the weight of its draw.
         target: `fpir=5%`, `fnir=20%`, `far=0.001`, `frr=10%`, `precision=95%`, `utility=mean` or
             `utility=worst`.
         sure: How surely an FPIR or FNIR holds for labels that nobody has seen: `95%`, or `mean` for in the
@@ -92,6 +94,7 @@ class CalibrationOptions(PipelineOptions, total=False):
     id_column: str | None
     embedding_column: str | None
     try_rerank: bool | None
+    answers: bool | None
     target: str | None
     sure: str | None
     coarse_labels: Mapping[str, str] | None
