@@ -7,6 +7,7 @@ included; `*_threshold` answers None when no threshold in [0, 1] holds it.
 from __future__ import annotations
 
 import bisect
+import math
 import re
 from collections.abc import Sequence
 from typing import Annotated, Literal, Self
@@ -39,7 +40,7 @@ _SHARES = {"mean": 1.0, "worst": 0.1}
 _STRICT_FAR = 0.01
 # A rate of 0 in n trials shows, at 95 % confidence, a true rate below about 3 / n.
 _LEAST_ERRORS = 3.0 - 1e-9
-_LEAST_ANSWERS = 20
+_LEAST_ANSWERS = 10
 
 
 class Target(Frozen):
@@ -129,7 +130,7 @@ def choose_threshold(trials: Trials, target: Target) -> float:
     Where the target is held more surely, it is labels that are needed (`calibration.rates.guarantees`).
 
     Queries that stand for different numbers of searches count for as many. They were drawn where an answer
-    tells most, and fewer are needed: 20, and as many as an expected rate of new labels takes.
+    tells most, and fewer are needed: 10, and so many that the event of one alone does not exceed the rate.
     """
     if target.rate == "utility":
         _check_trials(trials.n_non_mates, _STRICT_FAR, "negative pairs")
@@ -207,10 +208,14 @@ def _weighted_threshold(trials: Trials, target: Target) -> float:
     """The best threshold that holds the weighted share of the searches."""
     scores, _ = _scores_of(trials, target)
     weights, what = _weights_of(trials, target), _ANSWERED[target.rate]
-    needed = max(_LEAST_ANSWERS, labels_for_expected(target.value))
+    order = np.argsort(scores if target.rate == "fnir" else -scores, kind="stable")
+    needed = _LEAST_ANSWERS
+    if len(scores):
+        # The rate is told where the event of a single query, the first to have it, would not exceed it.
+        first = weights[order[0]] / weights.mean()
+        needed = max(needed, math.ceil(first / target.value - 1e-9))
     if len(scores) < needed:
         raise NotEnoughAnswersError(str(target), len(scores), needed, what)
-    order = np.argsort(scores if target.rate == "fnir" else -scores, kind="stable")
     # Up to the first score that may not have the event any more.
     shares = weights[order].cumsum() / weights.sum()
     # Sums of weights round.

@@ -26,7 +26,6 @@ from vicinal.calibration.rates.label_counts import LabelCounts
 
 _N_STRATA = 8
 _N_NEAREST = 3
-_ASKED_TWICE = 0.1
 
 
 @dataclass(frozen=True)
@@ -123,35 +122,6 @@ def next_draws(
     return np.array(found, dtype=np.int64)
 
 
-def next_repeats(
-    scores: Floats,
-    threshold: float | None,
-    order: npt.ArrayLike,
-    is_absent: Mask,
-    times: AnyInts,
-    *,
-    n: int = 1,
-) -> Ints:
-    """Places of the answered searches to ask about once more, at most n: a tenth of all that were answered.
-
-    Things that were called absent and got a match come first: with few strangers among the answers, a slip
-    there changes FPIR most. The others tell how often a person errs.
-
-    Args:
-        scores: (m,) best score of each answered search.
-        threshold: The threshold in force, or the one that the bundle begins with; None without either.
-        order: (m,) random numbers that a search keeps for good.
-        is_absent: (m,) whether the first answer says that the gallery lacks it.
-        times: (m,) how often it was asked about, answered or not, at least once.
-        n: How many are wanted.
-    """
-    wanted = min(n, int(np.ceil(_ASKED_TWICE * len(scores))) - int((times > 1).sum()))
-    waiting = np.flatnonzero(times == 1)
-    is_first = is_absent & (scores >= (np.inf if threshold is None else threshold))
-    ranked = waiting[np.lexsort((np.asarray(order)[waiting], ~is_first[waiting]))]
-    return np.asarray(ranked[: max(0, wanted)])
-
-
 def one_a_visit(order: npt.ArrayLike, drawn: Mask, in_sample: Mask, visits: AnyArray | None) -> Mask:
     """(m,) whether a search stands for its visit: one that was drawn, else one of the sample, the first in
     order.
@@ -170,8 +140,8 @@ SearchRate = Literal["fnir", "fpir"]
 SEARCH_RATES: tuple[SearchRate, ...] = ("fnir", "fpir")
 _N_DRAWS = 2000
 _CONFIDENCE = 0.95
-# Fewer labels, or answers with the event, do not tell how rates vary.
-_FEW_LABELS, _FEW_EVENTS = 10, 10
+# Fewer answers with the event, or without it, do not tell how rates vary.
+_FEW_EVENTS = 10
 _LEAST_SHAPE = 0.2
 # Prior of a person's error, Beta(1, 25): some 4 %.
 _CAREFUL = 25.0
@@ -254,14 +224,13 @@ class AnsweredSearches:
         The ends are quantiles of a Bayesian bootstrap (`_replicates`). A search that cannot be told counts
         for the low end and against the high one. At the low end errors of the person are taken off: a
         stranger that was given a label is mostly missed, and a known thing that was called absent mostly gets
-        a match, so that errors make either rate too high. Where few labels or few events stand behind an end,
+        a match, so that errors make either rate too high. Where few events stand behind an end,
         it is at least as wide as the safety line (`calibration.rates.guarantees`).
         """
         is_trial, is_event = self.of_rate(rate), self.events(rate, threshold)
         if not is_trial.any():
             return None
-        rng = np.random.default_rng(0)
-        drawn, errors = self._replicates(rng), self._drawn_errors(rng)
+        drawn, errors = self._drawn
         is_up = self.top_scores >= threshold
         if rate == "fnir":
             harmless, harmful = self.is_unsure & is_up, self.is_unsure
@@ -285,10 +254,9 @@ class AnsweredSearches:
         self, low: float, high: float, is_trial: Mask, is_event: Mask, harmful: Mask
     ) -> tuple[float, float]:
         """The ends, not within the safety line where that is needed."""
-        is_few = len(np.unique(self.codes[is_trial])) < _FEW_LABELS
-        if is_few or is_event.sum() < _FEW_EVENTS:
+        if is_event.sum() < _FEW_EVENTS:
             high = max(high, safety_line(self._counts(is_event | harmful, is_trial | harmful))[1])
-        if is_few or (is_trial & ~is_event).sum() < _FEW_EVENTS:
+        if (is_trial & ~is_event).sum() < _FEW_EVENTS:
             low = min(low, safety_line(self._counts(is_event, is_trial))[0])
         return low, high
 
@@ -296,6 +264,12 @@ class AnsweredSearches:
         _, codes = np.unique(self.codes[is_trial], return_inverse=True)
         weights = self.weights[is_trial]
         return LabelCounts(np.bincount(codes, weights * is_event[is_trial]), np.bincount(codes, weights))
+
+    @cached_property
+    def _drawn(self) -> tuple[Floats, Floats]:
+        """Replicates of the weights, and of the person's errors."""
+        rng = np.random.default_rng(0)
+        return self._replicates(rng), self._drawn_errors(rng)
 
     def _replicates(self, rng: np.random.Generator) -> Floats:
         """(D, n) weights of the answers under random weights of their labels.

@@ -16,11 +16,14 @@ from vicinal.calibration import CalibrationError
 from vicinal.calibration.advice import advise
 from vicinal.calibration.arrays import FloatArray, Objects
 from vicinal.indexer.views.snapshot import Snapshot
+from vicinal.service.answering.asking import differ, said_twice, settle
 from vicinal.service.answering.store import KeptSearch, SearchAnswer, SearchStore, standing
 from vicinal.service.measuring.queries import LabelledQueries
 from vicinal.service.measuring.searches import DrawnSearches, SearchRows
 from vicinal.service.measuring.visits import Visits
 
+# Searches that stand for all, beside those that were drawn.
+_MOST_DRAWN_FROM = 2000
 _ABSENT, _UNSURE, _UNLABELLED = object(), object(), object()
 
 
@@ -30,8 +33,6 @@ class _Told:
 
     search: KeptSearch
     said: object
-    is_repeat: bool
-    is_disagreement: bool
 
     @property
     def is_item(self) -> bool:
@@ -50,13 +51,21 @@ def drawn_searches(store: SearchStore, snapshot: Snapshot, pipeline: str) -> Dra
     Raises:
         CalibrationError: No answered search can be used.
     """
-    searches = {one.id: one for one in store.searches()}
+    searches = {one.id: one for one in store.searches(most=_MOST_DRAWN_FROM)}
     answers = {one: found for one, found in standing(store.answers()).items() if one in searches}
     bundle = snapshot.manifest.bundle
     labels = dict(zip(snapshot.item_table["id"].to_pylist(), snapshot.labels, strict=True))
     drawn = [one for one in searches.values() if one.drawn_at is not None and one.id in answers]
     usable = [one for one in drawn if one.bundle == bundle]
-    told = [_told(one, answers[one.id], labels) for one in usable]
+    told = [_Told(one, _said(settle(answers[one.id]), labels)) for one in usable]
+    # How often a person errs is told by what was asked again at random, which surprising answers were not.
+    twice = [
+        pair
+        for pair in said_twice(
+            {one.id: answers[one.id] for one in usable}, store.answers(replaced=True), store.asked()
+        )
+        if pair[0].kind != "absent"
+    ]
     queries, others = [one for one in told if one.is_query], [one for one in told if not one.is_query]
     if not queries:
         raise CalibrationError(
@@ -78,8 +87,8 @@ def drawn_searches(store: SearchStore, snapshot: Snapshot, pipeline: str) -> Dra
         is_unsure=np.array([not one.is_item and one.said is _UNSURE for one in others], dtype=bool),
         sample=_rows(sample, snapshot.manifest.dim, now),
         visits=Visits("searches", np.array(names, dtype=object)),
-        n_again=sum(one.is_repeat for one in told),
-        n_disagreed=sum(one.is_disagreement for one in told),
+        n_again=len(twice),
+        n_disagreed=sum(differ(*pair) for pair in twice),
         warnings=tuple(
             f"{what}: {n:,}"
             for n, what in (
@@ -113,23 +122,11 @@ def drawn_searches(store: SearchStore, snapshot: Snapshot, pipeline: str) -> Dra
     )
 
 
-def _told(search: KeptSearch, answers: Sequence[SearchAnswer], labels: dict[str, str | None]) -> _Told:
-    """What all persons together say of a search, the first one first."""
-    said = [one for one in (_said(answer, labels) for answer in answers) if one is not _UNSURE]
-    if not said:
-        return _Told(search, _UNSURE, False, False)
-    agree = len(set(said)) == 1
-    # How often a person errs is told by things that were named: of the others those are asked twice that
-    # are most likely to be wrong.
-    is_repeat = len(said) > 1 and isinstance(said[0], str)
-    return _Told(search, said[0] if agree else _UNSURE, is_repeat, is_repeat and not agree)
-
-
-def _said(answer: SearchAnswer, labels: dict[str, str | None]) -> object:
+def _said(answer: SearchAnswer | None, labels: dict[str, str | None]) -> object:
+    if answer is None or answer.kind == "unsure":
+        return _UNSURE
     if answer.kind == "absent":
         return _ABSENT
-    if answer.kind == "unsure":
-        return _UNSURE
     # An item may have got another label since.
     label = answer.label if answer.kind == "label" else labels.get(answer.item_id or "", answer.label)
     return _UNLABELLED if label is None else label

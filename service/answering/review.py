@@ -257,7 +257,7 @@ class SearchReview:
         said = standing(self.store.answers())
         asking = Asking(said, self.store.asked(), by)
         found = asking.unanswered(searches.values())[:n]
-        found += asking.due_again(searches.values())[: n - len(found)]
+        found += asking.due_again(searches.values(), self._surprising(searches, said))[: n - len(found)]
         self.store.draw([], asked=[one for one in found if not asking.is_open(one)], by=by)
         found += self._drawn(searches, said, n - len(found), by)
         return SearchQuestionsBody(
@@ -370,6 +370,15 @@ class SearchReview:
             self.store.draw(ids, asked=[one for one in ids if one not in said], by=by)
             found += [one for one in ids if one not in said]
         return found
+
+    def _surprising(self, searches: dict[str, KeptSearch], said: dict[str, list[SearchAnswer]]) -> set[str]:
+        """Searches that get a match and were called ones for things that the gallery lacks."""
+        absent = [searches[one] for one, own in said.items() if one in searches and own[0].kind == "absent"]
+        threshold = self.threshold.value
+        if threshold is None or not absent:
+            return set()
+        tops = self._scores_of(absent)
+        return {one.id for one, top in zip(absent, tops, strict=True) if top >= threshold}
 
     def _scores_of(self, searches: Sequence[KeptSearch]) -> Floats:
         """(n,) best score of each under the pipeline in force, -inf where nothing can be compared."""

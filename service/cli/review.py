@@ -88,14 +88,28 @@ def review(
     reviewed = SearchReview(place.matcher)
     if answer is not None:
         _print_given(operation.run(place, _request(*answer), by=by), as_json=json_output)
+        _try_promise(place)
     elif take_back is not None:
         sentence = reviewed.take_back(take_back, by=None)
         print_json({"sentence": sentence}) if json_output else say(sentence)
+        _try_promise(place)
     elif json_output:
         asked = reviewed.next(n, by=by).questions if n else []
         print_json({"known": reviewed.known().model_dump(mode="json"), "questions": _plain(asked)})
-    elif not _ask(place, reviewed, by):
-        raise typer.Exit(2)
+    else:
+        are_kept = _ask(place, reviewed, by)
+        _try_promise(place)
+        if not are_kept:
+            raise typer.Exit(2)
+
+
+def _try_promise(place: Place) -> None:
+    """Say what was promised where the answers show that it does not hold."""
+    from vicinal.service.answering.promise_watch import try_promise
+
+    found = try_promise(place.matcher)
+    if found is not None and found.verdict == "broken":
+        say(found.sentence, to=errors)
 
 
 def _add(place: Place, a_label: int, only: list[str] | None, *, as_json: bool) -> None:

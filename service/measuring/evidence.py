@@ -269,7 +269,7 @@ class SearchEvidence(Frozen):
         n_answered: Searches that were drawn and answered.
         n_unsure: Those of them that could not be told, or were told differently: they count for the low end
             of an interval and against the high one.
-        n_again: Searches that were asked about twice, of those whose first answer names a label.
+        n_again: Searches that were asked about twice, and answered.
         n_disagreed: Those of them that were answered differently.
         strangers: Share of the searches for things that the gallery lacks, of those that could be told.
     """

@@ -39,7 +39,7 @@ class DrawnSearches:
         is_unsure: (n,) which of the others could not be told.
         sample: The random sample of all searches.
         visits: Items that came of searches, by the visit of the search: never found by the like of them.
-        n_again: Searches that were asked about twice, of those whose first answer names a label.
+        n_again: Searches that were asked about twice, and answered.
         n_disagreed: Those of them that were answered differently.
         warnings: What was left out, or is told anew.
     """

@@ -57,7 +57,9 @@ def answer_search(
     call_of(request.scope).items.update(search=body.search_id)
     # What was just searched for is kept first.
     state.keeper.wait()
-    return answer.run(state.place(gallery), body, by=_who(request))
+    given = answer.run(state.place(gallery), body, by=_who(request))
+    state.promises.answered(gallery)
+    return given
 
 
 @router.delete("/answers/{number}")
@@ -68,7 +70,9 @@ def take_back_search_answer(
     grant = call_of(request.scope).grant
     own_only = grant is not None and "admin" not in grant.scopes
     review = _review(state, gallery)
-    return TakenBackBody(sentence=review.take_back(number, by=_who(request) if own_only else None))
+    sentence = review.take_back(number, by=_who(request) if own_only else None)
+    state.promises.answered(gallery)
+    return TakenBackBody(sentence=sentence)
 
 
 @labels_router.get("/labels")

@@ -14,7 +14,6 @@ from vicinal.calibration.rates.answered_searches import (
     AnsweredSearches,
     SearchStrata,
     next_draws,
-    next_repeats,
 )
 
 scores_of_searches = st.lists(
@@ -228,15 +227,3 @@ def test_nothing_is_said_of_a_rate_without_an_answer_for_it() -> None:
     assert known.interval("fpir", 0.6) is None
     assert known.interval("fnir", 0.6) is not None
     assert known.strangers == 0.0
-
-
-def test_a_tenth_is_asked_twice_and_matches_of_what_is_absent_first() -> None:
-    scores, order = searches(60)
-    is_absent, times = np.arange(60) % 2 == 0, np.ones(60, int)
-    found = next_repeats(scores, 0.6, order, is_absent, times, n=60)
-    assert len(found) == 6
-    assert (is_absent & (scores >= 0.6))[found].all()
-    times[found[:4]] = 2
-    assert next_repeats(scores, 0.6, order, is_absent, times, n=60).tolist() == found[4:].tolist()
-    times[found] = 2
-    assert not len(next_repeats(scores, 0.6, order, is_absent, times))
