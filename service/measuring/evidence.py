@@ -283,7 +283,7 @@ class SearchEvidence(Frozen):
 
     @classmethod
     def of(cls, found: AnsweredSearches) -> Self:
-        """What was answered."""
+        """Evidence of answered searches."""
         return cls(
             n_sampled=len(found.sample_scores),
             n_answered=len(found.top_scores),
