@@ -34,8 +34,8 @@ Outcome = Literal["kept", "too_many", "failed"]
 
 # Searches that a process keeps: as many a second, more of them where few came before. Each takes a core some
 # 20 ms, which searches beside it feel: benchmarks/load/kept_searches.py.
-_A_SECOND = 0.5
-_MOST_AT_ONCE = 20.0
+_A_SECOND = 0.1
+_MOST_AT_ONCE = 30.0
 # What may wait for the thread.
 _MOST_WAITING = 64
 _MOST_WAITING_BYTES = 64 * 2**20
