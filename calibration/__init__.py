@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from vicinal.calibration.drift import Drift, TopScoreCounts, measure_drift
     from vicinal.calibration.errors import (
         CalibrationError,
+        NotEnoughLabelsError,
         NotEnoughTrialsError,
         OneLabelError,
         UnlabelledGalleryError,
@@ -39,6 +40,7 @@ __all__ = [
     "GalleryGrowth",
     "LabelCounts",
     "Margins",
+    "NotEnoughLabelsError",
     "NotEnoughTrialsError",
     "OneLabelError",
     "OperatingCurve",
@@ -74,7 +76,7 @@ _NAMES = {
     "consistency.opis": "Margins Opis cosine_margin implied_margins opis",
     "consistency.opis_floor": "OpisFloor opis_floor",
     "drift": "Drift TopScoreCounts measure_drift",
-    "errors": "CalibrationError NotEnoughTrialsError OneLabelError "
+    "errors": "CalibrationError NotEnoughLabelsError NotEnoughTrialsError OneLabelError "
     "UnlabelledGalleryError UnreachableTargetError",
     "rates.gallery_growth": "GalleryGrowth fit_gallery_growth independent_fpir",
     "rates.intervals": "RateInterval prediction_interval rate_interval ratio_interval",

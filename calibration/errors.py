@@ -4,7 +4,7 @@ CalibrationError (ValueError)
 ├── UnlabelledGalleryError   no item has a label
 ├── OneLabelError            all images carry one label, so that there are no negative pairs
 ├── NotEnoughTrialsError     too few pairs or queries for the rate that was asked for
-├── NotEnoughLabelsError     too few labels for how surely it was asked for
+├── NotEnoughLabelsError     too few labels for it, or for how surely it was asked for
 ├── NotEnoughAnswersError    too few searches were answered for the rate that was asked for
 └── UnreachableTargetError   no threshold in [0, 1] holds the target on these trials
 """
@@ -44,18 +44,19 @@ class NotEnoughTrialsError(CalibrationError):
 
 
 class NotEnoughLabelsError(CalibrationError):
-    """Too few labels to hold a rate as surely as was asked for.
+    """Too few labels to hold a rate, or to hold it as surely as was asked for.
 
     Args:
         target: The target in words, such as `FPIR 5 %, sure 95 %`.
         n_labels: Labels at hand.
-        needed: Labels that would be enough if no trial of theirs had the event.
+        needed: Labels that would be enough, for a surer target if no trial of theirs had the event.
         what: What stands under the labels, in the plural.
     """
 
     def __init__(self, target: str, n_labels: int, needed: int, what: str) -> None:
         super().__init__(
-            f"{target} needs {what} of at least {needed:,} labels, this calibration has {n_labels:,}"
+            f"{target} needs {what} of at least {needed:,} labels, this calibration has {n_labels:,}: ",
+            advise("add items of other labels, or search for some of them by {queries}"),
         )
         self.n_labels = n_labels
         self.needed = needed

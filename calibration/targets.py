@@ -15,7 +15,7 @@ from typing import Annotated, Literal, Self
 import numpy as np
 from pydantic import Field, model_validator
 
-from vicinal.calibration.arrays import Floats, Ints
+from vicinal.calibration.arrays import Codes, Floats, Ints
 from vicinal.calibration.consistency.opis import class_utilities
 from vicinal.calibration.errors import (
     CalibrationError,
@@ -41,6 +41,9 @@ _STRICT_FAR = 0.01
 # A rate of 0 in n trials shows, at 95 % confidence, a true rate below about 3 / n.
 _LEAST_ERRORS = 3.0 - 1e-9
 _LEAST_ANSWERS = 10
+# With fewer labels, none of which has the event, more than half of those to come may have it: the upper end
+# of the 95 % interval is 1 - .025^(1 / n), .60 with four and .52 with five.
+LEAST_LABELS = 5
 
 
 class Target(Frozen):
@@ -127,10 +130,16 @@ def choose_threshold(trials: Trials, target: Target) -> float:
 
     At least 3 / value trials are needed (for a precision: returned matches, and 1 - value): with fewer, a
     rate of zero in the trials would not show, at 95 % confidence, that the true rate is below the target.
+    They must be of five labels, where labels are known: of fewer, whatever they show says nothing of others.
     Where the target is held more surely, it is labels that are needed (`calibration.rates.guarantees`).
 
     Queries that stand for different numbers of searches count for as many. They were drawn where an answer
     tells most, and fewer are needed: 10, and so many that the event of one alone does not exceed the rate.
+
+    Raises:
+        NotEnoughTrialsError: There are too few trials.
+        NotEnoughLabelsError: There are too few labels behind them.
+        UnreachableTargetError: No threshold holds the target.
     """
     if target.rate == "utility":
         _check_trials(trials.n_non_mates, _STRICT_FAR, "negative pairs")
@@ -145,6 +154,7 @@ def choose_threshold(trials: Trials, target: Target) -> float:
     low = trials.low_pairs if target.rate == "far" else None
     n_trials = len(scores) + (low.n if low else 0)
     _check_trials(n_trials, target.value, what)
+    _check_labels(trials, target, what)
     if target.rate in ("far", "fpir"):
         threshold, reachable, end = lowest_threshold(scores, target.value, low), scores >= 1.0, "score 1"
     else:
@@ -234,6 +244,8 @@ def _weighted_threshold(trials: Trials, target: Target) -> float:
 
 def _precise_threshold(trials: Trials, target: Target) -> float:
     _check_precision(trials, len(trials.answer_scores), target)
+    if not trials.is_weighted:
+        _check_labels(trials, target, "returned matches")
     distinct, returned, shares = _precision_steps(trials)
     # Precision can fall and rise again along the threshold; what counts is the lowest that has it.
     precise = np.flatnonzero(shares >= target.value)
@@ -276,6 +288,23 @@ def _check_precision(trials: Trials, n_returned: int, target: Target) -> None:
 def _check_trials(n_trials: int, rate: float, what: str) -> None:
     if n_trials * rate < _LEAST_ERRORS:
         raise NotEnoughTrialsError(rate, n_trials, what)
+
+
+def _check_labels(trials: Trials, target: Target, what: str) -> None:
+    """Refuse trials of so few labels that a rate counted on them says nothing of others."""
+    labels = trials.labels
+    if labels is None:
+        return
+    behind: dict[str, tuple[Codes, ...]] = {
+        "far": (labels.non_mate_queries, labels.non_mate_items),
+        "frr": (labels.mates,),
+        "fpir": (labels.without_mate,),
+        "fnir": (labels.best_mates,),
+        "precision": (labels.answers,),
+    }
+    n_labels = len(np.unique(np.concatenate(behind[target.rate])))
+    if n_labels < LEAST_LABELS:
+        raise NotEnoughLabelsError(str(target), n_labels, LEAST_LABELS, what)
 
 
 _LOWEST, _HIGHEST = 0.0, 1.0

@@ -66,6 +66,7 @@ PROBLEMS: dict[type[Exception], tuple[int, str]] = {
     calibration.UnlabelledGalleryError: (422, "calibration-unlabelled"),
     calibration.OneLabelError: (422, "calibration-one-label"),
     calibration.NotEnoughTrialsError: (422, "calibration-too-few-trials"),
+    calibration.NotEnoughLabelsError: (422, "calibration-too-few-labels"),
     calibration.UnreachableTargetError: (422, "calibration-unreachable"),
     calibration.CalibrationError: (422, "calibration-impossible"),
     service.CalibrationMismatchError: (409, "calibration-mismatch"),

@@ -133,9 +133,10 @@ def _with_scores(
         scores = thresholds.records.scores(record)
         if scores is not None:
             return record, scores
+    has_labels = thresholds.view.snapshot.manifest.n_labels
     raise RequestError(
         f"no calibration of gallery '{thresholds.gallery.name}' for '{pipeline.key}' has stored scores: "
-        "calibrate first"
+        f"{'calibrate first' if has_labels else 'these come with one by labels, which it has none of'}"
     )
 
 

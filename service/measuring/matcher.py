@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from functools import cached_property
 
 from vicinal.calibration.rates.guarantees import StrangerScores
+from vicinal.calibration.targets import LEAST_LABELS
 from vicinal.indexer.gallery import Gallery
 from vicinal.indexer.reader import GalleryReader
 from vicinal.indexer.storage.files import identity_of
@@ -96,12 +97,12 @@ class GalleryThresholds:
         if record.gallery_id is not None and record.gallery_id != self._gallery_id:
             return Threshold(
                 reason=f"calibration {record.id} was made for another gallery, '{record.gallery}': "
-                "calibrate this one"
+                f"{self._again('calibrate this one')}"
             )
         if record.bundle != bundle:
             return Threshold(
                 reason=f"calibration {record.id} was made with bundle {record.bundle}, the gallery with "
-                f"{bundle}: calibrate again"
+                f"{bundle}: {self._again()}"
             )
         state, reason = self._standing(record)
         band = record.evidence and record.evidence.unsure
@@ -160,7 +161,7 @@ class GalleryThresholds:
             calibration=other.id,
             state="stale",
             reason=f"calibration {other.id} was made with refiner {other.pipeline.refine.refiner}, "
-            f"this is refiner {pipeline.refine.refiner}: calibrate again",
+            f"this is refiner {pipeline.refine.refiner}: {self._again()}",
         )
 
     @cached_property
@@ -204,7 +205,13 @@ class GalleryThresholds:
             share = 1.0 - n_kept / max(n_before, len(self.view), 1)
         if share <= _STALE_SHARE:
             return None
-        return f"{share:.0%} of the items have changed since calibration {record.id}: calibrate again"
+        return f"{share:.0%} of the items have changed since calibration {record.id}: {self._again()}"
+
+    def _again(self, said: str = "calibrate again") -> str:
+        """Advice to make another threshold; that is no calibration where there are too few labels for one."""
+        if _can_be_calibrated(self.gallery):
+            return said
+        return f"make a new threshold by `{measuring_command(self.gallery)}`"
 
     def _filter_note(self, record: CalibrationRecord, selection: Selection) -> str | None:
         """Note of a filter's meaning for the rate; the threshold itself stays right."""
@@ -232,12 +239,16 @@ class GalleryThresholds:
 def measuring_command(gallery: Gallery, options: str = "") -> str:
     """The command that makes a threshold for a gallery: of labels where it has some, else of answers."""
     name = shlex.quote(gallery.name)
-    if gallery.snapshot().manifest.n_labels:
+    if _can_be_calibrated(gallery):
         return f"vicinal calibrate -g {name}{options}"
     # There is nothing to look at in ready embeddings.
     return (
         f"vicinal index SOURCE -g {name} --label-column NAME" if gallery.space else f"vicinal label -g {name}"
     )
+
+
+def _can_be_calibrated(gallery: Gallery) -> bool:
+    return gallery.snapshot().manifest.n_labels >= LEAST_LABELS
 
 
 class Matcher(GallerySearch):

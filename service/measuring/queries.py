@@ -78,10 +78,18 @@ class LabelledQueries:
 
 
 def require_labels(
-    gallery: Iterable[str | None], queries: Iterable[str] | None, *, name: str = "the gallery"
+    gallery: Iterable[str | None],
+    queries: Iterable[str] | None,
+    *,
+    name: str = "the gallery",
+    has_photos: bool = True,
 ) -> None:
     """Refuse labels that make no negative pairs; those of queries are None where they are not known yet."""
     known = set(gallery) - {None}
+    if not known and not has_photos:
+        raise UnlabelledGalleryError(
+            f"{name} has no labels: ", advise("index its embeddings with labels, by {label_column}")
+        )
     if not known:
         raise UnlabelledGalleryError(
             f"{name} has no labels: index it from class subfolders or a source with a label column, or ",

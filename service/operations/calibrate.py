@@ -319,12 +319,13 @@ def measure(
     """
     from vicinal.service.measuring.calibrator import Calibrator, same_pictures_of
     from vicinal.service.measuring.group_trials import group_forms
-    from vicinal.service.measuring.queries import coarse_labels_by_column
+    from vicinal.service.measuring.queries import coarse_labels_by_column, require_labels
     from vicinal.service.measuring.rerank_trial import try_reranks
     from vicinal.service.measuring.visits import find_visits
     from vicinal.service.search.pipeline import starting_threshold
 
     gallery, snapshot, pipeline = matcher.gallery, matcher.snapshot, matcher.chosen(request)
+    require_labels(snapshot.labels, None, has_photos=gallery.space is None)
     # Photos from outside were taken apart from those of the gallery, but for those of a named visit.
     is_outside = queries is not None or request.answers
     by = "none" if is_outside and request.visits_by == "auto" else request.visits_by

@@ -171,7 +171,8 @@ class Place:
         name, matcher = f"gallery '{self.gallery.name}'", self.matcher
         labels = None if request.queries is not None else self.sent_labels or ()
         try:
-            require_labels(matcher.snapshot.labels, labels, name=name)
+            has_photos = self.gallery.space is None
+            require_labels(matcher.snapshot.labels, labels, name=name, has_photos=has_photos)
         except UnlabelledGalleryError as error:
             if not matcher.view.n_labels:
                 raise

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from vicinal.models.bundle import Noun
+from vicinal.service.fitting.labelled_images import FEWEST_LABELS
 from vicinal.service.measuring.evidence import (
     AnswerEvidence,
     Evidence,
@@ -34,6 +35,8 @@ from vicinal.service.words import (
 
 # Gains below this are not worth a line.
 _LEAST_GAIN = 0.02
+# Share and number of wrong nearest photos from which adapting the model is worth its minutes.
+_LEAST_WRONG, _FEWEST_WRONG = 0.05, 3.0
 # Labels that the first lines name.
 _MOST_NAMED = 3
 _CHOSEN = {
@@ -227,12 +230,13 @@ def advice(record: CalibrationRecord, gallery: str, *, noun: Noun = "photo") -> 
 
 def _steps(record: CalibrationRecord, evidence: Evidence, gallery: str, noun: Noun) -> Iterator[Step]:
     missed, another = evidence.rates.get("fnir"), evidence.another_day.get("fnir")
+    where, source = ("in one folder a label", "FOLDER") if noun == "photo" else ("with their labels", "FILE")
     if missed is not None and another is not None and another.apart is not None:
         yield Step(
             another.high - missed.high,
-            f"Search for {noun}s of another day, in one folder a label: they tell where between the two "
-            "numbers the truth lies.",
-            f"vicinal calibrate -g {gallery}{_grouped(record)} --queries FOLDER",
+            f"Search for {noun}s of another day, {where}: they tell where between the two numbers the truth "
+            "lies.",
+            f"vicinal calibrate -g {gallery}{_grouped(record)} --queries {source}",
         )
     if missed is not None:
         length = missed.high - missed.low
@@ -254,7 +258,7 @@ def _steps(record: CalibrationRecord, evidence: Evidence, gallery: str, noun: No
             "threshold: other ways to compare (refined, re-ranked) may tell strangers apart better.",
             f"vicinal compare -g {gallery}{_grouped(record)}",
         )
-    if missed is not None and hits is not None and noun == "photo":
+    if missed is not None and hits is not None and noun == "photo" and _can_be_fitted(missed, 1 - hits):
         wrong = counted(1 - hits)
         yield Step(
             1 - hits,
@@ -262,6 +266,12 @@ def _steps(record: CalibrationRecord, evidence: Evidence, gallery: str, noun: No
             f"vicinal fit -g {gallery} -o bundles/{gallery}",
         )
     yield from _growth(record, evidence, gallery, noun)
+
+
+def _can_be_fitted(missed: RateEvidence, wrong: float) -> bool:
+    """Tell whether adapting the model has labels to learn from and measure on, and something to gain."""
+    is_worth_it = wrong >= _LEAST_WRONG and wrong * missed.n_trials >= _FEWEST_WRONG
+    return is_worth_it and missed.n_labels >= FEWEST_LABELS
 
 
 def _grouped(record: CalibrationRecord) -> str:

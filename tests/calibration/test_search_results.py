@@ -205,14 +205,11 @@ def test_too_few_queries_for_the_target_are_refused() -> None:
 def test_precision_is_that_of_the_expected_mix(absent: float) -> None:
     """Every query is judged with its label and without; how often each happens is for the caller to say."""
     scores = np.array([[0.9, 0.7 if i % 10 in (3, 6) else 0.3, 0.2] for i in range(40)])
-    labels = np.array([["cup", "jug", "cup"], ["jug", "cup", "jug"]] * 20)
-    own = ["cup", "jug"] * 20
-    found = calibrate_threshold(scores, labels, own, target="fpir=50%", absent=absent)
+    own = np.arange(40) % 8
+    labels = np.stack([own, own ^ 1, own], axis=1)
+    found = calibrate_threshold(scores, labels, own.tolist(), target="fpir=50%", absent=absent)
     shown = scores >= found.threshold
-    right, wrong = (
-        (shown & flags).sum() / 40
-        for flags in (labels == np.array(own)[:, None], labels != np.array(own)[:, None])
-    )
+    right, wrong = ((shown & flags).sum() / 40 for flags in (labels == own[:, None], labels != own[:, None]))
     known, unknown = (1 - absent) * (right + wrong), absent * wrong
     assert wrong > 0
     assert found.precision.rate == pytest.approx((1 - absent) * right / (known + unknown))

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from vicinal.calibration import (
     CalibrationError,
+    NotEnoughLabelsError,
     NotEnoughTrialsError,
     Target,
     TrialLabels,
@@ -419,3 +420,27 @@ def test_a_precision_of_weighted_searches_is_that_of_all() -> None:
     assert choose_threshold(drawn, Target(rate="precision", value=0.9)) == 0.0
     with pytest.raises(NotEnoughAnswersError, match="precision 99 % needs answers to at least 99"):
         choose_threshold(drawn, Target(rate="precision", value=0.99))
+
+
+def trials_of(n_labels: int, n: int = 120) -> Trials:
+    """Trials of every kind, of so many labels each."""
+    codes, other = np.arange(n) % n_labels, (np.arange(n) + 1) % n_labels
+    scores = np.linspace(0.0, 1.0, n)
+    names = np.array([f"label {i}" for i in range(n_labels)], dtype=object)
+    right = np.ones(n, dtype=bool)
+    return Trials(*(scores,) * 5, right, labels=TrialLabels(names, codes, codes, other, codes, codes, codes))
+
+
+@pytest.mark.parametrize("text", ["far=5%", "frr=5%", "fpir=5%", "fnir=5%", "precision=95%"])
+def test_a_rate_of_too_few_labels_is_refused_with_what_would_help(text: str) -> None:
+    with pytest.raises(NotEnoughLabelsError, match="of at least 5 labels, this calibration has 4") as found:
+        choose_threshold(trials_of(4), Target.parse(text))
+    assert (found.value.members["n_labels"], found.value.members["needed"]) == (4, 5)
+    assert "add items of other labels, or search for some of them by queries" in str(found.value)
+    assert 0.0 <= choose_threshold(trials_of(5), Target.parse(text)) <= 1.0
+
+
+def test_trials_come_first_and_labels_that_nobody_knows_are_not_asked_for() -> None:
+    with pytest.raises(NotEnoughTrialsError):
+        choose_threshold(trials_of(4, n=40), Target.parse("fpir=5%"))
+    assert choose_threshold(of_rate("fpir", np.linspace(0.0, 1.0, 60)), Target.parse("fpir=5%")) <= 1.0

@@ -152,6 +152,12 @@ def require_promise(record: CalibrationRecord) -> None:
             f"the threshold of calibration {record.id} {how}, and nothing was promised with it: ",
             advise("make one that promises rates by {calibrate()}"),
         )
+    if record.evidence.answers is not None:
+        raise CalibrationError(
+            f"calibration {record.id} rests on answers about pairs, and promised nothing of photos of things "
+            "that you have or lack: ",
+            advise("give the gallery labels, and make one that promises that by {calibrate()}"),
+        )
 
 
 def _checked(

@@ -6,6 +6,7 @@ import ast
 import logging
 import re
 import shlex
+import shutil
 import socket
 import tomllib
 from collections.abc import Iterator
@@ -27,6 +28,7 @@ from vicinal.calibration.advice import AdvisedError, advise
 from vicinal.indexer.gallery import Gallery
 from vicinal.models.errors import install_command
 from vicinal.service.cli.main import app
+from vicinal.service.measuring.records.store import CalibrationStore
 from vicinal.service.words import COMMANDS, command_names, in_commands
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -312,6 +314,44 @@ def test_a_gallery_of_unlabelled_embeddings_is_said_to_need_labels(run: Run, tmp
         True,
         False,
         False,
+    )
+
+
+def test_embeddings_without_labels_are_not_said_to_have_photos_to_ask_about(
+    run: Run, fail: Fail, tmp_path: Path
+) -> None:
+    np.savez(tmp_path / "clip.npz", ids=[str(i) for i in range(20)], embeddings=np.eye(20))
+    run("index", tmp_path / "clip.npz", "-g", "shop", "--space", "clip")
+    said = fail("calibrate", "-g", "shop")
+    assert ("by --label-column" in said, "vicinal label" in said) == (True, False)
+
+
+def test_a_threshold_that_is_gone_is_not_said_to_be_calibrated_again_without_labels(
+    run: Run, unlabelled: None, tmp_path: Path
+) -> None:
+    run("calibration", "set", "0.5", "-g", "shop")
+    store = CalibrationStore(Gallery(tmp_path / "data" / "galleries" / "shop").calibrations_path)
+    (record,) = store.history()
+    store.add(record.model_copy(update={"id": "other", "bundle": "other"}))
+    said = run("gallery", "show", "shop").stdout
+    assert "was made with bundle other" in said
+    assert ("make a new threshold by `vicinal label -g shop`" in said, "calibrate" in said) == (True, False)
+
+
+@pytest.mark.slow
+def test_a_gallery_of_few_labels_is_told_how_many_it_needs_and_what_helps(
+    run: Run, fail: Fail, catalog: Path, tmp_path: Path
+) -> None:
+    for folder in sorted(catalog.iterdir())[:4]:
+        shutil.copytree(folder, tmp_path / "few" / folder.name)
+    run("index", tmp_path / "few", "-g", "few")
+    said = fail("calibrate", "-g", "few", "--target", "fpir=20%")
+    assert "needs queries without a mate of at least 5 labels, this calibration has 4" in said
+    assert said.endswith("add items of other labels, or search for some of them by --queries")
+    assert "vicinal label -g few" in run("gallery", "show", "few").stdout
+    # Strangers from outside are of other labels.
+    assert (
+        "Threshold 0." in run("calibrate", "-g", "few", "--target", "fpir=20%", "--queries", catalog).stdout
     )
 
 

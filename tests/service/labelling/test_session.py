@@ -18,6 +18,7 @@ from vicinal.service.errors import CalibrationRecordError, RequestError
 from vicinal.service.labelling.questions import BLOCK, FEWEST
 from vicinal.service.labelling.session import LabelSession
 from vicinal.service.measuring.matcher import Matcher
+from vicinal.service.measuring.records.promise import require_promise
 from vicinal.service.reports.promise import advice, promise
 
 TARGET = Target.parse("precision=90%")
@@ -186,6 +187,10 @@ def test_what_is_promised_speaks_of_matches_and_of_slips(matcher: Matcher) -> No
     assert "slips" in second
     (step,) = advice(record, "shoes")
     assert step.command.startswith("vicinal index")
+    with pytest.raises(
+        CalibrationError, match="promised nothing of photos of things that you have or lack: give"
+    ):
+        require_promise(record)
 
 
 @pytest.mark.slow

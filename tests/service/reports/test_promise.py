@@ -146,6 +146,35 @@ def test_advice_stands_by_what_was_measured_to_gain(record: CalibrationRecord) -
     assert [round(step.gain, 2) for step in steps][:3] == [0.45, 0.3, 0.1]
 
 
+@pytest.mark.parametrize(
+    ("hits", "n_trials", "n_labels", "is_advised"),
+    [
+        (0.9, 120, 20, True),
+        (0.99, 120, 20, False),
+        (0.96, 1000, 200, False),
+        (0.9, 20, 20, False),
+        (0.9, 120, 11, False),
+    ],
+)
+def test_the_model_is_adapted_only_where_there_is_something_to_gain_and_to_learn_from(
+    record: CalibrationRecord, hits: float, n_trials: int, n_labels: int, is_advised: bool
+) -> None:
+    """One wrong photo in a hundred is none that minutes of training would be worth; 11 labels are refused."""
+    found = changed(record, fnir=(0.4, 0.35, 0.45))
+    fnir = found.evidence.rates["fnir"].model_copy(update={"n_trials": n_trials, "n_labels": n_labels})
+    found = changed(found, **{"rates": {**found.evidence.rates, "fnir": fnir}})
+    rates = found.rates.model_copy(update={"hit_rate_1": hits})
+    said = advice(found.model_copy(update={"rates": rates}), "shop")
+    assert any(step.command.startswith("vicinal fit") for step in said) == is_advised
+
+
+def test_who_searches_with_embeddings_is_told_to_name_a_file(record: CalibrationRecord) -> None:
+    wider = {"fnir": AnotherDay(apart=0.51, low=0.17, high=0.9)}
+    steps = advice(changed(record, another_day=wider), "shop", noun="item")
+    assert "vicinal calibrate -g shop --queries FILE" in [step.command for step in steps]
+    assert not any("folder" in step.text or step.command.startswith("vicinal fit") for step in steps)
+
+
 def test_advice_on_growth_names_the_threshold_that_would_hold(record: CalibrationRecord) -> None:
     grown = LargerGallery(ratio=10, fitted=0.18, independent=0.4, threshold=0.7049, fnir=0.56)
     steps = advice(changed(record, larger_galleries=(grown,)), "shop")
