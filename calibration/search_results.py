@@ -37,6 +37,7 @@ class CalibratedThreshold:
         n_queries: Number of queries.
         n_labels: Number of their labels: what the intervals rest on.
         warnings: What could make the rates wrong.
+        absent: Share of the searches for things that the gallery lacks, which the precision is for.
     """
 
     threshold: float
@@ -47,6 +48,7 @@ class CalibratedThreshold:
     n_queries: int
     n_labels: int
     warnings: tuple[str, ...] = ()
+    absent: float | None = None
 
     def accepts(self, scores: npt.ArrayLike) -> Mask:
         """Tell which scores are matches.
@@ -63,7 +65,8 @@ class CalibratedThreshold:
             for name, one in rates.items()
             if one
         )
-        return f"threshold {self.threshold:.6g} for {self.target}: {stated}, on {self.n_labels:,} labels"
+        mix = "" if self.absent is None else f", {100 * self.absent:.0f} % of searches for what is lacking"
+        return f"threshold {self.threshold:.6g} for {self.target}: {stated}, on {self.n_labels:,} labels{mix}"
 
 
 def calibrate_threshold(
@@ -98,6 +101,7 @@ def calibrate_threshold(
         CalibrationError: The shapes do not fit, a query has no label, or the target is none of search
             results or cannot be read.
         NotEnoughTrialsError: Too few queries for the target.
+        NotEnoughLabelsError: Too few labels behind them.
         UnreachableTargetError: No threshold holds it.
     """
     wanted = Target.parse(target)
@@ -122,6 +126,7 @@ def calibrate_threshold(
         n_queries=len(results.own),
         n_labels=len(np.unique(results.own)),
         warnings=tuple(results.warnings()),
+        absent=trials.absent if absent is None else absent,
     )
 
 

@@ -155,7 +155,8 @@ def test_few_labels_make_long_intervals() -> None:
 def test_it_says_what_it_promises() -> None:
     found = calibrate_threshold(*made_up())
     assert str(found).startswith(f"threshold {found.threshold:.6g} for FPIR 5 %: precision ")
-    assert f"on {found.n_labels} labels" in str(found)
+    mix = f"{100 * found.absent:.0f} % of searches for what is lacking"
+    assert str(found).endswith(f"on {found.n_labels} labels, {mix}")
 
 
 def test_scores_that_reach_the_threshold_are_accepted_and_nan_is_not() -> None:
@@ -212,6 +213,7 @@ def test_precision_is_that_of_the_expected_mix(absent: float) -> None:
     right, wrong = ((shown & flags).sum() / 40 for flags in (labels == own[:, None], labels != own[:, None]))
     known, unknown = (1 - absent) * (right + wrong), absent * wrong
     assert wrong > 0
+    assert found.absent == absent
     assert found.precision.rate == pytest.approx((1 - absent) * right / (known + unknown))
 
 

@@ -243,12 +243,12 @@ def test_unlabelled_items_are_in_no_pair_and_the_record_says_so(write_gallery: W
 
 
 def test_fpir_names_the_labels_without_a_mate_that_it_rests_on(write_gallery: WriteGallery) -> None:
-    """60 queries of 4 absent labels are 4 labels' worth of evidence."""
+    """60 queries of 6 absent labels are 6 labels' worth of evidence."""
     snapshot = write_gallery(*labelled_gallery())
-    queries = outside_queries([f"label {i}" for i in range(20)] + [f"absent {i % 4}" for i in range(60)])
+    queries = outside_queries([f"label {i}" for i in range(20)] + [f"absent {i % 6}" for i in range(60)])
     record = Calibrator(snapshot, CONTEXTUAL).measure(queries, FPIR).record
-    assert (record.n_labels, record.n_labels_without_mate) == (24, 4)
-    assert "few labels stand behind FPIR (4): other labels can behave differently" in record.warnings
+    assert (record.n_labels, record.n_labels_without_mate) == (26, 6)
+    assert "few labels stand behind FPIR (6): other labels can behave differently" in record.warnings
     assert "few labels stand behind FNIR (20): other labels can behave differently" in record.warnings
 
 
