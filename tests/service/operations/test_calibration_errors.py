@@ -27,13 +27,14 @@ OFF = {"rerank": "off"}
 
 @pytest.fixture(scope="module")
 def galleries(tmp_path_factory: pytest.TempPathFactory, embedder: Embedder) -> Path:
-    """`bare` without labels, `alike` with one, `singles` with one image each, `copies` of one picture."""
+    """`bare` without labels, `alike` with one, `few` with three, `singles` of one image, `copies` of one."""
     root = tmp_path_factory.mktemp("errors")
     folders = {
         "bare": ["."] * 4,
         "alike": ["only"] * 4,
         "singles": list(LABELS),
-        "copies": ["a", "b", "c"] * 20,
+        "copies": ["a", "b", "c", "d", "e", "f"] * 10,
+        "few": ["a", "b", "c"] * 20,
     }
     for name, labels in folders.items():
         for number, label in enumerate(labels):
@@ -97,6 +98,14 @@ def test_too_few_queries_say_how_many_are_needed(client: TestClient) -> None:
     members = {"rate": 0.01, "n_trials": 60, "needed": 300, "trials": "queries without a mate"}
     assert job["problem_members"] == members
     assert "the lowest rate that 60 can show is 0.05" in job["problem"]
+
+
+@pytest.mark.slow
+def test_too_few_labels_say_how_many_are_needed(client: TestClient) -> None:
+    job = failed_job(client, "few", {"target": "fpir=5%", **OFF})
+    assert job["problem_type"] == TYPE + "calibration-too-few-labels"
+    members = {"target": "FPIR 5 %", "n_labels": 3, "needed": 5, "trials": "queries without a mate"}
+    assert job["problem_members"] == members
 
 
 @pytest.mark.slow
