@@ -16,8 +16,9 @@ What a program needs stands here and is loaded when it is first named, so that i
     >>> import numpy as np
     >>> import vicinal
     >>> scores = np.array([[0.9, 0.4], [0.8, 0.3]] * 40)
-    >>> labels = np.array([["cup", "jug"], ["jug", "cup"]] * 40)
-    >>> found = vicinal.calibrate_threshold(scores, labels, ["cup", "jug"] * 40, target="fpir=5%")
+    >>> queries = np.arange(80) % 8
+    >>> labels = np.stack([queries, queries ^ 1], axis=1)
+    >>> found = vicinal.calibrate_threshold(scores, labels, queries, target="fpir=5%")
     >>> found.accepts([0.8, 0.4]).tolist()
     [True, False]
 """
