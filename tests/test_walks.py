@@ -19,14 +19,14 @@ pytestmark = pytest.mark.slow
 # of all kinds. The options of a source know the rules of its ids, pixels of any kind are read beside the
 # decoding, and one hears of progress. Re-ranking is tried first, unless another record in force rests on how
 # that is done. A server hands what it answered to who keeps searches, and a search asks what persons called
-# different. What is measured holds nothing that was set aside. A trial of too few labels is told what helps.
+# different. What is measured holds nothing that was set aside.
 MOST_FILES = {
     "an image query over HTTP": 32,
     "an addition over HTTP": 34,
     "an index": 39,
-    "a calibration": 39,
-    "a calibration job": 68,
-    "a calibration command": 61,
+    "a calibration": 38,
+    "a calibration job": 67,
+    "a calibration command": 60,
 }
 
 

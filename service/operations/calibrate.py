@@ -325,7 +325,8 @@ def measure(
     from vicinal.service.search.pipeline import starting_threshold
 
     gallery, snapshot, pipeline = matcher.gallery, matcher.snapshot, matcher.chosen(request)
-    require_labels(snapshot.labels, None, has_photos=gallery.space is None)
+    if not snapshot.manifest.n_labels:
+        require_labels((), None, has_photos=gallery.space is None)
     # Photos from outside were taken apart from those of the gallery, but for those of a named visit.
     is_outside = queries is not None or request.answers
     by = "none" if is_outside and request.visits_by == "auto" else request.visits_by
