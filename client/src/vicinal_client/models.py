@@ -903,7 +903,10 @@ class KnownAnswers(Model):
         n_twice: Searches that two answers say what they are, of two persons or one.
         n_otherwise: Of these, those whose two answers differ.
         notes: Answers that count in no rate, and why.
-        sentence: All of it in a sentence.
+        fnir: Share of the searches for what the gallery has that miss it at the threshold in force, with a 95
+            % interval; null without such answers, or without a threshold.
+        fpir: Share of the searches for what it lacks that get a match, with a 95 % interval; or null.
+        sentence: All of it in words.
     """
 
     gallery: str
@@ -920,6 +923,8 @@ class KnownAnswers(Model):
     n_otherwise: int
     disagreements: list[Disagreement]
     notes: list[str]
+    fnir: dict[str, Any] | None
+    fpir: dict[str, Any] | None
     sentence: str
 
 

@@ -288,3 +288,25 @@ def test_strata_are_of_the_pipeline_in_force(matcher: Matcher, view: View) -> No
     assert scores.tolist() == [one.top_score for one in found]
     as_kept = [replace(one, pipeline=review.pipeline, candidates=()) for one in kept]
     assert set(review._scores_of(as_kept).tolist()) == {-np.inf}
+
+
+def test_answers_tell_the_rates_of_the_threshold_in_force(
+    gallery: Gallery, embedder: Embedder, view: View, calibrate: Calibrate
+) -> None:
+    calibrate(gallery)
+    matcher = Matcher(gallery, embedder)
+    kept = keep_searches(matcher, view)
+    review = SearchReview(matcher)
+    assert (review.known().fnir, review.known().fpir) == (None, None)
+    answer_right(review, 20, by="eve")
+    known = review.known()
+    # All are answered: each counts once.
+    answers = matcher.search(embeddings=np.stack([one.embedding for one in kept]), without=(), limit=100)
+    is_found = [label in {one.label for one in answers[i].matches} for i, label in enumerate(LABELS)]
+    assert known.fnir is not None
+    assert known.fpir is not None
+    assert known.fnir.rate == pytest.approx(1.0 - np.mean(is_found))
+    assert known.fpir.rate == pytest.approx(np.mean([bool(one.matches) for one in answers[10:]]))
+    assert known.fnir.low <= known.fnir.rate <= known.fnir.high < 1.0
+    assert "Of 100 things that it has, between " in known.sentence
+    assert "With as many answers again the wider of these" in known.sentence
