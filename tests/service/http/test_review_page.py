@@ -10,6 +10,8 @@ from axe_playwright_python.base import AXE_SCRIPT
 from playwright.sync_api import Browser, Page, expect
 
 from tests.service.kept_searches import View, keep_searches
+from vicinal.indexer.jobs.set_aside import listed_aside
+from vicinal.indexer.reader import GalleryReader
 from vicinal.service.answering.store import SearchStore
 from vicinal.service.http.serving.server import serving
 from vicinal.service.measuring.matcher import Matcher
@@ -38,11 +40,19 @@ def open_page(
     page = context.new_page()
     page.goto(address)
     expect(page.locator("#asking")).to_be_visible()
+    idle(page)
     return page
 
 
 def answered(page: Page, n: int) -> None:
     expect(page.locator("#place")).to_have_text(f"shoes · {n} answer{'' if n == 1 else 's'}", timeout=20_000)
+
+
+def idle(page: Page) -> None:
+    """Wait until the page takes a key again."""
+    page.evaluate(
+        "new Promise((done) => { const look = () => busy ? setTimeout(look, 10) : done(); look(); })"
+    )
 
 
 def test_keys_answer_take_back_and_find_a_label(browser: Browser, address: str, store: SearchStore) -> None:
@@ -108,3 +118,32 @@ def test_a_wrong_address_says_what_to_do(browser: Browser, address: str) -> None
     expect(page.locator("#error")).to_have_text("name the gallery in the address: review?gallery=NAME")
     page.goto(address.replace("gallery=shoes", "gallery=hats"))
     expect(page.locator("#error")).to_contain_text("there is no gallery 'hats'")
+
+
+def test_an_answer_becomes_an_item_and_a_wrong_match_is_set_aside(
+    browser: Browser, address: str, store: SearchStore, matcher: Matcher
+) -> None:
+    page = open_page(browser, address)
+    idle(page)
+    page.keyboard.press("1")
+    answered(page, 1)
+    idle(page)
+    page.locator("#add").click()
+    expect(page.locator("#last-told")).to_have_text("It is an item now.")
+    assert [one.search for one in store.answers()] == [one.id for one in store.searches() if one.item_id]
+    best = page.evaluate("questions[0].candidates[0]")
+    matcher.thresholds.set_by_hand(matcher.pipeline, best["score"] - 1e-6)
+    page.goto(address)
+    expect(page.locator("#note")).to_contain_text("It gets a match.")
+    idle(page)
+    page.keyboard.press("n")
+    expect(page.locator("#last-told")).to_contain_text("It got a match with")
+    idle(page)
+    page.locator("#why").click()
+    expect(page.locator("#last-told")).to_contain_text("carried it")
+    idle(page)
+    page.once("dialog", lambda asked: asked.accept("two shoes"))
+    page.locator("#aside").click()
+    expect(page.locator("#last-told")).to_contain_text("is set aside")
+    (one,) = listed_aside(GalleryReader(matcher.gallery))
+    assert (one.id, one.reason) == (best["id"], "two shoes")
