@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections import defaultdict
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -39,6 +40,11 @@ def _noise(path: Path) -> None:
     path.write_bytes(b"noise" * 1000)
 
 
+def _noise_in(folder: Path) -> None:
+    folder.mkdir()
+    _noise(folder / "searches.sqlite")
+
+
 def _remove(pattern: str) -> Damage:
     def remove(settings: Settings) -> None:
         found = list(settings.data_dir.rglob(pattern))
@@ -65,6 +71,7 @@ DAMAGES: dict[str, tuple[Damage, str]] = {
     "calibration": (_garble("calibrations/*.json"), "calibration-damaged"),
     "bundle": (_garble("bundles/first/backbone.onnx"), "bundle-mismatch"),
     "keys": (lambda settings: _noise(settings.keys_path), "keys-damaged"),
+    "searches": (lambda settings: _noise_in(settings.gallery_path("shoes") / "searches"), "searches-damaged"),
     "audit": (lambda settings: _folder_at(settings.data_dir / "audit" / "audit.jsonl"), "storage-failed"),
 }
 ITEM = "plain/view 0.png"
@@ -86,6 +93,7 @@ BODIES: dict[str, list[dict[str, Any]]] = {
     "/labelling": [{}],
     "/reindex": [{"source": "no such folder"}, {"source": ".", "bundle": "none"}, {"source": "../../etc"}],
     "/fit": [{"name": "other"}],
+    "/answers": [{"search_id": "x", "absent": True}],
 }
 
 
@@ -123,9 +131,9 @@ def test_a_key_for_one_gallery_reads_no_path_of_the_server(
         client.headers["authorization"] = f"Bearer {key}"
         for path, operations in paths.items():
             bodies = next((found for end, found in BODIES.items() if path.endswith(end)), [{}])
-            named = path.format(
-                gallery="shoes", version=1, alias="x", job_id="x", calibration="x", comparison="x", record="x"
-            )
+            # A parameter that is new is named too.
+            given = defaultdict(lambda: "x", gallery="shoes", version="1", number="1")
+            named = path.format_map(given)
             for method, operation in operations.items():
                 if (method, path) == ("delete", "/v1/galleries/{gallery}"):
                     continue
