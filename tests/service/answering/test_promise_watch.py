@@ -156,6 +156,31 @@ def test_commands_calibrate_and_check_by_answers(run: Run, kept: Kept, record_id
 
 
 @pytest.mark.slow
+def test_the_command_of_reviews_says_what_an_answer_breaks(
+    cli_environment: None, kept: Kept, record_id: str
+) -> None:
+    contradict(kept)
+    answer = ["review", "-g", "shoes", "--answer", kept.searches[0].id, "label=plain", "--json"]
+    said = CliRunner().invoke(cli, answer)
+    assert said.exit_code == 0
+    assert json.loads(said.stdout)["kind"] == "label"
+    assert said.stderr.startswith("What was promised does NOT hold: ")
+
+
+@pytest.mark.slow
+def test_an_answer_over_http_breaks_it(
+    kept: Kept, record_id: str, data_dir: Path, make_settings: MakeSettings, wait_until
+) -> None:
+    contradict(kept)
+    app = create_app(make_settings(data_dir))
+    with TestClient(app) as client:
+        body = {"search_id": kept.searches[0].id, "label": "plain"}
+        assert client.post("/v1/galleries/shoes/answers", json=body).status_code == 200
+        address = f"/v1/admin/galleries/shoes/calibrations/{record_id}"
+        wait_until(lambda: client.get(address).json()["state"] == "broken")
+
+
+@pytest.mark.slow
 def test_commands_say_what_does_not_go_together(fail, kept: Kept, record_id: str, catalog: Path) -> None:
     said = fail("calibrate", "-g", "shoes", "--answers")
     assert "no answer to a search of gallery 'shoes' can be used" in said

@@ -167,6 +167,23 @@ def test_one_in_ten_is_asked_a_second_person(review: SearchReview) -> None:
     assert review.next(20, by="bob").questions == []
 
 
+def test_matches_that_were_called_absent_are_asked_a_second_person_first(
+    matcher: Matcher, searches: list[KeptSearch]
+) -> None:
+    matcher.thresholds.set_by_hand(matcher.pipeline, 0.6)
+    review = SearchReview(matcher)
+    asked = {one.search_id for one in review.next(20, by="eve").questions}
+    for one in asked:
+        review.answer(one, "absent", by="eve")
+    # The first ten are of labels that the gallery has, and get a match.
+    matched = {one.id for one in searches if int(one.id, 16) % 20 < 10}
+    again = [one.search_id for one in review.next(20, by="bob").questions]
+    assert matched == set(again[: len(matched)])
+    for one in again:
+        review.answer(one, "absent", by="bob")
+    assert review.next(20, by="bob").questions == []
+
+
 def test_where_nobody_else_answers_the_same_person_is_asked_again_later(matcher: Matcher, view: View) -> None:
     keep_searches(matcher, view, 60)
     review = SearchReview(matcher)

@@ -232,3 +232,17 @@ def test_leaving_out_does_not_replace_photos_from_outside_unasked(record: Calibr
     assert "measured with photos from outside" in objection(record, outside)
     assert objection(outside, record) is None
     assert objection(record, None) is None
+
+
+def test_answers_to_searches_replace_what_leaving_items_out_promised_by_themselves(
+    record: CalibrationRecord,
+) -> None:
+    worse = changed(record, fnir=(0.9, 0.8, 0.95), fpir=(0.5, 0.4, 0.6)).model_copy(
+        update={"source": "searches"}
+    )
+    assert record.source == "leave_one_out"
+    assert objection(worse, record) is None
+    assert objection(worse, record, is_broken=True) is None
+    # What is known of real searches is not given up without a question.
+    assert "from outside" in objection(record, worse)
+    assert "made without" in objection(record, worse, is_broken=True)
