@@ -143,8 +143,8 @@ class Pool:
     def rates(self, threshold: float) -> dict[str, float]:
         """FNIR and FPIR over all of them."""
         return {
-            "fnir": float((self.best[self.known] < threshold).mean()),
-            "fpir": float((self.top[~self.known] >= threshold).mean()),
+            "fnir": round(float((self.best[self.known] < threshold).mean()), 4),
+            "fpir": round(float((self.top[~self.known] >= threshold).mean()), 4),
         }
 
 
@@ -294,7 +294,8 @@ def _stated(found: AnsweredSearches, pool: Pool, threshold: float) -> dict:
         one = found.interval(rate, threshold)
         row[rate] = {"true": truth[rate]}
         if one is not None:
-            row[rate] |= {"rate": one.rate, "low": one.low, "high": one.high}
+            ends = {"rate": one.rate, "low": one.low, "high": one.high}
+            row[rate] |= {name: round(value, 4) for name, value in ends.items()}
     return row
 
 
