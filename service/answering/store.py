@@ -40,8 +40,10 @@ _BUSY_SECONDS = 10.0
 _RECENT = timedelta(minutes=15)
 _MOST_RECENT = 1000
 _MOST_OF_VISIT = 10
-# Searches of one sender for the same thing are of one visit for as long; then nothing tells who asked.
+# Searches of one sender for the same thing are of one visit while no more than so long lies between two; then
+# nothing tells who asked. Behind one address may be many persons, so that no visit lasts longer than an hour.
 _ONE_VISIT = timedelta(minutes=10)
+_LONGEST_VISIT = timedelta(hours=1)
 # Cosine of almost the same ready embedding.
 _SAME_EMBEDDING = 0.999
 _COMPARED_TOGETHER = 2048
@@ -571,8 +573,9 @@ def _visit_of(file: sqlite3.Connection, search: KeptSearch) -> str:
         if len(alike):
             return str(visits[alike[0]])
     recent = file.execute(
-        "select visit, fields from searches where sender = ? and sender != '' and at >= ? order by at desc",
-        (search.sender, (search.at - _ONE_VISIT).timestamp()),
+        "select one.visit, one.fields from searches one join searches first on first.id = one.visit "
+        "where one.sender = ? and one.sender != '' and one.at >= ? and first.at >= ? order by one.at desc",
+        (search.sender, *((search.at - since).timestamp() for since in (_ONE_VISIT, _LONGEST_VISIT))),
     )
     for visit, text in recent:
         if search.candidates and _is_same_thing(search.candidates[0], json.loads(text)["candidates"]):

@@ -262,6 +262,21 @@ def test_a_sender_who_goes_on_searching_for_a_thing_is_on_one_visit(store: Searc
     assert found == ["a", "a", "a", "dddd", "dddd", "f", "gg", "hhh"]
 
 
+def test_no_visit_lasts_for_ever_where_many_persons_have_one_address(store: SearchStore) -> None:
+    now = datetime.now(UTC)
+    shop = [
+        a_search(
+            number,
+            id=f"{number}",
+            at=now + timedelta(minutes=9 * number),
+            sender="shop",
+            signature=picture(number),
+        )
+        for number in range(15)
+    ]
+    assert visits_of(store, *shop) == ["0"] * 7 + ["7"] * 7 + ["14"]
+
+
 def test_who_asked_is_forgotten_when_the_visit_is_over(store: SearchStore) -> None:
     now = datetime.now(UTC)
     store.keep([(a_search(id="old", sender="s", at=now - timedelta(minutes=11)), None)], **ALWAYS)
