@@ -7,7 +7,6 @@ included; `*_threshold` answers None when no threshold in [0, 1] holds it.
 from __future__ import annotations
 
 import bisect
-import math
 import re
 from collections.abc import Sequence
 from typing import Annotated, Literal, Self
@@ -134,7 +133,7 @@ def choose_threshold(trials: Trials, target: Target) -> float:
     Where the target is held more surely, it is labels that are needed (`calibration.rates.guarantees`).
 
     Queries that stand for different numbers of searches count for as many. They were drawn where an answer
-    tells most, and fewer are needed: 10, and so many that the event of one alone does not exceed the rate.
+    tells most, and fewer are needed: 10, and as many as labels by which an expected rate can be held.
 
     Raises:
         NotEnoughTrialsError: There are too few trials.
@@ -219,11 +218,8 @@ def _weighted_threshold(trials: Trials, target: Target) -> float:
     scores, _ = _scores_of(trials, target)
     weights, what = _weights_of(trials, target), _ANSWERED[target.rate]
     order = np.argsort(scores if target.rate == "fnir" else -scores, kind="stable")
-    needed = _LEAST_ANSWERS
-    if len(scores):
-        # The rate is told where the event of a single query, the first to have it, would not exceed it.
-        first = weights[order[0]] / weights.mean()
-        needed = max(needed, math.ceil(first / target.value - 1e-9))
+    # Not by their weights: whoever refuses what looks bad keeps what looks good.
+    needed = max(_LEAST_ANSWERS, labels_for_expected(target.value))
     if len(scores) < needed:
         raise NotEnoughAnswersError(str(target), len(scores), needed, what)
     # Up to the first score that may not have the event any more.

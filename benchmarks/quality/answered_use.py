@@ -330,6 +330,7 @@ def main() -> None:
     parser.add_argument("--bundle", type=Path, default=default_bundle_path())
     parser.add_argument("--part", choices=("calibration", "test"), default="calibration")
     parser.add_argument("--sets", nargs="+", choices=SETS, default=SETS)
+    parser.add_argument("--answers", nargs="+", type=int, default=ANSWERS)
     parser.add_argument("--runs", type=int, default=200)
     parser.add_argument("--cache", type=Path, default=Path(tempfile.gettempdir()))
     arguments = parser.parse_args()
@@ -337,18 +338,20 @@ def main() -> None:
     embedder = Embedder(bundle, device="cpu", threads=1)
     refiner = bundle.manifest.refiner
     start = (refiner and refiner.starting_threshold("off", "off")) or 0.65
-    rows, summaries = [], []
+    chosen = {"part": arguments.part, "runs": arguments.runs, "bundle": bundle.name, "threshold": start}
+    suffix = "" if arguments.part == "test" else "_calibration"
+    worlds = {}
     for name in arguments.sets:
         photos = read_photos(arguments.data, name, arguments.part, embedder, arguments.cache)
-        worlds = [World.draw(photos, seed) for seed in range(arguments.runs)]
-        for n in ANSWERS:
+        worlds[name] = [World.draw(photos, seed) for seed in range(arguments.runs)]
+    rows, summaries = [], []
+    for n in arguments.answers:
+        for name, own_worlds in worlds.items():
             for errs in ERRS:
-                own = [run(world, start, n, errs, seed) for seed, world in enumerate(worlds)]
+                own = [run(world, start, n, errs, seed) for seed, world in enumerate(own_worlds)]
                 summaries.append(show(name, n, errs, own))
                 rows += [{"set": name, "answers": n, "errs": errs, **row} for row in own]
-        chosen = {"part": arguments.part, "runs": arguments.runs, "bundle": bundle.name, "threshold": start}
-        suffix = "" if arguments.part == "test" else "_calibration"
-        print(save_result(f"answered_use{suffix}", {**chosen, "summaries": summaries, "rows": rows}))
+                print(save_result(f"answered_use{suffix}", {**chosen, "summaries": summaries, "rows": rows}))
 
 
 if __name__ == "__main__":
