@@ -44,8 +44,8 @@ _MOST_OF_VISIT = 10
 # nothing tells who asked. Behind one address may be many persons, so that no visit lasts longer than an hour.
 _ONE_VISIT = timedelta(minutes=10)
 _LONGEST_VISIT = timedelta(hours=1)
-# Cosine of almost the same ready embedding.
-_SAME_EMBEDDING = 0.999
+# Cosine of almost the same ready embedding, and of photos of a thing that one sender took in a row.
+_SAME_EMBEDDING, _IN_A_ROW = 0.999, 0.8
 _COMPARED_TOGETHER = 2048
 _SCHEMA = """
 begin immediate;
@@ -573,12 +573,19 @@ def _visit_of(file: sqlite3.Connection, search: KeptSearch) -> str:
         if len(alike):
             return str(visits[alike[0]])
     recent = file.execute(
-        "select one.visit, one.fields from searches one join searches first on first.id = one.visit "
+        "select one.visit, one.embedding, one.fields from searches one "
+        "join searches first on first.id = one.visit "
         "where one.sender = ? and one.sender != '' and one.at >= ? and first.at >= ? order by one.at desc",
         (search.sender, *((search.at - since).timestamp() for since in (_ONE_VISIT, _LONGEST_VISIT))),
     )
-    for visit, text in recent:
-        if search.candidates and _is_same_thing(search.candidates[0], json.loads(text)["candidates"]):
+    for visit, embedding, text in recent:
+        other = np.frombuffer(embedding, "<f4")
+        is_alike = len(other) == len(own) and float(other @ own) >= _IN_A_ROW
+        if (
+            is_alike
+            and search.candidates
+            and _is_same_thing(search.candidates[0], json.loads(text)["candidates"])
+        ):
             return str(visit)
     return search.id
 

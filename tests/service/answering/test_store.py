@@ -236,8 +236,7 @@ def test_a_sender_who_goes_on_searching_for_a_thing_is_on_one_visit(store: Searc
     now = datetime.now(UTC)
     mug, jug = KeptCandidate("mug", "Mug", 0.7), KeptCandidate("jug", None, 0.7)
 
-    def at(minutes: float, name: str, best: KeptCandidate, sender: str = "s") -> KeptSearch:
-        number = len(name) % 4
+    def at(minutes: float, name: str, best: KeptCandidate, sender: str = "s", number: int = 0) -> KeptSearch:
         when = now + timedelta(minutes=minutes)
         return a_search(
             number,
@@ -257,16 +256,16 @@ def test_a_sender_who_goes_on_searching_for_a_thing_is_on_one_visit(store: Searc
         at(14, "eeeee", jug),
         at(14, "f", mug, sender="t"),
         at(14, "gg", mug, sender=""),
+        at(14, "unlike", mug, number=1),
         at(30, "hhh", mug),
     )
-    assert found == ["a", "a", "a", "dddd", "dddd", "f", "gg", "hhh"]
+    assert found == ["a", "a", "a", "dddd", "dddd", "f", "gg", "unlike", "hhh"]
 
 
 def test_no_visit_lasts_for_ever_where_many_persons_have_one_address(store: SearchStore) -> None:
     now = datetime.now(UTC)
     shop = [
         a_search(
-            number,
             id=f"{number}",
             at=now + timedelta(minutes=9 * number),
             sender="shop",
