@@ -35,9 +35,9 @@ Outcome = Literal["kept", "too_many", "failed"]
 # Searches that a process keeps: as many a second, more of them where few came before. Each takes a core some
 # 20 ms, which searches beside it feel: benchmarks/load/kept_searches.py.
 _A_SECOND = 0.1
-_MOST_AT_ONCE = 30.0
+_MOST_AT_ONCE = 200.0
 # What may wait for the thread.
-_MOST_WAITING = 64
+_MOST_WAITING = 200
 _MOST_WAITING_BYTES = 64 * 2**20
 _N_CANDIDATES = 20
 # Longest side of a kept picture in pixels: what a network looks at, and a person.
