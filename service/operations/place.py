@@ -140,10 +140,10 @@ class Place:
 
     @cached_property
     def reader(self) -> GalleryReader:
-        """Reader of the gallery, which live changes are made with."""
+        """Reader of the gallery, which live changes are made with, and versions of these as they are served."""
         from vicinal.indexer.reader import GalleryReader
 
-        return self.known_reader or GalleryReader(self.gallery)
+        return self.known_reader or GalleryReader(self.matcher.gallery)
 
     @cached_property
     def matcher(self) -> Matcher:

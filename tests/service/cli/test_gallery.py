@@ -225,6 +225,26 @@ def test_many_changes_are_compacted_when_they_are_added(
 
 
 @pytest.mark.slow
+def test_what_an_addition_compacts_is_refined_as_before(
+    tmp_path: Path, folder: Path, refiner_bundle: ModelBundle, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("VICINAL_BUNDLE", str(refiner_bundle.path))
+    monkeypatch.setenv("VICINAL_DATA_DIR", str(tmp_path / "home"))
+    for name, value in (("LEAST", "1"), ("SHARE", "0.01")):
+        monkeypatch.setenv(f"VICINAL_COMPACTION__{name}", value)
+
+    def told(*words: object) -> str:
+        return CliRunner().invoke(app, [str(one) for one in words], catch_exceptions=False).stdout
+
+    told("index", folder, "-g", "shop", "--label-from", "folder")
+    run("add", "shop", folder, "--label", "again", "--prefix", "again")
+    versions = json.loads(run("show", "shop", "--json"))
+    found = json.loads(told("search", folder / "hats" / "2.png", "-g", "shop", "--json"))
+    assert (versions["version"], versions["graph_staleness"]) == (2, 0.0)
+    assert "refine=both" in found["pipeline"]
+
+
+@pytest.mark.slow
 def test_versions_that_are_not_kept_are_removed(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("VICINAL_RETENTION__VERSIONS", "1")
     monkeypatch.setenv("VICINAL_RETENTION__DAYS", "0")
