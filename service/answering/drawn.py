@@ -102,7 +102,8 @@ def drawn_searches(store: SearchStore, snapshot: Snapshot, pipeline: str) -> Dra
                 ),
                 (
                     sum(one.is_item for one in told),
-                    "answered searches that have become items, and are no queries any more",
+                    "answered searches that have become items, and are no queries any more (those that were "
+                    "missed go first, so that a little fewer may be found than is said: answer newer ones)",
                 ),
                 (
                     sum(one.said is _UNLABELLED for one in told),

@@ -140,7 +140,7 @@ class Place:
 
     @cached_property
     def reader(self) -> GalleryReader:
-        """Reader of the gallery, which live changes are made with, and versions of these as they are served."""
+        """Reader of the gallery, which live changes are made with, and versions of them as it is served."""
         from vicinal.indexer.reader import GalleryReader
 
         return self.known_reader or GalleryReader(self.matcher.gallery)
