@@ -116,7 +116,7 @@ def test_a_search_that_became_an_item_is_no_query_and_is_hidden_from_its_visit(
     assert "twin" not in found.labelled.ids
     assert "again" in found.labelled.ids
     assert found.visits.members("a visit").tolist() == [0]
-    assert "answered searches that have become items, and are no queries any more: 1" in found.warnings
+    assert any("have become items" in one and one.endswith(": 1") for one in found.warnings)
     measured = Calibrator(matcher.snapshot, matcher.pipeline).score_searches(found, 0.7)
     row = found.labelled.ids.tolist().index("again")
     assert 0 not in measured.pairs.mate_items[measured.pairs.mate_queries == row]
