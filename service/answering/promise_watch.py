@@ -86,7 +86,7 @@ class PromiseWatch:
         thread, self._thread = self._thread, None
         with self._changed:
             self._is_stopping = True
-            self._changed.notify()
+            self._changed.notify_all()
         if thread is not None:
             thread.join()
 

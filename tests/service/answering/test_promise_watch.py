@@ -191,3 +191,16 @@ def test_commands_say_what_does_not_go_together(fail, kept: Kept, record_id: str
     assert "name one of them" in both
     neither = fail("calibration", "check", "-g", "shoes")
     assert "name queries, or answers to kept searches" in neither
+
+
+def test_a_watch_that_is_entered_twice_ends_twice() -> None:
+    """As where a client in the process opens the application of a server that runs."""
+    watch = PromiseWatch(lambda _: pytest.fail("nothing was answered"))
+    with watch:
+        first = watch._thread
+        with watch:
+            second = watch._thread
+    assert first is not None
+    assert second is not None
+    first.join(10.0)
+    assert [first.is_alive(), second.is_alive()] == [False, False]
