@@ -1,11 +1,13 @@
-"""Process: limits that a server or a worker sets for itself when it starts."""
+"""Process: limits that it sets for itself when it starts, and threads beside what it answers."""
 
 from __future__ import annotations
 
 import ctypes
 import os
 import resource
+import threading
 from contextlib import suppress
+from typing import Self
 
 # Parameters of glibc's `mallopt`, and what they are set to: memory that a thread gave back is used by others,
 # what is large is mapped on its own, and what is free at the end of the heap goes back to the system.
@@ -29,3 +31,33 @@ def prepare_process() -> None:
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     with suppress(ValueError, OSError):
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+
+
+class BackgroundWork:
+    """Work of one thread while it is entered as a context; it ends when what waits is done."""
+
+    name = "background"
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._is_stopping = False
+        self._thread: threading.Thread | None = None
+
+    def __enter__(self) -> Self:
+        self._is_stopping = False
+        self._thread = threading.Thread(target=self._work, name=self.name, daemon=True)
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        thread, self._thread = self._thread, None
+        with self._changed:
+            self._is_stopping = True
+            # Of one that was entered twice, both threads.
+            self._changed.notify_all()
+        if thread is not None:
+            thread.join()
+
+    def _work(self) -> None:
+        """Go on until `_is_stopping`, which `_changed` tells of."""
+        raise NotImplementedError

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import logging
 import math
-import threading
 import time
 from collections import defaultdict, deque
 from collections.abc import Callable, Sequence
@@ -13,7 +12,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, Literal
 
 import numpy as np
 
@@ -24,6 +23,7 @@ from vicinal.indexer.storage.files import identity_of
 from vicinal.models.similarity import as_embeddings
 from vicinal.service.answering.store import KeptCandidate, KeptSearch, SearchStore, new_search_id
 from vicinal.service.measuring.matcher import Matcher
+from vicinal.service.process import BackgroundWork
 from vicinal.service.request_fields import SearchOptions
 from vicinal.service.search.answers import Answer
 from vicinal.service.search.gallery_search import EmbeddedImages
@@ -64,7 +64,7 @@ class _Offered:
     embedding: FloatArray | Sequence[float]
 
 
-class SearchKeeper:
+class SearchKeeper(BackgroundWork):
     """Keeps searches of one process while it is entered as a context; at its end all that waits is kept.
 
     Args:
@@ -72,15 +72,16 @@ class SearchKeeper:
         count: Told what became of how many searches.
     """
 
+    name = "kept searches"
+
     def __init__(self, settings: Settings, count: Callable[[Outcome, int], None]) -> None:
+        super().__init__()
         self._settings = settings
         self._count = count
-        self._changed = threading.Condition()
         self._waiting: deque[_Offered] = deque()
         self._n_waiting_bytes = 0
         self._n_free, self._freed_at = _MOST_AT_ONCE, time.monotonic()
-        self._is_at_work = self._is_stopping = False
-        self._thread: threading.Thread | None = None
+        self._is_at_work = False
         # Why searches of a gallery cannot be kept, as it was told last.
         self._problems: dict[Path, str] = {}
 
@@ -129,20 +130,6 @@ class SearchKeeper:
             self._changed.wait_for(
                 lambda: not (self._waiting or self._is_at_work) or self._thread is None, _LONGEST_WAIT
             )
-
-    def __enter__(self) -> Self:
-        self._is_stopping = False
-        self._thread = threading.Thread(target=self._work, name="kept searches", daemon=True)
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        thread, self._thread = self._thread, None
-        with self._changed:
-            self._is_stopping = True
-            self._changed.notify_all()
-        if thread is not None:
-            thread.join()
 
     def _work(self) -> None:
         looks_at = -math.inf

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import logging
-import threading
 import time
 from collections.abc import Callable
-from typing import Self
 
 from vicinal.calibration import CalibrationError
 from vicinal.models.progress import no_progress
@@ -15,6 +13,7 @@ from vicinal.service.answering.store import SearchStore
 from vicinal.service.measuring.calibrator import Calibrator
 from vicinal.service.measuring.matcher import Matcher
 from vicinal.service.measuring.records.promise import PromiseCheck, check_calibration
+from vicinal.service.process import BackgroundWork
 
 logger = logging.getLogger(__name__)
 # A promise that is looked at after each of many answers is found broken by chance more often than one that
@@ -52,7 +51,7 @@ def try_promise(matcher: Matcher) -> PromiseCheck | None:
     return found
 
 
-class PromiseWatch:
+class PromiseWatch(BackgroundWork):
     """Tries promises on a thread of its own while it is entered as a context.
 
     One promise is tried at a time, and the thread then rests for as long as that took. Answers that come
@@ -62,12 +61,12 @@ class PromiseWatch:
         find_matcher: Gives the matcher of the present state of a gallery by its name.
     """
 
+    name = "promises"
+
     def __init__(self, find_matcher: Callable[[str], Matcher]) -> None:
+        super().__init__()
         self._find_matcher = find_matcher
-        self._changed = threading.Condition()
         self._waiting: dict[str, None] = {}
-        self._is_stopping = False
-        self._thread: threading.Thread | None = None
 
     def answered(self, gallery: str) -> None:
         """Take note that an answer of a gallery was kept, or taken back; nothing waits here."""
@@ -75,20 +74,6 @@ class PromiseWatch:
             if self._thread is not None:
                 self._waiting[gallery] = None
                 self._changed.notify()
-
-    def __enter__(self) -> Self:
-        self._is_stopping = False
-        self._thread = threading.Thread(target=self._work, name="promises", daemon=True)
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        thread, self._thread = self._thread, None
-        with self._changed:
-            self._is_stopping = True
-            self._changed.notify_all()
-        if thread is not None:
-            thread.join()
 
     def _work(self) -> None:
         while True:
