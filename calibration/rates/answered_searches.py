@@ -245,20 +245,28 @@ class AnsweredSearches:
         tail = (1.0 - _CONFIDENCE) / 2.0
         low = float(np.quantile(fewer / np.maximum(others, 1e-300), tail))
         high = float(np.quantile(more / np.maximum(of_all, 1e-300), 1.0 - tail))
-        low, high = self._made_safe(low, high, is_trial, is_event, harmful)
+        low, high = self._made_safe(low, high, is_trial, is_event, harmful, self._worth_beyond(threshold))
         weights = self.weights
         found = float(weights @ is_event / (weights @ is_trial))
         return RateInterval(found, min(low, found), max(high, found), _CONFIDENCE)
 
     def _made_safe(
-        self, low: float, high: float, is_trial: Mask, is_event: Mask, harmful: Mask
+        self, low: float, high: float, is_trial: Mask, is_event: Mask, harmful: Mask, worth: float
     ) -> tuple[float, float]:
-        """The ends, not within the safety line where that is needed."""
+        """The ends, not within the safety line where that is needed; its one label more is `worth` as many
+        searches as an answer where that would have been drawn.
+        """
         if is_event.sum() < _FEW_EVENTS:
-            high = max(high, safety_line(self._counts(is_event | harmful, is_trial | harmful))[1])
+            counts = self._counts(is_event | harmful, is_trial | harmful)
+            high = max(high, safety_line(counts, beside=max(worth, float(counts.trials.mean())))[1])
         if (is_trial & ~is_event).sum() < _FEW_EVENTS:
-            low = min(low, safety_line(self._counts(is_event, is_trial))[0])
+            counts = self._counts(is_event, is_trial)
+            low = min(low, safety_line(counts, beside=max(worth, float(counts.trials.mean())))[0])
         return low, high
+
+    def _worth_beyond(self, threshold: float) -> float:
+        """The most searches that an answer stands for, of those with a best score from the threshold on."""
+        return float(self.weights[self.top_scores >= threshold].max(initial=0.0))
 
     def _counts(self, is_event: Mask, is_trial: Mask) -> LabelCounts:
         _, codes = np.unique(self.codes[is_trial], return_inverse=True)

@@ -36,28 +36,31 @@ from vicinal.calibration.rates.label_counts import LabelCounts
 _N_DRAWS = 10_000
 
 
-def safety_line(counts: LabelCounts, *, confidence: float = 0.95) -> tuple[float, float]:
+def safety_line(
+    counts: LabelCounts, *, confidence: float = 0.95, beside: float | None = None
+) -> tuple[float, float]:
     """Ends of an interval of a rate that holds whatever labels are like.
 
     Args:
         counts: Events and trials by label, one label a trial.
         confidence: Share of such intervals that hold the true rate, in (0, 1).
+        beside: Trials of the one label more; the mean of all when None.
 
     Raises:
         CalibrationError: The confidence is out of range, or each trial stands under two labels.
     """
     tail = (1.0 - _share(confidence)) / 2.0
-    low = float(np.quantile(_drawn_rates(counts, with_event=0.0), tail))
-    return low, upper_bound(counts, confidence=1.0 - tail)
+    low = float(np.quantile(_drawn_rates(counts, with_event=0.0, beside=beside), tail))
+    return low, upper_bound(counts, confidence=1.0 - tail, beside=beside)
 
 
-def upper_bound(counts: LabelCounts, *, confidence: float) -> float:
+def upper_bound(counts: LabelCounts, *, confidence: float, beside: float | None = None) -> float:
     """The upper end alone: the true rate is at most this with the confidence, whatever labels are like.
 
     Raises:
         CalibrationError: The confidence is out of range, or each trial stands under two labels.
     """
-    return float(np.quantile(_drawn_rates(counts, with_event=1.0), _share(confidence)))
+    return float(np.quantile(_drawn_rates(counts, with_event=1.0, beside=beside), _share(confidence)))
 
 
 def expected_rate(counts: LabelCounts, weights: Floats | None = None) -> float:
@@ -110,11 +113,11 @@ def labels_for_bound(rate: float, *, confidence: float) -> int:
     return math.ceil(math.log(1.0 - _share(confidence)) / math.log(1.0 - rate) - 1e-9)
 
 
-def _drawn_rates(counts: LabelCounts, *, with_event: float) -> Floats:
+def _drawn_rates(counts: LabelCounts, *, with_event: float, beside: float | None) -> Floats:
     """(D,) rates under random weights of the labels, and of one more with this share of events."""
     if counts.labels_per_trial != 1:
         raise CalibrationError("trials of pairs stand under two labels: there is no safety line for them")
-    sizes = np.append(counts.trials, counts.trials.mean())
+    sizes = np.append(counts.trials, counts.trials.mean() if beside is None else beside)
     events = np.append(counts.events, with_event * sizes[-1])
     # Weights of equal labels add up: the sum of k draws of Exp(1) is Gamma(k).
     (events, sizes), alike = np.unique(np.stack([events, sizes]), axis=1, return_counts=True)

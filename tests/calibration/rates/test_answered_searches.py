@@ -227,3 +227,27 @@ def test_nothing_is_said_of_a_rate_without_an_answer_for_it() -> None:
     assert known.interval("fpir", 0.6) is None
     assert known.interval("fnir", 0.6) is not None
     assert known.strangers == 0.0
+
+
+def test_few_answers_above_a_threshold_leave_its_fpir_open() -> None:
+    """Questions lay lower: above it an answer stands for ten times as many searches, and no stranger's is."""
+    rng = np.random.default_rng(0)
+    sample = np.concatenate([rng.uniform(0.2, 0.5, 500), rng.uniform(0.8, 1.0, 500)])
+    low, high = rng.uniform(0.3, 0.5, 90), rng.uniform(0.8, 1.0, 9)
+    top = np.concatenate([low, high])
+    is_known = np.arange(len(top)) >= 40
+    found = AnsweredSearches(
+        top_scores=top,
+        mate_scores=np.where(is_known, top, 0.0),
+        is_known=is_known,
+        is_absent=~is_known,
+        is_unsure=np.zeros(len(top), bool),
+        codes=np.arange(len(top)),
+        sample_scores=sample,
+        threshold=0.4,
+    )
+    one = found.interval("fpir", 0.75)
+    assert one is not None
+    assert one.rate == 0.0
+    # 40 strangers that all weigh alike would leave less than .1.
+    assert one.high > 0.3

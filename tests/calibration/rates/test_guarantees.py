@@ -63,6 +63,16 @@ def test_a_bound_of_five_percent_needs_59_labels():
     assert upper_bound(all_or_nothing(56, 0), confidence=0.95) > 0.05
 
 
+def test_one_label_more_of_twice_the_trials_counts_as_two():
+    counts = all_or_nothing(30, 0)
+    _, high = safety_line(counts, beside=2.0 * float(counts.trials[0]))
+    drawn = np.random.default_rng(1).standard_gamma(1.0, (200_000, 2))
+    others = np.random.default_rng(2).standard_gamma(30.0, 200_000)
+    expected = np.quantile(2 * drawn[:, 0] / (2 * drawn[:, 0] + others), 0.975)
+    assert high == pytest.approx(expected, abs=0.006)
+    assert high > 1.6 * safety_line(counts)[1]
+
+
 def test_pairs_have_no_safety_line():
     counts = LabelCounts(np.array([1, 1]), np.array([4, 4]), labels_per_trial=2)
     with pytest.raises(CalibrationError, match="two labels"):
