@@ -359,10 +359,10 @@ class SearchReview:
             return f"this search became item '{search.item_id}': its answer counts in no rate"
         if (search.version, search.pipeline) == (manifest.version, self.pipeline):
             return None
-        return (
-            f"this search was made in version {search.version} with the pipeline '{search.pipeline}': its "
-            f"answer counts, with the scores of version {manifest.version} and the pipeline in force"
-        )
+        made = f"in version {search.version}" if search.version != manifest.version else ""
+        if search.pipeline != self.pipeline:
+            made = f"{made} with the pipeline '{search.pipeline}'".strip()
+        return f"this search was made {made}: its answer counts, with the scores of today"
 
     def _drawn(
         self, searches: dict[str, KeptSearch], said: dict[str, list[SearchAnswer]], n: int, by: str
