@@ -186,12 +186,12 @@ class GalleryThresholds:
         if check is None or check.verdict != "broken":
             return None
         name, noun = shlex.quote(self.gallery.name), self.bundle.manifest.noun
-        how, by = f"with {noun}s like those", "--queries FOLDER"
+        how = f"with {noun}s like those by `vicinal calibrate -g {name} --queries FOLDER`"
         if check.source == "searches":
-            how, by = "with the answers to searches", "--answers"
+            how = f"with the answers to searches by `vicinal calibrate -g {name} --answers`"
         return "broken", (
             f"{check.sentence} Calibration {record.id} was tried on {check.checked_at:%Y-%m-%d}: calibrate "
-            f"{how} by `vicinal calibrate -g {name} {by}`"
+            f"{how}"
         )
 
     def _staleness(self, record: CalibrationRecord) -> str | None:

@@ -31,7 +31,11 @@ class SearchAdditionRequest(Asked):
         None, max_length=1000, description="These alone; the most useful ones of each label when null."
     )
     a_label: int = Field(
-        A_LABEL, ge=1, le=100, description="Most items of searches that a label has, where none is named."
+        A_LABEL,
+        strict=True,
+        ge=1,
+        le=100,
+        description="Most items of searches that a label has, where none is named.",
     )
 
 

@@ -34,7 +34,9 @@ def matches(client: TestClient, **options: Any) -> list[Any]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("options", [{}, {"filter": "label = 'plain'"}, {"rerank": "contextual"}])
+@pytest.mark.parametrize(
+    "options", [{}, {"filter": "label = 'plain'"}, {"rerank": "contextual", "threshold": 0.2}]
+)
 def test_answers_are_those_of_the_processor(
     calibrated_dir: Path, make_settings: MakeSettings, options: dict[str, Any]
 ) -> None:

@@ -242,12 +242,14 @@ def test_kept_searches_are_counted_and_deleted_on_demand(
         assert client.delete("/v1/admin/galleries/none/searches").status_code == 404
     assert store.n_kept == 0
     lines = [json.loads(line) for line in (data / "audit" / "audit.jsonl").read_text().splitlines()]
-    assert [(one["searches"], one["n_deleted"]) for one in lines if one["status"] == 200] == [
+    # Other tests may have changed what the folder is a copy of.
+    deletions = [one for one in lines if "n_deleted" in one]
+    assert [(one["searches"], one["n_deleted"]) for one in deletions] == [
         ([ids[0], "0" * 32], 1),
         ("all", 1),
         ("all", 2),
     ]
-    assert lines[1]["before"]
+    assert deletions[1]["before"]
 
 
 def test_only_who_runs_the_service_deletes_kept_searches(serve: Serve, photo: Callable[..., bytes]) -> None:

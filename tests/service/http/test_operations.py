@@ -119,7 +119,7 @@ def test_answers_are_counted_by_outcome(client: TestClient) -> None:
     queries = [{"item_id": "plain/view 0.png"}] * 3
     client.post(f"{SEARCH}/batch", json={"queries": queries})
     client.post(SEARCH, json={"item_id": "plain/view 0.png", "threshold": 1.0})
-    client.post(SEARCH, json={"item_id": "plain/view 0.png", "rerank": "off"})
+    client.post(SEARCH, json={"item_id": "plain/view 0.png", "rerank": "contextual"})
     moved = {outcome: metric(client, series % outcome) - before[outcome] for outcome in before}
     assert moved == {"match": 3.0, "no_match": 1.0, "undecided": 1.0}
 

@@ -152,10 +152,13 @@ def test_a_form_takes_all_options(client: TestClient, png: bytes) -> None:
     assert answer["pipeline"] == "rerank=off"
 
 
-def test_without_reranking_there_is_no_calibration_to_decide_by(client: TestClient) -> None:
-    answer = search(client, item_id=ITEM, rerank="off")
+def test_with_another_reranking_there_is_no_calibration_to_decide_by(client: TestClient) -> None:
+    answer = search(client, item_id=ITEM, rerank="contextual")
     assert (answer["no_match"], answer["threshold"]["value"]) == (None, None)
-    assert answer["candidates"][0]["contextual_similarity"] is None
+    assert answer["candidates"][0]["contextual_similarity"] is not None
+    without = search(client, item_id=ITEM, include_candidates=True)
+    assert without["threshold"]["value"] is not None
+    assert without["candidates"][0]["contextual_similarity"] is None
 
 
 def test_the_threshold_of_an_answer_is_in_full_precision(client: TestClient) -> None:
