@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated
 
 from fastapi import APIRouter, HTTPException, Query, Request, Response
-from pydantic import AwareDatetime, Field
+from pydantic import AwareDatetime, BeforeValidator, Field
 
 from vicinal.service.answering.review import (
     MOST_QUESTIONS,
@@ -140,6 +141,13 @@ def get_search_image(gallery: str, search: str, state: StateDependency) -> Respo
     return Response(picture, media_type="image/jpeg", headers={"Cache-Control": "no-store"})
 
 
+def _written_out(moment: object) -> object:
+    """Refuse a number, which would be taken for the seconds since 1970."""
+    if isinstance(moment, str) and not re.match(r"\d{4}-\d\d-\d\d", moment):
+        raise ValueError("write the moment as 2026-12-31T23:59:59Z")
+    return moment
+
+
 @admin_router.delete("/searches")
 def delete_searches(
     gallery: str,
@@ -150,7 +158,9 @@ def delete_searches(
         Query(max_length=4096, pattern="^[0-9a-f]+(,[0-9a-f]+)*$", description="Only these, with commas."),
     ] = None,
     before: Annotated[
-        AwareDatetime | None, Query(description="Only those that came before this moment.")
+        AwareDatetime | None,
+        BeforeValidator(_written_out),
+        Query(description="Only those that came before this moment."),
     ] = None,
 ) -> DeletedSearchesBody:
     """Delete kept searches with their pictures and answers, all of them or some.

@@ -78,7 +78,7 @@ class BroughtBackBody(Body):
     n_items: int = Field(description="Items in the gallery now.")
 
 
-@router.post("/searches/items")
+@router.post("/answers/items")
 def add_searches(
     gallery: str, body: SearchAdditionRequest, request: Request, state: StateDependency
 ) -> SearchAdditions:

@@ -237,6 +237,7 @@ def test_kept_searches_are_counted_and_deleted_on_demand(
         assert client.delete(address, params={"before": before}).json() == {"deleted": 1}
         assert client.delete(address, params={"before": before, "ids": ids[2]}).status_code == 422
         assert client.delete(address, params={"before": "2026-01-01T00:00:00"}).status_code == 422
+        assert client.delete(address, params={"before": "0.5"}).status_code == 422
         assert client.delete(address, params={"ids": ""}).status_code == 422
         assert client.delete(address).json() == {"deleted": 2}
         assert client.delete("/v1/admin/galleries/none/searches").status_code == 404

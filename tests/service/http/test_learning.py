@@ -53,10 +53,10 @@ def test_confirmed_searches_become_items_and_queries_again(
 ) -> None:
     for one in searches[:3]:
         confirm(web, one)
-    single = told(web.post(f"{ADMIN}/searches/items", json={"search_ids": [searches[0].id]}))
+    single = told(web.post(f"{ADMIN}/answers/items", json={"search_ids": [searches[0].id]}))
     item = single["added"][0]["item_id"]
     assert told(web.get(f"{OWN}/item", params={"id": item}))["metadata"]["source"] == "search"
-    rest = told(web.post(f"{ADMIN}/searches/items", json={}))
+    rest = told(web.post(f"{ADMIN}/answers/items", json={}))
     assert len(rest["added"]) == 2
     # Calibrations measure what is built.
     state = state_of(web.app)
@@ -66,7 +66,7 @@ def test_confirmed_searches_become_items_and_queries_again(
     assert web.get(f"{OWN}/item", params={"id": item}).status_code == 404
     again = web.delete(f"{ADMIN}/searches/{searches[0].id}/item")
     assert (again.status_code, again.json()["type"]) == (422, "urn:vicinal:problem:invalid-request")
-    assert web.post(f"{ADMIN}/searches/items", json={"search_ids": ["gone"]}).status_code == 404
+    assert web.post(f"{ADMIN}/answers/items", json={"search_ids": ["gone"]}).status_code == 404
 
 
 def test_a_wrong_match_says_why_and_one_step_sets_its_item_aside(
@@ -131,7 +131,7 @@ def test_who_may_only_search_learns_and_changes_nothing(
     }
     web = TestClient(create_app(settings))
     calls = [
-        ("POST", f"{ADMIN}/searches/items", {}),
+        ("POST", f"{ADMIN}/answers/items", {}),
         ("DELETE", f"{ADMIN}/searches/{searches[0].id}/item", None),
         ("GET", f"{ADMIN}/searches/{searches[0].id}/why?id=a", None),
         ("POST", f"{OWN}/set-aside", {"ids": ["a"], "reason": "b"}),

@@ -123,7 +123,7 @@ class AnswerCalls(Calls):
             a_label: Most items of searches that a label has.
         """
         chosen = None if search_ids is None else list(search_ids)
-        path, body = admin_path(gallery, "searches", "items"), given(search_ids=chosen, a_label=a_label)
+        path, body = admin_path(gallery, "answers", "items"), given(search_ids=chosen, a_label=a_label)
         # What is an item already is not added again.
         return (yield from self._ask("POST", path, SearchAdditions, json=body, repeatable=True))
 
