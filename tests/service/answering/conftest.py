@@ -8,10 +8,11 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
+from tests.service.kept_searches import as_kept
 from tests.service.types import View
 from vicinal.indexer.gallery import Gallery
 from vicinal.models.embedder import Embedder
-from vicinal.service.answering.store import KeptCandidate, KeptSearch, SearchStore
+from vicinal.service.answering.store import KeptSearch, SearchStore
 from vicinal.service.measuring.matcher import Matcher
 
 LABELS = ("red shoe", "blé", "größe 42", "o'brien", "50% off", "鞋", "plain", "a+b", "x_y", "z-z")
@@ -49,23 +50,10 @@ def embedded_views(view: View, embedder: Embedder) -> np.ndarray:
 
 @pytest.fixture
 def kept(gallery: Gallery, matcher: Matcher, embedded_views: np.ndarray) -> Kept:
-    searches, manifest = [], gallery.snapshot().manifest
+    searches = []
     for row in embedded_views:
         (answer,) = matcher.search(embeddings=row, include_candidates=True)
-        found = [*answer.matches, *answer.candidates]
-        searches.append(
-            KeptSearch(
-                embedding=row,
-                bundle=answer.bundle,
-                version=manifest.version,
-                revision=answer.revision,
-                pipeline=answer.pipeline,
-                candidates=tuple(KeptCandidate(one.id, one.label, one.score) for one in found),
-                verdict=answer.verdict,
-                threshold=answer.threshold.value,
-                calibration=answer.threshold.calibration,
-            )
-        )
+        searches.append(as_kept(answer, row))
     store = SearchStore(gallery.path)
     store.keep([(one, None) for one in searches], most=1000, days=30.0)
     labels = [LABELS[number] for number in range(10) for _ in (6, 7)]

@@ -8,12 +8,13 @@ import numpy as np
 import pytest
 
 import vicinal
+from tests.service.kept_searches import as_kept
 from vicinal.calibration.arrays import FloatArray
 from vicinal.indexer.errors import ItemNotFoundError
 from vicinal.models.bundle import ModelBundle
 from vicinal.models.similarity import normalize
 from vicinal.service.answering.different import CalledDifferent
-from vicinal.service.answering.store import KeptCandidate, KeptSearch, SearchStore
+from vicinal.service.answering.store import KeptSearch, SearchStore
 from vicinal.service.answering.why import explain_wrong
 from vicinal.service.errors import RequestError, SearchNotFoundError
 from vicinal.service.measuring.matcher import Matcher
@@ -57,19 +58,7 @@ def matcher_of(opened: vicinal.LocalGallery, pipeline: Pipeline, threshold: floa
 
 def keep(matcher: Matcher, embedding: FloatArray, name: str) -> KeptSearch:
     (answer,) = matcher.search(embeddings=embedding, include_candidates=True)
-    found = [*answer.matches, *answer.candidates]
-    search = KeptSearch(
-        embedding=embedding,
-        bundle=answer.bundle,
-        version=answer.version,
-        revision=answer.revision,
-        pipeline=answer.pipeline,
-        candidates=tuple(KeptCandidate(one.id, one.label, one.score) for one in found),
-        verdict=answer.verdict,
-        threshold=answer.threshold.value,
-        calibration=None,
-        id=name,
-    )
+    search = as_kept(answer, embedding, id=name)
     SearchStore(matcher.gallery.path).keep([(search, None)], most=100, days=9.0)
     return search
 
