@@ -5,6 +5,9 @@ IndexerError
 ├── SourceError (ValueError)             a folder, a manifest or a file of embeddings cannot be read
 ├── DownloadError (OSError)              a file behind an address cannot be read, or must not be
 ├── IndexDeviceError (RuntimeError)      a GPU does not hold an index, or failed while it searched
+├── EngineError (RuntimeError)           an engine cannot be used until somebody mends that
+│   ├── EngineAwayError                  it does not answer, or not in time: that may pass
+│   └── EngineTableError                 a table of it is gone, or not what was built
 ├── GalleryError (ValueError)            a gallery is damaged or cannot be used so
 │   ├── GalleryNotFoundError (LookupError)   there is no gallery of that name
 │   │   └── VersionNotFoundError             the gallery has no such version
@@ -65,6 +68,24 @@ class IndexDeviceError(IndexerError, RuntimeError):
     """A GPU cannot be used for an index, does not hold one, or failed while it searched."""
 
     headers: ClassVar[dict[str, str]] = {"Retry-After": "1"}
+
+
+class EngineError(IndexerError, RuntimeError):
+    """An engine cannot be used: no address, a wrong password, an old version, a missing extension."""
+
+
+class EngineAwayError(EngineError):
+    """An engine does not answer, broke off, is full, or, where `is_slow`, took too long; that may pass."""
+
+    headers: ClassVar[dict[str, str]] = {"Retry-After": "5"}
+
+    def __init__(self, problem: str, *, is_slow: bool = False) -> None:
+        super().__init__(problem)
+        self.is_slow = is_slow
+
+
+class EngineTableError(EngineError):
+    """A table of an engine is gone, or holds something else than was built."""
 
 
 class GalleryError(IndexerError, ValueError):

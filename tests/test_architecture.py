@@ -43,6 +43,7 @@ INNER_FLOORS = {
         "filters",
         "storage",
         "graph",
+        "engines",
         "duplicates",
         "hygiene",
         "views",

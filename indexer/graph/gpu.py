@@ -21,12 +21,14 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Self, TypeAlias
+from typing import Any, Self
 
 import numpy as np
 
 from vicinal.calibration.arrays import FloatArray, Ints, Mask, ShortInts
 from vicinal.indexer.errors import IndexDeviceError
+from vicinal.indexer.filters import Filter
+from vicinal.indexer.graph.candidate_source import CandidateSource
 from vicinal.indexer.graph.vector_index import FaissIndex, import_faiss
 from vicinal.models.errors import in_one_line, install_command
 from vicinal.models.progress import OnProgress, no_progress
@@ -143,13 +145,17 @@ class GpuIndex:
         """Device of the searches."""
         return self._where if self.failure is None else self._behind.device
 
-    def search(self, queries: FloatArray, n: int, among: Mask | None = None) -> Ints:
+    needs_filter = False
+
+    def search(
+        self, queries: FloatArray, n: int, among: Mask | None = None, filter: Filter | None = None
+    ) -> Ints:
         """Ints of the n nearest items; see `FaissIndex.search`."""
         if among is None and n <= MOST_NEIGHBORS and len(queries):
             with self._searching:
                 if self.failure is None:
                     return self._on_gpu(np.ascontiguousarray(queries, dtype=np.float32), n)
-        return self._behind.search(queries, n, among)
+        return self._behind.search(queries, n, among, filter)
 
     def _on_gpu(self, queries: FloatArray, n: int) -> Ints:
         try:
@@ -159,9 +165,6 @@ class GpuIndex:
             self.failure, self._moved = str(error), None
             logger.error("%s; searches go on on the processor", error)
             raise
-
-
-VectorIndex: TypeAlias = FaissIndex | GpuIndex
 
 
 class IndexDevices:
@@ -198,7 +201,7 @@ class IndexDevices:
             failures = [one.failure for one in self._moved if one.failure is not None]
             return sorted({*failures, *self._refused.values()})
 
-    def placed(self, index: FaissIndex, embeddings: FloatArray) -> VectorIndex:
+    def placed(self, index: FaissIndex, embeddings: FloatArray) -> CandidateSource:
         """An index of some embeddings, where it is to be searched."""
         if not self._numbers or not len(embeddings):
             return index

@@ -18,6 +18,7 @@ import numpy as np
 
 from vicinal.calibration.arrays import FloatArray, Ints, Mask
 from vicinal.indexer.errors import DamagedGalleryError, GalleryError
+from vicinal.indexer.filters import Filter
 from vicinal.indexer.storage.files import FileSeal, storing
 from vicinal.models.errors import MissingPackageError
 from vicinal.models.runtime import usable_processors
@@ -41,7 +42,7 @@ _TRAINED_PER_LIST = 32
 _TOGETHER = 16
 # As many inverted lists are looked into as hold this share of the ten nearest of some items, measured when an
 # index is built. Queries, which the lists were not made of, find a little less: about .99.
-_RECALL, _MEASURED_BY = 0.995, 512
+RECALL, _MEASURED_BY = 0.995, 512
 # Exact re-scoring chooses among as many candidates as hold the same share of the few or the many nearest that
 # are found at all; measured too, up to the most.
 _FEW_NEAREST, _MANY_NEAREST, _MOST_CANDIDATES = 10, 100, 400
@@ -105,6 +106,7 @@ class FaissIndex:
     """
 
     device = "cpu"
+    needs_filter = False
 
     def __init__(self, index: Any, spec: str, candidates: Candidates) -> None:
         self.as_faiss = index
@@ -159,8 +161,11 @@ class FaissIndex:
         """Items to search for, so that the n nearest are among them when all are compared exactly."""
         return n if self.is_exact else self.candidates.fetched(n)
 
-    def search(self, queries: FloatArray, n: int, among: Mask | None = None) -> Ints:
+    def search(
+        self, queries: FloatArray, n: int, among: Mask | None = None, filter: Filter | None = None
+    ) -> Ints:
         """(B, n) positions of the nearest items, nearest first, -1 where there are fewer."""
+        del filter  # The mask says all.
         parameters = self._among_all if among is None else self._parameters(among)
         blocks = [queries[start : start + _TOGETHER] for start in range(0, len(queries), _TOGETHER)]
 
@@ -261,7 +266,7 @@ def _built(faiss: Any, embeddings: FloatArray, specs: Sequence[str]) -> tuple[An
     """An index, trained, filled and measured, its factory string, and how many candidates it needs."""
     n_items = len(embeddings)
     is_measured = n_items > 1 and not (specs[0] == "Flat" or specs[0].startswith("HNSW"))
-    sample = _Sample.of(embeddings) if is_measured else None
+    sample = NearestSample.of(embeddings) if is_measured else None
     for spec in specs:
         try:
             index = _trained(faiss, embeddings, spec)
@@ -287,7 +292,7 @@ def _trained(faiss: Any, embeddings: FloatArray, spec: str) -> Any:
 
 
 @dataclass(frozen=True)
-class _Sample:
+class NearestSample:
     """Items by (q,) rows and (q, d) queries, and of each at most the hundred nearest others in order."""
 
     rows: Ints
@@ -301,6 +306,7 @@ class _Sample:
 
     @classmethod
     def of(cls, embeddings: FloatArray) -> Self:
+        """Draw items by a seed."""
         n = len(embeddings)
         rows = np.random.default_rng(0).choice(n, min(n, _MEASURED_BY), replace=False)
         queries = np.ascontiguousarray(embeddings[rows])
@@ -310,7 +316,7 @@ class _Sample:
         return cls(rows, queries, others)
 
 
-def _measured(index: Any, sample: _Sample) -> Candidates:
+def _measured(index: Any, sample: NearestSample) -> Candidates:
     """Numbers of an index's candidates that hold the nearest of some items."""
     fetched = index.search(sample.queries, min(index.ntotal, _MOST_CANDIDATES + 1))[1]
     found = [among[among != row] for row, among in zip(sample.rows, fetched, strict=True)]
@@ -336,7 +342,7 @@ def _choose_probes(faiss: Any, lists: Any, queries: FloatArray, nearest: list[Fl
 def _covering(ranks: Ints) -> int:
     """The rank that most are not above; 0 without any."""
     ascending = np.sort(ranks)
-    return int(ascending[math.ceil(_RECALL * len(ascending)) - 1]) if len(ascending) else 0
+    return int(ascending[math.ceil(RECALL * len(ascending)) - 1]) if len(ascending) else 0
 
 
 def _leave_out_polysemous_codes(faiss: Any, index: Any) -> None:

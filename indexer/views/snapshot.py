@@ -31,7 +31,8 @@ import pyarrow.compute as pc
 from vicinal.calibration.arrays import AnyArray, AnyInts, FloatArray, Ints, Objects, ShortInts
 from vicinal.calibration.frozen import Frozen
 from vicinal.indexer.errors import DamagedGalleryError, GalleryError
-from vicinal.indexer.graph.gpu import IndexDevices, VectorIndex
+from vicinal.indexer.graph.candidate_source import CandidateSource
+from vicinal.indexer.graph.gpu import IndexDevices
 from vicinal.indexer.graph.neighbor_graph import NeighborGraph
 from vicinal.indexer.graph.vector_index import Candidates, FaissIndex, automatic_factories
 from vicinal.indexer.item_rules import DEEPEST_METADATA, MOST_METADATA_BYTES, is_deeper, n_bytes
@@ -189,7 +190,7 @@ class Snapshot:
             items = beside.submit(files.table, _ITEMS)
             self._built_index = files.index(_INDEX)
             self.item_table = items.result()
-        self.index: VectorIndex = self._built_index
+        self.index: CandidateSource = self._built_index
         self._devices: IndexDevices | None = None
         self._files = files
         # What is mapped stays when the folder is made again.
@@ -223,7 +224,7 @@ class Snapshot:
         self._devices = devices
         self.index = self.served(self._built_index, self.embeddings, self.neighbor_similarities)
 
-    def served(self, index: FaissIndex, embeddings: FloatArray, similarities: FloatArray) -> VectorIndex:
+    def served(self, index: FaissIndex, embeddings: FloatArray, similarities: FloatArray) -> CandidateSource:
         """An index over vectors of this version, on the devices that it is searched on; where it is opened
         for searches only, single rows of these memory maps are read.
         """

@@ -1,0 +1,219 @@
+"""Engine source: candidates of one version and space from a table of an engine, measured when it is built."""
+
+from __future__ import annotations
+
+import math
+import secrets
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Self
+
+import numpy as np
+import pyarrow as pa
+
+from vicinal.calibration.arrays import FloatArray, Ints, Mask
+from vicinal.calibration.frozen import Frozen
+from vicinal.indexer.engines.engine import Engine, Engines
+from vicinal.indexer.errors import DamagedGalleryError, EngineError
+from vicinal.indexer.filters import Filter
+from vicinal.indexer.graph.vector_index import RECALL, Candidates, NearestSample, shared_out
+from vicinal.indexer.storage.files import FileSeal, storing
+from vicinal.models.configs.sealed_json import BrokenSealError, sealed, unsealed
+from vicinal.models.progress import OnProgress, no_progress
+
+# Queries that are sent together.
+_TOGETHER = 16
+# Items left out by hand are few and seldom near; where these spares do not do, twice as many are fetched.
+_SPARE = 32
+# Steps in which a search is told to look at more, until it finds enough.
+_LOOKED_AT = (16, 24, 40, 64, 100, 160, 250, 400, 640, 1000, 1600, 2500, 4000)
+# Products that differ by less are of items that are equally near, as copies are.
+_EQUAL = 1e-6
+
+
+class EngineFile(Frozen):
+    """Content of the file that stands for an index: which table of which engine, and the share of the ten and
+    of the hundred nearest that it was measured to find. It says nothing of where the engine is.
+    """
+
+    engine: str
+    name: str
+    n_items: int
+    recall_of_few: float
+    recall_of_many: float
+
+
+class EngineSource:
+    """Candidates from an engine, see `CandidateSource`; `candidates` says how much a search looks at."""
+
+    is_exact = False
+    can_select = True
+    needs_filter = True
+
+    def __init__(self, file: EngineFile, candidates: Candidates, engines: Engines) -> None:
+        self.file = file
+        self.candidates = candidates
+        self._engines = engines
+
+    @classmethod
+    def build(
+        cls,
+        engines: Engines,
+        kind: str,
+        name: str,
+        embeddings: FloatArray,
+        items: pa.Table,
+        on_progress: OnProgress = no_progress,
+    ) -> Self:
+        """Make a table of (n, d) float32 vectors, L2-normalized, and their items, and measure how much of it
+        a search has to look at.
+        """
+        n, dim = embeddings.shape
+        with engines.asking(kind) as engine:
+            if dim > engine.longest:
+                raise EngineError(
+                    f"index '{kind}' takes embeddings of at most {engine.longest:,} numbers, not {dim:,}"
+                )
+            engine.build(name, embeddings, items, on_progress)
+            try:
+                looked_at, recall = _measured(engine, name, embeddings)
+            except BaseException:
+                engine.drop(name)
+                raise
+        file = EngineFile(
+            engine=kind, name=name, n_items=n, recall_of_few=recall[0], recall_of_many=recall[1]
+        )
+        return cls(file, Candidates(*looked_at), engines)
+
+    @classmethod
+    def open(cls, path: Path, candidates: Candidates, seal: FileSeal, engines: Engines) -> Self:
+        """Open what `save` wrote; the engine is asked when it is searched."""
+        if not seal.fits(path, whole=True):
+            raise DamagedGalleryError(f"index file '{path}' is missing or damaged", path)
+        return cls(read_engine_file(path), candidates, engines)
+
+    def save(self, path: Path) -> None:
+        """Write the name of the table to a file."""
+        with storing(f"index file '{path}'"):
+            path.write_bytes(sealed(self.file.model_dump_json(indent=2)))
+
+    @property
+    def spec(self) -> str:
+        """Name of the engine."""
+        return self.file.engine
+
+    @property
+    def device(self) -> str:
+        """Name of the engine."""
+        return self.file.engine
+
+    def n_fetched(self, n: int) -> int:
+        """Items to search for: an engine compares vectors in full."""
+        return n
+
+    def search(
+        self, queries: FloatArray, n: int, among: Mask | None = None, filter: Filter | None = None
+    ) -> Ints:
+        """(B, n) positions of the nearest items; see `CandidateSource.search`."""
+        blocks = [queries[start : start + _TOGETHER] for start in range(0, len(queries), _TOGETHER)]
+
+        def find(block: FloatArray) -> Ints:
+            return self._find(block, n) if among is None else self._found_among(block, n, among, filter)
+
+        found = shared_out(find, blocks)
+        return np.concatenate(found) if found else np.empty((0, n), np.int64)
+
+    def fetch(self, positions: Ints) -> FloatArray:
+        """(n, d) vectors as they were built, bit for bit."""
+        with self._engines.asking(self.spec) as engine:
+            return engine.fetch(self.file.name, positions)
+
+    def _find(self, queries: FloatArray, n: int, share: float = 1.0, filter: Filter | None = None) -> Ints:
+        with self._engines.asking(self.spec) as engine:
+            # The fewer items may be found, the further away they lie.
+            looked_at = max(n, math.ceil(self.candidates.fetched(n) / share))
+            return engine.search(
+                self.file.name,
+                np.ascontiguousarray(queries, np.float32),
+                n,
+                min(looked_at, self.file.n_items, engine.most_looked_at),
+                filter,
+            )
+
+    def _found_among(self, queries: FloatArray, n: int, among: Mask, filter: Filter | None) -> Ints:
+        """See `search`: the engine knows the filter, but not which of its rows are gone."""
+        found = np.full((len(queries), n), -1, np.int64)
+        share = max(1.0, float(among.sum())) / max(1, len(among))
+        short, n_asked = np.arange(len(queries)), n + _SPARE
+        while len(short):
+            n_asked = min(n_asked, self.file.n_items)
+            is_short = np.zeros(len(short), bool)
+            for place, row in enumerate(self._find(queries[short], n_asked, share, filter)):
+                there = row[row >= 0]
+                kept = there[among[there]][:n]
+                found[short[place], : len(kept)] = kept
+                is_short[place] = len(kept) < n and len(there) == n_asked < self.file.n_items
+            short = short[is_short]
+            n_asked *= 2
+        return found
+
+
+def read_engine_file(path: Path) -> EngineFile:
+    """The file that `EngineSource.save` wrote."""
+    try:
+        return EngineFile.model_validate_json(unsealed(path.read_bytes()))
+    except (OSError, BrokenSealError, ValueError) as error:
+        raise DamagedGalleryError(f"index file '{path}' is missing or damaged", path) from error
+
+
+def table_prefix(owner: str) -> str:
+    """Beginning of the names of all tables of a gallery, by the owner that it keeps."""
+    return f"vicinal_{owner}_"
+
+
+def new_table_name(owner: str, version: int, space: str) -> str:
+    """A name for the table of a version and a space, with the time when it was given, which no other gets."""
+    return f"{table_prefix(owner)}{version}_{space}_{int(time.time()):x}_{secrets.token_hex(3)}"
+
+
+def seconds_since(name: str) -> float:
+    """Seconds since a table was given its name."""
+    return time.time() - int(name.split("_")[-2], 16)
+
+
+def _measured(
+    engine: Engine, name: str, embeddings: FloatArray
+) -> tuple[tuple[int, int], tuple[float, float]]:
+    """Items that a search for ten and for a hundred looks at, and the share of these that it finds."""
+    if len(embeddings) < 2:
+        return (1, 1), (1.0, 1.0)
+    sample = NearestSample.of(embeddings)
+    few, many = (_enough(engine, name, embeddings, sample, near) for near in (sample.few, sample.many))
+    return (few[0], max(few[0], many[0])), (few[1], many[1])
+
+
+def _enough(
+    engine: Engine, name: str, embeddings: FloatArray, sample: NearestSample, nearest: list[Ints]
+) -> tuple[int, float]:
+    """The least that a search looks at to find most of the nearest, and the share of them that it finds."""
+    n_items = len(embeddings)
+    # Each item finds itself.
+    wanted = min(n_items, max(map(len, nearest)) + 1)
+    steps = [one for one in _LOOKED_AT if one > wanted and one < min(n_items, engine.most_looked_at)]
+    for looked_at in (min(wanted, engine.most_looked_at), *steps, min(n_items, engine.most_looked_at)):
+        found = engine.search(name, sample.queries, wanted, looked_at)
+        recall = _recall(embeddings, sample, nearest, found)
+        if recall >= RECALL:
+            break
+    return looked_at, round(recall, 4)
+
+
+def _recall(embeddings: FloatArray, sample: NearestSample, nearest: list[Ints], found: Ints) -> float:
+    def shares() -> Iterator[float]:
+        for row, query, near, there in zip(sample.rows, sample.queries, nearest, found, strict=True):
+            others = there[(there >= 0) & (there != row)]
+            least = float((embeddings[near] @ query).min()) - _EQUAL
+            yield min(1.0, int((embeddings[others] @ query >= least).sum()) / len(near))
+
+    return float(np.mean(list(shares())))
