@@ -7,6 +7,7 @@ import re
 import shlex
 import subprocess
 import sys
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +22,8 @@ from vicinal.service.settings import Settings
 
 ROOT = Path(__file__).resolve().parents[2]
 DEPLOY = ROOT / "deploy"
-FILES = ["compose.yaml", "compose.gpu.yaml"]
-OURS = ("keys", "vicinal", "worker")
+FILES = ["compose.yaml", "compose.gpu.yaml", "compose.replicas.yaml"]
+OURS = ("keys", "vicinal", "worker", "second")
 VARIABLE = re.compile(r"(?<!\$)\$\{?(\w+)(:-)?")
 
 
@@ -31,9 +32,22 @@ def read(name: str) -> dict[str, Any]:
     return loaded
 
 
-@pytest.fixture
-def compose() -> dict[str, Any]:
-    return read("compose.yaml")
+def merged(first: Any, second: Any) -> Any:
+    """Two files as Compose takes them together: tables are joined, and so are the volumes of a service."""
+    if isinstance(first, dict) and isinstance(second, dict):
+        both = {name: merged(first[name], second[name]) for name in first.keys() & second.keys()}
+        return first | second | both
+    return [*first, *second] if isinstance(first, list) else second
+
+
+@pytest.fixture(params=[FILES[:1], [FILES[0], FILES[2]]], ids=["alone", "replicas"])
+def compose(request: pytest.FixtureRequest) -> dict[str, Any]:
+    found: dict[str, Any] = reduce(merged, map(read, request.param))
+    return found
+
+
+def ours(compose: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    return {name: compose["services"][name] for name in OURS if name in compose["services"]}
 
 
 def schema_says(path: Path) -> str:
@@ -71,7 +85,7 @@ def test_every_variable_has_a_default(name: str) -> None:
 
 def test_variables_of_the_file_itself_are_none_that_a_command_would_refuse() -> None:
     """Who exports VICINAL_... for the file could not run `vicinal` in the same shell."""
-    found = VARIABLE.findall((DEPLOY / "compose.yaml").read_text(encoding="utf-8"))
+    found = VARIABLE.findall("".join((DEPLOY / name).read_text(encoding="utf-8") for name in FILES))
     assert found
     assert [variable for variable, _ in found if variable.startswith("VICINAL_")] == []
 
@@ -90,8 +104,11 @@ def test_what_is_mounted_is_there(compose: dict[str, Any]) -> None:
 def test_every_image_has_a_tag_of_a_version(compose: dict[str, Any]) -> None:
     images = {service["image"] for service in compose["services"].values()}
     assert {image for image in images if not re.fullmatch(r"[\w./-]+:v?\d+\.\d+\.\d+[\w.-]*", image)} == set()
-    for name in OURS:
-        assert (DEPLOY / compose["services"][name]["build"]["dockerfile"].removeprefix("deploy/")).is_file()
+    built = [service for service in ours(compose).values() if "build" in service]
+    assert built
+    assert {service["image"] for service in built} == {service["image"] for service in ours(compose).values()}
+    for service in built:
+        assert (DEPLOY / service["build"]["dockerfile"].removeprefix("deploy/")).is_file()
 
 
 def test_every_service_has_no_more_than_it_needs(compose: dict[str, Any]) -> None:
@@ -106,11 +123,9 @@ def test_every_service_has_no_more_than_it_needs(compose: dict[str, Any]) -> Non
 
 def test_ports_are_this_machines_own(compose: dict[str, Any]) -> None:
     ports = [port for service in compose["services"].values() for port in service.get("ports", ())]
-    assert {port.split(":8321:")[0].removeprefix("${BIND_ADDRESS:-").rstrip("}") for port in ports} == {
-        "127.0.0.1",
-        "127.0.0.1:9090:9090",
-        "127.0.0.1:3000:3000",
-    }
+    addresses = [port.replace("${BIND_ADDRESS:-127.0.0.1}", "127.0.0.1").rpartition(":")[0] for port in ports]
+    assert {address.partition(":")[0] for address in addresses} == {"127.0.0.1"}
+    assert len(set(addresses)) == len(addresses) >= 3
 
 
 def test_services_wait_for_what_they_need(compose: dict[str, Any]) -> None:
@@ -121,33 +136,55 @@ def test_services_wait_for_what_they_need(compose: dict[str, Any]) -> None:
             is_told = "test" in services[other].get("healthcheck", {}) or other == "vicinal"
             assert how["condition"] == "service_completed_successfully" or is_told, (name, other)
     assert set(services["vicinal"]["depends_on"]) == {"keys", "redis"}
+    # Who makes the home is there before who follows it.
+    assert "second" not in services or "vicinal" in services["second"]["depends_on"]
 
 
 def test_the_settings_are_known_and_fit(compose: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    environment = dict(compose["services"]["vicinal"]["environment"])
-    given = {name: re.sub(r"\$\{\w+:-(.*)\}", r"\1", value) for name, value in environment.items()}
-    given |= read("compose.gpu.yaml")["services"]["vicinal"]["environment"]
-    check_variables(Settings, given, "VICINAL_")
-    for name, value in given.items():
-        monkeypatch.setenv(name, value)
-    settings = Settings()
-    assert not settings.run_jobs
-    assert settings.redis_url == "redis://redis:6379/0"
-    assert settings.device == "cuda"
+    for name, service in ours(compose).items():
+        given = {
+            key: re.sub(r"\$\{\w+:-(.*)\}", r"\1", value)
+            for key, value in service["environment"].items()
+            if key not in ("VICINAL_HOME", "VICINAL_POSTGRES_URL")
+        }
+        given |= read("compose.gpu.yaml")["services"]["vicinal"]["environment"]
+        check_variables(Settings, given, "VICINAL_")
+        with monkeypatch.context() as patched:
+            for key, value in given.items():
+                patched.setenv(key, value)
+            settings = Settings()
+        assert not settings.run_jobs, name
+        assert settings.redis_url == "redis://redis:6379/0", name
+        assert settings.device == "cuda", name
+
+
+def test_replicas_differ_in_their_mirror_alone() -> None:
+    services = merged(read(FILES[0]), read(FILES[2]))["services"]
+    first, second = services["vicinal"], services["second"]
+    for name in ("image", "environment", "networks", "mem_limit", "tmpfs", "stop_grace_period"):
+        assert first[name] == second[name], name
+    assert set(first["volumes"]) ^ set(second["volumes"]) == {"data:/data", "second:/data"}
+    # Without a way out, as Redis: neither asks for a password.
+    assert services["postgres"]["networks"] == services["redis"]["networks"] == ["jobs"]
+    assert "ports" not in services["postgres"]
+
+
+def seconds_to_stop(shutdown_seconds: int) -> float:
+    """Longest time in which a server has ended by itself, with one process and with several."""
+    alone = server._DRAIN_SECONDS + shutdown_seconds + server._END_SECONDS
+    return max(alone, shutdown_seconds + processes._KILL_SECONDS)
 
 
 def test_a_server_has_the_time_to_stop(compose: dict[str, Any]) -> None:
-    seconds = Settings().shutdown_seconds
-    alone = server._DRAIN_SECONDS + seconds + server._END_SECONDS
-    together = seconds + processes._KILL_SECONDS
-    for name in ("vicinal", "worker"):
-        assert int(compose["services"][name]["stop_grace_period"].removesuffix("s")) > max(alone, together)
+    longest = seconds_to_stop(Settings().shutdown_seconds)
+    for name, service in ours(compose).items():
+        assert int(service["stop_grace_period"].removesuffix("s")) > longest, name
 
 
 @pytest.mark.slow
-def test_the_key_of_prometheus_is_made_once(compose: dict[str, Any], tmp_path: Path) -> None:
+def test_the_key_of_prometheus_is_made_once(tmp_path: Path) -> None:
     """The script of the service `keys`, with its folders mapped into one of the test."""
-    service = compose["services"]["keys"]
+    service = read(FILES[0])["services"]["keys"]
     (script,) = service["command"]
     for name in ("keys", "data", "bin"):
         (tmp_path / name).mkdir()
