@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -239,8 +240,13 @@ def test_a_pod_has_the_time_to_stop() -> None:
 def test_probes_ask_what_the_service_answers() -> None:
     own = container("replica")
     assert own["livenessProbe"]["httpGet"]["path"] == "/livez"
-    assert own["readinessProbe"]["httpGet"]["path"] == "/readyz"
     start = own["startupProbe"]
+    ready = own["readinessProbe"]["httpGet"]["path"]
+    assert ready == start["httpGet"]["path"]
+    path, _, query = ready.partition("?")
+    asked = json.loads((ROOT / "openapi.json").read_text(encoding="utf-8"))["paths"][path]["get"]
+    (parameter,) = (one for one in asked["parameters"] if one["name"] == query.partition("=")[0])
+    assert query.partition("=")[2] in parameter["schema"]["enum"]
     assert start["periodSeconds"] * start["failureThreshold"] == 30 * 60
     assert own["ports"] == [{"name": "http", "containerPort": Settings().port}]
     assert not [name for name in container("worker") if name.endswith("Probe")]

@@ -7,8 +7,9 @@ import hashlib
 import re
 from contextlib import suppress
 from importlib.resources import files
+from typing import Annotated, Literal
 
-from fastapi import APIRouter, HTTPException, Request, Response
+from fastapi import APIRouter, HTTPException, Query, Request, Response
 from fastapi.responses import HTMLResponse
 from pydantic import Field
 
@@ -80,7 +81,18 @@ async def livez() -> dict[str, str]:
 @router.get(
     "/readyz", responses={503: {"model": ReadinessBody, "description": "Not ready, with the reasons."}}
 )
-def readyz(request: Request, state: StateDependency, response: Response) -> ReadinessBody:
+def readyz(
+    request: Request,
+    state: StateDependency,
+    response: Response,
+    galleries: Annotated[
+        Literal["all", "any"],
+        Query(
+            description="`any` is ready as long as one can be searched: for who sends searches to several "
+            "replicas, which all are without a gallery that none can search."
+        ),
+    ] = "all",
+) -> ReadinessBody:
     """Whether searches can be answered: 503 when a gallery cannot be searched, with the reasons.
 
     Where API keys are asked for, galleries are named to those who send one that is for all of them.
@@ -90,7 +102,7 @@ def readyz(request: Request, state: StateDependency, response: Response) -> Read
     with suppress(KeyStoreError):
         grant = state.keyring.find(key_in(request))
         sees_names = not state.keyring.is_asked_for if grant is None else grant.galleries is None
-    readiness = _readiness(state, sees_names=sees_names)
+    readiness = _readiness(state, needs_all=galleries == "all", sees_names=sees_names)
     if not readiness.ready:
         response.status_code = 503
     return readiness
@@ -178,7 +190,7 @@ def _page(name: str) -> HTMLResponse:
     return html_page(html, shipped=html, img="'self' blob: data:", connect="'self'")
 
 
-def _readiness(state: State, *, sees_names: bool) -> ReadinessBody:
+def _readiness(state: State, *, needs_all: bool, sees_names: bool) -> ReadinessBody:
     jobs, keys, searches = state.jobs.queue.look(), state.keyring.problem, state.keeper.problems
     if not sees_names:
         # The log has the file and the process that holds it.
@@ -188,10 +200,11 @@ def _readiness(state: State, *, sees_names: bool) -> ReadinessBody:
     own, others = state.galleries.bundles.own_if_open, state.galleries.bundles.others
     embedders = [one.embedder for one in (own, *others) if one is not None]
     n, reasons = len(states), [one.problem for one in states if one.problem]
+    is_ready = not reasons or (not needs_all and len(reasons) < n)
     if not sees_names:
         states, reasons = [], reasons and [f"{len(reasons)} of {n} galleries cannot be searched"]
     return ReadinessBody(
-        ready=not reasons,
+        ready=is_ready,
         reasons=reasons,
         bundle=own and own.bundle.fingerprint,
         refiner=own and own.refiner and own.refiner.fingerprint,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -101,6 +102,27 @@ def test_not_ready_when_a_gallery_was_built_with_another_bundle(
     assert (response.status_code, body["ready"]) == (503, False)
     assert tiny_bundle.fingerprint in body["reasons"][0]
     assert other.fingerprint in body["reasons"][0]
+
+
+def test_a_replica_is_ready_as_long_as_one_gallery_can_be_searched(
+    data_dir: Path, make_settings: MakeSettings
+) -> None:
+    """Else one that is damaged in the home of all replicas would leave nobody to answer for the others."""
+    galleries = data_dir / "galleries"
+    shutil.copytree(galleries / "shoes", galleries / "hats")
+    client = TestClient(create_app(make_settings(data_dir)))
+
+    def ready() -> list[int]:
+        return [client.get("/readyz", params={"galleries": one}).status_code for one in ("all", "any")]
+
+    assert ready() == [200, 200]
+    (galleries / "hats/active.json").write_text("{}")
+    assert ready() == [503, 200]
+    told = client.get("/readyz?galleries=any").json()
+    assert (told["ready"], len(told["reasons"])) == (True, 1)
+    (galleries / "shoes/active.json").write_text("{}")
+    assert ready() == [503, 503]
+    assert client.get("/readyz?galleries=some").status_code == 422
 
 
 def test_ready_again_after_the_gallery_is_gone(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Unpack
+from typing import Literal, Unpack
 
 from vicinal_client.models import (
     Alias,
@@ -30,10 +30,13 @@ class GalleryCalls(Calls):
         yield from self._send("GET", "/livez")
 
     @operation
-    def readyz(self) -> Steps[Readiness]:
-        """Learn whether searches can be answered, with the reasons where not, and the server's limits."""
+    def readyz(self, galleries: Literal["all", "any"] | None = None) -> Steps[Readiness]:
+        """Learn whether searches can be answered, in all galleries or in any, with the reasons where not, and
+        the server's limits.
+        """
         # 503 says that one gallery cannot be searched: an answer, not a reason to come again.
-        return (yield from self._ask("GET", "/readyz", Readiness, accepted=(503,)))
+        params = given(galleries=galleries)
+        return (yield from self._ask("GET", "/readyz", Readiness, params=params, accepted=(503,)))
 
     @operation
     def list_galleries(self) -> Steps[GalleryList]:

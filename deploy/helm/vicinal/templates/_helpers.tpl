@@ -115,13 +115,14 @@ spec:
         - {name: http, containerPort: 8321}
       # Searches are sent here until every node has heard that the pod ends.
       lifecycle: {preStop: {exec: {command: [sleep, "5"]}}}
+      # Any: a gallery that no replica can search must not take all of them away from the others.
       startupProbe:
-        httpGet: {path: /readyz, port: http}
+        httpGet: {path: "/readyz?galleries=any", port: http}
         periodSeconds: 5
         timeoutSeconds: 5
         failureThreshold: {{ mul $values.replicas.startMinutes 12 }}
       readinessProbe:
-        httpGet: {path: /readyz, port: http}
+        httpGet: {path: "/readyz?galleries=any", port: http}
         periodSeconds: 5
         timeoutSeconds: 5
         failureThreshold: 2
