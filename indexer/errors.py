@@ -23,8 +23,10 @@ IndexerError
 │   ├── BundleMismatchError              the gallery was embedded with another bundle
 │   ├── GalleryNotRefinedError           the version holds no items refined as asked
 │   ├── GalleryBusyError                 another job holds the gallery
+│   │   └── OvertakenError                   another replica has changed it since: nothing was changed here
 │   ├── DamagedGalleryError              a byte is not what was written: it is not searched
 │   ├── StorageError                     the disk refuses: full, read-only or broken
+│   │   └── HomeError                        the home of the replicas does not answer, or refuses
 │   └── FilterError                      a filter does not follow its grammar
 └── BuildError (RuntimeError)            an index job gave up
 """
@@ -252,8 +254,18 @@ class GalleryBusyError(GalleryError):
     """Another job holds the gallery; the same call can succeed later."""
 
 
+class OvertakenError(GalleryBusyError):
+    """Another replica took a gallery over, or wrote the same file; what was changed here is put back."""
+
+
 class StorageError(GalleryError):
     """The disk refuses to take something: it is full, read-only or broken; what was there before stays."""
+
+
+class HomeError(StorageError):
+    """The home, where the galleries of all replicas lie, does not answer or refuses; nothing was changed."""
+
+    headers: ClassVar[dict[str, str]] = {"Retry-After": "5"}
 
 
 class FilterError(GalleryError):

@@ -27,7 +27,7 @@ import json
 import secrets
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any, Self
 
@@ -46,10 +46,11 @@ from vicinal.indexer.errors import (
 )
 from vicinal.indexer.graph.neighbor_graph import NeighborGraph, build_neighbor_graph
 from vicinal.indexer.storage.active_pointer import Activation, ActivePointer
+from vicinal.indexer.storage.disk import hold_file
 from vicinal.indexer.storage.files import (
-    file_lock,
     make_folder,
     read_sealed_or_refuse,
+    remove_file,
     remove_half_made,
     scratch,
     storing,
@@ -58,6 +59,7 @@ from vicinal.indexer.storage.files import (
     write_sealed,
 )
 from vicinal.indexer.storage.gallery_names import GALLERY_NAME, aliases, require_name
+from vicinal.indexer.storage.home import Mirror
 from vicinal.indexer.storage.item_table import ItemTable, as_matrix
 from vicinal.indexer.storage.removals import Removals, Reserve
 from vicinal.indexer.views.refined_snapshot import RefinementPlan, refinements, whole_refined_folders
@@ -238,6 +240,10 @@ class Gallery:
         with self.compacting(), self.writing():
             if self.aliases:
                 raise GalleryAliasedError(self.name, self.aliases)
+            mirror = Mirror.keeping(self.path / "active.json")
+            if mirror is not None:
+                mirror.drop_gallery(self.name)
+                return
             # Out of the way in one step, so that no crash leaves half of it.
             gone = self.path.with_name(f".{self.name}.{secrets.token_hex(4)}.deleted")
             with storing(f"gallery '{self.name}'"):
@@ -257,7 +263,10 @@ class Gallery:
         """Hold the writer's lock; it is released also when the process dies."""
         make_folder(self.path)
         busy = f"gallery '{self.name}' is being written by another job: wait for it"
-        with file_lock(self.path / "writer.lock", busy, patience=patience):
+        with (
+            hold_file(self.path / "writer.lock", busy, patience=patience),
+            self._leased(self.name, patience),
+        ):
             yield
 
     @contextmanager
@@ -265,8 +274,13 @@ class Gallery:
         """Hold the lock of those who make or remove versions of the existing items."""
         make_folder(self.path)
         busy = f"gallery '{self.name}' is being compacted by another job: wait for it"
-        with file_lock(self.path / "compaction.lock", busy):
+        with hold_file(self.path / "compaction.lock", busy), self._leased(f"{self.name}.compaction"):
             yield
+
+    def _leased(self, scope: str, patience: float = 0.0) -> AbstractContextManager[None]:
+        """Hold a lease against other replicas, where there are any."""
+        mirror = Mirror.keeping(self.path / "active.json")
+        return nullcontext() if mirror is None else mirror.changing(scope, patience=patience)
 
     @contextmanager
     def still(self, *, patience: float = 0.0) -> Iterator[None]:
@@ -401,7 +415,7 @@ class Reports:
     def remove(self, versions: set[int]) -> None:
         """Remove the reports of versions that are gone."""
         for version in versions:
-            self._path(version).unlink(missing_ok=True)
+            remove_file(self._path(version))
 
     def _path(self, version: int) -> Path:
         return self.folder / f"{version}.json"

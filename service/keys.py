@@ -25,6 +25,7 @@ from vicinal.indexer.storage.files import (
     SealedFile,
     file_lock,
     make_folder,
+    remove_file,
     storing,
     write_atomically,
     write_sealed,
@@ -120,7 +121,7 @@ class KeyStore:
         with self._changing() as records:
             self._write({}, on=False)
             with storing(f"'{self._note}'"):
-                self._note.unlink(missing_ok=True)
+                remove_file(self._note)
         return len(records)
 
     def create(

@@ -93,6 +93,7 @@ PROBLEMS: dict[type[Exception], tuple[int, str]] = {
     indexer.EngineAwayError: (503, "engine-away"),
     indexer.EngineTableError: (503, "engine-table-lost"),
     indexer.EngineError: (503, "engine-unusable"),
+    indexer.HomeError: (503, "home-away"),
     indexer.StorageError: (507, "storage-failed"),
     indexer.BuildError: (422, "build-failed"),
     indexer.DamagedGalleryError: (503, "gallery-files-damaged"),

@@ -30,6 +30,7 @@ from vicinal.indexer.storage.files import (
     make_folder,
     read_bound,
     read_sealed_or_refuse,
+    remove_file,
     write_bound,
     write_sealed,
 )
@@ -102,7 +103,7 @@ def bring_back(reader: GalleryReader, item_id: str) -> Change:
         raise ItemExistsError(gallery.name, [item_id], "it stays set aside until that one has another id")
     gallery.removals.forget([(item_id, bytes.fromhex(one.content_sha256))])
     for suffix in (".json", ".arrow"):
-        (_folder(gallery) / _key(one)).with_suffix(suffix).unlink(missing_ok=True)
+        remove_file((_folder(gallery) / _key(one)).with_suffix(suffix))
     return change
 
 

@@ -16,14 +16,16 @@ from pydantic import TypeAdapter
 
 from vicinal.calibration.advice import Advice, advise
 from vicinal.indexer.errors import GalleryBusyError, GalleryError, VersionNotFoundError
-from vicinal.indexer.storage.files import SealedFile, file_lock, read_sealed, write_sealed
+from vicinal.indexer.storage.files import SealedFile, file_lock, read_sealed, write_together
+from vicinal.indexer.storage.home import Mirror
 from vicinal.indexer.storage.item_table import ItemTable
-from vicinal.models.configs.sealed_json import BrokenSealError
+from vicinal.models.configs.sealed_json import BrokenSealError, sealed
 
 logger = logging.getLogger(__name__)
 # The pointer is replaced within milliseconds; waiting longer means that a process hangs.
 _PATIENCE = 30.0
 _VERSION = "version-"
+_JOB = "job-"
 
 
 @dataclass(frozen=True)
@@ -193,8 +195,11 @@ class ActivePointer:
                 self._write(replace(active.without(versions), last_version=last))
             gone = versions & {*self.versions()}
             folders = [self.folder / "versions" / str(version) for version in gone]
+            mirror = Mirror.keeping(self._path)
+            if mirror is not None:
+                mirror.drop(folders)
             # Out of the way in one step, so that none of them can be activated any more.
-            aside = [folder.rename(folder.with_suffix(".partial")) for folder in folders]
+            aside = [folder.rename(folder.with_suffix(".partial")) for folder in folders if folder.exists()]
         for folder in aside:
             shutil.rmtree(folder, ignore_errors=True)
         return gone
@@ -223,7 +228,7 @@ class ActivePointer:
         """Keep the rows of what is searched for a job with staged rows, however long it reads them."""
         with self.held() as active:
             if active is not None:
-                self.table.keep(_job_tag(job), active.revision)
+                self.table.keep(self._job_tag(job), active.revision)
             return active
 
     def keep_only(self, versions: Iterable[int]) -> None:
@@ -232,8 +237,11 @@ class ActivePointer:
             present = self.versions()
             names = {version_tag(version) for version in {*present, *versions}}
             names |= {_changes_tag(version) for version in present}
-            names |= {_job_tag(folder.name) for folder in (self.folder / "staging").glob("*")}
-            self.table.release(set(self.table.kept()) - names)
+            names |= {self._job_tag(folder.name) for folder in (self.folder / "staging").glob("*")}
+            gone = set(self.table.kept()) - names
+            # What jobs of other replicas read, nobody here knows.
+            own = self._job_tag("")
+            self.table.release(name for name in gone if name.startswith(own) or not name.startswith(_JOB))
 
     def clean_up(self, grace: timedelta) -> int:
         """Remove rows that neither a version nor what is searched needs; only a writer may do it."""
@@ -263,6 +271,10 @@ class ActivePointer:
             return _ACTIVATION.validate_json(read_sealed(self._copy))
         return None
 
+    def _job_tag(self, job: str) -> str:
+        mirror = Mirror.of(self.folder)
+        return f"{_JOB}{job}" if mirror is None else f"{_JOB}{mirror.replica}-{job}"
+
     def _number(self, revision: int, active: Activation | None) -> int:
         named = [int(name.removeprefix(_VERSION)) for name in self.table.kept() if name.startswith(_VERSION)]
         last = 0 if active is None else active.last_version
@@ -289,10 +301,9 @@ class ActivePointer:
         self._write(chosen if before is None else chosen.succeeding(before))
 
     def _write(self, activation: Activation) -> None:
-        fields = json.dumps(asdict(activation))
-        write_sealed(self._path, fields)
-        # For whoever finds the file above damaged; nothing is read of it before.
-        write_sealed(self._copy, fields, durable=False)
+        fields = sealed(json.dumps(asdict(activation)))
+        # The copy is for whoever finds the other damaged; nothing is read of it before.
+        write_together({self._path: fields, self._copy: fields})
 
 
 def version_tag(version: int) -> str:
@@ -303,7 +314,3 @@ def version_tag(version: int) -> str:
 def _changes_tag(version: int) -> str:
     """Name under which the table keeps the rows of a version with its last live changes."""
     return f"changes-{version}"
-
-
-def _job_tag(job: str) -> str:
-    return f"job-{job}"

@@ -20,29 +20,29 @@ came of it beside them.
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
-import math
-import os
 import secrets
-import shutil
 import time
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext, suppress
 from functools import lru_cache
 from itertools import zip_longest
 from pathlib import Path
 from typing import Generic, Self, TypeVar
 
-from filelock import FileLock, Timeout
-
 from vicinal.calibration.frozen import Frozen
-from vicinal.indexer.errors import DamagedGalleryError, GalleryBusyError, GalleryError, StorageError
+from vicinal.indexer.errors import DamagedGalleryError, GalleryError, StorageError
+from vicinal.indexer.storage.disk import hold_file, replace_file
+from vicinal.indexer.storage.disk import make_folder as make_folder
+from vicinal.indexer.storage.disk import making_in as making_in
+from vicinal.indexer.storage.disk import remove_half_made as remove_half_made
+from vicinal.indexer.storage.disk import scratch as scratch
+from vicinal.indexer.storage.disk import storing as storing
+from vicinal.indexer.storage.disk import sync_path as sync_path
+from vicinal.indexer.storage.home.mirror import Mirror
 from vicinal.models.configs.sealed_json import BrokenSealError, sealed, unsealed
 
-_POLL_SECONDS = 0.01
-_LEFTOVER_SECONDS = 24 * 3600
 # A lock that is held while a file is written, for milliseconds.
 _PATIENCE = 30.0
 _REMEDY = "bring it back from a backup, or remove it and calibrate again"
@@ -63,40 +63,6 @@ Parsed = TypeVar("Parsed")
 OnRead = Callable[[int], None]
 
 
-@contextmanager
-def storing(what: object) -> Iterator[None]:
-    """Say in one line what could not be written when the disk refuses."""
-    try:
-        yield
-    except OSError as error:
-        raise StorageError(f"{what} cannot be written: {error.strerror or error}") from error
-
-
-@contextmanager
-def file_lock(path: Path, busy: str, *, patience: float = 0.0) -> Iterator[None]:
-    """Hold a lock file, which ends with the process; threads exclude each other as processes do."""
-    # Not bound to a thread: who counts searches gives its lock back in another one.
-    lock = FileLock(path, thread_local=False)
-    with storing(f"lock file '{path}'"):
-        try:
-            lock.acquire(timeout=patience, poll_interval=_POLL_SECONDS)
-        except Timeout as error:
-            raise GalleryBusyError(busy) from error
-    try:
-        yield
-    finally:
-        lock.release()
-
-
-def make_folder(path: Path) -> None:
-    """Make a folder and those above it where they are not there; nobody else looks into what is made."""
-    with storing(f"'{path}'"):
-        # What is between is made by `parents` for everybody.
-        for folder in (*reversed(path.parents), path):
-            if not folder.is_dir():
-                folder.mkdir(mode=0o700, exist_ok=True)
-
-
 def size_of(paths: Iterable[Path]) -> int:
     """Bytes of files; one that goes meanwhile has none."""
     size = 0
@@ -107,31 +73,13 @@ def size_of(paths: Iterable[Path]) -> int:
 
 
 @contextmanager
-def making_in(folder: Path) -> Iterator[None]:
-    """Keep what is being made in a folder, in folders whose names end in `.partial`, from being removed."""
-    with storing(f"'{folder}'"):
-        descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        with suppress(OSError):
-            fcntl.flock(descriptor, fcntl.LOCK_SH)
+def file_lock(path: Path, busy: str, *, patience: float = 0.0) -> Iterator[None]:
+    """Hold a lock file, which ends with the process; threads exclude each other as processes do. What is
+    written in a mirror meanwhile is refused where another replica has written the same since.
+    """
+    mirror = Mirror.keeping(path.with_suffix(""))
+    with hold_file(path, busy, patience=patience), mirror.noticing() if mirror else nullcontext():
         yield
-    finally:
-        os.close(descriptor)
-
-
-@contextmanager
-def scratch(beside: Path) -> Iterator[Path]:
-    """Folder for what is moved into place in one step, then removed; those of killed processes go first."""
-    remove_half_made(beside)
-    # Names of their own: two processes may make the same thing at the same time.
-    folder = beside / f".{secrets.token_hex(4)}.partial"
-    with making_in(beside):
-        with storing(f"'{folder}'"):
-            folder.mkdir(mode=0o700)
-        try:
-            yield folder
-        finally:
-            shutil.rmtree(folder, ignore_errors=True)
 
 
 @contextmanager
@@ -141,56 +89,45 @@ def appearing(path: Path) -> Iterator[Path]:
     with scratch(path.parent) as aside, storing(f"version '{path}'"):
         (aside / "new").mkdir(mode=0o700)
         yield aside / "new"
+        mirror = Mirror.keeping(path)
+        if mirror is not None:
+            mirror.put_folder(aside / "new", path)
+            return
         if path.exists():
             path.rename(aside / "old")
         (aside / "new").rename(path)
         sync_path(path.parent)
 
 
-def remove_half_made(folder: Path) -> None:
-    """Remove what killed processes left half made, or half deleted, in a folder, unless anybody makes
-    something there; where the system holds no locks, on a disk of the network, only what is a day old.
-    """
-    if not folder.is_dir():
-        return
-    descriptor, youngest = os.open(folder, os.O_RDONLY), math.inf
-    try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return
-        except OSError:
-            youngest = time.time() - _LEFTOVER_SECONDS
-        for left in (*folder.glob("*.partial"), *folder.glob(".*.deleted")):
-            # Another process may be removing the same ones.
-            with suppress(FileNotFoundError):
-                if left.is_dir() and not left.is_symlink() and left.stat().st_mtime < youngest:
-                    shutil.rmtree(left, ignore_errors=True)
-    finally:
-        os.close(descriptor)
-
-
-def sync_path(path: Path) -> None:
-    """Bring a file, or the names in a folder, to the disk itself."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
 def write_atomically(path: Path, content: str | bytes, *, durable: bool = True) -> None:
-    """Replace a small file; any crash leaves the old or the new one, one of the machine only if `durable`."""
-    staging = path.with_name(path.name + ".partial")
-    with storing(f"'{path}'"):
-        with staging.open("wb") as stream:
-            stream.write(content.encode() if isinstance(content, str) else content)
-            if durable:
-                stream.flush()
-                os.fsync(stream.fileno())
-        staging.replace(path)
-        if durable:
-            sync_path(path.parent)
+    """Replace a small file; any crash leaves the old or the new one, one of the machine only if `durable`.
+    In a mirror the home has it first.
+    """
+    mirror = Mirror.keeping(path)
+    if mirror is None:
+        replace_file(path, content, durable=durable)
+    else:
+        mirror.put(path, content.encode() if isinstance(content, str) else content)
+
+
+def write_together(files: Mapping[Path, bytes]) -> None:
+    """Replace small files, in order; the first survives a crash of the machine. In a mirror the home has them
+    first, in one step with all that was changed in the table.
+    """
+    mirror = Mirror.keeping(next(iter(files)))
+    if mirror is not None:
+        mirror.publish(files)
+        return
+    for number, (path, content) in enumerate(files.items()):
+        replace_file(path, content, durable=number == 0)
+
+
+def remove_file(path: Path) -> None:
+    """Remove a small file, if it is there; in a mirror the home loses it first."""
+    mirror = Mirror.keeping(path)
+    if mirror is not None:
+        mirror.drop([path])
+    path.unlink(missing_ok=True)
 
 
 def uncounted(_n_bytes: int) -> None:

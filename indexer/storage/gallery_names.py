@@ -17,6 +17,7 @@ from vicinal.indexer.errors import (
     GalleryNotFoundError,
 )
 from vicinal.indexer.storage.files import make_folder, storing, sync_path
+from vicinal.indexer.storage.home import Mirror
 
 GALLERY_NAME = re.compile(r"^[a-z0-9][a-z0-9_-]{0,63}$")
 
@@ -53,6 +54,10 @@ def set_alias(root: Path, alias: str, gallery: str) -> None:
     folder = folder_of(root, gallery)
     if not (folder / "active.json").is_file():
         raise GalleryNotFoundError(f"there is no gallery '{gallery}'")
+    mirror = Mirror.keeping(root / alias)
+    if mirror is not None:
+        mirror.link(root / alias, folder.name)
+        return
     with storing(f"alias '{alias}'"):
         link = root / f".{alias}.{secrets.token_hex(4)}.partial"
         link.symlink_to(folder.name)
@@ -64,6 +69,10 @@ def remove_alias(root: Path, alias: str) -> None:
     """Let a name stand for no gallery any more; the gallery stays."""
     if not GALLERY_NAME.fullmatch(alias) or _target(root / alias) is None:
         raise AliasNotFoundError(alias)
+    mirror = Mirror.keeping(root / alias)
+    if mirror is not None:
+        mirror.drop([root / alias])
+        return
     with storing(f"alias '{alias}'"):
         (root / alias).unlink()
         sync_path(root)

@@ -31,6 +31,7 @@ from vicinal.calibration.arrays import AnyArray, FloatArray, Ints, ShortInts
 from vicinal.indexer.errors import GalleryError
 from vicinal.indexer.filters import Filter
 from vicinal.indexer.storage.files import read_sealed_or_refuse, storing, sync_path
+from vicinal.indexer.storage.home import Mirror
 from vicinal.indexer.storage.sealed_folder import SealedTable
 from vicinal.models.configs.sealed_json import sealed
 
@@ -201,7 +202,13 @@ class ItemTable(SealedTable):
             self.latest().tags.create(_PENDING, revision)
             pending = self._tag_path(_PENDING)
             # Lance passes over a key that it does not know.
-            pending.write_bytes(sealed(pending.read_text(encoding="utf-8")))
+            content = sealed(pending.read_text(encoding="utf-8"))
+            mirror = Mirror.keeping(self._tag_path(name))
+            if mirror is not None:
+                mirror.publish({self._tag_path(name): content})
+                pending.unlink()
+                return
+            pending.write_bytes(content)
             sync_path(pending)
             pending.replace(self._tag_path(name))
             sync_path(pending.parent)

@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 import pyarrow as pa
 
 from vicinal.indexer.errors import StorageError
-from vicinal.indexer.storage.files import make_folder, read_sealed_or_refuse, write_sealed
+from vicinal.indexer.storage.files import make_folder, read_sealed_or_refuse, remove_file, write_sealed
 
 # Columns of the item table that are remembered, in the order of the fields of `Removal`.
 REMEMBERED_COLUMNS = ("id", "content_sha256", "source", "uri", "file_size", "modified_at")
@@ -151,7 +151,7 @@ class Removals:
         write_sealed(self.folder / name, json.dumps({"changes": changes}))
         # Read before the merged one until they are gone, they change nothing of what it says.
         for path in merged:
-            path.unlink()
+            remove_file(path)
 
 
 def _changes_in(path: Path) -> list[dict[str, Any]]:

@@ -15,6 +15,7 @@ from vicinal.indexer.gallery import Gallery
 from vicinal.indexer.jobs.staging import Staging
 from vicinal.indexer.storage.files import scratch, storing, sync_path
 from vicinal.indexer.storage.gallery_names import require_free, set_alias
+from vicinal.indexer.storage.home import Mirror
 
 # What people searched for, which others need not have.
 _SEARCHES = "searches"
@@ -36,7 +37,11 @@ def rename_gallery(gallery: Gallery, name: str) -> Gallery:
             # Whoever holds them would go on under the old name.
             with Staging(gallery, staged.name).held():
                 pass
-        _move(gallery.path, root / name)
+        mirror = Mirror.keeping(gallery.path / "active.json")
+        if mirror is not None:
+            mirror.move_gallery(gallery.name, name)
+        else:
+            _move(gallery.path, root / name)
     for alias in known_as:
         set_alias(root, alias, name)
     return Gallery(root / name)
@@ -85,6 +90,10 @@ def _save(source: Path, target: Path) -> None:
 
 def settle(folder: Path, target: Path) -> None:
     """Bring a finished folder to the disk itself, and let it appear."""
+    mirror = Mirror.keeping(target / "active.json")
+    if mirror is not None:
+        mirror.put_folder(folder, target)
+        return
     for path in folder.rglob("*"):
         sync_path(path)
     sync_path(folder)

@@ -15,6 +15,7 @@ from vicinal.indexer.duplicates.comparison import ComparedPairs, Images, compare
 from vicinal.indexer.duplicates.made_copies import CHANGES, make_copy
 from vicinal.indexer.gallery import Gallery
 from vicinal.indexer.jobs.preparation import make_signature, make_thumbnail
+from vicinal.indexer.storage.files import remove_file
 from vicinal.indexer.storage.item_table import as_matrix
 from vicinal.indexer.views.view import GalleryView
 from vicinal.models.decoding import decode_image
@@ -48,11 +49,11 @@ class DuplicateStore(RecordFolder[DuplicateRecord]):
     def keep_newest(self, record: DuplicateRecord) -> None:
         """Keep a record, and remove the oldest ones beyond the ten newest."""
         # An attempt before this one may have kept it.
-        self.file(record.id).unlink(missing_ok=True)
+        remove_file(self.file(record.id))
         self.keep(record)
         # Ids sort by time.
         for file in sorted(self.path.glob("*.json"))[:-_MOST_KEPT]:
-            file.unlink(missing_ok=True)
+            remove_file(file)
 
     def damaged(self, record_id: str) -> DuplicatesNotFoundError:
         """The error of a record that cannot be read: it is no more."""

@@ -17,6 +17,7 @@ from prometheus_client.core import GaugeMetricFamily
 from vicinal.calibration import TopScoreCounts
 from vicinal.indexer.errors import GalleryBusyError
 from vicinal.indexer.storage.files import file_lock, write_sealed
+from vicinal.indexer.storage.home import Mirror
 from vicinal.service.errors import CalibrationRecordError
 from vicinal.service.measuring.drift import (
     DriftLevel,
@@ -234,7 +235,8 @@ class DriftMonitor:
                 self._held.enter_context(file_lock(self._replicas / f"{number}.lock", "another process"))
             except GalleryBusyError:
                 continue
-            return str(number)
+            mirror = Mirror.of(self._replicas)
+            return str(number) if mirror is None else f"{mirror.replica}-{number}"
         raise OSError(f"more than {_MOST_REPLICAS} processes count searches")
 
     def _keep_writing(self) -> None:

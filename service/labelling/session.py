@@ -27,6 +27,7 @@ from vicinal.indexer.storage.files import (
     make_folder,
     read_bound,
     read_sealed,
+    remove_file,
     write_bound,
     write_sealed,
 )
@@ -331,7 +332,7 @@ class LabelSession:
 
     def discard(self) -> None:
         """End the session; its answers stay on the disk."""
-        (self.path.parent / _CURRENT).unlink(missing_ok=True)
+        remove_file(self.path.parent / _CURRENT)
 
     @cached_property
     def pairs(self) -> ScoredPairs:

@@ -20,7 +20,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from vicinal.calibration.advice import advise
 from vicinal.indexer.graph.neighbor_graph import N_NEIGHBORS
-from vicinal.indexer.storage.files import SealedFile, write_sealed
+from vicinal.indexer.storage.files import SealedFile, remove_file, write_sealed
 from vicinal.models.bundle import ModelBundle
 from vicinal.models.configs.sealed_json import BrokenSealError
 from vicinal.models.refiner_manifest import Sides
@@ -383,7 +383,7 @@ class ActivePipelineFile:
 
     def clear(self) -> None:
         """Let the settings decide again."""
-        self.path.unlink(missing_ok=True)
+        remove_file(self.path)
 
 
 def _mismatch(chosen: ChosenPipeline, bundle: ModelBundle) -> str | None:

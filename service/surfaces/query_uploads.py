@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,7 +15,9 @@ import pyarrow.parquet
 
 from vicinal.indexer.gallery import Gallery
 from vicinal.indexer.item_rules import checked_label
+from vicinal.indexer.storage.files import write_together
 from vicinal.indexer.storage.gallery_names import GALLERY_NAME
+from vicinal.indexer.storage.home import Mirror
 from vicinal.models.similarity import as_embeddings
 from vicinal.service.errors import RequestError
 from vicinal.service.jobs.records import Job
@@ -37,20 +40,16 @@ class QueryUploads:
         _check_labels(len(as_embeddings(embeddings, dim)), labels)
         numbers = np.atleast_2d(np.asarray(embeddings, dtype=np.float64))
         lists = pa.FixedSizeListArray.from_arrays(pa.array(numbers.ravel()), dim)
-        # Like numbers, packed, would look like a file that was made to fill the memory.
         table = pa.table({"label": list(labels), "embedding": lists})
-        pa.parquet.write_table(
-            table, self._made(job) / "queries.parquet", compression="none", use_dictionary=["label"]
-        )
+        write_together({self._made(job) / "queries.parquet": _packed(table, use_dictionary=["label"])})
 
     def keep_images(self, job: Job, images: Sequence[bytes], labels: Sequence[str]) -> None:
         """Keep queries that came as images."""
         _check_labels(len(images), labels)
         folder, names = self._made(job), [f"image-{number:06}" for number in range(len(images))]
-        for name, image in zip(names, images, strict=True):
-            (folder / name).write_bytes(image)
+        files = dict(zip((folder / name for name in names), images, strict=True))
         table = pa.table({"path": names, "label": list(labels)})
-        pa.parquet.write_table(table, folder / "queries.parquet")
+        write_together({**files, folder / "queries.parquet": _packed(table)})
 
     def uploaded(self, job: Job) -> Path:
         """The queries that came with a request."""
@@ -62,6 +61,9 @@ class QueryUploads:
     def clean(self, job: Job) -> None:
         """Remove uploaded queries."""
         if GALLERY_NAME.fullmatch(job.gallery):
+            mirror = Mirror.keeping(self._folder(job) / "queries.parquet")
+            if mirror is not None:
+                mirror.drop([self._folder(job)])
             shutil.rmtree(self._folder(job), ignore_errors=True)
 
     def _made(self, job: Job) -> Path:
@@ -72,6 +74,13 @@ class QueryUploads:
     def _folder(self, job: Job) -> Path:
         gallery = Gallery(self.settings.gallery_path(job.gallery))
         return gallery.calibrations_path / "uploads" / job.id
+
+
+def _packed(table: pa.Table, **options: Any) -> bytes:
+    """A table as a Parquet file; like numbers, compressed, would look like a file made to fill the memory."""
+    sink = io.BytesIO()
+    pa.parquet.write_table(table, sink, compression="none", **options)
+    return sink.getvalue()
 
 
 def form_of(model: type[Request]) -> dict[str, Any]:

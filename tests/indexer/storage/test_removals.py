@@ -106,7 +106,7 @@ def test_a_merge_that_was_cut_short_changes_nothing(
     removals.forget([("a", digest(1))])
     removals.remember(rows(("a", 3)))
     with monkeypatch.context() as patch:
-        patch.setattr(Path, "unlink", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        patch.setattr(Path, "unlink", lambda *_, **__: (_ for _ in ()).throw(KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
             removals.remember(rows(("c", 4)))
     for part in [None, *sorted(removals.folder.iterdir())[:-1]]:

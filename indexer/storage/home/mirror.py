@@ -1,0 +1,773 @@
+"""Mirror: a data folder that follows a home, and brings every change of its own there first.
+
+<data_dir>/mirror/home.json       which home, and which replica this is; every command obeys it
+<data_dir>/mirror/ledger.sqlite   what the home holds, and what of it lies here
+<data_dir>/mirror/objects/        what was fetched and is about to be laid
+<data_dir>/mirror/looked          when the log was last read to its end, on the clock since this machine began
+
+A small file is written to the home before it is seen here. A gallery's table is changed here, by who holds
+the gallery's lease, and brought up with the pointer to it. Nobody compares clocks: a lease is lost when its
+holder gives no sign of life for some seconds of the clock of who waits for it, and the log decides who was
+first.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import os
+import secrets
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, ClassVar
+
+from vicinal.calibration.frozen import Frozen
+from vicinal.indexer.errors import (
+    GalleryBusyError,
+    GalleryExistsError,
+    HomeError,
+    OvertakenError,
+    StorageError,
+)
+from vicinal.indexer.storage.disk import hold_file, make_folder, replace_file, storing
+from vicinal.indexer.storage.home import places
+from vicinal.indexer.storage.home.laying import Batch, Layer, MissingObjectError, NotFetchedError
+from vicinal.indexer.storage.home.ledger import Ledger, Row, identity_of_file
+from vicinal.indexer.storage.home.log import (
+    ENTRIES_BETWEEN_CHECKPOINTS,
+    LINK,
+    Entry,
+    Kept,
+    Lease,
+    Log,
+    new_object,
+    sha256_of,
+)
+from vicinal.indexer.storage.home.stores import MARK, HomeStore, open_store, require_exclusive
+from vicinal.models.configs.sealed_json import BrokenSealError, sealed, unsealed
+
+logger = logging.getLogger(__name__)
+FOLDER = "mirror"
+# Without a sign of life for so long, a holder has lost its lease.
+LEASE_SECONDS = 10.0
+_SECONDS_BETWEEN_SIGNS = 2.0
+_POLL_SECONDS = 0.05
+# A mirror's lock is held while files are laid, never while any are fetched or brought up.
+_PATIENCE = 60.0
+_MOST_ROWS = 20_000
+_UPLOADS = 8
+_SECONDS_BETWEEN_PROOFS = 60.0
+_SECONDS_BETWEEN_OWN = 10.0
+# What was brought up is named within that time, or brought up again.
+_UPLOAD_SECONDS = 3600.0
+_MOST_TRIES = 100
+
+
+class Lag(Frozen):
+    """How far a mirror is behind: seconds since it had read the log to its end, None before it ever did."""
+
+    seconds: float | None
+    number: int
+
+
+class _Mark(Frozen):
+    home: str
+    identity: str
+    replica: str
+
+
+@dataclass
+class _Hold:
+    """A lease that this thread holds."""
+
+    scope: str
+    token: int
+    holder: str
+    ended: threading.Event = field(default_factory=threading.Event)
+
+
+class _Thread(threading.local):
+    """Leases and locks of the present thread."""
+
+    def __init__(self) -> None:
+        self.holds: list[_Hold] = []
+        # Last entry known when each lock was taken.
+        self.bases: list[int] = []
+
+
+class Mirror:
+    """A data folder that follows a home; see `join`, `of`."""
+
+    _opened: ClassVar[dict[tuple[int, Path], Mirror]] = {}
+
+    def __init__(self, data_dir: Path, mark: _Mark, store: HomeStore) -> None:
+        self.data_dir = data_dir
+        self.home = mark.home
+        self.replica = mark.replica
+        self.identity = mark.identity
+        self.on_commit: Callable[[int], None] | None = None
+        self.log = Log(store)
+        self._store = store
+        self._folder = data_dir / FOLDER
+        self._ledger = Ledger(self._folder / "ledger.sqlite")
+        self._ledger.begin()
+        self._layer = Layer(data_dir, self._ledger, store, self._folder / "objects")
+        self._thread = _Thread()
+        # Signs of life by scope, and since when each has stood still.
+        self._watched: dict[str, tuple[int, bytes | None, float, bool]] = {}
+        self._proven = self._brought = -float("inf")
+
+    @classmethod
+    def join(cls, data_dir: Path, home: str) -> Mirror:
+        """Make a data folder a mirror of a home, or open it as one: what the home holds is brought here, and
+        galleries that only the folder holds are brought there.
+
+        Raises:
+            HomeError: The home does not answer, takes a name twice, or the folder belongs to another.
+            GalleryExistsError: Both hold a gallery of one name.
+        """
+        data_dir = _spelled(data_dir)
+        store = open_store(home)
+        if isinstance(store_path := getattr(store, "path", None), Path):
+            make_folder(store_path)
+            if data_dir in [store_path, *store_path.parents] or store_path in data_dir.parents:
+                raise HomeError(f"home '{home}' and data folder '{data_dir}' must lie apart")
+        require_exclusive(store)
+        store.put_if_absent(MARK, sealed(json.dumps({"identity": secrets.token_hex(8), "format": 1})))
+        identity = _identity_in(store)
+        known = _mark_in(data_dir)
+        if known is not None and known.identity != identity:
+            raise HomeError(
+                f"'{data_dir}' is a mirror of home '{known.home}', not of '{home}': "
+                f"give each home a data folder of its own, or remove '{data_dir / FOLDER}'"
+            )
+        replica = secrets.token_hex(4) if known is None else known.replica
+        mark = _Mark(home=store.address, identity=identity, replica=replica)
+        make_folder(data_dir / FOLDER)
+        mirror = cls(data_dir, mark, store)
+        mirror._begin()
+        if known != mark:
+            replace_file(_mark_path(data_dir), sealed(mark.model_dump_json()))
+        cls._opened.pop((os.getpid(), data_dir), None)
+        return mirror
+
+    @classmethod
+    def of(cls, path: Path) -> Mirror | None:
+        """The mirror that a path lies in; None where it lies in none."""
+        path = _spelled(path)
+        for folder in (path, *path.parents):
+            if _mark_path(folder).exists():
+                return cls._open(folder)
+        return None
+
+    @classmethod
+    def keeping(cls, path: Path) -> Mirror | None:
+        """The mirror that a file lies in, where its home keeps the file; else None."""
+        mirror = cls.of(path)
+        return mirror if mirror is not None and places.is_kept(mirror.place_of(path)) else None
+
+    @classmethod
+    def _open(cls, data_dir: Path) -> Mirror:
+        key = (os.getpid(), data_dir)
+        opened = cls._opened.get(key)
+        if opened is None:
+            mark = _mark_in(data_dir)
+            if mark is None:
+                raise HomeError(f"'{_mark_path(data_dir)}' is damaged: join the home again")
+            opened = cls._opened.setdefault(key, cls(data_dir, mark, open_store(mark.home)))
+        return opened
+
+    def place_of(self, path: Path) -> str:
+        """Path of a file as the home knows it."""
+        return _spelled(path).relative_to(self.data_dir).as_posix()
+
+    # Following
+
+    def pull(self) -> int:
+        """Bring what is new in the home here, and own counts there; gives the number of the last entry."""
+        self._catch_up()
+        missing = self._ledger.missing()
+        if missing:
+            self._relay(missing)
+        if time.monotonic() - self._brought > _SECONDS_BETWEEN_OWN:
+            self._brought = time.monotonic()
+            self._bring_own()
+        return self._ledger.applied()
+
+    def lag(self) -> Lag:
+        """How far the folder is behind the home, by when any process last read the log to its end."""
+        seconds = None
+        with suppress(OSError, ValueError):
+            seconds = time.monotonic() - float(self._looked.read_text())
+        return Lag(seconds=None if seconds is None or seconds < 0 else seconds, number=self._ledger.applied())
+
+    # Changing
+
+    def put(self, path: Path, content: bytes) -> None:
+        """Write a small file, in the home and then here."""
+        place = self.place_of(path)
+        if places.is_table(place) and self._hold_of(places.gallery_of(place)) is not None:
+            replace_file(path, content)
+        elif places.is_own(place):
+            replace_file(path, content, durable=False)
+            with self._locked():
+                self._ledger.note_own(place)
+        else:
+            self.put_together({path: content})
+
+    def put_together(self, files: Mapping[Path, bytes], gone: Iterable[Path] = ()) -> None:
+        """Write small files and remove others, in one step in the home and then here."""
+        self._commit(
+            {self.place_of(path): content for path, content in files.items()},
+            [self.place_of(path) for path in gone],
+        )
+
+    def put_folder(self, source: Path, target: Path) -> None:
+        """Let the files of a folder beside appear as another, in place of what is there."""
+        place = self.place_of(target)
+        files = [path for path in sorted(source.rglob("*")) if path.is_file()]
+        came = {f"{place}/{path.relative_to(source).as_posix()}": path for path in files}
+        kept = {name: path for name, path in came.items() if places.is_kept(name)}
+        self._commit(kept, sorted(self._ledger.rows(place).keys() - kept.keys()))
+        for name in came.keys() - kept.keys():
+            with storing(f"'{target}'"):
+                make_folder((self.data_dir / name).parent)
+                came[name].replace(self.data_dir / name)
+
+    def publish(self, files: Mapping[Path, bytes]) -> None:
+        """Write small files, in one step with all that was changed in the table by who holds the lease."""
+        place = self.place_of(next(iter(files)))
+        self._commit(
+            {self.place_of(path): content for path, content in files.items()},
+            (),
+            gallery=places.gallery_of(place),
+        )
+
+    def drop(self, paths: Iterable[Path]) -> None:
+        """Remove files, and those below folders, in the home and then here."""
+        gone: list[str] = []
+        for path in paths:
+            place = self.place_of(path)
+            gone += [place] if self._is_there(place) else sorted(self._ledger.rows(place))
+        if gone:
+            self._commit({}, gone)
+
+    def link(self, path: Path, target: str) -> None:
+        """Let an alias stand for a gallery."""
+        self._commit({self.place_of(path): f"{LINK}{target}"}, ())
+
+    def move_gallery(self, gallery: str, target: str) -> None:
+        """Give a gallery another name."""
+        self._commit({}, (), kind="move", scope=gallery, target=target)
+
+    def drop_gallery(self, gallery: str) -> None:
+        """Remove a gallery."""
+        self._commit({}, (), kind="drop", scope=gallery)
+
+    @contextmanager
+    def noticing(self) -> Iterator[None]:
+        """Remember what is known now: a file that another replica writes after it is not written here."""
+        # Where the home does not answer, nothing can be written either.
+        with suppress(HomeError):
+            self._catch_up()
+        self._thread.bases.append(self._ledger.applied())
+        try:
+            yield
+        finally:
+            self._thread.bases.pop()
+
+    @contextmanager
+    def changing(self, scope: str, *, patience: float = 0.0) -> Iterator[None]:
+        """Hold the lease of a gallery, or of another scope: its table may be changed, and is brought up to
+        date before, and in the home after. What was changed is put back where that fails.
+
+        Raises:
+            GalleryBusyError: Another replica holds it for longer than `patience` seconds.
+            HomeError: The home does not answer.
+            OvertakenError: The lease was lost meanwhile.
+        """
+        if self._hold_of(scope) is not None:
+            yield
+            return
+        with ExitStack() as stack:
+            make_folder(self._folder / "leases")
+            busy = f"gallery '{scope}' is being changed by another process"
+            stack.enter_context(hold_file(self._folder / "leases" / f"{scope}.lock", busy, patience=patience))
+            hold = self._take(scope, patience)
+            self._thread.holds.append(hold)
+            self._thread.bases.append(hold.token)
+            stack.callback(self._end, hold)
+            threading.Thread(target=self._show_life, args=[hold], name="lease", daemon=True).start()
+            try:
+                self._mend_table(scope)
+                yield
+                self._commit({}, (), gallery=scope, is_needed=False)
+            except BaseException:
+                self._put_back(scope)
+                raise
+
+    # Leases
+
+    def _take(self, scope: str, patience: float) -> _Hold:
+        deadline, holder = time.monotonic() + patience, f"{self.replica}:{os.getpid()}:{secrets.token_hex(4)}"
+        while True:
+            self._catch_up()
+            before = self._ledger.lease(scope)
+            still, is_alive = (0.0, False)
+            # Of this machine's processes one alone comes here: the holder before it is gone.
+            is_free = before is None or not before.is_held or before.replica == self.replica
+            if before is not None and not is_free:
+                still, is_alive = self._watch(scope, before)
+            if is_free or still > LEASE_SECONDS:
+                entry = self._next(kind="lease", scope=scope, holder=holder)
+                if self._try(entry, {}):
+                    return _Hold(scope, entry.number, holder)
+                continue
+            # Who may be dead is waited for, however short the patience is.
+            if is_alive and time.monotonic() > deadline:
+                gallery = scope.partition(".")[0]
+                raise GalleryBusyError(
+                    f"gallery '{gallery}' is being written through another replica: wait for it"
+                )
+            time.sleep(_POLL_SECONDS)
+
+    def _watch(self, scope: str, lease: Lease) -> tuple[float, bool]:
+        """Seconds, of the clock of this process alone, since a holder's sign of life was seen to stand still,
+        and whether it was ever seen to move.
+        """
+        sign, now = self._store.get(_sign(scope)), time.monotonic()
+        token, known, since, is_alive = self._watched.get(scope, (0, None, now, False))
+        if token != lease.token:
+            # The sign may be that of the holder before.
+            since, is_alive = now, False
+        elif known != sign:
+            since, is_alive = now, True
+        self._watched[scope] = (lease.token, sign, since, is_alive)
+        return now - since, is_alive
+
+    def _end(self, hold: _Hold) -> None:
+        """Give a lease back."""
+        hold.ended.set()
+        self._thread.holds.remove(hold)
+        self._thread.bases.remove(hold.token)
+        try:
+            for _ in range(_MOST_TRIES):
+                self._catch_up()
+                lease = self._ledger.lease(hold.scope)
+                if lease is None or lease.token != hold.token or not lease.is_held:
+                    return
+                entry = self._next(kind="release", scope=hold.scope, token=hold.token, holder=hold.holder)
+                if self._try(entry, {}):
+                    return
+        except StorageError as error:
+            # Without signs of life it is lost in some seconds.
+            logger.warning("%s; the lease of '%s' is not given back", error, hold.scope)
+
+    def _show_life(self, hold: _Hold) -> None:
+        n_signs = 0
+        while not hold.ended.wait(_SECONDS_BETWEEN_SIGNS):
+            n_signs += 1
+            with suppress(HomeError):
+                self._store.put(_sign(hold.scope), f"{hold.token} {n_signs}".encode())
+
+    def _hold_of(self, scope: str) -> _Hold | None:
+        return next((one for one in self._thread.holds if one.scope == scope), None)
+
+    # Reading
+
+    def _catch_up(self) -> None:
+        """Take all entries that are new."""
+        while batch := self._unread():
+            for _ in range(_MOST_TRIES):
+                try:
+                    self._layer.fetch(batch, {})
+                except MissingObjectError:
+                    # Replaced since, and removed: what counts is a later state.
+                    if self.log.newest_checkpoint() <= batch.number:
+                        raise
+                    self._proven = -float("inf")
+                    break
+                try:
+                    with self._locked():
+                        if self._ledger.applied() < batch.number:
+                            self._layer.lay(batch, {})
+                    break
+                except NotFetchedError:
+                    continue
+        replace_file(self._looked, str(time.monotonic()), durable=False)
+
+    def _unread(self) -> Batch | None:
+        """The next entries, as one step; None where there are none."""
+        applied = self._ledger.applied()
+        entry = self.log.read(applied + 1)
+        now = time.monotonic()
+        if entry is not None or now - self._proven > _SECONDS_BETWEEN_PROOFS:
+            checkpoint = None
+            if not self.log.is_there(applied):
+                checkpoint = self.log.newest_checkpoint()
+            elif entry is None:
+                newest = self.log.newest_checkpoint()
+                checkpoint = newest if newest > applied else None
+            if checkpoint is not None and checkpoint > applied:
+                return Batch.of_checkpoint(self.log.checkpoint(checkpoint), self._ledger.rows())
+            if checkpoint is not None:
+                raise HomeError(
+                    f"home '{self.home}' does not have entry {applied} any more, which '{self.data_dir}' "
+                    "rests on: bring its log back from a backup"
+                )
+            self._proven = now
+        if entry is None:
+            return None
+        batch = Batch(applied)
+        while entry is not None and len(batch.rows) < _MOST_ROWS:
+            alone = entry.kind in ("move", "drop")
+            if alone and batch.number > applied:
+                break
+            batch.add(entry, {entry.scope: self._ledger.lease(entry.scope)})
+            if alone:
+                break
+            entry = self.log.read(entry.number + 1)
+        return batch
+
+    def _relay(self, rows: Sequence[Row]) -> None:
+        """Lay files again that do not lie here as they should."""
+        for _ in range(_MOST_TRIES):
+            with suppress(NotFetchedError):
+                self._layer.fetch(Batch(0, {row.path: row for row in rows}), {})
+                with self._locked():
+                    # Those that are as they were noted are still wanted.
+                    now = [one for row in rows if (one := self._ledger.row(row.path)) and one.object]
+                    self._layer.mend([one for one in now if one.object in {row.object for row in rows}], {})
+                return
+
+    def _mend_table(self, gallery: str) -> None:
+        """Bring a gallery's table back to what the home says; only who holds its lease may do it."""
+        with self._locked():
+            came, gone = self._table_changes(gallery)
+            known = self._ledger.rows(f"{places.GALLERIES}/{gallery}")
+            for place in came:
+                if place not in known:
+                    (self.data_dir / place).unlink(missing_ok=True)
+            wrong = [known[place]._replace(identity="") for place in [*came, *gone] if place in known]
+            self._ledger.note(wrong)
+        if wrong:
+            self._relay(wrong)
+
+    def _put_back(self, scope: str) -> None:
+        try:
+            self._mend_table(scope)
+        except StorageError as error:
+            # The next one who reads the log, or changes the gallery, does it.
+            logger.warning("%s; gallery '%s' is put back later", error, scope)
+
+    def _table_changes(self, gallery: str) -> tuple[dict[str, Path], list[str]]:
+        """Files of a gallery's table that are not as the home has them, and those that are gone."""
+        folder = f"{places.GALLERIES}/{gallery}"
+        known = {place: row for place, row in self._ledger.rows(folder).items() if places.is_table(place)}
+        found = dict(_files_below(self.data_dir / folder / places.TABLE, f"{folder}/{places.TABLE}"))
+        seals = self.data_dir / folder / places.SEALS
+        if seals.exists():
+            found[f"{folder}/{places.SEALS}"] = seals
+        came = {}
+        for place, path in found.items():
+            row = known.get(place)
+            if row is None:
+                if places.is_kept(place):
+                    came[place] = path
+            elif not places.has_unique_name(place) and row.identity != identity_of_file(path):
+                came[place] = path
+        return came, sorted(known.keys() - found.keys())
+
+    # Writing
+
+    def _commit(
+        self,
+        came: Mapping[str, bytes | Path | str],
+        gone: Iterable[str],
+        *,
+        gallery: str = "",
+        is_needed: bool = True,
+        **fields: Any,
+    ) -> None:
+        """Bring changes to the home in one step, and then here.
+
+        Args:
+            came: Content by path, or the target of an alias.
+            gallery: Gallery whose table comes with it, where this thread holds its lease.
+        """
+        contents, went = dict(came), list(gone)
+        if gallery and self._hold_of(gallery) is not None:
+            changed, removed = self._table_changes(gallery)
+            contents, went = {**changed, **contents}, [*removed, *went]
+        if not (contents or went or is_needed):
+            return
+        upload = _Upload(self._store, contents)
+        for _ in range(_MOST_TRIES):
+            self._catch_up()
+            kept = upload.brought(self._ledger)
+            there = [place for place in went if self._is_there(place)]
+            first = next(iter([*kept, *there]), "")
+            hold = self._thread.holds[-1] if self._thread.holds else None
+            entry = self._next(
+                **{
+                    "scope": places.gallery_of(first),
+                    "token": 0 if hold is None else hold.token,
+                    "holder": "" if hold is None else hold.holder,
+                    "came": kept,
+                    "went": tuple(there),
+                    **fields,
+                }
+            )
+            if self._try(entry, upload.sources):
+                if entry.number % ENTRIES_BETWEEN_CHECKPOINTS == 0:
+                    self._keep_checkpoint(entry.number)
+                if self.on_commit is not None:
+                    self.on_commit(entry.number)
+                return
+        raise OvertakenError(f"home '{self.home}' changes faster than it can be written to: try again")
+
+    def _next(self, **fields: Any) -> Entry:
+        """The entry after what lies here."""
+        return Entry(
+            number=self._ledger.applied() + 1,
+            id=secrets.token_hex(8),
+            replica=self.replica,
+            at=datetime.now(UTC).isoformat(timespec="milliseconds"),
+            **fields,
+        )
+
+    def _try(self, entry: Entry, sources: Mapping[str, Path | bytes]) -> bool:
+        """Create an entry and lay it here, unless another came first."""
+        with self._locked():
+            if self._ledger.applied() != entry.number - 1:
+                return False
+            self._require_valid(entry)
+            if not self.log.create(entry):
+                # Where the log went on long ago, a checkpoint says so.
+                self._proven = -float("inf")
+                return False
+            batch = Batch(entry.number - 1)
+            batch.add(entry, {entry.scope: self._ledger.lease(entry.scope)})
+            self._layer.lay(batch, sources)
+        return True
+
+    def _require_valid(self, entry: Entry) -> None:
+        """Refuse what another replica has overtaken; what lies here is the last entry before."""
+        for hold in self._thread.holds:
+            lease = self._ledger.lease(hold.scope)
+            if entry.kind != "release" and (lease is None or lease.token != hold.token or not lease.is_held):
+                raise OvertakenError(
+                    f"another replica took over gallery '{hold.scope.partition('.')[0]}': "
+                    "send the change again"
+                )
+        if entry.kind == "move" and self._ledger.is_known(f"{places.GALLERIES}/{entry.target}"):
+            raise GalleryExistsError(entry.target)
+        if not self._thread.bases:
+            return
+        for place in [*entry.came, *entry.went]:
+            row = self._ledger.row(place)
+            if row is not None and row.number > self._thread.bases[-1] and row.replica != self.replica:
+                raise OvertakenError(
+                    f"another replica has changed '{place}' meanwhile: send the change again"
+                )
+
+    def _bring_own(self) -> None:
+        """Bring files up that this replica writes often."""
+        own = self._ledger.own()
+        there = {place: path for place in own if (path := self.data_dir / place).is_file()}
+        if there:
+            self._commit({place: path.read_bytes() for place, path in there.items()}, ())
+        if own:
+            with self._locked():
+                self._ledger.forget_own(own)
+
+    def _keep_checkpoint(self, number: int) -> None:
+        checkpoint = self._ledger.checkpoint()
+        # Another process may have gone on: the next hundred has one.
+        if checkpoint.number == number:
+            with suppress(HomeError):
+                self.log.keep(checkpoint)
+
+    def tidy(self) -> None:
+        """Remove from the home what no replica needs any more."""
+        self.log.prune()
+        self.log.collect()
+
+    # Beginning
+
+    def _begin(self) -> None:
+        """Bring both sides together: what lies here and in the home."""
+        local = self._local_galleries()
+        theirs = self._ledger.rows() if self._ledger.applied() else {}
+        if not theirs:
+            self._refuse_doubles(local)
+        self._catch_up()
+        found = {row: identity_of_file(self.data_dir / row.path) for row in self._ledger.rows().values()}
+        wrong = [row for row, identity in found.items() if row.identity != identity]
+        # Counts may be newer here than there.
+        own = [row for row in wrong if row.replica == self.replica and places.is_own(row.path) and found[row]]
+        wrong = [row for row in wrong if row not in own]
+        with self._locked():
+            for row in own:
+                self._ledger.note_own(row.path)
+            self._ledger.note(row._replace(identity="") for row in wrong)
+        self._relay(wrong)
+        for gallery in local:
+            if not self._ledger.is_known(f"{places.GALLERIES}/{gallery}"):
+                self._bring_up(f"{places.GALLERIES}/{gallery}")
+        for top in sorted(places.TOPS):
+            if not self._ledger.is_known(top):
+                self._bring_up(top)
+        self._bring_up_aliases()
+
+    def _local_galleries(self) -> list[str]:
+        found = (self.data_dir / places.GALLERIES).glob("*/active.json")
+        folders = [path.parent for path in found if not path.parent.is_symlink()]
+        return sorted(one.name for one in folders if places.is_kept(self.place_of(one / "active.json")))
+
+    def _refuse_doubles(self, local: Sequence[str]) -> None:
+        """Refuse galleries of one name that are not the same."""
+        if not local:
+            return
+        newest, theirs = self.log.newest_checkpoint(), Batch(0)
+        if newest:
+            theirs = Batch.of_checkpoint(self.log.checkpoint(newest), {})
+        while (entry := self.log.read(theirs.number + 1)) is not None:
+            theirs.add(entry, {})
+        for gallery in local:
+            pointer = f"{places.GALLERIES}/{gallery}/active.json"
+            row = theirs.rows.get(pointer)
+            if row is not None and row.object and sha256_of(row.object) != _sha256(self.data_dir / pointer):
+                raise GalleryExistsError(gallery)
+
+    def _bring_up(self, folder: str) -> None:
+        files = dict(_files_below(self.data_dir / folder, folder))
+        kept = {place: path for place, path in files.items() if places.is_kept(place)}
+        if kept:
+            self._commit(kept, ())
+
+    def _bring_up_aliases(self) -> None:
+        for path in (self.data_dir / places.GALLERIES).glob("*"):
+            place = self.place_of(path)
+            if path.is_symlink() and places.is_kept(place) and not self._is_there(place):
+                target = str(path.readlink())
+                if "/" not in target:
+                    self.link(path, target)
+
+    def _is_there(self, place: str) -> bool:
+        row = self._ledger.row(place)
+        return row is not None and bool(row.object)
+
+    @property
+    def _looked(self) -> Path:
+        return self._folder / "looked"
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        busy = f"mirror '{self._folder}' is being written by a process that hangs"
+        with hold_file(self._folder / "mirror.lock", busy, patience=_PATIENCE):
+            yield
+
+
+class _Upload:
+    """Content that is brought up for one change, once for all its tries."""
+
+    def __init__(self, store: HomeStore, contents: Mapping[str, bytes | Path | str]) -> None:
+        self.sources: dict[str, Path | bytes] = {}
+        self._store = store
+        self._links = {place: one for place, one in contents.items() if isinstance(one, str)}
+        self._files: dict[str, tuple[str, int]] = {}
+        for place, content in contents.items():
+            if isinstance(content, str):
+                continue
+            if isinstance(content, bytes):
+                sha256, size = hashlib.sha256(content).hexdigest(), len(content)
+            else:
+                with storing(f"'{content}'"):
+                    sha256, size = _sha256(content), content.stat().st_size
+            self.sources[sha256], self._files[place] = content, (sha256, size)
+        self._names: dict[str, tuple[str, float]] = {}
+
+    def brought(self, ledger: Ledger) -> dict[str, Kept]:
+        """Objects by path; what the home has under a name that is in use is not brought again."""
+        names: dict[str, str] = {}
+        for sha256 in dict.fromkeys(sha256 for sha256, _ in self._files.values()):
+            in_use = next((row.object for row in ledger.with_content(sha256) if row.object), None)
+            name, at = self._names.get(sha256, ("", 0.0))
+            if name and time.monotonic() - at < _UPLOAD_SECONDS:
+                names[sha256] = name
+            elif in_use is not None:
+                names[sha256] = in_use
+        missing = [sha256 for sha256 in self.sources if sha256 not in names]
+        if len(missing) > 1:
+            with ThreadPoolExecutor(min(_UPLOADS, len(missing))) as pool:
+                names |= dict(zip(missing, pool.map(self._bring, missing), strict=True))
+        elif missing:
+            names[missing[0]] = self._bring(missing[0])
+        kept: dict[str, Kept] = {
+            place: (names[sha256], size) for place, (sha256, size) in self._files.items()
+        }
+        return {**kept, **{place: (link, 0) for place, link in self._links.items()}}
+
+    def _bring(self, sha256: str) -> str:
+        name = new_object(sha256)
+        self._store.put(f"objects/{name}", self.sources[sha256])
+        self._names[sha256] = (name, time.monotonic())
+        return name
+
+
+def _files_below(folder: Path, place: str) -> Iterator[tuple[str, Path]]:
+    """Files below a folder, by path as the home knows them."""
+    try:
+        entries = list(os.scandir(folder))
+    except FileNotFoundError:
+        return
+    for entry in entries:
+        if entry.is_dir(follow_symlinks=False):
+            yield from _files_below(Path(entry.path), f"{place}/{entry.name}")
+        elif entry.is_file(follow_symlinks=False):
+            yield f"{place}/{entry.name}", Path(entry.path)
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def _spelled(path: Path) -> Path:
+    """A path from the root, without following links."""
+    return Path(os.path.normpath(path.absolute()))
+
+
+def _sign(scope: str) -> str:
+    return f"leases/{scope}.json"
+
+
+def _mark_path(data_dir: Path) -> Path:
+    return data_dir / FOLDER / MARK
+
+
+def _mark_in(data_dir: Path) -> _Mark | None:
+    try:
+        return _Mark.model_validate_json(unsealed(_mark_path(data_dir).read_bytes()))
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError) as error:
+        raise HomeError(
+            f"'{_mark_path(data_dir)}' is damaged: bring it back from a backup, or remove its folder and "
+            "join the home again"
+        ) from error
+
+
+def _identity_in(store: HomeStore) -> str:
+    try:
+        return str(json.loads(unsealed(store.get(MARK) or b""))["identity"])
+    except (BrokenSealError, KeyError, ValueError) as error:
+        raise HomeError(f"'{MARK}' of home '{store.address}' is damaged") from error

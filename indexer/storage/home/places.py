@@ -1,0 +1,92 @@
+"""Places: which files of a data folder the home keeps, and in which order they are laid.
+
+Not kept: locks, what is half made, rows of a job that is not over, notes of a machine about its files, and
+what SQLite writes. Paths are those below the data folder, with `/`.
+"""
+
+from __future__ import annotations
+
+import re
+
+GALLERIES = "galleries"
+TABLE, SEALS = "items.lance", "items.seals"
+_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
+TOPS = {"keys", "senders", "bundles"}
+_ALONE = {"audit/keys-are-on"}
+_OWN_NAMES = {"checked.json", "damaged.json", "different.changes", "lock", "latest_version_hint.json"}
+_OWN_ENDS = (".lock", ".partial", ".deleted")
+_DATABASE = "searches.sqlite"
+_PENDING_TAG = "_refs/tags/pending.json"
+_LAST = ("active.copy.json", "active.json")
+_POINTERS = {*_LAST, "activations.json", "pipeline.json", "current.json", "bundle.json"}
+_VERSION = re.compile(r"(galleries/[^/]+/versions/\d+)(/refined-[^/]+)?/")
+# Written once and never changed: a link is as good as a copy.
+_IMMUTABLE = (".lance", ".npy", ".npz", ".index", ".arrow", ".onnx")
+
+
+def is_kept(place: str) -> bool:
+    """Tell whether the home keeps a file."""
+    parts = place.split("/")
+    name = parts[-1]
+    if any(part.startswith(".") or part.endswith(_OWN_ENDS) for part in parts) or name in _OWN_NAMES:
+        return False
+    if parts[0] != GALLERIES:
+        return (parts[0] in TOPS and len(parts) > 1) or place in _ALONE
+    is_staged = len(parts) > 3 and parts[2] == "staging"
+    is_named = len(parts) > 1 and _NAME.fullmatch(parts[1]) is not None
+    return is_named and not is_staged and not name.startswith(_DATABASE) and not place.endswith(_PENDING_TAG)
+
+
+def gallery_of(place: str) -> str:
+    """Name of the gallery that a file belongs to; '' for one of the whole home."""
+    parts = place.split("/")
+    return parts[1] if parts[0] == GALLERIES and len(parts) > 2 else ""
+
+
+def is_table(place: str) -> bool:
+    """Tell whether a file belongs to a gallery's table, which changes under its lease alone."""
+    parts = place.split("/")
+    return parts[0] == GALLERIES and len(parts) > 2 and parts[2] in (TABLE, SEALS)
+
+
+def is_own(place: str) -> bool:
+    """Tell whether one replica alone writes a file, often: it may be brought up later."""
+    return "/calibrations/drift/" in place
+
+
+def is_secret(place: str) -> bool:
+    """Tell whether only its owner may read a file."""
+    return place.startswith(("keys/", "senders/"))
+
+
+def is_immutable(place: str) -> bool:
+    """Tell whether a file is written once."""
+    return place.endswith(_IMMUTABLE)
+
+
+def has_unique_name(place: str) -> bool:
+    """Tell whether no other content ever has a file's name: Lance draws those of its data."""
+    parts = place.split("/")
+    return len(parts) > 3 and parts[2] == TABLE and parts[3] in ("data", "_deletions", "_transactions")
+
+
+def unit_of(place: str) -> tuple[str, str] | None:
+    """Folder of a version, and the folder in it of items refined for it or '', which appear as a whole."""
+    found = _VERSION.match(place)
+    return None if found is None else (found[1], (found[2] or "").lstrip("/"))
+
+
+def rank(place: str) -> int:
+    """Number of the turn in which a file is laid: what names others comes after them."""
+    parts = place.split("/")
+    if len(parts) == 3 and parts[0] == GALLERIES and parts[2] in _LAST:
+        return 6 + _LAST.index(parts[2])
+    if len(parts) == 2:
+        # Aliases, keys.
+        return 8
+    if is_table(place):
+        order = {"_transactions": 1, "_versions": 3, "_refs": 4}
+        return 2 if parts[2] == SEALS else order.get(parts[3], 0)
+    if parts[-1] in _POINTERS:
+        return 5
+    return 1 if place.endswith(".json") else 0
