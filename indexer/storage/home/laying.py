@@ -73,7 +73,7 @@ class Batch:
 
     @classmethod
     def of_checkpoint(cls, checkpoint: Checkpoint, known: Mapping[str, Row]) -> Batch:
-        """What a checkpoint says, and what else is known here as gone."""
+        """The listing of a checkpoint, and what else is known here as gone."""
         rows = {
             place: Row(place, name, size, number, replica, "")
             for place, (name, size, number, replica) in checkpoint.files.items()
@@ -166,7 +166,7 @@ class Layer:
         return [wanted[place] for place in sorted(wanted)]
 
     def _source(self, row: Row, sources: Sources) -> Path | bytes | None:
-        """Where the content of a file is here; None where it has to be fetched."""
+        """The content of a file, or where it is here; None where it has to be fetched."""
         sha256 = sha256_of(row.object)
         given = sources.get(sha256)
         if given is not None:

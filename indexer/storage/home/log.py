@@ -36,7 +36,7 @@ _DIGITS = 64
 
 
 class Entry(Frozen):
-    """One step of a home.
+    """A step of a home.
 
     Attributes:
         kind: `change` of files; `lease`, by which a holder takes a scope, under the entry's number as its

@@ -71,7 +71,7 @@ _MOST_TRIES = 100
 
 
 class Lag(Frozen):
-    """How far a mirror is behind: seconds since it had read the log to its end, None before it ever did."""
+    """Delay of a mirror: seconds since it had read the log to its end, None before it ever did."""
 
     seconds: float | None
     number: int
@@ -202,7 +202,7 @@ class Mirror:
         return self._ledger.applied()
 
     def lag(self) -> Lag:
-        """How far the folder is behind the home, by when any process last read the log to its end."""
+        """Delay of the folder behind the home, by when any process last read the log to its end."""
         seconds = None
         with suppress(OSError, ValueError):
             seconds = time.monotonic() - float(self._looked.read_text())
