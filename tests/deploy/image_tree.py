@@ -31,7 +31,7 @@ __all__ = ["SKIPPED", "ImageTree", "base_python", "ignored", "steps_of"]
 
 SKIPPED = ("apt-get", "groupadd", "useradd", "chown")
 # Top folders that are the image's own; all others of the machine are used as they are.
-_OWN = ("src", "opt", "data", "keys")
+_OWN = ("src", "opt", "data", "keys", "shared")
 _OWN_PATH = re.compile(rf"(?<![\w./-])/(?=(?:{'|'.join(_OWN)})(?![\w.-]))")
 _NO_STEPS = ("ARG", "LABEL", "EXPOSE")
 _PATH = "/usr/local/bin:/usr/bin:/bin"

@@ -191,7 +191,7 @@ def test_what_is_mounted_is_there(values: tuple[str, ...]) -> None:
         paths = {one["mountPath"] for one in own["volumeMounts"]}
         assert "/data" in paths
         home = environment(part, *values).get("VICINAL_HOME")
-        assert ("/home" in paths) is (home == "/home")
+        assert ("/shared" in paths) is (home == "/shared")
 
 
 @each
@@ -203,7 +203,7 @@ def test_the_settings_are_known_and_fit(values: tuple[str, ...], monkeypatch: py
         monkeypatch.setenv(name, value)
     settings = Settings()
     assert not settings.run_jobs
-    assert home in ("/home", "s3://bucket/shop")
+    assert home in ("/shared", "s3://bucket/shop")
     assert (settings.redis_url is None) is ("redis.own=false" in values)
     assert environment("worker", *values) == environment("replica", *values)
 

@@ -101,6 +101,14 @@ def test_what_is_mounted_is_there(compose: dict[str, Any]) -> None:
     assert read_only == {"ro"}
 
 
+def test_the_image_has_made_what_volumes_are_mounted_at(compose: dict[str, Any]) -> None:
+    """A volume that is new is its user's alone where the image has a folder of the user's."""
+    made = (DEPLOY / "Dockerfile").read_text(encoding="utf-8")
+    (owned,) = re.findall(r"chown 10001:10001 (.*)", made)
+    targets = {volume.split(":")[1] for service in ours(compose).values() for volume in service["volumes"]}
+    assert targets <= set(owned.split())
+
+
 def test_every_image_has_a_tag_of_a_version(compose: dict[str, Any]) -> None:
     images = {service["image"] for service in compose["services"].values()}
     assert {image for image in images if not re.fullmatch(r"[\w./-]+:v?\d+\.\d+\.\d+[\w.-]*", image)} == set()
