@@ -13,6 +13,7 @@ from fastapi import Depends, FastAPI, Request
 from vicinal.models.runtime import usable_processors
 from vicinal.service.answering.keeper import SearchKeeper
 from vicinal.service.answering.promise_watch import PromiseWatch
+from vicinal.service.answering.sharing import SearchSharing
 from vicinal.service.galleries.bundles import ServedBundles
 from vicinal.service.galleries.change_notices import ChangeNotices
 from vicinal.service.galleries.open_galleries import OpenGalleries
@@ -51,6 +52,7 @@ class State:
         self.strangers = StrangerLog(settings.audit_path.with_name("refused.jsonl"))
         self.rate_limit = RateLimit(settings.rate_limit, self.link) if settings.rate_limit else None
         self.keeper = SearchKeeper(settings, self.metrics.record_kept)
+        self.sharing = SearchSharing(settings)  # Of kept searches and answers, with other replicas
         self.promises = PromiseWatch(self.galleries.matcher)  # Told of every answer to a search
         self.searches = SearchQueue(
             self.galleries,
@@ -81,7 +83,8 @@ class State:
             if self.traces is not None:
                 running.callback(self.traces.close)
             running.callback(self.jobs.queue.close)
-            # It ends after the searches, whose last ones it keeps.
+            # Each ends after what it keeps or shares the last of.
+            running.enter_context(self.sharing)
             running.enter_context(self.keeper)
             running.callback(self.searches.stop)
             running.enter_context(self.promises)

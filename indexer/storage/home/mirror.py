@@ -229,6 +229,18 @@ class Mirror:
             [self.place_of(path) for path in gone],
         )
 
+    def erase(self, gone: Iterable[Path]) -> None:
+        """Remove files in the home and then here, and at once their content, whoever is behind."""
+        known = [self._ledger.row(self.place_of(path)) for path in gone]
+        rows = [row for row in known if row is not None and row.object]
+        self._commit({}, [row.path for row in rows])
+        # Who is behind goes on from here where it finds none.
+        self.log.keep(self._ledger.checkpoint())
+        for row in rows:
+            others = self._ledger.with_content(sha256_of(row.object))
+            if all(other.object != row.object for other in others):
+                self._store.delete(f"objects/{row.object}")
+
     def put_folder(self, source: Path, target: Path) -> None:
         """Let the files of a folder beside appear as another, in place of what is there."""
         place = self.place_of(target)

@@ -191,7 +191,8 @@ def _page(name: str) -> HTMLResponse:
 
 
 def _readiness(state: State, *, needs_all: bool, sees_names: bool) -> ReadinessBody:
-    jobs, keys, searches = state.jobs.queue.look(), state.keyring.problem, state.keeper.problems
+    jobs, keys = state.jobs.queue.look(), state.keyring.problem
+    searches = [*state.keeper.problems, *state.sharing.problems]
     if not sees_names:
         # The log has the file and the process that holds it.
         jobs = jobs and "the store of jobs does not answer"
@@ -217,7 +218,7 @@ def _readiness(state: State, *, needs_all: bool, sees_names: bool) -> ReadinessB
             *state.galleries.index_devices.problems,
             *(one.problem for one in embedders if one.problem is not None),
             *filter(None, [jobs, keys]),
-            *(searches if sees_names else searches and ["searches of galleries cannot be kept"]),
+            *(searches if sees_names else searches and ["searches of galleries cannot be kept or shared"]),
         ],
         other_bundles=[one.bundle.fingerprint for one in others],
         n_galleries=n,
