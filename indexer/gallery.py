@@ -36,6 +36,7 @@ import pyarrow as pa
 
 from vicinal.calibration.advice import advise
 from vicinal.calibration.arrays import FloatArray, Ints
+from vicinal.indexer.cluster import Cluster
 from vicinal.indexer.errors import (
     GalleryAliasedError,
     GalleryError,
@@ -79,13 +80,14 @@ from vicinal.models.bundle import (
     read_manifest,
 )
 from vicinal.models.errors import BundleError
+from vicinal.models.progress import OnProgress, no_progress
 
 _REMEDY = "bring it back from a backup; without it the gallery is searched as before, and not pruned by age"
 
 
 class Gallery:
     """Gallery directory, whose name is the gallery's; its new versions are refined by `refinement`, if any,
-    and their neighbor lists made on `index_device`, see `graph.gpu.faiss_gpus`.
+    and their neighbor lists made on `index_device`, see `graph.gpu.faiss_gpus`, or by `cluster`, if any.
     """
 
     def __init__(self, path: Path | str, *, refinement: RefinementPlan | None = None) -> None:
@@ -93,6 +95,7 @@ class Gallery:
         self.name = self.path.name
         self.refinement = refinement
         self.index_device = "cpu"
+        self.cluster: Cluster | None = None
         require_name(self.name)
         self.table = ItemTable(self.path / "items.lance", self.name)
         self.pointer = ActivePointer(self.path, self.table)
@@ -328,7 +331,7 @@ class Gallery:
         with scratch(self.path / "versions") as folder:
             embeddings = table.embeddings(revision, folder / "embeddings.npy")
             known = graph or self._known_graph(version, sequences)
-            known = known or build_neighbor_graph(embeddings, device=self.index_device)
+            known = known or self.neighbors(embeddings)
             snapshot = write_snapshot(
                 self.snapshot_path(version),
                 SnapshotRows(items, sequences, embeddings, known),
@@ -343,8 +346,14 @@ class Gallery:
                 kept=whole_refined_folders(self.snapshot_path(version)),
             )
         if self.refinement is not None:
-            self.refinement.apply(snapshot, refined, index_device=self.index_device)
+            self.refinement.apply(snapshot, refined, index_device=self.index_device, cluster=self.cluster)
         return snapshot
+
+    def neighbors(self, embeddings: FloatArray, *, on_progress: OnProgress = no_progress) -> NeighborGraph:
+        """Neighbor lists of some embeddings, made where the gallery's are."""
+        return build_neighbor_graph(
+            embeddings, device=self.index_device, cluster=self.cluster, on_progress=on_progress
+        )
 
     def refine(self, snapshot: Snapshot) -> None:
         """Refine the items of a version that is made of the active one, as that one's are."""

@@ -26,7 +26,7 @@ from vicinal.indexer.errors import (
     SpaceMismatchError,
 )
 from vicinal.indexer.gallery import Gallery
-from vicinal.indexer.graph.neighbor_graph import NeighborGraph, build_neighbor_graph, update_neighbor_graph
+from vicinal.indexer.graph.neighbor_graph import NeighborGraph, update_neighbor_graph
 from vicinal.indexer.graph.vector_index import check_factory
 from vicinal.indexer.hygiene import Hygiene, examine
 from vicinal.indexer.jobs.embedding_run import RunOptions
@@ -243,8 +243,9 @@ class IndexJob:
         )
 
     def _result(self, work: SyncWork, **more: Any) -> IndexResult:
+        cluster = self.gallery.cluster
         return IndexResult(
-            provider=self.embedder.provider,
+            provider=(cluster and cluster.provider) or self.embedder.provider,
             seconds=self._seconds,
             failures=self.sync.failures,
             counts=work.plan.counts(),
@@ -261,8 +262,7 @@ class IndexJob:
         return bundle.refiner_fingerprint if bundle.manifest.space else ""
 
     def _graph(self) -> NeighborGraph:
-        device = self.gallery.index_device
-        graph = build_neighbor_graph(self.staging.embeddings(), device=device, on_progress=self._report)
+        graph = self.gallery.neighbors(self.staging.embeddings(), on_progress=self._report)
         self._end("neighbors")
         return graph
 
