@@ -71,6 +71,9 @@ class Settings(BaseSettings):
 
     Attributes:
         data_dir: Folder that holds the galleries.
+        home: Where the galleries of several replicas are at home: a folder that all of them see, or
+            `s3://bucket/prefix`; `data_dir` follows it. Keys of a store come from its own variables, such as
+            `AWS_ACCESS_KEY_ID`. Needs `redis_url`. See docs/SCALE.md.
         bundle: Directory of the model bundle; by default the one that ships with the package.
         device: Where the network runs, and the refiner over whole galleries: `cpu`, `cuda`, `cuda:N` or
             `auto`. `/readyz` names what is really in use.
@@ -155,6 +158,7 @@ class Settings(BaseSettings):
     )
 
     data_dir: Path = Field(default_factory=lambda: Path.home() / ".vicinal")
+    home: str | None = None
     bundle: Path = Field(default_factory=default_bundle_path)
     device: Device = Field(default="auto", pattern=DEVICES)
     index_device: str = Field(default="auto", pattern=r"^(auto|cpu|all|cuda(:[0-9]{1,2})?)$")
@@ -232,6 +236,11 @@ class Settings(BaseSettings):
             timeout_seconds=self.redis_timeout_seconds,
             retry_seconds=self.redis_retry_seconds,
         )
+
+    @property
+    def has_home(self) -> bool:
+        """Tell whether the data folder has a home, or is to be given one; see `galleries.home`."""
+        return self.home is not None or (self.data_dir / "mirror" / "home.json").exists()
 
     def pipeline_for(self, bundle: ModelBundle) -> Pipeline:
         """Pipeline that `auto` stands for with a bundle."""

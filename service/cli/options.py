@@ -37,7 +37,12 @@ class DataHome(Request):
 
     def settings(self, **given: Any) -> Settings:
         """Settings with these options and others that were given on top."""
-        return load_settings(**dict(self), **given)
+        settings = load_settings(**dict(self), **given)
+        if settings.has_home:
+            from vicinal.service.galleries.home import open_home
+
+            open_home(settings, settings.open_link())
+        return settings
 
     def gallery(self, name: str) -> Gallery:
         """A gallery that was indexed."""

@@ -354,6 +354,13 @@ class OpenGalleries:
             matcher = self._matchers[name] = self.bundles.matcher(reader.gallery, view, known)
         return matcher
 
+    def refresh(self) -> None:
+        """Open what has changed of the galleries that are open, so that no search waits for it."""
+        for name in list(self._matchers):
+            # Searches tell what is wrong with it.
+            with suppress(*UNREADABLE):
+                self.matcher(name)
+
     def opened(self, name: str) -> Matcher | None:
         """Matcher of a gallery as this process last looked at it; None where it has not. Opens nothing."""
         return self._matchers.get(name)

@@ -16,6 +16,7 @@ from vicinal.service.answering.promise_watch import PromiseWatch
 from vicinal.service.answering.sharing import SearchSharing
 from vicinal.service.galleries.bundles import ServedBundles
 from vicinal.service.galleries.change_notices import ChangeNotices
+from vicinal.service.galleries.home import HomeFollower, HomeMetrics, open_home
 from vicinal.service.galleries.open_galleries import OpenGalleries
 from vicinal.service.galleries.state_metrics import GalleryStateMetrics
 from vicinal.service.http.access import AuditLog, Metrics, StrangerLog
@@ -38,6 +39,7 @@ class State:
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self.link = settings.open_link()  # None when no address is set
+        self.mirror = open_home(settings, self.link)  # None without a home
         bundles = ServedBundles(settings, self.link)
         bundles.prepare()
         if bundles.own_if_open is not None:
@@ -66,6 +68,8 @@ class State:
         self.metrics.states.register(GalleryStateMetrics(self.galleries))
         self.metrics.states.register(JobStateMetrics(self.jobs, self.kinds))
         self.metrics.states.register(self.galleries.drift)
+        if self.mirror is not None:
+            self.metrics.states.register(HomeMetrics(self.mirror, self.link, self.metrics.registry))
         if self.link is not None:
             self.link.register(self.metrics.registry)
 
@@ -88,6 +92,9 @@ class State:
             running.enter_context(self.keeper)
             running.callback(self.searches.stop)
             running.enter_context(self.promises)
+            if self.mirror is not None:
+                # It ends after the counts, and brings the last ones to the home.
+                running.enter_context(HomeFollower(self.mirror, self.link, self.galleries.refresh))
             running.enter_context(self.galleries.drift)
             running.enter_context(
                 ChangeNotices(self.galleries, self.link, poll_seconds=settings.poll_seconds)
