@@ -82,9 +82,14 @@ def rules_of(texts: list[str]) -> str:
 
 @pytest.fixture
 def metrics(tmp_path: Path, tiny_bundle: ModelBundle) -> str:
-    """What a running server shows; nobody answers at the address of its Redis."""
+    """What a running replica shows; nobody answers at the address of its Redis."""
     settings = Settings(
-        data_dir=tmp_path, bundle=tiny_bundle.path, device="cpu", threads=1, redis_url="redis://127.0.0.1:1/0"
+        data_dir=tmp_path / "data",
+        home=str(tmp_path / "home"),
+        bundle=tiny_bundle.path,
+        device="cpu",
+        threads=1,
+        redis_url="redis://127.0.0.1:1/0",
     )
     with serving(settings) as url:
         return httpx.get(f"{url}/metrics").text
