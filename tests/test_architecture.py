@@ -42,7 +42,6 @@ INNER_FLOORS = {
         "sources",
         "filters",
         "storage",
-        "cluster",
         "graph",
         "engines",
         "duplicates",

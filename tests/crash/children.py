@@ -41,13 +41,13 @@ from vicinal.service.cli.main import main
 from vicinal.service.galleries.uploads import Upload, add_uploads
 from vicinal.service.galleries.versions import check_version
 
-__all__ = ["RETENTION", "Fuse", "metadata_of", "run_command", "run_writer"]
+__all__ = ["RETENTION", "metadata_of", "run_command", "run_writer"]
 
 RETENTION = RetentionPolicy(versions=2, days=0.0)
 _STAGED = "crash-job"
 
 
-class Fuse:
+class _Fuse:
     """Ends the process before or after a step on the disk.
 
     Args:
@@ -55,8 +55,7 @@ class Fuse:
     """
 
     def __init__(self, n_steps: int) -> None:
-        self.left = n_steps
-        self.number = signal.SIGKILL
+        self._left = n_steps
 
     def install(self) -> None:
         for owner, names in _STEPS_ON_DISK:
@@ -74,9 +73,9 @@ class Fuse:
         return step
 
     def _burn(self) -> None:
-        self.left -= 1
-        if self.left == 0:
-            os.kill(os.getpid(), self.number)
+        self._left -= 1
+        if not self._left:
+            os.kill(os.getpid(), signal.SIGKILL)
 
 
 _STEPS_ON_DISK: Sequence[tuple[Any, tuple[str, ...]]] = (
@@ -127,7 +126,7 @@ def _begin(log: Path, fuse: int | None) -> None:
     staging._BATCH = 8
     prune.__kwdefaults__["grace"] = timedelta(0)
     if fuse is not None:
-        Fuse(fuse).install()
+        _Fuse(fuse).install()
 
 
 class _Writer:

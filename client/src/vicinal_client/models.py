@@ -971,7 +971,6 @@ class Readiness(Model):
             every gallery holds ready embeddings, and nothing has needed it.
         provider: Execution provider of ONNX Runtime that is really in use.
         galleries: None without an API key, where keys are asked for.
-        home: How far this replica is behind its home; null without one.
     """
 
     ready: bool
@@ -979,7 +978,6 @@ class Readiness(Model):
     bundle: str | None
     provider: str | None
     galleries: list[GalleryState]
-    home: dict[str, Any] | None
     limits: Limits = Limits()
 
 
