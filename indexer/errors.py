@@ -7,7 +7,8 @@ IndexerError
 ├── IndexDeviceError (RuntimeError)      a GPU does not hold an index, or failed while it searched
 ├── EngineError (RuntimeError)           an engine cannot be used until somebody mends that
 │   ├── EngineAwayError                  it does not answer, or not in time: that may pass
-│   └── EngineTableError                 a table of it is gone, damaged, or not what was built
+│   └── EngineTableError                 a table of it is gone, or not what was built
+├── ClusterError (RuntimeError)          the machines of a cluster are not there, or could not do their part
 ├── GalleryError (ValueError)            a gallery is damaged or cannot be used so
 │   ├── GalleryNotFoundError (LookupError)   there is no gallery of that name
 │   │   └── VersionNotFoundError             the gallery has no such version
@@ -87,7 +88,13 @@ class EngineAwayError(EngineError):
 
 
 class EngineTableError(EngineError):
-    """A table of an engine is gone, damaged, or not what was built; other tables may still be searched."""
+    """A table of an engine is gone, or holds something else than was built."""
+
+
+class ClusterError(IndexerError, RuntimeError):
+    """The machines of a cluster are not to be had, or could not do their part; what is done is kept."""
+
+    headers: ClassVar[dict[str, str]] = {"Retry-After": "60"}
 
 
 class GalleryError(IndexerError, ValueError):

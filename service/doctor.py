@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from vicinal.calibration.arrays import FloatArray, Ints
-from vicinal.indexer.engines import ENGINES
 from vicinal.indexer.errors import IndexDeviceError
 from vicinal.indexer.gallery import list_galleries
 from vicinal.indexer.graph.gpu import GpuComparison, faiss_gpus, gpus
@@ -66,7 +65,7 @@ def examine(settings: Settings) -> Iterator[Finding]:
     yield from _faiss()
     yield from _network(settings)
     yield _redis(settings)
-    yield from _engines(settings)
+    yield _home(settings)
     data = _disk(settings)
     yield data
     if data.state != "failed":
@@ -221,22 +220,6 @@ def _compared(
     return Finding(name, "ok", f"{spent:.1f} ms a picture, parity {parity:.6f}")
 
 
-def _engines(settings: Settings) -> Iterator[Finding]:
-    engines = settings.open_engines()
-    for name in engines.names:
-        begun = time.perf_counter()
-        try:
-            with engines.asking(name) as engine:
-                found = engine.describe()
-        except ERRORS as error:
-            yield Finding(ENGINES[name], "failed", in_commands(error))
-            continue
-        spent = 1e3 * (time.perf_counter() - begun)
-        says = " with ".join(filter(None, [found.server, found.extension]))
-        yield Finding(ENGINES[name], "ok", f"{says} answers in {spent:.1f} ms")
-    engines.close()
-
-
 def _redis(settings: Settings) -> Finding:
     try:
         link = settings.open_link()
@@ -248,6 +231,28 @@ def _redis(settings: Settings) -> Finding:
         return Finding("Redis", "failed", in_commands(error))
     spent = 1e3 * (time.perf_counter() - begun)
     return Finding("Redis", "ok", f"{found['redis_version']} answers in {spent:.1f} ms")
+
+
+def _home(settings: Settings) -> Finding:
+    if not settings.has_home:
+        return Finding("home", "absent", "galleries lie in the data folder alone")
+    from vicinal.service.galleries.home import open_home
+
+    try:
+        mirror = open_home(settings, settings.open_link())
+        if mirror is None:
+            return Finding("home", "failed", f"'{settings.data_dir}' has no home any more")
+        begun = time.perf_counter()
+        mirror.pull()
+    except ERRORS as error:
+        return Finding("home", "failed", in_commands(error))
+    spent, found = 1e3 * (time.perf_counter() - begun), mirror.contents()
+    holders = ", ".join(f"'{scope}' by replica {one}" for scope, one in sorted(found.holders.items()))
+    says = (
+        f"{mirror.home} answers in {spent:.1f} ms: entry {found.number:,}, {found.n_bytes / 2**30:,.2f} GiB "
+        f"in {found.n_files:,} files of {len(found.replicas)} replicas; this is {mirror.replica}"
+    )
+    return Finding("home", "ok", f"{says}; being changed: {holders}" if holders else says)
 
 
 def _disk(settings: Settings) -> Finding:

@@ -88,6 +88,7 @@ PROBLEMS: dict[type[Exception], tuple[int, str]] = {
     service.JobsUnavailableError: (503, "jobs-unavailable"),
     indexer.SourceError: (422, "source-unusable"),
     indexer.DownloadError: (422, "source-unusable"),
+    indexer.ClusterError: (503, "cluster-unusable"),
     indexer.IndexDeviceError: (503, "device-failed"),
     models.NetworkDeviceError: (503, "device-failed"),
     indexer.EngineAwayError: (503, "engine-away"),

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Annotated, Literal, get_args
 
 from limits import parse_many
-from pydantic import Field, IPvAnyNetwork, SecretStr, field_validator
+from pydantic import Field, IPvAnyNetwork, field_validator
 from pydantic_settings import (
     BaseSettings,
     PydanticBaseSettingsSource,
@@ -17,7 +17,6 @@ from pydantic_settings import (
     TomlConfigSettingsSource,
 )
 
-from vicinal.indexer.engines import ENGINES, Engines
 from vicinal.indexer.item_rules import readable
 from vicinal.indexer.jobs.compaction import CompactionPolicy
 from vicinal.indexer.jobs.retention import RetentionPolicy
@@ -72,6 +71,9 @@ class Settings(BaseSettings):
 
     Attributes:
         data_dir: Folder that holds the galleries.
+        home: Where the galleries of several replicas are at home: a folder that all of them see, or
+            `s3://bucket/prefix`; `data_dir` follows it. Keys of a store come from its own variables, such as
+            `AWS_ACCESS_KEY_ID`. Needs `redis_url`. See docs/SCALE.md.
         bundle: Directory of the model bundle; by default the one that ships with the package.
         device: Where the network runs, and the refiner over whole galleries: `cpu`, `cuda`, `cuda:N` or
             `auto`. `/readyz` names what is really in use.
@@ -129,8 +131,6 @@ class Settings(BaseSettings):
         run_jobs: Whether the server works on jobs too, in a process beside it; else `vicinal worker` does.
         job_heartbeat_seconds: Seconds between two signs of life of a worker; after four without one another
             worker takes its job over.
-        postgres_url: Address of the PostgreSQL that finds candidates where the index is `postgres`, such as
-            `postgresql://USER:PASSWORD@HOST/DATABASE`. See docs/SCALE.md.
         redis_url: Address of Redis, for jobs, cache, rate limits and notices between replicas.
         redis_timeout_seconds: Longest wait for an answer of Redis, in seconds.
         redis_retry_seconds: Seconds that Redis is left alone after it failed to answer.
@@ -158,6 +158,7 @@ class Settings(BaseSettings):
     )
 
     data_dir: Path = Field(default_factory=lambda: Path.home() / ".vicinal")
+    home: str | None = None
     bundle: Path = Field(default_factory=default_bundle_path)
     device: Device = Field(default="auto", pattern=DEVICES)
     index_device: str = Field(default="auto", pattern=r"^(auto|cpu|all|cuda(:[0-9]{1,2})?)$")
@@ -197,7 +198,6 @@ class Settings(BaseSettings):
     bundles_dir: Path | None = None
     run_jobs: bool = True
     job_heartbeat_seconds: float = Field(default=5.0, gt=0.0)
-    postgres_url: SecretStr | None = None
     # It may hold a password.
     redis_url: str | None = Field(default=None, repr=False)
     redis_timeout_seconds: float = Field(default=0.25, gt=0.0)
@@ -237,10 +237,10 @@ class Settings(BaseSettings):
             retry_seconds=self.redis_retry_seconds,
         )
 
-    def open_engines(self) -> Engines:
-        """The engines whose addresses are set; nothing is asked of them before they are needed."""
-        addresses = {name: getattr(self, f"{name}_url", None) for name in ENGINES}
-        return Engines({name: url.get_secret_value() for name, url in addresses.items() if url is not None})
+    @property
+    def has_home(self) -> bool:
+        """Tell whether the data folder has a home, or is to be given one; see `galleries.home`."""
+        return self.home is not None or (self.data_dir / "mirror" / "home.json").exists()
 
     def pipeline_for(self, bundle: ModelBundle) -> Pipeline:
         """Pipeline that `auto` stands for with a bundle."""

@@ -7,14 +7,22 @@ itself and the nearest added items. Lists that lost one are searched again, as a
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
 
 from vicinal.calibration.arrays import FloatArray, Ints, ShortInts
-from vicinal.indexer.graph.cell_lists import cell_candidates
+from vicinal.indexer.cluster import Cluster
+from vicinal.indexer.graph.cell_lists import (
+    Cells,
+    candidates_in_cells,
+    cell_candidates,
+    cell_centers,
+    nearest_cells,
+)
 from vicinal.indexer.graph.gpu import gpu_candidates
 from vicinal.indexer.graph.vector_index import import_faiss, nearest_rows
 from vicinal.models.progress import OnProgress, no_progress
@@ -30,6 +38,9 @@ _BLOCK = 1024
 _UPDATED = 1024
 # Rows whose candidates are scored at once: some hundred megabytes a thread.
 _SCORED = 256
+# Items that a machine of a cluster finds the cells or the lists of at a time: fewer take long for each, since
+# every cell is compared with few of them, and of more its result is large.
+_FEWEST_APART, _MOST_APART, _PARTS_A_WORKER = 16_384, 262_144, 4
 
 
 # Positions of some items, and positions and similarities of their neighbors.
@@ -49,25 +60,71 @@ def build_neighbor_graph(
     n_neighbors: int = N_NEIGHBORS,
     *,
     device: str = "cpu",
+    cluster: Cluster | None = None,
     on_progress: OnProgress = no_progress,
 ) -> NeighborGraph:
     """Find the nearest others of every item, which is left out by position: a duplicate may come first."""
-    n = len(embeddings)
+    n, n_done = len(embeddings), 0
     ids = np.full((n, n_neighbors), -1, dtype=np.int32)
     similarities = np.full((n, n_neighbors), -np.inf, dtype=np.float32)
-    n_fetched = n_neighbors + 1 + SPARE_NEIGHBORS
-    candidates = gpu_candidates(embeddings, n_fetched, device, on_progress=on_progress)
-    if candidates is None and n > EXACT_LIMIT:
-        candidates = cell_candidates(embeddings, n_fetched, on_progress=on_progress)
-    if candidates is None:
-        blocks = _compared(embeddings, n_neighbors)
+    if cluster is not None:
+        blocks = _elsewhere(cluster, embeddings, n_neighbors)
     else:
-        blocks = _scored(embeddings, candidates, n_neighbors)
+        blocks = _here(embeddings, n_neighbors, device, on_progress)
     for rows, found, scores in blocks:
         ids[rows, : found.shape[1]] = found
         similarities[rows, : found.shape[1]] = scores
-        on_progress("neighbors", int(rows[-1]) + 1, n)
+        n_done += len(rows)
+        on_progress("neighbors", n_done, n)
     return NeighborGraph(ids, similarities)
+
+
+def parts_of(n: int, cluster: Cluster, fewest: int = _FEWEST_APART) -> list[range]:
+    """Consecutive items that machines of a cluster take at a time, each time a multiple of the fewest."""
+    even = math.ceil(n / (_PARTS_A_WORKER * cluster.n_workers * fewest)) * fewest
+    size = min(even, max(fewest, _MOST_APART))
+    return [range(start, min(start + size, n)) for start in range(0, n, size)]
+
+
+def _here(embeddings: FloatArray, n_neighbors: int, device: str, on_progress: OnProgress) -> Iterator[_Lists]:
+    n_fetched = n_neighbors + 1 + SPARE_NEIGHBORS
+    candidates = gpu_candidates(embeddings, n_fetched, device, on_progress=on_progress)
+    if candidates is None and len(embeddings) > EXACT_LIMIT:
+        candidates = cell_candidates(embeddings, n_fetched, on_progress=on_progress)
+    everyone = range(len(embeddings))
+    if candidates is None:
+        return _compared(embeddings, n_neighbors, everyone)
+    return _scored(embeddings, candidates, n_neighbors, everyone)
+
+
+def _elsewhere(cluster: Cluster, embeddings: FloatArray, n_neighbors: int) -> Iterator[_Lists]:
+    """The same lists from a cluster: centers are found once and here, all else part by part."""
+    n, everywhere = len(embeddings), cluster.share(np.asarray(embeddings))
+    if n <= EXACT_LIMIT:
+        for lists in cluster.map(_compared_part, parts_of(n, cluster, _BLOCK), everywhere, n_neighbors):
+            yield from lists
+        return
+    parts, centers = parts_of(n, cluster), cell_centers(embeddings)
+    visited = np.empty((n, 0), np.int32)
+    for rows, cells in cluster.map(_cells_of_part, parts, everywhere, cluster.share(centers)):
+        visited = visited if visited.size else np.empty((n, cells.shape[1]), np.int32)
+        visited[rows.start : rows.stop] = cells
+    shared = cluster.share(Cells.of(visited, len(centers)))
+    for lists in cluster.map(_scored_part, parts, everywhere, shared, n_neighbors):
+        yield from lists
+
+
+def _compared_part(embeddings: FloatArray, n_neighbors: int, part: range) -> Sequence[_Lists]:
+    return list(_compared(embeddings, n_neighbors, part))
+
+
+def _cells_of_part(embeddings: FloatArray, centers: FloatArray, part: range) -> tuple[range, ShortInts]:
+    return part, nearest_cells(embeddings, centers, part)
+
+
+def _scored_part(embeddings: FloatArray, cells: Cells, n_neighbors: int, part: range) -> Sequence[_Lists]:
+    candidates = candidates_in_cells(embeddings, cells, n_neighbors + 1 + SPARE_NEIGHBORS, part)
+    return list(_scored(embeddings, candidates, n_neighbors, part))
 
 
 def nearest_others(embeddings: FloatArray, rows: Ints, n_neighbors: int) -> tuple[Ints, FloatArray]:
@@ -79,19 +136,22 @@ def nearest_others(embeddings: FloatArray, rows: Ints, n_neighbors: int) -> tupl
     return _best_others(embeddings, rows, found, n_neighbors)
 
 
-def _compared(embeddings: FloatArray, n_neighbors: int) -> Iterator[_Lists]:
-    for start in range(0, len(embeddings), _BLOCK):
-        rows = np.arange(start, min(start + _BLOCK, len(embeddings)))
+def _compared(embeddings: FloatArray, n_neighbors: int, part: range) -> Iterator[_Lists]:
+    for start in range(part.start, part.stop, _BLOCK):
+        rows = np.arange(start, min(start + _BLOCK, part.stop))
         yield rows, *nearest_others(embeddings, rows, n_neighbors)
 
 
-def _scored(embeddings: FloatArray, candidates: ShortInts, n_neighbors: int) -> Iterator[_Lists]:
+def _scored(embeddings: FloatArray, candidates: ShortInts, n_neighbors: int, part: range) -> Iterator[_Lists]:
+    """Lists of some consecutive items, whose candidates these are."""
+
     def lists(start: int) -> _Lists:
-        rows = np.arange(start, min(start + _SCORED, len(embeddings)))
-        return rows, *_best_others(embeddings, rows, candidates[rows].astype(np.int64), n_neighbors)
+        rows = np.arange(start, min(start + _SCORED, part.stop))
+        near = candidates[rows - part.start].astype(np.int64)
+        return rows, *_best_others(embeddings, rows, near, n_neighbors)
 
     with ThreadPoolExecutor(import_faiss().omp_get_max_threads()) as pool:
-        yield from pool.map(lists, range(0, len(embeddings), _SCORED))
+        yield from pool.map(lists, range(part.start, part.stop, _SCORED))
 
 
 def _best_others(

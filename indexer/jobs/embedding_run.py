@@ -11,6 +11,7 @@ from typing import Self
 
 import pyarrow as pa
 
+from vicinal.indexer.cluster import Cluster
 from vicinal.indexer.errors import BuildError
 from vicinal.indexer.item_rules import readable
 from vicinal.indexer.jobs.preparation import PreparedItem, as_rows, prepare_item
@@ -74,14 +75,19 @@ class RunOptions:
 
 
 class EmbeddingRun:
-    """Embeds items into rows that nobody searches yet."""
+    """Embeds items into rows that nobody searches yet, here or on a cluster."""
 
     def __init__(
-        self, sink: Callable[[pa.Table], object], embedder: Embedder, options: RunOptions | None = None
+        self,
+        sink: Callable[[pa.Table], object],
+        embedder: Embedder,
+        options: RunOptions | None = None,
+        cluster: Cluster | None = None,
     ) -> None:
         self._sink = sink
         self.embedder = embedder
         self.options = options or RunOptions()
+        self._cluster = cluster
         self.failures: list[Failure] = []
         self._n_kept = 0
         self._rows: list[pa.Table] = []
@@ -100,13 +106,28 @@ class EmbeddingRun:
         n_items = len(items) + len(self.failures)
         check_failures(self.failures, self.options.max_failures)
         self._reads_addresses = any(isinstance(item.path, RemoteFile) for item in items)
-        for batch in self._prepared_batches(self._without_repeats(items, known)):
-            self._embed(batch)
+        usable = self._without_repeats(items, known)
+        for _ in self._here(usable) if self._cluster is None else self._elsewhere(self._cluster, usable):
             on_progress("embed", self._n_kept + len(self.failures), len(items))
         self.commit()
         if not self._started:
             first = f", the first because {self.failures[0].reason}" if self.failures else ""
             raise BuildError(f"none of {n_items} images could be used{first}")
+
+    def _here(self, items: Iterator[SourceItem]) -> Iterator[None]:
+        for batch in self._prepared_batches(items):
+            self._embed(batch)
+            yield
+
+    def _elsewhere(self, cluster: Cluster, items: Iterator[SourceItem]) -> Iterator[None]:
+        for rows, failed in cluster.embedded(items, self.embedder):
+            for item, reason in failed:
+                self._fail(item, reason)
+            if rows is not None:
+                self._keep(rows)
+            # Also where a block is waited for: what came before it may wait for long.
+            self._commit_when_due()
+            yield
 
     def _without_repeats(self, items: Sequence[SourceItem], known: Collection[str]) -> Iterator[SourceItem]:
         seen = set(known)
@@ -169,6 +190,9 @@ class EmbeddingRun:
     def _keep(self, rows: pa.Table) -> None:
         self._rows.append(rows)
         self._n_kept += rows.num_rows
+        self._commit_when_due()
+
+    def _commit_when_due(self) -> None:
         most = self.options.rows_per_commit or _ROWS_PER_COMMIT
         is_full = sum(table.num_rows for table in self._rows) >= most
         now = time.monotonic()

@@ -18,7 +18,6 @@ from typing import Any
 
 import pyarrow.compute as pc
 
-from vicinal.indexer.engines import check_index
 from vicinal.indexer.errors import (
     BuildError,
     GalleryBusyError,
@@ -27,7 +26,8 @@ from vicinal.indexer.errors import (
     SpaceMismatchError,
 )
 from vicinal.indexer.gallery import Gallery
-from vicinal.indexer.graph.neighbor_graph import NeighborGraph, build_neighbor_graph, update_neighbor_graph
+from vicinal.indexer.graph.neighbor_graph import NeighborGraph, update_neighbor_graph
+from vicinal.indexer.graph.vector_index import check_factory
 from vicinal.indexer.hygiene import Hygiene, examine
 from vicinal.indexer.jobs.embedding_run import RunOptions
 from vicinal.indexer.jobs.staging import Base, LiveDiff, Staging, contents_of, live_diff, remove_leftovers
@@ -155,7 +155,7 @@ class IndexJob:
         if active is not None and not self.sync.is_own_bundle(active) and (self.gallery.space or given.space):
             # Ready embeddings of a space are not mixed with anything else.
             raise SpaceMismatchError(self.gallery.name, self.gallery.in_words, given.in_words)
-        check_index(self.plan.index, self.embedder.bundle.dim, self.gallery.tables.engines)
+        check_factory(self.plan.index, self.embedder.bundle.dim)
         with self.staging.held():
             finished = self._finished_before()
             if finished is not None:
@@ -243,8 +243,9 @@ class IndexJob:
         )
 
     def _result(self, work: SyncWork, **more: Any) -> IndexResult:
+        cluster = self.gallery.cluster
         return IndexResult(
-            provider=self.embedder.provider,
+            provider=(cluster and cluster.provider) or self.embedder.provider,
             seconds=self._seconds,
             failures=self.sync.failures,
             counts=work.plan.counts(),
@@ -261,8 +262,7 @@ class IndexJob:
         return bundle.refiner_fingerprint if bundle.manifest.space else ""
 
     def _graph(self) -> NeighborGraph:
-        device = self.gallery.index_device
-        graph = build_neighbor_graph(self.staging.embeddings(), device=device, on_progress=self._report)
+        graph = self.gallery.neighbors(self.staging.embeddings(), on_progress=self._report)
         self._end("neighbors")
         return graph
 

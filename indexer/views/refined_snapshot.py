@@ -22,19 +22,15 @@ from typing import Self
 import numpy as np
 
 from vicinal.calibration.arrays import FloatArray, Ints
-from vicinal.indexer.engines import EngineSource
+from vicinal.indexer.cluster import Cluster
 from vicinal.indexer.errors import GalleryError
-from vicinal.indexer.graph.neighbor_graph import build_neighbor_graph
+from vicinal.indexer.graph.neighbor_graph import build_neighbor_graph, parts_of
 from vicinal.indexer.storage.files import OnRead, appearing, uncounted
 from vicinal.indexer.views.snapshot import (
-    SNAPSHOT_FILES,
     DerivedFiles,
     DerivedManifest,
-    Manifest,
     Snapshot,
-    built_index,
     read_manifest,
-    rebuild_index,
     write_derived,
 )
 from vicinal.models.progress import OnProgress, no_progress
@@ -45,6 +41,8 @@ from vicinal.refine.k_reciprocal import ranges
 _MANIFEST = "refined.json"
 _INDEX = "refined.index"
 _PREFIX = "refined-"
+# Items that a machine of a cluster refines at a time, or a multiple of them: whole chunks of the refiner.
+_APART = 1024
 
 
 @dataclass(frozen=True)
@@ -62,6 +60,7 @@ class RefinementPlan:
         before: Iterable[tuple[str, int]] = (),
         *,
         index_device: str = "cpu",
+        cluster: Cluster | None = None,
         on_progress: OnProgress = no_progress,
     ) -> None:
         """Refine the items of a version, unless it was embedded with another bundle or they are refined."""
@@ -77,6 +76,7 @@ class RefinementPlan:
                     n_steps,
                     device=self.device,
                     index_device=index_device,
+                    cluster=cluster,
                     on_progress=on_progress,
                 )
 
@@ -97,9 +97,7 @@ class RefinedSnapshot:
         self.manifest = files.manifest
         self.embeddings: FloatArray = files.array("refined")
         self.graph = files.graph()
-        self.index = snapshot.served(
-            files.index(_INDEX, snapshot.tables), self.embeddings, self.graph.similarities
-        )
+        self.index = snapshot.served(files.index(_INDEX), self.embeddings, self.graph.similarities)
         self._contexts = snapshot.neighbor_ids[:, : files.manifest.n_neighbors]
 
     @classmethod
@@ -132,34 +130,58 @@ def write_refined(
     *,
     device: Device = "cpu",
     index_device: str = "cpu",
+    cluster: Cluster | None = None,
     on_progress: OnProgress = no_progress,
 ) -> RefinedSnapshot:
     """Refine the items of a version with their neighbors in it, and write what searches need."""
-    embeddings = refiner.refine_gallery(
-        snapshot.embeddings,
-        snapshot.neighbor_ids,
-        n_steps=n_steps,
-        device=device,
-        on_progress=lambda done, total: on_progress("refine", done, total),
-    )
+    if cluster is not None:
+        embeddings = _refined_elsewhere(cluster, snapshot, refiner, n_steps, on_progress)
+    else:
+        embeddings = refiner.refine_gallery(
+            snapshot.embeddings,
+            snapshot.neighbor_ids,
+            n_steps=n_steps,
+            device=device,
+            on_progress=lambda done, total: on_progress("refine", done, total),
+        )
     path = _folder(snapshot.path, refiner.fingerprint, n_steps)
     fields = {"refiner": refiner.fingerprint, "n_steps": n_steps, "n_neighbors": refiner.n_neighbors}
-    kind, version = snapshot.manifest.index_kind, snapshot.manifest.version
-    with (
-        built_index(kind, snapshot.tables, version, "refined", snapshot.item_table) as make_index,
-        appearing(path) as staging,
-    ):
+    with appearing(path) as staging:
         write_derived(
             staging,
             (_INDEX, _MANIFEST),
             embeddings,
-            build_neighbor_graph(embeddings, device=index_device),
+            build_neighbor_graph(embeddings, device=index_device, cluster=cluster),
             {"refined": embeddings},
-            make_index=make_index,
+            index=snapshot.manifest.index_kind,
             kind=RefinedManifest,
             fields=fields,
         )
     return RefinedSnapshot(_checked(path, whole=False), snapshot)
+
+
+def _refined_elsewhere(
+    cluster: Cluster, snapshot: Snapshot, refiner: ContextRefiner, n_steps: int, on_progress: OnProgress
+) -> FloatArray:
+    n, n_done = len(snapshot), 0
+    shared = (
+        cluster.share(np.asarray(snapshot.embeddings)),
+        cluster.share(np.asarray(snapshot.neighbor_ids[:, : refiner.n_neighbors])),
+        cluster.share(refiner),
+    )
+    refined = np.empty(snapshot.embeddings.shape, np.float32)
+    for part, moved in cluster.map(_refined_part, parts_of(n, cluster, _APART), *shared, n_steps):
+        refined[part.start : part.stop] = moved
+        n_done += len(part)
+        on_progress("refine", n_done, n)
+    return refined
+
+
+def _refined_part(
+    embeddings: FloatArray, neighbor_ids: Ints, refiner: ContextRefiner, n_steps: int, part: range
+) -> tuple[range, FloatArray]:
+    rows, near = np.arange(part.start, part.stop), neighbor_ids[part.start : part.stop]
+    return part, refiner.refine_gallery(embeddings, near, rows=rows, n_steps=n_steps)
 
 
 def refinement_name(refiner: str, n_steps: int) -> str:
@@ -186,32 +208,6 @@ def whole_refined_folders(snapshot_path: Path) -> list[Path]:
             _checked(folder, whole=True)
             whole.append(folder)
     return whole
-
-
-def mend_tables(snapshot: Snapshot) -> int:
-    """Make the tables of a version again that its engine lost, or that are those of a gallery which this one
-    was copied from, and no others; their number. Who has the version open opens it again.
-    """
-    n_made = 0
-    for folder in _refined_folders(snapshot.path):
-        files = _checked(folder, whole=False)
-        n_made += _mended(snapshot, files, (_INDEX, _MANIFEST), "refined", "refined")
-    # Last the version itself, with whose folder the others move.
-    return n_made + _mended(snapshot, snapshot.files, SNAPSHOT_FILES, "embeddings", "initial")
-
-
-def _mended(
-    snapshot: Snapshot, files: DerivedFiles[Manifest], names: tuple[str, str], vectors: str, space: str
-) -> bool:
-    """See `mend_tables`, for the files of one folder."""
-    tables, version = snapshot.tables, snapshot.manifest.version
-    source = files.index(names[0], tables)
-    if not isinstance(source, EngineSource) or tables.is_whole(source):
-        return False
-    with built_index(source.spec, tables, version, space, snapshot.item_table) as make_index:
-        rebuild_index(files, names, files.array(vectors), make_index)
-    tables.drop(source.spec, [source.file.name])
-    return True
 
 
 def refinements(snapshot_path: Path) -> list[tuple[str, int]]:

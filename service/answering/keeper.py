@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import math
+import threading
 import time
 from collections import defaultdict, deque
 from collections.abc import Callable, Sequence
@@ -21,7 +22,14 @@ from vicinal.indexer.gallery import list_galleries
 from vicinal.indexer.jobs.preparation import make_signature, make_thumbnail
 from vicinal.indexer.storage.files import identity_of
 from vicinal.models.similarity import as_embeddings
-from vicinal.service.answering.store import KeptCandidate, KeptSearch, SearchStore, new_search_id
+from vicinal.service.answering.event_batches import told_at
+from vicinal.service.answering.store import (
+    KeptCandidate,
+    KeptSearch,
+    SearchStore,
+    is_just_made,
+    new_search_id,
+)
 from vicinal.service.measuring.matcher import Matcher
 from vicinal.service.process import BackgroundWork
 from vicinal.service.request_fields import SearchOptions
@@ -44,6 +52,8 @@ _N_CANDIDATES = 20
 _PICTURE_SIDE = 512
 _SECONDS_BETWEEN_LOOKS = 3600.0
 _LONGEST_WAIT = 10.0
+# Requests that wait at a time for what another process or replica keeps.
+_MOST_WAITERS, _POLL_SECONDS = 8, 0.1
 
 
 @dataclass(frozen=True)
@@ -82,6 +92,7 @@ class SearchKeeper(BackgroundWork):
         self._n_waiting_bytes = 0
         self._n_free, self._freed_at = _MOST_AT_ONCE, time.monotonic()
         self._is_at_work = False
+        self._may_wait = threading.Semaphore(_MOST_WAITERS)
         # Why searches of a gallery cannot be kept, as it was told last.
         self._problems: dict[Path, str] = {}
 
@@ -130,6 +141,28 @@ class SearchKeeper(BackgroundWork):
             self._changed.wait_for(
                 lambda: not (self._waiting or self._is_at_work) or self._thread is None, _LONGEST_WAIT
             )
+
+    def wait_for(self, store: SearchStore, search_id: str) -> None:
+        """Wait until a search is kept here, for some seconds where another process or replica just answered
+        it; few may wait at a time.
+        """
+        self.wait()
+        self._wait_until(lambda: store.has(search_id), is_likely=is_just_made(search_id))
+
+    def wait_for_answer(self, store: SearchStore, number: int) -> None:
+        """Wait in the same way for an answer that was just given through another replica."""
+        is_likely = abs(time.time() - told_at(number)) < _LONGEST_WAIT
+        self._wait_until(lambda: store.has_answer(number), is_likely=is_likely)
+
+    def _wait_until(self, is_there: Callable[[], bool], *, is_likely: bool) -> None:
+        if not is_likely or is_there() or not self._may_wait.acquire(blocking=False):
+            return
+        try:
+            deadline = time.monotonic() + _LONGEST_WAIT
+            while time.monotonic() < deadline and not self._is_stopping and not is_there():
+                time.sleep(_POLL_SECONDS)
+        finally:
+            self._may_wait.release()
 
     def _work(self) -> None:
         looks_at = -math.inf

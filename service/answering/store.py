@@ -17,7 +17,7 @@ import secrets
 import sqlite3
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, nullcontext
 from dataclasses import astuple, dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -29,6 +29,8 @@ from vicinal.calibration.arrays import FloatArray
 from vicinal.indexer.errors import StorageError
 from vicinal.indexer.hygiene import CLOSE_SIMILARITY, are_same_pictures
 from vicinal.indexer.storage.files import size_of, storing
+from vicinal.indexer.storage.home import Mirror
+from vicinal.service.answering.event_batches import new_number, note_added, note_deleted, reading_batch, share
 from vicinal.service.errors import AnswerNotFoundError, SearchNotFoundError, SearchStoreError
 
 AnswerKind = Literal["item", "label", "absent", "unsure", "wrong"]
@@ -39,6 +41,8 @@ _BUSY_SECONDS = 10.0
 # Searches that were just answered stay for as long, at most so many of them.
 _RECENT = timedelta(minutes=15)
 _MOST_RECENT = 1000
+# A search or an answer that another process or replica keeps is known to all after less.
+_MOMENT = timedelta(minutes=1)
 _MOST_OF_VISIT = 10
 # Searches of one sender for the same thing are of one visit while no more than so long lies between two; then
 # nothing tells who asked. Behind one address may be many persons, so that no visit lasts longer than an hour.
@@ -83,8 +87,16 @@ _COLUMNS = "id, at, key, sender, visit, embedding, signature, fields, drawn_at, 
 
 
 def new_search_id() -> str:
-    """An id that nobody guesses."""
-    return secrets.token_hex(16)
+    """An id that nobody guesses: the second, and chance."""
+    return f"{int(datetime.now(UTC).timestamp()):08x}{secrets.token_hex(12)}"
+
+
+def is_just_made(search_id: str) -> bool:
+    """Tell by its id whether a search came within the last minute: it may not have arrived here yet."""
+    try:
+        return abs(datetime.now(UTC).timestamp() - int(search_id[:8], 16)) < _MOMENT.total_seconds()
+    except ValueError:
+        return False
 
 
 @dataclass(frozen=True)
@@ -201,7 +213,7 @@ class SearchStore:
     def keep(self, searches: Iterable[tuple[KeptSearch, bytes | None]], *, most: int, days: float) -> None:
         """Keep searches with their pictures; let go what is older than some days, or beyond the sample."""
         now = datetime.now(UTC)
-        with self._changing(make=True) as file:
+        with self.changing(make=True) as file:
             since = _deleted_before(file)
             for search, picture in searches:
                 if search.at.timestamp() < since:
@@ -214,7 +226,7 @@ class SearchStore:
                         search.at.timestamp(),
                         search.key,
                         search.sender,
-                        search.visit or _visit_of(file, search),
+                        search.visit or visit_of(file, search),
                         np.asarray(search.embedding, dtype="<f4").tobytes(),
                         search.signature,
                         picture,
@@ -228,7 +240,7 @@ class SearchStore:
         """Remove what is too old, too many of one visit, or beyond the sample; None leaves that as it is."""
         if self.exists:
             now = datetime.now(UTC)
-            with self._changing() as file:
+            with self.changing() as file:
                 _let_go(file, now, most, days)
                 # What asks for the same day and night would fill the sample.
                 file.execute(
@@ -239,12 +251,16 @@ class SearchStore:
                     ((now - _RECENT).timestamp(), _MOST_OF_VISIT),
                 )
 
+    def has(self, search_id: str) -> bool:
+        """Tell whether a search is kept."""
+        return bool(self._read("select 1 from searches where id = ?", search_id))
+
     def get(self, search_id: str) -> KeptSearch:
         """Find a search."""
         found = self._read(f"select {_COLUMNS} from searches where id = ?", search_id)
         if not found:
             raise SearchNotFoundError(self.gallery.name, search_id)
-        return _search(found[0], self._sample_key())
+        return _search(found[0], self.sample_key())
 
     def picture(self, search_id: str) -> bytes | None:
         """JPEG of what was searched for, small; None for a ready embedding."""
@@ -257,7 +273,7 @@ class SearchStore:
         """All kept searches, or those since a moment, oldest first; with `most` a random sample of so many,
         and all that were drawn.
         """
-        start, key = 0.0 if since is None else since.timestamp(), self._sample_key()
+        start, key = 0.0 if since is None else since.timestamp(), self.sample_key()
         found = self._read(
             f"select {_COLUMNS} from searches where at >= ? and (drawn_at is not null or id in (select id "
             "from searches order by key limit ?)) order by at, id",
@@ -285,6 +301,11 @@ class SearchStore:
             for number, search, kind, item_id, said, by, at in found
         ]
 
+    def has_answer(self, number: int) -> bool:
+        """Tell whether an answer was given, or what it called different stays."""
+        asked = "select 1 from answers where number = ? union all select 1 from different where answer = ?"
+        return bool(self._read(asked, number, number))
+
     def answer(
         self,
         search_id: str,
@@ -299,7 +320,7 @@ class SearchStore:
         are the items that it calls different from the picture, each with the SHA-256 of its file.
         """
         now = datetime.now(UTC)
-        with self._changing() as file:
+        with self.changing() as file:
             if not file.execute("select 1 from searches where id = ?", (search_id,)).fetchone():
                 raise SearchNotFoundError(self.gallery.name, search_id)
             same = "kind = 'wrong' and item_id = ?" if kind == "wrong" else "kind != 'wrong'"
@@ -318,8 +339,9 @@ class SearchStore:
             if kind == "item":
                 file.execute("delete from different where search = ? and item_id = ?", (search_id, item_id))
             made = file.execute(
-                "insert into answers (search, kind, item_id, label, by, at) values (?, ?, ?, ?, ?, ?)",
-                (search_id, kind, item_id, label, by, now.timestamp()),
+                "insert into answers (number, search, kind, item_id, label, by, at) "
+                "values (?, ?, ?, ?, ?, ?, ?)",
+                (new_number(file, now), search_id, kind, item_id, label, by, now.timestamp()),
             )
             number = int(made.lastrowid or 0)
             file.executemany(
@@ -334,7 +356,7 @@ class SearchStore:
 
     def take_back(self, number: int) -> None:
         """Take an answer back, and what it called different, also where its search has gone by its age."""
-        with self._changing() as file:
+        with self.changing() as file:
             done = file.execute(
                 "update answers set taken_back_at = ? where number = ? and taken_back_at is null",
                 (datetime.now(UTC).timestamp(), number),
@@ -358,7 +380,7 @@ class SearchStore:
             return []
         try:
             # As a writer, so that what another one is about to commit is not missed.
-            with self._changing() as file:
+            with self.changing() as file:
                 rows = file.execute(question).fetchall()
         except StorageError:
             rows = self._read(question)
@@ -376,7 +398,7 @@ class SearchStore:
         if not search_ids and not asked:
             return
         now = datetime.now(UTC).timestamp()
-        with self._changing() as file:
+        with self.changing() as file:
             file.executemany(
                 "update searches set drawn_at = ? where id = ? and drawn_at is null",
                 [(now, one) for one in search_ids],
@@ -395,20 +417,22 @@ class SearchStore:
             *(before or (math.inf, "")),
             size,
         )
-        key = self._sample_key()
+        key = self.sample_key()
         return [_search(row, key) for row in found]
 
     def mark_added(self, search_id: str, item_id: str | None) -> None:
         """Note the item that a search became; None where that was taken back."""
-        with self._changing() as file:
-            file.execute("update searches set item_id = ? where id = ?", (item_id, search_id))
+        with self.changing() as file:
+            done = file.execute("update searches set item_id = ? where id = ?", (item_id, search_id))
+            if done.rowcount:
+                note_added(file, search_id, item_id, datetime.now(UTC))
 
     def delete(self, search_ids: Collection[str] | None = None, *, before: datetime | None = None) -> int:
         """Remove searches with their answers: some, those before a moment, or all; their number."""
         if not self.exists:
             return 0
         now = datetime.now(UTC)
-        with self._changing() as file:
+        with self.changing() as file:
             if search_ids is None:
                 # What came before is deleted too where another process has not kept it yet.
                 until = min(before or now, now).timestamp()
@@ -420,7 +444,11 @@ class SearchStore:
                 chosen = [(one,) for one in search_ids]
                 file.executemany("delete from different where search = ?", chosen)
             elif before is not None:
-                file.execute("delete from different where at < ?", (before.timestamp(),))
+                # What was called different since goes with its search, too.
+                file.execute(
+                    "delete from different where at < ? or search in (select id from searches where at < ?)",
+                    (before.timestamp(), before.timestamp()),
+                )
                 chosen = file.execute(
                     "select id from searches where at < ?", (before.timestamp(),)
                 ).fetchall()
@@ -430,11 +458,15 @@ class SearchStore:
             done = file.executemany("delete from searches where id = ?", chosen).rowcount
             file.executemany("delete from answers where search = ?", chosen)
             file.executemany("delete from asked where search = ?", chosen)
-        with self._open() as file:
-            # What was deleted is not to be found in the file either.
+            note_deleted(file, search_ids, now)
+        self.scrub()
+        return max(0, done)
+
+    def scrub(self) -> None:
+        """Make sure that what was deleted is not to be found in the file either."""
+        with self.opened() as file:
             file.execute("pragma wal_checkpoint(truncate)")
             file.execute("vacuum")
-        return max(0, done)
 
     @property
     def n_kept(self) -> int:
@@ -452,9 +484,10 @@ class SearchStore:
     @property
     def n_bytes(self) -> int:
         """Bytes on the disk."""
-        return size_of(self.path.parent.glob(f"{_FILE}*"))
+        folder = self.path.parent
+        return size_of([*folder.glob(f"{_FILE}*"), *folder.glob("events/*/*")])
 
-    def _sample_key(self) -> float:
+    def sample_key(self) -> float:
         """Largest key of the sample."""
         found = self._read(
             "select key from searches order by key limit 1 offset "
@@ -465,12 +498,12 @@ class SearchStore:
     def _read(self, question: str, *values: Any) -> list[tuple[Any, ...]]:
         if not self.exists:
             return []
-        with self._open() as file:
+        with self.opened() as file:
             return file.execute(question, values).fetchall()
 
     @contextmanager
-    def _changing(self, *, make: bool = False) -> Iterator[sqlite3.Connection]:
-        """The file in one transaction, which is on the disk afterwards."""
+    def changing(self, *, make: bool = False, beside: Path | None = None) -> Iterator[sqlite3.Connection]:
+        """The file in one transaction, which is on the disk afterwards; a batch may lie `beside`."""
         if make and not self.path.exists():
             if not self.gallery.is_dir():
                 raise SearchStoreError(f"gallery '{self.gallery.name}' has gone, and its searches with it")
@@ -479,7 +512,7 @@ class SearchStore:
                 self.path.parent.mkdir(mode=0o700, exist_ok=True)
             # Queries are in it. What SQLite lays beside it is as private as the file itself.
             self.path.touch(mode=0o600)
-        with self._open() as file:
+        with self.opened() as file, nullcontext() if beside is None else reading_batch(file, beside):
             file.execute("begin immediate")
             before = file.execute(_N_CHANGES).fetchone()
             yield file
@@ -490,7 +523,8 @@ class SearchStore:
             file.execute("commit")
 
     @contextmanager
-    def _open(self) -> Iterator[sqlite3.Connection]:
+    def opened(self) -> Iterator[sqlite3.Connection]:
+        """The file, as SQLite opens it."""
         try:
             # It is opened for each use: a gallery may be renamed, deleted and made anew in between.
             address = f"{self.path.absolute().as_uri()}?mode=rw"
@@ -500,6 +534,8 @@ class SearchStore:
                 file.execute("pragma secure_delete=on")
                 if not file.execute("pragma user_version").fetchone()[0]:
                     file.executescript(_SCHEMA)
+                    if Mirror.of(self.gallery) is not None:
+                        share(file)
                 yield file
         except sqlite3.Error as error:
             code = getattr(error, "sqlite_errorcode", 0) & 0xFF
@@ -535,6 +571,12 @@ def _fields_of(search: KeptSearch) -> str:
     return json.dumps({**fields, "candidates": [astuple(one) for one in search.candidates]})
 
 
+def read_search(file: sqlite3.Connection, search_id: str) -> KeptSearch | None:
+    """A search of an open file; whether it is in the sample is not looked at."""
+    found = file.execute(f"select {_COLUMNS} from searches where id = ?", (search_id,)).fetchone()
+    return None if found is None else _search(found, 1.0)
+
+
 def _search(row: tuple[Any, ...], sample_key: float) -> KeptSearch:
     search_id, at, key, sender, visit, embedding, signature, text, drawn_at, item_id = row
     fields = json.loads(text)
@@ -555,13 +597,13 @@ def _search(row: tuple[Any, ...], sample_key: float) -> KeptSearch:
     )
 
 
-def _visit_of(file: sqlite3.Connection, search: KeptSearch) -> str:
+def visit_of(file: sqlite3.Connection, search: KeptSearch) -> str:
     """Visit of almost the same query, or of what this sender just searched for; else the own id."""
     own, signature = np.asarray(search.embedding, "<f4"), search.signature
     found = file.execute(
-        "select visit, embedding, signature from searches where length(embedding) = ? "
+        "select visit, embedding, signature from searches where length(embedding) = ? and id != ? "
         f"and signature is {'not ' if signature else ''}null",
-        (own.nbytes,),
+        (own.nbytes, search.id),
     )
     while rows := found.fetchmany(_COMPARED_TOGETHER):
         visits, embeddings, signatures = zip(*rows, strict=True)
@@ -575,8 +617,16 @@ def _visit_of(file: sqlite3.Connection, search: KeptSearch) -> str:
     recent = file.execute(
         "select one.visit, one.embedding, one.fields from searches one "
         "join searches first on first.id = one.visit "
-        "where one.sender = ? and one.sender != '' and one.at >= ? and first.at >= ? order by one.at desc",
-        (search.sender, *((search.at - since).timestamp() for since in (_ONE_VISIT, _LONGEST_VISIT))),
+        "where one.sender = ? and one.sender != '' and one.id != ? and one.at between ? and ? "
+        "and first.at >= ? order by one.at desc",
+        (
+            search.sender,
+            search.id,
+            (search.at - _ONE_VISIT).timestamp(),
+            # What another replica kept may have come later.
+            (search.at + _ONE_VISIT).timestamp(),
+            (search.at - _LONGEST_VISIT).timestamp(),
+        ),
     )
     for visit, embedding, text in recent:
         other = np.frombuffer(embedding, "<f4")

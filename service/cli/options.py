@@ -37,14 +37,18 @@ class DataHome(Request):
 
     def settings(self, **given: Any) -> Settings:
         """Settings with these options and others that were given on top."""
-        return load_settings(**dict(self), **given)
+        settings = load_settings(**dict(self), **given)
+        if settings.has_home:
+            from vicinal.service.galleries.home import open_home
+
+            open_home(settings, settings.open_link())
+        return settings
 
     def gallery(self, name: str) -> Gallery:
         """A gallery that was indexed."""
         from vicinal.indexer.gallery import Gallery
 
-        settings = self.settings()
-        return Gallery.open(settings.gallery_path(name), engines=settings.open_engines())
+        return Gallery.open(self.settings().gallery_path(name))
 
 
 class Home(DataHome):
@@ -60,10 +64,12 @@ class Home(DataHome):
 
     def place(self, name: str, *, is_new: bool = False, **settings: Any) -> Place:
         """Place of an operation on a gallery, which need not be there yet where it is new."""
+        from vicinal.indexer.gallery import Gallery
         from vicinal.service.operations.place import Place
 
         bundles = self.bundles(**settings)
-        return Place(bundles, bundles.gallery(name, is_new=is_new))
+        path = bundles.settings.gallery_path(name)
+        return Place(bundles, Gallery(path) if is_new else Gallery.open(path))
 
     def matcher(self, name: str) -> Matcher:
         """Matcher of a gallery, with the bundle and the pipeline that a server would search it with."""

@@ -101,9 +101,10 @@ def openapi() -> None:
 
 def doctor(home: Home, json_output: JsonOption = False) -> None:
     """Try what an installation needs: packages, network, Faiss, GPUs, Redis, disk; fails if one does."""
+    from vicinal.service.cli.options import load_settings
     from vicinal.service.doctor import examine
 
-    findings = list(examine(home.settings()))
+    findings = list(examine(load_settings(**dict(home))))
     if json_output:
         print_json(findings)
     else:

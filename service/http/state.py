@@ -13,8 +13,10 @@ from fastapi import Depends, FastAPI, Request
 from vicinal.models.runtime import usable_processors
 from vicinal.service.answering.keeper import SearchKeeper
 from vicinal.service.answering.promise_watch import PromiseWatch
+from vicinal.service.answering.sharing import SearchSharing
 from vicinal.service.galleries.bundles import ServedBundles
 from vicinal.service.galleries.change_notices import ChangeNotices
+from vicinal.service.galleries.home import HomeFollower, HomeMetrics, open_home
 from vicinal.service.galleries.open_galleries import OpenGalleries
 from vicinal.service.galleries.state_metrics import GalleryStateMetrics
 from vicinal.service.http.access import AuditLog, Metrics, StrangerLog
@@ -37,6 +39,7 @@ class State:
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self.link = settings.open_link()  # None when no address is set
+        self.mirror = open_home(settings, self.link)  # None without a home
         bundles = ServedBundles(settings, self.link)
         bundles.prepare()
         if bundles.own_if_open is not None:
@@ -51,6 +54,7 @@ class State:
         self.strangers = StrangerLog(settings.audit_path.with_name("refused.jsonl"))
         self.rate_limit = RateLimit(settings.rate_limit, self.link) if settings.rate_limit else None
         self.keeper = SearchKeeper(settings, self.metrics.record_kept)
+        self.sharing = SearchSharing(settings)  # Of kept searches and answers, with other replicas
         self.promises = PromiseWatch(self.galleries.matcher)  # Told of every answer to a search
         self.searches = SearchQueue(
             self.galleries,
@@ -64,6 +68,8 @@ class State:
         self.metrics.states.register(GalleryStateMetrics(self.galleries))
         self.metrics.states.register(JobStateMetrics(self.jobs, self.kinds))
         self.metrics.states.register(self.galleries.drift)
+        if self.mirror is not None:
+            self.metrics.states.register(HomeMetrics(self.mirror, self.link, self.metrics.registry))
         if self.link is not None:
             self.link.register(self.metrics.registry)
 
@@ -81,10 +87,14 @@ class State:
             if self.traces is not None:
                 running.callback(self.traces.close)
             running.callback(self.jobs.queue.close)
-            # It ends after the searches, whose last ones it keeps.
+            # Each ends after what it keeps or shares the last of.
+            running.enter_context(self.sharing)
             running.enter_context(self.keeper)
             running.callback(self.searches.stop)
             running.enter_context(self.promises)
+            if self.mirror is not None:
+                # It ends after the counts, and brings the last ones to the home.
+                running.enter_context(HomeFollower(self.mirror, self.link, self.galleries.refresh))
             running.enter_context(self.galleries.drift)
             running.enter_context(
                 ChangeNotices(self.galleries, self.link, poll_seconds=settings.poll_seconds)

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Annotated
+from contextlib import AbstractContextManager, nullcontext
+from typing import TYPE_CHECKING, Annotated, Literal
 
-from pydantic import Field, StrictBool, StrictInt
+from pydantic import Field, StrictBool, StrictInt, model_validator
 
 from vicinal.service.errors import RequestError
 from vicinal.service.operations.place import Progress
 from vicinal.service.request_fields import CommandOption, ItemSource
 
 if TYPE_CHECKING:
+    from vicinal.indexer.cluster import Cluster
     from vicinal.indexer.jobs.index_job import IndexJob
     from vicinal.indexer.jobs.sync.plan import IndexResult
     from vicinal.indexer.sources import EmbeddingSource, ImageFile, Source
@@ -53,13 +55,10 @@ class NewVersion(ItemSource):
     bundle: Annotated[str | None, CommandOption(is_hidden=True)] = Field(
         None, pattern=r"^[a-z0-9][a-z0-9._-]{0,63}$", description="Name of a bundle below `bundles_dir`."
     )
-    index: Annotated[
-        str, CommandOption("auto, Flat, SQ8, HNSW32, IVF1024,SQ8 and the like, or postgres.")
-    ] = Field(
+    index: Annotated[str, CommandOption("auto, Flat, SQ8, HNSW32, IVF1024,SQ8 and the like.")] = Field(
         "auto",
         description="Kind of the vector index: `auto`, `Flat`, `SQ8`, `PQ16x4fs`, `HNSW32`, or inverted "
-        "lists before them such as `IVF1024,SQ8`; or `postgres`, the engine that the setting `postgres_url` "
-        "names.",
+        "lists before them such as `IVF1024,SQ8`.",
         examples=["auto"],
     )
     max_failures: Annotated[
@@ -70,7 +69,10 @@ class NewVersion(ItemSource):
 class Request(NewVersion):
     """Request to index, by a command or a program."""
 
-    command_order = ("source", "index", "activate", "max_failures", "workers", "delete", "restore", "space")
+    command_order = (
+        *("source", "index", "activate", "max_failures", "workers", "build_on", "ray_address"),
+        *("delete", "restore", "space"),
+    )
 
     activate: Annotated[
         StrictBool,
@@ -79,15 +81,52 @@ class Request(NewVersion):
         ),
     ] = True
     workers: Annotated[StrictInt, CommandOption("Threads that decode beside the network.")] = Field(2, ge=1)
+    build_on: Annotated[
+        Literal["here", "ray"],
+        CommandOption(
+            "Who embeds and finds neighbors: here, this process; ray, a Ray cluster whose nodes all see the "
+            "source."
+        ),
+    ] = "here"
+    ray_address: Annotated[
+        str | None,
+        CommandOption(
+            "Cluster for --build-on ray: HOST:PORT of its head, auto (this machine's) or local (processes of "
+            "this machine). Default: RAY_ADDRESS, else local.",
+            metavar="ADDRESS",
+        ),
+    ] = None
+
+    @model_validator(mode="after")
+    def _address_is_of_use(self) -> Request:
+        if self.ray_address is not None:
+            if self.build_on != "ray":
+                raise RequestError("ray_address is about a build on Ray: ask for that by build_on")
+            if "@" in self.ray_address:
+                raise RequestError("the address of a Ray cluster is HOST:PORT, without a name or password")
+        return self
 
 
 def run(place: Place, request: Request, progress: Progress) -> IndexResult:
     """Index, going on where a run over the same files was stopped."""
+    gallery = place.gallery
     require_devices(place, request)
-    source = open_items(place, request)
-    return index_job(
-        place, request, source, progress, activate=request.activate, workers=request.workers
-    ).run()
+    with _cluster(place, request) as gallery.cluster:
+        try:
+            source = open_items(place, request)
+            return index_job(
+                place, request, source, progress, activate=request.activate, workers=request.workers
+            ).run()
+        finally:
+            gallery.cluster = None
+
+
+def _cluster(place: Place, request: Request) -> AbstractContextManager[Cluster | None]:
+    if request.build_on == "here":
+        return nullcontext()
+    from vicinal.indexer.jobs.ray_cluster import ray_cluster
+
+    return ray_cluster(request.ray_address, place.settings.device)
 
 
 def holds_ready(place: Place, request: ItemSource, refuse: Callable[[ImageFile], str | None]) -> bool | None:

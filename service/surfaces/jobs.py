@@ -5,13 +5,16 @@ from __future__ import annotations
 import signal
 import threading
 from collections.abc import Callable
+from contextlib import nullcontext
 from functools import partial
 from typing import Any
 
-from vicinal.indexer.errors import GalleryBusyError
+from vicinal.indexer.errors import GalleryBusyError, HomeError
+from vicinal.indexer.gallery import Gallery
 from vicinal.service.errors import JobStoppedError
 from vicinal.service.galleries.bundles import ServedBundles
 from vicinal.service.galleries.change_notices import announce_change
+from vicinal.service.galleries.home import HomeFollower, bring_up_to_date, open_home
 from vicinal.service.jobs.queue import JobQueue
 from vicinal.service.jobs.records import Job, JobFailure, JobProgress
 from vicinal.service.jobs.runner import JobContext
@@ -64,7 +67,7 @@ class OperationJob:
         """Place of a job."""
         return Place(
             self._bundles,
-            self._bundles.gallery(job.gallery, is_new=True),
+            Gallery(self._bundles.settings.gallery_path(job.gallery)),
             JobSources.of(self._bundles.settings, job.folders),
             job.id,
             is_job=True,
@@ -73,6 +76,11 @@ class OperationJob:
 
     def run(self, context: JobContext) -> dict[str, Any]:
         """Run it; an attempt after the death of a worker begins anew, or goes on, as the operation does."""
+        try:
+            bring_up_to_date(self._bundles.settings.data_dir)
+        except HomeError as error:
+            # Another attempt is made, here or through a replica that reaches the home.
+            raise JobStoppedError("overtaken") from error
         place, fields = self.place(context.job), dict(context.job.request)
         if fields.pop(IS_UPLOAD, False):
             place.sent = self.uploads.uploaded(context.job)
@@ -80,10 +88,10 @@ class OperationJob:
         progress = _Reported(context)
         try:
             made = self.operation.run(place, request, progress)
-        except GalleryBusyError as error:
+        except (GalleryBusyError, HomeError) as error:
             if not self.operation.goes_on:
                 raise
-            # The worker before this one is not dead yet; when it is, another attempt is made.
+            # The worker before this one is not dead yet, or the home is away; another attempt is made.
             raise JobStoppedError("overtaken") from error
         if self.operation.keep is not None:
             # An attempt that was overtaken, or cancelled, is told so here and keeps nothing.
@@ -131,12 +139,16 @@ def work_until_stopped(
     """Work on jobs until Ctrl-C or a termination signal; one under way is left to another worker."""
     prepare_process()
     link = settings.open_link()
+    mirror = open_home(settings, link)
     jobs = JobStore(JobQueue(settings.jobs_path, link))
     stop = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stop.set())
     kinds = job_kinds(ServedBundles(settings, link), link)
-    with JobWorker(jobs, kinds, threads=threads, heartbeat_seconds=settings.job_heartbeat_seconds) as started:
+    with (
+        nullcontext() if mirror is None else HomeFollower(mirror, link),
+        JobWorker(jobs, kinds, threads=threads, heartbeat_seconds=settings.job_heartbeat_seconds) as started,
+    ):
         if on_start is not None:
             on_start(started.name, "Redis" if link is not None else str(settings.jobs_path))
         # The system may hand a signal to any thread, and only this one answers it, once it runs.

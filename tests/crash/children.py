@@ -41,13 +41,13 @@ from vicinal.service.cli.main import main
 from vicinal.service.galleries.uploads import Upload, add_uploads
 from vicinal.service.galleries.versions import check_version
 
-__all__ = ["RETENTION", "metadata_of", "run_command", "run_writer"]
+__all__ = ["RETENTION", "Fuse", "metadata_of", "run_command", "run_writer"]
 
 RETENTION = RetentionPolicy(versions=2, days=0.0)
 _STAGED = "crash-job"
 
 
-class _Fuse:
+class Fuse:
     """Ends the process before or after a step on the disk.
 
     Args:
@@ -55,7 +55,8 @@ class _Fuse:
     """
 
     def __init__(self, n_steps: int) -> None:
-        self._left = n_steps
+        self.left = n_steps
+        self.number = signal.SIGKILL
 
     def install(self) -> None:
         for owner, names in _STEPS_ON_DISK:
@@ -73,9 +74,9 @@ class _Fuse:
         return step
 
     def _burn(self) -> None:
-        self._left -= 1
-        if not self._left:
-            os.kill(os.getpid(), signal.SIGKILL)
+        self.left -= 1
+        if self.left == 0:
+            os.kill(os.getpid(), self.number)
 
 
 _STEPS_ON_DISK: Sequence[tuple[Any, tuple[str, ...]]] = (
@@ -126,7 +127,7 @@ def _begin(log: Path, fuse: int | None) -> None:
     staging._BATCH = 8
     prune.__kwdefaults__["grace"] = timedelta(0)
     if fuse is not None:
-        _Fuse(fuse).install()
+        Fuse(fuse).install()
 
 
 class _Writer:

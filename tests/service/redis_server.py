@@ -22,14 +22,18 @@ class RedisServer:
 
     Args:
         folder: Where it keeps its files.
+        address: Where it listens.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, address: str = "127.0.0.1") -> None:
         binary = program("redis-server")
         folder.mkdir(parents=True)
         port = free_port()
-        self.url = f"redis://127.0.0.1:{port}/0"
-        options = {"port": port, "bind": "127.0.0.1", "dir": folder, "appendonly": "yes", "save": ""}
+        self.url = f"redis://{address}:{port}/0"
+        options = {"port": port, "bind": address, "dir": folder, "appendonly": "yes", "save": ""}
+        if address != "127.0.0.1":
+            # Hosts that nobody else reaches need no password.
+            options["protected-mode"] = "no"
         words = [word for name, value in options.items() for word in (f"--{name}", str(value))]
         self._command = [binary, *words]
         self._process: subprocess.Popen[bytes] | None = None
@@ -54,6 +58,11 @@ class RedisServer:
             self._process.terminate()
             self._process.wait(timeout=_START_SECONDS)
             self._process = None
+
+    def kill(self) -> None:
+        """End it at once, as a machine does that loses power; what it has answered for is on the disk."""
+        self._signal(signal.SIGKILL)
+        self.stop()
 
     def freeze(self) -> None:
         """Stop it from answering while connections stay open."""

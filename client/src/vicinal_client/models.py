@@ -971,6 +971,7 @@ class Readiness(Model):
             every gallery holds ready embeddings, and nothing has needed it.
         provider: Execution provider of ONNX Runtime that is really in use.
         galleries: None without an API key, where keys are asked for.
+        home: How far this replica is behind its home; null without one.
     """
 
     ready: bool
@@ -978,6 +979,7 @@ class Readiness(Model):
     bundle: str | None
     provider: str | None
     galleries: list[GalleryState]
+    home: dict[str, Any] | None
     limits: Limits = Limits()
 
 

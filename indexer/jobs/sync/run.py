@@ -298,7 +298,7 @@ class SyncRun:
 
     def _run(self, work: SyncWork, images: Sequence[SourceItem], *, known: Collection[str] = ()) -> None:
         options = replace(self.plan.options, resumes=not self.staging.is_empty)
-        run = EmbeddingRun(partial(self._append, work), self.embedder, options)
+        run = EmbeddingRun(partial(self._append, work), self.embedder, options, self.gallery.cluster)
         run.failures = self.failures
 
         def report(stage: str, done: int, _total: int, _note: str = "", /) -> None:

@@ -1,5 +1,5 @@
 """Home: where the galleries of all replicas lie, and the mirror of it in each replica's data folder."""
 
-from vicinal.indexer.storage.home.mirror import Lag, Mirror
+from vicinal.indexer.storage.home.mirror import HomeContents, Lag, Mirror
 
-__all__ = ["Lag", "Mirror"]
+__all__ = ["HomeContents", "Lag", "Mirror"]

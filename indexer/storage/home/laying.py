@@ -11,7 +11,7 @@ import hashlib
 import os
 import secrets
 import shutil
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Callable, Iterable, Mapping, Set
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -88,12 +88,16 @@ class Batch:
 
 @dataclass
 class Layer:
-    """Lays files of a home into a data folder; `lay` under the lock of the mirror, `fetch` without."""
+    """Lays files of a home into a data folder; `lay` under the lock of the mirror, `fetch` without.
+
+    `on_fetch` is told how many bytes came.
+    """
 
     data_dir: Path
     ledger: Ledger
     store: HomeStore
     fetched: Path
+    on_fetch: Callable[[int], None]
 
     def fetch(self, batch: Batch, sources: Sources) -> None:
         """Bring the content of all files that do not lie here yet beside the galleries."""
@@ -202,6 +206,7 @@ class Layer:
                         f"'{row.path}', is damaged: bring it back from a backup"
                     )
                 sync_path(staged)
+                self.on_fetch(row.size)
                 staged.replace(self.fetched / row.object)
         finally:
             staged.unlink(missing_ok=True)

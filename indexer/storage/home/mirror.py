@@ -3,6 +3,7 @@
 <data_dir>/mirror/home.json       which home, and which replica this is; every command obeys it
 <data_dir>/mirror/ledger.sqlite   what the home holds, and what of it lies here
 <data_dir>/mirror/objects/        what was fetched and is about to be laid
+<data_dir>/mirror/away            why the last look at the log failed, if it did
 <data_dir>/mirror/looked          when the log was last read to its end, on the clock since this machine began
 
 A small file is written to the home before it is seen here. A gallery's table is changed here, by who holds
@@ -68,6 +69,10 @@ _SECONDS_BETWEEN_OWN = 10.0
 # What was brought up is named within that time, or brought up again.
 _UPLOAD_SECONDS = 3600.0
 _MOST_TRIES = 100
+# Who follows the home finds it away, or back, that often, however long a call takes.
+_AWAY_SECONDS = 15.0
+# Of the moment of the last look, as it is written.
+_WIDTH = 24
 
 
 class Lag(Frozen):
@@ -75,6 +80,16 @@ class Lag(Frozen):
 
     seconds: float | None
     number: int
+
+
+class HomeContents(Frozen):
+    """Description of a home: last entry, files, who wrote them, and which replica holds each lease."""
+
+    number: int
+    n_files: int
+    n_bytes: int
+    replicas: list[str]
+    holders: dict[str, str]
 
 
 class _Mark(Frozen):
@@ -112,13 +127,16 @@ class Mirror:
         self.home = mark.home
         self.replica = mark.replica
         self.identity = mark.identity
-        self.on_commit: Callable[[int], None] | None = None
+        # Told of the number of an entry that was created here, of bytes that came, and of lost races.
+        self.on_commit: Callable[[int], None] = _nothing
+        self.on_fetch: Callable[[int], None] = _nothing
+        self.on_lost_race: Callable[[], None] = _nothing
         self.log = Log(store)
         self._store = store
         self._folder = data_dir / FOLDER
         self._ledger = Ledger(self._folder / "ledger.sqlite")
         self._ledger.begin()
-        self._layer = Layer(data_dir, self._ledger, store, self._folder / "objects")
+        self._layer = Layer(data_dir, self._ledger, store, self._folder / "objects", self._count)
         self._thread = _Thread()
         # Signs of life by scope, and since when each has stood still.
         self._watched: dict[str, tuple[int, bytes | None, float, bool]] = {}
@@ -190,13 +208,23 @@ class Mirror:
 
     # Following
 
-    def pull(self) -> int:
-        """Bring what is new in the home here, and own counts there; gives the number of the last entry."""
-        self._catch_up()
+    def pull(self, *, brings_own: bool = False) -> int:
+        """Bring what is new in the home here, and own counts there, from time to time or now.
+
+        Returns:
+            Number of the last entry.
+        """
+        try:
+            self._catch_up()
+        except HomeError as error:
+            with suppress(OSError):
+                self._away.write_text(str(error), encoding="utf-8")
+            raise
+        self._away.unlink(missing_ok=True)
         missing = self._ledger.missing()
         if missing:
             self._relay(missing)
-        if time.monotonic() - self._brought > _SECONDS_BETWEEN_OWN:
+        if brings_own or time.monotonic() - self._brought > _SECONDS_BETWEEN_OWN:
             self._brought = time.monotonic()
             self._bring_own()
         return self._ledger.applied()
@@ -207,6 +235,19 @@ class Mirror:
         with suppress(OSError, ValueError):
             seconds = time.monotonic() - float(self._looked.read_text())
         return Lag(seconds=None if seconds is None or seconds < 0 else seconds, number=self._ledger.applied())
+
+    def require_home(self) -> None:
+        """Refuse a change at once where the last look of a process that pulls has found the home away.
+
+        Raises:
+            HomeError: It was, a moment ago.
+        """
+        try:
+            age, problem = time.time() - self._away.stat().st_mtime, self._away.read_text(encoding="utf-8")
+        except FileNotFoundError:
+            return
+        if 0.0 <= age < _AWAY_SECONDS and problem:
+            raise HomeError(problem)
 
     # Changing
 
@@ -228,6 +269,18 @@ class Mirror:
             {self.place_of(path): content for path, content in files.items()},
             [self.place_of(path) for path in gone],
         )
+
+    def erase(self, gone: Iterable[Path]) -> None:
+        """Remove files in the home and then here, and at once their content, whoever is behind."""
+        known = [self._ledger.row(self.place_of(path)) for path in gone]
+        rows = [row for row in known if row is not None and row.object]
+        self._commit({}, [row.path for row in rows])
+        # Who is behind goes on from here where it finds none.
+        self.log.keep(self._ledger.checkpoint())
+        for row in rows:
+            others = self._ledger.with_content(sha256_of(row.object))
+            if all(other.object != row.object for other in others):
+                self._store.delete(f"objects/{row.object}")
 
     def put_folder(self, source: Path, target: Path) -> None:
         """Let the files of a folder beside appear as another, in place of what is there."""
@@ -276,6 +329,7 @@ class Mirror:
         """Remember what is known now: a file that another replica writes after it is not written here."""
         # Where the home does not answer, nothing can be written either.
         with suppress(HomeError):
+            self.require_home()
             self._catch_up()
         self._thread.bases.append(self._ledger.applied())
         try:
@@ -316,6 +370,7 @@ class Mirror:
     # Leases
 
     def _take(self, scope: str, patience: float) -> _Hold:
+        self.require_home()
         deadline, holder = time.monotonic() + patience, f"{self.replica}:{os.getpid()}:{secrets.token_hex(4)}"
         while True:
             self._catch_up()
@@ -401,7 +456,16 @@ class Mirror:
                     break
                 except NotFetchedError:
                     continue
-        replace_file(self._looked, str(time.monotonic()), durable=False)
+        self._note_look()
+
+    def _note_look(self) -> None:
+        # In place: threads and processes look at the same time, and none has to lock the others out.
+        with storing(f"'{self._looked}'"):
+            descriptor = os.open(self._looked, os.O_WRONLY | os.O_CREAT, 0o600)
+            try:
+                os.pwrite(descriptor, f"{time.monotonic():{_WIDTH}.6f}".encode(), 0)
+            finally:
+                os.close(descriptor)
 
     def _unread(self) -> Batch | None:
         """The next entries, as one step; None where there are none."""
@@ -508,6 +572,7 @@ class Mirror:
             contents, went = {**changed, **contents}, [*removed, *went]
         if not (contents or went or is_needed):
             return
+        self.require_home()
         upload = _Upload(self._store, contents)
         for _ in range(_MOST_TRIES):
             self._catch_up()
@@ -528,9 +593,9 @@ class Mirror:
             if self._try(entry, upload.sources):
                 if entry.number % ENTRIES_BETWEEN_CHECKPOINTS == 0:
                     self._keep_checkpoint(entry.number)
-                if self.on_commit is not None:
-                    self.on_commit(entry.number)
+                self.on_commit(entry.number)
                 return
+            self.on_lost_race()
         raise OvertakenError(f"home '{self.home}' changes faster than it can be written to: try again")
 
     def _next(self, **fields: Any) -> Entry:
@@ -594,6 +659,21 @@ class Mirror:
         if checkpoint.number == number:
             with suppress(HomeError):
                 self.log.keep(checkpoint)
+
+    def _count(self, n_bytes: int) -> None:
+        self.on_fetch(n_bytes)
+
+    def contents(self) -> HomeContents:
+        """Description of all that the home holds, as far as it is known here."""
+        known = self._ledger.checkpoint()
+        leases = {scope: one for scope, one in known.leases.items() if one.is_held}
+        return HomeContents(
+            number=known.number,
+            n_files=len(known.files),
+            n_bytes=sum(size for _, size, _, _ in known.files.values()),
+            replicas=sorted({replica for *_, replica in known.files.values()}),
+            holders={scope: one.replica for scope, one in leases.items()},
+        )
 
     def tidy(self) -> None:
         """Remove from the home what no replica needs any more."""
@@ -666,6 +746,10 @@ class Mirror:
         return row is not None and bool(row.object)
 
     @property
+    def _away(self) -> Path:
+        return self._folder / "away"
+
+    @property
     def _looked(self) -> Path:
         return self._folder / "looked"
 
@@ -674,6 +758,10 @@ class Mirror:
         busy = f"mirror '{self._folder}' is being written by a process that hangs"
         with hold_file(self._folder / "mirror.lock", busy, patience=_PATIENCE):
             yield
+
+
+def _nothing(*_: object) -> None:
+    pass
 
 
 class _Upload:

@@ -56,9 +56,10 @@ def answer_search(
 ) -> GivenAnswerBody:
     """Say what a kept search shows; what the same person said of it before is replaced."""
     call_of(request.scope).items.update(search=body.search_id)
-    # What was just searched for is kept first.
-    state.keeper.wait()
-    given = answer.run(state.place(gallery), body, by=_who(request))
+    place = state.place(gallery)
+    # What was just searched for is kept first, here or through whom it was searched.
+    state.keeper.wait_for(SearchStore(place.gallery.path), body.search_id)
+    given = answer.run(place, body, by=_who(request))
     state.promises.answered(gallery)
     return given
 
@@ -71,6 +72,7 @@ def take_back_search_answer(
     grant = call_of(request.scope).grant
     own_only = grant is not None and "admin" not in grant.scopes
     review = _review(state, gallery)
+    state.keeper.wait_for_answer(review.store, number)
     sentence = review.take_back(number, by=_who(request) if own_only else None)
     state.promises.answered(gallery)
     return TakenBackBody(sentence=sentence)

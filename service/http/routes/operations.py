@@ -6,6 +6,7 @@ import base64
 import hashlib
 import re
 from contextlib import suppress
+from dataclasses import replace
 from importlib.resources import files
 from typing import Annotated, Literal
 
@@ -14,6 +15,7 @@ from fastapi.responses import HTMLResponse
 from pydantic import Field
 
 from vicinal.service.errors import KeyStoreError
+from vicinal.service.galleries.home import HomeState, home_state
 from vicinal.service.galleries.open_galleries import GalleryState
 from vicinal.service.http.gate import NOTHING, MetricsRoute, OpenRoute, key_in
 from vicinal.service.http.state import State, StateDependency
@@ -61,7 +63,7 @@ class ReadinessBody(Body):
     degraded: list[str] = Field(
         description="What is slower than it could be, waits or is refused, and why: indexes or networks that "
         "are on the processor in the place of a GPU, jobs whose store is held or damaged, keys whose file is,"
-        " searches that cannot be kept. Empty where nothing is."
+        " searches that cannot be kept, a replica that is behind its home. Empty where nothing is."
     )
     other_bundles: list[str] = Field(
         description="Fingerprints of bundles that are open for galleries of another bundle."
@@ -69,6 +71,7 @@ class ReadinessBody(Body):
     n_galleries: int
     galleries: list[GalleryState] = Field(description="None without an API key, where keys are asked for.")
     redis: RedisState | None = Field(description="Null when no address is set.")
+    home: HomeState | None = Field(description="How far this replica is behind its home; null without one.")
     limits: LimitsBody
 
 
@@ -191,12 +194,14 @@ def _page(name: str) -> HTMLResponse:
 
 
 def _readiness(state: State, *, needs_all: bool, sees_names: bool) -> ReadinessBody:
-    jobs, keys, searches = state.jobs.queue.look(), state.keyring.problem, state.keeper.problems
+    jobs, keys = state.jobs.queue.look(), state.keyring.problem
+    searches = [*state.keeper.problems, *state.sharing.problems]
     if not sees_names:
         # The log has the file and the process that holds it.
         jobs = jobs and "the store of jobs does not answer"
         keys = keys and "the stored keys cannot be read: none is accepted"
     states = state.galleries.states()
+    home = None if state.mirror is None else home_state(state.mirror, state.link)
     own, others = state.galleries.bundles.own_if_open, state.galleries.bundles.others
     embedders = [one.embedder for one in (own, *others) if one is not None]
     n, reasons = len(states), [one.problem for one in states if one.problem]
@@ -214,15 +219,15 @@ def _readiness(state: State, *, needs_all: bool, sees_names: bool) -> ReadinessB
             ", ".join(state.galleries.index_devices.used), None if own is None else own.embedder.runs_on
         ),
         degraded=[
-            *(one.problem for one in state.galleries.bundles.engines.states if one.problem is not None),
             *state.galleries.index_devices.problems,
             *(one.problem for one in embedders if one.problem is not None),
-            *filter(None, [jobs, keys]),
-            *(searches if sees_names else searches and ["searches of galleries cannot be kept"]),
+            *filter(None, [jobs, keys, home and home.problem]),
+            *(searches if sees_names else searches and ["searches of galleries cannot be kept or shared"]),
         ],
         other_bundles=[one.bundle.fingerprint for one in others],
         n_galleries=n,
         galleries=states,
         redis=None if state.link is None else state.link.state,
+        home=home if home is None or sees_names else replace(home, home=None),
         limits=LimitsBody.model_validate(state.settings),
     )

@@ -4,7 +4,10 @@ visited.
 
 from __future__ import annotations
 
+import pickle
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -50,6 +53,40 @@ def recall(graph: NeighborGraph, true: NeighborGraph) -> float:
 def test_nearly_all_neighbors_are_found(embeddings: FloatArray, exact: NeighborGraph) -> None:
     graph = build_neighbor_graph(embeddings)
     assert 0.95 < recall(graph, exact) < 1
+
+
+class OneAfterTheOther:
+    """A cluster of this process alone, in whose hands nothing is left from one part to the next."""
+
+    n_workers = 3
+    provider = ""
+
+    def share(self, value: Any) -> Any:
+        return pickle.dumps(value)
+
+    def map(self, function: Any, parts: Iterable[Any], *shared: Any) -> Iterator[Any]:
+        for part in [*parts][::-1]:
+            given = [pickle.loads(one) if isinstance(one, bytes) else one for one in shared]
+            yield pickle.loads(pickle.dumps(function(*given, part)))
+
+    def embedded(self, items: Any, embedder: Any) -> Any:
+        raise NotImplementedError
+
+
+@pytest.mark.parametrize("limit", [0, N])
+def test_parts_found_on_a_cluster_are_the_lists_of_all(
+    embeddings: FloatArray, monkeypatch: pytest.MonkeyPatch, limit: int
+) -> None:
+    monkeypatch.setattr(neighbor_graph, "EXACT_LIMIT", limit)
+    monkeypatch.setattr(neighbor_graph, "_FEWEST_APART", 100)
+    here, done = build_neighbor_graph(embeddings), list[int]()
+    there = build_neighbor_graph(
+        embeddings, cluster=OneAfterTheOther(), on_progress=lambda _stage, n, _all, *_: done.append(n)
+    )
+    np.testing.assert_array_equal(there.ids, here.ids)
+    np.testing.assert_array_equal(there.similarities, here.similarities)
+    assert done == sorted(done)
+    assert done[-1] == N
 
 
 @pytest.mark.usefixtures("by_cells")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import threading
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from tests.service.types import MakeSettings
 from vicinal.indexer.gallery import Gallery
 from vicinal.indexer.transfer.moving import copy_gallery
 from vicinal.models.embedder import Embedder
-from vicinal.service.answering.store import KeptSearch, SearchStore
+from vicinal.service.answering.store import KeptSearch, SearchStore, new_search_id
 from vicinal.service.http.app import create_app
 from vicinal.service.keys import KeyStore
 from vicinal.service.measuring.matcher import Matcher
@@ -200,3 +201,39 @@ def test_the_page_loads_nothing_from_elsewhere(web: TestClient) -> None:
     assert "default-src 'none'" in page.headers["content-security-policy"]
     assert "http://" not in page.text
     assert "https://" not in page.text
+
+
+def test_an_answer_waits_for_a_search_that_another_process_is_about_to_keep(
+    web: TestClient, matcher: Matcher
+) -> None:
+    store = SearchStore(matcher.gallery.path)
+    late = replace(store.searches()[0], id=new_search_id())
+    asked = threading.Event()
+
+    def keep_it() -> None:
+        asked.wait()
+        store.keep([(late, None)], most=100, days=30.0)
+
+    thread = threading.Thread(target=keep_it)
+    thread.start()
+    has = SearchStore.has
+
+    def looked(self: SearchStore, search_id: str) -> bool:
+        found = has(self, search_id)
+        asked.set()
+        return found
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(SearchStore, "has", looked)
+        given = told(web.post(ANSWERS, json={"search_id": late.id, "absent": True}))
+    thread.join()
+    assert given["search_id"] == late.id
+
+
+def test_nobody_waits_for_a_search_that_came_long_ago(
+    web: TestClient, matcher: Matcher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has gone, and does not come any more."""
+    monkeypatch.setattr(SearchStore, "has", lambda *_: pytest.fail("looked for"))
+    response = web.post(ANSWERS, json={"search_id": "2" * 32, "absent": True})
+    assert response.status_code == 404

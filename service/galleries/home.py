@@ -1,0 +1,258 @@
+"""Home of several replicas: a process of each follows it, and all are told when one has changed something."""
+
+from __future__ import annotations
+
+import logging
+import random
+import threading
+import time
+from collections.abc import Callable, Iterable
+from contextlib import ExitStack, closing, suppress
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from prometheus_client import CollectorRegistry, Counter
+from prometheus_client.core import GaugeMetricFamily
+from pydantic import ConfigDict, Field
+
+from vicinal.indexer.errors import GalleryBusyError, HomeError, IndexerError, StorageError
+from vicinal.indexer.storage.files import file_lock
+from vicinal.indexer.storage.home import Mirror
+from vicinal.service.errors import RedisAwayError, RequestError
+from vicinal.service.process import BackgroundWork
+from vicinal.service.redis_link import RedisLink
+from vicinal.service.settings import Settings
+
+if TYPE_CHECKING:
+    from redis.client import PubSub
+
+logger = logging.getLogger(__name__)
+_CHANNEL, _NEWEST = "vicinal:home", "vicinal:home:newest"
+# Between two looks at the log where Redis tells of nothing, and between two tries after one that failed.
+_LOOK_SECONDS, _RETRY_SECONDS = 0.4, 1.0
+# A replica whose last look at the log is older is behind: one look takes some milliseconds.
+_LATE_SECONDS = 3.0
+_STOP_SECONDS = 3.0
+_TIDY_SECONDS = 6 * 3600.0
+
+
+@dataclass(frozen=True)
+class HomeState:
+    """How far a replica is behind its home."""
+
+    __pydantic_config__ = ConfigDict(json_schema_serialization_defaults_required=True)
+
+    replica: Annotated[str, Field(description="Id of the replica that answers.")]
+    entry: Annotated[int, Field(description="Number of the last change of any replica that it holds.")]
+    entries_behind: Annotated[
+        int | None, Field(description="Changes that it does not hold yet; null where Redis does not say.")
+    ]
+    seconds_behind: Annotated[
+        float | None,
+        Field(description="Seconds since it held all that the home did; null before it ever did."),
+    ]
+    home: Annotated[
+        str | None, Field(description="Where the home is; null without a key for all galleries.")
+    ] = None
+
+    @property
+    def problem(self) -> str | None:
+        """Sentence on how far it is behind; None where it is not."""
+        if self.seconds_behind is not None and self.seconds_behind < _LATE_SECONDS:
+            return None
+        entries = "an unknown number of" if self.entries_behind is None else f"{self.entries_behind:,}"
+        seconds = "" if self.seconds_behind is None else f" and {self.seconds_behind:,.0f} seconds"
+        return (
+            f"replica {self.replica} is {entries} entries{seconds} behind its home: it answers from what is "
+            "here, and refuses changes (503) while the home does not answer"
+        )
+
+
+def open_home(settings: Settings, link: RedisLink | None) -> Mirror | None:
+    """The mirror that the data folder is, joined to the home of the settings; None without a home.
+
+    One that has joined before serves what it holds while its home is away.
+    """
+    mirror = Mirror.of(settings.data_dir)
+    home = settings.home
+    if home is not None and (mirror is None or mirror.home not in (home, str(Path(home).absolute()))):
+        Mirror.join(settings.data_dir, home)
+        # All who write in the folder find this one.
+        mirror = Mirror.of(settings.data_dir)
+    if mirror is None:
+        return None
+    if settings.redis_url is None:
+        raise RequestError(
+            f"replicas of home '{mirror.home}' share their jobs: set redis_url, to the same Redis for all"
+        )
+    mirror.on_commit = partial(_announce, link, mirror.identity)
+    try:
+        mirror.pull()
+    except HomeError as error:
+        logger.warning("%s; going on with what lies in '%s'", error, settings.data_dir)
+    return mirror
+
+
+def bring_up_to_date(data_dir: Path) -> None:
+    """Bring what other replicas changed here, where a data folder has a home."""
+    mirror = Mirror.of(data_dir)
+    if mirror is not None:
+        mirror.pull()
+
+
+def home_state(mirror: Mirror, link: RedisLink | None) -> HomeState:
+    """State of a replica, as any of its processes sees it."""
+    lag = mirror.lag()
+    newest = None
+    with suppress(RedisAwayError):
+        if link is not None:
+            newest = link.ask(lambda redis: redis.zscore(_NEWEST, mirror.identity))
+    behind = None if newest is None else max(0, int(newest) - lag.number)
+    return HomeState(mirror.replica, lag.number, behind, lag.seconds, mirror.home)
+
+
+class HomeMetrics:
+    """Counters of what came from the home, and collector of how far the replica is behind."""
+
+    def __init__(self, mirror: Mirror, link: RedisLink | None, registry: CollectorRegistry) -> None:
+        self._mirror, self._link = mirror, link
+        fetched = Counter("vicinal_home_fetched_bytes", "Bytes that came from the home", registry=registry)
+        lost = Counter(
+            "vicinal_home_lost_races",
+            "Changes that were tried again as another came first",
+            registry=registry,
+        )
+        mirror.on_fetch, mirror.on_lost_race = fetched.inc, lost.inc
+
+    def collect(self) -> Iterable[GaugeMetricFamily]:
+        """All series."""
+        state = home_state(self._mirror, self._link)
+        entries = GaugeMetricFamily(
+            "vicinal_home_behind_entries", "Changes in the home that do not lie here yet"
+        )
+        if state.entries_behind is not None:
+            entries.add_metric([], state.entries_behind)
+        seconds = GaugeMetricFamily(
+            "vicinal_home_behind_seconds", "Time since everything in the home lay here"
+        )
+        if state.seconds_behind is not None:
+            seconds.add_metric([], state.seconds_behind)
+        return [entries, seconds]
+
+
+class HomeFollower(BackgroundWork):
+    """Brings what other replicas changed here, in one process of a replica at a time.
+
+    From time to time it removes from the home what no replica needs any more.
+    """
+
+    name = "home"
+
+    def __init__(
+        self, mirror: Mirror, link: RedisLink | None, on_change: Callable[[], None] = lambda: None
+    ) -> None:
+        super().__init__()
+        self._mirror, self._link, self._on_change = mirror, link, on_change
+        self._failures: tuple[type[Exception], ...] = () if link is None else link.failures
+        self._lock = mirror.data_dir / "replicas" / "follower.lock"
+        self._is_failing = False
+        # Not all at once, and not at every start.
+        self._tidy_at = time.monotonic() + _TIDY_SECONDS * random.random()
+
+    def __exit__(self, *_: object) -> None:
+        thread, self._thread = self._thread, None
+        with self._changed:
+            self._is_stopping = True
+            self._changed.notify_all()
+        if thread is not None:
+            # It may be fetching a version that is large. A daemon: the process ends without it.
+            thread.join(_STOP_SECONDS)
+        with suppress(IndexerError, OSError):
+            # What was counted last.
+            self._mirror.pull(brings_own=True)
+
+    def _work(self) -> None:
+        with ExitStack() as held:
+            while not self._is_stopping:
+                try:
+                    held.enter_context(
+                        file_lock(self._lock, "another process of this replica follows the home")
+                    )
+                    break
+                except (GalleryBusyError, StorageError):
+                    self._pause(_RETRY_SECONDS)
+            while not self._is_stopping:
+                subscription = self._subscription()
+                if subscription is None:
+                    self._pull()
+                    self._pause(_LOOK_SECONDS)
+                else:
+                    with closing(subscription):
+                        self._listen(subscription)
+
+    def _listen(self, subscription: PubSub) -> None:
+        """Pull with each notice, and without one, until Redis fails."""
+        while not self._is_stopping:
+            self._pull()
+            try:
+                message = subscription.get_message(timeout=_LOOK_SECONDS)
+                while message is not None:
+                    # One look sees what all of them tell of.
+                    message = subscription.get_message(timeout=0.0)
+            except self._failures:
+                return
+
+    def _subscription(self) -> PubSub | None:
+        with suppress(RedisAwayError):
+            if self._link is not None:
+                return self._link.ask(_subscribed)
+        return None
+
+    def _pull(self) -> None:
+        before = self._mirror.lag().number
+        try:
+            after = self._mirror.pull()
+        except (IndexerError, OSError) as error:
+            if not self._is_failing:
+                logger.warning("%s; searches go on with what lies here, tried again every second", error)
+            self._is_failing = True
+            self._pause(_RETRY_SECONDS)
+            return
+        if self._is_failing:
+            logger.warning("home '%s' answers again", self._mirror.home)
+        self._is_failing = False
+        if after != before:
+            self._on_change()
+        if time.monotonic() > self._tidy_at:
+            self._tidy_at = time.monotonic() + _TIDY_SECONDS
+            threading.Thread(target=self._tidy, name="tidying of the home", daemon=True).start()
+
+    def _tidy(self) -> None:
+        try:
+            self._mirror.tidy()
+        except HomeError as error:
+            logger.warning("%s; it is tidied up later", error)
+
+    def _pause(self, seconds: float) -> None:
+        with self._changed:
+            self._changed.wait_for(lambda: self._is_stopping, seconds)
+
+
+def _announce(link: RedisLink | None, home: str, number: int) -> None:
+    """Tell all replicas of an entry; they find it without this, too."""
+    with suppress(RedisAwayError):
+        if link is not None:
+            link.ask(lambda redis: _told(redis, home, number))
+
+
+def _told(redis: Any, home: str, number: int) -> None:
+    redis.zadd(_NEWEST, {home: number}, gt=True)
+    redis.publish(_CHANNEL, home)
+
+
+def _subscribed(redis: Any) -> PubSub:
+    subscription: PubSub = redis.pubsub(ignore_subscribe_messages=True)
+    subscription.subscribe(_CHANNEL)
+    return subscription
