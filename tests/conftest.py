@@ -46,7 +46,7 @@ hypothesis.settings.register_profile(
     "quick", parent=hypothesis.settings.get_profile("untimed"), max_examples=25
 )
 
-pytest_plugins = ["tests.refiner_fixtures"]
+pytest_plugins = ["tests.refiner_fixtures", "tests.milvus_server"]
 
 SHARED = Path(__file__).resolve().parents[2] / "shared"
 # A module of tests begins with this where all of them need torch, or what imports it or takes as long.

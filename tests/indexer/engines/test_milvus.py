@@ -1,0 +1,266 @@
+"""Milvus: the real server of the package `milvus` (2.3.5, of January 2024) finds what was built into it."""
+
+from __future__ import annotations
+
+import json
+import logging
+import socket
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from tests.milvus_server import MilvusServer
+from tests.ports import free_port
+from tests.waiting import wait_until
+from vicinal.indexer.engines import Engines
+from vicinal.indexer.engines.milvus import MilvusEngine
+from vicinal.indexer.errors import EngineAwayError, EngineError, EngineTableError
+from vicinal.indexer.filters import Filter
+from vicinal.models.progress import no_progress
+
+pytestmark = pytest.mark.slow
+DIM = 16
+
+
+def unit(n: int, seed: int) -> np.ndarray:
+    vectors = np.random.default_rng(seed).normal(size=(n, DIM)).astype(np.float32)
+    return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+
+
+def items(n: int) -> pa.Table:
+    ids = [f"item {i}" for i in range(n)]
+    labels = [None if i % 5 == 0 else "even" if i % 2 == 0 else "odd" for i in range(n)]
+    return pa.table(
+        {"id": ids, "label": labels, "uri": ids, "metadata": [json.dumps({"n": i}) for i in range(n)]}
+    )
+
+
+@pytest.fixture(scope="module")
+def engine(milvus_server: MilvusServer) -> Iterator[MilvusEngine]:
+    engine = MilvusEngine(milvus_server.url)
+    yield engine
+    engine.close()
+
+
+@pytest.fixture(scope="module")
+def table(engine: MilvusEngine) -> Iterator[tuple[str, np.ndarray]]:
+    vectors = unit(1500, 0)
+    engine.build("vicinal_small_1", vectors, items(1500), no_progress)
+    yield "vicinal_small_1", vectors
+    engine.drop("vicinal_small_1")
+
+
+def test_up_to_some_thousand_rows_are_compared_one_by_one(
+    engine: MilvusEngine, table: tuple[str, np.ndarray]
+) -> None:
+    name, vectors = table
+    queries = unit(70, 1)
+    expected = np.argsort(-(queries @ vectors.T), axis=1, kind="stable")[:, :10]
+    assert np.array_equal(engine.search(name, queries, 10, 10), expected)
+    everything = engine.search(name, queries[:1], 20_000, 20_000)[0]
+    assert sorted(everything[:1500]) == list(range(1500))
+    assert set(everything[1500:]) == {-1}
+
+
+def test_a_filter_leaves_the_rows_that_fulfil_it(engine: MilvusEngine, table: tuple[str, np.ndarray]) -> None:
+    name, vectors = table
+    rows = [i for i in range(1500) if i % 5 and i % 2 and i < 700]
+    order = sorted(rows, key=lambda i: -float(vectors[i] @ vectors[3]))
+    found = engine.search(name, vectors[3:4], 8, 8, Filter.of("label = 'odd' AND metadata.n < 700"))
+    assert found[0].tolist() == order[:8]
+    none = engine.search(name, vectors[3:4], 8, 8, Filter.of("label = 'none'"))
+    assert none[0].tolist() == [-1] * 8
+
+
+def test_vectors_come_back_bit_for_bit(engine: MilvusEngine, table: tuple[str, np.ndarray]) -> None:
+    name, vectors = table
+    positions = np.array([7, 1499, 7, *range(1200)])
+    assert engine.fetch(name, positions).tobytes() == vectors[positions].tobytes()
+    with pytest.raises(EngineTableError, match="lacks some of its rows"):
+        engine.fetch(name, np.array([1500]))
+
+
+def test_collections_have_names_sizes_and_an_end(engine: MilvusEngine, table: tuple[str, np.ndarray]) -> None:
+    engine.build("vicinal_other_1", unit(5, 4), items(5), no_progress)
+    assert engine.names("vicinal_") == ["vicinal_other_1", "vicinal_small_1"]
+    assert engine.names("vicinal_o") == ["vicinal_other_1"]
+    told = engine.describe("vicinal_other_1")
+    assert (told.server, told.n_rows) == ("Milvus 2.3.5-lite", 5)
+    engine.drop("vicinal_other_1")
+    engine.drop("vicinal_other_1")
+    assert engine.names("vicinal_o") == []
+    with pytest.raises(EngineTableError, match="the collection of this version is not in Milvus"):
+        engine.search("vicinal_other_1", unit(1, 0), 3, 3)
+    with pytest.raises(EngineTableError, match="is not in Milvus"):
+        engine.describe("vicinal_other_1")
+
+
+def test_a_build_that_fails_leaves_no_collection(engine: MilvusEngine) -> None:
+    def stop(*_: object) -> None:
+        raise RuntimeError("stopped")
+
+    with pytest.raises(RuntimeError, match="stopped"):
+        engine.build("vicinal_broken_1", unit(5, 4), items(5), stop)
+    assert engine.names("vicinal_broken") == []
+
+
+def test_a_collection_that_was_released_is_loaded_again(
+    engine: MilvusEngine, table: tuple[str, np.ndarray]
+) -> None:
+    engine._client.release_collection(table[0])
+    with pytest.raises(EngineAwayError, match="Milvus is still loading this version") as caught:
+        engine.search(table[0], unit(1, 0), 3, 3)
+    assert caught.value.is_slow
+
+    def is_back() -> bool:
+        try:
+            return engine.search(table[0], unit(1, 0), 3, 3).min() >= 0
+        except EngineAwayError:
+            return False
+
+    wait_until(is_back)
+
+
+@pytest.mark.parametrize(
+    ("address", "kind", "words"),
+    [
+        ("http://root:nope-secret@{at}", EngineError, "refuses the user, the password or the token of VICI"),
+        ("http://{at}", EngineError, "refuses the user, the password or the token"),
+        ("http://root:Milvus@{at}/nowhere-secret", EngineError, "has no database of the name"),
+        ("https://root:secret@{at}", EngineAwayError, "Milvus does not answer"),
+        ("http://root:secret@127.0.0.1:{free}", EngineAwayError, "Milvus does not answer"),
+        ("http://root:secret@nowhere-secret.invalid", EngineAwayError, "Milvus does not answer"),
+        ("root:secret@{at}", EngineError, "is no address of Milvus: write http://USER:PASSWORD"),
+        ("http://root:sec/ret@{at}", EngineError, "is no address of Milvus"),
+        ("http://root:secret@{at}/a/b", EngineError, "is no address of Milvus"),
+        ("./milvus-secret.db", EngineError, "is no address of Milvus"),
+    ],
+)
+def test_an_address_that_does_not_do_is_an_error_that_does_not_tell_it(
+    milvus_server: MilvusServer,
+    capfd: pytest.CaptureFixture[str],
+    caplog: pytest.LogCaptureFixture,
+    address: str,
+    kind: type[EngineError],
+    words: str,
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    url = address.format(at=milvus_server.address, free=free_port())
+    with pytest.raises(EngineError, match=words) as caught:
+        MilvusEngine(url).names("vicinal_")
+    assert type(caught.value) is kind
+    told = str(caught.value) + caplog.text + capfd.readouterr().out
+    assert "secret" not in told
+    assert milvus_server.address not in told
+
+
+def test_an_address_takes_users_tokens_and_databases(milvus_server: MilvusServer) -> None:
+    at = milvus_server.address
+    for address in (
+        f"http://root:%4dilvus@{at}/default",
+        f"http://root%3AMilvus@{at}",
+        f"http://root:Milvus@{at}/",
+    ):
+        assert MilvusEngine(address).describe().server.startswith("Milvus 2")
+
+
+def test_an_old_server_is_refused(monkeypatch: pytest.MonkeyPatch, milvus_server: MilvusServer) -> None:
+    engine = MilvusEngine(milvus_server.url)
+    monkeypatch.setattr(engine._library.MilvusClient, "get_server_version", lambda *_, **__: "v2.2.16")
+    with pytest.raises(EngineError, match=r"Milvus is of version 2\.2, 2\.3 or later is needed"):
+        engine.describe()
+
+
+def test_a_server_that_never_answers_is_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("vicinal.indexer.engines.milvus._CONNECT_SECONDS", 0.3)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        engine = MilvusEngine(f"http://127.0.0.1:{silent.getsockname()[1]}")
+        with pytest.raises(EngineAwayError, match=r"did not do in time|does not answer"):
+            engine.describe()
+
+
+class Stalled:
+    """Passes bytes on to a server until it is stalled."""
+
+    def __init__(self, port: int) -> None:
+        self._port, self.may_pass = port, threading.Event()
+        self.may_pass.set()
+        self._listening = socket.create_server(("127.0.0.1", 0))
+        self.port = self._listening.getsockname()[1]
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                here, _ = self._listening.accept()
+            except OSError:
+                return
+            there = socket.create_connection(("127.0.0.1", self._port))
+            for pair in ((here, there), (there, here)):
+                threading.Thread(target=self._pass_on, args=pair, daemon=True).start()
+
+    def _pass_on(self, source: socket.socket, target: socket.socket) -> None:
+        try:
+            while sent := source.recv(65536):
+                self.may_pass.wait()
+                target.sendall(sent)
+        except OSError:
+            pass
+        target.close()
+
+    def close(self) -> None:
+        self._listening.close()
+        self.may_pass.set()
+
+
+def test_a_slow_search_is_said_to_be_slow(
+    monkeypatch: pytest.MonkeyPatch, milvus_server: MilvusServer, table: tuple[str, Any]
+) -> None:
+    between = Stalled(milvus_server.port)
+    engine = MilvusEngine(milvus_server.url.replace(str(milvus_server.port), str(between.port)))
+    try:
+        assert engine.search(table[0], unit(1, 0), 3, 3).min() >= 0
+        monkeypatch.setattr("vicinal.indexer.engines.milvus._SEARCH_SECONDS", 0.3)
+        between.may_pass.clear()
+        with pytest.raises(EngineAwayError, match="did not answer a search within") as caught:
+            engine.search(table[0], unit(1, 0), 3, 3)
+        assert caught.value.is_slow
+        between.may_pass.set()
+        monkeypatch.undo()
+        assert engine.search(table[0], unit(1, 0), 3, 3).min() >= 0
+    finally:
+        between.close()
+        engine.close()
+
+
+def test_a_server_that_was_killed_is_left_alone_and_asked_again_once_it_is_back(
+    milvus_server: MilvusServer, table: tuple[str, np.ndarray]
+) -> None:
+    """The circuit opens with the first search that is cut off, and closes by the first one that is not."""
+    name, vectors = table
+    engines = Engines({"milvus": milvus_server.url}, retry_seconds=0.2)
+
+    def search() -> np.ndarray:
+        with engines.asking("milvus") as engine:
+            return engine.search(name, vectors[:1], 3, 3)
+
+    before = search()
+    milvus_server.kill()
+    with pytest.raises(EngineAwayError, match="Milvus does not answer"):
+        search()
+    assert engines.states[0].problem == "Milvus does not answer"
+    milvus_server.start()
+
+    def is_back() -> bool:
+        try:
+            return np.array_equal(search(), before)
+        except EngineAwayError:
+            return False
+
+    wait_until(is_back, every=0.1)
+    assert engines.states[0].problem is None
+    engines.close()
