@@ -22,6 +22,8 @@ from PIL import Image
 
 from tests.deploy.image_tree import SKIPPED, ImageTree, ignored, steps_of
 from tests.ports import free_port
+from tests.replicas.programs import serving_store
+from tests.service.redis_server import RedisServer
 from tests.waiting import wait_until
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -217,6 +219,27 @@ def test_a_worker_runs_from_the_same_tree(image: ImageTree) -> None:
             worker.send_signal(signal.SIGTERM)
             worker.communicate(timeout=120)
     assert worker.returncode == 0
+    assert image.state() == before
+
+
+@pytest.mark.slow
+def test_the_image_follows_a_home_in_a_bucket(image: ImageTree, tmp_path: Path) -> None:
+    """As a replica and a worker of the chart do, with what the image holds alone."""
+    before, redis = image.state(), RedisServer(tmp_path / "redis")
+    redis.start()
+    with serving_store("127.0.0.1") as store:
+        home = store.new_home()
+        given = {**store.variables, "VICINAL_HOME": home, "VICINAL_REDIS_URL": redis.url}
+        for name in ("first", "second"):
+            data = image.map_text(f"/data/{name}")
+            command = [*image.words("ENTRYPOINT"), "keys", "create", name, "--scope", "search"]
+            status, printed = image.run(command, VICINAL_DATA_DIR=data, **given)
+            assert status == 0, printed
+        command = [*image.words("ENTRYPOINT"), "keys", "list"]
+        status, printed = image.run(command, VICINAL_DATA_DIR=image.map_text("/data/third"), **given)
+    redis.stop()
+    assert status == 0, printed
+    assert {name for name in ("first", "second") if name in printed} == {"first", "second"}
     assert image.state() == before
 
 
