@@ -7,7 +7,7 @@ IndexerError
 ├── IndexDeviceError (RuntimeError)      a GPU does not hold an index, or failed while it searched
 ├── EngineError (RuntimeError)           an engine cannot be used until somebody mends that
 │   ├── EngineAwayError                  it does not answer, or not in time: that may pass
-│   └── EngineTableError                 a table of it is gone, or not what was built
+│   └── EngineTableError                 a table of it is gone, damaged, or not what was built
 ├── ClusterError (RuntimeError)          the machines of a cluster are not there, or could not do their part
 ├── GalleryError (ValueError)            a gallery is damaged or cannot be used so
 │   ├── GalleryNotFoundError (LookupError)   there is no gallery of that name
@@ -88,7 +88,7 @@ class EngineAwayError(EngineError):
 
 
 class EngineTableError(EngineError):
-    """A table of an engine is gone, or holds something else than was built."""
+    """A table of an engine is gone, damaged, or not what was built; other tables may still be searched."""
 
 
 class ClusterError(IndexerError, RuntimeError):

@@ -10,6 +10,7 @@
   duplicates/             what copies were found, kept by the service
   space/                  of ready embeddings: the bundle without a backbone that names them
   refiners/<fingerprint>/ of ready embeddings: their space with a refiner, which versions name; never changed
+  engines.json            whose the tables of its versions are in engines, see `engines.tables`
   identity.json           stays when the gallery is renamed or copied; its calibrations name it
   removed/                which items a person removed
   set-aside/              items that a person set aside, see `jobs.set_aside`
@@ -26,7 +27,7 @@ from __future__ import annotations
 import json
 import secrets
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any, Self
@@ -37,6 +38,7 @@ import pyarrow as pa
 from vicinal.calibration.advice import advise
 from vicinal.calibration.arrays import FloatArray, Ints
 from vicinal.indexer.cluster import Cluster
+from vicinal.indexer.engines import Engines, GalleryTables
 from vicinal.indexer.errors import (
     GalleryAliasedError,
     GalleryError,
@@ -63,7 +65,12 @@ from vicinal.indexer.storage.gallery_names import GALLERY_NAME, aliases, require
 from vicinal.indexer.storage.home import Mirror
 from vicinal.indexer.storage.item_table import ItemTable, as_matrix
 from vicinal.indexer.storage.removals import Removals, Reserve
-from vicinal.indexer.views.refined_snapshot import RefinementPlan, refinements, whole_refined_folders
+from vicinal.indexer.views.refined_snapshot import (
+    RefinementPlan,
+    mend_tables,
+    refinements,
+    whole_refined_folders,
+)
 from vicinal.indexer.views.snapshot import (
     ITEM_COLUMNS,
     Snapshot,
@@ -88,23 +95,37 @@ _REMEDY = "bring it back from a backup; without it the gallery is searched as be
 class Gallery:
     """Gallery directory, whose name is the gallery's; its new versions are refined by `refinement`, if any,
     and their neighbor lists made on `index_device`, see `graph.gpu.faiss_gpus`, or by `cluster`, if any.
+    Versions whose candidates an engine finds need `engines` to be searched, made and removed.
     """
 
-    def __init__(self, path: Path | str, *, refinement: RefinementPlan | None = None) -> None:
+    def __init__(
+        self,
+        path: Path | str,
+        *,
+        refinement: RefinementPlan | None = None,
+        engines: Engines | None = None,
+    ) -> None:
         self.path = Path(path)
         self.name = self.path.name
         self.refinement = refinement
         self.index_device = "cpu"
         self.cluster: Cluster | None = None
         require_name(self.name)
+        self.tables = GalleryTables(self.path, engines or Engines())
         self.table = ItemTable(self.path / "items.lance", self.name)
         self.pointer = ActivePointer(self.path, self.table)
         self.reports = Reports(self.path / "reports")
 
     @classmethod
-    def open(cls, path: Path | str, *, refinement: RefinementPlan | None = None) -> Self:
+    def open(
+        cls,
+        path: Path | str,
+        *,
+        refinement: RefinementPlan | None = None,
+        engines: Engines | None = None,
+    ) -> Self:
         """Open a gallery that was indexed; see the class for the arguments."""
-        gallery = cls(path, refinement=refinement)
+        gallery = cls(path, refinement=refinement, engines=engines)
         # What it says may be damaged; whoever puts a version in force again opens the gallery, too.
         if not gallery.pointer.exists:
             raise GalleryNotFoundError(
@@ -203,7 +224,7 @@ class Gallery:
         if chosen not in self.pointer.known_versions(self.activation):
             raise self.pointer.no_version(chosen)
         try:
-            return Snapshot.open(self.snapshot_path(chosen))
+            return Snapshot.open(self.snapshot_path(chosen), self.tables)
         except GalleryError as damage:
             try:
                 return self.repair(chosen)
@@ -212,8 +233,25 @@ class Gallery:
 
     def repair(self, version: int) -> Snapshot:
         """Make the derived files of a version again."""
+        before = self.tables.of_version(self.snapshot_path(version))
         # The report remembers the kind of index, also one that was chosen by hand.
-        return self._derive(version, index=self.reports.of(version).get("index", "auto"))
+        snapshot = self._derive(version, index=self.reports.of(version).get("index", "auto"))
+        self._drop_tables(before)
+        return snapshot
+
+    def mend_tables(self, version: int | None = None) -> int:
+        """Make the tables of a version, the active one by itself, again that its engine does not have, or
+        that another gallery has; their number.
+        """
+        chosen = self.active_version if version is None else version
+        return 0 if chosen is None else mend_tables(self.snapshot(chosen))
+
+    def _drop_tables(self, named: Mapping[str, str]) -> None:
+        """Remove the tables of some names that no version has any more; they come by engine."""
+        still = self.tables.of_version(self.path / "versions")
+        for name, kind in named.items():
+            if name not in still:
+                self.tables.drop(kind, [name])
 
     def thumbnail(self, revision: int, item_id: str, *, sequence: int | None = None) -> bytes:
         """JPEG thumbnail of an item."""
@@ -243,6 +281,8 @@ class Gallery:
         with self.compacting(), self.writing():
             if self.aliases:
                 raise GalleryAliasedError(self.name, self.aliases)
+            # Before its folder: whoever is cut off here finds a gallery that can be deleted once more.
+            self.tables.drop_all()
             mirror = Mirror.keeping(self.path / "active.json")
             if mirror is not None:
                 mirror.drop_gallery(self.name)
@@ -305,8 +345,11 @@ class Gallery:
         return snapshot
 
     def forget(self, versions: set[int]) -> None:
-        """Remove the derived files and reports of versions; the active one stays whatever is asked for."""
+        """Remove the derived files, tables and reports of versions; the active one stays in any case."""
+        folders = [self.snapshot_path(version) for version in versions]
+        named = {name: kind for one in folders for name, kind in self.tables.of_version(one).items()}
         self.reports.remove(self.pointer.forget(versions))
+        self._drop_tables(named)
 
     def pending_embeddings(self) -> FloatArray:
         """(n, d) embeddings of the rows appended so far, in order."""
@@ -344,6 +387,7 @@ class Gallery:
                 },
                 # They follow from the same rows, whatever became of the other files.
                 kept=whole_refined_folders(self.snapshot_path(version)),
+                tables=self.tables,
             )
         if self.refinement is not None:
             self.refinement.apply(snapshot, refined, index_device=self.index_device, cluster=self.cluster)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from vicinal.calibration.arrays import FloatArray, Ints
+from vicinal.indexer.engines import ENGINES
 from vicinal.indexer.errors import IndexDeviceError
 from vicinal.indexer.gallery import list_galleries
 from vicinal.indexer.graph.gpu import GpuComparison, faiss_gpus, gpus
@@ -65,6 +66,7 @@ def examine(settings: Settings) -> Iterator[Finding]:
     yield from _faiss()
     yield from _network(settings)
     yield _redis(settings)
+    yield from _engines(settings)
     yield _home(settings)
     data = _disk(settings)
     yield data
@@ -218,6 +220,22 @@ def _compared(
     if not parity >= least:
         return Finding(name, "failed", f"embeddings differ from those of one picture at a time: {parity:.4f}")
     return Finding(name, "ok", f"{spent:.1f} ms a picture, parity {parity:.6f}")
+
+
+def _engines(settings: Settings) -> Iterator[Finding]:
+    engines = settings.open_engines()
+    for name in engines.names:
+        begun = time.perf_counter()
+        try:
+            with engines.asking(name) as engine:
+                found = engine.describe()
+        except ERRORS as error:
+            yield Finding(ENGINES[name], "failed", in_commands(error))
+            continue
+        spent = 1e3 * (time.perf_counter() - begun)
+        says = " with ".join(filter(None, [found.server, found.extension]))
+        yield Finding(ENGINES[name], "ok", f"{says} answers in {spent:.1f} ms")
+    engines.close()
 
 
 def _redis(settings: Settings) -> Finding:

@@ -11,7 +11,6 @@ import numpy as np
 
 from vicinal.calibration import Target
 from vicinal.calibration.arrays import AnyArray
-from vicinal.indexer.gallery import Gallery
 from vicinal.indexer.jobs.changes import remove_items
 from vicinal.indexer.jobs.index_job import gallery_items
 from vicinal.indexer.jobs.retention import VersionSummary, describe_versions
@@ -89,7 +88,7 @@ class LocalGallery:
 
     def __init__(self, name: str, bundles: ServedBundles) -> None:
         self.bundles = bundles
-        self.gallery = Gallery(bundles.settings.gallery_path(name))
+        self.gallery = bundles.gallery(name, is_new=True)
         self._reader = GalleryReader(self.gallery)
         self._matcher: Matcher | None = None
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Annotated, Literal, get_args
 
 from limits import parse_many
-from pydantic import Field, IPvAnyNetwork, field_validator
+from pydantic import Field, IPvAnyNetwork, SecretStr, field_validator
 from pydantic_settings import (
     BaseSettings,
     PydanticBaseSettingsSource,
@@ -17,6 +17,7 @@ from pydantic_settings import (
     TomlConfigSettingsSource,
 )
 
+from vicinal.indexer.engines import ENGINES, Engines
 from vicinal.indexer.item_rules import readable
 from vicinal.indexer.jobs.compaction import CompactionPolicy
 from vicinal.indexer.jobs.retention import RetentionPolicy
@@ -131,6 +132,8 @@ class Settings(BaseSettings):
         run_jobs: Whether the server works on jobs too, in a process beside it; else `vicinal worker` does.
         job_heartbeat_seconds: Seconds between two signs of life of a worker; after four without one another
             worker takes its job over.
+        postgres_url: Address of the PostgreSQL that finds candidates where the index is `postgres`, such as
+            `postgresql://USER:PASSWORD@HOST/DATABASE`. See docs/SCALE.md.
         redis_url: Address of Redis, for jobs, cache, rate limits and notices between replicas.
         redis_timeout_seconds: Longest wait for an answer of Redis, in seconds.
         redis_retry_seconds: Seconds that Redis is left alone after it failed to answer.
@@ -198,6 +201,7 @@ class Settings(BaseSettings):
     bundles_dir: Path | None = None
     run_jobs: bool = True
     job_heartbeat_seconds: float = Field(default=5.0, gt=0.0)
+    postgres_url: SecretStr | None = None
     # It may hold a password.
     redis_url: str | None = Field(default=None, repr=False)
     redis_timeout_seconds: float = Field(default=0.25, gt=0.0)
@@ -236,6 +240,11 @@ class Settings(BaseSettings):
             timeout_seconds=self.redis_timeout_seconds,
             retry_seconds=self.redis_retry_seconds,
         )
+
+    def open_engines(self) -> Engines:
+        """The engines whose addresses are set; nothing is asked of them before they are needed."""
+        addresses = {name: getattr(self, f"{name}_url", None) for name in ENGINES}
+        return Engines({name: url.get_secret_value() for name, url in addresses.items() if url is not None})
 
     @property
     def has_home(self) -> bool:

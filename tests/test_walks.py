@@ -23,10 +23,10 @@ pytestmark = pytest.mark.slow
 MOST_FILES = {
     "an image query over HTTP": 32,
     "an addition over HTTP": 36,
-    "an index": 41,
+    "an index": 42,
     "a calibration": 40,
-    "a calibration job": 69,
-    "a calibration command": 62,
+    "a calibration job": 70,
+    "a calibration command": 63,
 }
 
 

@@ -62,7 +62,8 @@ class Engine(Protocol):
         self, name: str, queries: FloatArray, n: int, looked_at: int, filter: Filter | None = None
     ) -> Ints:
         """(B, n) positions of the rows nearest to (B, d) queries by inner product, nearest first, of those
-        that a filter selects, -1 where fewer were found; `looked_at` is how many the graph keeps in sight.
+        that a filter selects, -1 where fewer were found; `looked_at` is how many the graph keeps in sight,
+        and is cut to the most that the engine can.
         """
 
     def fetch(self, name: str, positions: Ints) -> FloatArray:
@@ -86,7 +87,8 @@ class EngineState:
     """State of an engine; `problem` says why it is left alone, None while it is asked."""
 
     engine: str
-    problem: str | None
+    problem: str | None = None
+    n_failures: int = 0
 
 
 class Engines:
@@ -112,9 +114,22 @@ class Engines:
     @property
     def states(self) -> list[EngineState]:
         """State of each engine that has an address, as the last question showed it."""
-        failures = {name: circuit.failure for name, circuit in list(self._circuits.items())}
-        problems = {name: None if failure is None else str(failure) for name, failure in failures.items()}
-        return [EngineState(name, problems.get(name)) for name in sorted(self._addresses)]
+        circuits = dict(self._circuits)
+        return [circuits[name].state(name) if name in circuits else EngineState(name) for name in self.names]
+
+    def look(self, name: str) -> str | None:
+        """Ask an engine whether it answers, unless it failed a moment ago; the reason why not."""
+        try:
+            with self.asking(name) as engine:
+                engine.describe()
+        except EngineError as error:
+            return str(error)
+        return None
+
+    @property
+    def names(self) -> list[str]:
+        """Engines that have an address, sorted."""
+        return sorted(self._addresses)
 
     @contextmanager
     def asking(self, name: str) -> Iterator[Engine]:
@@ -168,7 +183,12 @@ class _Circuit:
         self._called, self._retry_seconds, self._clock = called, retry_seconds, clock
         self._lock = threading.Lock()
         self._retry_at = 0.0
-        self._n_slow = 0
+        self._n_slow = self._n_failures = 0
+
+    def state(self, name: str) -> EngineState:
+        with self._lock:
+            failure = self.failure
+            return EngineState(name, None if failure is None else str(failure), self._n_failures)
 
     def enter(self) -> None:
         with self._lock:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import math
-import secrets
-import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Self
 
@@ -15,7 +14,7 @@ import pyarrow as pa
 from vicinal.calibration.arrays import FloatArray, Ints, Mask
 from vicinal.calibration.frozen import Frozen
 from vicinal.indexer.engines.engine import Engine, Engines
-from vicinal.indexer.errors import DamagedGalleryError, EngineError
+from vicinal.indexer.errors import DamagedGalleryError, EngineTableError
 from vicinal.indexer.filters import Filter
 from vicinal.indexer.graph.vector_index import RECALL, Candidates, NearestSample, shared_out
 from vicinal.indexer.storage.files import FileSeal, storing
@@ -24,10 +23,13 @@ from vicinal.models.progress import OnProgress, no_progress
 
 # Queries that are sent together.
 _TOGETHER = 16
-# Items left out by hand are few and seldom near; where these spares do not do, twice as many are fetched.
+# What comes first of a filtered graph is not all that is near. And of what a filter selects a few items are
+# left out: where these spares do not do, twice as many are fetched.
 _SPARE = 32
 # Steps in which a search is told to look at more, until it finds enough.
 _LOOKED_AT = (16, 24, 40, 64, 100, 160, 250, 400, 640, 1000, 1600, 2500, 4000)
+_LONGEST_FILE = 4096
+_REMEDY = "a server makes it again by itself, `vicinal gallery check` does it now"
 # Products that differ by less are of items that are equally near, as copies are.
 _EQUAL = 1e-6
 
@@ -55,6 +57,8 @@ class EngineSource:
         self.file = file
         self.candidates = candidates
         self._engines = engines
+        # Whether the table is that of a gallery that this one was copied from, or a search found it missing.
+        self.is_foreign = self.is_lost = False
 
     @classmethod
     def build(
@@ -69,12 +73,7 @@ class EngineSource:
         """Make a table of (n, d) float32 vectors, L2-normalized, and their items, and measure how much of it
         a search has to look at.
         """
-        n, dim = embeddings.shape
         with engines.asking(kind) as engine:
-            if dim > engine.longest:
-                raise EngineError(
-                    f"index '{kind}' takes embeddings of at most {engine.longest:,} numbers, not {dim:,}"
-                )
             engine.build(name, embeddings, items, on_progress)
             try:
                 looked_at, recall = _measured(engine, name, embeddings)
@@ -82,7 +81,11 @@ class EngineSource:
                 engine.drop(name)
                 raise
         file = EngineFile(
-            engine=kind, name=name, n_items=n, recall_of_few=recall[0], recall_of_many=recall[1]
+            engine=kind,
+            name=name,
+            n_items=len(embeddings),
+            recall_of_few=recall[0],
+            recall_of_many=recall[1],
         )
         return cls(file, Candidates(*looked_at), engines)
 
@@ -116,13 +119,9 @@ class EngineSource:
         self, queries: FloatArray, n: int, among: Mask | None = None, filter: Filter | None = None
     ) -> Ints:
         """(B, n) positions of the nearest items; see `CandidateSource.search`."""
-        blocks = [queries[start : start + _TOGETHER] for start in range(0, len(queries), _TOGETHER)]
-
-        def find(block: FloatArray) -> Ints:
-            return self._find(block, n) if among is None else self._found_among(block, n, among, filter)
-
-        found = shared_out(find, blocks)
-        return np.concatenate(found) if found else np.empty((0, n), np.int64)
+        if among is None:
+            return _in_blocks(lambda block: self._find(block, n), queries, n)
+        return _in_blocks(lambda block: self._found_among(block, n, among, filter), queries, n)
 
     def fetch(self, positions: Ints) -> FloatArray:
         """(n, d) vectors as they were built, bit for bit."""
@@ -130,22 +129,24 @@ class EngineSource:
             return engine.fetch(self.file.name, positions)
 
     def _find(self, queries: FloatArray, n: int, share: float = 1.0, filter: Filter | None = None) -> Ints:
-        with self._engines.asking(self.spec) as engine:
-            # The fewer items may be found, the further away they lie.
-            looked_at = max(n, math.ceil(self.candidates.fetched(n) / share))
-            return engine.search(
-                self.file.name,
-                np.ascontiguousarray(queries, np.float32),
-                n,
-                min(looked_at, self.file.n_items, engine.most_looked_at),
-                filter,
-            )
+        if self.is_foreign:
+            raise EngineTableError(f"this version was copied, and has no table of its own yet: {_REMEDY}")
+        # The fewer items may be found, the further away they lie.
+        looked_at = min(max(n, math.ceil(self.candidates.fetched(n) / share)), self.file.n_items)
+        try:
+            with self._engines.asking(self.spec) as engine:
+                return engine.search(
+                    self.file.name, np.ascontiguousarray(queries, np.float32), n, looked_at, filter
+                )
+        except EngineTableError as error:
+            self.is_lost = True
+            raise EngineTableError(f"{error}: {_REMEDY}") from error
 
     def _found_among(self, queries: FloatArray, n: int, among: Mask, filter: Filter | None) -> Ints:
         """See `search`: the engine knows the filter, but not which of its rows are gone."""
         found = np.full((len(queries), n), -1, np.int64)
         share = max(1.0, float(among.sum())) / max(1, len(among))
-        short, n_asked = np.arange(len(queries)), n + _SPARE
+        short, n_asked = np.arange(len(queries)), 2 * n + _SPARE
         while len(short):
             n_asked = min(n_asked, self.file.n_items)
             is_short = np.zeros(len(short), bool)
@@ -162,24 +163,18 @@ class EngineSource:
 def read_engine_file(path: Path) -> EngineFile:
     """The file that `EngineSource.save` wrote."""
     try:
-        return EngineFile.model_validate_json(unsealed(path.read_bytes()))
+        with path.open("rb") as stream:
+            # What is longer is an index of Faiss.
+            return EngineFile.model_validate_json(unsealed(stream.read(_LONGEST_FILE)))
     except (OSError, BrokenSealError, ValueError) as error:
         raise DamagedGalleryError(f"index file '{path}' is missing or damaged", path) from error
 
 
-def table_prefix(owner: str) -> str:
-    """Beginning of the names of all tables of a gallery, by the owner that it keeps."""
-    return f"vicinal_{owner}_"
-
-
-def new_table_name(owner: str, version: int, space: str) -> str:
-    """A name for the table of a version and a space, with the time when it was given, which no other gets."""
-    return f"{table_prefix(owner)}{version}_{space}_{int(time.time()):x}_{secrets.token_hex(3)}"
-
-
-def seconds_since(name: str) -> float:
-    """Seconds since a table was given its name."""
-    return time.time() - int(name.split("_")[-2], 16)
+def _in_blocks(find: Callable[[FloatArray], Ints], queries: FloatArray, n: int) -> Ints:
+    """(B, n) positions that are found of some queries at a time."""
+    blocks = [queries[start : start + _TOGETHER] for start in range(0, len(queries), _TOGETHER)]
+    found = shared_out(find, blocks)
+    return np.concatenate(found) if found else np.empty((0, n), np.int64)
 
 
 def _measured(
@@ -202,7 +197,9 @@ def _enough(
     wanted = min(n_items, max(map(len, nearest)) + 1)
     steps = [one for one in _LOOKED_AT if one > wanted and one < min(n_items, engine.most_looked_at)]
     for looked_at in (min(wanted, engine.most_looked_at), *steps, min(n_items, engine.most_looked_at)):
-        found = engine.search(name, sample.queries, wanted, looked_at)
+        found = _in_blocks(
+            partial(engine.search, name, n=wanted, looked_at=looked_at), sample.queries, wanted
+        )
         recall = _recall(embeddings, sample, nearest, found)
         if recall >= RECALL:
             break

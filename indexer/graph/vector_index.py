@@ -59,7 +59,7 @@ _KINDS = re.compile(
 )
 _KINDS_IN_WORDS = (
     f"auto, Flat, SQ4, SQ8, SQfp16, PQ16 (also x4, x4fs, x8), HNSW2 to HNSW{_MOST_EDGES}, or inverted lists "
-    f"before them, such as IVF1024,SQ8, of up to IVF{_MOST_LISTS}"
+    f"before them, such as IVF1024,SQ8, of up to IVF{_MOST_LISTS}; or an engine: postgres"
 )
 
 

@@ -86,7 +86,11 @@ def compact(reader: GalleryReader, *, on_progress: OnProgress = no_progress) -> 
                 "next_number": view.next_number,
             }
             snapshot = write_snapshot(
-                gallery.snapshot_path(version), rows, index=manifest.index_kind, fields=fields
+                gallery.snapshot_path(version),
+                rows,
+                index=manifest.index_kind,
+                fields=fields,
+                tables=gallery.tables,
             )
         gallery.refine(snapshot)
         made = snapshot.manifest

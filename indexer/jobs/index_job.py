@@ -18,6 +18,7 @@ from typing import Any
 
 import pyarrow.compute as pc
 
+from vicinal.indexer.engines import check_index
 from vicinal.indexer.errors import (
     BuildError,
     GalleryBusyError,
@@ -27,7 +28,6 @@ from vicinal.indexer.errors import (
 )
 from vicinal.indexer.gallery import Gallery
 from vicinal.indexer.graph.neighbor_graph import NeighborGraph, update_neighbor_graph
-from vicinal.indexer.graph.vector_index import check_factory
 from vicinal.indexer.hygiene import Hygiene, examine
 from vicinal.indexer.jobs.embedding_run import RunOptions
 from vicinal.indexer.jobs.staging import Base, LiveDiff, Staging, contents_of, live_diff, remove_leftovers
@@ -155,7 +155,7 @@ class IndexJob:
         if active is not None and not self.sync.is_own_bundle(active) and (self.gallery.space or given.space):
             # Ready embeddings of a space are not mixed with anything else.
             raise SpaceMismatchError(self.gallery.name, self.gallery.in_words, given.in_words)
-        check_factory(self.plan.index, self.embedder.bundle.dim)
+        check_index(self.plan.index, self.embedder.bundle.dim, self.gallery.tables.engines)
         with self.staging.held():
             finished = self._finished_before()
             if finished is not None:

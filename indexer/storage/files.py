@@ -352,9 +352,11 @@ class CheckNotes:
     Nobody searches a version that one of them found damaged, also not after a restart.
     """
 
+    NAMES = ("checked.json", "damaged.json")
+
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self._checked, self._damaged = folder / "checked.json", folder / "damaged.json"
+        self._checked, self._damaged = (folder / name for name in self.NAMES)
 
     def note_whole(self, began: int) -> None:
         """Remember a check that found nothing."""

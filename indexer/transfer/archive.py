@@ -20,13 +20,15 @@ from typing import IO, BinaryIO, Literal
 import pyarrow as pa
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
+from vicinal.indexer.engines import Engines
+from vicinal.indexer.engines.tables import OWNER_FILE
 from vicinal.indexer.errors import GalleryError, named_ids
 from vicinal.indexer.gallery import Gallery
 from vicinal.indexer.item_rules import checked_id, checked_label, checked_metadata, checked_uri
 from vicinal.indexer.reader import GalleryReader
 from vicinal.indexer.storage.files import make_folder, scratch, storing
 from vicinal.indexer.storage.gallery_names import require_free
-from vicinal.indexer.transfer.moving import pinned, settle
+from vicinal.indexer.transfer.moving import own_tables, pinned, settle
 
 _HEAD, _FILES, _SUMS = "gallery.json", "files", "checksums.json"
 _NAME = re.compile(r"[\w.@+=-]{1,255}")
@@ -81,7 +83,9 @@ def export_gallery(gallery: Gallery, stream: BinaryIO, *, with_searches: bool = 
     return head
 
 
-def import_gallery(root: Path, stream: BinaryIO, name: str | None = None) -> tuple[Gallery, ArchiveHead]:
+def import_gallery(
+    root: Path, stream: BinaryIO, name: str | None = None, *, engines: Engines | None = None
+) -> tuple[Gallery, ArchiveHead]:
     """Make a gallery of an exported one, under its name or another; it appears whole or not at all."""
     try:
         with tarfile.open(fileobj=stream, mode="r|", bufsize=_BLOCK) as archive:
@@ -91,12 +95,15 @@ def import_gallery(root: Path, stream: BinaryIO, name: str | None = None) -> tup
             with scratch(root) as staging:
                 folder = staging / chosen
                 _unpack(archive, folder)
-                _check(Gallery(folder))
-                with storing(f"gallery '{chosen}'"):
+                # Whoever made the archive does not say whose tables are this gallery's.
+                (folder / OWNER_FILE).unlink(missing_ok=True)
+                gallery = Gallery(folder, engines=engines)
+                _check(gallery)
+                with own_tables(gallery), storing(f"gallery '{chosen}'"):
                     settle(folder, root / chosen)
     except (tarfile.TarError, EOFError) as error:
         raise GalleryError(f"this is no exported gallery, or it was cut ({error})") from error
-    return Gallery(root / chosen), head
+    return Gallery(root / chosen, engines=engines), head
 
 
 class _Hashed(io.RawIOBase):

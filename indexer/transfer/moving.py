@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
+from vicinal.indexer.engines.tables import OWNER_FILE
 from vicinal.indexer.errors import GalleryExistsError, StorageError
 from vicinal.indexer.gallery import Gallery
 from vicinal.indexer.jobs.staging import Staging
@@ -19,9 +20,17 @@ from vicinal.indexer.storage.home import Mirror
 
 # What people searched for, which others need not have.
 _SEARCHES = "searches"
-# Of another machine, of a moment, or of a job that is not over.
+# Of another machine, of a moment, or of a job that is not over; and whose the tables of engines are.
 _LEFT_OUT = shutil.ignore_patterns(
-    "*.lock", "*.partial", "*.deleted", "staging", "uploads", "checked.json", "damaged.json", _SEARCHES
+    "*.lock",
+    "*.partial",
+    "*.deleted",
+    "staging",
+    "uploads",
+    "checked.json",
+    "damaged.json",
+    OWNER_FILE,
+    _SEARCHES,
 )
 # These are written once and never changed.
 _IMMUTABLE = {".lance", ".npy", ".npz", ".index", ".arrow"}
@@ -44,7 +53,7 @@ def rename_gallery(gallery: Gallery, name: str) -> Gallery:
             _move(gallery.path, root / name)
     for alias in known_as:
         set_alias(root, alias, name)
-    return Gallery(root / name)
+    return Gallery(root / name, engines=gallery.tables.engines)
 
 
 def copy_gallery(gallery: Gallery, name: str) -> Gallery:
@@ -53,8 +62,24 @@ def copy_gallery(gallery: Gallery, name: str) -> Gallery:
     require_free(root, name)
     with scratch(root) as staging, pinned(gallery) as source, storing(f"gallery '{name}'"):
         shutil.copytree(source, staging / name)
-        settle(staging / name, root / name)
-    return Gallery(root / name)
+        with own_tables(Gallery(staging / name, engines=gallery.tables.engines)):
+            settle(staging / name, root / name)
+    return Gallery(root / name, engines=gallery.tables.engines)
+
+
+@contextmanager
+def own_tables(gallery: Gallery) -> Iterator[None]:
+    """Make the tables of a copied gallery that its searches need, which go again where it does not appear;
+    where their engine has no address, searches tell of that.
+    """
+    folder = gallery.snapshot_path(gallery.active_version or 0)
+    if set(gallery.tables.of_version(folder).values()) <= set(gallery.tables.engines.names):
+        gallery.mend_tables()
+    try:
+        yield
+    except BaseException:
+        gallery.tables.drop_all()
+        raise
 
 
 @contextmanager

@@ -23,14 +23,19 @@ import numpy as np
 
 from vicinal.calibration.arrays import FloatArray, Ints
 from vicinal.indexer.cluster import Cluster
+from vicinal.indexer.engines import EngineSource
 from vicinal.indexer.errors import GalleryError
 from vicinal.indexer.graph.neighbor_graph import build_neighbor_graph, parts_of
 from vicinal.indexer.storage.files import OnRead, appearing, uncounted
 from vicinal.indexer.views.snapshot import (
+    SNAPSHOT_FILES,
     DerivedFiles,
     DerivedManifest,
+    Manifest,
     Snapshot,
+    built_index,
     read_manifest,
+    rebuild_index,
     write_derived,
 )
 from vicinal.models.progress import OnProgress, no_progress
@@ -97,7 +102,9 @@ class RefinedSnapshot:
         self.manifest = files.manifest
         self.embeddings: FloatArray = files.array("refined")
         self.graph = files.graph()
-        self.index = snapshot.served(files.index(_INDEX), self.embeddings, self.graph.similarities)
+        self.index = snapshot.served(
+            files.index(_INDEX, snapshot.tables), self.embeddings, self.graph.similarities
+        )
         self._contexts = snapshot.neighbor_ids[:, : files.manifest.n_neighbors]
 
     @classmethod
@@ -146,14 +153,18 @@ def write_refined(
         )
     path = _folder(snapshot.path, refiner.fingerprint, n_steps)
     fields = {"refiner": refiner.fingerprint, "n_steps": n_steps, "n_neighbors": refiner.n_neighbors}
-    with appearing(path) as staging:
+    kind, version = snapshot.manifest.index_kind, snapshot.manifest.version
+    with (
+        built_index(kind, snapshot.tables, version, "refined", snapshot.item_table) as make_index,
+        appearing(path) as staging,
+    ):
         write_derived(
             staging,
             (_INDEX, _MANIFEST),
             embeddings,
             build_neighbor_graph(embeddings, device=index_device, cluster=cluster),
             {"refined": embeddings},
-            index=snapshot.manifest.index_kind,
+            make_index=make_index,
             kind=RefinedManifest,
             fields=fields,
         )
@@ -208,6 +219,32 @@ def whole_refined_folders(snapshot_path: Path) -> list[Path]:
             _checked(folder, whole=True)
             whole.append(folder)
     return whole
+
+
+def mend_tables(snapshot: Snapshot) -> int:
+    """Make the tables of a version again that its engine lost, or that are those of a gallery which this one
+    was copied from, and no others; their number. Who has the version open opens it again.
+    """
+    n_made = 0
+    for folder in _refined_folders(snapshot.path):
+        files = _checked(folder, whole=False)
+        n_made += _mended(snapshot, files, (_INDEX, _MANIFEST), "refined", "refined")
+    # Last the version itself, with whose folder the others move.
+    return n_made + _mended(snapshot, snapshot.files, SNAPSHOT_FILES, "embeddings", "initial")
+
+
+def _mended(
+    snapshot: Snapshot, files: DerivedFiles[Manifest], names: tuple[str, str], vectors: str, space: str
+) -> bool:
+    """See `mend_tables`, for the files of one folder."""
+    tables, version = snapshot.tables, snapshot.manifest.version
+    source = files.index(names[0], tables)
+    if not isinstance(source, EngineSource) or tables.is_whole(source):
+        return False
+    with built_index(source.spec, tables, version, space, snapshot.item_table) as make_index:
+        rebuild_index(files, names, files.array(vectors), make_index)
+    tables.drop(source.spec, [source.file.name])
+    return True
 
 
 def refinements(snapshot_path: Path) -> list[tuple[str, int]]:

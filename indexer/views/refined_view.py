@@ -87,7 +87,7 @@ class RefinedView:
         chosen, changed = None, self.changed
         if selection is not None:
             ours = selection.positions[selection.positions < len(self.view.snapshot)]
-            chosen = Selection(ours[~self._unchanged.is_dead(ours)])
+            chosen = Selection(ours[~self._unchanged.is_dead(ours)], selection.filter)
             changed = changed[selection.holds(changed)]
         found = self._unchanged.nearest(queries, n, chosen)
         if not len(changed) or not len(queries):

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from vicinal.calibration.arrays import FloatArray, Ints, Mask
+from vicinal.indexer.filters import Filter
 from vicinal.indexer.graph.vector_index import nearest_rows
 from vicinal.indexer.views.snapshot import places_of
 
@@ -17,9 +18,10 @@ _BLOCK = 65_536
 
 @dataclass(frozen=True)
 class Selection:
-    """Some items of a view."""
+    """Some items of a view, those that a filter selects where one is given."""
 
     positions: Ints
+    filter: Filter | None = None
 
     def __len__(self) -> int:
         return len(self.positions)

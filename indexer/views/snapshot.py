@@ -9,7 +9,7 @@ encoding_indices.npy        (nnz,) int32
 encoding_values.npy         (nnz,) float32
 sequences.npy               (n,) int64, ascending: which rows of the table these are
 items.arrow                 id, label, uri, metadata
-initial.index               the vector index over the initial embeddings
+initial.index               the vector index over the initial embeddings, or which table of an engine it is
 checked.json, damaged.json  what checks found; see `storage.files`
 """
 
@@ -18,11 +18,12 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Generic, Self, TypeVar
+from typing import Any, Generic, Self, TypeAlias, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -30,6 +31,7 @@ import pyarrow.compute as pc
 
 from vicinal.calibration.arrays import AnyArray, AnyInts, FloatArray, Ints, Objects, ShortInts
 from vicinal.calibration.frozen import Frozen
+from vicinal.indexer.engines import ENGINES, EngineSource, GalleryTables
 from vicinal.indexer.errors import DamagedGalleryError, GalleryError
 from vicinal.indexer.graph.candidate_source import CandidateSource
 from vicinal.indexer.graph.gpu import IndexDevices
@@ -37,6 +39,7 @@ from vicinal.indexer.graph.neighbor_graph import NeighborGraph
 from vicinal.indexer.graph.vector_index import Candidates, FaissIndex, automatic_factories
 from vicinal.indexer.item_rules import DEEPEST_METADATA, MOST_METADATA_BYTES, is_deeper, n_bytes
 from vicinal.indexer.storage.files import (
+    CheckNotes,
     FileSeal,
     OnRead,
     appearing,
@@ -59,6 +62,7 @@ _MANIFEST = "snapshot.json"
 _NOTE = "_truncated"
 _ITEMS = "items.arrow"
 _INDEX = "initial.index"
+SNAPSHOT_FILES = (_INDEX, _MANIFEST)
 _ENCODINGS = ("encoding_indptr", "encoding_indices", "encoding_values")
 _GRAPH = ("neighbor_ids", "neighbor_similarities")
 
@@ -72,6 +76,8 @@ class DerivedManifest(Frozen):
 
 
 Manifest = TypeVar("Manifest", bound=DerivedManifest)
+BuiltIndex: TypeAlias = FaissIndex | EngineSource
+IndexMaker: TypeAlias = Callable[[FloatArray], BuiltIndex]
 
 
 class DerivedFiles(Generic[Manifest]):
@@ -104,10 +110,12 @@ class DerivedFiles(Generic[Manifest]):
         """Memory maps of a neighbor graph."""
         return NeighborGraph(*(self.array(name) for name in _GRAPH))
 
-    def index(self, name: str) -> FaissIndex:
+    def index(self, name: str, tables: GalleryTables) -> BuiltIndex:
         """The vector index in a file."""
-        manifest = self.manifest
-        return FaissIndex.open(self.path / name, manifest.index, manifest.candidates, manifest.files[name])
+        manifest, path = self.manifest, self.path / name
+        if manifest.index in ENGINES:
+            return tables.open(path, manifest.candidates, manifest.files[name])
+        return FaissIndex.open(path, manifest.index, manifest.candidates, manifest.files[name])
 
 
 def read_manifest(file: Path, kind: type[Manifest]) -> Manifest:
@@ -125,14 +133,14 @@ def write_derived(
     graph: NeighborGraph,
     arrays: Mapping[str, AnyArray],
     *,
-    index: str,
+    make_index: IndexMaker,
     kind: type[DerivedManifest],
     fields: Mapping[str, Any],
 ) -> None:
     """Write arrays, graph and an index over the embeddings into a folder, and the manifest of all in it."""
     for name, array in {**arrays, **dict(zip(_GRAPH, vars(graph).values(), strict=True))}.items():
         np.save(folder / f"{name}.npy", array)
-    vector_index = FaissIndex.build(embeddings, index)
+    vector_index = make_index(embeddings)
     vector_index.save(folder / names[0])
     seals = {file.name: FileSeal.of(file) for file in sorted(folder.iterdir())}
     manifest = kind(**fields, index=vector_index.spec, candidates=vector_index.candidates, files=seals)
@@ -176,8 +184,9 @@ class SnapshotRows:
 class Snapshot:
     """Version opened for searching; arrays are memory maps, see the module, `index` is over `embeddings`."""
 
-    def __init__(self, files: DerivedFiles[SnapshotManifest]) -> None:
+    def __init__(self, files: DerivedFiles[SnapshotManifest], tables: GalleryTables | None = None) -> None:
         self.path = files.path
+        self.tables = tables or GalleryTables(files.path.parent.parent)
         self.manifest = files.manifest
         self.embeddings: FloatArray = files.array("embeddings")
         self.sequences: Ints = files.array("sequences")
@@ -188,20 +197,23 @@ class Snapshot:
         with ThreadPoolExecutor(1) as beside:
             # Every byte of both is compared, which holds up nothing else in Python.
             items = beside.submit(files.table, _ITEMS)
-            self._built_index = files.index(_INDEX)
+            self._built_index = files.index(_INDEX, self.tables)
             self.item_table = items.result()
-        self.index: CandidateSource = self._built_index
         self._devices: IndexDevices | None = None
-        self._files = files
+        self.files = files
+        self._sources: dict[str, EngineSource] = {}
         # What is mapped stays when the folder is made again.
         self._folder = files.path.stat().st_ino
+        self.index = self.served(self._built_index, self.embeddings, self.neighbor_similarities)
 
     @classmethod
-    def open(cls, path: Path) -> Self:
-        """Open a snapshot after comparing its files with their seals."""
+    def open(cls, path: Path, tables: GalleryTables | None = None) -> Self:
+        """Open a snapshot after comparing its files with their seals; one whose candidates an engine finds is
+        searched by the tables of its gallery.
+        """
         files = _files(path)
         files.check(whole=False)
-        return cls(files)
+        return cls(files, tables)
 
     def __len__(self) -> int:
         return self.manifest.n_items
@@ -210,6 +222,11 @@ class Snapshot:
     def n_bytes(self) -> int:
         """Size of the files."""
         return sum(seal.n_bytes for seal in self.manifest.files.values())
+
+    @property
+    def lacks_table(self) -> bool:
+        """Tell whether a table that it is searched by is gone from its engine, or another gallery's."""
+        return any(source.is_lost or source.is_foreign for source in list(self._sources.values()))
 
     @property
     def is_replaced(self) -> bool:
@@ -224,13 +241,15 @@ class Snapshot:
         self._devices = devices
         self.index = self.served(self._built_index, self.embeddings, self.neighbor_similarities)
 
-    def served(self, index: FaissIndex, embeddings: FloatArray, similarities: FloatArray) -> CandidateSource:
+    def served(self, index: BuiltIndex, embeddings: FloatArray, similarities: FloatArray) -> CandidateSource:
         """An index over vectors of this version, on the devices that it is searched on; where it is opened
         for searches only, single rows of these memory maps are read.
         """
+        if isinstance(index, EngineSource):
+            self._sources[index.file.name] = index
         if self._devices is None:
             return index
-        placed = self._devices.placed(index, embeddings)
+        placed = self._devices.placed(index, embeddings) if isinstance(index, FaissIndex) else index
         # From now on only: a GPU takes all rows in order.
         for array in (embeddings, similarities):
             expect_single_rows(array)
@@ -238,7 +257,7 @@ class Snapshot:
 
     def check(self, *, on_read: OnRead = uncounted) -> None:
         """Compare every byte of the files."""
-        self._files.check(whole=True, on_read=on_read)
+        self.files.check(whole=True, on_read=on_read)
 
     @property
     def labels(self) -> Objects:
@@ -315,10 +334,21 @@ def intact_graph(path: Path) -> NeighborGraph | None:
 
 
 def write_snapshot(
-    path: Path, rows: SnapshotRows, *, index: str, fields: dict[str, Any], kept: Sequence[Path] = ()
+    path: Path,
+    rows: SnapshotRows,
+    *,
+    index: str,
+    fields: dict[str, Any],
+    kept: Sequence[Path] = (),
+    tables: GalleryTables | None = None,
 ) -> Snapshot:
-    """Write all files of a version, so that it appears at `path` whole or not at all."""
-    with appearing(path) as staging:
+    """Write all files of a version, so that it appears at `path` whole or not at all; `tables` are those of
+    its gallery, where an engine is to find its candidates.
+    """
+    with (
+        built_index(index, tables, fields["version"], "initial", rows.items) as make_index,
+        appearing(path) as staging,
+    ):
         embeddings, graph, items = rows.embeddings, rows.graph, rows.items
         lists = ItemLists(embeddings, graph.ids, graph.similarities)
         encodings = reciprocal_encodings(ReciprocalGraph(lists, len(embeddings), DEFAULT_K1))
@@ -326,7 +356,7 @@ def write_snapshot(
             writer.write_table(items.combine_chunks())
         write_derived(
             staging,
-            (_INDEX, _MANIFEST),
+            SNAPSHOT_FILES,
             embeddings,
             graph,
             {
@@ -334,7 +364,7 @@ def write_snapshot(
                 "sequences": rows.sequences,
                 **dict(zip(_ENCODINGS, vars(encodings).values(), strict=True)),
             },
-            index=index,
+            make_index=make_index,
             kind=SnapshotManifest,
             fields={
                 **fields,
@@ -347,7 +377,52 @@ def write_snapshot(
         for folder in kept:
             # Links, so that a crash leaves them where they are.
             shutil.copytree(folder, staging / folder.name, copy_function=os.link)
-    return Snapshot.open(path)
+    return Snapshot.open(path, tables)
+
+
+@contextmanager
+def built_index(
+    kind: str, tables: GalleryTables | None, version: int, space: str, items: pa.Table
+) -> Iterator[IndexMaker]:
+    """Maker of a version's index, whose table in an engine goes again where its files are not finished."""
+    made: list[EngineSource] = []
+
+    def make(embeddings: FloatArray) -> BuiltIndex:
+        if kind not in ENGINES:
+            return FaissIndex.build(embeddings, kind)
+        if tables is None:
+            raise GalleryError(f"an index '{kind}' belongs to a gallery: there is none")
+        made.append(tables.build(kind, version, space, embeddings, items))
+        return made[-1]
+
+    try:
+        yield make
+    except BaseException:
+        if tables is not None:
+            tables.drop(kind, [one.file.name for one in made])
+        raise
+
+
+def rebuild_index(
+    files: DerivedFiles[Manifest], names: tuple[str, str], embeddings: FloatArray, make_index: IndexMaker
+) -> None:
+    """Make the index of a folder again, and nothing else in it."""
+    with appearing(files.path) as staging:
+        shutil.copytree(
+            files.path,
+            staging,
+            copy_function=os.link,
+            ignore=shutil.ignore_patterns(*names, *CheckNotes.NAMES),
+            dirs_exist_ok=True,
+        )
+        made = make_index(embeddings)
+        made.save(staging / names[0])
+        seals = {**files.manifest.files, names[0]: FileSeal.of(staging / names[0])}
+        manifest = files.manifest.model_copy(update={"candidates": made.candidates, "files": seals})
+        (staging / names[1]).write_bytes(sealed(manifest.model_dump_json(indent=2)))
+        for name in names:
+            sync_path(staging / name)
+        sync_path(staging)
 
 
 def _files(path: Path) -> DerivedFiles[SnapshotManifest]:

@@ -21,6 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from vicinal.calibration.arrays import AnyArray, AnyInts, FloatArray, Ints, Mask
+from vicinal.indexer.filters import Filter
 from vicinal.indexer.graph.neighbor_graph import N_NEIGHBORS
 from vicinal.indexer.graph.vector_index import nearest_rows, products_at
 from vicinal.indexer.views.selection import Selection, nearest_among
@@ -270,18 +271,23 @@ class GalleryView:
 
     def _nearest_selected(self, queries: FloatArray, n: int, selection: Selection) -> list[Ints]:
         index, n_built = self.snapshot.index, len(self.snapshot)
-        if len(selection) <= _FEW_SELECTED or not index.can_select:
+        can_select = index.can_select and not (index.needs_filter and selection.filter is None)
+        if len(selection) <= _FEW_SELECTED or not can_select:
             return nearest_among(self.vectors, queries, n, selection.positions)
-        is_built = selection.positions < n_built
-        added = nearest_among(self.vectors, queries, n, selection.positions[~is_built])
+        alone = selection.positions >= n_built
+        if index.needs_filter:
+            # It knows labels and metadata as they were built.
+            alone |= places_of(self.patches.positions, selection.positions) >= 0
+        others = nearest_among(self.vectors, queries, n, selection.positions[alone])
         n_wanted = min(index.n_fetched(n), n_built)
-        built = index.search(queries, n_wanted, selection.mask(n_built))
-        return [np.concatenate([one[one >= 0], other]) for one, other in zip(built, added, strict=True)]
+        among = Selection(selection.positions[~alone]).mask(n_built)
+        built = index.search(queries, n_wanted, among, selection.filter)
+        return [np.concatenate([one[one >= 0], other]) for one, other in zip(built, others, strict=True)]
 
-    def select(self, sequences: Ints) -> Selection:
-        """The live items with some sequences."""
+    def select(self, sequences: Ints, filter: Filter | None = None) -> Selection:
+        """The live items with some sequences, which a filter selects where one is given."""
         positions = self.positions_of_sequences(sequences)
-        return Selection(positions[(positions >= 0) & ~self.is_dead(positions)])
+        return Selection(positions[(positions >= 0) & ~self.is_dead(positions)], filter)
 
     def sequences(self, positions: Ints) -> Ints:
         """Sequences at positions."""

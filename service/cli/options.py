@@ -48,7 +48,8 @@ class DataHome(Request):
         """A gallery that was indexed."""
         from vicinal.indexer.gallery import Gallery
 
-        return Gallery.open(self.settings().gallery_path(name))
+        settings = self.settings()
+        return Gallery.open(settings.gallery_path(name), engines=settings.open_engines())
 
 
 class Home(DataHome):
@@ -64,12 +65,10 @@ class Home(DataHome):
 
     def place(self, name: str, *, is_new: bool = False, **settings: Any) -> Place:
         """Place of an operation on a gallery, which need not be there yet where it is new."""
-        from vicinal.indexer.gallery import Gallery
         from vicinal.service.operations.place import Place
 
         bundles = self.bundles(**settings)
-        path = bundles.settings.gallery_path(name)
-        return Place(bundles, Gallery(path) if is_new else Gallery.open(path))
+        return Place(bundles, bundles.gallery(name, is_new=is_new))
 
     def matcher(self, name: str) -> Matcher:
         """Matcher of a gallery, with the bundle and the pipeline that a server would search it with."""

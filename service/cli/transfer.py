@@ -66,7 +66,8 @@ def import_archive(
     if archive.is_dir() or archive.suffix == ".parquet":
         raise RequestError(f"'{archive}' is no archive: `vicinal index` takes folders and Parquet")
     with _opened(archive) as stream:
-        gallery, _ = import_gallery(home.settings().galleries_path, stream, name)
+        settings = home.settings()
+        gallery, _ = import_gallery(settings.galleries_path, stream, name, engines=settings.open_engines())
     _show(gallery, home)
 
 

@@ -84,6 +84,7 @@ class ServedBundles:
     ) -> None:
         self.settings = settings
         self.named = named
+        self.engines = settings.open_engines()
         self.lookups = lookup_counter()
         self._link = link
         self._opening = threading.Lock()
@@ -93,6 +94,11 @@ class ServedBundles:
         self._spaces: dict[tuple[str, str], ServedBundle] = {}
         own = self.own_if_open
         self._opened = {} if own is None else {own.bundle.fingerprint: own}
+
+    def gallery(self, name: str, *, is_new: bool = False) -> Gallery:
+        """A gallery by name, or by its alias, which need not have been indexed where it is new."""
+        kind = Gallery if is_new else Gallery.open
+        return kind(self.settings.gallery_path(name), engines=self.engines)
 
     @property
     def own(self) -> ServedBundle:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import threading
 import time
 from collections import deque
@@ -13,8 +14,10 @@ from typing import Annotated, Literal
 
 from pydantic import ConfigDict, Field
 
+from vicinal.indexer.engines import ENGINES
 from vicinal.indexer.errors import (
     DamagedGalleryError,
+    EngineError,
     GalleryBusyError,
     GalleryNotFoundError,
     GalleryNotRefinedError,
@@ -41,6 +44,8 @@ logger = logging.getLogger(__name__)
 IntegrityState = Literal["unchecked", "checking", "whole", "damaged"]
 # Between two looks whether another process is done with the same files.
 _WAIT_SECONDS = 0.5
+# Between two tries to make lost tables again.
+_MENDING_NANOSECONDS = 10_000_000_000
 # After the first gallery was opened: its first searches go before.
 _FIRST_SECONDS = 1.0
 # Whatever keeps a gallery from being opened, it keeps no other from being told of.
@@ -184,6 +189,9 @@ class Integrity:
     def _is_due(self, check: _Check, damage: Damage | None) -> bool:
         if check.is_waiting:
             return False
+        since = math.inf if check.over is None else time.monotonic_ns() - check.over
+        if check.snapshot.lacks_table and since > _MENDING_NANOSECONDS:
+            return True
         if check.over is None or (damage is not None and damage.may_be_mended):
             return True
         return time.monotonic_ns() - check.over > self._nanoseconds
@@ -217,6 +225,7 @@ class Integrity:
 
     def _check_once(self, check: _Check, asked: int) -> None:
         """Check a version, unless another process of the machine has done so since a moment."""
+        self._mend_tables(check)
         while not check.snapshot.is_replaced:
             if check.notes.is_checked_since(asked):
                 check.is_whole, check.found = True, None
@@ -271,6 +280,17 @@ class Integrity:
         check.notes.note_whole(began)
         check.is_whole, check.found = True, None
 
+    def _mend_tables(self, check: _Check) -> None:
+        """Make the tables again that a version lacks in its engine; the next search opens their files."""
+        gallery, version = check.reader.gallery, check.snapshot.manifest.version
+        try:
+            with file_lock(gallery.path / "check.lock", "another process checks"):
+                if n_made := gallery.mend_tables(version):
+                    logger.warning("gallery '%s' has %d of its tables again", gallery.name, n_made)
+        except (EngineError, GalleryBusyError, StorageError) as error:
+            # Searches tell of it, and the next check tries again.
+            logger.info("tables of gallery '%s' could not be looked at: %s", gallery.name, error)
+
     def _note(self, check: _Check, damage: Damage) -> None:
         check.found, check.is_whole = damage, False
         check.notes.note_damage(damage)
@@ -319,7 +339,7 @@ class OpenGalleries:
         """A gallery by name."""
         if not GALLERY_NAME.fullmatch(name):
             raise GalleryNotFoundError(f"there is no gallery '{name}'")
-        gallery = Gallery.open(self.path / name)
+        gallery = Gallery.open(self.path / name, engines=self.bundles.engines)
         if gallery.space is None and self.bundles.own_space is None:
             self.bundles.resolve(gallery, None)
         return gallery
@@ -387,6 +407,14 @@ class OpenGalleries:
         """Every gallery with what keeps it from being searched."""
         return [self._state(name) for name in self.names()]
 
+    def _engine_problem(self, snapshot: Snapshot) -> str | None:
+        """Reason why no engine finds a version's candidates; None where one does, or none is to."""
+        engine = snapshot.manifest.index
+        if engine not in ENGINES:
+            return None
+        lacks = f"{ENGINES[engine]} lacks a table of this version: it is made again"
+        return self.bundles.engines.look(engine) or (lacks if snapshot.lacks_table else None)
+
     def _state(self, name: str) -> GalleryState:
         try:
             matcher = self.matcher(name)
@@ -394,8 +422,12 @@ class OpenGalleries:
             matcher.prepare()
             chosen = matcher.active_pipeline
             threshold = matcher.thresholds.in_force(chosen.pipeline)
+            # Without searches nobody else would find out that it answers again.
+            problem = self._engine_problem(matcher.snapshot)
         except UNREADABLE as error:
-            return GalleryState(name, problem=str(error), files=self.integrity.state(name))
+            problem = str(error)
+        if problem is not None:
+            return GalleryState(name, problem=problem, files=self.integrity.state(name))
         return GalleryState(
             name,
             bundle=matcher.snapshot.manifest.bundle,

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from typing import get_args
 from weakref import WeakKeyDictionary
 
-from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 from vicinal.indexer.errors import IndexerError
 from vicinal.indexer.jobs.retention import created_at
@@ -31,7 +31,7 @@ class GalleryStateMetrics:
         # What the report of a version says does not change.
         self._made: WeakKeyDictionary[Snapshot, datetime] = WeakKeyDictionary()
 
-    def collect(self) -> Iterable[GaugeMetricFamily]:
+    def collect(self) -> Iterable[Metric]:
         """All series."""
         items = GaugeMetricFamily("vicinal_gallery_items", "Items in a gallery", labels=["gallery"])
         staleness = GaugeMetricFamily(
@@ -58,6 +58,15 @@ class GalleryStateMetrics:
         kept_bytes = GaugeMetricFamily(
             "vicinal_gallery_kept_searches_bytes", "Bytes of kept searches on the disk", labels=["gallery"]
         )
+        up = GaugeMetricFamily(
+            "vicinal_engine_up", "Whether an engine answers, as far as was asked", labels=["engine"]
+        )
+        failures = CounterMetricFamily(
+            "vicinal_engine_failures", "Questions that an engine did not answer", labels=["engine"]
+        )
+        for engine in self._galleries.bundles.engines.states:
+            up.add_metric([engine.engine], float(engine.problem is None))
+            failures.add_metric([engine.engine], engine.n_failures)
         for name in self._galleries.names():
             searches = SearchStore(self._galleries.path / name)
             if searches.exists and (n_kept := searches.n_readable) is not None:
@@ -76,7 +85,7 @@ class GalleryStateMetrics:
             with _told(name):
                 threshold = matcher.thresholds.in_force(matcher.active_pipeline.pipeline)
                 _add_states(calibration, name, get_args(CalibrationState), threshold.state)
-        return items, staleness, age, integrity, calibration, kept, kept_bytes
+        return items, staleness, age, integrity, calibration, kept, kept_bytes, up, failures
 
     def _made_at(self, matcher: Matcher) -> datetime:
         """Time when the version under a matcher was made."""

@@ -33,6 +33,8 @@ def activate_version(
     """Let searches use a version, and the calibrations that were made for it, from their next request on."""
     if bundles is not None:
         bundles.resolve(gallery, manifest_of(gallery, version))
+        # Searches could not be answered before another process has made them.
+        gallery.mend_tables(version)
     has_own = CalibrationStore(gallery.calibrations_path).has_own(version)
     gallery.pointer.activate(version, as_built=as_built, calibrated_as=version if has_own else None)
 
@@ -47,7 +49,7 @@ def manifest_of(gallery: Gallery, version: int) -> SnapshotManifest:
 
 
 def check_version(gallery: Gallery, version: int) -> str | None:
-    """Read a version in full and make damaged derived files again; None when nothing was damaged."""
+    """Read a version in full and make damaged files and lost tables again; None when all was whole."""
     path, damage = gallery.snapshot_path(version), None
     try:
         Snapshot.open(path).check()
@@ -58,6 +60,8 @@ def check_version(gallery: Gallery, version: int) -> str | None:
         damage = str(error)
     gallery.table.check(gallery.pointer.revision_of(version))
     CheckNotes(path).forget()
+    if n_made := gallery.mend_tables(version):
+        damage = damage or f"its engine lacked {n_made} of the tables of version {version}"
     return damage
 
 

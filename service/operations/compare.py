@@ -36,7 +36,10 @@ def run(place: Place, request: Request, progress: Progress) -> Comparison:
 
     place.settle()
     asked = ComparisonRequest(**{name: getattr(request, name) for name in ComparisonRequest.model_fields})
-    gallery, options = Gallery.open(place.gallery.path), None if place.sent else request.source_options
+    gallery, options = (
+        Gallery.open(place.gallery.path, engines=place.bundles.engines),
+        None if place.sent else request.source_options,
+    )
     return compared(place, gallery, asked, progress, options=options)
 
 

@@ -76,7 +76,7 @@ def run(place: Place, request: Request, progress: Progress) -> FitReport:
     from vicinal.indexer.jobs.index_job import gallery_items
     from vicinal.service.fitting.labelled_images import read_labelled_images
 
-    gallery = Gallery.open(place.gallery.path)
+    gallery = Gallery.open(place.gallery.path, engines=place.bundles.engines)
     before = place.bundles.resolve(gallery, gallery.snapshot().manifest).bundle
     photos = read_labelled_images(
         gallery_items(gallery), refuse=place.readable.refusal, on_progress=progress.of_files

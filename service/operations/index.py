@@ -55,10 +55,13 @@ class NewVersion(ItemSource):
     bundle: Annotated[str | None, CommandOption(is_hidden=True)] = Field(
         None, pattern=r"^[a-z0-9][a-z0-9._-]{0,63}$", description="Name of a bundle below `bundles_dir`."
     )
-    index: Annotated[str, CommandOption("auto, Flat, SQ8, HNSW32, IVF1024,SQ8 and the like.")] = Field(
+    index: Annotated[
+        str, CommandOption("auto, Flat, SQ8, HNSW32, IVF1024,SQ8 and the like, or postgres.")
+    ] = Field(
         "auto",
         description="Kind of the vector index: `auto`, `Flat`, `SQ8`, `PQ16x4fs`, `HNSW32`, or inverted "
-        "lists before them such as `IVF1024,SQ8`.",
+        "lists before them such as `IVF1024,SQ8`; or `postgres`, the engine that the setting `postgres_url` "
+        "names.",
         examples=["auto"],
     )
     max_failures: Annotated[

@@ -152,7 +152,7 @@ class Place:
 
         if self.find_matcher is not None:
             return self.find_matcher()
-        return self.bundles.matcher(Gallery.open(self.gallery.path))
+        return self.bundles.matcher(Gallery.open(self.gallery.path, engines=self.bundles.engines))
 
     def settle(self) -> None:
         """Bring the built version up to date, which is measured on, where it holds what was set aside."""

@@ -9,9 +9,9 @@ from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
+from vicinal.indexer.engines import check_index
 from vicinal.indexer.errors import GalleryBusyError, GalleryError, SpaceMismatchError
 from vicinal.indexer.gallery import Gallery
-from vicinal.indexer.graph.vector_index import check_factory
 from vicinal.indexer.jobs.staging import Staging
 from vicinal.indexer.jobs.sync.plan import IndexResult
 from vicinal.indexer.sources import ImageFile, SourceLook
@@ -113,7 +113,7 @@ def require(place: Place, request: ReindexRequest) -> None:
         unopened: Literal["images"] | None = None if request.source is None else "images"
         source = open_items(place, request) if is_ready else unopened
         served = place.bundles.resolve(gallery, source, bundle=request.bundle, space=request.space)
-        check_factory(request.index, served.bundle.dim)
+        check_index(request.index, served.bundle.dim, gallery.tables.engines)
     except (BundleError, GalleryError, RefineError) as error:
         raise RequestError(str(error)) from error
     held, given = gallery.in_words, served.bundle.manifest.in_words

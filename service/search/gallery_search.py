@@ -339,7 +339,7 @@ class GallerySearch:
     # While the view lasts, a filter selects the same items.
     @cachedmethod(attrgetter("_selections"), lock=attrgetter("_lock"))
     def _selection(self, filter: Filter) -> Selection:
-        return self.view.select(self.gallery.table.matching(self.view.revision, filter))
+        return self.view.select(self.gallery.table.matching(self.view.revision, filter), filter)
 
     def _without(
         self, scored: ScoredCandidates, different: list[Ints], n: int, lowest: float

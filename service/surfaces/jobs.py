@@ -10,7 +10,6 @@ from functools import partial
 from typing import Any
 
 from vicinal.indexer.errors import GalleryBusyError, HomeError
-from vicinal.indexer.gallery import Gallery
 from vicinal.service.errors import JobStoppedError
 from vicinal.service.galleries.bundles import ServedBundles
 from vicinal.service.galleries.change_notices import announce_change
@@ -67,7 +66,7 @@ class OperationJob:
         """Place of a job."""
         return Place(
             self._bundles,
-            Gallery(self._bundles.settings.gallery_path(job.gallery)),
+            self._bundles.gallery(job.gallery, is_new=True),
             JobSources.of(self._bundles.settings, job.folders),
             job.id,
             is_job=True,

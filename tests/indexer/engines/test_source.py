@@ -9,7 +9,6 @@ import pytest
 
 from tests.indexer.engines.fakes import ExactEngine, engines_with
 from vicinal.indexer.engines import Engines, EngineSource
-from vicinal.indexer.engines.source import new_table_name, seconds_since, table_prefix
 from vicinal.indexer.errors import DamagedGalleryError, EngineAwayError, EngineError, EngineTableError
 from vicinal.indexer.filters import Filter
 from vicinal.indexer.storage.files import FileSeal
@@ -135,10 +134,3 @@ def test_an_engine_without_an_address_is_refused_with_what_would_help() -> None:
         Engines().asking("postgres"),
     ):
         pass
-
-
-def test_names_of_tables_tell_their_gallery_and_their_age() -> None:
-    one, other = (new_table_name("ab12", 7, "initial") for _ in range(2))
-    assert one != other
-    assert one.startswith(table_prefix("ab12") + "7_initial_")
-    assert 0 <= seconds_since(one) < 60

@@ -1,0 +1,145 @@
+"""Tables of one gallery: their names, which are its own, and which nothing needs any more.
+
+A name is vicinal_<owner>_<version>_<space>_<time>_<random>. The owner is kept in `engines.json` of the
+gallery's folder, which stays with a renamed gallery and which neither copies nor archives have: these take
+the tables that their files name for those of another gallery, and make their own.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import secrets
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pyarrow as pa
+
+from vicinal.calibration.arrays import FloatArray
+from vicinal.indexer.engines.engine import ENGINES, Engines
+from vicinal.indexer.engines.source import EngineSource, read_engine_file
+from vicinal.indexer.errors import EngineAwayError, EngineError, EngineTableError, GalleryError
+from vicinal.indexer.graph.vector_index import Candidates, check_factory
+from vicinal.indexer.storage.files import FileSeal, file_lock, read_sealed_or_refuse, write_sealed
+
+logger = logging.getLogger(__name__)
+
+OWNER_FILE = "engines.json"
+# What a build that was killed has left is no longer that of a build that goes on.
+_LEFTOVER_SECONDS = 24 * 3600.0
+_PATIENCE = 10.0
+
+
+def check_index(kind: str, dim: int, engines: Engines) -> None:
+    """Refuse an index that cannot be built before anything is embedded for it; asks the engine, if any."""
+    if kind not in ENGINES:
+        check_factory(kind, dim)
+        return
+    with engines.asking(kind) as engine:
+        if dim > engine.longest:
+            raise EngineError(
+                f"index '{kind}' takes embeddings of at most {engine.longest:,} numbers, not {dim:,}"
+            )
+        engine.describe()
+
+
+@dataclass(frozen=True)
+class GalleryTables:
+    """Tables of the gallery in a folder, in the engines of this process."""
+
+    folder: Path
+    engines: Engines = field(default_factory=Engines)
+
+    @property
+    def prefix(self) -> str:
+        """Beginning of the names of the gallery's own tables; it gets one when it is first asked for."""
+        path = self.folder / OWNER_FILE
+        if not path.is_file():
+            busy = f"'{path}' is being written by a process that hangs"
+            with file_lock(self.folder / "active.lock", busy, patience=_PATIENCE):
+                if not path.is_file():
+                    write_sealed(path, json.dumps({"owner": secrets.token_hex(8)}))
+        remedy = "remove it, and the gallery makes new tables in its engine"
+        return f"vicinal_{json.loads(read_sealed_or_refuse(path, remedy))['owner']}_"
+
+    def build(
+        self, kind: str, version: int, space: str, embeddings: FloatArray, items: pa.Table
+    ) -> EngineSource:
+        """Make a table for a version and a space, after those that killed builds have left were removed."""
+        prefix = self.prefix
+        with self.engines.asking(kind) as engine:
+            there = engine.names(prefix)
+        named = self._named()
+        self.drop(kind, [one for one in there if one not in named and _age(one) > _LEFTOVER_SECONDS])
+        name = f"{prefix}{version}_{space}_{int(time.time()):x}_{secrets.token_hex(3)}"
+        return EngineSource.build(self.engines, kind, name, embeddings, items)
+
+    def open(self, path: Path, candidates: Candidates, seal: FileSeal) -> EngineSource:
+        """Open the file that stands for an index."""
+        source = EngineSource.open(path, candidates, seal, self.engines)
+        # A copy has none before it makes a table.
+        is_owner = (self.folder / OWNER_FILE).is_file()
+        source.is_foreign = not (is_owner and source.file.name.startswith(self.prefix))
+        return source
+
+    def drop(self, kind: str, names: Iterable[str]) -> None:
+        """Remove some of its own tables; what the engine does not let go now, the next build removes."""
+        prefix = self.prefix
+        for name in names:
+            if name.startswith(prefix):
+                try:
+                    with self.engines.asking(kind) as engine:
+                        engine.drop(name)
+                except EngineError as error:
+                    logger.warning("table %s stays for now: %s", name, error)
+
+    def drop_all(self) -> None:
+        """Remove all of its tables; refused while an engine that its versions need does not answer."""
+        if not (self.folder / OWNER_FILE).is_file():
+            return
+        needed = set(self._named().values())
+        for kind in sorted(needed | set(self.engines.names)):
+            try:
+                with self.engines.asking(kind) as engine:
+                    for name in engine.names(self.prefix):
+                        engine.drop(name)
+            except EngineError as error:
+                if kind in needed and isinstance(error, EngineAwayError):
+                    raise
+                # An engine that is gone for good keeps no gallery.
+                logger.warning("tables %s* stay, if there are any: %s", self.prefix, error)
+
+    def is_whole(self, source: EngineSource) -> bool:
+        """Tell whether the table of a source is the gallery's own, and has its rows."""
+        if source.is_foreign:
+            return False
+        try:
+            with self.engines.asking(source.spec) as engine:
+                return engine.describe(source.file.name).n_rows == source.file.n_items
+        except EngineTableError:
+            return False
+
+    def of_version(self, folder: Path) -> dict[str, str]:
+        """Engine by the name of each table that the files in a folder of a version, or of several, name."""
+        found = {}
+        for path in folder.rglob("*.index"):
+            try:
+                file = read_engine_file(path)
+            except GalleryError:
+                # An index of Faiss, or a damaged file.
+                continue
+            found[file.name] = file.engine
+        return found
+
+    def _named(self) -> dict[str, str]:
+        return self.of_version(self.folder / "versions")
+
+
+def _age(name: str) -> float:
+    """Seconds since a table was given its name."""
+    try:
+        return time.time() - int(name.split("_")[-2], 16)
+    except (IndexError, ValueError):
+        return 0.0
