@@ -64,6 +64,8 @@ class ExactEngine:
         self.tables.pop(name, None)
 
     def describe(self, name: str | None = None) -> EngineTable:
+        if name is not None and name not in self.tables:
+            raise EngineTableError(f"table {name} is gone")
         return EngineTable("exact", n_rows=None if name is None else len(self.tables[name][0]))
 
     def close(self) -> None:
