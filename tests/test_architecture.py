@@ -77,6 +77,7 @@ INNER_FLOORS = {
         "fitting",
         "reports",
         "jobs",
+        "planning",
         "operations",
         "surfaces",
         "local_gallery",
