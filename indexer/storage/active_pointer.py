@@ -191,12 +191,13 @@ class ActivePointer:
         with self.held() as active:
             if active is not None:
                 versions = versions - {active.version}
-                last = max([active.last_version, *self.versions()])
-                self._write(replace(active.without(versions), last_version=last))
             gone = versions & {*self.versions()}
             folders = [self.folder / "versions" / str(version) for version in gone]
             mirror = Mirror.keeping(self._path)
-            if mirror is not None:
+            if active is not None:
+                last = max([active.last_version, *self.versions()])
+                self._write(replace(active.without(versions), last_version=last), folders)
+            elif mirror is not None:
                 mirror.drop(folders)
             # Out of the way in one step, so that none of them can be activated any more.
             aside = [folder.rename(folder.with_suffix(".partial")) for folder in folders if folder.exists()]
@@ -300,10 +301,10 @@ class ActivePointer:
                 self.table.keep(_changes_tag(activation.version), activation.revision)
         self._write(chosen if before is None else chosen.succeeding(before))
 
-    def _write(self, activation: Activation) -> None:
+    def _write(self, activation: Activation, gone: Iterable[Path] = ()) -> None:
         fields = sealed(json.dumps(asdict(activation)))
         # The copy is for whoever finds the other damaged; nothing is read of it before.
-        write_together({self._path: fields, self._copy: fields})
+        write_together({self._path: fields, self._copy: fields}, gone)
 
 
 def version_tag(version: int) -> str:

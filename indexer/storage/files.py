@@ -110,13 +110,13 @@ def write_atomically(path: Path, content: str | bytes, *, durable: bool = True) 
         mirror.put(path, content.encode() if isinstance(content, str) else content)
 
 
-def write_together(files: Mapping[Path, bytes]) -> None:
+def write_together(files: Mapping[Path, bytes], gone: Iterable[Path] = ()) -> None:
     """Replace small files, in order; the first survives a crash of the machine. In a mirror the home has them
-    first, in one step with all that was changed in the table.
+    first, in one step with all that was changed in the table, and loses folders that the caller then removes.
     """
     mirror = Mirror.keeping(next(iter(files)))
     if mirror is not None:
-        mirror.publish(files)
+        mirror.publish(files, gone)
         return
     for number, (path, content) in enumerate(files.items()):
         replace_file(path, content, durable=number == 0)

@@ -46,6 +46,7 @@ class Batch:
     leases: dict[str, Lease] = field(default_factory=dict)
     moved: tuple[str, str] | None = None
     dropped: str = ""
+    replica: str = ""
 
     @property
     def is_alone(self) -> bool:
@@ -54,7 +55,7 @@ class Batch:
 
     def add(self, entry: Entry, leases: Mapping[str, Lease | None]) -> None:
         """Take an entry in; `leases` has those of its scopes before."""
-        self.number = entry.number
+        self.number, self.replica = entry.number, entry.replica
         for place, (name, size) in entry.came.items():
             self.rows[place] = Row(place, name, size, entry.number, entry.replica, "")
         for place in entry.went:
@@ -117,20 +118,21 @@ class Layer:
         """Bring a batch to the disk, and note it."""
         if batch.moved is not None:
             self._move(*batch.moved)
-            self.ledger.take(batch.number, [], batch.leases, moved=batch.moved)
+            gone = self._gone(batch, batch.moved[0])
+            self.ledger.take(batch.number, gone, batch.leases, moved=batch.moved)
             return
         if batch.dropped:
             self._drop(batch.dropped)
-            gone = [
-                row._replace(object="", size=0, number=batch.number, identity="")
-                for row in self.ledger.rows(batch.dropped).values()
-            ]
-            self.ledger.take(batch.number, gone, batch.leases)
+            self.ledger.take(batch.number, self._gone(batch, batch.dropped), batch.leases)
             return
         wanted = self._wanted(batch)
         done = self._lay_all(batch.rows, wanted, sources)
         self.ledger.take(batch.number, {**batch.rows, **done}.values(), batch.leases)
         self._forget_fetched(wanted)
+
+    def _gone(self, batch: Batch, folder: str) -> list[Row]:
+        """Rows of a folder's files, which are gone."""
+        return [Row(place, "", 0, batch.number, batch.replica, "") for place in self.ledger.rows(folder)]
 
     def mend(self, rows: Iterable[Row], sources: Sources) -> None:
         """Lay files again that do not lie here as they should."""

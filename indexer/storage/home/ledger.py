@@ -7,9 +7,10 @@ Losing the last steps of the ledger, as a machine that loses its power may, cost
 from __future__ import annotations
 
 import sqlite3
+import threading
+import weakref
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
@@ -27,7 +28,6 @@ CREATE TABLE IF NOT EXISTS leases (
     scope TEXT PRIMARY KEY, token INTEGER, holder TEXT, replica TEXT, is_held INTEGER
 );
 CREATE TABLE IF NOT EXISTS applied (number INTEGER);
-CREATE TABLE IF NOT EXISTS own (path TEXT PRIMARY KEY);
 """
 
 
@@ -56,11 +56,21 @@ def identity_of_file(path: Path) -> str:
     return f"{found.st_size} {found.st_mtime_ns} {found.st_ino}"
 
 
-@dataclass(frozen=True)
 class Ledger:
-    """The ledger in a file; whoever writes to it holds the lock of the mirror."""
+    """The ledger in a file, which this process opens once; whoever writes to it holds the lock of the mirror."""
 
-    path: Path
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._lock = threading.RLock()
+        try:
+            self._file = sqlite3.connect(path, _SECONDS, check_same_thread=False)
+        except sqlite3.Error as error:
+            raise self._refused(error) from error
+        weakref.finalize(self, self._file.close)
+        with self._open() as file:
+            file.execute("PRAGMA journal_mode = WAL")
+            file.execute("PRAGMA synchronous = NORMAL")
+            file.executescript(_TABLES)
 
     def applied(self) -> int:
         """Number of the last entry that lies here."""
@@ -153,40 +163,13 @@ class Ledger:
         with self._open() as file, file:
             _write(file, rows)
 
-    def own(self) -> list[str]:
-        """Files that this replica wrote and has not brought up."""
-        with self._open() as file:
-            return [row[0] for row in file.execute("SELECT path FROM own")]
-
-    def note_own(self, place: str) -> None:
-        """Note a file that this replica wrote."""
-        with self._open() as file, file:
-            file.execute("INSERT OR IGNORE INTO own VALUES (?)", (place,))
-
-    def forget_own(self, places: Iterable[str]) -> None:
-        """Note that files were brought up."""
-        with self._open() as file, file:
-            file.executemany("DELETE FROM own WHERE path = ?", [(one,) for one in places])
-
-    def begin(self) -> None:
-        """Make the file, unless it is there."""
-        with self._open() as file:
-            file.execute("PRAGMA journal_mode = WAL")
-            file.executescript(_TABLES)
-
     @contextmanager
     def _open(self) -> Iterator[sqlite3.Connection]:
-        try:
-            file = sqlite3.connect(self.path, timeout=_SECONDS)
-        except sqlite3.Error as error:
-            raise self._refused(error) from error
-        try:
-            file.execute("PRAGMA synchronous = NORMAL")
-            yield file
-        except sqlite3.Error as error:
-            raise self._refused(error) from error
-        finally:
-            file.close()
+        with self._lock:
+            try:
+                yield self._file
+            except sqlite3.Error as error:
+                raise self._refused(error) from error
 
     def _refused(self, error: sqlite3.Error) -> HomeError:
         return HomeError(
@@ -211,14 +194,10 @@ def _write(file: sqlite3.Connection, rows: Iterable[Row]) -> None:
 
 
 def _move(file: sqlite3.Connection, source: str, target: str, number: int) -> None:
-    """Rename a folder; its files are noted as gone under the old name."""
-    places = (f"{source}/", f"{source}0")
+    """Give the files of a folder the name of another."""
     moved = file.execute(
-        f"SELECT {_COLUMNS} FROM files WHERE path >= ? AND path < ? AND object != ''", places
+        f"SELECT {_COLUMNS} FROM files WHERE path >= ? AND path < ? AND object != ''",
+        (f"{source}/", f"{source}0"),
     ).fetchall()
-    rows = [Row(*one) for one in moved]
-    _write(file, (one._replace(object="", size=0, number=number, identity="") for one in rows))
-    _write(
-        file,
-        (one._replace(path=target + one.path.removeprefix(source), number=number) for one in rows),
-    )
+    rows = (Row(*one) for one in moved)
+    _write(file, [one._replace(path=target + one.path.removeprefix(source), number=number) for one in rows])

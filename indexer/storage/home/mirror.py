@@ -135,7 +135,6 @@ class Mirror:
         self._store = store
         self._folder = data_dir / FOLDER
         self._ledger = Ledger(self._folder / "ledger.sqlite")
-        self._ledger.begin()
         self._layer = Layer(data_dir, self._ledger, store, self._folder / "objects", self._count)
         self._thread = _Thread()
         # Signs of life by scope, and since when each has stood still.
@@ -258,8 +257,6 @@ class Mirror:
             replace_file(path, content)
         elif places.is_own(place):
             replace_file(path, content, durable=False)
-            with self._locked():
-                self._ledger.note_own(place)
         else:
             self.put_together({path: content})
 
@@ -294,22 +291,20 @@ class Mirror:
                 make_folder((self.data_dir / name).parent)
                 came[name].replace(self.data_dir / name)
 
-    def publish(self, files: Mapping[Path, bytes]) -> None:
-        """Write small files, in one step with all that was changed in the table by who holds the lease."""
+    def publish(self, files: Mapping[Path, bytes], gone: Iterable[Path] = ()) -> None:
+        """Write small files and remove others, also those below folders, in one step with all that was changed
+        in the table by who holds the lease.
+        """
         place = self.place_of(next(iter(files)))
         self._commit(
             {self.place_of(path): content for path, content in files.items()},
-            (),
+            self._below(gone),
             gallery=places.gallery_of(place),
         )
 
     def drop(self, paths: Iterable[Path]) -> None:
         """Remove files, and those below folders, in the home and then here."""
-        gone: list[str] = []
-        for path in paths:
-            place = self.place_of(path)
-            gone += [place] if self._is_there(place) else sorted(self._ledger.rows(place))
-        if gone:
+        if gone := self._below(paths):
             self._commit({}, gone)
 
     def link(self, path: Path, target: str) -> None:
@@ -634,6 +629,11 @@ class Mirror:
                 )
         if entry.kind == "move" and self._ledger.is_known(f"{places.GALLERIES}/{entry.target}"):
             raise GalleryExistsError(entry.target)
+        for gallery in {places.gallery_of(place) for place in entry.came} - {""}:
+            folder = f"{places.GALLERIES}/{gallery}"
+            is_new = f"{folder}/active.json" in entry.came or self._hold_of(gallery) is not None
+            if not is_new and not self._ledger.is_known(folder):
+                raise OvertakenError(f"gallery '{gallery}' has another name by now, or is gone")
         if not self._thread.bases:
             return
         for place in [*entry.came, *entry.went]:
@@ -645,13 +645,21 @@ class Mirror:
 
     def _bring_own(self) -> None:
         """Bring files up that this replica writes often."""
-        own = self._ledger.own()
-        there = {place: path for place in own if (path := self.data_dir / place).is_file()}
-        if there:
-            self._commit({place: path.read_bytes() for place, path in there.items()}, ())
-        if own:
-            with self._locked():
-                self._ledger.forget_own(own)
+        came: dict[str, bytes | Path | str] = {}
+        for path in self.data_dir.glob(f"{places.GALLERIES}/*/{places.OWN}/*{self.replica}*"):
+            place = self.place_of(path)
+            row = self._ledger.row(place)
+            is_same = row is not None and row.identity == identity_of_file(path)
+            if (
+                not is_same
+                and places.is_kept(place)
+                and self._ledger.is_known(f"{places.GALLERIES}/{places.gallery_of(place)}")
+            ):
+                # Written again meanwhile, it is brought up again.
+                with suppress(FileNotFoundError):
+                    came[place] = path.read_bytes()
+        if came:
+            self._commit(came, ())
 
     def _keep_checkpoint(self, number: int) -> None:
         checkpoint = self._ledger.checkpoint()
@@ -692,11 +700,12 @@ class Mirror:
         found = {row: identity_of_file(self.data_dir / row.path) for row in self._ledger.rows().values()}
         wrong = [row for row, identity in found.items() if row.identity != identity]
         # Counts may be newer here than there.
-        own = [row for row in wrong if row.replica == self.replica and places.is_own(row.path) and found[row]]
-        wrong = [row for row in wrong if row not in own]
+        wrong = [
+            row
+            for row in wrong
+            if not (row.replica == self.replica and places.is_own(row.path) and found[row])
+        ]
         with self._locked():
-            for row in own:
-                self._ledger.note_own(row.path)
             self._ledger.note(row._replace(identity="") for row in wrong)
         self._relay(wrong)
         for gallery in local:
@@ -740,6 +749,14 @@ class Mirror:
                 target = str(path.readlink())
                 if "/" not in target:
                     self.link(path, target)
+
+    def _below(self, paths: Iterable[Path]) -> list[str]:
+        """Files of the home at or below some paths."""
+        found: list[str] = []
+        for path in paths:
+            place = self.place_of(path)
+            found += [place] if self._is_there(place) else sorted(self._ledger.rows(place))
+        return found
 
     def _is_there(self, place: str) -> bool:
         row = self._ledger.row(place)
@@ -806,7 +823,14 @@ class _Upload:
 
     def _bring(self, sha256: str) -> str:
         name = new_object(sha256)
-        self._store.put(f"objects/{name}", self.sources[sha256])
+        source = self.sources[sha256]
+        try:
+            self._store.put(f"objects/{name}", source)
+        except (HomeError, OSError) as error:
+            if isinstance(source, Path) and not source.exists():
+                # Who lost the lease follows the log like everybody.
+                raise OvertakenError(f"'{source}' went while it was brought up: try again") from error
+            raise
         self._names[sha256] = (name, time.monotonic())
         return name
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 
 GALLERIES = "galleries"
+OWN = "calibrations/drift"
 TABLE, SEALS = "items.lance", "items.seals"
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 TOPS = {"keys", "senders", "bundles"}
@@ -51,7 +52,7 @@ def is_table(place: str) -> bool:
 
 def is_own(place: str) -> bool:
     """Tell whether one replica alone writes a file, often: it may be brought up later."""
-    return "/calibrations/drift/" in place
+    return f"/{OWN}/" in place
 
 
 def is_secret(place: str) -> bool:

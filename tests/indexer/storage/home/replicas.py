@@ -1,0 +1,341 @@
+"""Replicas that share a home, in threads that run in turns: one seed, one course of events.
+
+Each replica has a data folder, a clock, and a thread. It hands over its turn with every call to the store and
+every wait, so that a seed decides who goes first, who sleeps for long in the middle of a change, whose call
+fails before or after it did anything, and who dies at which step on the disk. A replica that dies does nothing
+any more: not even what `finally` would do.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import random
+import secrets
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from vicinal.indexer.errors import GalleryError, HomeError
+from vicinal.indexer.storage.home import laying, mirror, places
+from vicinal.indexer.storage.home.log import LINK, Entry, sha256_of
+from vicinal.indexer.storage.home.mirror import Mirror
+from vicinal.indexer.storage.home.stores import Stored
+from vicinal.models.configs.sealed_json import unsealed
+
+ADDRESS = "memory"
+_DISK_STEPS = ("fsync", "link", "mkdir", "rename", "replace", "rmdir", "unlink")
+
+
+class KilledError(BaseException):
+    """The process is dead."""
+
+
+class MemoryStore:
+    """Files in memory."""
+
+    address = ADDRESS
+
+    def __init__(self) -> None:
+        self.files: dict[str, tuple[bytes, datetime]] = {}
+        self.now = datetime(2030, 1, 1, tzinfo=UTC)
+
+    def get(self, name: str) -> bytes | None:
+        found = self.files.get(name)
+        return None if found is None else found[0]
+
+    def fetch(self, name: str, path: Path) -> bool:
+        found = self.files.get(name)
+        if found is not None:
+            path.write_bytes(found[0])
+        return found is not None
+
+    def put(self, name: str, content: bytes | Path) -> None:
+        self.files[name] = (content if isinstance(content, bytes) else content.read_bytes(), self.now)
+
+    def put_if_absent(self, name: str, content: bytes) -> bool:
+        if name in self.files:
+            return False
+        self.put(name, content)
+        return True
+
+    def list(self, folder: str) -> Iterator[Stored]:
+        names = sorted(name for name in self.files if name.startswith(f"{folder}/"))
+        yield from [Stored(name, self.files[name][1]) for name in names]
+
+    def delete(self, name: str) -> None:
+        self.files.pop(name, None)
+
+
+def entries_of(store: MemoryStore) -> list[Entry]:
+    """The log, in order."""
+    return [Entry.model_validate_json(unsealed(store.files[one.name][0])) for one in store.list("log")]
+
+
+def listing_of(entries: Sequence[Entry]) -> dict[str, str]:
+    """What a log says, read one by one: the SHA-256 of every file, or what an alias stands for."""
+    files: dict[str, str] = {}
+    for entry in entries:
+        if entry.kind in ("move", "drop"):
+            below = f"galleries/{entry.scope}/"
+            moved = {place: one for place, one in files.items() if place.startswith(below)}
+            files = {place: one for place, one in files.items() if place not in moved}
+            if entry.kind == "move":
+                files |= {
+                    f"galleries/{entry.target}/{place.removeprefix(below)}": one
+                    for place, one in moved.items()
+                }
+        for place, (name, _) in entry.came.items():
+            files[place] = name if name.startswith(LINK) else sha256_of(name)
+        for place in entry.went:
+            files.pop(place, None)
+    return files
+
+
+def files_in(data_dir: Path) -> dict[str, str]:
+    """The same of what lies in a data folder and the home would keep."""
+    found = {}
+    for path in data_dir.rglob("*"):
+        place = path.relative_to(data_dir).as_posix()
+        if place.startswith("mirror/") or not places.is_kept(place):
+            continue
+        if path.is_symlink():
+            found[place] = f"{LINK}{path.readlink()}"
+        elif path.is_file():
+            found[place] = hashlib.sha256(path.read_bytes()).hexdigest()
+    return found
+
+
+def require_fenced(entries: Sequence[Entry]) -> None:
+    """Every change under a lease carries the token of the last one that was taken for its scope."""
+    tokens: dict[str, tuple[int, str]] = {}
+    for number, entry in enumerate(entries, start=1):
+        assert entry.number == number
+        if entry.kind == "lease":
+            tokens[entry.scope] = (entry.number, entry.holder)
+        elif entry.token:
+            assert (entry.token, entry.holder) in tokens.values(), entry
+
+
+class Replica:
+    """A replica in a thread of its own; what it does is a function, which is called again after a death."""
+
+    def __init__(self, course: Course, name: str, program: Callable[[Replica], None]) -> None:
+        self.course = course
+        self.name = name
+        self.data_dir = course.folder / name
+        self.program = program
+        self.random = random.Random(f"{course.seed} {name}")
+        self.is_over = self.is_dead = False
+        self.sleeps = 0
+        self.n_faults = 0
+        # Steps on the disk until it dies; 0 for never.
+        self.fuse = 0
+        self.error: BaseException | None = None
+        self._turn = threading.Semaphore(0)
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._is_begun = False
+
+    def step(self) -> None:
+        """Let it go on up to its next call."""
+        if not self._is_begun:
+            self._is_begun = True
+            self._thread.start()
+        else:
+            self._turn.release()
+        self.course.main.acquire()
+
+    def hand_over(self) -> None:
+        """Let others go on."""
+        self.require_life()
+        self.course.main.release()
+        self._turn.acquire()
+        self.require_life()
+
+    def require_life(self) -> None:
+        if self.is_dead:
+            raise KilledError
+
+    def burn(self) -> None:
+        """Take a step on the disk."""
+        self.require_life()
+        if self.fuse:
+            self.fuse -= 1
+            if not self.fuse:
+                self.is_dead = True
+                raise KilledError
+
+    def open(self) -> Mirror:
+        """The mirror as a new process opens it."""
+        Mirror._opened.pop((os.getpid(), self.data_dir), None)
+        return Mirror.join(self.data_dir, ADDRESS)
+
+    def _run(self) -> None:
+        self.course.local.replica = self
+        try:
+            while not self.is_over:
+                try:
+                    self.program(self)
+                    self.is_over = True
+                except KilledError:
+                    self.is_dead, self.fuse = False, 0
+                    self.course.deaths += 1
+        except BaseException as error:
+            self.error, self.is_over = error, True
+        finally:
+            self.course.main.release()
+
+
+class Course(MemoryStore):
+    """A course of events, decided by a seed; the store that its replicas share."""
+
+    def __init__(self, folder: Path, seed: int) -> None:
+        super().__init__()
+        self.folder = folder
+        self.seed = seed
+        self.random = random.Random(seed)
+        self.main = threading.Semaphore(0)
+        self.local = threading.local()
+        self.seconds = 0.0
+        self.deaths = self.faults = self.naps = 0
+        self.is_rough = True
+        self.replicas: list[Replica] = []
+
+    def run(self) -> None:
+        """Let all replicas go on, in turns, until they are done."""
+        while left := [one for one in self.replicas if not one.is_over]:
+            awake = [one for one in left if one.sleeps <= 0] or left
+            for one in left:
+                one.sleeps -= 1
+            self.seconds += 0.01
+            chosen = self.random.choice(awake)
+            chosen.sleeps = 0
+            chosen.step()
+        for one in self.replicas:
+            if one.error is not None:
+                raise one.error
+
+    @property
+    def present(self) -> Replica | None:
+        """The replica in whose thread this is called."""
+        return getattr(self.local, "replica", None)
+
+    def monotonic(self) -> float:
+        return self.seconds
+
+    def sleep(self, seconds: float) -> None:
+        self.seconds += seconds
+        if self.present is not None:
+            self.present.hand_over()
+
+    def burn(self) -> None:
+        if self.present is not None:
+            self.present.burn()
+
+    def token(self, n_bytes: int = 16) -> str:
+        draw = self.random if self.present is None else self.present.random
+        return draw.randbytes(n_bytes).hex()
+
+    # Calls of the store
+
+    def _called(self, call: Callable[[], Any]) -> Any:
+        replica = self.present
+        if replica is None:
+            return call()
+        replica.hand_over()
+        draw = replica.random.random() if self.is_rough else 1.0
+        if draw < 0.004:
+            # Long enough for others to believe it dead.
+            self.naps += 1
+            replica.sleeps = 400
+            self.seconds += 20.0
+            replica.hand_over()
+        elif draw < 0.007:
+            replica.is_dead = True
+            raise KilledError
+        elif draw < 0.012:
+            replica.fuse = replica.random.randint(1, 30)
+        elif draw < 0.018:
+            replica.n_faults = replica.random.randint(1, 6)
+        if replica.n_faults:
+            replica.n_faults -= 1
+            self.faults += 1
+            if replica.random.random() < 0.5:
+                # The answer is lost, not the call.
+                call()
+            raise HomeError("home 'memory' does not answer: it is a test")
+        result = call()
+        replica.require_life()
+        return result
+
+    def get(self, name: str) -> bytes | None:
+        found: bytes | None = self._called(lambda: MemoryStore.get(self, name))
+        return found
+
+    def fetch(self, name: str, path: Path) -> bool:
+        return bool(self._called(lambda: MemoryStore.fetch(self, name, path)))
+
+    def put(self, name: str, content: bytes | Path) -> None:
+        self._called(lambda: MemoryStore.put(self, name, content))
+
+    def put_if_absent(self, name: str, content: bytes) -> bool:
+        def call() -> bool:
+            if name in self.files:
+                return False
+            MemoryStore.put(self, name, content)
+            return True
+
+        return bool(self._called(call))
+
+    def delete(self, name: str) -> None:
+        self._called(lambda: MemoryStore.delete(self, name))
+
+
+class _Serial:
+    """A pool of threads in which all is done at once, in the thread that asks."""
+
+    def __init__(self, *_: object) -> None:
+        pass
+
+    def __enter__(self) -> _Serial:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def map(self, function: Callable[[Any], Any], items: Any) -> list[Any]:
+        return [function(item) for item in items]
+
+
+@contextmanager
+def playing(course: Course) -> Iterator[None]:
+    """Give mirrors the store, the clock and the disk of a course."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(mirror, "open_store", lambda _: course)
+        patch.setattr(mirror, "time", course)
+        patch.setattr(mirror, "ThreadPoolExecutor", _Serial)
+        patch.setattr(laying, "ThreadPoolExecutor", _Serial)
+        patch.setattr(secrets, "token_hex", course.token)
+        patch.setattr(Mirror, "_show_life", lambda *_: None)
+        for name in _DISK_STEPS:
+            patch.setattr(os, name, _burning(course, getattr(os, name)))
+        yield
+
+
+def _burning(course: Course, function: Callable[..., Any]) -> Callable[..., Any]:
+    def step(*arguments: Any, **keywords: Any) -> Any:
+        course.burn()
+        done = function(*arguments, **keywords)
+        course.burn()
+        return done
+
+    return step
+
+
+__all__ = ["ADDRESS", "Course", "GalleryError", "KilledError", "MemoryStore", "Replica", "entries_of", "json"]
