@@ -57,7 +57,7 @@ def identity_of_file(path: Path) -> str:
 
 
 class Ledger:
-    """The ledger in a file, which this process opens once; whoever writes to it holds the lock of the mirror."""
+    """The ledger in a file, open in this process; whoever writes to it holds the lock of the mirror."""
 
     def __init__(self, path: Path) -> None:
         self.path = path

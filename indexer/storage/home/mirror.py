@@ -292,8 +292,8 @@ class Mirror:
                 came[name].replace(self.data_dir / name)
 
     def publish(self, files: Mapping[Path, bytes], gone: Iterable[Path] = ()) -> None:
-        """Write small files and remove others, also those below folders, in one step with all that was changed
-        in the table by who holds the lease.
+        """Write small files and remove others, also those below folders, in one step with all that was
+        changed in the table by who holds the lease.
         """
         place = self.place_of(next(iter(files)))
         self._commit(

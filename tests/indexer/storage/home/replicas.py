@@ -2,8 +2,8 @@
 
 Each replica has a data folder, a clock, and a thread. It hands over its turn with every call to the store and
 every wait, so that a seed decides who goes first, who sleeps for long in the middle of a change, whose call
-fails before or after it did anything, and who dies at which step on the disk. A replica that dies does nothing
-any more: not even what `finally` would do.
+fails before or after it did anything, and who dies at which step on the disk. A replica that dies does
+nothing any more: not even what `finally` would do.
 """
 
 from __future__ import annotations

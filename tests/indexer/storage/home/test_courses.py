@@ -18,7 +18,7 @@ from tests.indexer.storage.home.replicas import (
 from tests.indexer.storage.home.shops import Journal, Shop, begin, program, requests_of, settle
 from vicinal.indexer.storage.home.mirror import Mirror
 
-N_COURSES, N_REQUESTS = 200, 25
+N_COURSES, N_REQUESTS = 200, 15
 
 
 def play(folder: Path, seed: int) -> tuple[Course, Journal]:

@@ -1,0 +1,50 @@
+"""Homes in a folder and in a bucket, and mirrors of them."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.s3_server import serving_s3
+from vicinal.indexer.storage.home.mirror import Mirror
+from vicinal.indexer.storage.home.stores import HomeStore, open_store
+
+
+@pytest.fixture(scope="session")
+def bucket() -> Iterator[str]:
+    """The address of a bucket."""
+    pytest.importorskip("obstore")
+    with serving_s3() as client:
+        client.create_bucket(Bucket="replicas")
+        yield "s3://replicas"
+
+
+@pytest.fixture(params=["folder", "bucket"])
+def home(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """An empty home."""
+    if request.param == "folder":
+        return str(tmp_path / "home")
+    return f"{request.getfixturevalue('bucket')}/{secrets.token_hex(4)}"
+
+
+@pytest.fixture
+def store(home: str) -> HomeStore:
+    found = open_store(home)
+    if isinstance(path := getattr(found, "path", None), Path):
+        path.mkdir()
+        (path / "home.json").touch()
+    return found
+
+
+@pytest.fixture
+def mirrors(tmp_path: Path) -> Callable[..., Any]:
+    """Mirrors of one home, in a folder."""
+
+    def join(*names: str, home: str | None = None) -> list[Mirror]:
+        return [Mirror.join(tmp_path / name, home or str(tmp_path / "home")) for name in names]
+
+    return join

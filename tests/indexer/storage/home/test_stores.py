@@ -1,0 +1,83 @@
+"""Stores: both give back what was written, refuse a name that is taken, and say who does not answer."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from tests.indexer.storage.home.replicas import MemoryStore
+from tests.ports import free_port
+from vicinal.indexer.errors import HomeError
+from vicinal.indexer.storage.home.stores import FolderStore, HomeStore, open_store, require_exclusive
+
+pytestmark = pytest.mark.slow
+
+
+def test_what_was_written_is_read(store: HomeStore, tmp_path: Path) -> None:
+    large = tmp_path / "large"
+    large.write_bytes(b"vicinal" * 400_000)
+    store.put("objects/small", b"content")
+    store.put("objects/large", large)
+    assert store.get("objects/small") == b"content"
+    assert store.fetch("objects/large", tmp_path / "fetched")
+    assert (tmp_path / "fetched").read_bytes() == large.read_bytes()
+
+
+def test_what_is_not_there_is_nothing(store: HomeStore, tmp_path: Path) -> None:
+    store.delete("objects/none")
+    assert store.get("objects/none") is None
+    assert not store.fetch("objects/none", tmp_path / "fetched")
+    assert list(store.list("objects")) == []
+
+
+def test_names_come_in_order(store: HomeStore) -> None:
+    for name in ("log/3", "log/1", "log/2", "other/0"):
+        store.put_if_absent(name, b"")
+    store.delete("log/2")
+    assert [one.name for one in store.list("log")] == ["log/1", "log/3"]
+
+
+def test_one_of_many_gets_a_name(store: HomeStore) -> None:
+    with ThreadPoolExecutor(8) as pool:
+        won = list(pool.map(lambda i: store.put_if_absent("log/1", str(i).encode()), range(16)))
+    assert sum(won) == 1
+    assert store.get("log/1") == str(won.index(True)).encode()
+
+
+def test_a_store_that_refuses_taken_names_can_be_a_home(store: HomeStore) -> None:
+    require_exclusive(store)
+    assert list(store.list("trials")) == []
+
+
+def test_a_store_that_takes_a_name_twice_cannot() -> None:
+    """Negative control: such a store would let two replicas write at a time."""
+
+    class Careless(MemoryStore):
+        def put_if_absent(self, name: str, content: bytes) -> bool:
+            self.put(name, content)
+            return True
+
+    with pytest.raises(HomeError, match="takes a name twice"):
+        require_exclusive(Careless())
+
+
+def test_a_folder_that_is_not_mounted_is_no_empty_home(tmp_path: Path) -> None:
+    with pytest.raises(HomeError, match="is it mounted"):
+        FolderStore(tmp_path).get("log/000000000001.json")
+
+
+def test_a_store_that_nobody_answers_for_says_so(bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{free_port()}")
+    with pytest.raises(HomeError, match="home 's3://replicas' does not answer") as raised:
+        open_store(bucket).get("home.json")
+    assert "secret" not in str(raised.value)
+    assert raised.value.headers == {"Retry-After": "5"}
+
+
+@pytest.mark.parametrize("address", ["ftp://host/folder", "s3://key:word@bucket"])
+def test_an_address_of_another_kind_is_refused(address: str) -> None:
+    with pytest.raises(HomeError, match="a home is a folder or an address") as raised:
+        open_store(address)
+    assert "word" not in str(raised.value)
