@@ -39,8 +39,9 @@ class NotFetchedError(Exception):
 
 @dataclass
 class Batch:
-    """Changes up to an entry: the last state of each file, and leases."""
+    """Changes after an entry, `base`, up to another: the last state of each file, and leases."""
 
+    base: int
     number: int
     rows: dict[str, Row] = field(default_factory=dict)
     leases: dict[str, Lease] = field(default_factory=dict)
@@ -73,8 +74,8 @@ class Batch:
             self.dropped = f"{places.GALLERIES}/{entry.scope}"
 
     @classmethod
-    def of_checkpoint(cls, checkpoint: Checkpoint, known: Mapping[str, Row]) -> Batch:
-        """The listing of a checkpoint, and what else is known here as gone."""
+    def of_checkpoint(cls, checkpoint: Checkpoint, known: Mapping[str, Row], base: int) -> Batch:
+        """The listing of a checkpoint, and what else is known here after an entry as gone."""
         rows = {
             place: Row(place, name, size, number, replica, "")
             for place, (name, size, number, replica) in checkpoint.files.items()
@@ -84,7 +85,7 @@ class Batch:
             for place, row in known.items()
             if place not in rows
         }
-        return cls(checkpoint.number, {**rows, **gone}, dict(checkpoint.leases))
+        return cls(base, checkpoint.number, {**rows, **gone}, dict(checkpoint.leases))
 
 
 @dataclass
@@ -136,7 +137,7 @@ class Layer:
 
     def mend(self, rows: Iterable[Row], sources: Sources) -> None:
         """Lay files again that do not lie here as they should."""
-        batch = Batch(0, {row.path: row._replace(identity="") for row in rows})
+        batch = Batch(0, 0, {row.path: row._replace(identity="") for row in rows})
         wanted = self._wanted(batch)
         self.ledger.note(self._lay_all(batch.rows, wanted, sources).values())
         self._forget_fetched(wanted)

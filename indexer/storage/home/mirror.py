@@ -434,7 +434,9 @@ class Mirror:
 
     def _catch_up(self) -> None:
         """Take all entries that are new."""
-        while batch := self._unread():
+        jumps = False
+        while batch := self._unread(jumps=jumps):
+            jumps = False
             for _ in range(_MOST_TRIES):
                 try:
                     self._layer.fetch(batch, {})
@@ -442,11 +444,12 @@ class Mirror:
                     # Replaced since, and removed: what counts is a later state.
                     if self.log.newest_checkpoint() <= batch.number:
                         raise
-                    self._proven = -float("inf")
+                    jumps = True
                     break
                 try:
                     with self._locked():
-                        if self._ledger.applied() < batch.number:
+                        # Another process of this machine may have gone on.
+                        if self._ledger.applied() == batch.base:
                             self._layer.lay(batch, {})
                     break
                 except NotFetchedError:
@@ -462,20 +465,21 @@ class Mirror:
             finally:
                 os.close(descriptor)
 
-    def _unread(self) -> Batch | None:
-        """The next entries, as one step; None where there are none."""
+    def _unread(self, *, jumps: bool) -> Batch | None:
+        """The next entries, or with `jumps` the newest checkpoint, as one step; None where there are none."""
         applied = self._ledger.applied()
         entry = self.log.read(applied + 1)
         now = time.monotonic()
-        if entry is not None or now - self._proven > _SECONDS_BETWEEN_PROOFS:
+        if jumps or entry is not None or now - self._proven > _SECONDS_BETWEEN_PROOFS:
             checkpoint = None
-            if not self.log.is_there(applied):
+            if jumps or not self.log.is_there(applied):
                 checkpoint = self.log.newest_checkpoint()
             elif entry is None:
                 newest = self.log.newest_checkpoint()
                 checkpoint = newest if newest > applied else None
             if checkpoint is not None and checkpoint > applied:
-                return Batch.of_checkpoint(self.log.checkpoint(checkpoint), self._ledger.rows())
+                known = self._ledger.rows()
+                return Batch.of_checkpoint(self.log.checkpoint(checkpoint), known, applied)
             if checkpoint is not None:
                 raise HomeError(
                     f"home '{self.home}' does not have entry {applied} any more, which '{self.data_dir}' "
@@ -484,7 +488,7 @@ class Mirror:
             self._proven = now
         if entry is None:
             return None
-        batch = Batch(applied)
+        batch = Batch(applied, applied)
         while entry is not None and len(batch.rows) < _MOST_ROWS:
             alone = entry.kind in ("move", "drop")
             if alone and batch.number > applied:
@@ -499,7 +503,7 @@ class Mirror:
         """Lay files again that do not lie here as they should."""
         for _ in range(_MOST_TRIES):
             with suppress(NotFetchedError):
-                self._layer.fetch(Batch(0, {row.path: row for row in rows}), {})
+                self._layer.fetch(Batch(0, 0, {row.path: row for row in rows}), {})
                 with self._locked():
                     # Those that are as they were noted are still wanted.
                     now = [one for row in rows if (one := self._ledger.row(row.path)) and one.object]
@@ -613,7 +617,7 @@ class Mirror:
                 # Where the log went on long ago, a checkpoint says so.
                 self._proven = -float("inf")
                 return False
-            batch = Batch(entry.number - 1)
+            batch = Batch(entry.number - 1, entry.number - 1)
             batch.add(entry, {entry.scope: self._ledger.lease(entry.scope)})
             self._layer.lay(batch, sources)
         return True
@@ -725,9 +729,9 @@ class Mirror:
         """Refuse galleries of one name that are not the same."""
         if not local:
             return
-        newest, theirs = self.log.newest_checkpoint(), Batch(0)
+        newest, theirs = self.log.newest_checkpoint(), Batch(0, 0)
         if newest:
-            theirs = Batch.of_checkpoint(self.log.checkpoint(newest), {})
+            theirs = Batch.of_checkpoint(self.log.checkpoint(newest), {}, 0)
         while (entry := self.log.read(theirs.number + 1)) is not None:
             theirs.add(entry, {})
         for gallery in local:

@@ -14,6 +14,7 @@ import os
 import random
 import secrets
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -228,6 +229,9 @@ class Course(MemoryStore):
 
     def monotonic(self) -> float:
         return self.seconds
+
+    def time(self) -> float:
+        return time.time()
 
     def sleep(self, seconds: float) -> None:
         self.seconds += seconds

@@ -228,6 +228,7 @@ def test_without_the_home_nothing_changes_and_searches_go_on(
     assert files_in(b.data_dir) == before
     assert len(ids_of(b)) == N_ITEMS
     (tmp_path / "away").rename(tmp_path / "home")
+    b.pull()
     add(b, unit, "new")
     require_alike(a, b)
 
@@ -279,6 +280,19 @@ def test_a_replica_that_slept_longer_than_the_log_goes_on_from_a_checkpoint(
         (tmp_path / "home" / "log" / f"{gone:012d}.json").unlink()
     add(b, unit, "new")
     require_alike(a, b)
+
+
+def test_who_is_behind_does_not_look_for_what_was_erased(mirrors: Mirrors, unit: Unit) -> None:
+    a, b = mirrors("a", "b")
+    gallery = index(a, unit)
+    b.pull()
+    (gallery.path / "comparisons").mkdir()
+    write_sealed(gallery.path / "comparisons" / "one.json", "{}")
+    # A step of its own, before which the file is still there.
+    moved = rename_gallery(gallery, "boots")
+    a.erase([moved.path / "comparisons" / "one.json"])
+    require_alike(a, b)
+    assert ids_of(b, "boots") == ids_of(a, "boots")
 
 
 def test_a_folder_with_galleries_brings_them_along(tmp_path: Path, unit: Unit) -> None:
