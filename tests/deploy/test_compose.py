@@ -7,6 +7,7 @@ import re
 import shlex
 import subprocess
 import sys
+from contextlib import closing
 from functools import reduce
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,10 @@ import pytest
 import yaml
 
 from tests.forks import forked_python
+from tests.postgres_server import PostgresServer
+from vicinal.indexer.engines import postgres as engine
+from vicinal.indexer.engines.postgres import PostgresEngine
+from vicinal.indexer.errors import EngineError
 from vicinal.service.http.serving import processes, server
 from vicinal.service.keys import Keyring
 from vicinal.service.known_names import check_variables
@@ -151,9 +156,7 @@ def test_services_wait_for_what_they_need(compose: dict[str, Any]) -> None:
 def test_the_settings_are_known_and_fit(compose: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     for name, service in ours(compose).items():
         given = {
-            key: re.sub(r"\$\{\w+:-(.*)\}", r"\1", value)
-            for key, value in service["environment"].items()
-            if key != "VICINAL_POSTGRES_URL"
+            key: re.sub(r"\$\{\w+:-(.*)\}", r"\1", value) for key, value in service["environment"].items()
         }
         given |= read("compose.gpu.yaml")["services"]["vicinal"]["environment"]
         check_variables(Settings, given, "VICINAL_")
@@ -175,6 +178,23 @@ def test_replicas_differ_in_their_mirror_alone() -> None:
     # Without a way out, as Redis: neither asks for a password.
     assert services["postgres"]["networks"] == services["redis"]["networks"] == ["jobs"]
     assert "ports" not in services["postgres"]
+
+
+@pytest.mark.slow
+def test_postgresql_is_given_what_galleries_need(postgres: PostgresServer) -> None:
+    """The statements that its container runs once, in a database that is as new as the container's."""
+    service = read(FILES[2])["services"]["postgres"]
+    (script,) = (source for source, mode in mounts(service) if mode == "ro")
+    postgres.run("CREATE DATABASE begun")
+    with closing(PostgresEngine(postgres.url(database="begun"))) as asked:
+        with pytest.raises(EngineError, match="CREATE EXTENSION vector"):
+            asked.describe()
+        postgres.run((DEPLOY / script).read_text(encoding="utf-8"), database="begun")
+        assert "pgvector" in asked.describe().extension
+    version = re.search(r":(\d+)\.(\d+)\.(\d+)-pg(\d+)", service["image"])
+    assert version is not None
+    assert tuple(map(int, version.groups()[:3])) >= engine._EXTENSION
+    assert int(version[4]) * 10_000 >= engine._SERVER
 
 
 def seconds_to_stop(shutdown_seconds: int) -> float:
