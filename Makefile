@@ -41,6 +41,7 @@ bench: $(VENV)/.dev ## every benchmark; results go to benchmarks/results, and wh
 	$(BIN)/python -m benchmarks.speed.swap_under_load
 	$(BIN)/python -m benchmarks.speed.index_throughput --data $(DATA)
 	$(BIN)/python -m benchmarks.speed.ready_embeddings --folder build/ready
+	$(BIN)/python -m benchmarks.speed.ray_build
 	$(BIN)/python -m benchmarks.speed.block_scores
 	$(BIN)/python -m benchmarks.speed.cost_by_size --folder build
 	$(BIN)/python -m benchmarks.quality.rerank_settings --data $(DATA)

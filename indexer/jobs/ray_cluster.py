@@ -53,10 +53,11 @@ _TRIES = 3
 _LOOK_SECONDS = 1.0
 _CONNECT_SECONDS, _ANSWER_SECONDS = 5.0, 30.0
 _LONGEST_REASON = 300
-# Otherwise Ray tells its makers of the cluster, and warns of what its next version does.
+# Otherwise Ray tells its makers of the cluster, warns of its next version, and writes where a signal came.
 _ENVIRONMENT = {
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+    "RAY_DISABLE_FAILURE_SIGNAL_HANDLER": "1",
 }
 
 
@@ -93,6 +94,10 @@ class EmbeddingActor:
             ModelBundle.open(folder), device=self._device, threads=self._threads, limits=limits
         )
         return self._embedder.provider
+
+    def close(self) -> None:
+        """Remove the bundle's files: Ray ends the process without a word."""
+        self._folder.cleanup()
 
     def embed(self, items: Sequence[SourceItem]) -> Embedded:
         """Read, decode and embed images; nothing of them but their rows leaves the process."""
@@ -302,7 +307,16 @@ class _Actors:
                 actors._open(slot)
             yield actors
         finally:
-            for slot in actors.slots:
+            actors._close()
+
+    def _close(self) -> None:
+        import ray
+
+        # Where an error has ended the cluster before, asking for it would start another.
+        if ray.is_initialized():
+            if closing := [slot.actor.close.remote() for slot in self._ready]:
+                ray.wait(closing, num_returns=len(closing), timeout=_CONNECT_SECONDS)
+            for slot in self.slots:
                 _kill(slot.actor)
 
     def over(

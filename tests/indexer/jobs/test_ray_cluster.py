@@ -83,7 +83,13 @@ def fail(_: Any) -> None:
 
 
 @pytest.fixture(scope="module")
-def address() -> Iterator[str]:
+def scratch(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Folder for what the nodes lay down for a time."""
+    return tmp_path_factory.mktemp("scratch")
+
+
+@pytest.fixture(scope="module")
+def address(scratch: Path) -> Iterator[str]:
     """A cluster of three nodes with a processor each."""
     from ray import cloudpickle
     from ray.cluster_utils import Cluster
@@ -93,6 +99,11 @@ def address() -> Iterator[str]:
     room = {"num_cpus": 1, "object_store_memory": 80 * 2**20}
     with pytest.MonkeyPatch.context() as patched:
         patched.setenv("PYTHONPATH", os.pathsep.join(filter(None, sys.path)))
+        # Otherwise whatever else runs on the machine comes first.
+        patched.setenv("RAY_worker_niceness", "0")
+        patched.setenv("TMPDIR", str(scratch))
+        # Names of sockets are short.
+        patched.setenv("RAY_TMPDIR", "/tmp")
         cluster = Cluster(initialize_head=True, head_node_args={**room, "include_dashboard": False})
         for _ in range(2):
             cluster.add_node(**room)
@@ -153,9 +164,10 @@ def assert_same(here: Gallery, there: Gallery) -> None:
 
 
 def test_a_killed_worker_and_a_block_that_always_fails_cost_what_is_theirs(
-    tmp_path: Path, items: list[SourceItem], embedder: Embedder, cluster: RayCluster
+    tmp_path: Path, items: list[SourceItem], embedder: Embedder, cluster: RayCluster, scratch: Path
 ) -> None:
     """All else is as the local engine makes it. The first block loses its process in its middle."""
+    before = {*scratch.iterdir()}
     deadly = replace(items[2], path=File(Path(str(items[2].path)), tmp_path / "killed"))
     # The fourth photo under a known id is told of before blocks are cut.
     broken = replace(items[27], path=File(Path(str(items[27].path)), raises=True))
@@ -172,6 +184,8 @@ def test_a_killed_worker_and_a_block_that_always_fails_cost_what_is_theirs(
     assert failed["item 5"] == next(one.reason for one in expected.failures if one.id == "item 5")
     assert made.n_items == expected.n_items
     assert made.provider == "CPUExecutionProvider of 3 Ray actors"
+    # Copies of the bundle go; the process that was killed leaves its own.
+    assert len({*scratch.iterdir()} - before) == 1
 
 
 def test_a_node_that_does_not_see_the_source_is_named_and_what_is_done_stays(
