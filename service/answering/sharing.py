@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import logging
 import shutil
-import sqlite3
 import time
 from collections.abc import Callable, Collection, Sequence
 from datetime import UTC, datetime, timedelta
@@ -159,24 +158,26 @@ class SharedSearches:
         try:
             with self.store.changing(beside=path) as file:
                 merged = merge_batch(file, name, now, oldest=oldest, is_own=is_own)
-                for search_id in merged.new:
-                    self._join_visits(file, search_id, now)
         except SearchStoreError:
             if path.exists():
                 raise
             return False
         if merged.has_deleted:
             self.store.scrub()
+        for search_id in merged.new:
+            self._join_visits(search_id, now)
         return True
 
-    def _join_visits(self, file: sqlite3.Connection, search_id: str, now: datetime) -> None:
+    def _join_visits(self, search_id: str, now: datetime) -> None:
         """Make one visit of what one replica and another kept before they heard of each other."""
-        search = read_search(file, search_id)
-        if search is None or search.at < now - _APART:
-            return
-        found = visit_of(file, search)
-        if found != search_id and join_visits(file, search.visit, found):
-            note_again(file, search_id)
+        # One at a time: all that are kept are compared, and who keeps one waits.
+        with self.store.changing() as file:
+            search = read_search(file, search_id)
+            if search is None or search.at < now - _APART:
+                return
+            found = visit_of(file, search)
+            if found != search_id and join_visits(file, search.visit, found):
+                note_again(file, search_id)
 
     def _read_again(self, days: float) -> bool:
         """Take batches in once more that hold searches of the sample which are not here: where some were

@@ -233,7 +233,6 @@ class SearchStore:
                         _fields_of(search),
                     ),
                 )
-            file.execute("insert or replace into wanted values ('most', ?)", (most,))
             _let_go(file, now, most, days)
 
     def let_go(self, *, most: int | None, days: float) -> None:
@@ -653,6 +652,7 @@ def _let_go(file: sqlite3.Connection, now: datetime, most: int | None, days: flo
     over = (now - _ONE_VISIT).timestamp()
     file.execute("update searches set sender = '' where at < ? and sender != ''", (over,))
     if most is not None:
+        file.execute("insert or replace into wanted values ('most', ?)", (most,))
         file.execute(
             "delete from searches where key > (select key from searches order by key limit 1 offset ?) "
             "and id not in (select search from answers) "

@@ -180,6 +180,8 @@ def test_a_search_and_its_answers_come_to_the_others(replicas: list[Replica]) ->
     one.store.keep([(search, b"jpeg")], most=MOST, days=DAYS)
     bring_together(replicas)
     assert other.store.picture("s") == b"jpeg"
+    # Also where nothing was kept but what came.
+    assert other.store.get("s").in_sample
     given = other.store.answer("s", "wrong", by="eve", item_id="mug", different={"mug": b"digest"})
     other.store.draw(["s"], asked=["s"], by="eve")
     bring_together(replicas)
@@ -189,6 +191,20 @@ def test_a_search_and_its_answers_come_to_the_others(replicas: list[Replica]) ->
     one.store.take_back(given.number)
     bring_together(replicas)
     assert other.store.answers() == other.store.different() == []
+
+
+def in_any_way(replicas: Sequence[Replica], seed: int, *, most: int, n: int = 40) -> None:
+    """Operations and ages of a replica whose sample is small, of which others hear in any way."""
+    random_, made = random.Random(seed), list[str]()
+    for _ in range(n):
+        Clock.at += timedelta(minutes=random_.choice([1, 40]), days=random_.choice([0] * 9 + [4]))
+        replica = random_.choice(replicas)
+        known = [one.id for one in replica.store.searches()]
+        operation = random_operation(random_, known, made)
+        made += [operation[1]] if operation[0] == "keep" else []
+        apply(replica.store, operation, None)
+        if random_.random() < 0.6:
+            hear(random_.choice(replicas), random_, most=most)
 
 
 def unlike(name: str, **changes: Any) -> KeptSearch:
@@ -254,8 +270,22 @@ def apply(
     return pair
 
 
+def hear(replica: Replica, random_: random.Random, *, most: int = MOST) -> None:
+    """Let a replica hear of some of what happened, which may kill it, and of that once more."""
+    replica.pull(random_)
+    replica.steps_to_live = random_.randint(1, 12) if random_.random() < 0.4 else -1
+    try:
+        replica.settle(most=most, thorough=random_.random() < 0.3)
+    except CrashError:
+        replica.shared = replica.started()
+    replica.steps_to_live = -1
+    if random_.random() < 0.1:
+        with replica.store.opened() as file:
+            file.execute("delete from batches")
+
+
 def run(
-    replicas: Sequence[Replica], reference: SearchStore, seed: int, *, n: int = 60, crashes: bool = True
+    replicas: Sequence[Replica], reference: SearchStore, seed: int, *, n: int = 60
 ) -> list[tuple[Any, ...]]:
     """Operations on replicas that hear of each other late, in any order, twice, and after crashes."""
     random_ = random.Random(seed)
@@ -272,21 +302,11 @@ def run(
         apply(reference, operation, pair or ())
         log.append((Clock.at, replica.replica, *operation))
         if random_.random() < 0.5:
-            replica = random_.choice(replicas)
-            replica.pull(random_)
-            replica.steps_to_live = random_.randint(1, 12) if crashes and random_.random() < 0.4 else -1
-            try:
-                replica.settle(thorough=random_.random() < 0.3)
-            except CrashError:
-                replica.shared = replica.started()
-            if replica.store.exists and random_.random() < 0.1:
-                # It comes again.
-                with replica.store.opened() as file:
-                    file.execute("delete from batches")
-            replica.steps_to_live = -1
+            hear(random_.choice(replicas), random_)
     return log
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(8))
 def test_replicas_come_to_what_one_machine_has(replicas: list[Replica], tmp_path: Path, seed: int) -> None:
     (tmp_path / "one" / "shop").mkdir(parents=True)
@@ -296,6 +316,17 @@ def test_replicas_come_to_what_one_machine_has(replicas: list[Replica], tmp_path
     reference.let_go(most=MOST, days=DAYS)
     for one in replicas[: 2 + seed % 2]:
         assert state_of(one.store) == state_of(reference), log
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(3))
+def test_replicas_come_to_one_sample_whatever_they_let_go_before(replicas: list[Replica], seed: int) -> None:
+    in_any_way(replicas, seed, most=4)
+    Clock.at += timedelta(hours=1)
+    bring_together(replicas, most=4, rounds=6)
+    assert replicas[0].store.searches()
+    for one in replicas[1:]:
+        assert state_of(one.store) == state_of(replicas[0].store)
 
 
 def test_a_replica_that_does_not_settle_answers_is_found_out(
@@ -330,7 +361,7 @@ def test_two_persons_who_answer_at_once_stand_beside_each_other(replicas: list[R
 
 def files_with(root: Path, content: bytes, *, whole: bool = False) -> list[str]:
     """Files that hold any 64 bytes of a content, which SQLite lays into pages, or all of a short one."""
-    starts = range(0, len(content) - 64, 300)
+    starts = range(0, len(content) - 64, 16 if len(content) < 1000 else 300)
     pieces = [content] if whole else [content[start : start + 64] for start in starts]
     found = []
     for path in root.rglob("*"):
@@ -376,6 +407,7 @@ def test_a_replica_that_was_away_brings_nothing_back(replicas: list[Replica], tm
     assert files_with(tmp_path, b"x" * 5000) == []
 
 
+@pytest.mark.slow
 def test_the_sample_is_one_of_all_replicas(replicas: list[Replica]) -> None:
     random_ = random.Random(1)
     old = Clock.at - timedelta(hours=1)
@@ -408,6 +440,7 @@ def test_a_search_that_one_replica_let_go_comes_back_with_an_answer(replicas: li
         assert each.store.picture("late") == b"jpeg"
 
 
+@pytest.mark.slow
 def test_batches_become_few_and_those_of_a_replica_that_is_gone_go_by_age(
     replicas: list[Replica], home: Path
 ) -> None:

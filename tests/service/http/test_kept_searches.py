@@ -11,7 +11,7 @@ import sqlite3
 from collections import defaultdict
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, closing
+from contextlib import AbstractContextManager, ExitStack, closing
 from pathlib import Path
 from typing import Any
 
@@ -22,10 +22,14 @@ from fastapi.testclient import TestClient
 from PIL import Image
 
 from tests.disks import full, mounted
+from tests.service.answering.test_sharing import files_with
+from tests.service.answering.test_sharing import state_of as state_of_store
 from tests.service.http.test_processes import served
+from tests.service.redis_server import RedisServer
 from tests.service.types import Encode, MakeSettings, View
 from tests.waiting import wait_until
 from vicinal.indexer.jobs.preparation import make_signature
+from vicinal.indexer.storage.home import Mirror
 from vicinal.models.bundle import ModelBundle
 from vicinal.models.embedder import Embedder
 from vicinal.service.answering import keeper
@@ -369,3 +373,37 @@ def test_the_processes_of_a_server_keep_into_one_file_and_write_what_waits_when_
         given = [search(client, photo(number, number=20))["search_id"] for number in range(10)]
     assert {one.id for one in store.searches()} == {one for one in given if one}
     assert store.n_kept == 10
+
+
+@pytest.mark.slow
+def test_replicas_ask_about_answer_and_delete_each_others_searches(
+    data: Path,
+    tmp_path: Path,
+    make_settings: MakeSettings,
+    photo: Callable[..., bytes],
+    redis_server: RedisServer,
+) -> None:
+    admin, home = "/v1/admin/galleries/shoes", tmp_path / "home"
+    mirrors = [Mirror.join(folder, str(home)) for folder in (data, tmp_path / "other")]
+    settings = [make_settings(one.data_dir, keep_searches=100, redis_url=redis_server.url) for one in mirrors]
+    with ExitStack() as running:
+        one, other = (running.enter_context(TestClient(create_app(each))) for each in settings)
+        given = [search(one, photo(number, number=20))["search_id"] for number in range(4)]
+        # It has not arrived there yet.
+        answered = other.post("/v1/galleries/shoes/answers", json={"search_id": given[0], "absent": True})
+        assert answered.status_code == 200, answered.text
+        wait_until(lambda: one.get(f"{admin}/searches/{given[0]}").json()["answers"])
+        taken = one.delete(f"/v1/galleries/shoes/answers/{answered.json()['number']}")
+        assert taken.status_code == 200, taken.text
+        wait_until(lambda: not other.get(f"{admin}/searches/{given[0]}").json()["answers"])
+        # What is drawn next follows from these.
+        one.get(f"{admin}/answers/next?n=2")
+        stores = [SearchStore(each.data_dir / "galleries" / "shoes") for each in mirrors]
+        wait_until(lambda: state_of_store(stores[0]) == state_of_store(stores[1]))
+        # The tables at the beginning are those of any picture.
+        picture = one.get(f"{admin}/searches/{given[1]}/image").content[-240:]
+        assert files_with(home, picture)
+        assert other.delete(f"{admin}/searches", params={"ids": given[1]}).json() == {"deleted": 1}
+        wait_until(lambda: one.get(f"{admin}/searches/{given[1]}").status_code == 404)
+        wait_until(lambda: not files_with(tmp_path, picture))
+        assert not any("not shared" in each.get("/readyz").text for each in (one, other))
