@@ -5,6 +5,7 @@ x.lance/         a Lance dataset with the same columns
 x/state.json     a dataset of Hugging Face that `save_to_disk` wrote, with the same columns
 .npz             the arrays `embeddings` (n, d) and `ids` (n,), and maybe `labels` (n,) and others of n values
 .npy and .csv    the array (n, d), and beside it a CSV file of the same name with a column `id`, a line a row
+postgres://…     a table of a database, see `engine_tables`
 
 A compressed `.npz` file is held as a whole, all others some thousand rows at a time. A row that cannot be
 used takes no other with it; a missing column or an id that is there twice refuses all of the file.
@@ -15,6 +16,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -36,8 +38,9 @@ from vicinal.indexer.sources.embedding_files import (
     ReadyRows,
     open_rows,
 )
+from vicinal.indexer.sources.engine_tables import CopiedRows, TableAddress
 from vicinal.indexer.sources.items import SourceItem, SourceLook, SourceOptions, mended_labels
-from vicinal.indexer.sources.remote import Refuse, refuse_none
+from vicinal.indexer.sources.remote import Refuse, is_table_address, refuse_none
 from vicinal.indexer.sources.values import column_texts, metadata_rows, reading, values_as_texts
 from vicinal.models.errors import NoDirectionError
 from vicinal.models.similarity import normalize
@@ -106,13 +109,17 @@ class EmbeddingSource:
 
     @classmethod
     def open(cls, path: Path | str, options: SourceOptions | None = None, *, needs_ids: bool = True) -> Self:
-        """Open a file with the columns, or arrays of an `.npz` file, that the options name; see the module.
+        """Open a file with the columns, or arrays of an `.npz` file, that the options name, or a table of a
+        database by its address; see the module and `engine_tables`.
 
         Rows of a file without ids are numbered, or with `needs_ids` refused. `SourceError` where it is
         missing, empty, damaged or of another kind, or has an id twice.
         """
+        options = options or SourceOptions()
+        if is_table_address(path):
+            return cls._of_table(TableAddress.of(str(path)), options, needs_ids=needs_ids)
         path = Path(path)
-        options, kind = options or SourceOptions(), kind_of(path)
+        kind = kind_of(path)
         if not path.exists():
             raise SourceError(f"there is no source '{path}'")
         if not kind:
@@ -127,6 +134,22 @@ class EmbeddingSource:
             if options.label_rule.kind == "none":
                 del columns["label"]
             return cls(path, rows, columns, options.prefix_of(""), needs_ids=needs_ids)
+
+    @classmethod
+    def _of_table(cls, address: TableAddress, options: SourceOptions, *, needs_ids: bool) -> Self:
+        columns = {
+            name: getattr(options, f"{name}_column") or address.columns.get(name, name) for name in _PLURAL
+        }
+        path, rows = Path(address.table), CopiedRows(address, columns)
+        named = replace(
+            options,
+            label_column=options.label_column or address.columns.get("label"),
+            path_column=options.path_column or address.columns.get("path"),
+        )
+        _check_columns(path, rows, named)
+        if options.label_rule.kind == "none":
+            del columns["label"]
+        return cls(path, rows, columns, options.prefix_of(""), needs_ids=needs_ids)
 
     @classmethod
     def of_arrays(
@@ -212,6 +235,8 @@ class EmbeddingSource:
 
     def identity(self) -> list[Any]:
         """Text that changes with the file, or with the arrays, and with what is read of it."""
+        if isinstance(self._rows, CopiedRows):
+            return [self.name, self._rows.mark, self.dim, self._rows.names, self._columns, self._prefix]
         if not self.path.exists():
             digest = hashlib.sha256(json.dumps(self._ids.to_pylist()).encode())
             for _, vectors in self._rows.batches(_ROWS_A_DIGEST):
@@ -352,7 +377,7 @@ def holds_embeddings(
 ) -> bool:
     """Tell whether a source has embeddings, and names no images or is `expected` to be read for those."""
     if isinstance(place, str):
-        return False
+        return is_table_address(place)
     options, kind = options or SourceOptions(), kind_of(place)
     for file in files_of(place) if kind else ():
         if reason := refuse(file):

@@ -19,6 +19,7 @@ from vicinal.models.decoding import DecodeLimits, read_encoded
 from vicinal.models.errors import NotAnImageError
 
 HUB_SCHEME = "hf:"
+_DATABASES = ("postgres://", "postgresql://")
 _WEB = ("http", "https")
 _BUCKETS = ("s3", "gs", "az")
 _ADDRESS = re.compile(r"([a-z][a-z0-9+.-]*)://", re.IGNORECASE)
@@ -81,6 +82,11 @@ def is_address(text: str) -> bool:
 def is_on_hub(text: str) -> bool:
     """Tell whether a text is meant as the address of a data set of the hub of Hugging Face."""
     return text.startswith(HUB_SCHEME)
+
+
+def is_table_address(place: object) -> bool:
+    """Tell whether a place is the address of a table of a database; see `engine_tables`."""
+    return isinstance(place, str) and place.lower().startswith(_DATABASES)
 
 
 def place_of(text: str) -> Path | str:

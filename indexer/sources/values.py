@@ -179,7 +179,7 @@ def _values(column: pa.ChunkedArray) -> list[Any]:
         # With the digits that were written: float32 0.1 is 0.1 and not 0.10000000149011612.
         return [float(str(one)) for one in column.to_numpy()]
     values: list[Any] = column.to_pylist()
-    return values
+    return [json.loads(one) if one else one for one in values] if column.type == pa.json_() else values
 
 
 def _as_json(value: Any) -> Any:

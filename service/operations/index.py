@@ -30,7 +30,8 @@ class NewVersion(ItemSource):
         CommandOption(
             "Folder of images, .csv, .tsv or .parquet manifest, .parquet files with images inside, alone or "
             "in a folder, .tar shards, bucket (s3://, gs://, az://), data set of the hub (hf:owner/name), or "
-            "ready embeddings (.parquet, .lance, saved dataset of Hugging Face, .npz, .npy beside a .csv). "
+            "ready embeddings (.parquet, .lance, saved dataset of Hugging Face, .npz, .npy beside a .csv, "
+            "postgres://HOST/DATABASE?table=NAME). "
             "Default: what the gallery holds.",
             is_argument=True,
         ),
@@ -134,7 +135,7 @@ def _cluster(place: Place, request: Request) -> AbstractContextManager[Cluster |
 
 def holds_ready(place: Place, request: ItemSource, refuse: Callable[[ImageFile], str | None]) -> bool | None:
     """Tell whether the source is one of ready embeddings; None for the gallery's own items."""
-    from vicinal.indexer.sources import holds_embeddings
+    from vicinal.indexer.sources import holds_embeddings, is_table_address, source_name
 
     is_ready = None if place.embeddings is None else True
     if request.source is not None:
@@ -151,7 +152,10 @@ def holds_ready(place: Place, request: ItemSource, refuse: Callable[[ImageFile],
         raise RequestError("name a source: without one there is nothing to read ids and labels from")
     bundles = place.bundles
     named = bundles.named if bundles.own_space is None else None
-    name, space = request.source or place.gallery.name, request.space
+    # Of the address of a database without what lets us in.
+    name, space = place.gallery.name, request.space
+    if request.source is not None:
+        name = source_name(request.source) if is_table_address(request.source) else request.source
     # Parts that would play none.
     if space is not None and is_ready is None:
         raise RequestError("space says what made the ready embeddings of a source: name the source")
