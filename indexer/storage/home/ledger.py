@@ -94,6 +94,16 @@ class Ledger:
                 )
             }
 
+    def table(self, folder: str, file: str) -> dict[str, str]:
+        """Identities of the files of a table and of the file beside it, by path."""
+        with self._open() as ledger:
+            found = ledger.execute(
+                "SELECT path, identity FROM files "
+                "WHERE object != '' AND (path = ? OR path >= ? AND path < ?)",
+                (file, f"{folder}/", f"{folder}0"),
+            )
+            return dict(found.fetchall())
+
     def is_known(self, folder: str) -> bool:
         """Tell whether the home has a file below a folder."""
         with self._open() as file:

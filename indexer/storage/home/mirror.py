@@ -354,12 +354,17 @@ class Mirror:
             self._thread.bases.append(hold.token)
             stack.callback(self._end, hold)
             threading.Thread(target=self._show_life, args=[hold], name="lease", daemon=True).start()
+            begun = self._folder / "leases" / f"{scope}.begun"
             try:
-                self._mend_table(scope)
+                # Where whoever was here before came to no end, files lie here that nobody answered for.
+                if begun.exists():
+                    self._mend_table(scope)
+                begun.touch()
                 yield
                 self._commit({}, (), gallery=scope, is_needed=False)
+                begun.unlink()
             except BaseException:
-                self._put_back(scope)
+                self._put_back(scope, begun)
                 raise
 
     # Leases
@@ -514,18 +519,18 @@ class Mirror:
         """Bring a gallery's table back to what the home says; only who holds its lease may do it."""
         with self._locked():
             came, gone = self._table_changes(gallery)
-            known = self._ledger.rows(f"{places.GALLERIES}/{gallery}")
-            for place in came:
-                if place not in known:
-                    (self.data_dir / place).unlink(missing_ok=True)
-            wrong = [known[place]._replace(identity="") for place in [*came, *gone] if place in known]
+            rows = {place: self._ledger.row(place) for place in [*came, *gone]}
+            wrong = [row._replace(identity="") for row in rows.values() if row is not None and row.object]
+            for place in came.keys() - {row.path for row in wrong}:
+                (self.data_dir / place).unlink(missing_ok=True)
             self._ledger.note(wrong)
         if wrong:
             self._relay(wrong)
 
-    def _put_back(self, scope: str) -> None:
+    def _put_back(self, scope: str, begun: Path) -> None:
         try:
             self._mend_table(scope)
+            begun.unlink(missing_ok=True)
         except StorageError as error:
             # The next one who reads the log, or changes the gallery, does it.
             logger.warning("%s; gallery '%s' is put back later", error, scope)
@@ -533,20 +538,17 @@ class Mirror:
     def _table_changes(self, gallery: str) -> tuple[dict[str, Path], list[str]]:
         """Files of a gallery's table that are not as the home has them, and those that are gone."""
         folder = f"{places.GALLERIES}/{gallery}"
-        known = {place: row for place, row in self._ledger.rows(folder).items() if places.is_table(place)}
-        found = dict(_files_below(self.data_dir / folder / places.TABLE, f"{folder}/{places.TABLE}"))
-        seals = self.data_dir / folder / places.SEALS
-        if seals.exists():
-            found[f"{folder}/{places.SEALS}"] = seals
-        came = {}
-        for place, path in found.items():
-            row = known.get(place)
-            if row is None:
-                if places.is_kept(place):
+        known = self._ledger.table(f"{folder}/{places.TABLE}", f"{folder}/{places.SEALS}")
+        found = set(_files_below(str(self.data_dir / folder / places.TABLE), f"{folder}/{places.TABLE}"))
+        if (self.data_dir / folder / places.SEALS).exists():
+            found.add(f"{folder}/{places.SEALS}")
+        came = {place: self.data_dir / place for place in found - known.keys() if places.is_kept(place)}
+        for place in found & known.keys():
+            if not places.has_unique_name(place):
+                path = self.data_dir / place
+                if known[place] != identity_of_file(path):
                     came[place] = path
-            elif not places.has_unique_name(place) and row.identity != identity_of_file(path):
-                came[place] = path
-        return came, sorted(known.keys() - found.keys())
+        return came, sorted(known.keys() - found)
 
     # Writing
 
@@ -741,8 +743,8 @@ class Mirror:
                 raise GalleryExistsError(gallery)
 
     def _bring_up(self, folder: str) -> None:
-        files = dict(_files_below(self.data_dir / folder, folder))
-        kept = {place: path for place, path in files.items() if places.is_kept(place)}
+        found = _files_below(str(self.data_dir / folder), folder)
+        kept = {place: self.data_dir / place for place in found if places.is_kept(place)}
         if kept:
             self._commit(kept, ())
 
@@ -839,17 +841,17 @@ class _Upload:
         return name
 
 
-def _files_below(folder: Path, place: str) -> Iterator[tuple[str, Path]]:
-    """Files below a folder, by path as the home knows them."""
+def _files_below(folder: str, place: str) -> Iterator[str]:
+    """Files below a folder, as the home knows them: of a table there are thousands, for each change."""
     try:
         entries = list(os.scandir(folder))
     except FileNotFoundError:
         return
     for entry in entries:
         if entry.is_dir(follow_symlinks=False):
-            yield from _files_below(Path(entry.path), f"{place}/{entry.name}")
+            yield from _files_below(entry.path, f"{place}/{entry.name}")
         elif entry.is_file(follow_symlinks=False):
-            yield f"{place}/{entry.name}", Path(entry.path)
+            yield f"{place}/{entry.name}"
 
 
 def _sha256(path: Path) -> str:
