@@ -254,13 +254,17 @@ def _redis(settings: Settings) -> Finding:
 def _home(settings: Settings) -> Finding:
     if not settings.has_home:
         return Finding("home", "absent", "galleries lie in the data folder alone")
-    from vicinal.service.galleries.home import open_home
+    from vicinal.indexer.storage.home import Mirror
+    from vicinal.indexer.storage.home.stores import open_store, require_exclusive
 
+    begun = time.perf_counter()
     try:
-        mirror = open_home(settings, settings.open_link())
+        mirror = Mirror.of(settings.data_dir)
         if mirror is None:
-            return Finding("home", "failed", f"'{settings.data_dir}' has no home any more")
-        begun = time.perf_counter()
+            require_exclusive(open_store(settings.home or ""))
+            return Finding(
+                "home", "ok", f"{settings.home} takes each name once; a server that starts joins it"
+            )
         mirror.pull()
     except ERRORS as error:
         return Finding("home", "failed", in_commands(error))

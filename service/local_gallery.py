@@ -78,7 +78,12 @@ def open_gallery(
     given = {**settings, "data_dir": data_dir, "bundle": bundle}
     kept = {key: value for key, value in given.items() if value is not None}
     # Some of them are secrets.
-    return LocalGallery(name, ServedBundles(checked_options(Settings, kept, shows_values=False)))
+    chosen = checked_options(Settings, kept, shows_values=False)
+    if chosen.has_home:
+        from vicinal.service.galleries.home import open_home
+
+        open_home(chosen, chosen.open_link())
+    return LocalGallery(name, ServedBundles(chosen))
 
 
 class LocalGallery:

@@ -170,7 +170,8 @@ class HomeFollower(BackgroundWork):
             # It may be fetching a version that is large. A daemon: the process ends without it.
             thread.join(_STOP_SECONDS)
         with suppress(IndexerError, OSError):
-            # What was counted last.
+            # What was counted last; where the home is away it is brought there after the next start.
+            self._mirror.require_home()
             self._mirror.pull(brings_own=True)
 
     def _work(self) -> None:

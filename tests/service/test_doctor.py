@@ -20,6 +20,7 @@ from tests.service.redis_server import RedisServer
 from tests.service.types import MakeSettings, Run
 from tests.stand_in_gpus import stand_in_gpus
 from vicinal.calibration.arrays import FloatArray
+from vicinal.indexer.storage.home import Mirror
 from vicinal.models.bundle import MANIFEST_FILE, ModelBundle, space_manifest
 from vicinal.models.embedder import Embedder
 from vicinal.models.probe import PROBE_FILE, write_probe
@@ -215,6 +216,22 @@ def test_redis_is_asked(tmp_path: Path, make_settings: MakeSettings, monkeypatch
     finally:
         server.stop()
     assert (found.state, "answers in" in found.says) == ("ok", True)
+
+
+def test_the_home_is_asked_and_not_joined(tmp_path: Path, make_settings: MakeSettings) -> None:
+    home, data = tmp_path / "home", tmp_path / "data"
+    assert seen(make_settings(data))["home"].state == "absent"
+    home.mkdir()
+    settings = make_settings(data, home=str(home))
+    found = seen(settings)["home"]
+    assert (found.state, "takes each name once" in found.says, data.exists()) == ("ok", True, False)
+    mirror = Mirror.join(data, str(home))
+    found = seen(settings)["home"]
+    assert (found.state, f"this is {mirror.replica}" in found.says) == ("ok", True)
+    with mirror.changing("shoes"):
+        assert f"'shoes' by replica {mirror.replica}" in seen(settings)["home"].says
+    shutil.rmtree(home)
+    assert seen(settings)["home"].state == "failed"
 
 
 def test_a_folder_that_cannot_be_written_fails_and_a_full_disk_is_a_warning(

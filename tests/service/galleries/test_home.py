@@ -20,6 +20,7 @@ from vicinal.indexer.storage.home import Mirror
 from vicinal.service.errors import RequestError
 from vicinal.service.galleries.home import HomeFollower, HomeState, home_state, open_home
 from vicinal.service.http.app import create_app
+from vicinal.service.local_gallery import open_gallery
 from vicinal.service.settings import Settings
 
 pytestmark = pytest.mark.slow
@@ -161,3 +162,9 @@ def test_entries_behind_are_those_that_redis_tells_of(replicas: tuple[Settings, 
             return mirror.lag().number + 2.0
 
     assert home_state(mirror, Link()).entries_behind == 2  # type: ignore[arg-type]
+
+
+def test_a_program_of_ones_own_joins_the_home(replicas: tuple[Settings, Settings]) -> None:
+    mirror_of(replicas[0])
+    second = replicas[1].model_dump(include={"data_dir", "bundle", "home", "redis_url", "device"})
+    assert len(open_gallery("shoes", **second)) == 60
