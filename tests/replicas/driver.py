@@ -23,12 +23,28 @@ from tests.replicas.hosts import Network
 from tests.replicas.programs import Replica
 from tests.service.redis_server import RedisServer
 from tests.waiting import wait_until
+from vicinal.indexer.storage.home import places
+from vicinal.indexer.storage.home.log import Log
+from vicinal.indexer.storage.home.stores import open_store
 
-__all__ = ["DIM", "FAULTS", "GALLERY", "ReplicaDriver", "ReplicaReport", "add", "make_gallery", "vector"]
+__all__ = [
+    "DIM",
+    "FAULTS",
+    "GALLERY",
+    "SPACE",
+    "ReplicaDriver",
+    "ReplicaReport",
+    "add",
+    "check_log",
+    "items_of",
+    "make_gallery",
+    "nearest",
+    "vector",
+]
 
 GALLERY, SPACE, DIM = "shop", "drawn@1", 16
 _URL = f"/v1/galleries/{GALLERY}"
-_N_CLIENTS, _N_IDS, _N_STEPS = 3, 6, 5
+_N_CLIENTS, _N_IDS = 3, 6
 _LONGEST_FUSE = 90
 # Of a replica that is stopped, and then believes that it still writes.
 _STOPPED_SECONDS = 4.0
@@ -87,6 +103,25 @@ def nearest(replica: Replica, item_id: str) -> str | None:
     return next((one["id"] for one in [*found["matches"], *found["candidates"]]), None)
 
 
+def check_log(home: str) -> int:
+    """Read a home's log from its beginning, and refuse two writers of one table; number of its entries."""
+    log, number = Log(open_store(home)), 0
+    tokens: dict[str, int] = {}
+    while (entry := log.read(number + 1)) is not None:
+        number += 1
+        assert entry.number == number
+        if entry.kind == "lease":
+            tokens[entry.scope] = number
+        elif entry.kind == "release":
+            assert tokens.pop(entry.scope) == entry.token, entry
+        for place in (*entry.came, *entry.went):
+            gallery = places.gallery_of(place)
+            # Names of rows, and the pointer, are changed under a lock of their own, file by file.
+            if places.is_table(place) and "/_refs/" not in place:
+                assert tokens.get(gallery) == entry.token, (entry.number, place, entry.token, tokens)
+    return number
+
+
 @dataclass
 class ReplicaReport:
     """What a run did and found."""
@@ -125,6 +160,7 @@ class ReplicaDriver:
 
     Args:
         seed: Decides all that is drawn; where a fault hits is up to the machine.
+        n_steps: Changes of each client in a round.
     """
 
     def __init__(
@@ -134,15 +170,18 @@ class ReplicaDriver:
         redis_server: RedisServer,
         *,
         seed: int,
+        n_steps: int = 5,
         say: Callable[[str], None] = lambda _: None,
     ) -> None:
         self.replicas, self.network, self.redis_server, self.say = replicas, network, redis_server, say
-        self.rng = np.random.default_rng(seed)
+        self.rng, self.n_steps = np.random.default_rng(seed), n_steps
         self.report = ReplicaReport()
         # Labels that each item may have now; None for an item that may be absent.
-        self.possible: dict[str, set[str | None]] = {
-            f"{client}/{number}": {None} for client in range(_N_CLIENTS) for number in range(_N_IDS)
-        }
+        there = dict(items_of(replicas[0]))
+        ids = [f"{client}/{number}" for client in range(_N_CLIENTS) for number in range(_N_IDS)]
+        self.possible: dict[str, set[str | None]] = {one: {there.get(one)} for one in ids}
+        # Labels that it has where a change was made that got no answer.
+        self._unknown: dict[str, set[str | None]] = {}
         self._lock = threading.Lock()
 
     def run(self, n_rounds: int, faults: tuple[str, ...] = FAULTS) -> ReplicaReport:
@@ -213,7 +252,7 @@ class ReplicaDriver:
 
     def _change(self, client: int, rng: np.random.Generator) -> None:
         """Send changes of one client's items, one after the other."""
-        for _ in range(_N_STEPS):
+        for _ in range(self.n_steps):
             item_id = f"{client}/{rng.integers(_N_IDS)}"
             kind = str(rng.choice(["add", "add", "delete", "patch"]))
             replica = self.replicas[int(rng.integers(len(self.replicas)))]
@@ -228,6 +267,7 @@ class ReplicaDriver:
                 answer = self._send(replica, kind, item_id, label)
             except httpx.TransportError as error:
                 self._note(item_id, before | after, self.report.unknown, f"{kind}: {type(error).__name__}")
+                self._unknown[item_id] = after - before
                 continue
             problem = "" if answer.is_success else answer.json()["type"].rpartition(":")[2]
             if answer.is_success:
@@ -243,6 +283,7 @@ class ReplicaDriver:
                 assert answer.status_code == 503, answer.text
                 assert "Retry-After" in answer.headers, answer.text
                 self._note(item_id, before | after, self.report.unknown, f"{kind}: {problem}")
+                self._unknown[item_id] = after - before
             if kind == "delete" and rng.random() < 0.1:
                 self._compact(replica)
 
@@ -265,6 +306,7 @@ class ReplicaDriver:
         with self._lock:
             counts[what] += 1
         self.possible[item_id] = possible
+        self._unknown.pop(item_id, None)
 
     def _settle(self, fault: str) -> None:
         """Wait until all replicas hold the same, which is what they must hold, and take a change each."""
@@ -298,10 +340,8 @@ class ReplicaDriver:
         self.report.settle_seconds.append(time.monotonic() - begun)
         there = dict(held[0])
         assert len(there) == len(held[0]), f"an item is there twice: {held[0]}"
-        self.report.n_unknown_done += sum(
-            len(possible) > 1 and there.get(item_id) in possible
-            for item_id, possible in self.possible.items()
-        )
+        self.report.n_unknown_done += sum(there.get(one) in after for one, after in self._unknown.items())
+        self._unknown = {}
         self.possible = {item_id: {there.get(item_id)} for item_id in self.possible}
         for replica in self.replicas:
             item_id = str(self.rng.choice(list(self.possible)))

@@ -2,8 +2,8 @@
 
     process.py NAMESPACE|- FILE WORD…
 
-FILE gets the number of the process. SIGUSR1 arms a fuse: so many steps on the disk later as FILE.fuse says,
-the process gets a signal, SIGKILL or SIGSTOP, which moments drawn by a clock hardly ever hit.
+FILE gets the number of the process. SIGUSR1 arms a fuse: so many steps on the disk and in the home later as
+FILE.fuse says, the process gets a signal, SIGKILL or SIGSTOP, which moments drawn by a clock hardly ever hit.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from pathlib import Path
 
 from tests.crash.children import Fuse
 from tests.replicas.hosts import enter_namespace
+from vicinal.indexer.storage.home.stores import BucketStore
 from vicinal.service.cli.main import main
 
 _NEVER = 10**9
@@ -24,7 +25,7 @@ def _run(namespace: str, file: Path, words: list[str]) -> None:
     if namespace != "-":
         enter_namespace(namespace)
     fuse = Fuse(_NEVER)
-    fuse.install()
+    fuse.install((BucketStore, ("fetch", "put", "put_if_absent")), (os, ("link",)))
 
     def arm(*_: object) -> None:
         n_steps, number = file.with_suffix(".fuse").read_text().split()

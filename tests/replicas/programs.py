@@ -146,7 +146,7 @@ class Replica:
                 env=self._environment(),
                 cwd=self.folder,
             )
-        wait_until(lambda: file.exists() and file.read_text())
+        wait_until(lambda: (file.exists() and file.read_text()) or self._refuse_ended(name))
 
     def run(self, *words: str) -> str:
         """Run a command to its end, and give what it says; one that fails fails the test."""
@@ -171,8 +171,7 @@ class Replica:
 
     def is_alive(self) -> bool:
         """Whether its server answers."""
-        if self._running["serve"].poll() is not None:
-            raise AssertionError(f"the server has ended: {self.log()}")
+        self._refuse_ended("serve")
         try:
             return self.http.get("/livez").status_code == 200
         except httpx.TransportError:
@@ -220,6 +219,10 @@ class Replica:
             else:
                 os.kill(leader, number)
         process.wait(_END_SECONDS)
+
+    def _refuse_ended(self, name: str) -> None:
+        if self.has_ended(name):
+            raise AssertionError(f"'vicinal {name}' has ended: {self.log(name)}")
 
     def _file(self, name: str) -> Path:
         return self.folder / f"{name}.pid"

@@ -22,13 +22,14 @@ from tests.replicas.driver import (
     SPACE,
     ReplicaDriver,
     add,
+    check_log,
     items_of,
     make_gallery,
     nearest,
     vector,
 )
 from tests.replicas.hosts import Network
-from tests.replicas.programs import Replica
+from tests.replicas.programs import KEY, Replica, Store
 from tests.service.redis_server import RedisServer
 from tests.waiting import wait_for_job, wait_until
 
@@ -81,10 +82,27 @@ def test_a_new_replica_gets_all_that_is_there(make_replicas: MakeReplicas) -> No
     assert add(first, "early", "new").is_success
     second.serve()
     assert nearest(second, "early") == "early"
+    # Keys are the home's, too.
+    key = first.run("keys", "create", "shop", "--scope", "search").split("vic_")[1].split()[0]
+    wait_until(lambda: second.http.get(URL, headers={"X-API-Key": f"vic_{key}"}).is_success)
     first.kill()
     assert add(second, "late", "new").is_success
     first.serve()
     assert nearest(first, "late") == "late"
+
+
+def test_several_processes_of_a_replica_share_what_it_holds(make_replicas: MakeReplicas) -> None:
+    first, second = make_replicas(2)
+    first.serve("--workers", "2")
+    second.serve()
+    make_gallery(first)
+    wait_until(lambda: second.http.get(URL).is_success)
+    assert add(first, "of the first", "new").is_success
+    # Whichever process is asked.
+    assert {nearest(first, "of the first") for _ in range(8)} == {"of the first"}
+    wait_until(finds(second, "of the first"))
+    assert add(second, "of the second", "new").is_success
+    wait_until(lambda: {nearest(first, "of the second") for _ in range(8)} == {"of the second"})
 
 
 def write_versions(folder: Path) -> list[Path]:
@@ -139,14 +157,24 @@ def test_a_swap_under_load_drops_nothing_and_mixes_nothing(
     assert seen == set(versions)
 
 
+@pytest.mark.parametrize("first", range(3))
 def test_nothing_is_lost_whatever_breaks(
-    make_replicas: MakeReplicas, network: Network, redis_server: RedisServer
+    make_replicas: MakeReplicas,
+    network: Network,
+    store: Store,
+    redis_server: RedisServer,
+    monkeypatch: pytest.MonkeyPatch,
+    first: int,
 ) -> None:
-    replicas = started(make_replicas(3))
-    driver = ReplicaDriver(replicas, network, redis_server, seed=0)
-    for fault in FAULTS:
+    for name, value in store.variables.items():
+        monkeypatch.setenv(name, value)
+    home = store.new_home()
+    replicas = started(make_replicas(2, home))
+    driver = ReplicaDriver(replicas, network, redis_server, seed=first, n_steps=3)
+    for fault in FAULTS[first::3]:
         driver.run(1, (fault,))
     assert driver.report.acknowledged["add"] > 0
+    assert check_log(home) > 0
 
 
 def test_one_that_was_stopped_in_the_middle_of_a_commit_does_not_write_when_it_wakes(
@@ -176,7 +204,7 @@ def is_stopped(replica: Replica) -> bool:
 
 
 def test_searches_go_on_without_the_home_and_changes_are_refused(
-    make_replicas: MakeReplicas, network: Network
+    make_replicas: MakeReplicas, network: Network, store: Store
 ) -> None:
     (replica,) = started(make_replicas(1))
     assert add(replica, "before", "new").is_success
@@ -191,6 +219,8 @@ def test_searches_go_on_without_the_home_and_changes_are_refused(
     assert "behind its home" in ready.json()["degraded"][0]
     assert ready.json()["home"]["seconds_behind"] > 0
     assert b"vicinal_home_behind_seconds" in replica.http.get("/metrics").content
+    told = ready.text + answer.text + replica.log()
+    assert not [secret for secret in (KEY, store.variables["AWS_SECRET_ACCESS_KEY"]) if secret in told]
     # Started anew it serves what it holds.
     replica.kill()
     replica.serve()
