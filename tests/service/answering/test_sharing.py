@@ -15,6 +15,8 @@ import numpy as np
 import pytest
 
 from tests.service.answering.test_store import a_search, picture
+from tests.waiting import wait_until
+from vicinal.indexer.errors import HomeError
 from vicinal.indexer.storage.home import Mirror
 from vicinal.service.answering import sharing
 from vicinal.service.answering.sharing import SearchSharing, SharedSearches
@@ -568,3 +570,35 @@ def test_the_same_picture_is_one_visit_whichever_replica_keeps_it(replicas: list
         replica.store.keep([(search, None)], most=MOST, days=DAYS)
     bring_together(replicas)
     assert [{each.visit for each in replica.store.searches()} for replica in replicas] == [{"0"}] * 3
+
+
+def test_what_a_home_does_not_take_waits_and_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    mirror, store = joined(tmp_path, "one", tmp_path / "shared")
+    monkeypatch.setattr(sharing, "_SECONDS_BETWEEN_ROUNDS", 0.02)
+
+    def refuse(_mirror: Mirror, path: Path, _content: bytes) -> None:
+        raise HomeError(f"the home does not take '{path.suffix}'")
+
+    with SearchSharing(Settings(data_dir=mirror.data_dir)) as running:
+        with monkeypatch.context() as patch:
+            patch.setattr(Mirror, "put", refuse)
+            store.keep([(unlike("a"), None)], most=MOST, days=DAYS)
+            wait_until(lambda: running.problems)
+            assert running.problems == [
+                "searches of gallery 'shop' are not shared: the home does not take '.batch'"
+            ]
+        wait_until(lambda: not running.problems)
+        wait_until(lambda: list(store.path.parent.rglob("*.batch")))
+
+
+def test_what_was_kept_before_there_was_a_home_comes_to_the_others(replicas: list[Replica]) -> None:
+    one, other, _ = replicas
+    for left in one.store.path.parent.iterdir():
+        left.unlink()
+    one.store.keep([(unlike("a"), b"jpeg")], most=MOST, days=DAYS)
+    given = one.store.answer("a", "wrong", by="eve", item_id="mug", different={"mug": None})
+    one.store.mark_added("a", "search-a")
+    bring_together(replicas)
+    assert given.number == 1
+    assert other.store.answers() == [given]
+    assert state_of(other.store) == state_of(one.store)
