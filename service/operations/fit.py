@@ -74,6 +74,7 @@ def run(place: Place, request: Request, progress: Progress) -> FitReport:
     """Train, export and measure, going on where an earlier attempt of the job was."""
     from vicinal.indexer.gallery import Gallery
     from vicinal.indexer.jobs.index_job import gallery_items
+    from vicinal.indexer.storage.home import Mirror
     from vicinal.service.fitting.labelled_images import read_labelled_images
 
     gallery = Gallery.open(place.gallery.path, engines=place.bundles.engines)
@@ -83,7 +84,12 @@ def run(place: Place, request: Request, progress: Progress) -> FitReport:
     )
     output = _claimed(place, request)
     # An attempt that died before its plan was written has nothing to go on with.
-    return learn(photos, output, before, request, progress, start="go on")
+    report = learn(photos, output, before, request, progress, start="go on")
+    mirror = Mirror.of(output)
+    if mirror is not None:
+        # The other replicas search with it, too.
+        mirror.bring(output)
+    return report
 
 
 def learn(

@@ -169,7 +169,7 @@ class Mirror:
         mark = _Mark(home=store.address, identity=identity, replica=replica)
         make_folder(data_dir / FOLDER)
         mirror = cls(data_dir, mark, store)
-        mirror._begin()
+        mirror._begin(is_new=known is None)
         if known != mark:
             replace_file(_mark_path(data_dir), sealed(mark.model_dump_json()))
         cls._opened.pop((os.getpid(), data_dir), None)
@@ -290,6 +290,10 @@ class Mirror:
             with storing(f"'{target}'"):
                 make_folder((self.data_dir / name).parent)
                 came[name].replace(self.data_dir / name)
+
+    def bring(self, folder: Path) -> None:
+        """Bring the files of a folder up that was written here alone, and is finished."""
+        self._bring_up(self.place_of(folder))
 
     def publish(self, files: Mapping[Path, bytes], gone: Iterable[Path] = ()) -> None:
         """Write small files and remove others, also those below folders, in one step with all that was
@@ -696,12 +700,10 @@ class Mirror:
 
     # Beginning
 
-    def _begin(self) -> None:
-        """Bring both sides together: what lies here and in the home."""
-        local = self._local_galleries()
-        theirs = self._ledger.rows() if self._ledger.applied() else {}
-        if not theirs:
-            self._refuse_doubles(local)
+    def _begin(self, *, is_new: bool) -> None:
+        """Bring what lies here and what is in the home together; only who is new has anything to bring."""
+        local = self._local_galleries() if is_new else []
+        self._refuse_doubles(local)
         self._catch_up()
         found = {row: identity_of_file(self.data_dir / row.path) for row in self._ledger.rows().values()}
         wrong = [row for row, identity in found.items() if row.identity != identity]
@@ -714,6 +716,8 @@ class Mirror:
         with self._locked():
             self._ledger.note(row._replace(identity="") for row in wrong)
         self._relay(wrong)
+        if not is_new:
+            return
         for gallery in local:
             if not self._ledger.is_known(f"{places.GALLERIES}/{gallery}"):
                 self._bring_up(f"{places.GALLERIES}/{gallery}")

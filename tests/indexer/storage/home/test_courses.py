@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.indexer.storage.home import galleries
 from tests.indexer.storage.home.replicas import (
     Course,
     Replica,
@@ -31,6 +32,27 @@ def play(folder: Path, seed: int) -> tuple[Course, Journal]:
         course.run()
         mirrors = settle(course)
         require_kept(course, mirrors, journal)
+    return course, journal
+
+
+def play_with_galleries(folder: Path, seed: int) -> tuple[Course, Journal]:
+    """Play a course with a real gallery."""
+    course, journal = Course(folder, seed), Journal()
+    with playing(course):
+        names = ("a", "b", "c")[: 2 + seed % 2]
+        course.replicas = [Replica(course, name, galleries.program(journal, 12)) for name in names]
+        first = galleries.begin(course.replicas[0].open())
+        course.run()
+        mirrors = settle(course)
+    assert journal.tears == []
+    entries = entries_of(course)
+    require_fenced(entries)
+    for one in mirrors:
+        assert files_in(one.data_dir) == listing_of(entries)
+        found = galleries.ids_of(galleries.gallery_of(one))
+        assert len(set(found)) == len(found)
+        assert {*first, *journal.added} - journal.deletions <= set(found) <= {*first, *journal.tried}
+        assert not journal.deleted & set(found)
     return course, journal
 
 
@@ -62,6 +84,13 @@ def test_nothing_is_lost_and_nothing_comes_twice(tmp_path: Path, block: int) -> 
         deaths, faults, naps = deaths + course.deaths, faults + course.faults, naps + course.naps
         answered += journal.n_answered
     assert min(deaths, faults, naps, answered) > 20
+
+
+@pytest.mark.slow
+def test_real_galleries_come_through(tmp_path: Path) -> None:
+    played = [play_with_galleries(tmp_path / str(seed), seed) for seed in range(6)]
+    assert sum(course.deaths for course, _ in played) > 0
+    assert sum(journal.n_answered for _, journal in played) > 20
 
 
 @pytest.mark.slow

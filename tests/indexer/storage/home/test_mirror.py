@@ -166,6 +166,18 @@ def test_counts_of_a_replica_are_brought_up_from_time_to_time(mirrors: Mirrors, 
     assert (b.data_dir / path.relative_to(a.data_dir)).read_bytes() == path.read_bytes()
 
 
+def test_a_bundle_that_was_made_here_is_brought_up(mirrors: Mirrors) -> None:
+    a, b = mirrors("a", "b")
+    folder = a.data_dir / "bundles" / "fitted"
+    folder.mkdir(parents=True)
+    (folder / "backbone.onnx").write_bytes(b"network")
+    b.pull()
+    assert not (b.data_dir / "bundles").exists()
+    a.bring(folder)
+    b.pull()
+    assert (b.data_dir / "bundles" / "fitted" / "backbone.onnx").read_bytes() == b"network"
+
+
 def test_one_replica_writes_at_a_time(mirrors: Mirrors, unit: Unit) -> None:
     a, b = mirrors("a", "b")
     gallery = index(a, unit)
