@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Self
@@ -16,10 +16,11 @@ from vicinal.calibration.frozen import Frozen
 from vicinal.indexer.engines.engine import Engine, Engines
 from vicinal.indexer.errors import DamagedGalleryError, EngineTableError
 from vicinal.indexer.filters import Filter
-from vicinal.indexer.graph.vector_index import RECALL, Candidates, NearestSample, shared_out
+from vicinal.indexer.graph.vector_index import RECALL, Candidates, nearest_rows, shared_out
 from vicinal.indexer.storage.files import FileSeal, storing
 from vicinal.models.configs.sealed_json import BrokenSealError, sealed, unsealed
 from vicinal.models.progress import OnProgress, no_progress
+from vicinal.models.similarity import normalize
 
 # Queries that are sent together.
 _TOGETHER = 16
@@ -32,6 +33,8 @@ _LONGEST_FILE = 4096
 _REMEDY = "a server makes it again by itself, `vicinal gallery check` does it now"
 # Products that differ by less are of items that are equally near, as copies are.
 _EQUAL = 1e-6
+# Nearest that are looked for when it is measured how much is looked at, and of how many queries.
+_FEW, _MANY, _MEASURED_BY = 10, 100, 512
 
 
 class EngineFile(Frozen):
@@ -183,34 +186,39 @@ def _measured(
     """Items that a search for ten and for a hundred looks at, and the share of these that it finds."""
     if len(embeddings) < 2:
         return (1, 1), (1.0, 1.0)
-    sample = NearestSample.of(embeddings)
-    few, many = (_enough(engine, name, embeddings, sample, near) for near in (sample.few, sample.many))
+    queries = _like_new(embeddings)
+    nearest = nearest_rows(queries, embeddings, min(len(embeddings), _MANY))[1]
+    few, many = (_enough(engine, name, embeddings, queries, nearest[:, :n]) for n in (_FEW, _MANY))
     return (few[0], max(few[0], many[0])), (few[1], many[1])
 
 
+def _like_new(embeddings: FloatArray) -> FloatArray:
+    """(q, d) queries that lie as new ones would: items moved by the way from one of their
+    neighbors to another.
+
+    A graph finds its own items more easily than what it has not seen: looking at 24 of 20,000 items without
+    groups, .97 of the ten nearest of its items, and .49 of those of new queries.
+    """
+    rng = np.random.default_rng(0)
+    rows = rng.choice(len(embeddings), min(len(embeddings), _MEASURED_BY), replace=False)
+    items = np.ascontiguousarray(embeddings[rows])
+    near = nearest_rows(items, embeddings, min(len(embeddings), _FEW + 1))[1]
+    places = rng.permuted(np.tile(np.arange(near.shape[1]), (len(near), 1)), axis=1)[:, :2]
+    one, other = np.take_along_axis(near, places, axis=1).T
+    return normalize(items + embeddings[one] - embeddings[other]).astype(np.float32)
+
+
 def _enough(
-    engine: Engine, name: str, embeddings: FloatArray, sample: NearestSample, nearest: list[Ints]
+    engine: Engine, name: str, embeddings: FloatArray, queries: FloatArray, nearest: Ints
 ) -> tuple[int, float]:
     """The least that a search looks at to find most of the nearest, and the share of them that it finds."""
-    n_items = len(embeddings)
-    # Each item finds itself.
-    wanted = min(n_items, max(map(len, nearest)) + 1)
-    steps = [one for one in _LOOKED_AT if one > wanted and one < min(n_items, engine.most_looked_at)]
-    for looked_at in (min(wanted, engine.most_looked_at), *steps, min(n_items, engine.most_looked_at)):
-        found = _in_blocks(
-            partial(engine.search, name, n=wanted, looked_at=looked_at), sample.queries, wanted
-        )
-        recall = _recall(embeddings, sample, nearest, found)
+    n_items, wanted = len(embeddings), nearest.shape[1]
+    most = min(n_items, engine.most_looked_at)
+    least = (np.take(embeddings, nearest[:, -1], axis=0) * queries).sum(axis=1) - _EQUAL
+    for looked_at in (min(wanted, most), *(one for one in _LOOKED_AT if wanted < one < most), most):
+        found = _in_blocks(partial(engine.search, name, n=wanted, looked_at=looked_at), queries, wanted)
+        products = np.where(found >= 0, np.einsum("qd,qnd->qn", queries, embeddings[found]), -np.inf)
+        recall = float((products >= least[:, None]).mean())
         if recall >= RECALL:
             break
     return looked_at, round(recall, 4)
-
-
-def _recall(embeddings: FloatArray, sample: NearestSample, nearest: list[Ints], found: Ints) -> float:
-    def shares() -> Iterator[float]:
-        for row, query, near, there in zip(sample.rows, sample.queries, nearest, found, strict=True):
-            others = there[(there >= 0) & (there != row)]
-            least = float((embeddings[near] @ query).min()) - _EQUAL
-            yield min(1.0, int((embeddings[others] @ query >= least).sum()) / len(near))
-
-    return float(np.mean(list(shares())))

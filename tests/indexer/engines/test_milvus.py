@@ -16,7 +16,7 @@ import pytest
 from tests.milvus_server import MilvusServer
 from tests.ports import free_port
 from tests.waiting import wait_until
-from vicinal.indexer.engines import Engines
+from vicinal.indexer.engines import Engines, EngineSource
 from vicinal.indexer.engines.milvus import MilvusEngine
 from vicinal.indexer.errors import EngineAwayError, EngineError, EngineTableError
 from vicinal.indexer.filters import Filter
@@ -82,6 +82,30 @@ def test_vectors_come_back_bit_for_bit(engine: MilvusEngine, table: tuple[str, n
     assert engine.fetch(name, positions).tobytes() == vectors[positions].tobytes()
     with pytest.raises(EngineTableError, match="lacks some of its rows"):
         engine.fetch(name, np.array([1500]))
+
+
+def test_a_graph_finds_the_nearest_as_far_as_it_was_measured(milvus_server: MilvusServer) -> None:
+    """Above some thousand rows: .99 of the ten nearest of new queries, by what the build chose."""
+    rng = np.random.default_rng(3)
+    centers = rng.normal(size=(100, DIM))
+    drawn = centers[rng.integers(100, size=5200)] + 0.7 * rng.normal(size=(5200, DIM))
+    drawn = (drawn / np.linalg.norm(drawn, axis=1, keepdims=True)).astype(np.float32)
+    vectors, queries = drawn[:5000], drawn[5000:]
+    engines = Engines({"milvus": milvus_server.url})
+    source = EngineSource.build(engines, "milvus", "vicinal_graph_1", vectors, items(5000))
+    try:
+        assert source.file.recall_of_few >= 0.995
+        expected = np.argsort(-(queries @ vectors.T), axis=1)[:, :10]
+        found = source.search(queries, 10)
+        shared = np.mean([len(set(a) & set(b)) / 10 for a, b in zip(found, expected, strict=True)])
+        assert shared >= 0.99
+        even = np.arange(5000) % 2 == 0
+        within = source.search(queries[:5], 10, even, Filter.of("label LIKE 'ev%'"))
+        assert even[within].all()
+    finally:
+        with engines.asking("milvus") as engine:
+            engine.drop("vicinal_graph_1")
+        engines.close()
 
 
 def test_collections_have_names_sizes_and_an_end(engine: MilvusEngine, table: tuple[str, np.ndarray]) -> None:
