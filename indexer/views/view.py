@@ -281,7 +281,11 @@ class GalleryView:
         others = nearest_among(self.vectors, queries, n, selection.positions[alone])
         n_wanted = min(index.n_fetched(n), n_built)
         among = Selection(selection.positions[~alone]).mask(n_built)
-        built = index.search(queries, n_wanted, among, selection.filter)
+        built = list(index.search(queries, n_wanted, among, selection.filter))
+        n_there = min(n_wanted, len(selection) - int(alone.sum()))
+        for place in np.flatnonzero([index.needs_filter and (row >= 0).sum() < n_there for row in built]):
+            # Among what else its filter finds, or without a filter: an engine does not give so many.
+            built[place] = nearest_among(self.vectors, queries[[place]], n, selection.positions[~alone])[0]
         return [np.concatenate([one[one >= 0], other]) for one, other in zip(built, others, strict=True)]
 
     def select(self, sequences: Ints, filter: Filter | None = None) -> Selection:

@@ -239,6 +239,19 @@ def test_patched_items_are_found_by_what_they_are_now(
     assert near[0] in selection.positions
 
 
+def test_selected_items_of_which_an_engine_gives_too_few_are_compared_one_by_one(
+    gallery: Gallery, engine: ExactEngine, unit: Unit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As Milvus does, which gives 16,384 at most."""
+    monkeypatch.setattr("vicinal.indexer.views.view._FEW_SELECTED", 0)
+    engine.sees = 0.1
+    view, filter = GalleryReader(gallery).view(), Filter.of("label = 'class 1'")
+    selection = view.select(gallery.table.matching(view.revision, filter), filter)
+    order = np.argsort(-(unit(N) @ unit(1, seed=9)[0]))
+    found = view.nearest(unit(1, seed=9), 8, selection)[0]
+    assert sorted(found[found >= 0]) == sorted(order[order % 3 == 1][:8])
+
+
 def test_who_deletes_an_absent_gallery_asks_no_engine(tmp_path: Path) -> None:
     with pytest.raises(GalleryNotFoundError):
         Gallery.open(tmp_path / "absent")
