@@ -45,6 +45,13 @@ class MilvusServer:
             config.set(setting, value)
         config.resolve()
         self.port, self._health_port = ports["proxy_port"], free_port()
+        # Its etcd listens for peers on one port of its own, which only one server of a machine could have.
+        clients, peers = (f"http://127.0.0.1:{free_port()}" for _ in range(2))
+        self._etcd = folder / "configs" / "etcd.yaml"
+        self._etcd.write_text(
+            f"listen-client-urls: {clients}\nadvertise-client-urls: {clients}\nlisten-peer-urls: {peers}\n"
+            f"initial-advertise-peer-urls: {peers}\ninitial-cluster: default={peers}\n"
+        )
         self.address = f"127.0.0.1:{self.port}"
         self.url = f"http://root:{PASSWORD}@{self.address}"
 
@@ -56,6 +63,7 @@ class MilvusServer:
         programs = self._programs / "bin"
         surroundings = os.environ | {
             "DEPLOY_MODE": "STANDALONE",
+            "ETCD_CONFIG_PATH": str(self._etcd),
             "METRICS_PORT": str(self._health_port),
             "MILVUS_RUN_DIR": str(self._folder / "run"),
             "LD_LIBRARY_PATH": str(programs),
