@@ -132,6 +132,8 @@ class Settings(BaseSettings):
         run_jobs: Whether the server works on jobs too, in a process beside it; else `vicinal worker` does.
         job_heartbeat_seconds: Seconds between two signs of life of a worker; after four without one another
             worker takes its job over.
+        milvus_url: Address of the Milvus that finds candidates of versions with the index `milvus`, such as
+            `http://USER:PASSWORD@HOST:19530`, or with a token in place of both. See docs/SCALE.md.
         postgres_url: Address of the PostgreSQL that finds candidates where the index is `postgres`, such as
             `postgresql://USER:PASSWORD@HOST/DATABASE`. See docs/SCALE.md.
         redis_url: Address of Redis, for jobs, cache, rate limits and notices between replicas.
@@ -201,6 +203,7 @@ class Settings(BaseSettings):
     bundles_dir: Path | None = None
     run_jobs: bool = True
     job_heartbeat_seconds: float = Field(default=5.0, gt=0.0)
+    milvus_url: SecretStr | None = None
     postgres_url: SecretStr | None = None
     # It may hold a password.
     redis_url: str | None = Field(default=None, repr=False)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.postgres_server import PostgresServer
+from vicinal.indexer.errors import EngineTableError
 from vicinal.indexer.jobs.changes import Patch, patch_items
 from vicinal.indexer.sources.embeddings import EmbeddingSource
 from vicinal.models.bundle import ModelBundle
@@ -70,21 +70,31 @@ def exactly() -> Iterator[None]:
     patch.undo()
 
 
+@pytest.fixture(params=["postgres", "milvus"])
+def engine(request: pytest.FixtureRequest) -> tuple[str, str]:
+    """An engine's name and its address."""
+    if request.param == "postgres":
+        return request.param, request.getfixturevalue("postgres").url()
+    return request.param, request.getfixturevalue("milvus_server").url
+
+
 @pytest.fixture
 def galleries(
-    tmp_path: Path, postgres: PostgresServer, refined_space: Callable[..., ModelBundle]
+    tmp_path: Path, engine: tuple[str, str], refined_space: Callable[..., ModelBundle]
 ) -> Iterator[tuple[LocalGallery, LocalGallery]]:
-    """The same refined items, of which Faiss compares all, and PostgreSQL finds candidates."""
+    """The same refined items, of which Faiss compares all, and an engine finds candidates."""
     bundle = refined_space("clip", DIM, sides="both")
     both = []
-    for index in ("Flat", "postgres"):
-        gallery = open_gallery(
-            index.lower(), data_dir=tmp_path / "data", bundle=bundle.path, postgres_url=postgres.url()
-        )
+    for index in ("Flat", engine[0]):
+        where = {f"{engine[0]}_url": engine[1]}
+        gallery = open_gallery(index.lower(), data_dir=tmp_path / "data", bundle=bundle.path, **where)
         gallery.index(drawn(np.random.default_rng(0), N), space="clip", index=index)
         both.append(gallery)
     yield both[0], both[1]
+    prefix = both[1].gallery.tables.prefix
     both[1].delete()
+    with both[1].bundles.engines.asking(engine[0]) as asked:
+        assert asked.names(prefix) == []
     for one in both:
         one.bundles.engines.close()
 
@@ -110,9 +120,11 @@ def told(answer: Answer) -> dict[str, str]:
 @pytest.mark.slow
 @pytest.mark.usefixtures("exactly")
 @pytest.mark.parametrize("seed", range(2))
-def test_answers_are_those_over_faiss(galleries: tuple[LocalGallery, LocalGallery], seed: int) -> None:
+def test_answers_are_those_over_faiss(
+    galleries: tuple[LocalGallery, LocalGallery], seed: int, request: pytest.FixtureRequest
+) -> None:
     faiss, engine = galleries
-    assert engine.matcher.snapshot.index.device == "postgres"
+    assert engine.matcher.snapshot.index.device in request.node.callspec.id
     assert answers(engine, seed) == answers(faiss, seed)
     changed = np.random.default_rng([seed, 5])
     removed = [f"item {i}" for i in changed.choice(N, 25, replace=False)]
@@ -126,3 +138,21 @@ def test_answers_are_those_over_faiss(galleries: tuple[LocalGallery, LocalGaller
         gallery.add(drawn(np.random.default_rng([seed, 1]), 20, first=N))
         patch_items(gallery._reader, patches)
     assert answers(engine, seed + 10) == answers(faiss, seed + 10)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("exactly")
+def test_lost_tables_are_made_again(
+    galleries: tuple[LocalGallery, LocalGallery], engine: tuple[str, str]
+) -> None:
+    _, gallery = galleries
+    queries, prefix = np.eye(3, DIM, dtype=np.float32), gallery.gallery.tables.prefix
+    expected = [told(answer) for answer in gallery.search_many(queries)]
+    with gallery.bundles.engines.asking(engine[0]) as asked:
+        lost = asked.names(prefix)
+        for name in lost:
+            asked.drop(name)
+    with pytest.raises(EngineTableError, match="is not in"):
+        gallery.search_many(queries)
+    assert gallery.gallery.mend_tables() == len(lost) > 0
+    assert [told(answer) for answer in gallery.search_many(queries)] == expected
