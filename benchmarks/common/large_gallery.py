@@ -205,6 +205,7 @@ def write_gallery(
     n_labels: int = N_LABELS,
     *,
     graph: NeighborGraph | None = None,
+    index: str = "auto",
 ) -> dict[str, float]:
     """Write a gallery of numbered items, and say how many seconds its neighbor lists and its version took.
 
@@ -214,6 +215,7 @@ def write_gallery(
         bundle: Its bundle.
         n_labels: How many labels the items have.
         graph: Its neighbor lists; made when None.
+        index: Kind of its index.
     """
     stream = io.BytesIO()
     Image.new("RGB", (64, 64), "gray").save(stream, "JPEG")
@@ -225,6 +227,6 @@ def write_gallery(
         graph = graph or build_neighbor_graph(embeddings)
         seconds["neighbors"] = round(time.perf_counter() - started, 1)
         started = time.perf_counter()
-        gallery.publish(graph)
+        gallery.publish(graph, index=index)
         seconds["publish"] = round(time.perf_counter() - started, 1)
     return seconds

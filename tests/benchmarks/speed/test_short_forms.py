@@ -179,3 +179,12 @@ def test_an_exponent_is_the_slope_of_the_logarithms() -> None:
         "linear": {"exponent": 1.0, "sizes": [10, 100, 1000]},
         "square": {"exponent": 2.0, "sizes": [100, 1000]},
     }
+
+
+def test_engines(short_form: ShortForm, tmp_path: Path) -> None:
+    """Milvus, which takes long to start, comes the same way."""
+    options = ("--items", 400, "--dim", 16, "--engines", "faiss", "postgres", "--connections", 2)
+    options += ("--seconds", 1.2, "--turns", 1, "--folder", tmp_path / "engines")
+    result = short_form("speed.engines", *options)
+    assert len(ratios(result)) == 6
+    assert min(run["recall_of_ten"] for run in result["runs"].values()) > 0.9
