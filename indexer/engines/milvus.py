@@ -66,7 +66,7 @@ _FAILURES: dict[int, tuple[type[EngineError], str]] = {
     7: (EngineAwayError, "the disk of Milvus is full: nothing was written"),
     8: (EngineAwayError, "Milvus has more to do than it takes"),
     9: (EngineAwayError, "Milvus takes nothing at this time, for want of memory or disk"),
-    100: (EngineTableError, "the collection of this version is not in Milvus"),
+    100: (EngineTableError, "Milvus does not have the collection of this version"),
     106: (EngineAwayError, "Milvus has no node with room for this version"),
     800: (EngineError, _NO_DATABASE),
     1400: (EngineError, _REFUSED),

@@ -117,9 +117,9 @@ def test_collections_have_names_sizes_and_an_end(engine: MilvusEngine, table: tu
     engine.drop("vicinal_other_1")
     engine.drop("vicinal_other_1")
     assert engine.names("vicinal_o") == []
-    with pytest.raises(EngineTableError, match="the collection of this version is not in Milvus"):
+    with pytest.raises(EngineTableError, match="does not have the collection of this version"):
         engine.search("vicinal_other_1", unit(1, 0), 3, 3)
-    with pytest.raises(EngineTableError, match="is not in Milvus"):
+    with pytest.raises(EngineTableError, match="does not have the collection"):
         engine.describe("vicinal_other_1")
 
 
