@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import math
 import os
 import secrets
@@ -126,3 +127,22 @@ def replace_file(path: Path, content: str | bytes, *, durable: bool = True) -> N
         staging.replace(path)
         if durable:
             sync_path(path.parent)
+
+
+def sha256_of_file(path: Path) -> str:
+    """SHA-256 of a file's content."""
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def files_below(folder: str, place: str) -> Iterator[str]:
+    """Files below a folder, which stands for `place` in what is given: of a table there are thousands."""
+    try:
+        entries = list(os.scandir(folder))
+    except FileNotFoundError:
+        return
+    for entry in entries:
+        if entry.is_dir(follow_symlinks=False):
+            yield from files_below(entry.path, f"{place}/{entry.name}")
+        elif entry.is_file(follow_symlinks=False):
+            yield f"{place}/{entry.name}"

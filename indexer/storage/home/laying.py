@@ -7,7 +7,6 @@ stays as it was: no file is written in place. A crash leaves what the next layin
 
 from __future__ import annotations
 
-import hashlib
 import os
 import secrets
 import shutil
@@ -18,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
 from vicinal.indexer.errors import HomeError
-from vicinal.indexer.storage.disk import make_folder, scratch, storing, sync_path
+from vicinal.indexer.storage.disk import make_folder, scratch, sha256_of_file, storing, sync_path
 from vicinal.indexer.storage.home import places
 from vicinal.indexer.storage.home.ledger import Ledger, Row, identity_of_file
 from vicinal.indexer.storage.home.log import LINK, Checkpoint, Entry, Lease, sha256_of
@@ -188,7 +187,7 @@ class Layer:
             return fetched
         # What was laid before a crash, or was here before there was a ledger.
         with suppress(OSError):
-            if path.lstat().st_size == row.size and _sha256(path) == sha256:
+            if path.lstat().st_size == row.size and sha256_of_file(path) == sha256:
                 return path
         return None
 
@@ -203,7 +202,7 @@ class Layer:
                         f"object '{row.object}' of home '{self.store.address}', which is "
                         f"'{row.path}', is missing: bring it back from a backup"
                     )
-                if _sha256(staged) != sha256_of(row.object):
+                if sha256_of_file(staged) != sha256_of(row.object):
                     raise HomeError(
                         f"object '{row.object}' of home '{self.store.address}', which is "
                         f"'{row.path}', is damaged: bring it back from a backup"
@@ -294,7 +293,7 @@ class Layer:
             except FileNotFoundError as error:
                 raise NotFetchedError(row.path) from error
             # It may be written to at this moment.
-            if _sha256(staged) != sha256_of(row.object):
+            if sha256_of_file(staged) != sha256_of(row.object):
                 raise NotFetchedError(row.path)
         if places.is_secret(row.path):
             staged.chmod(0o600)
@@ -343,8 +342,3 @@ def _is_linked(source: Path, target: Path) -> bool:
     except OSError:
         return False
     return True
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()

@@ -14,7 +14,6 @@ first.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import logging
 import os
@@ -22,7 +21,6 @@ import secrets
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -37,7 +35,14 @@ from vicinal.indexer.errors import (
     OvertakenError,
     StorageError,
 )
-from vicinal.indexer.storage.disk import hold_file, make_folder, replace_file, storing
+from vicinal.indexer.storage.disk import (
+    files_below,
+    hold_file,
+    make_folder,
+    replace_file,
+    sha256_of_file,
+    storing,
+)
 from vicinal.indexer.storage.home import places
 from vicinal.indexer.storage.home.laying import Batch, Layer, MissingObjectError, NotFetchedError
 from vicinal.indexer.storage.home.ledger import Ledger, Row, identity_of_file
@@ -45,17 +50,16 @@ from vicinal.indexer.storage.home.log import (
     ENTRIES_BETWEEN_CHECKPOINTS,
     LINK,
     Entry,
-    Kept,
     Lease,
     Log,
-    new_object,
     sha256_of,
 )
+from vicinal.indexer.storage.home.marks import FOLDER, Mark, identity_in, mark_in, mark_path
 from vicinal.indexer.storage.home.stores import MARK, HomeStore, open_store, require_exclusive
-from vicinal.models.configs.sealed_json import BrokenSealError, sealed, unsealed
+from vicinal.indexer.storage.home.uploads import Upload
+from vicinal.models.configs.sealed_json import sealed
 
 logger = logging.getLogger(__name__)
-FOLDER = "mirror"
 # Without a sign of life for so long, a holder has lost its lease.
 LEASE_SECONDS = 10.0
 _SECONDS_BETWEEN_SIGNS = 2.0
@@ -63,11 +67,8 @@ _POLL_SECONDS = 0.05
 # A mirror's lock is held while files are laid, never while any are fetched or brought up.
 _PATIENCE = 60.0
 _MOST_ROWS = 20_000
-_UPLOADS = 8
 _SECONDS_BETWEEN_PROOFS = 60.0
 _SECONDS_BETWEEN_OWN = 10.0
-# What was brought up is named within that time, or brought up again.
-_UPLOAD_SECONDS = 3600.0
 _MOST_TRIES = 100
 # Who follows the home finds it away, or back, that often, however long a call takes.
 _AWAY_SECONDS = 15.0
@@ -90,12 +91,6 @@ class HomeContents(Frozen):
     n_bytes: int
     replicas: list[str]
     holders: dict[str, str]
-
-
-class _Mark(Frozen):
-    home: str
-    identity: str
-    replica: str
 
 
 @dataclass
@@ -122,7 +117,7 @@ class Mirror:
 
     _opened: ClassVar[dict[tuple[int, Path], Mirror]] = {}
 
-    def __init__(self, data_dir: Path, mark: _Mark, store: HomeStore) -> None:
+    def __init__(self, data_dir: Path, mark: Mark, store: HomeStore) -> None:
         self.data_dir = data_dir
         self.home = mark.home
         self.replica = mark.replica
@@ -158,20 +153,20 @@ class Mirror:
                 raise HomeError(f"home '{home}' and data folder '{data_dir}' must lie apart")
         require_exclusive(store)
         store.put_if_absent(MARK, sealed(json.dumps({"identity": secrets.token_hex(8), "format": 1})))
-        identity = _identity_in(store)
-        known = _mark_in(data_dir)
+        identity = identity_in(store)
+        known = mark_in(data_dir)
         if known is not None and known.identity != identity:
             raise HomeError(
                 f"'{data_dir}' is a mirror of home '{known.home}', not of '{home}': "
                 f"give each home a data folder of its own, or remove '{data_dir / FOLDER}'"
             )
         replica = secrets.token_hex(4) if known is None else known.replica
-        mark = _Mark(home=store.address, identity=identity, replica=replica)
+        mark = Mark(home=store.address, identity=identity, replica=replica)
         make_folder(data_dir / FOLDER)
         mirror = cls(data_dir, mark, store)
         mirror._begin(is_new=known is None)
         if known != mark:
-            replace_file(_mark_path(data_dir), sealed(mark.model_dump_json()))
+            replace_file(mark_path(data_dir), sealed(mark.model_dump_json()))
         cls._opened.pop((os.getpid(), data_dir), None)
         return mirror
 
@@ -180,7 +175,7 @@ class Mirror:
         """The mirror that a path lies in; None where it lies in none."""
         path = _spelled(path)
         for folder in (path, *path.parents):
-            if _mark_path(folder).exists():
+            if mark_path(folder).exists():
                 return cls._open(folder)
         return None
 
@@ -195,9 +190,9 @@ class Mirror:
         key = (os.getpid(), data_dir)
         opened = cls._opened.get(key)
         if opened is None:
-            mark = _mark_in(data_dir)
+            mark = mark_in(data_dir)
             if mark is None:
-                raise HomeError(f"'{_mark_path(data_dir)}' is damaged: join the home again")
+                raise HomeError(f"'{mark_path(data_dir)}' is damaged: join the home again")
             opened = cls._opened.setdefault(key, cls(data_dir, mark, open_store(mark.home)))
         return opened
 
@@ -543,7 +538,7 @@ class Mirror:
         """Files of a gallery's table that are not as the home has them, and those that are gone."""
         folder = f"{places.GALLERIES}/{gallery}"
         known = self._ledger.table(f"{folder}/{places.TABLE}", f"{folder}/{places.SEALS}")
-        found = set(_files_below(str(self.data_dir / folder / places.TABLE), f"{folder}/{places.TABLE}"))
+        found = set(files_below(str(self.data_dir / folder / places.TABLE), f"{folder}/{places.TABLE}"))
         if (self.data_dir / folder / places.SEALS).exists():
             found.add(f"{folder}/{places.SEALS}")
         came = {place: self.data_dir / place for place in found - known.keys() if places.is_kept(place)}
@@ -578,7 +573,7 @@ class Mirror:
         if not (contents or went or is_needed):
             return
         self.require_home()
-        upload = _Upload(self._store, contents)
+        upload = Upload(self._store, contents)
         for _ in range(_MOST_TRIES):
             self._catch_up()
             kept = upload.brought(self._ledger)
@@ -743,11 +738,15 @@ class Mirror:
         for gallery in local:
             pointer = f"{places.GALLERIES}/{gallery}/active.json"
             row = theirs.rows.get(pointer)
-            if row is not None and row.object and sha256_of(row.object) != _sha256(self.data_dir / pointer):
+            if (
+                row is not None
+                and row.object
+                and sha256_of(row.object) != sha256_of_file(self.data_dir / pointer)
+            ):
                 raise GalleryExistsError(gallery)
 
     def _bring_up(self, folder: str) -> None:
-        found = _files_below(str(self.data_dir / folder), folder)
+        found = files_below(str(self.data_dir / folder), folder)
         kept = {place: self.data_dir / place for place in found if places.is_kept(place)}
         if kept:
             self._commit(kept, ())
@@ -791,78 +790,6 @@ def _nothing(*_: object) -> None:
     pass
 
 
-class _Upload:
-    """Content that is brought up for one change, once for all its tries."""
-
-    def __init__(self, store: HomeStore, contents: Mapping[str, bytes | Path | str]) -> None:
-        self.sources: dict[str, Path | bytes] = {}
-        self._store = store
-        self._links = {place: one for place, one in contents.items() if isinstance(one, str)}
-        self._files: dict[str, tuple[str, int]] = {}
-        for place, content in contents.items():
-            if isinstance(content, str):
-                continue
-            if isinstance(content, bytes):
-                sha256, size = hashlib.sha256(content).hexdigest(), len(content)
-            else:
-                with storing(f"'{content}'"):
-                    sha256, size = _sha256(content), content.stat().st_size
-            self.sources[sha256], self._files[place] = content, (sha256, size)
-        self._names: dict[str, tuple[str, float]] = {}
-
-    def brought(self, ledger: Ledger) -> dict[str, Kept]:
-        """Objects by path; what the home has under a name that is in use is not brought again."""
-        names: dict[str, str] = {}
-        for sha256 in dict.fromkeys(sha256 for sha256, _ in self._files.values()):
-            in_use = next((row.object for row in ledger.with_content(sha256) if row.object), None)
-            name, at = self._names.get(sha256, ("", 0.0))
-            if name and time.monotonic() - at < _UPLOAD_SECONDS:
-                names[sha256] = name
-            elif in_use is not None:
-                names[sha256] = in_use
-        missing = [sha256 for sha256 in self.sources if sha256 not in names]
-        if len(missing) > 1:
-            with ThreadPoolExecutor(min(_UPLOADS, len(missing))) as pool:
-                names |= dict(zip(missing, pool.map(self._bring, missing), strict=True))
-        elif missing:
-            names[missing[0]] = self._bring(missing[0])
-        kept: dict[str, Kept] = {
-            place: (names[sha256], size) for place, (sha256, size) in self._files.items()
-        }
-        return {**kept, **{place: (link, 0) for place, link in self._links.items()}}
-
-    def _bring(self, sha256: str) -> str:
-        name = new_object(sha256)
-        source = self.sources[sha256]
-        try:
-            self._store.put(f"objects/{name}", source)
-        except (HomeError, OSError) as error:
-            if isinstance(source, Path) and not source.exists():
-                # Who lost the lease follows the log like everybody.
-                raise OvertakenError(f"'{source}' went while it was brought up: try again") from error
-            raise
-        self._names[sha256] = (name, time.monotonic())
-        return name
-
-
-def _files_below(folder: str, place: str) -> Iterator[str]:
-    """Files below a folder, as the home knows them: of a table there are thousands, for each change."""
-    try:
-        entries = list(os.scandir(folder))
-    except FileNotFoundError:
-        return
-    for entry in entries:
-        if entry.is_dir(follow_symlinks=False):
-            yield from _files_below(entry.path, f"{place}/{entry.name}")
-        elif entry.is_file(follow_symlinks=False):
-            yield f"{place}/{entry.name}"
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
-
-
 def _spelled(path: Path) -> Path:
     """A path from the root, without following links."""
     return Path(os.path.normpath(path.absolute()))
@@ -870,26 +797,3 @@ def _spelled(path: Path) -> Path:
 
 def _sign(scope: str) -> str:
     return f"leases/{scope}.json"
-
-
-def _mark_path(data_dir: Path) -> Path:
-    return data_dir / FOLDER / MARK
-
-
-def _mark_in(data_dir: Path) -> _Mark | None:
-    try:
-        return _Mark.model_validate_json(unsealed(_mark_path(data_dir).read_bytes()))
-    except FileNotFoundError:
-        return None
-    except (OSError, ValueError) as error:
-        raise HomeError(
-            f"'{_mark_path(data_dir)}' is damaged: bring it back from a backup, or remove its folder and "
-            "join the home again"
-        ) from error
-
-
-def _identity_in(store: HomeStore) -> str:
-    try:
-        return str(json.loads(unsealed(store.get(MARK) or b""))["identity"])
-    except (BrokenSealError, KeyError, ValueError) as error:
-        raise HomeError(f"'{MARK}' of home '{store.address}' is damaged") from error

@@ -24,7 +24,7 @@ from typing import Any
 import pytest
 
 from vicinal.indexer.errors import GalleryError, HomeError
-from vicinal.indexer.storage.home import laying, mirror, places
+from vicinal.indexer.storage.home import laying, mirror, places, uploads
 from vicinal.indexer.storage.home.log import LINK, Entry, sha256_of
 from vicinal.indexer.storage.home.mirror import Mirror
 from vicinal.indexer.storage.home.stores import Stored
@@ -323,7 +323,8 @@ def playing(course: Course) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(mirror, "open_store", lambda _: course)
         patch.setattr(mirror, "time", course)
-        patch.setattr(mirror, "ThreadPoolExecutor", _Serial)
+        patch.setattr(uploads, "time", course)
+        patch.setattr(uploads, "ThreadPoolExecutor", _Serial)
         patch.setattr(laying, "ThreadPoolExecutor", _Serial)
         patch.setattr(secrets, "token_hex", course.token)
         patch.setattr(Mirror, "_show_life", lambda *_: None)

@@ -256,7 +256,7 @@ def test_a_commit_that_fails_is_put_back(
         raise HomeError("home 'x' does not answer: it is a test")
 
     with monkeypatch.context() as patch:
-        patch.setattr(module._Upload, "_bring", refuse)
+        patch.setattr(module.Upload, "_bring", refuse)
         with pytest.raises(HomeError):
             add(a, unit, "new")
     assert files_in(a.data_dir) == before
