@@ -175,7 +175,8 @@ class Mirror:
         """The mirror that a path lies in; None where it lies in none."""
         path = _spelled(path)
         for folder in (path, *path.parents):
-            if mark_path(folder).exists():
+            # Asked for at every write.
+            if (folder / FOLDER / MARK).exists():
                 return cls._open(folder)
         return None
 
