@@ -6,7 +6,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from pydantic import Field, StrictBool, StrictInt, model_validator
+from pydantic import Field, StrictBool, StrictInt
 
 from vicinal.service.errors import RequestError
 from vicinal.service.operations.place import Progress
@@ -101,15 +101,6 @@ class Request(NewVersion):
         ),
     ] = None
 
-    @model_validator(mode="after")
-    def _address_is_of_use(self) -> Request:
-        if self.ray_address is not None:
-            if self.build_on != "ray":
-                raise RequestError("ray_address is about a build on Ray: ask for that by build_on")
-            if "@" in self.ray_address:
-                raise RequestError("the address of a Ray cluster is HOST:PORT, without a name or password")
-        return self
-
 
 def run(place: Place, request: Request, progress: Progress) -> IndexResult:
     """Index, going on where a run over the same files was stopped."""
@@ -126,11 +117,16 @@ def run(place: Place, request: Request, progress: Progress) -> IndexResult:
 
 
 def _cluster(place: Place, request: Request) -> AbstractContextManager[Cluster | None]:
+    address = request.ray_address
+    if address is not None and "@" in address:
+        raise RequestError("the address of a Ray cluster is HOST:PORT, without a name or password")
     if request.build_on == "here":
+        if address is not None:
+            raise RequestError(f"'{address}' would not be asked: build on ray, or leave the address out")
         return nullcontext()
     from vicinal.indexer.jobs.ray_cluster import ray_cluster
 
-    return ray_cluster(request.ray_address, place.settings.device)
+    return ray_cluster(address, place.settings.device)
 
 
 def holds_ready(place: Place, request: ItemSource, refuse: Callable[[ImageFile], str | None]) -> bool | None:

@@ -366,6 +366,11 @@ def test_a_gallery_of_few_labels_is_told_how_many_it_needs_and_what_helps(
             ["index", "{ready}", "-g", "new", "--space", "clip", "--bundle", "{bundle}"],
             "leave the bundle out",
         ),
+        (["index", "{catalog}", "-g", "new", "--ray-address", "h:1"], "'h:1' would not be asked"),
+        (
+            ["index", "{catalog}", "-g", "new", "--build-on", "ray", "--ray-address", "me:secret@h:1"],
+            "is HOST:PORT, without a name or password",
+        ),
     ],
 )
 def test_what_would_play_no_part_is_refused(
