@@ -29,6 +29,7 @@ from benchmarks.common.cost_meters import in_fresh_process
 from benchmarks.common.record import save_result
 from benchmarks.speed.ready_embeddings import SPACE, write_embeddings
 from vicinal.indexer.gallery import Gallery
+from vicinal.indexer.graph.neighbor_graph import NeighborGraph
 from vicinal.indexer.jobs.index_job import index_items
 from vicinal.indexer.sources import SourceItem
 from vicinal.indexer.sources.embeddings import EmbeddingSource
@@ -143,11 +144,15 @@ def build(kind: str, source: Path, n: int, folder: Path, on_ray: bool) -> dict[s
 
     def lap(following: str) -> None:
         nonlocal stage, started
-        if following != stage:
-            now = time.perf_counter()
-            wall[stage] = round(wall.get(stage, 0) + now - started, 2)
-            busy[stage] = round(busy.get(stage, 0) + meter.lap(), 2)
-            started, stage = now, following
+        now = time.perf_counter()
+        wall[stage], busy[stage] = round(now - started, 2), meter.lap()
+        started, stage = now, following
+
+    def found(*arguments: Any, **more: Any) -> NeighborGraph:
+        lap("neighbors")
+        graph = find(*arguments, **more)
+        lap("publish")
+        return graph
 
     with ProcessorSeconds() as meter, nodes(gallery, on_ray=on_ray):
         items: list[SourceItem] | EmbeddingSource
@@ -159,8 +164,10 @@ def build(kind: str, source: Path, n: int, folder: Path, on_ray: bool) -> dict[s
             items = EmbeddingSource.open(source)
             manifest = space_manifest(SPACE, items.dim)
             embedder = SpaceEmbedder(ModelBundle(gallery.space_path, manifest), gallery.name)
+        find = gallery.neighbors
+        vars(gallery)["neighbors"] = found
         lap("embed")
-        index_items(gallery, items, embedder, on_progress=lambda stage, *_: lap(stage))
+        index_items(gallery, items, embedder)
         if kind == "photos":
             lap("refine")
             refinement(gallery, embedder.bundle).apply(gallery.snapshot(), cluster=gallery.cluster)

@@ -34,7 +34,7 @@ from vicinal.models.bundle import MANIFEST_FILE, ModelBundle
 from vicinal.models.decoding import DecodeLimits
 from vicinal.models.embedder import Embedder
 from vicinal.models.errors import MissingPackageError
-from vicinal.models.runtime import Device, usable_processors
+from vicinal.models.runtime import CPU, Device, usable_processors
 
 logger = logging.getLogger(__name__)
 
@@ -51,7 +51,7 @@ _AHEAD = 4
 _TRIES = 3
 # So that a job that must stop hears of it meanwhile.
 _LOOK_SECONDS = 1.0
-_CONNECT_SECONDS, _ANSWER_SECONDS = 5.0, 30.0
+_CONNECT_SECONDS, _ANSWER_SECONDS = 5.0, 60.0
 _LONGEST_REASON = 300
 # Otherwise Ray tells its makers of the cluster, warns of its next version, and writes where a signal came.
 _ENVIRONMENT = {
@@ -93,10 +93,13 @@ class EmbeddingActor:
         self._embedder = Embedder(
             ModelBundle.open(folder), device=self._device, threads=self._threads, limits=limits
         )
+        if self._embedder.provider == CPU:
+            # Only a GPU that fails has them read again. Ray ends a process without a word.
+            self.close()
         return self._embedder.provider
 
     def close(self) -> None:
-        """Remove the bundle's files: Ray ends the process without a word."""
+        """Remove the bundle's files."""
         self._folder.cleanup()
 
     def embed(self, items: Sequence[SourceItem]) -> Embedded:
