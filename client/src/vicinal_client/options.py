@@ -180,7 +180,8 @@ class ReindexOptions(TypedDict, total=False):
             without it.
         bundle: Name of a bundle below `bundles_dir`.
         index: Kind of the vector index: `auto`, `Flat`, `SQ8`, `PQ16x4fs`, `HNSW32`, or inverted lists before
-            them such as `IVF1024,SQ8`; or `postgres`, the engine that the setting `postgres_url` names.
+            them such as `IVF1024,SQ8`; or `postgres` or `milvus`, the engine whose address is the setting
+            `postgres_url` or `milvus_url`.
         max_failures: Most images or rows that may be left out.
         activate: `automatic`: searches use the new version as soon as it is there, or when what is asked in
             `activate_if` holds; `manual`: it is compared with the active one and waits.
