@@ -207,6 +207,37 @@ def test_a_server_that_never_answers_is_away(monkeypatch: pytest.MonkeyPatch) ->
             engine.describe()
 
 
+@pytest.mark.parametrize(
+    ("number", "kind", "words"),
+    [
+        (3, EngineAwayError, "no memory left"),
+        (7, EngineAwayError, "the disk of Milvus is full"),
+        (8, EngineAwayError, "more to do than it takes"),
+        (9, EngineAwayError, "for want of memory or disk"),
+        (103, EngineAwayError, "still loading"),
+        (1403, EngineError, "grant it the collections"),
+        (65535, EngineError, "refuses what it was asked, with its error 65535: odd"),
+    ],
+)
+def test_what_a_server_says_is_said_in_one_sentence(
+    monkeypatch: pytest.MonkeyPatch,
+    milvus_server: MilvusServer,
+    number: int,
+    kind: type[EngineError],
+    words: str,
+) -> None:
+    """By the numbers of its sources: quotas and full disks are not made here."""
+    engine = MilvusEngine(milvus_server.url)
+
+    def fail(*_: object, **__: object) -> None:
+        raise engine._library.MilvusException(number, "odd")
+
+    monkeypatch.setattr(engine._library.MilvusClient, "list_collections", fail)
+    with pytest.raises(EngineError, match=words) as caught:
+        engine.names("vicinal_")
+    assert type(caught.value) is kind
+
+
 class Stalled:
     """Passes bytes on to a server until it is stalled."""
 
