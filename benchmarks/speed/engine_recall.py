@@ -1,4 +1,4 @@
-"""Share of the exact neighbors that an engine finds as it was measured when a table was built, also by filters.
+"""Recall of the exact neighbors by an engine, as measured when its table is built; also by filters.
 
 `--address` is that of the engine, which gets a table of its own that goes again. The vectors are drawn as for
 `index_recall.py`, or come from a file (`--embeddings`). A filter leaves a share of the items by a number in

@@ -34,8 +34,8 @@ _SETTING = "VICINAL_POSTGRES_URL"
 # Iterative scans came with it, without which a filter leaves fewer than were asked for.
 _EXTENSION, _SERVER = (0, 8, 0), 130_000
 _CONNECT_SECONDS, _SEARCH_SECONDS = 5, 5.0
-# Beyond what the server itself allows a search: it may hang as a whole.
-_GRACE_SECONDS = 2.0
+# Beyond what the server itself allows a search: it may hang as a whole. Counting rows takes longer.
+_GRACE_SECONDS, _LONG_SECONDS = 2.0, 60.0
 # A dead network is noticed within some ten seconds.
 _LIVELINESS = {
     "keepalives_idle": 4,
@@ -47,10 +47,10 @@ _MOST_IDLE = 16
 # Of the graph, see docs/SCALE.md.
 _EDGES, _LOOKED_AT_TO_BUILD = 16, 128
 # A graph is built several times faster in memory; what is beyond this the server's own setting gives.
-_MOST_BUILD_BYTES, _EDGE_BYTES = 2**30, 400
+_MOST_BUILD_BYTES, _EDGE_BYTES = 2**30, 720
 _LEAST_SCANNED, _SCANNED_PER_LOOK = 20_000, 20
 
-_SLOW = f"PostgreSQL did not answer a search within {_SEARCH_SECONDS:g} s"
+_SLOW = "PostgreSQL did not answer in time"
 _NO_ADDRESS = (
     f"{_SETTING} is no address of PostgreSQL: write postgresql://USER:PASSWORD@HOST:PORT/DATABASE, with @ "
     "and / of a password as %40 and %2F"
@@ -111,6 +111,8 @@ class PostgresEngine:
 
         def make(connection: Any) -> None:
             with connection.transaction():
+                # What the role is allowed for its searches would end it.
+                connection.execute(*_local({"statement_timeout": 0}))
                 connection.execute(f"CREATE TABLE {table} ({columns})")
                 connection.execute(f"COMMENT ON TABLE {table} IS 'made by Vicinal, never updated'")
                 self._copy(connection, table, vectors, items, on_progress)
@@ -126,7 +128,7 @@ class PostgresEngine:
                 connection.execute(f"ALTER TABLE {table} ADD PRIMARY KEY (position)")
                 connection.execute(f"ANALYZE {table}")
 
-        self._ask(make, is_change=True)
+        self._ask(make, seconds=None, is_change=True)
 
     def search(
         self, name: str, queries: FloatArray, n: int, looked_at: int, filter: Filter | None = None
@@ -202,7 +204,7 @@ class PostgresEngine:
             size = f"SELECT count(*), pg_total_relation_size('{_quoted(name)}') FROM {_quoted(name)}"
             return EngineTable(server, extension, *connection.execute(size).fetchone())
 
-        return self._ask(look)
+        return self._ask(look, seconds=_SEARCH_SECONDS if name is None else _LONG_SECONDS)
 
     def close(self) -> None:
         """Close connections that are not in use."""
@@ -227,7 +229,11 @@ class PostgresEngine:
                 on_progress("publish", position, n)
 
     def _ask(
-        self, question: Callable[[Any], Answer], *, seconds: float | None = None, is_change: bool = False
+        self,
+        question: Callable[[Any], Answer],
+        *,
+        seconds: float | None = _LONG_SECONDS,
+        is_change: bool = False,
     ) -> Answer:
         """Put a question to a connection; one that was kept may have gone, and is replaced once."""
         kept = None if is_change else self._kept()
