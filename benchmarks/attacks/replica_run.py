@@ -152,7 +152,7 @@ def main() -> int:
     seconds = [one for lane in found for one in lane["seconds_until_found"]]
     result = {
         "runs": len(reports),
-        "seeds": [given.first, given.first + given.runs - 1],
+        "seeds_drawn_from": [given.first, given.first + given.runs - 1],
         "failures": [one for lane in found for one in lane["failures"]],
         "lanes": given.lanes,
         "minutes": round((time.monotonic() - begun) / 60, 1),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import secrets
 import signal
 import subprocess
 import threading
@@ -66,14 +67,13 @@ class Store:
             aws_access_key_id="key", aws_secret_access_key="secret-of-the-store", region_name="us-east-1"
         )
         self.client = self._session.client("s3", endpoint_url=self.variables["AWS_ENDPOINT_URL"])
-        self._n_homes = 0
-        httpx.post(f"{self.variables['AWS_ENDPOINT_URL']}/moto-api/reset").raise_for_status()
-        self.client.create_bucket(Bucket=_BUCKET)
 
     def new_home(self) -> str:
         """Address of a home that nobody has used."""
-        self._n_homes += 1
-        return f"s3://{_BUCKET}/home-{self._n_homes}"
+        # What moto holds is that of the whole process, where another test may have thrown all of it away.
+        if _BUCKET not in {one["Name"] for one in self.client.list_buckets()["Buckets"]}:
+            self.client.create_bucket(Bucket=_BUCKET)
+        return f"s3://{_BUCKET}/{secrets.token_hex(4)}"
 
     def close(self) -> None:
         """End it."""
