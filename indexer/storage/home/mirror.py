@@ -621,7 +621,11 @@ class Mirror:
                 return False
             batch = Batch(entry.number - 1, entry.number - 1)
             batch.add(entry, {entry.scope: self._ledger.lease(entry.scope)})
-            self._layer.lay(batch, sources)
+            with suppress(NotFetchedError):
+                self._layer.lay(batch, sources)
+                return True
+        # What it was to be laid from is gone by now: it is fetched as the others fetch it.
+        self._catch_up()
         return True
 
     def _require_valid(self, entry: Entry) -> None:

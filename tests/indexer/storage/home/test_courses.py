@@ -17,6 +17,7 @@ from tests.indexer.storage.home.replicas import (
     require_fenced,
 )
 from tests.indexer.storage.home.shops import Journal, Shop, begin, program, requests_of, settle
+from vicinal.indexer.storage.home.laying import NotFetchedError
 from vicinal.indexer.storage.home.mirror import Mirror
 
 N_COURSES, N_REQUESTS = 200, 15
@@ -88,7 +89,7 @@ def test_nothing_is_lost_and_nothing_comes_twice(tmp_path: Path, block: int) -> 
 
 @pytest.mark.slow
 def test_real_galleries_come_through(tmp_path: Path) -> None:
-    played = [play_with_galleries(tmp_path / str(seed), seed) for seed in range(6)]
+    played = [play_with_galleries(tmp_path / str(seed), seed) for seed in range(3)]
     assert sum(course.deaths for course, _ in played) > 0
     assert sum(journal.n_answered for _, journal in played) > 20
 
@@ -101,6 +102,6 @@ def test_without_fencing_something_is_lost(tmp_path: Path, monkeypatch: pytest.M
     for seed in range(20):
         try:
             play(tmp_path / str(seed), seed)
-        except AssertionError:
+        except (AssertionError, NotFetchedError):
             broken += 1
     assert broken > 0

@@ -363,6 +363,17 @@ def test_a_lost_ledger_is_made_again_without_fetching(
     assert again.replica == a.replica
 
 
+def test_a_folder_that_lacks_a_file_is_made_whole_by_its_next_change(mirrors: Mirrors, unit: Unit) -> None:
+    a, b = mirrors("a", "b")
+    gallery = index(a, unit)
+    lost = gallery.snapshot_path(1) / "embeddings.npy"
+    content = lost.read_bytes()
+    lost.unlink()
+    a.put_together({gallery.snapshot_path(1) / "note.json": b"{}"})
+    assert lost.read_bytes() == content
+    require_alike(a, b)
+
+
 def test_a_file_that_went_missing_is_fetched_again(mirrors: Mirrors, unit: Unit, tmp_path: Path) -> None:
     (a,) = mirrors("a")
     gallery = index(a, unit)
