@@ -244,7 +244,9 @@ class Gallery:
         that another gallery has; their number.
         """
         chosen = self.active_version if version is None else version
-        return 0 if chosen is None else mend_tables(self.snapshot(chosen))
+        if chosen is None or not self.tables.of_version(self.snapshot_path(chosen)):
+            return 0
+        return mend_tables(self.snapshot(chosen))
 
     def _drop_tables(self, named: Mapping[str, str]) -> None:
         """Remove the tables of some names that no version has any more; they come by engine."""
