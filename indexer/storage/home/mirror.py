@@ -703,7 +703,11 @@ class Mirror:
     def _begin(self, *, is_new: bool) -> None:
         """Bring what lies here and what is in the home together; only who is new has anything to bring."""
         local = self._local_galleries() if is_new else []
-        self._refuse_doubles(local)
+        # Once that was found, what lies here may be what the home held when a first attempt was cut off.
+        found_apart = self._folder / "joining"
+        if not found_apart.exists():
+            self._refuse_doubles(local)
+            found_apart.touch()
         self._catch_up()
         found = {row: identity_of_file(self.data_dir / row.path) for row in self._ledger.rows().values()}
         wrong = [row for row, identity in found.items() if row.identity != identity]
