@@ -138,7 +138,9 @@ class Shop:
             self.mirror.put_folder(aside / "new", self.folder / "versions" / str(self.pointer()["version"]))
 
     def clean(self) -> None:
-        with self.mirror.changing(self.folder.name, patience=_PATIENCE):
+        """Remove what is not searched, as pruning does: not beside a compaction, whose version is not yet."""
+        name = self.folder.name
+        with self.mirror.changing(f"{name}.compaction"), self.mirror.changing(name, patience=_PATIENCE):
             used = set(self._require_items())
             for path in list(self._data.glob("*")):
                 if path.name not in used:
