@@ -30,7 +30,7 @@ _SPARE = 32
 # Steps in which a search is told to look at more, until it finds enough.
 _LOOKED_AT = (16, 24, 40, 64, 100, 160, 250, 400, 640, 1000, 1600, 2500, 4000)
 _LONGEST_FILE = 4096
-_REMEDY = "a server makes it again by itself, `vicinal gallery check` does it now"
+_REMEDY = "a server makes it again by itself, a check of the gallery does it now"
 # Products that differ by less are of items that are equally near, as copies are.
 _EQUAL = 1e-6
 # Nearest that are looked for when it is measured how much is looked at, and of how many queries.

@@ -979,7 +979,7 @@ class Readiness(Model):
     bundle: str | None
     provider: str | None
     galleries: list[GalleryState]
-    home: dict[str, Any] | None
+    home: dict[str, Any] | None = None
     limits: Limits = Limits()
 
 

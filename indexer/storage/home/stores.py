@@ -14,9 +14,9 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
-from vicinal.calibration.advice import advise
 from vicinal.indexer.errors import HomeError
 from vicinal.indexer.storage.disk import sync_path
+from vicinal.models.errors import install_command
 
 MARK = "home.json"
 _SCHEMES = ("s3", "gs", "az")
@@ -198,9 +198,7 @@ class BucketStore:
         try:
             from obstore.store import from_url
         except ImportError as error:
-            raise HomeError(
-                f"home '{address}' needs a package: ", advise("pip install 'vicinal[s3]'")
-            ) from error
+            raise HomeError(f"home '{address}' needs a package: {install_command('s3')}") from error
         self.address = address
         with self._asked():
             self._store: Any = from_url(

@@ -71,7 +71,9 @@ class ReadinessBody(Body):
     n_galleries: int
     galleries: list[GalleryState] = Field(description="None without an API key, where keys are asked for.")
     redis: RedisState | None = Field(description="Null when no address is set.")
-    home: HomeState | None = Field(description="How far this replica is behind its home; null without one.")
+    home: HomeState | None = Field(
+        None, description="How far this replica is behind its home; null without one."
+    )
     limits: LimitsBody
 
 

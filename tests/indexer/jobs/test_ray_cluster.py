@@ -43,7 +43,11 @@ from vicinal.models.similarity import normalize
 from vicinal.refine.context_refiner import ContextRefiner
 
 ray = pytest.importorskip("ray", reason="ray is not installed")
-pytestmark = pytest.mark.slow
+pytestmark = [
+    pytest.mark.slow,
+    # Ray starts its processes by a fork, and what comes of it at once begins another program.
+    pytest.mark.filterwarnings("ignore:lance is not fork-safe"),
+]
 
 N, BLOCK = 40, 8
 DRIVER = os.getpid()

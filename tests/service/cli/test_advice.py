@@ -48,7 +48,7 @@ SAYS_COMMANDS = {
     "service/measuring/drift.py",
 }
 # Options of other programs.
-_OTHERS = {"--query-gpu", "--format", "--nproc-per-node", "--help", "--install-completion"}
+_OTHERS = {"--address", "--query-gpu", "--format", "--nproc-per-node", "--help", "--install-completion"}
 
 
 @cache

@@ -15,9 +15,9 @@ from PIL import Image
 
 from tests.service.types import Fail, Run, View
 from vicinal.calibration.arrays import FloatArray
+from vicinal.indexer import gallery as gallery_module
 from vicinal.indexer.gallery import Gallery
 from vicinal.indexer.graph.neighbor_graph import NeighborGraph, build_neighbor_graph
-from vicinal.indexer.jobs import index_job
 from vicinal.indexer.reader import GalleryReader
 from vicinal.indexer.views import refined_snapshot
 from vicinal.models.bundle import ModelBundle
@@ -284,7 +284,7 @@ def test_the_option_says_where_network_neighbor_lists_and_refinement_are(
     monkeypatch.setenv("VICINAL_DEVICE", "cpu")
     monkeypatch.setenv("VICINAL_BUNDLE", str(refiner_bundle.path))
     monkeypatch.setattr(ContextRefiner, "refine_gallery", refined)
-    for module in (index_job, refined_snapshot):
+    for module in (gallery_module, refined_snapshot):
         monkeypatch.setattr(module, "build_neighbor_graph", noted)
     run("index", photos, "-g", "shop", "--device", "auto")
     assert asked == ["auto", "refined on auto", "auto"]

@@ -77,6 +77,7 @@ def test_ready_names_bundle_provider_and_galleries(client: TestClient, tiny_bund
             }
         ],
         "redis": None,
+        "home": None,
         "limits": {
             "max_image_bytes": 300_000,
             "max_image_pixels": 40_000_000,

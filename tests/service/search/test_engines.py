@@ -119,6 +119,7 @@ def told(answer: Answer) -> dict[str, str]:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("exactly")
+@pytest.mark.parametrize("name", ["postgres", "milvus"])
 @pytest.mark.parametrize("seed", range(2))
 def test_answers_are_those_over_faiss(
     galleries: tuple[LocalGallery, LocalGallery], seed: int, request: pytest.FixtureRequest
@@ -156,4 +157,8 @@ def test_lost_tables_are_made_again(
     with pytest.raises(EngineTableError, match="does not have the"):
         gallery.search_many(queries)
     assert (gallery.gallery.mend_tables(), len(lost)) == (2, 2)
-    assert [told(answer) for answer in gallery.search_many(queries)] == expected
+    settings = gallery.bundles.settings
+    where = {f"{engine[0]}_url": engine[1]}
+    again = open_gallery(engine[0], data_dir=settings.data_dir, bundle=settings.bundle, **where)
+    assert [told(answer) for answer in again.search_many(queries)] == expected
+    again.bundles.engines.close()
