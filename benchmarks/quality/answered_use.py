@@ -15,7 +15,7 @@ of the same searches, on the photos that none was kept of. `broken` is whether a
 half of the answers was ever found broken while the other half came in.
 
 Constants were chosen with `--part calibration`, which has no test class. Galleries of test classes are drawn
-with `--part test`.
+with `--part test`. `--added` chooses which known photos become items, and then judges by others.
 """
 
 from __future__ import annotations
@@ -42,6 +42,8 @@ from vicinal.training.datasets.layouts.protocol import ProtocolConfig
 
 SETS = ("grocery", "dogfacenet", "omniglot", "products")
 ANSWERS, ERRS = (60, 120, 240), (0.0, 0.05)
+# Drawn at random; so, of half; those of the lowest scores; those that raise the scores of the others most.
+ADDED = ("random", "half", "missed", "helpful")
 TARGET = Target(rate="fpir", value=0.05)
 _N_KEPT, _STRANGERS, _AGAIN = 1000, 0.3, 0.1
 # Of the characters, whose drawings cost as much to embed as photos.
@@ -254,17 +256,38 @@ class World:
     later: Pool
 
     @classmethod
-    def draw(cls, photos: Photos, seed: int) -> World:
-        """A gallery of some labels."""
+    def draw(cls, photos: Photos, seed: int, added: str = "random") -> World:
+        """A gallery of some labels; `added` says which two photos of each become items."""
         rng = np.random.default_rng(seed)
         items, rows = draw_gallery(photos, rng)
         pool = Pool.of(photos, items, rows)
         order = rng.permutation(np.flatnonzero(pool.known))
-        by_label = (order[pool.labels[order] == label] for label in np.unique(pool.labels[order]))
+        by_label = [order[pool.labels[order] == label] for label in np.unique(pool.labels[order])]
+        tried = np.empty(0, np.int64)
+        if added != "random":
+            # What is left by a choice is no fair sample: rates are of the half that nobody chose from.
+            by_label = [places[: max(2, len(places) // 2)] for places in by_label]
+            tried = np.concatenate(by_label)
+        if added == "missed":
+            by_label = [places[np.argsort(pool.best[places], kind="stable")] for places in by_label]
+        if added == "helpful":
+            by_label = [_helpful_first(photos, pool, places) for places in by_label]
         new = np.concatenate([places[:2] for places in by_label])
-        left = np.setdiff1d(np.arange(len(rows)), new)
+        left = np.setdiff1d(np.arange(len(rows)), np.concatenate([new, tried]))
         later = Pool.of(photos, np.concatenate([items, rows[new]]), rows[left])
         return cls(len(set(photos.labels[items])), pool, later)
+
+
+def _helpful_first(photos: Photos, pool: Pool, places: np.ndarray) -> np.ndarray:
+    """Two photos of a label, each the one that raises the best scores of the label's photos most."""
+    vectors = photos.embeddings[pool.rows[places]]
+    scores, best, chosen = similarity_score(vectors @ vectors.T, 0.0), pool.best[places], list[int]()
+    for _ in range(min(2, len(places))):
+        raised = np.maximum(scores, best).sum(axis=1)
+        raised[chosen] = -np.inf
+        chosen.append(int(raised.argmax()))
+        best = np.maximum(best, scores[chosen[-1]])
+    return places[chosen]
 
 
 def run(world: World, start: float, n: int, errs: float, seed: int) -> dict:
@@ -332,6 +355,7 @@ def main() -> None:
     parser.add_argument("--sets", nargs="+", choices=SETS, default=SETS)
     parser.add_argument("--answers", nargs="+", type=int, default=ANSWERS)
     parser.add_argument("--runs", type=int, default=200)
+    parser.add_argument("--added", choices=ADDED, default="random", help="which known photos become items")
     parser.add_argument("--cache", type=Path, default=Path(tempfile.gettempdir()))
     arguments = parser.parse_args()
     bundle = ModelBundle.open(arguments.bundle)
@@ -339,11 +363,14 @@ def main() -> None:
     refiner = bundle.manifest.refiner
     start = (refiner and refiner.starting_threshold("off", "off")) or 0.65
     chosen = {"part": arguments.part, "runs": arguments.runs, "bundle": bundle.name, "threshold": start}
+    chosen["added"] = arguments.added
     suffix = "" if arguments.part == "test" else "_calibration"
+    if arguments.added != "random":
+        suffix += f"_{arguments.added}"
     worlds = {}
     for name in arguments.sets:
         photos = read_photos(arguments.data, name, arguments.part, embedder, arguments.cache)
-        worlds[name] = [World.draw(photos, seed) for seed in range(arguments.runs)]
+        worlds[name] = [World.draw(photos, seed, arguments.added) for seed in range(arguments.runs)]
     rows, summaries = [], []
     for n in arguments.answers:
         for name, own_worlds in worlds.items():
