@@ -6,15 +6,6 @@ import re
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-# Those that have none yet.
-WITHOUT = {
-    "speed.engine_recall",  # Needs PostgreSQL
-    "speed.fitted_unit_costs",  # Fits what others measured
-    "speed.postgres_costs",  # Needs PostgreSQL
-    "speed.ray_build",  # Needs a Ray cluster
-    "speed.thumbnail_bytes",  # Needs the photos
-    "speed.unit_costs",
-}
 
 
 def test_every_benchmark_of_speed_and_peers_is_run_at_a_tiny_size() -> None:
@@ -27,5 +18,5 @@ def test_every_benchmark_of_speed_and_peers_is_run_at_a_tiny_size() -> None:
     tests = "".join(
         path.read_text(encoding="utf-8") for path in (ROOT / "tests/benchmarks").glob("*/test_*.py")
     )
-    assert scripts - set(re.findall(r'short_form\(\s*"([\w.]+)"', tests)) == WITHOUT
+    assert scripts - set(re.findall(r'short_form\(\s*"([\w.]+)"', tests)) == set()
     assert len(scripts) > 10

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import math
+import zipfile
 from collections.abc import Callable
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +14,17 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from benchmarks.speed import cost_by_size, decoding_memory, index_throughput, start_up
+from benchmarks.common.record import RESULTS
+from benchmarks.speed import (
+    cost_by_size,
+    decoding_memory,
+    fitted_unit_costs,
+    index_throughput,
+    start_up,
+    unit_costs,
+)
 from tests.indexer.filters.hostile import NO_FILTERS
+from tests.postgres_server import PostgresServer
 from vicinal.indexer.sources import SourceItem, read_source
 
 pytestmark = pytest.mark.slow
@@ -188,3 +200,64 @@ def test_engines(short_form: ShortForm, tmp_path: Path) -> None:
     result = short_form("speed.engines", *options)
     assert len(ratios(result)) == 6
     assert min(run["recall_of_ten"] for run in result["runs"].values()) > 0.9
+
+
+def test_engine_recall(short_form: ShortForm, postgres: PostgresServer) -> None:
+    options = ("--address", postgres.url(), "--items", 300, "--dim", 16, "--queries", 5)
+    row = short_form("speed.engine_recall", *options)["rows"][0]
+    assert [share["percent"] for share in row["shares"]] == [100, 50, 20, 5]
+    assert min(share["recall_at_10"] for share in row["shares"]) > 0.9
+
+
+def test_postgres_costs(short_form: ShortForm, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    postgres_costs = pytest.importorskip("benchmarks.speed.postgres_costs")
+    monkeypatch.setattr(postgres_costs, "_LITTLE", 2**20)
+    monkeypatch.setattr(postgres_costs, "_N_QUERIES", 10)
+    options = ("--sizes", 4000, "--dims", 8, "--folder", tmp_path)
+    run = short_form("speed.postgres_costs", *options)["runs"][0]
+    assert run["bytes"]["graph"] > 4000 * 8 * 4
+    assert 8 * 4 < run["build"]["bytes of an item"] < 1000
+
+
+def test_unit_costs_are_measured_once(
+    short_form: ShortForm, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(unit_costs, "in_fresh_process", lambda function, *given: function(*given))
+    monkeypatch.setattr(unit_costs, "RESULTS", tmp_path / "results")
+    options = ("--sizes", 400, "--dims", 16, "--queries", 64, "--folder", tmp_path)
+    run = short_form("speed.unit_costs", *options)["runs"][0]
+    assert run["bytes"]["embeddings.npy"] > 400 * 16 * 4
+    assert run["searches"]["milliseconds"]["re-ranked"]["of 1"]
+    monkeypatch.setattr(unit_costs, "measured", pytest.fail)
+    assert short_form("speed.unit_costs", *options)["runs"][0] == run
+
+
+def test_the_unit_costs_that_ship_are_those_of_the_raw_results(
+    short_form: ShortForm, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    shipped = fitted_unit_costs.SHIPPED.read_text(encoding="utf-8")
+    monkeypatch.setattr(fitted_unit_costs, "SHIPPED", tmp_path / "unit_costs.json")
+    result = short_form("speed.fitted_unit_costs")
+    assert json.loads((tmp_path / "unit_costs.json").read_text(encoding="utf-8")) == json.loads(shipped)
+    kept = json.loads((RESULTS / "unit_costs_check.json").read_text(encoding="utf-8"))
+    assert result["not fitted to"] == kept["not fitted to"]
+
+
+def test_thumbnail_bytes(short_form: ShortForm, tmp_path: Path) -> None:
+    for name in ("grocery", "dogfacenet"):
+        (tmp_path / name).mkdir()
+        picture = BytesIO()
+        Image.new("RGB", (900, 600), "teal").save(picture, "JPEG")
+        with zipfile.ZipFile(tmp_path / name / "test.zip", "w") as archive:
+            archive.writestr("1.jpg", picture.getvalue())
+    sets = short_form("speed.thumbnail_bytes", "--data", tmp_path)["sets"]
+    assert sets["grocery"]["files"] == 1
+    assert 0 < sets["grocery"]["bytes of a thumbnail"] < sets["drawn"]["bytes of a thumbnail"]
+
+
+def test_ray_build(short_form: ShortForm, tmp_path: Path) -> None:
+    pytest.importorskip("ray.cluster_utils")
+    options = ("--n-photos", 8, "--n-ready", "--photos", tmp_path / "drawn", "--folder", tmp_path / "ray")
+    result = short_form("speed.ray_build", *options)
+    assert result["runs"][0]["compared"]["same_ids"]
+    assert result["runs"][0]["compared"]["share_of_same_lists"] == [1.0, 1.0]
