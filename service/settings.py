@@ -244,10 +244,15 @@ class Settings(BaseSettings):
             retry_seconds=self.redis_retry_seconds,
         )
 
+    @property
+    def engine_addresses(self) -> dict[str, str]:
+        """Addresses of engines by their names, of those that are set; with passwords."""
+        addresses = {name: getattr(self, f"{name}_url", None) for name in ENGINES}
+        return {name: url.get_secret_value() for name, url in addresses.items() if url is not None}
+
     def open_engines(self) -> Engines:
         """The engines whose addresses are set; nothing is asked of them before they are needed."""
-        addresses = {name: getattr(self, f"{name}_url", None) for name in ENGINES}
-        return Engines({name: url.get_secret_value() for name, url in addresses.items() if url is not None})
+        return Engines(self.engine_addresses)
 
     @property
     def has_home(self) -> bool:

@@ -39,6 +39,7 @@ INNER_FLOORS = {
         "errors",
         "item_rules",
         "csv_tables",
+        "milvus_connection",
         "sources",
         "filters",
         "storage",

@@ -3,6 +3,7 @@
 from vicinal.indexer.sources.archives import TarMember
 from vicinal.indexer.sources.datasets import ROW_SCHEME, DatasetImage
 from vicinal.indexer.sources.embeddings import EmbeddingSource, holds_embeddings
+from vicinal.indexer.sources.engine_tables import let_in
 from vicinal.indexer.sources.hub import HubDataset
 from vicinal.indexer.sources.image_tables import MANIFEST_SUFFIXES
 from vicinal.indexer.sources.items import SourceItem, SourceLook, SourceOptions
@@ -41,6 +42,7 @@ __all__ = [
     "holds_embeddings",
     "is_on_hub",
     "is_table_address",
+    "let_in",
     "open_source",
     "place_of",
     "read_file",

@@ -5,7 +5,7 @@ x.lance/         a Lance dataset with the same columns
 x/state.json     a dataset of Hugging Face that `save_to_disk` wrote, with the same columns
 .npz             the arrays `embeddings` (n, d) and `ids` (n,), and maybe `labels` (n,) and others of n values
 .npy and .csv    the array (n, d), and beside it a CSV file of the same name with a column `id`, a line a row
-postgres://…     a table of a database, see `engine_tables`
+postgres://…     a table of a database, or a collection (milvus://…), see `engine_tables`
 
 A compressed `.npz` file is held as a whole, all others some thousand rows at a time. A row that cannot be
 used takes no other with it; a missing column or an id that is there twice refuses all of the file.
@@ -137,10 +137,10 @@ class EmbeddingSource:
 
     @classmethod
     def _of_table(cls, address: TableAddress, options: SourceOptions, *, needs_ids: bool) -> Self:
-        columns = {
-            name: getattr(options, f"{name}_column") or address.columns.get(name, name) for name in _PLURAL
-        }
-        path, rows = Path(address.table), CopiedRows(address, columns)
+        given = {name: getattr(options, f"{name}_column") for name in _PLURAL}
+        path = Path(address.table)
+        rows = CopiedRows(address, {name: column for name, column in given.items() if column})
+        columns = dict(rows.columns)
         named = replace(
             options,
             label_column=options.label_column or address.columns.get("label"),

@@ -19,7 +19,7 @@ from vicinal.models.decoding import DecodeLimits, read_encoded
 from vicinal.models.errors import NotAnImageError
 
 HUB_SCHEME = "hf:"
-_DATABASES = ("postgres://", "postgresql://")
+_DATABASES = ("postgres://", "postgresql://", "milvus://")
 _WEB = ("http", "https")
 _BUCKETS = ("s3", "gs", "az")
 _ADDRESS = re.compile(r"([a-z][a-z0-9+.-]*)://", re.IGNORECASE)

@@ -16,6 +16,9 @@ import pyarrow.compute as pc
 from vicinal.indexer.errors import ItemRefusedError, SourceError
 from vicinal.models.configs.value_texts import value_as_text
 
+# Column of JSON objects whose values are further columns, other ones in each row; named as Milvus does.
+UNNAMED = "$meta"
+
 
 @contextmanager
 def reading(what: str) -> Iterator[None]:
@@ -161,7 +164,13 @@ def metadata_rows(table: pa.Table, taken: Collection[str | None]) -> list[dict[s
     if not names:
         return [{} for _ in range(len(table))]
     columns = [_values(_plain(table[name])) for name in names]
-    return [known_values(dict(zip(names, row, strict=True))) for row in zip(*columns, strict=True)]
+    rows = (dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True))
+    return [known_values(_with_unnamed(row)) for row in rows]
+
+
+def _with_unnamed(row: dict[str, Any]) -> dict[str, Any]:
+    others = row.get(UNNAMED)
+    return {key: row[key] for key in row if key != UNNAMED} | others if isinstance(others, dict) else row
 
 
 def other_spelling(name: str, names: Sequence[str]) -> str | None:

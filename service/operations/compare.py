@@ -57,7 +57,7 @@ def compared(
     from vicinal.service.comparing.comparison import ComparisonPlan, compare
 
     queries, pictures = (
-        None if name is None else place.readable.place(name) for name in (asked.queries, asked.pictures)
+        None if name is None else place.source(name) for name in (asked.queries, asked.pictures)
     )
     plan = ComparisonPlan(
         gallery,

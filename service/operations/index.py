@@ -31,7 +31,7 @@ class NewVersion(ItemSource):
             "Folder of images, .csv, .tsv or .parquet manifest, .parquet files with images inside, alone or "
             "in a folder, .tar shards, bucket (s3://, gs://, az://), data set of the hub (hf:owner/name), or "
             "ready embeddings (.parquet, .lance, saved dataset of Hugging Face, .npz, .npy beside a .csv, "
-            "postgres://HOST/DATABASE?table=NAME). "
+            "postgres://HOST/DATABASE?table=NAME, milvus://HOST:19530/DATABASE?collection=NAME). "
             "Default: what the gallery holds.",
             is_argument=True,
         ),
@@ -177,7 +177,7 @@ def open_items(place: Place, request: ItemSource) -> Source | EmbeddingSource | 
             Gallery.open(place.gallery.path)
         return place.embeddings
     options = readable.options(request.source, request.source_options)
-    return open_source(readable.place(request.source), options, expects_embeddings=is_ready)
+    return open_source(place.source(request.source), options, expects_embeddings=is_ready)
 
 
 def index_job(

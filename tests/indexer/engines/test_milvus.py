@@ -135,7 +135,7 @@ def test_a_build_that_fails_leaves_no_collection(engine: MilvusEngine) -> None:
 def test_a_collection_that_was_released_is_loaded_again(
     engine: MilvusEngine, table: tuple[str, np.ndarray]
 ) -> None:
-    engine._client.release_collection(table[0])
+    engine._connection._client.release_collection(table[0])
     with pytest.raises(EngineAwayError, match="Milvus is still loading this version") as caught:
         engine.search(table[0], unit(1, 0), 3, 3)
     assert caught.value.is_slow
@@ -194,13 +194,15 @@ def test_an_address_takes_users_tokens_and_databases(milvus_server: MilvusServer
 
 def test_an_old_server_is_refused(monkeypatch: pytest.MonkeyPatch, milvus_server: MilvusServer) -> None:
     engine = MilvusEngine(milvus_server.url)
-    monkeypatch.setattr(engine._library.MilvusClient, "get_server_version", lambda *_, **__: "v2.2.16")
+    monkeypatch.setattr(
+        engine._connection.library.MilvusClient, "get_server_version", lambda *_, **__: "v2.2.16"
+    )
     with pytest.raises(EngineError, match=r"Milvus is of version 2\.2, 2\.3 or later is needed"):
         engine.describe()
 
 
 def test_a_server_that_never_answers_is_away(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("vicinal.indexer.engines.milvus._CONNECT_SECONDS", 0.3)
+    monkeypatch.setattr("vicinal.indexer.milvus_connection.CONNECT_SECONDS", 0.3)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         engine = MilvusEngine(f"http://127.0.0.1:{silent.getsockname()[1]}")
         with pytest.raises(EngineAwayError, match=r"did not do in time|does not answer"):
@@ -230,9 +232,9 @@ def test_what_a_server_says_is_said_in_one_sentence(
     engine = MilvusEngine(milvus_server.url)
 
     def fail(*_: object, **__: object) -> None:
-        raise engine._library.MilvusException(number, "odd")
+        raise engine._connection.library.MilvusException(number, "odd")
 
-    monkeypatch.setattr(engine._library.MilvusClient, "list_collections", fail)
+    monkeypatch.setattr(engine._connection.library.MilvusClient, "list_collections", fail)
     with pytest.raises(EngineError, match=words) as caught:
         engine.names("vicinal_")
     assert type(caught.value) is kind
@@ -279,7 +281,7 @@ def test_a_slow_search_is_said_to_be_slow(
     engine = MilvusEngine(milvus_server.url.replace(str(milvus_server.port), str(between.port)))
     try:
         assert engine.search(table[0], unit(1, 0), 3, 3).min() >= 0
-        monkeypatch.setattr("vicinal.indexer.engines.milvus._SEARCH_SECONDS", 0.3)
+        monkeypatch.setattr("vicinal.indexer.engines.milvus.SEARCH_SECONDS", 0.3)
         between.may_pass.clear()
         with pytest.raises(EngineAwayError, match="did not answer a search within") as caught:
             engine.search(table[0], unit(1, 0), 3, 3)

@@ -1,0 +1,169 @@
+"""Collections of Milvus with embeddings in a field of float vectors, of 32 or 16 bits; see `engine_tables`.
+
+The primary key is the id, and the one vector field the embedding, where an address names none. Fields that
+stand in no schema become metadata like all others, and `label` and `path` may be such. `secure=true` in an
+address is for servers with a certificate; a token stands in place of the user.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
+from operator import itemgetter
+from typing import Any
+from urllib.parse import parse_qsl, urlsplit, urlunsplit
+
+import numpy as np
+import pyarrow as pa
+
+from vicinal.calibration.arrays import AnyArray
+from vicinal.indexer.errors import EngineError, SourceError
+from vicinal.indexer.milvus_connection import CHANGE_SECONDS, LATE, MilvusConnection, Words
+from vicinal.indexer.sources.values import UNNAMED
+from vicinal.models.configs.value_texts import value_as_text
+
+_Read = Callable[[Mapping[str, Any]], Any]
+
+_ROWS_A_PART = 512
+_VECTORS = ("FLOAT_VECTOR", "FLOAT16_VECTOR", "BFLOAT16_VECTOR")
+# What fields are by their types; all others are read as JSON.
+_KINDS = {
+    **dict.fromkeys(("INT8", "INT16", "INT32", "INT64"), pa.int64()),
+    "FLOAT": pa.float32(),
+    "DOUBLE": pa.float64(),
+    "BOOL": pa.bool_(),
+    "VARCHAR": pa.string(),
+}
+_WORDS = Words(
+    place="the address",
+    form="milvus://USER:PASSWORD@HOST:19530/DATABASE?collection=NAME",
+    collection="a collection of this name in the database of the address",
+    right="DescribeCollection, GetStatistics and Query of the collection",
+    unloaded="the collection is not loaded, and who owns it decides when it is: call load_collection there",
+)
+
+
+class MilvusCollection:
+    """A collection that is loaded; see `OpenTable`. Milvus 2.3 keeps no moment for who reads: a row that
+    comes meanwhile is there or not, and each is whole.
+    """
+
+    vectors: tuple[str, ...] = _VECTORS
+    expected = "FLOAT_VECTOR, FLOAT16_VECTOR or BFLOAT16_VECTOR"
+
+    def __init__(self, client: Any, name: str) -> None:
+        self._client, self._name = client, name
+        self._told = client.describe_collection(name, timeout=CHANGE_SECONDS)
+        fields = self._told["fields"]
+        self.columns: Mapping[str, str] = {str(one["name"]): one["type"].name for one in fields}
+        self._key = next(str(one["name"]) for one in fields if one.get("is_primary"))
+        of_vectors = [name for name, kind in self.columns.items() if kind in _VECTORS]
+        self.usual: Mapping[str, str] = {"id": self._key} | (
+            {"embedding": of_vectors[0]} if len(of_vectors) == 1 else {}
+        )
+
+    def rows(self, named: Mapping[str, str]) -> tuple[pa.Schema, Iterator[pa.Table]]:
+        """Rows in parts, ordered by the primary key; see `OpenTable.rows`."""
+        embedding = named["embedding"]
+        ways = {name: _way(name, kind) for name, kind in self.columns.items() if not kind.endswith("_VECTOR")}
+        ways[embedding] = pa.list_(pa.float32()), _reader_of_vectors(embedding, self.columns[embedding])
+        if self._told.get("enable_dynamic_field"):
+            texts = {named[one] for one in ("label", "path")} - set(self.columns)
+            ways |= {name: (pa.string(), partial(self._text, name=name)) for name in texts}
+            ways[UNNAMED] = pa.json_(), partial(_others, taken=[*self.columns, *texts])
+        schema = pa.schema([(name, kind) for name, (kind, _) in ways.items()])
+        return schema, self._parts(schema, [read for _, read in ways.values()])
+
+    def changes(self) -> list[Any]:
+        """Rows that are there, rows that were ever written, and the number of the collection.
+
+        Milvus counts what was written once it lies on its disk, so that an upsert is a change then, and
+        forgets what was deleted when it compacts.
+        """
+        counted = self._client.query(
+            self._name, output_fields=["count(*)"], consistency_level="Strong", timeout=CHANGE_SECONDS
+        )
+        written = self._client.get_collection_stats(self._name, timeout=CHANGE_SECONDS)
+        return [counted[0]["count(*)"], int(written["row_count"]), self._told["collection_id"]]
+
+    def _parts(self, schema: pa.Schema, readers: list[_Read]) -> Iterator[pa.Table]:
+        wanted = [one for one in schema.names if one in self.columns or one == UNNAMED]
+        missing = set(schema.names) - {*wanted, "label", "path"}
+        # The first question waits for all that was written before it.
+        condition, level = "", "Strong"
+        while rows := self._client.query(
+            self._name,
+            condition,
+            wanted,
+            limit=_ROWS_A_PART,
+            consistency_level=level,
+            timeout=CHANGE_SECONDS,
+        ):
+            condition, level = f"{self._key} > {_literal(rows[-1][self._key])}", "Bounded"
+            missing -= {name for name in missing if any(row.get(name) is not None for row in rows)}
+            ways = zip(schema.types, readers, strict=True)
+            yield pa.table([pa.array(map(read, rows), kind) for kind, read in ways], schema=schema)
+        if missing and condition:
+            raise SourceError(f"no row of '{self._name}' has a field '{min(missing)}'")
+
+    def _text(self, row: Mapping[str, Any], name: str) -> str | None:
+        try:
+            return value_as_text(row.get(name))
+        except ValueError as error:
+            raise SourceError(
+                f"field '{name}' of the row {row[self._key]!r} of '{self._name}' holds {error}"
+            ) from error
+
+
+@contextmanager
+def milvus_collection(server: str, collection: str, shown: str) -> Iterator[MilvusCollection]:
+    """Open a collection by the address of its database; `shown` is what errors say instead of it."""
+    parts = urlsplit(server)
+    given = dict(parse_qsl(parts.query, keep_blank_values=True))
+    is_secure = given.pop("secure", "false") == "true"
+    if given:
+        raise SourceError(f"'{shown}' says '{next(iter(given))}', which is no word of an address of Milvus")
+    scheme = "https" if is_secure else "http"
+    connection = None
+    try:
+        connection = MilvusConnection(urlunsplit(parts._replace(scheme=scheme, query="")), _WORDS)
+        with connection.asking(LATE) as client:
+            yield MilvusCollection(client, collection)
+    except EngineError as error:
+        raise SourceError(f"'{shown}' cannot be read: {error}") from None
+    finally:
+        if connection is not None:
+            connection.close()
+
+
+def _way(name: str, kind: str) -> tuple[pa.DataType, _Read]:
+    """Kind of column that a field becomes, and the call that reads it of a row."""
+    if kind in _KINDS:
+        return _KINDS[kind], itemgetter(name)
+    return pa.json_(), lambda row: None if row[name] is None else json.dumps(row[name], default=list)
+
+
+def _others(row: Mapping[str, Any], taken: list[str]) -> str:
+    """Fields of a row that stand in no schema."""
+    return json.dumps({name: value for name, value in row.items() if name not in taken}, default=list)
+
+
+def _reader_of_vectors(name: str, kind: str) -> _Read:
+    def read(row: Mapping[str, Any]) -> AnyArray | None:
+        value = row[name]
+        if value is None or kind == "FLOAT_VECTOR":
+            return value
+        # Those of 16 bits come as bytes.
+        held = value if isinstance(value, bytes) else value[0]
+        if kind == "FLOAT16_VECTOR":
+            return np.frombuffer(held, "<f2").astype(np.float32)
+        return (np.frombuffer(held, "<u2").astype("<u4") << 16).view("<f4")
+
+    return read
+
+
+def _literal(key: str | int) -> str:
+    """A key in an expression of Milvus."""
+    return json.dumps(key, ensure_ascii=False)
