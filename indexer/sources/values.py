@@ -132,7 +132,7 @@ def column_texts(column: pa.ChunkedArray, name: str, place: str) -> pa.Array:
         texts = column.cast(pa.string()).combine_chunks()
         return pc.if_else(pc.equal(texts, ""), pa.scalar(None, pa.string()), texts)
     # Numpy's float32 0.1 is 0.1, and Python's is not.
-    values = column.to_numpy() if pa.types.is_floating(kind) else column.to_pylist()
+    values = column.to_numpy() if pa.types.is_floating(kind) else _values(column)
     return values_as_texts(values, f"'{name}' of '{place}' holds {kind}")
 
 

@@ -22,9 +22,9 @@ from vicinal.calibration.arrays import AnyArray
 from vicinal.indexer.errors import EngineError, SourceError
 from vicinal.indexer.milvus_connection import CHANGE_SECONDS, LATE, MilvusConnection, Words
 from vicinal.indexer.sources.values import UNNAMED
-from vicinal.models.configs.value_texts import value_as_text
 
-_Read = Callable[[Mapping[str, Any]], Any]
+Row = Mapping[str, Any]
+Ways = dict[str, tuple[pa.DataType, Callable[[Row], Any]]]
 
 _ROWS_A_PART = 512
 _VECTORS = ("FLOAT_VECTOR", "FLOAT16_VECTOR", "BFLOAT16_VECTOR")
@@ -67,14 +67,9 @@ class MilvusCollection:
     def rows(self, named: Mapping[str, str]) -> tuple[pa.Schema, Iterator[pa.Table]]:
         """Rows in parts, ordered by the primary key; see `OpenTable.rows`."""
         embedding = named["embedding"]
-        ways = {name: _way(name, kind) for name, kind in self.columns.items() if not kind.endswith("_VECTOR")}
-        ways[embedding] = pa.list_(pa.float32()), _reader_of_vectors(embedding, self.columns[embedding])
-        if self._told.get("enable_dynamic_field"):
-            texts = {named[one] for one in ("label", "path")} - set(self.columns)
-            ways |= {name: (pa.string(), partial(self._text, name=name)) for name in texts}
-            ways[UNNAMED] = pa.json_(), partial(_others, taken=[*self.columns, *texts])
-        schema = pa.schema([(name, kind) for name, (kind, _) in ways.items()])
-        return schema, self._parts(schema, [read for _, read in ways.values()])
+        ways = ways_of(self._told, named)
+        ways[embedding] = pa.list_(pa.float32()), reader_of_vectors(embedding, self.columns[embedding])
+        return pa.schema([(name, kind) for name, (kind, _) in ways.items()]), self._parts(ways)
 
     def changes(self) -> list[Any]:
         """Rows that are there, rows that were ever written, and the number of the collection.
@@ -88,33 +83,20 @@ class MilvusCollection:
         written = self._client.get_collection_stats(self._name, timeout=CHANGE_SECONDS)
         return [counted[0]["count(*)"], int(written["row_count"]), self._told["collection_id"]]
 
-    def _parts(self, schema: pa.Schema, readers: list[_Read]) -> Iterator[pa.Table]:
-        wanted = [one for one in schema.names if one in self.columns or one == UNNAMED]
-        missing = set(schema.names) - {*wanted, "label", "path"}
-        # The first question waits for all that was written before it.
-        condition, level = "", "Strong"
-        while rows := self._client.query(
-            self._name,
-            condition,
-            wanted,
-            limit=_ROWS_A_PART,
-            consistency_level=level,
-            timeout=CHANGE_SECONDS,
-        ):
-            condition, level = f"{self._key} > {_literal(rows[-1][self._key])}", "Bounded"
+    def _parts(self, ways: Ways) -> Iterator[pa.Table]:
+        wanted = [one for one in ways if one in self.columns or one == UNNAMED]
+        missing = set(ways) - {*wanted, "label", "path"}
+        # As the iterator of pymilvus asks, which takes no keys with quotation marks. Later servers than 2.3
+        # say by it which moment is read.
+        asked: dict[str, Any] = {"iterator": "True", "reduce_stop_for_best": "True", "limit": _ROWS_A_PART}
+        condition = ""
+        while rows := self._client.query(self._name, condition, wanted, timeout=CHANGE_SECONDS, **asked):
+            condition = f"{self._key} > {json.dumps(rows[-1][self._key], ensure_ascii=False)}"
+            asked.setdefault("guarantee_timestamp", rows.extra.get("iterator_session_ts", 0))
             missing -= {name for name in missing if any(row.get(name) is not None for row in rows)}
-            ways = zip(schema.types, readers, strict=True)
-            yield pa.table([pa.array(map(read, rows), kind) for kind, read in ways], schema=schema)
+            yield pa.table({name: pa.array(map(read, rows), kind) for name, (kind, read) in ways.items()})
         if missing and condition:
             raise SourceError(f"no row of '{self._name}' has a field '{min(missing)}'")
-
-    def _text(self, row: Mapping[str, Any], name: str) -> str | None:
-        try:
-            return value_as_text(row.get(name))
-        except ValueError as error:
-            raise SourceError(
-                f"field '{name}' of the row {row[self._key]!r} of '{self._name}' holds {error}"
-            ) from error
 
 
 @contextmanager
@@ -138,20 +120,33 @@ def milvus_collection(server: str, collection: str, shown: str) -> Iterator[Milv
             connection.close()
 
 
-def _way(name: str, kind: str) -> tuple[pa.DataType, _Read]:
-    """Kind of column that a field becomes, and the call that reads it of a row."""
-    if kind in _KINDS:
-        return _KINDS[kind], itemgetter(name)
-    return pa.json_(), lambda row: None if row[name] is None else json.dumps(row[name], default=list)
+def ways_of(told: Mapping[str, Any], named: Mapping[str, str]) -> Ways:
+    """Columns that the fields of a collection become, but for its vectors, and how they are read of a row.
+
+    Args:
+        told: Description of the collection, as Milvus gives it.
+        named: Names of fields by what they hold; `label` and `path` may stand in no schema.
+    """
+    kinds = {str(one["name"]): one["type"].name for one in told["fields"]}
+    ways: Ways = {
+        name: (
+            _KINDS.get(kind, pa.json_()),
+            itemgetter(name) if kind in _KINDS else partial(_as_json, name=name),
+        )
+        for name, kind in kinds.items()
+        if not kind.endswith("_VECTOR")
+    }
+    if told.get("enable_dynamic_field"):
+        texts = [named[one] for one in ("label", "path") if named.get(one, "") not in ("", *kinds)]
+        ways |= {name: (pa.json_(), partial(_as_json, name=name)) for name in texts}
+        ways[UNNAMED] = pa.json_(), partial(_others, taken=[*kinds, *texts])
+    return ways
 
 
-def _others(row: Mapping[str, Any], taken: list[str]) -> str:
-    """Fields of a row that stand in no schema."""
-    return json.dumps({name: value for name, value in row.items() if name not in taken}, default=list)
+def reader_of_vectors(name: str, kind: str) -> Callable[[Row], AnyArray | None]:
+    """Call that reads the vector of a row."""
 
-
-def _reader_of_vectors(name: str, kind: str) -> _Read:
-    def read(row: Mapping[str, Any]) -> AnyArray | None:
+    def read(row: Row) -> AnyArray | None:
         value = row[name]
         if value is None or kind == "FLOAT_VECTOR":
             return value
@@ -164,6 +159,11 @@ def _reader_of_vectors(name: str, kind: str) -> _Read:
     return read
 
 
-def _literal(key: str | int) -> str:
-    """A key in an expression of Milvus."""
-    return json.dumps(key, ensure_ascii=False)
+def _as_json(row: Row, name: str) -> str | None:
+    value = row.get(name)
+    return None if value is None else json.dumps(value, default=list)
+
+
+def _others(row: Row, taken: list[str]) -> str:
+    """Fields of a row that stand in no schema."""
+    return json.dumps({name: value for name, value in row.items() if name not in taken}, default=list)
