@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
@@ -10,8 +9,8 @@ import numpy as np
 
 from tests.indexer.conftest import BUNDLE, make_rows, publish_rows
 from tests.indexer.storage.home.replicas import Replica
-from tests.indexer.storage.home.shops import Journal, TornError
-from vicinal.indexer.errors import DamagedGalleryError, GalleryError
+from tests.indexer.storage.home.shops import Journal
+from vicinal.indexer.errors import GalleryError
 from vicinal.indexer.gallery import Gallery
 from vicinal.indexer.jobs.changes import Patch, add_items, patch_items, remove_items
 from vicinal.indexer.jobs.compaction import compact
@@ -51,31 +50,8 @@ def ids_of(gallery: Gallery) -> list[str]:
     return [str(item["id"]) for item in view.items(positions)]
 
 
-def program(journal: Journal, n_requests: int) -> Callable[[Replica], None]:
-    """What a replica does."""
-    sent: dict[str, int] = {}
-
-    def run(replica: Replica) -> None:
-        mirror = None
-        while mirror is None:
-            try:
-                mirror = replica.open()
-            except GalleryError:
-                replica.course.sleep(1.0)
-        while sent.setdefault(replica.name, 0) < n_requests:
-            sent[replica.name] += 1
-            try:
-                _send(replica, mirror, journal)
-                journal.n_answered += 1
-            except (DamagedGalleryError, TornError) as tear:
-                journal.tears.append(f"{replica.name}: {tear}")
-            except GalleryError:
-                journal.n_refused += 1
-
-    return run
-
-
-def _send(replica: Replica, mirror: Mirror, journal: Journal) -> None:
+def send(replica: Replica, mirror: Mirror, journal: Journal) -> None:
+    """Send one request."""
     draw, gallery = replica.random, gallery_of(mirror)
     mirror.pull()
     if not gallery.pointer.exists:

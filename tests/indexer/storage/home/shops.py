@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.indexer.storage.home.replicas import Course, Replica
-from vicinal.indexer.errors import GalleryError
+from vicinal.indexer.errors import DamagedGalleryError, GalleryError
 from vicinal.indexer.storage.disk import make_folder, scratch
 from vicinal.indexer.storage.home.mirror import Mirror
 
@@ -40,6 +40,9 @@ class Journal:
     n_answered: int = 0
     n_refused: int = 0
     tears: list[str] = field(default_factory=list)
+
+
+Send = Callable[[Replica, Mirror, Journal], None]
 
 
 @dataclass
@@ -190,7 +193,7 @@ def begin(mirror: Mirror) -> None:
         mirror.publish({shop.folder / "active.json": content, shop.folder / "active.copy.json": content})
 
 
-def program(journal: Journal, n_requests: int) -> Callable[[Replica], None]:
+def program(journal: Journal, n_requests: int, send: Send) -> Callable[[Replica], None]:
     """What a replica does: requests, in an order that its seed decides, until so many were sent."""
     sent: dict[str, int] = {}
 
@@ -204,15 +207,22 @@ def program(journal: Journal, n_requests: int) -> Callable[[Replica], None]:
         while sent.setdefault(replica.name, 0) < n_requests:
             sent[replica.name] += 1
             try:
-                _send(replica, mirror, journal)
+                send(replica, mirror, journal)
                 journal.n_answered += 1
-            except TornError as tear:
+            except (DamagedGalleryError, TornError) as tear:
                 journal.tears.append(f"{replica.name}: {tear}")
-            except (GalleryError, FileNotFoundError):
-                # The second where the gallery was renamed meanwhile.
+            except GalleryError:
                 journal.n_refused += 1
 
     return run
+
+
+def send(replica: Replica, mirror: Mirror, journal: Journal) -> None:
+    """Send one request."""
+    try:
+        _send(replica, mirror, journal)
+    except FileNotFoundError as error:
+        raise GalleryError("it was renamed meanwhile") from error
 
 
 def _send(replica: Replica, mirror: Mirror, journal: Journal) -> None:

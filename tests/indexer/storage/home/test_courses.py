@@ -16,7 +16,7 @@ from tests.indexer.storage.home.replicas import (
     playing,
     require_fenced,
 )
-from tests.indexer.storage.home.shops import Journal, Shop, begin, program, requests_of, settle
+from tests.indexer.storage.home.shops import Journal, Shop, begin, program, requests_of, send, settle
 from vicinal.indexer.storage.home.laying import NotFetchedError
 from vicinal.indexer.storage.home.mirror import Mirror
 
@@ -28,7 +28,7 @@ def play(folder: Path, seed: int) -> tuple[Course, Journal]:
     course, journal = Course(folder, seed), Journal()
     with playing(course):
         names = ("a", "b", "c")[: 2 + seed % 2]
-        course.replicas = [Replica(course, name, program(journal, N_REQUESTS)) for name in names]
+        course.replicas = [Replica(course, name, program(journal, N_REQUESTS, send)) for name in names]
         begin(course.replicas[0].open())
         course.run()
         mirrors = settle(course)
@@ -41,7 +41,7 @@ def play_with_galleries(folder: Path, seed: int) -> tuple[Course, Journal]:
     course, journal = Course(folder, seed), Journal()
     with playing(course):
         names = ("a", "b", "c")[: 2 + seed % 2]
-        course.replicas = [Replica(course, name, galleries.program(journal, 12)) for name in names]
+        course.replicas = [Replica(course, name, program(journal, 12, galleries.send)) for name in names]
         first = galleries.begin(course.replicas[0].open())
         course.run()
         mirrors = settle(course)
