@@ -20,6 +20,7 @@ from pydantic import ConfigDict, Field
 from vicinal.indexer.errors import GalleryBusyError, HomeError, IndexerError, StorageError
 from vicinal.indexer.storage.files import file_lock
 from vicinal.indexer.storage.home import Mirror
+from vicinal.indexer.storage.home.joining import join
 from vicinal.service.errors import RedisAwayError, RequestError
 from vicinal.service.process import BackgroundWork
 from vicinal.service.redis_link import RedisLink
@@ -78,7 +79,7 @@ def open_home(settings: Settings, link: RedisLink | None) -> Mirror | None:
     mirror = Mirror.of(settings.data_dir)
     home = settings.home
     if home is not None and (mirror is None or mirror.home not in (home, str(Path(home).absolute()))):
-        Mirror.join(settings.data_dir, home)
+        join(settings.data_dir, home)
         # All who write in the folder find this one.
         mirror = Mirror.of(settings.data_dir)
     if mirror is None:

@@ -20,7 +20,7 @@ from tests.service.redis_server import RedisServer
 from tests.service.types import MakeSettings, Run
 from tests.stand_in_gpus import stand_in_gpus
 from vicinal.calibration.arrays import FloatArray
-from vicinal.indexer.storage.home import Mirror
+from vicinal.indexer.storage.home.joining import join
 from vicinal.models.bundle import MANIFEST_FILE, ModelBundle, space_manifest
 from vicinal.models.embedder import Embedder
 from vicinal.models.probe import PROBE_FILE, write_probe
@@ -225,7 +225,7 @@ def test_the_home_is_asked_and_not_joined(tmp_path: Path, make_settings: MakeSet
     settings = make_settings(data, home=str(home))
     found = seen(settings)["home"]
     assert (found.state, "takes each name once" in found.says, data.exists()) == ("ok", True, False)
-    mirror = Mirror.join(data, str(home))
+    mirror = join(data, str(home))
     found = seen(settings)["home"]
     assert (found.state, f"this is {mirror.replica}" in found.says) == ("ok", True)
     with mirror.changing("shoes"):

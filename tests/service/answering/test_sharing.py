@@ -18,6 +18,7 @@ from tests.service.answering.test_store import a_search, picture
 from tests.waiting import wait_until
 from vicinal.indexer.errors import HomeError
 from vicinal.indexer.storage.home import Mirror
+from vicinal.indexer.storage.home.joining import join
 from vicinal.service.answering import sharing
 from vicinal.service.answering.sharing import SearchSharing, SharedSearches
 from vicinal.service.answering.store import KeptSearch, SearchStore, standing
@@ -507,7 +508,7 @@ def test_without_a_home_nothing_is_written_beside_the_file(tmp_path: Path) -> No
 
 def joined(tmp_path: Path, name: str, home: Path) -> tuple[Mirror, SearchStore]:
     """A replica of a home that has one gallery, or nothing of it but its pointer."""
-    mirror = Mirror.join(tmp_path / name, str(home))
+    mirror = join(tmp_path / name, str(home))
     folder = mirror.data_dir / "galleries" / "shop"
     if not folder.exists():
         mirror.put(folder / "active.json", b"{}")

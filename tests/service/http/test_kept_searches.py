@@ -29,7 +29,7 @@ from tests.service.redis_server import RedisServer
 from tests.service.types import Encode, MakeSettings, View
 from tests.waiting import wait_until
 from vicinal.indexer.jobs.preparation import make_signature
-from vicinal.indexer.storage.home import Mirror
+from vicinal.indexer.storage.home.joining import join
 from vicinal.models.bundle import ModelBundle
 from vicinal.models.embedder import Embedder
 from vicinal.service.answering import keeper
@@ -384,7 +384,7 @@ def test_replicas_ask_about_answer_and_delete_each_others_searches(
     redis_server: RedisServer,
 ) -> None:
     admin, home = "/v1/admin/galleries/shoes", tmp_path / "home"
-    mirrors = [Mirror.join(folder, str(home)) for folder in (data, tmp_path / "other")]
+    mirrors = [join(folder, str(home)) for folder in (data, tmp_path / "other")]
     settings = [make_settings(one.data_dir, keep_searches=100, redis_url=redis_server.url) for one in mirrors]
     with ExitStack() as running:
         one, other = (running.enter_context(TestClient(create_app(each))) for each in settings)

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from tests.s3_server import serving_s3
+from vicinal.indexer.storage.home.joining import join
 from vicinal.indexer.storage.home.mirror import Mirror
 from vicinal.indexer.storage.home.stores import HomeStore, open_store
 
@@ -44,7 +45,7 @@ def store(home: str) -> HomeStore:
 def mirrors(tmp_path: Path) -> Callable[..., Any]:
     """Mirrors of one home, in a folder."""
 
-    def join(*names: str, home: str | None = None) -> list[Mirror]:
-        return [Mirror.join(tmp_path / name, home or str(tmp_path / "home")) for name in names]
+    def joined(*names: str, home: str | None = None) -> list[Mirror]:
+        return [join(tmp_path / name, home or str(tmp_path / "home")) for name in names]
 
-    return join
+    return joined

@@ -24,7 +24,8 @@ from typing import Any
 import pytest
 
 from vicinal.indexer.errors import GalleryError, HomeError
-from vicinal.indexer.storage.home import laying, mirror, places, uploads
+from vicinal.indexer.storage.home import follower, joining, laying, leases, mirror, places, uploads
+from vicinal.indexer.storage.home.joining import join
 from vicinal.indexer.storage.home.log import LINK, Entry, sha256_of
 from vicinal.indexer.storage.home.mirror import Mirror
 from vicinal.indexer.storage.home.stores import Stored
@@ -175,7 +176,7 @@ class Replica:
     def open(self) -> Mirror:
         """The mirror as a new process opens it."""
         Mirror._opened.pop((os.getpid(), self.data_dir), None)
-        return Mirror.join(self.data_dir, ADDRESS)
+        return join(self.data_dir, ADDRESS)
 
     def _run(self) -> None:
         self.course.local.replica = self
@@ -321,13 +322,15 @@ class _Serial:
 def playing(course: Course) -> Iterator[None]:
     """Give mirrors the store, the clock and the disk of a course."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(mirror, "open_store", lambda _: course)
-        patch.setattr(mirror, "time", course)
+        for module in (joining, mirror):
+            patch.setattr(module, "open_store", lambda _: course)
+        for module in (follower, leases, mirror):
+            patch.setattr(module, "time", course)
         patch.setattr(uploads, "time", course)
         patch.setattr(uploads, "ThreadPoolExecutor", _Serial)
         patch.setattr(laying, "ThreadPoolExecutor", _Serial)
         patch.setattr(secrets, "token_hex", course.token)
-        patch.setattr(Mirror, "_show_life", lambda *_: None)
+        patch.setattr(leases.Leases, "_show_life", lambda *_: None)
         for name in _DISK_STEPS:
             patch.setattr(os, name, _burning(course, getattr(os, name)))
         yield

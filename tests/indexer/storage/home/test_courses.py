@@ -18,6 +18,7 @@ from tests.indexer.storage.home.replicas import (
 )
 from tests.indexer.storage.home.shops import Journal, Shop, begin, program, requests_of, send, settle
 from vicinal.indexer.storage.home.laying import NotFetchedError
+from vicinal.indexer.storage.home.leases import Leases
 from vicinal.indexer.storage.home.mirror import Mirror
 
 N_COURSES, N_REQUESTS = 200, 15
@@ -97,7 +98,7 @@ def test_real_galleries_come_through(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_without_fencing_something_is_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Negative control: a writer that lost its lease goes on."""
-    monkeypatch.setattr(Mirror, "_require_valid", lambda *_: None)
+    monkeypatch.setattr(Leases, "_require_valid", lambda *_: None)
     broken = 0
     for seed in range(20):
         try:

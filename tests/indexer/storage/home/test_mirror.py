@@ -28,7 +28,8 @@ from vicinal.indexer.jobs.retention import RetentionPolicy, prune
 from vicinal.indexer.reader import GalleryReader
 from vicinal.indexer.storage.files import identity_of, remove_file, write_sealed
 from vicinal.indexer.storage.gallery_names import aliases, remove_alias, set_alias
-from vicinal.indexer.storage.home import mirror as module
+from vicinal.indexer.storage.home import laying, leases, uploads
+from vicinal.indexer.storage.home.joining import join
 from vicinal.indexer.storage.home.log import ENTRIES_BETWEEN_CHECKPOINTS
 from vicinal.indexer.storage.home.mirror import Mirror
 from vicinal.indexer.storage.item_table import ItemTable
@@ -204,8 +205,8 @@ def test_a_writer_that_was_overtaken_changes_nothing(
     a, b = mirrors("a", "b")
     index(a, unit)
     # It shows no life.
-    monkeypatch.setattr(module, "LEASE_SECONDS", 0.2)
-    monkeypatch.setattr(Mirror, "_show_life", lambda *_: None)
+    monkeypatch.setattr(leases, "LEASE_SECONDS", 0.2)
+    monkeypatch.setattr(leases.Leases, "_show_life", lambda *_: None)
     change = ItemTable.change
 
     def slowly(table: ItemTable, *arguments: Any) -> int:
@@ -256,7 +257,7 @@ def test_a_commit_that_fails_is_put_back(
         raise HomeError("home 'x' does not answer: it is a test")
 
     with monkeypatch.context() as patch:
-        patch.setattr(module.Upload, "_bring", refuse)
+        patch.setattr(uploads.Upload, "_bring", refuse)
         with pytest.raises(HomeError):
             add(a, unit, "new")
     assert files_in(a.data_dir) == before
@@ -270,7 +271,7 @@ def test_a_new_replica_begins_at_a_checkpoint(mirrors: Mirrors, unit: Unit, tmp_
     (gallery.path / "comparisons").mkdir()
     while a.pull() < ENTRIES_BETWEEN_CHECKPOINTS + 10:
         write_sealed(gallery.path / "comparisons" / "one.json", json.dumps({"n": a.pull()}))
-    late = Mirror.join(tmp_path / "late", str(tmp_path / "home"))
+    late = join(tmp_path / "late", str(tmp_path / "home"))
     for number in range(1, ENTRIES_BETWEEN_CHECKPOINTS):
         (tmp_path / "home" / "log" / f"{number:012d}.json").unlink()
     (b,) = mirrors("b")
@@ -311,8 +312,8 @@ def test_a_folder_with_galleries_brings_them_along(tmp_path: Path, unit: Unit) -
     gallery = Gallery(tmp_path / "a" / "galleries" / "shoes")
     publish_rows(gallery, make_rows(["x", "y"], unit(2)))
     set_alias(gallery.path.parent, "best", "shoes")
-    a = Mirror.join(tmp_path / "a", str(tmp_path / "home"))
-    b = Mirror.join(tmp_path / "b", str(tmp_path / "home"))
+    a = join(tmp_path / "a", str(tmp_path / "home"))
+    b = join(tmp_path / "b", str(tmp_path / "home"))
     assert ids_of(b) == ["x", "y"]
     assert aliases(b.data_dir / "galleries") == {"best": "shoes"}
     require_alike(a, b)
@@ -321,9 +322,9 @@ def test_a_folder_with_galleries_brings_them_along(tmp_path: Path, unit: Unit) -
 def test_two_galleries_of_one_name_are_not_mixed(tmp_path: Path, unit: Unit) -> None:
     for name in ("a", "b"):
         publish_rows(Gallery(tmp_path / name / "galleries" / "shoes"), make_rows([name], unit(1)))
-    Mirror.join(tmp_path / "a", str(tmp_path / "home"))
+    join(tmp_path / "a", str(tmp_path / "home"))
     with pytest.raises(GalleryExistsError):
-        Mirror.join(tmp_path / "b", str(tmp_path / "home"))
+        join(tmp_path / "b", str(tmp_path / "home"))
     assert Mirror.of(tmp_path / "b") is None
     assert Gallery(tmp_path / "b" / "galleries" / "shoes").active_version == 1
 
@@ -331,12 +332,12 @@ def test_two_galleries_of_one_name_are_not_mixed(tmp_path: Path, unit: Unit) -> 
 def test_a_mirror_stays_with_its_home(mirrors: Mirrors, tmp_path: Path) -> None:
     mirrors("a")
     with pytest.raises(HomeError, match="is a mirror of home"):
-        Mirror.join(tmp_path / "a", str(tmp_path / "another"))
+        join(tmp_path / "a", str(tmp_path / "another"))
 
 
 def test_a_folder_cannot_be_its_own_home(tmp_path: Path) -> None:
     with pytest.raises(HomeError, match="must lie apart"):
-        Mirror.join(tmp_path / "a", str(tmp_path / "a" / "home"))
+        join(tmp_path / "a", str(tmp_path / "a" / "home"))
 
 
 def test_a_damaged_object_is_not_laid(mirrors: Mirrors, unit: Unit, tmp_path: Path) -> None:
@@ -356,9 +357,9 @@ def test_a_lost_ledger_is_made_again_without_fetching(
     index(a, unit)
     for path in a.data_dir.glob("mirror/ledger.sqlite*"):
         path.unlink()
-    monkeypatch.setattr(module.Layer, "_fetch", lambda *_: pytest.fail("it is here"))
+    monkeypatch.setattr(laying.Layer, "_fetch", lambda *_: pytest.fail("it is here"))
     before = files_in(a.data_dir)
-    again = Mirror.join(a.data_dir, str(tmp_path / "home"))
+    again = join(a.data_dir, str(tmp_path / "home"))
     assert files_in(again.data_dir) == before
     assert again.replica == a.replica
 
@@ -380,7 +381,7 @@ def test_a_file_that_went_missing_is_fetched_again(mirrors: Mirrors, unit: Unit,
     before = files_in(a.data_dir)
     shutil.rmtree(gallery.path / "versions")
     next((gallery.path / "items.lance" / "data").iterdir()).unlink()
-    assert files_in(Mirror.join(a.data_dir, str(tmp_path / "home")).data_dir) == before
+    assert files_in(join(a.data_dir, str(tmp_path / "home")).data_dir) == before
 
 
 def test_two_who_change_one_file_do_not_lose_either(mirrors: Mirrors, unit: Unit) -> None:
