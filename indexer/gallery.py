@@ -51,6 +51,7 @@ from vicinal.indexer.graph.neighbor_graph import NeighborGraph, build_neighbor_g
 from vicinal.indexer.storage.active_pointer import Activation, ActivePointer
 from vicinal.indexer.storage.disk import hold_file
 from vicinal.indexer.storage.files import (
+    fetched_again,
     make_folder,
     read_sealed_or_refuse,
     remove_file,
@@ -232,8 +233,13 @@ class Gallery:
                 raise StorageError(f"{damage}, and it cannot be made again: {error}") from error
 
     def repair(self, version: int) -> Snapshot:
-        """Make the derived files of a version again."""
-        before = self.tables.of_version(self.snapshot_path(version))
+        """Bring the derived files of a version back from its home, or make them again."""
+        folder = self.snapshot_path(version)
+        # Nothing has to be made where a home has the same files.
+        if fetched_again(folder):
+            with suppress(GalleryError):
+                return Snapshot.open(folder, self.tables)
+        before = self.tables.of_version(folder)
         # The report remembers the kind of index, also one that was chosen by hand.
         snapshot = self._derive(version, index=self.reports.of(version).get("index", "auto"))
         self._drop_tables(before)

@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import secrets
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -32,7 +33,7 @@ from pathlib import Path
 from typing import Generic, Self, TypeVar
 
 from vicinal.calibration.frozen import Frozen
-from vicinal.indexer.errors import DamagedGalleryError, GalleryError, StorageError
+from vicinal.indexer.errors import DamagedGalleryError, GalleryError, HomeError, StorageError
 from vicinal.indexer.storage.disk import hold_file, replace_file
 from vicinal.indexer.storage.disk import make_folder as make_folder
 from vicinal.indexer.storage.disk import making_in as making_in
@@ -43,6 +44,7 @@ from vicinal.indexer.storage.disk import sync_path as sync_path
 from vicinal.indexer.storage.home.mirror import Mirror
 from vicinal.models.configs.sealed_json import BrokenSealError, sealed, unsealed
 
+logger = logging.getLogger(__name__)
 # A lock that is held while a file is written, for milliseconds.
 _PATIENCE = 30.0
 _REMEDY = "bring it back from a backup, or remove it and calibrate again"
@@ -128,6 +130,21 @@ def remove_file(path: Path) -> None:
     if mirror is not None:
         mirror.drop([path])
     path.unlink(missing_ok=True)
+
+
+def fetched_again(path: Path) -> bool:
+    """Bring what is damaged of a file, or below a folder, back from the home of its mirror; tell whether
+    anything was.
+    """
+    mirror = Mirror.keeping(path)
+    try:
+        is_mended = mirror is not None and mirror.mend(mirror.place_of(path))
+    except HomeError as error:
+        logger.warning("'%s' is not brought back from its home: %s", path, error)
+        return False
+    if is_mended:
+        logger.warning("'%s' was damaged: it is brought back from its home", path)
+    return is_mended
 
 
 def uncounted(_n_bytes: int) -> None:

@@ -23,6 +23,7 @@ from vicinal.indexer.storage.files import (
     FileSeal,
     OnRead,
     digest_of,
+    fetched_again,
     storing,
     sync_path,
     uncounted,
@@ -201,6 +202,8 @@ class SealedTable:
 
     def _compare(self, files: list[Path], *, whole: bool = False, on_read: OnRead = uncounted) -> None:
         damaged = self._seals.damaged(files, whole=whole, on_read=on_read)
+        while damaged is not None and fetched_again(damaged):
+            damaged = self._seals.damaged(files, whole=whole)
         if damaged is not None:
             raise DamagedGalleryError(
                 f"file '{damaged}' of {self.name} is missing or damaged: "

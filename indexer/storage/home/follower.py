@@ -10,11 +10,11 @@ from pathlib import Path
 
 from vicinal.calibration.frozen import Frozen
 from vicinal.indexer.errors import HomeError
-from vicinal.indexer.storage.disk import files_below, hold_file, storing
+from vicinal.indexer.storage.disk import files_below, hold_file, sha256_of_file, storing
 from vicinal.indexer.storage.home import places
 from vicinal.indexer.storage.home.laying import Batch, Layer, MissingObjectError, NotFetchedError
 from vicinal.indexer.storage.home.ledger import Ledger, Row, identity_of_file
-from vicinal.indexer.storage.home.log import Log
+from vicinal.indexer.storage.home.log import LINK, Log, sha256_of
 from vicinal.indexer.storage.home.marks import FOLDER
 from vicinal.indexer.storage.home.stores import HomeStore
 
@@ -133,6 +133,37 @@ class Follower:
                     now = [one for row in rows if (one := self.ledger.row(row.path)) and one.object]
                     self.layer.mend([one for one in now if one.object in {row.object for row in rows}], {})
                 return
+
+    def mend(self, place: str) -> bool:
+        """Fetch again what of a file, or of those below a folder, is not byte by byte what the home has; tell
+        whether there was any.
+
+        Raises:
+            HomeError: The home does not answer, or has it damaged, too.
+        """
+        named = self.ledger.row(place)
+        rows = {place: named} if named is not None else self.ledger.rows(place)
+        wrong = [row for row in rows.values() if row.object and not self._is_whole(row)]
+        if not wrong:
+            return False
+        # Copies of a gallery link the same files.
+        alike = (one for row in wrong for one in self.ledger.with_content(sha256_of(row.object)))
+        known = {row.path: row for row in [*wrong, *(one for one in alike if not self._is_whole(one))]}
+        with self.locked():
+            self.ledger.note(
+                row._replace(identity="") for row in known.values() if row == self.ledger.row(row.path)
+            )
+        self.relay([row for row in known.values() if row.object])
+        return True
+
+    def _is_whole(self, row: Row) -> bool:
+        path = self.data_dir / row.path
+        if row.object.startswith(LINK):
+            return path.is_symlink() and f"{LINK}{path.readlink()}" == row.object
+        try:
+            return sha256_of_file(path) == sha256_of(row.object)
+        except OSError:
+            return False
 
     def mend_table(self, gallery: str) -> None:
         """Bring a gallery's table back to what the home says; only who holds its lease may do it."""

@@ -331,6 +331,8 @@ def playing(course: Course) -> Iterator[None]:
         patch.setattr(laying, "ThreadPoolExecutor", _Serial)
         patch.setattr(secrets, "token_hex", course.token)
         patch.setattr(leases.Leases, "_show_life", lambda *_: None)
+        # What was torn is not to be brought back before anyone notes it.
+        patch.setattr(Mirror, "mend", lambda *_: False)
         for name in _DISK_STEPS:
             patch.setattr(os, name, _burning(course, getattr(os, name)))
         yield

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import os
 import shutil
 import threading
 from collections.abc import Callable
@@ -412,3 +414,55 @@ def test_the_delay_is_that_of_the_last_look(mirrors: Mirrors) -> None:
     assert before.seconds is not None
     assert before.seconds >= 0
     assert before.number == 0
+
+
+def flip(path: Path) -> None:
+    """Change one byte in the middle, and nothing that tells of it."""
+    times, content = path.stat(), bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    with path.open("r+b") as stream:
+        stream.write(content)
+    os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
+
+
+@pytest.mark.parametrize("damage", [flip, Path.unlink])
+@pytest.mark.parametrize(
+    "place", ["versions/1/initial.index", "items.lance/data/*", "items.lance/_versions/*"]
+)
+def test_a_damaged_file_is_fetched_again(
+    mirrors: Mirrors, unit: Unit, monkeypatch: pytest.MonkeyPatch, place: str, damage: Callable[[Path], None]
+) -> None:
+    a, b = mirrors("a", "b")
+    gallery, expected = index(a, unit), unit(2, 5)
+    copies = copy_gallery(gallery, "copied").path
+    number = b.pull()
+    before = GalleryReader(gallery_of(b)).view().nearest(expected, 5)
+    # Of the newest revision.
+    path = min((gallery_of(b).path).glob(place))
+    was = path.read_bytes()
+    damage(path)
+    monkeypatch.setattr(Gallery, "_derive", lambda *_, **__: pytest.fail("its home has it"))
+    same = GalleryReader(gallery_of(b)).view()
+    gallery_of(b).table.check(same.revision)
+    np.testing.assert_array_equal(same.nearest(expected, 5), before)
+    assert path.read_bytes() == was
+    # Also what was linked to it; and nothing was changed in the home.
+    (same_place,) = [b.data_dir / "galleries" / "copied" / path.relative_to(gallery_of(b).path)]
+    assert same_place.read_bytes() == (copies / path.relative_to(gallery_of(b).path)).read_bytes()
+    assert b.pull() == number
+    require_alike(a, b)
+
+
+def test_a_file_that_the_home_has_damaged_too_is_made_again(
+    mirrors: Mirrors, unit: Unit, tmp_path: Path
+) -> None:
+    a, b = mirrors("a", "b")
+    index(a, unit)
+    b.pull()
+    path = gallery_of(b).snapshot_path(1) / "initial.index"
+    for one in (tmp_path / "home" / "objects").glob(f"{hashlib.sha256(path.read_bytes()).hexdigest()}*"):
+        one.write_bytes(b"damaged")
+    path.unlink()
+    assert len(GalleryReader(gallery_of(b)).view()) == N_ITEMS
+    gallery_of(b).snapshot().check()
+    require_alike(a, b)
