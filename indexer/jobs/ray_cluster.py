@@ -13,6 +13,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import time
 import warnings
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -52,6 +53,8 @@ _TRIES = 3
 # So that a job that must stop hears of it meanwhile.
 _LOOK_SECONDS = 1.0
 _CONNECT_SECONDS, _ANSWER_SECONDS = 5.0, 60.0
+# Without the head Ray ends this process after a minute, whosever program it is.
+_HEADLESS_SECONDS = 20.0
 _LONGEST_REASON = 300
 # Otherwise Ray tells its makers of the cluster, warns of its next version, and writes where a signal came.
 _ENVIRONMENT = {
@@ -204,6 +207,23 @@ class RayCluster:
         self.address = address
         self.device = device
         self.provider = ""
+        self._head_seen = time.monotonic()
+
+    def require_head(self) -> None:
+        """Refuse to go on where the head of the cluster has not been there for some seconds."""
+        import ray
+
+        host, _, port = ray.get_runtime_context().gcs_address.rpartition(":")
+        try:
+            socket.create_connection((host, int(port)), _CONNECT_SECONDS).close()
+        except OSError as error:
+            if time.monotonic() - self._head_seen < _HEADLESS_SECONDS:
+                return
+            raise ClusterError(
+                f"the head of the Ray cluster '{self.address}' does not answer any more: start the cluster "
+                "again; what is embedded is kept, and the same command goes on from there"
+            ) from error
+        self._head_seen = time.monotonic()
 
     @cached_property
     def _nodes(self) -> list[dict[str, float]]:
@@ -235,6 +255,7 @@ class RayCluster:
             if not running:
                 return
             done, running = ray.wait(running, timeout=_LOOK_SECONDS)
+            self.require_head()
             for one in done:
                 try:
                     yield ray.get(one)
@@ -351,6 +372,7 @@ class _Actors:
         import ray
 
         done, _ = ray.wait([*self._at_work], timeout=_LOOK_SECONDS)
+        self._cluster.require_head()
         for one in done:
             slot, block = self._at_work.pop(one)
             try:

@@ -10,7 +10,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler
@@ -92,9 +92,9 @@ def scratch(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("scratch")
 
 
-@pytest.fixture(scope="module")
-def address(scratch: Path) -> Iterator[str]:
-    """A cluster of three nodes with a processor each."""
+@contextmanager
+def nodes(scratch: Path, n: int) -> Iterator[Any]:
+    """A cluster of so many nodes with a processor each."""
     from ray import cloudpickle
     from ray.cluster_utils import Cluster
 
@@ -109,11 +109,17 @@ def address(scratch: Path) -> Iterator[str]:
         # Names of sockets are short.
         patched.setenv("RAY_TMPDIR", "/tmp")
         cluster = Cluster(initialize_head=True, head_node_args={**room, "include_dashboard": False})
-        for _ in range(2):
+        for _ in range(n - 1):
             cluster.add_node(**room)
     cluster.wait_for_nodes()
-    yield cluster.address
+    yield cluster
     cluster.shutdown()
+
+
+@pytest.fixture(scope="module")
+def address(scratch: Path) -> Iterator[str]:
+    with nodes(scratch, 3) as made:
+        yield made.address
 
 
 @pytest.fixture(scope="module")
@@ -301,6 +307,36 @@ def test_a_killed_driver_goes_on_and_a_second_writer_is_refused(tmp_path: Path, 
     assert [Path(row["uri"]).name for row in rows] == [*names[:-1], "last.png"]
     assert [row["added_at"] < killed_at for row in rows] == [True] * (2 * BLOCK) + [False]
     assert "ray" not in told.replace(str(tmp_path), "").lower()
+
+
+HEADLESS = """
+import sys, time
+from vicinal.indexer.errors import ClusterError
+from vicinal.indexer.jobs import ray_cluster
+
+ray_cluster._HEADLESS_SECONDS = 1.0
+with ray_cluster.ray_cluster(sys.argv[1], "cpu") as cluster:
+    print("there", flush=True)
+    try:
+        list(cluster.map(time.sleep, [600.0]))
+    except ClusterError as error:
+        print(error)
+print("it goes on")
+"""
+
+
+def test_a_head_that_dies_ends_the_build_with_a_sentence(scratch: Path) -> None:
+    """And not the process."""
+    with nodes(scratch, 1) as made:
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+        command = [sys.executable, "-Pc", HEADLESS, made.address]
+        with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as child:
+            assert child.stdout is not None
+            assert child.stdout.readline() == "there\n"
+            made.head_node.kill_gcs_server()
+            told = child.stdout.read().splitlines()
+    assert (child.returncode, told[-1]) == (0, "it goes on")
+    assert "does not answer any more: start the cluster again; what is embedded is kept" in told[0]
 
 
 def test_wrong_addresses_are_told_at_once() -> None:
