@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from vicinal.calibration.arrays import FloatArray, Ints
-from vicinal.indexer.errors import BundleMismatchError, GalleryError, ItemNotFoundError
+from vicinal.indexer.errors import BundleMismatchError, EngineError, GalleryError, ItemNotFoundError
 from vicinal.indexer.gallery import Gallery
 from vicinal.indexer.graph.neighbor_graph import N_NEIGHBORS, SPARE_NEIGHBORS, build_neighbor_graph
 from vicinal.indexer.item_rules import checked_label, checked_metadata
@@ -245,7 +245,11 @@ def _nearest_but(view: GalleryView, query: FloatArray, n: int, gone: Ints) -> In
     """At least the n nearest live items that are not gone."""
     n_fetched = n
     while True:
-        found = view.nearest(query, n_fetched)[0] if len(view) else np.empty(0, np.int64)
+        try:
+            found = view.nearest(query, n_fetched)[0] if len(view) else np.empty(0, np.int64)
+        except EngineError:
+            # Searches say so; what is added need not wait for it.
+            found = view.nearest_compared(query, n_fetched)[0]
         left = found[(found >= 0) & ~np.isin(found, gone)]
         if len(left) >= n or n_fetched >= len(view):
             return left

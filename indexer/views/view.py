@@ -288,6 +288,11 @@ class GalleryView:
             built[place] = nearest_among(self.vectors, queries[[place]], n, selection.positions[~alone])[0]
         return [np.concatenate([one[one >= 0], other]) for one, other in zip(built, others, strict=True)]
 
+    def nearest_compared(self, queries: FloatArray, n: int) -> list[Ints]:
+        """At most n live positions for each query, of all items, each compared: whoever finds candidates."""
+        positions = np.arange(self.n_positions)
+        return nearest_among(self.vectors, queries, n, positions[~self.is_dead(positions)])
+
     def select(self, sequences: Ints, filter: Filter | None = None) -> Selection:
         """The live items with some sequences, which a filter selects where one is given."""
         positions = self.positions_of_sequences(sequences)

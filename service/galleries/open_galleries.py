@@ -388,7 +388,7 @@ class OpenGalleries:
     def changed(self, name: str) -> None:
         """To be called after a live change: starts a compaction when enough has changed."""
         # Searches tell those who ask; the change itself was made.
-        with suppress(GalleryNotRefinedError):
+        with suppress(EngineError, GalleryNotRefinedError):
             self.matcher(name).prepare()
         self.maintenance.consider(self.reader(name))
 
