@@ -17,6 +17,8 @@ from typing import Any
 import numpy as np
 
 from vicinal.calibration.arrays import FloatArray
+from vicinal.indexer.engines import ENGINES
+from vicinal.indexer.errors import EngineError
 from vicinal.models.embedder import PreparedQueries
 from vicinal.service.answering.keeper import OfferedQuery, SearchKeeper
 from vicinal.service.errors import TooManyRequestsError
@@ -99,6 +101,7 @@ def _arguments(searches: Sequence[Search], raws: Sequence[FloatArray], seconds: 
 class SearchQueue:
     """Answers searches on a few threads; what has to wait too long is turned away at once. Where the queue
     stays long, it is kept short until a second has passed without a refusal (RFC 8289, Controlled Delay).
+    Galleries whose candidates an engine finds have a queue of their own: where it hangs, others go on.
     """
 
     def __init__(
@@ -109,10 +112,14 @@ class SearchQueue:
         *,
         n_threads: int,
         most_seconds: float,
+        engine: str = "",
     ) -> None:
         self._galleries = galleries
         self._metrics = metrics
         self._keeper = keeper
+        # Those of engines, by name; one of them is `engine`'s.
+        self._engine = engine
+        self._beside: dict[str, SearchQueue] = {}
         self._n_threads = n_threads
         self._most_seconds = most_seconds
         self._waiting: deque[Search] = deque()
@@ -131,16 +138,19 @@ class SearchQueue:
 
     def check(self, n_present: int = 0) -> None:
         """Turn a search away whose body was not read yet, where it would be turned away afterwards."""
-        if self._is_full(max(0, n_present - self._n_under_way)):
+        n_beside = sum(one._n_under_way for one in list(self._beside.values()))
+        if self._is_full(max(0, n_present - self._n_under_way - n_beside)):
             raise self._refusal()
 
     @property
     def is_busy(self) -> bool:
         """Tell whether a search that comes now has to wait."""
-        return self._n_under_way >= self._n_threads
+        return any(one._n_under_way >= one._n_threads for one in (self, *list(self._beside.values())))
 
     async def answered(self, search: Search) -> list[Answer]:
         """Answer a search; to be awaited by an event loop."""
+        if (beside := self._queue_beside(search.gallery)) is not None:
+            return await beside.answered(search)
         search.future = asyncio.get_running_loop().create_future()
         search.cost, search.since = len(search.queries) * self._costs[search.kind], time.monotonic()
         with self._changed:
@@ -162,10 +172,31 @@ class SearchQueue:
         with self._changed:
             self._threads = []
             self._changed.notify_all()
+        for one in list(self._beside.values()):
+            one.stop()
+
+    def _queue_beside(self, gallery: str) -> SearchQueue | None:
+        """Queue of a gallery's engine; None where candidates are found here, or that is not known yet."""
+        opened = self._galleries.opened(gallery)
+        engine = "" if opened is None else opened.snapshot.manifest.index
+        # A queue of an engine's asks itself no more.
+        if engine not in ENGINES or self._engine:
+            return None
+        with self._changed:
+            if engine not in self._beside:
+                self._beside[engine] = SearchQueue(
+                    self._galleries,
+                    self._metrics,
+                    self._keeper,
+                    n_threads=self._n_threads,
+                    most_seconds=self._most_seconds,
+                    engine=engine,
+                )
+            return self._beside[engine]
 
     def _note_under_way(self, change: int) -> None:
         self._n_under_way += change
-        self._metrics.under_way.set(self._n_under_way)
+        self._metrics.under_way.inc(change)
 
     def _is_full(self, n_arriving: int) -> bool:
         now, arriving = time.monotonic(), n_arriving * self._usual_cost
@@ -290,6 +321,9 @@ class SearchQueue:
             self._metrics.record(found)
             self._galleries.drift.record(found, matcher)
             answers = iter(self._kept(self._galleries.drift.noted(found), searches, arguments))
+        except EngineError as error:
+            # It lies with none of them, and each may have taken seconds.
+            return [(one, error) for one in searches]
         except BaseException as error:
             if len(own) == 1:
                 return [(searches[0], error)]

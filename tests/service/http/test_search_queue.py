@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from PIL import Image
 from tests.service.types import MakeSettings
 from tests.waiting import wait_until
 from vicinal.calibration.arrays import FloatArray
+from vicinal.indexer.transfer.moving import copy_gallery
 from vicinal.models.errors import NoDirectionError, NotAnImageError
 from vicinal.service.errors import TooManyRequestsError
 from vicinal.service.http import search_queue
@@ -380,3 +382,39 @@ def test_threads_end_when_the_queue_stops(make_state: Callable[..., State], pict
         assert not thread.is_alive()
     # Whoever asks again is answered by others.
     assert asyncio.run(state.searches.answered(of_images(pictures[0])))[0].matches
+
+
+def test_a_gallery_whose_engine_hangs_holds_up_no_other(
+    make_state: Callable[..., State], pictures: list[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state = make_state(threads=1)
+    copy_gallery(state.galleries.gallery("shoes"), "boots")
+    opened, search, go_on = state.galleries.opened, Matcher.search, threading.Event()
+
+    def with_engine(name: str) -> Any:
+        manifest = SimpleNamespace(index="postgres")
+        return (
+            SimpleNamespace(snapshot=SimpleNamespace(manifest=manifest)) if name == "boots" else opened(name)
+        )
+
+    def hangs(matcher: Matcher, **arguments: Any) -> Any:
+        assert matcher.gallery.name != "boots" or go_on.wait(30)
+        return search(matcher, **arguments)
+
+    monkeypatch.setattr(state.galleries, "opened", with_engine)
+    monkeypatch.setattr(Matcher, "search", hangs)
+
+    async def run() -> None:
+        hanging = [
+            asyncio.create_task(state.searches.answered(Search("boots", "images", [one], OPTIONS)))
+            for one in pictures[:3]
+        ]
+        await asyncio.sleep(0.05)
+        assert state.searches.is_busy
+        assert (await state.searches.answered(of_images(pictures[3])))[0].matches
+        assert not any(one.done() for one in hanging)
+        go_on.set()
+        assert all([(await one)[0].matches for one in hanging])
+
+    asyncio.run(run())
+    state.galleries.wait()
