@@ -7,6 +7,7 @@ IndexerError
 ├── IndexDeviceError (RuntimeError)      a GPU does not hold an index, or failed while it searched
 ├── EngineError (RuntimeError)           an engine cannot be used until somebody mends that
 │   ├── EngineAwayError                  it does not answer, or not in time: that may pass
+│   │   └── EngineFullError              it has no room for what is written to it
 │   └── EngineTableError                 a table of it is gone, damaged, or not what was built
 ├── ClusterError (RuntimeError)          the machines of a cluster are not there, or could not do their part
 ├── GalleryError (ValueError)            a gallery is damaged or cannot be used so
@@ -78,7 +79,7 @@ class EngineError(IndexerError, RuntimeError):
 
 
 class EngineAwayError(EngineError):
-    """An engine does not answer, broke off, is full, or, where `is_slow`, took too long; that may pass."""
+    """An engine does not answer, broke off or, where `is_slow`, took too long; that may pass."""
 
     headers: ClassVar[dict[str, str]] = {"Retry-After": "5"}
 
@@ -87,8 +88,14 @@ class EngineAwayError(EngineError):
         self.is_slow = is_slow
 
 
+class EngineFullError(EngineAwayError):
+    """An engine has no room for what is written to it; nothing of it stays, and searches go on."""
+
+
 class EngineTableError(EngineError):
-    """A table of an engine is gone, damaged, or not what was built; other tables may still be searched."""
+    """A table of an engine is gone, damaged or not what was built, and is made again; others are searched."""
+
+    headers: ClassVar[dict[str, str]] = {"Retry-After": "10"}
 
 
 class ClusterError(IndexerError, RuntimeError):

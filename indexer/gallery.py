@@ -38,7 +38,7 @@ import pyarrow as pa
 from vicinal.calibration.advice import advise
 from vicinal.calibration.arrays import FloatArray, Ints
 from vicinal.indexer.cluster import Cluster
-from vicinal.indexer.engines import Engines, GalleryTables
+from vicinal.indexer.engines import ENGINES, Engines, GalleryTables
 from vicinal.indexer.errors import (
     GalleryAliasedError,
     GalleryError,
@@ -68,6 +68,7 @@ from vicinal.indexer.storage.item_table import ItemTable, as_matrix
 from vicinal.indexer.storage.removals import Removals, Reserve
 from vicinal.indexer.views.refined_snapshot import (
     RefinementPlan,
+    lost_tables,
     mend_tables,
     refinements,
     whole_refined_folders,
@@ -91,6 +92,8 @@ from vicinal.models.errors import BundleError
 from vicinal.models.progress import OnProgress, no_progress
 
 _REMEDY = "bring it back from a backup; without it the gallery is searched as before, and not pruned by age"
+# Of who waits for tables that another process makes, in seconds.
+_PATIENCE = 30.0
 
 
 class Gallery:
@@ -239,10 +242,12 @@ class Gallery:
         if fetched_again(folder):
             with suppress(GalleryError):
                 return Snapshot.open(folder, self.tables)
-        before = self.tables.of_version(folder)
         # The report remembers the kind of index, also one that was chosen by hand.
-        snapshot = self._derive(version, index=self.reports.of(version).get("index", "auto"))
-        self._drop_tables(before)
+        kind = self.reports.of(version).get("index", "auto")
+        with self._leased(f"{self.name}.tables", _PATIENCE) if kind in ENGINES else nullcontext():
+            before = self.tables.of_version(folder)
+            snapshot = self._derive(version, index=kind)
+            self._drop_tables(before)
         return snapshot
 
     def mend_tables(self, version: int | None = None) -> int:
@@ -252,7 +257,15 @@ class Gallery:
         chosen = self.active_version if version is None else version
         if chosen is None or not self.tables.of_version(self.snapshot_path(chosen)):
             return 0
-        return mend_tables(self.snapshot(chosen))
+        if not lost_tables(self.snapshot(chosen)):
+            return 0
+        busy = f"tables of gallery '{self.name}' are being made by another process: wait for it"
+        with (
+            hold_file(self.path / "tables.lock", busy, patience=_PATIENCE),
+            self._leased(f"{self.name}.tables", _PATIENCE),
+        ):
+            # Of the files as they are now: whoever was here before may have made them.
+            return mend_tables(self.snapshot(chosen))
 
     def _drop_tables(self, named: Mapping[str, str]) -> None:
         """Remove the tables of some names that no version has any more; they come by engine."""

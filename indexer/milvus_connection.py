@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from vicinal.indexer.errors import EngineAwayError, EngineError, EngineTableError
+from vicinal.indexer.errors import EngineAwayError, EngineError, EngineFullError, EngineTableError
 from vicinal.models.errors import MissingPackageError
 
 CONNECT_SECONDS, SEARCH_SECONDS, CHANGE_SECONDS = 5.0, 5.0, 120.0
@@ -33,7 +33,7 @@ _FAILURES: dict[int, tuple[type[EngineError], str]] = {
     2: (EngineAwayError, _AWAY),
     3: (EngineAwayError, "Milvus has no memory left"),
     4: (EngineAwayError, "Milvus has more to do than it takes"),
-    7: (EngineAwayError, "the disk of Milvus is full: nothing was written"),
+    7: (EngineFullError, "the disk of Milvus is full: nothing was written"),
     8: (EngineAwayError, "Milvus has more to do than it takes"),
     9: (EngineAwayError, "Milvus takes nothing at this time, for want of memory or disk"),
     100: (EngineTableError, "Milvus does not have {collection}"),

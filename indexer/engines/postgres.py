@@ -23,7 +23,7 @@ import pyarrow as pa
 from vicinal.calibration.arrays import FloatArray, Ints
 from vicinal.indexer.engines.engine import EngineTable
 from vicinal.indexer.engines.postgres_filter import compiled, stored
-from vicinal.indexer.errors import EngineAwayError, EngineError, EngineTableError
+from vicinal.indexer.errors import EngineAwayError, EngineError, EngineFullError, EngineTableError
 from vicinal.indexer.filters import Filter
 from vicinal.models.errors import MissingPackageError
 from vicinal.models.progress import OnProgress
@@ -72,7 +72,7 @@ _FAILURES: tuple[tuple[str, type[EngineError], str], ...] = (
     ("XX00", EngineTableError, "PostgreSQL finds the table of this version damaged"),
     ("57014", EngineAwayError, _SLOW),
     ("55P03", EngineAwayError, "PostgreSQL is using a table that is to go"),
-    ("53100", EngineAwayError, "the disk of PostgreSQL is full"),
+    ("53100", EngineFullError, "the disk of PostgreSQL is full"),
     ("53300", EngineAwayError, "PostgreSQL takes no more connections"),
     ("53", EngineAwayError, "PostgreSQL has no memory left"),
     ("57P", EngineAwayError, "PostgreSQL is starting, stopping or mending itself"),

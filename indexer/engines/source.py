@@ -76,13 +76,13 @@ class EngineSource:
         """Make a table of (n, d) float32 vectors, L2-normalized, and their items, and measure how much of it
         a search has to look at.
         """
-        with engines.asking(kind) as engine:
-            engine.build(name, embeddings, items, on_progress)
-            try:
+        try:
+            with engines.asking(kind) as engine:
+                engine.build(name, embeddings, items, on_progress)
                 looked_at, recall = _measured(engine, name, embeddings)
-            except BaseException:
-                engine.drop(name)
-                raise
+        except BaseException:
+            engines.drop(kind, name)
+            raise
         file = EngineFile(
             engine=kind,
             name=name,
@@ -103,6 +103,10 @@ class EngineSource:
         """Write the name of the table to a file."""
         with storing(f"index file '{path}'"):
             path.write_bytes(sealed(self.file.model_dump_json(indent=2)))
+
+    def drop(self) -> None:
+        """Remove the table."""
+        self._engines.drop(self.file.engine, self.file.name)
 
     @property
     def spec(self) -> str:

@@ -85,15 +85,11 @@ class GalleryTables:
         return source
 
     def drop(self, kind: str, names: Iterable[str]) -> None:
-        """Remove some of its own tables; what the engine does not let go now, the next build removes."""
+        """Remove those of some tables that are its own; see `Engines.drop`."""
         prefix = self.prefix
         for name in names:
             if name.startswith(prefix):
-                try:
-                    with self.engines.asking(kind) as engine:
-                        engine.drop(name)
-                except EngineError as error:
-                    logger.warning("table %s stays for now: %s", name, error)
+                self.engines.drop(kind, name)
 
     def drop_all(self) -> None:
         """Remove all of its tables; refused while an engine that its versions need does not answer."""

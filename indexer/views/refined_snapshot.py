@@ -17,7 +17,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 
@@ -31,7 +31,6 @@ from vicinal.indexer.views.snapshot import (
     SNAPSHOT_FILES,
     DerivedFiles,
     DerivedManifest,
-    Manifest,
     Snapshot,
     built_index,
     read_manifest,
@@ -221,30 +220,42 @@ def whole_refined_folders(snapshot_path: Path) -> list[Path]:
     return whole
 
 
-def mend_tables(snapshot: Snapshot) -> int:
-    """Make the tables of a version again that its engine lost, or that are those of a gallery which this one
-    was copied from, and no others; their number. Who has the version open opens it again.
-    """
-    n_made = 0
-    for folder in _refined_folders(snapshot.path):
-        files = _checked(folder, whole=False)
-        n_made += _mended(snapshot, files, (_INDEX, _MANIFEST), "refined", "refined")
+class LostTable(NamedTuple):
+    """Table of a version that its engine lost, or that is another gallery's, which this one is a copy of."""
+
+    source: EngineSource
+    files: DerivedFiles[Any]
+    names: tuple[str, str]
+    vectors: str
+    space: str
+
+
+def lost_tables(snapshot: Snapshot) -> list[LostTable]:
+    """Tables of a version that have to be made again; asks its engine."""
+    places: list[tuple[DerivedFiles[Any], tuple[str, str], str, str]] = [
+        (_checked(folder, whole=False), (_INDEX, _MANIFEST), "refined", "refined")
+        for folder in _refined_folders(snapshot.path)
+    ]
     # Last the version itself, with whose folder the others move.
-    return n_made + _mended(snapshot, snapshot.files, SNAPSHOT_FILES, "embeddings", "initial")
+    places.append((snapshot.files, SNAPSHOT_FILES, "embeddings", "initial"))
+    sources = ((place[0].index(place[1][0], snapshot.tables), place) for place in places)
+    return [
+        LostTable(source, *place)
+        for source, place in sources
+        if isinstance(source, EngineSource) and not snapshot.tables.is_whole(source)
+    ]
 
 
-def _mended(
-    snapshot: Snapshot, files: DerivedFiles[Manifest], names: tuple[str, str], vectors: str, space: str
-) -> bool:
-    """See `mend_tables`, for the files of one folder."""
-    tables, version = snapshot.tables, snapshot.manifest.version
-    source = files.index(names[0], tables)
-    if not isinstance(source, EngineSource) or tables.is_whole(source):
-        return False
-    with built_index(source.spec, tables, version, space, snapshot.item_table) as make_index:
-        rebuild_index(files, names, files.array(vectors), make_index)
-    tables.drop(source.spec, [source.file.name])
-    return True
+def mend_tables(snapshot: Snapshot) -> int:
+    """Make the lost tables of a version again, and no others; their number. Who has the version open opens it
+    again.
+    """
+    tables, version, lost = snapshot.tables, snapshot.manifest.version, lost_tables(snapshot)
+    for source, files, names, vectors, space in lost:
+        with built_index(source.spec, tables, version, space, snapshot.item_table) as make_index:
+            rebuild_index(files, names, files.array(vectors), make_index)
+        tables.drop(source.spec, [source.file.name])
+    return len(lost)
 
 
 def refinements(snapshot_path: Path) -> list[tuple[str, int]]:

@@ -398,8 +398,9 @@ def built_index(
     try:
         yield make
     except BaseException:
-        if tables is not None:
-            tables.drop(kind, [one.file.name for one in made])
+        for one in made:
+            # Whoever deleted the gallery meanwhile took the note whose tables these are.
+            one.drop()
         raise
 
 

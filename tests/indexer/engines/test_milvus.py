@@ -7,18 +7,20 @@ import logging
 import socket
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
-from tests.milvus_server import MilvusServer
+from tests.disks import full, mounted
+from tests.milvus_server import MilvusServer, serving_milvus
 from tests.ports import free_port
 from tests.waiting import wait_until
 from vicinal.indexer.engines import Engines, EngineSource
 from vicinal.indexer.engines.milvus import MilvusEngine
-from vicinal.indexer.errors import EngineAwayError, EngineError, EngineTableError
+from vicinal.indexer.errors import EngineAwayError, EngineError, EngineFullError, EngineTableError
 from vicinal.indexer.filters import Filter
 from vicinal.models.progress import no_progress
 
@@ -213,7 +215,7 @@ def test_a_server_that_never_answers_is_away(monkeypatch: pytest.MonkeyPatch) ->
     ("number", "kind", "words"),
     [
         (3, EngineAwayError, "no memory left"),
-        (7, EngineAwayError, "the disk of Milvus is full"),
+        (7, EngineFullError, "the disk of Milvus is full"),
         (8, EngineAwayError, "more to do than it takes"),
         (9, EngineAwayError, "for want of memory or disk"),
         (103, EngineAwayError, "still loading"),
@@ -321,3 +323,38 @@ def test_a_server_that_was_killed_is_left_alone_and_asked_again_once_it_is_back(
     wait_until(is_back, every=0.1)
     assert engines.states[0].problem is None
     engines.close()
+
+
+def test_a_disk_that_is_really_full_ends_the_server_and_nothing_of_the_build_stays(
+    milvus_server: MilvusServer, tmp_path: Path
+) -> None:
+    # Of which a server without anything takes 200 MB.
+    with (
+        mounted(tmp_path / "disk", "400m") as disk,
+        serving_milvus(disk / "milvus", milvus_server._programs) as server,
+    ):
+        engines = Engines({"milvus": server.url}, retry_seconds=0.2)
+        vectors, rows = unit(4000, 0), items(4000)
+        few = EngineSource.build(engines, "milvus", "test_few", vectors[:300], rows.slice(0, 300))
+        before = few.search(vectors[:3], 5).tolist()
+        with full(disk, left=2**16), pytest.raises(EngineAwayError, match="Milvus"):
+            EngineSource.build(engines, "milvus", "test_many", vectors, rows)
+        server.kill()
+        server.start()
+
+        def is_back() -> bool:
+            try:
+                return few.search(vectors[:3], 5).tolist() == before
+            except EngineAwayError:
+                return False
+
+        wait_until(is_back, every=0.1)
+
+        def names() -> list[str]:
+            with engines.asking("milvus") as engine:
+                return engine.names("test_")
+
+        wait_until(lambda: names() == ["test_few"], every=0.1)
+        many = EngineSource.build(engines, "milvus", "test_many", vectors, rows)
+        assert many.search(vectors[:3], 5).shape == (3, 5)
+        engines.close()

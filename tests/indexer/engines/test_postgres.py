@@ -7,16 +7,19 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
+from tests.disks import full, mounted
 from tests.indexer.engines.test_source import items, nearest, unit
 from tests.postgres_server import PASSWORD, PostgresServer
 from vicinal.indexer.engines import Engines, EngineSource
 from vicinal.indexer.engines.postgres import PostgresEngine
-from vicinal.indexer.errors import EngineAwayError, EngineError, EngineTableError
+from vicinal.indexer.errors import EngineAwayError, EngineError, EngineFullError, EngineTableError
 from vicinal.indexer.filters import Filter
 
 N = 300
@@ -257,6 +260,30 @@ def test_a_full_disk_leaves_nothing_and_may_pass(own_server: PostgresServer) -> 
     assert engine.names("test_full") == []
     build(engine, "test_full")
     engine.close()
+
+
+def test_a_disk_that_is_really_full_takes_nothing_and_is_searched_on() -> None:
+    # Not in a folder of pytest's, as the server itself.
+    with TemporaryDirectory() as folder, mounted(Path(folder) / "disk", "96m") as disk:
+        Path(folder).chmod(0o755)
+        server = PostgresServer(disk=disk)
+        try:
+            engines = Engines({"postgres": server.url()})
+            vectors, rows = unit(4000, 0), items(4000)
+            few = EngineSource.build(engines, "postgres", "test_few", vectors[:N], rows.slice(0, N))
+            before = few.search(vectors[:3], 5).tolist()
+            with full(disk, left=2**18):
+                with pytest.raises(EngineFullError, match=r"^the disk of PostgreSQL is full$"):
+                    EngineSource.build(engines, "postgres", "test_many", vectors, rows)
+                # Searches go on at once.
+                assert few.search(vectors[:3], 5).tolist() == before
+                with engines.asking("postgres") as engine:
+                    assert engine.names("test_") == ["test_few"]
+            many = EngineSource.build(engines, "postgres", "test_many", vectors, rows)
+            assert many.search(vectors[:3], 5).shape == (3, 5)
+            engines.close()
+        finally:
+            server.remove()
 
 
 def test_a_source_on_postgres_finds_what_is_near_among_some(postgres: PostgresServer) -> None:

@@ -10,14 +10,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.indexer.conftest import make_rows, publish_rows
+from tests.indexer.conftest import BUNDLE, make_rows, publish_rows
 from tests.indexer.engines.fakes import ExactEngine, engines_with
+from tests.waiting import wait_until
 from vicinal.calibration.arrays import FloatArray
 from vicinal.indexer.engines import Engines
 from vicinal.indexer.errors import EngineAwayError, EngineError, EngineTableError, GalleryNotFoundError
 from vicinal.indexer.filters import Filter
 from vicinal.indexer.gallery import Gallery
-from vicinal.indexer.jobs.changes import Patch, patch_items, remove_items
+from vicinal.indexer.jobs.changes import Patch, add_items, patch_items, remove_items
 from vicinal.indexer.jobs.compaction import compact
 from vicinal.indexer.reader import GalleryReader
 from vicinal.indexer.transfer.archive import export_gallery, import_gallery
@@ -134,6 +135,41 @@ def test_a_version_that_cannot_be_written_leaves_no_table(
     with pytest.raises(Exception, match="no room"):
         publish(gallery, unit)
     assert engine.tables == before
+
+
+def test_a_build_that_its_engine_broke_off_leaves_no_table_once_it_answers_again(
+    gallery: Gallery, engine: ExactEngine, unit: Unit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before, found = dict(engine.tables), nearest(gallery, unit)
+    build = engine.build
+
+    def break_off(*arguments: object) -> None:
+        build(*arguments)  # type: ignore[arg-type]
+        raise EngineAwayError("it is away")
+
+    def away(_name: str) -> None:
+        raise EngineAwayError("it is away")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(engine, "build", break_off)
+        patch.setattr(engine, "drop", away)
+        with pytest.raises(EngineAwayError):
+            publish(gallery, unit)
+        # It is searched again, and does not let it go yet.
+        assert nearest(gallery, unit) == found
+        assert len(engine.tables) == 2
+    wait_until(lambda: engine.tables == before)
+
+
+def test_what_is_added_waits_for_no_engine(gallery: Gallery, engine: ExactEngine, unit: Unit) -> None:
+    reader, rows = GalleryReader(gallery), make_rows(["new"], unit(1, seed=9))
+    engine.failures = [EngineAwayError("it is away")]
+    add_items(reader, rows, bundle=BUNDLE)
+    view = reader.view()
+    assert N in nearest(gallery, unit)
+    # Its own neighbors are those that the engine would have found.
+    expected = np.argsort(-(unit(N) @ unit(1, seed=9)[0]))[:5].tolist()
+    assert view.neighbor_positions(np.array([N]))[0, :5].tolist() == expected
 
 
 def test_a_copy_has_tables_of_its_own_and_shares_and_removes_none(

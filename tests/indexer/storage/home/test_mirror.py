@@ -8,6 +8,7 @@ import os
 import shutil
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,9 @@ import numpy as np
 import pytest
 
 from tests.indexer.conftest import BUNDLE, make_rows, publish_rows
+from tests.indexer.engines.fakes import ExactEngine, engines_with
 from tests.indexer.storage.home.replicas import files_in
+from tests.waiting import wait_until
 from vicinal.indexer.errors import (
     GalleryBusyError,
     GalleryExistsError,
@@ -433,22 +436,19 @@ def test_a_damaged_file_is_fetched_again(
     mirrors: Mirrors, unit: Unit, monkeypatch: pytest.MonkeyPatch, place: str, damage: Callable[[Path], None]
 ) -> None:
     a, b = mirrors("a", "b")
-    gallery, expected = index(a, unit), unit(2, 5)
-    copies = copy_gallery(gallery, "copied").path
-    number = b.pull()
-    before = GalleryReader(gallery_of(b)).view().nearest(expected, 5)
+    copy_gallery(index(a, unit), "copied")
+    number, queries = b.pull(), unit(2, 5)
+    before = GalleryReader(gallery_of(b)).view().nearest(queries, 5)
     # Of the newest revision.
-    path = min((gallery_of(b).path).glob(place))
+    path = min(gallery_of(b).path.glob(place))
     was = path.read_bytes()
     damage(path)
     monkeypatch.setattr(Gallery, "_derive", lambda *_, **__: pytest.fail("its home has it"))
     same = GalleryReader(gallery_of(b)).view()
     gallery_of(b).table.check(same.revision)
-    np.testing.assert_array_equal(same.nearest(expected, 5), before)
+    np.testing.assert_array_equal(same.nearest(queries, 5), before)
     assert path.read_bytes() == was
-    # Also what was linked to it; and nothing was changed in the home.
-    (same_place,) = [b.data_dir / "galleries" / "copied" / path.relative_to(gallery_of(b).path)]
-    assert same_place.read_bytes() == (copies / path.relative_to(gallery_of(b).path)).read_bytes()
+    # So is what was linked to it, and nothing was changed in the home.
     assert b.pull() == number
     require_alike(a, b)
 
@@ -465,4 +465,36 @@ def test_a_file_that_the_home_has_damaged_too_is_made_again(
     path.unlink()
     assert len(GalleryReader(gallery_of(b)).view()) == N_ITEMS
     gallery_of(b).snapshot().check()
+    require_alike(a, b)
+
+
+def test_replicas_that_find_a_table_lost_make_it_once(mirrors: Mirrors, unit: Unit) -> None:
+    a, b = mirrors("a", "b")
+    engine, described = ExactEngine(), list[str]()
+    with engines_with(engine, retry_seconds=0.0) as engines:
+        galleries = [Gallery(one.data_dir / "galleries" / "shoes", engines=engines) for one in (a, b)]
+        with galleries[0].writing():
+            publish_rows(
+                galleries[0], make_rows([str(i) for i in range(N_ITEMS)], unit(N_ITEMS)), index="postgres"
+            )
+        b.pull()
+        engine.tables.clear()
+        build, describe = engine.build, engine.describe
+
+        def slowly(*arguments: Any) -> None:
+            # Both have seen that it is lost.
+            wait_until(lambda: len(described) >= 3)
+            build(*arguments)
+
+        def noted(name: str | None = None) -> Any:
+            described.append(str(name))
+            return describe(name)
+
+        engine.build, engine.describe = slowly, noted  # type: ignore[method-assign]
+        with ThreadPoolExecutor(2) as pool:
+            made = list(pool.map(Gallery.mend_tables, galleries))
+        assert sorted(made) == [0, 1]
+        for one in galleries:
+            assert len(GalleryReader(one).view().nearest(unit(1, 5), 5)[0]) == 5
+    assert len(engine.tables) == 1
     require_alike(a, b)
