@@ -18,7 +18,10 @@ from typing import Any
 
 import httpx
 import numpy as np
+import pyarrow as pa
+from pyarrow import parquet
 
+from tests.postgres_server import PostgresServer
 from tests.replicas.hosts import Network
 from tests.replicas.programs import Replica
 from tests.service.redis_server import RedisServer
@@ -29,6 +32,7 @@ from vicinal.indexer.storage.home.stores import open_store
 
 __all__ = [
     "DIM",
+    "ENGINE_FAULTS",
     "FAULTS",
     "GALLERY",
     "SPACE",
@@ -36,14 +40,16 @@ __all__ = [
     "ReplicaReport",
     "add",
     "check_log",
+    "index_gallery",
     "items_of",
     "make_gallery",
     "nearest",
+    "search",
     "vector",
 ]
 
 GALLERY, SPACE, DIM = "shop", "drawn@1", 16
-_URL = f"/v1/galleries/{GALLERY}"
+_URL = "/v1/galleries/{}"
 _N_CLIENTS, _N_IDS = 3, 6
 _LONGEST_FUSE = 90
 # Of a replica that is stopped, and then believes that it still writes.
@@ -59,6 +65,8 @@ FAULTS = (
     "kill Redis",
     "freeze Redis",
 )
+# Where an engine finds the gallery's candidates.
+ENGINE_FAULTS = ("kill the engine", "cut from the engine")
 
 State = dict[str, str | None]
 
@@ -71,35 +79,50 @@ def vector(item_id: str) -> list[float]:
 
 def make_gallery(replica: Replica) -> None:
     """Make the gallery through a replica."""
-    answer = replica.http.put(_URL, params={"space": SPACE, "dim": DIM})
+    answer = replica.http.put(_URL.format(GALLERY), params={"space": SPACE, "dim": DIM})
     assert answer.status_code == 201, answer.text
 
 
-def add(replica: Replica, item_id: str, label: str) -> httpx.Response:
+def index_gallery(replica: Replica, index: str) -> None:
+    """Make the gallery of all items that a driver changes, with an index of some kind; nothing runs yet."""
+    ids = [f"{client}/{number}" for client in range(_N_CLIENTS) for number in range(_N_IDS)]
+    path = replica.folder / "all.parquet"
+    columns = {"id": ids, "label": ["indexed"] * len(ids), "embedding": [vector(one) for one in ids]}
+    parquet.write_table(pa.table(columns), path)
+    replica.run("index", str(path), "-g", GALLERY, "--space", SPACE, "--index", index)
+
+
+def add(replica: Replica, item_id: str, label: str, gallery: str = GALLERY) -> httpx.Response:
     """Add an item, or replace it."""
     # A little unlike the one before, which would count as the same.
     embedding = np.add(vector(item_id), 0.01 * np.array(vector(label)))
     item = {"id": item_id, "embedding": embedding.tolist(), "label": label}
     body = {"items": [item], "space": SPACE, "on_conflict": "replace"}
-    return replica.http.post(f"{_URL}/items", json=body)
+    return replica.http.post(f"{_URL.format(gallery)}/items", json=body)
 
 
-def items_of(replica: Replica) -> list[tuple[str, str | None]]:
+def items_of(replica: Replica, gallery: str = GALLERY) -> list[tuple[str, str | None]]:
     """Ids and labels of all items as a replica lists them."""
     found: list[tuple[str, str | None]] = []
     after: str | None = ""
     while after is not None:
-        page = replica.http.get(f"{_URL}/items", params={"size": 1000, **({"after": after} if after else {})})
+        asked = {"size": 1000, **({"after": after} if after else {})}
+        page = replica.http.get(f"{_URL.format(gallery)}/items", params=asked)
         body = page.raise_for_status().json()
         found += [(one["id"], one["label"]) for one in body["items"]]
         after = body["next"]
     return found
 
 
-def nearest(replica: Replica, item_id: str) -> str | None:
+def search(replica: Replica, item_id: str, gallery: str = GALLERY) -> httpx.Response:
+    """Search for an item's embedding."""
+    body = {"embedding": vector(item_id), "limit": 1}
+    return replica.http.post(f"{_URL.format(gallery)}/search", json=body)
+
+
+def nearest(replica: Replica, item_id: str, gallery: str = GALLERY) -> str | None:
     """Id of the item that a search for an item's embedding finds first."""
-    answer = replica.http.post(f"{_URL}/search", json={"embedding": vector(item_id), "limit": 1})
-    found = answer.raise_for_status().json()
+    found = search(replica, item_id, gallery).raise_for_status().json()
     return next((one["id"] for one in [*found["matches"], *found["candidates"]]), None)
 
 
@@ -159,6 +182,7 @@ class ReplicaDriver:
     """A run over replicas that serve, one of which has made the gallery.
 
     Args:
+        engine: Where the gallery's candidates are found, if not here.
         seed: Decides all that is drawn; where a fault hits is up to the machine.
         n_steps: Changes of each client in a round.
     """
@@ -169,12 +193,13 @@ class ReplicaDriver:
         network: Network,
         redis_server: RedisServer,
         *,
+        engine: PostgresServer | None = None,
         seed: int,
         n_steps: int = 5,
         say: Callable[[str], None] = lambda _: None,
     ) -> None:
         self.replicas, self.network, self.redis_server, self.say = replicas, network, redis_server, say
-        self.rng, self.n_steps = np.random.default_rng(seed), n_steps
+        self.engine, self.rng, self.n_steps = engine, np.random.default_rng(seed), n_steps
         self.report = ReplicaReport()
         # Labels that each item may have now; None for an item that may be absent.
         there = dict(items_of(replicas[0]))
@@ -184,12 +209,13 @@ class ReplicaDriver:
         self._unknown: dict[str, set[str | None]] = {}
         self._lock = threading.Lock()
 
-    def run(self, n_rounds: int, faults: tuple[str, ...] = FAULTS) -> ReplicaReport:
-        """Let so many faults happen, one a round.
+    def run(self, n_rounds: int, faults: tuple[str, ...] = ()) -> ReplicaReport:
+        """Let so many faults happen, one a round; of all unless some are given.
 
         Raises:
             AssertionError: The replicas do not hold what they must.
         """
+        faults = faults or (FAULTS if self.engine is None else (*FAULTS, *ENGINE_FAULTS))
         for _ in range(n_rounds):
             fault = str(self.rng.choice(faults))
             if self.replicas[0].host.namespace is None and fault.startswith("cut"):
@@ -227,7 +253,12 @@ class ReplicaDriver:
         elif fault == "fuse":
             victim.arm(int(self.rng.integers(1, _LONGEST_FUSE)))
         elif fault.startswith("cut"):
-            addresses = {"all": (), "the home": (self.network.store,), "Redis": (self.network.redis,)}
+            addresses = {
+                "all": (),
+                "the home": (self.network.store,),
+                "Redis": (self.network.redis,),
+                "the engine": (self.network.engines,),
+            }
             victim.host.cut(*addresses[fault.removeprefix("cut from ")])
         elif fault == "stop":
             victim.signal(signal.SIGSTOP)
@@ -237,6 +268,8 @@ class ReplicaDriver:
             self.redis_server.kill()
         elif fault == "freeze Redis":
             self.redis_server.freeze()
+        elif fault == "kill the engine" and self.engine is not None:
+            self.engine.kill()
 
     def _mend(self, fault: str, victim: Replica) -> None:
         if fault == "fuse" and not victim.has_ended():
@@ -249,6 +282,8 @@ class ReplicaDriver:
             self.redis_server.start()
         if fault == "freeze Redis":
             self.redis_server.thaw()
+        if fault == "kill the engine" and self.engine is not None:
+            self.engine.start()
 
     def _change(self, client: int, rng: np.random.Generator) -> None:
         """Send changes of one client's items, one after the other."""
@@ -291,12 +326,14 @@ class ReplicaDriver:
         if kind == "add":
             return add(replica, item_id, label)
         if kind == "delete":
-            return replica.http.delete(f"{_URL}/item", params={"id": item_id})
-        return replica.http.patch(f"{_URL}/item", params={"id": item_id}, json={"label": label})
+            return replica.http.delete(f"{_URL.format(GALLERY)}/item", params={"id": item_id})
+        return replica.http.patch(
+            f"{_URL.format(GALLERY)}/item", params={"id": item_id}, json={"label": label}
+        )
 
     def _compact(self, replica: Replica) -> None:
         try:
-            if replica.http.post(f"{_URL}/compaction").is_success:
+            if replica.http.post(f"{_URL.format(GALLERY)}/compaction").is_success:
                 with self._lock:
                     self.report.n_compactions += 1
         except httpx.TransportError:
@@ -346,6 +383,9 @@ class ReplicaDriver:
         for replica in self.replicas:
             item_id = str(self.rng.choice(list(self.possible)))
             self.report.n_searches += 1
+            if self.engine is not None:
+                # It is left alone for some seconds after it failed, and a table that it lacks is made again.
+                wait_until(lambda one=replica, i=item_id: search(one, i).is_success, every=0.1)  # type: ignore[misc]
             assert (nearest(replica, item_id) == item_id) == (item_id in there), (item_id, there)
         self.say(f"{fault}: {len(there)} items")
 

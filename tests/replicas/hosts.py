@@ -1,7 +1,7 @@
 """Hosts of their own for processes of a test: network namespaces, joined by two bridges.
 
     clients  10.x.1.0/24  the test asks the replicas here; never cut
-    home     10.x.2.0/24  replicas reach Redis (.1) and the object store (.2) here
+    home     10.x.2.0/24  replicas reach Redis (.1), the object store (.2) and engines (.3) here
 
 A host is cut off from the home by setting its link there down: packets are lost in silence, both ways, as
 with a cable that is pulled out. One address alone is cut off by a route that leads nowhere. Namespaces need
@@ -65,6 +65,7 @@ class Network:
     hosts: tuple[Host, ...]
     redis: str
     store: str
+    engines: str
 
 
 @contextmanager
@@ -76,7 +77,7 @@ def networked(n_hosts: int) -> Iterator[Network]:
     except (OSError, subprocess.CalledProcessError):
         made.remove()
         hosts = tuple(Host(i, f"127.0.0.{10 + i}", None) for i in range(n_hosts))
-        yield Network(hosts, "127.0.0.1", "127.0.0.1")
+        yield Network(hosts, "127.0.0.1", "127.0.0.1", "127.0.0.1")
         return
     try:
         yield network
@@ -102,14 +103,14 @@ class _Bridges:
         self._names = [f"{self._token}{i}" for i in range(n_hosts)]
 
     def build(self) -> Network:
-        redis, store = f"{self._net}.2.1", f"{self._net}.2.2"
-        for kind, addresses in (("c", [f"{self._net}.1.1"]), ("h", [redis, store])):
+        shared = [f"{self._net}.2.{number}" for number in (1, 2, 3)]
+        for kind, addresses in (("c", [f"{self._net}.1.1"]), ("h", shared)):
             _ip("link", "add", f"{self._token}{kind}", "type", "bridge")
             _ip("link", "set", f"{self._token}{kind}", "up")
             for address in addresses:
                 _ip("addr", "add", f"{address}/24", "dev", f"{self._token}{kind}")
         hosts = tuple(self._host(i, name) for i, name in enumerate(self._names))
-        return Network(hosts, redis, store)
+        return Network(hosts, *shared)
 
     def _host(self, number: int, name: str) -> Host:
         _ip("netns", "add", name)
