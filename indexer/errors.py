@@ -22,6 +22,7 @@ IndexerError
 │   ├── ItemExistsError                  another image or embedding has the id
 │   ├── NoImageError (LookupError)       the item came as an embedding, without an image
 │   ├── SpaceMismatchError               ready embeddings of one space and anything else are not mixed
+│   ├── TeamTableError                   what a gallery over a team's table cannot do
 │   ├── BundleMismatchError              the gallery was embedded with another bundle
 │   ├── GalleryNotRefinedError           the version holds no items refined as asked
 │   ├── GalleryBusyError                 another job holds the gallery
@@ -235,6 +236,10 @@ class SpaceMismatchError(GalleryError):
         self.gallery = gallery
         self.held = held
         self.given = given
+
+
+class TeamTableError(GalleryError):
+    """A gallery over a team's table takes no live changes, and nothing that needs vectors of its own."""
 
 
 class BundleMismatchError(GalleryError):

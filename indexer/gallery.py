@@ -38,7 +38,7 @@ import pyarrow as pa
 from vicinal.calibration.advice import advise
 from vicinal.calibration.arrays import FloatArray, Ints
 from vicinal.indexer.cluster import Cluster
-from vicinal.indexer.engines import ENGINES, Engines, GalleryTables
+from vicinal.indexer.engines import ENGINES, Engines, GalleryTables, TeamVectors
 from vicinal.indexer.errors import (
     GalleryAliasedError,
     GalleryError,
@@ -48,6 +48,7 @@ from vicinal.indexer.errors import (
     StorageError,
 )
 from vicinal.indexer.graph.neighbor_graph import NeighborGraph, build_neighbor_graph
+from vicinal.indexer.sources.team_table import TeamTable
 from vicinal.indexer.storage.active_pointer import Activation, ActivePointer
 from vicinal.indexer.storage.disk import hold_file
 from vicinal.indexer.storage.files import (
@@ -64,7 +65,7 @@ from vicinal.indexer.storage.files import (
 )
 from vicinal.indexer.storage.gallery_names import GALLERY_NAME, aliases, require_name
 from vicinal.indexer.storage.home import Mirror
-from vicinal.indexer.storage.item_table import ItemTable, as_matrix
+from vicinal.indexer.storage.item_table import ItemTable, as_matrix, mapped_matrix
 from vicinal.indexer.storage.removals import Removals, Reserve
 from vicinal.indexer.views.refined_snapshot import (
     RefinementPlan,
@@ -94,6 +95,10 @@ from vicinal.models.progress import OnProgress, no_progress
 _REMEDY = "bring it back from a backup; without it the gallery is searched as before, and not pruned by age"
 # Of who waits for tables that another process makes, in seconds.
 _PATIENCE = 30.0
+
+
+# Rows of a team's table at a time.
+_READ_TOGETHER = 16_384
 
 
 class Gallery:
@@ -352,14 +357,32 @@ class Gallery:
         with self.compacting(), self.writing(patience=patience), self.pointer.held():
             yield
 
-    def start(self, rows: pa.Table, *, bundle: str, bundle_name: str, refiner: str = "") -> None:
+    def start(
+        self,
+        rows: pa.Table,
+        *,
+        bundle: str,
+        bundle_name: str,
+        refiner: str = "",
+        team_table: TeamTable | None = None,
+    ) -> None:
         """Commit the first rows of a new generation of the table, which published versions outlive."""
-        self.table.start(rows, {"bundle": bundle, "bundle_name": bundle_name, "refiner": refiner})
+        identity = {"bundle": bundle, "bundle_name": bundle_name, "refiner": refiner}
+        if team_table is not None:
+            identity["table"] = team_table.model_dump_json()
+        self.table.start(rows, identity)
 
-    def publish(self, graph: NeighborGraph, *, index: str = "auto", activate: bool = True) -> Snapshot:
-        """Make the appended rows a version."""
+    def publish(
+        self,
+        graph: NeighborGraph,
+        *,
+        index: str = "auto",
+        activate: bool = True,
+        embeddings: FloatArray | None = None,
+    ) -> Snapshot:
+        """Make the appended rows a version; (n, d) embeddings where the rows hold none."""
         version = self.pointer.number(self.table.add_neighbors(graph.ids, graph.similarities))
-        snapshot = self._derive(version, index=index, graph=graph)
+        snapshot = self._derive(version, index=index, graph=graph, embeddings=embeddings)
         if activate:
             self.pointer.activate(version)
         Reserve(self.path.parent).keep()
@@ -381,7 +404,14 @@ class Gallery:
         """Folder of the derived files of a version."""
         return self.path / "versions" / str(version)
 
-    def _derive(self, version: int, *, index: str, graph: NeighborGraph | None = None) -> Snapshot:
+    def _derive(
+        self,
+        version: int,
+        *,
+        index: str,
+        graph: NeighborGraph | None = None,
+        embeddings: FloatArray | None = None,
+    ) -> Snapshot:
         table, refined = self.table, self._refinements()
         revision = self.pointer.revision_of(version)
         if graph is None:
@@ -393,7 +423,8 @@ class Gallery:
         items = items.set_column(3, "metadata", items["metadata"].cast(pa.string()))
         make_folder(self.path / "versions")
         with scratch(self.path / "versions") as folder:
-            embeddings = table.embeddings(revision, folder / "embeddings.npy")
+            if embeddings is None:
+                embeddings = self._embeddings(revision, items["id"], folder / "embeddings.npy")
             known = graph or self._known_graph(version, sequences)
             known = known or self.neighbors(embeddings)
             snapshot = write_snapshot(
@@ -413,6 +444,26 @@ class Gallery:
         if self.refinement is not None:
             self.refinement.apply(snapshot, refined, index_device=self.index_device, cluster=self.cluster)
         return snapshot
+
+    def _embeddings(self, revision: int, ids: pa.ChunkedArray, path: Path) -> FloatArray:
+        """(n, d) embeddings of a revision in a file, from a team's table where that has them."""
+        team_table = self._team_table(revision)
+        if team_table is None or team_table.is_copied:
+            return self.table.embeddings(revision, path)
+        dim = self.table.at(revision).schema.field("embedding").type.list_size
+        there = TeamVectors(team_table, ids, dim, self.tables.engines)
+        starts = range(0, len(there), _READ_TOGETHER)
+        return mapped_matrix(path, there.shape, (there[one : one + _READ_TOGETHER] for one in starts))
+
+    def _team_table(self, revision: int) -> TeamTable | None:
+        found = self.table.identity(revision).get("table")
+        return TeamTable.model_validate_json(found) if found else None
+
+    @property
+    def team_table(self) -> TeamTable | None:
+        """The team's table that the items come from which are searched, copied or not."""
+        active = self.activation
+        return None if active is None else self._team_table(active.revision)
 
     def neighbors(self, embeddings: FloatArray, *, on_progress: OnProgress = no_progress) -> NeighborGraph:
         """Neighbor lists of some embeddings, made where the gallery's are."""

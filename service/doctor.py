@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from vicinal.calibration.arrays import FloatArray, Ints
-from vicinal.indexer.engines import ENGINES
+from vicinal.indexer.engines import ENGINES, GalleryTables
 from vicinal.indexer.errors import IndexDeviceError
 from vicinal.indexer.gallery import list_galleries
 from vicinal.indexer.graph.gpu import GpuComparison, faiss_gpus, gpus
@@ -295,16 +295,29 @@ def _galleries(settings: Settings) -> Iterator[Finding]:
     """Damaged galleries; what `vicinal gallery check` finds in the files of versions takes longer."""
     from vicinal.service.records import damaged_records
 
+    engines = settings.open_engines()
     for gallery in list_galleries(settings.galleries_path):
+        gallery.tables = GalleryTables(gallery.path, engines)
         try:
             found = damaged_records(gallery, command_names)
             if not found:
                 # Searches can do without the table for a while.
                 _ = GalleryReader(gallery).view(), gallery.in_words
                 yield from _promises(gallery)
+                yield from _table_change(gallery)
         except (*ERRORS, OSError) as error:
             found = [in_commands(error)]
         yield from (Finding(f"gallery {gallery.name}", "failed", says) for says in found)
+    engines.close()
+
+
+def _table_change(gallery: Gallery) -> Iterator[Finding]:
+    """Change of the team's table that a gallery was read from."""
+    from vicinal.service.measuring.table_watch import TableWatch
+
+    watch = TableWatch.of(gallery, GalleryReader(gallery).view())
+    if watch is not None and (says := watch.words(watch.look())):
+        yield Finding(f"gallery {gallery.name}", "warning", says)
 
 
 def _promises(gallery: Gallery) -> Iterator[Finding]:

@@ -10,16 +10,17 @@ import importlib
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import pyarrow as pa
 
 from vicinal.calibration.arrays import FloatArray, Ints
 from vicinal.indexer.errors import EngineAwayError, EngineError, EngineFullError, EngineTableError
 from vicinal.indexer.filters import Filter
+from vicinal.indexer.sources.team_table import TableMark, TeamTable
 from vicinal.models.progress import OnProgress
 
 logger = logging.getLogger(__name__)
@@ -40,6 +41,47 @@ class EngineTable:
     extension: str = ""
     n_rows: int | None = None
     n_bytes: int | None = None
+
+
+@dataclass(frozen=True)
+class TeamRows:
+    """Rows of a team's table: ids as the gallery has them but for its prefix, (n, d) float32 vectors of any
+    length, and the values of all other columns, in the order of the reader's `schema`.
+    """
+
+    ids: Sequence[str]
+    vectors: FloatArray
+    values: Sequence[Sequence[Any]]
+
+
+class TeamReader(Protocol):
+    """Reader of a team's table; it writes nothing there, and is used by any number of threads.
+
+    Its errors are those of `Engine`; `EngineTableError` where the table, a column or the right to read went.
+    """
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Columns beside the embedding, as a source of this table gives them."""
+
+    @property
+    def searched_by(self) -> str:
+        """The index that finds candidates, in words; empty where all rows are compared."""
+
+    @property
+    def most_looked_at(self) -> int:
+        """Most rows that a search may be told to look at."""
+
+    def search(
+        self, queries: FloatArray, n: int, looked_at: int, among: Sequence[str] | None = None
+    ) -> list[TeamRows]:
+        """The n rows nearest to each of (B, d) queries; among some ids, at most 20,000, by comparing all."""
+
+    def fetch(self, ids: Sequence[str]) -> TeamRows:
+        """The rows of some ids that are there, in any order."""
+
+    def mark(self) -> TableMark:
+        """State of the table, as cheaply as it can be had."""
 
 
 class Engine(Protocol):
@@ -79,6 +121,9 @@ class Engine(Protocol):
 
     def describe(self, name: str | None = None) -> EngineTable:
         """Tell versions, and of a table its size."""
+
+    def over(self, table: TeamTable) -> TeamReader:
+        """Reader of a team's table; nothing is asked yet."""
 
     def close(self) -> None:
         """Close connections."""
@@ -162,6 +207,12 @@ class Engines:
                 if len(self._left) > 1:
                     return
             threading.Thread(target=self._drop_left, name="tables of engines", daemon=True).start()
+
+    @contextmanager
+    def reading(self, table: TeamTable) -> Iterator[TeamReader]:
+        """Give the reader of a team's table for one question; see `asking`."""
+        with self.asking(table.engine) as engine:
+            yield engine.over(table)
 
     def close(self) -> None:
         """Close all connections; whoever asks again opens new ones."""

@@ -23,8 +23,16 @@ import pyarrow as pa
 from vicinal.calibration.arrays import FloatArray, Ints
 from vicinal.indexer.engines.engine import EngineTable
 from vicinal.indexer.engines.postgres_filter import compiled, stored
+from vicinal.indexer.engines.postgres_team import (
+    GRACE_SECONDS,
+    SEARCH_SECONDS,
+    Failures,
+    PostgresReader,
+    local_settings,
+)
 from vicinal.indexer.errors import EngineAwayError, EngineError, EngineFullError, EngineTableError
 from vicinal.indexer.filters import Filter
+from vicinal.indexer.sources.team_table import TeamTable
 from vicinal.models.errors import MissingPackageError
 from vicinal.models.progress import OnProgress
 
@@ -33,9 +41,9 @@ Answer = TypeVar("Answer")
 _SETTING = "VICINAL_POSTGRES_URL"
 # Iterative scans came with it, without which a filter leaves fewer than were asked for.
 _EXTENSION, _SERVER = (0, 8, 0), 130_000
-_CONNECT_SECONDS, _SEARCH_SECONDS = 5, 5.0
-# Beyond what the server itself allows a search: it may hang as a whole. Counting rows takes longer.
-_GRACE_SECONDS, _LONG_SECONDS = 2.0, 60.0
+_CONNECT_SECONDS = 5
+# Counting rows takes longer than a search.
+_LONG_SECONDS = 60.0
 # A dead network is noticed within some ten seconds.
 _LIVELINESS = {
     "keepalives_idle": 4,
@@ -57,7 +65,7 @@ _NO_ADDRESS = (
 )
 _LOST = "PostgreSQL does not answer, or broke off the connection"
 # By the beginning of the state that PostgreSQL gives an error; its own words may tell of rows and addresses.
-_FAILURES: tuple[tuple[str, type[EngineError], str], ...] = (
+_FAILURES: Failures = (
     # What libpq does not even try to connect to; no server gives it.
     ("address", EngineError, _NO_ADDRESS),
     ("28", EngineError, f"PostgreSQL refuses the user or the password of {_SETTING}"),
@@ -102,6 +110,11 @@ class PostgresEngine:
         self._address = address
         self._lock = threading.Lock()
         self._idle: list[Any] = []
+        self._readers: dict[str, PostgresReader] = {}
+
+    def over(self, table: TeamTable) -> PostgresReader:
+        """Reader of a team's table; see `Engine.over`."""
+        return self._readers.setdefault(table.model_dump_json(), PostgresReader(self, table))
 
     def build(self, name: str, vectors: FloatArray, items: pa.Table, on_progress: OnProgress) -> None:
         """Make a table in one transaction, so that who breaks off leaves nothing; see `Engine.build`."""
@@ -112,7 +125,7 @@ class PostgresEngine:
         def make(connection: Any) -> None:
             with connection.transaction():
                 # What the role is allowed for its searches would end it.
-                connection.execute(*_local({"statement_timeout": 0}))
+                connection.execute(*local_settings({"statement_timeout": 0}))
                 connection.execute(f"CREATE TABLE {table} ({columns})")
                 connection.execute(f"COMMENT ON TABLE {table} IS 'made by Vicinal, never updated'")
                 self._copy(connection, table, vectors, items, on_progress)
@@ -128,7 +141,7 @@ class PostgresEngine:
                 connection.execute(f"ALTER TABLE {table} ADD PRIMARY KEY (position)")
                 connection.execute(f"ANALYZE {table}")
 
-        self._ask(make, seconds=None, is_change=True)
+        self.ask(make, seconds=None, is_change=True)
 
     def search(
         self, name: str, queries: FloatArray, n: int, looked_at: int, filter: Filter | None = None
@@ -147,20 +160,20 @@ class PostgresEngine:
             "hnsw.scan_mem_multiplier": 8,
             "enable_seqscan": "off",
             "jit": "off",
-            "statement_timeout": int(1000 * _SEARCH_SECONDS),
+            "statement_timeout": int(1000 * SEARCH_SECONDS),
         }
 
         def find(connection: Any) -> Ints:
             rows = np.full((len(queries), n), -1, np.int64)
             with connection.pipeline(), connection.transaction():
-                connection.execute(*_local(settings))
+                connection.execute(*local_settings(settings))
                 found = [connection.execute(statement, [one, *values], binary=True) for one in queries]
                 for row, cursor in zip(rows, found, strict=True):
                     positions = [position for (position,) in cursor.fetchall()]
                     row[: len(positions)] = positions
             return rows
 
-        return self._ask(find, seconds=_SEARCH_SECONDS + _GRACE_SECONDS)
+        return self.ask(find, seconds=SEARCH_SECONDS + GRACE_SECONDS)
 
     def fetch(self, name: str, positions: Ints) -> FloatArray:
         """(n, d) vectors of rows; see `Engine.fetch`."""
@@ -169,7 +182,7 @@ class PostgresEngine:
         def read(connection: Any) -> dict[int, FloatArray]:
             return dict(connection.execute(statement, [positions.tolist()], binary=True).fetchall())
 
-        rows = self._ask(read)
+        rows = self.ask(read)
         if not set(positions.tolist()) <= rows.keys():
             raise EngineTableError("PostgreSQL does not have all rows of the table of this version")
         return np.stack([rows[position] for position in positions.tolist()])
@@ -180,17 +193,17 @@ class PostgresEngine:
             "SELECT relname::text FROM pg_class WHERE relkind = 'r' AND starts_with(relname, %s) "
             "AND pg_table_is_visible(oid) ORDER BY 1"
         )
-        return self._ask(lambda connection: [row[0] for row in connection.execute(statement, [prefix])])
+        return self.ask(lambda connection: [row[0] for row in connection.execute(statement, [prefix])])
 
     def drop(self, name: str) -> None:
         """Remove a table; nothing where there is none."""
 
         def remove(connection: Any) -> None:
             with connection.transaction():
-                connection.execute(*_local({"lock_timeout": int(1000 * _SEARCH_SECONDS)}))
+                connection.execute(*local_settings({"lock_timeout": int(1000 * SEARCH_SECONDS)}))
                 connection.execute(f"DROP TABLE IF EXISTS {_quoted(name)}")
 
-        self._ask(remove, is_change=True)
+        self.ask(remove, is_change=True)
 
     def describe(self, name: str | None = None) -> EngineTable:
         """Tell versions, and of a table its size."""
@@ -204,7 +217,7 @@ class PostgresEngine:
             size = f"SELECT count(*), pg_total_relation_size('{_quoted(name)}') FROM {_quoted(name)}"
             return EngineTable(server, extension, *connection.execute(size).fetchone())
 
-        return self._ask(look, seconds=_SEARCH_SECONDS if name is None else _LONG_SECONDS)
+        return self.ask(look, seconds=SEARCH_SECONDS if name is None else _LONG_SECONDS)
 
     def close(self) -> None:
         """Close connections that are not in use."""
@@ -228,27 +241,36 @@ class PostgresEngine:
                     position += 1
                 on_progress("publish", position, n)
 
-    def _ask(
+    def ask(
         self,
         question: Callable[[Any], Answer],
         *,
         seconds: float | None = _LONG_SECONDS,
         is_change: bool = False,
+        failures: Failures = (),
     ) -> Answer:
-        """Put a question to a connection; one that was kept may have gone, and is replaced once."""
+        """Put a question to a connection; one that was kept may have gone, and is replaced once. `failures`
+        say first what is wrong.
+        """
         kept = None if is_change else self._kept()
         if kept is not None:
             try:
-                return self._asked(kept, question, seconds)
+                return self._asked(kept, question, seconds, failures)
             except _GoneError:
                 # The others are of the same age.
                 self.close()
         try:
-            return self._asked(self._opened(), question, seconds)
+            return self._asked(self._opened(), question, seconds, failures)
         except _GoneError:
             raise EngineAwayError(_LOST) from None
 
-    def _asked(self, connection: Any, question: Callable[[Any], Answer], seconds: float | None) -> Answer:
+    def _asked(
+        self,
+        connection: Any,
+        question: Callable[[Any], Answer],
+        seconds: float | None,
+        failures: Failures,
+    ) -> Answer:
         watch = _Watch(connection, seconds)
         try:
             with watch:
@@ -260,7 +282,7 @@ class PostgresEngine:
             if error.sqlstate is None or error.sqlstate.startswith(("08", "57P")):
                 raise _GoneError from None
             # Without the error itself, which may tell of address and rows wherever it is logged.
-            raise _told(error.sqlstate) from None
+            raise _told(error.sqlstate, failures) from None
         except BaseException:
             connection.close()
             raise
@@ -371,12 +393,6 @@ def _quoted(name: str) -> str:
     return f'"{name}"'
 
 
-def _local(settings: dict[str, Any]) -> tuple[str, list[str]]:
-    """A statement that makes settings hold to the end of a transaction, and its values."""
-    calls = ", ".join(["set_config(%s, %s, true)"] * len(settings))
-    return f"SELECT {calls}", [str(one) for pair in settings.items() for one in pair]
-
-
 def _extension_version(connection: Any) -> tuple[int, ...]:
     row = connection.execute("SELECT extversion FROM pg_extension WHERE extname = 'vector'").fetchone()
     return () if row is None else tuple(int(one) for one in re.findall("[0-9]+", row[0])[:3])
@@ -410,12 +426,12 @@ def _refused(state: str | None, words: str) -> EngineError:
     return _told(state)
 
 
-def _told(state: str | None) -> EngineError:
+def _told(state: str | None, failures: Failures = ()) -> EngineError:
     """Error in our own words, of a state that PostgreSQL gave."""
     if state is None:
         return EngineAwayError(_LOST)
     kind, words = next(
-        ((kind, words) for begin, kind, words in _FAILURES if state.startswith(begin)),
+        ((kind, words) for begin, kind, words in (*failures, *_FAILURES) if state.startswith(begin)),
         (EngineTableError, f"PostgreSQL refuses what it was asked, with its error {state}"),
     )
     if kind is EngineAwayError:

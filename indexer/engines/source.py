@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Self
@@ -13,28 +12,20 @@ import pyarrow as pa
 
 from vicinal.calibration.arrays import FloatArray, Ints, Mask
 from vicinal.calibration.frozen import Frozen
-from vicinal.indexer.engines.engine import Engine, Engines
+from vicinal.indexer.engines.engine import Engines
+from vicinal.indexer.engines.measured import in_blocks, measured_candidates
 from vicinal.indexer.errors import DamagedGalleryError, EngineTableError
 from vicinal.indexer.filters import Filter
-from vicinal.indexer.graph.vector_index import RECALL, Candidates, nearest_rows, shared_out
+from vicinal.indexer.graph.vector_index import Candidates
 from vicinal.indexer.storage.files import FileSeal, storing
 from vicinal.models.configs.sealed_json import BrokenSealError, sealed, unsealed
 from vicinal.models.progress import OnProgress, no_progress
-from vicinal.models.similarity import normalize
 
-# Queries that are sent together.
-_TOGETHER = 16
 # What comes first of a filtered graph is not all that is near. And of what a filter selects a few items are
 # left out: where these spares do not do, twice as many are fetched.
 _SPARE = 32
-# Steps in which a search is told to look at more, until it finds enough.
-_LOOKED_AT = (16, 24, 40, 64, 100, 160, 250, 400, 640, 1000, 1600, 2500, 4000)
 _LONGEST_FILE = 4096
 _REMEDY = "a server makes it again by itself, a check of the gallery does it now"
-# Products that differ by less are of items that are equally near, as copies are.
-_EQUAL = 1e-6
-# Nearest that are looked for when it is measured how much is looked at, and of how many queries.
-_FEW, _MANY, _MEASURED_BY = 10, 100, 512
 
 
 class EngineFile(Frozen):
@@ -79,7 +70,8 @@ class EngineSource:
         try:
             with engines.asking(kind) as engine:
                 engine.build(name, embeddings, items, on_progress)
-                looked_at, recall = _measured(engine, name, embeddings)
+                find = partial(engine.search, name)
+                looked_at, recall = measured_candidates(find, engine.most_looked_at, embeddings)
         except BaseException:
             engines.drop(kind, name)
             raise
@@ -127,8 +119,8 @@ class EngineSource:
     ) -> Ints:
         """(B, n) positions of the nearest items; see `CandidateSource.search`."""
         if among is None:
-            return _in_blocks(lambda block: self._find(block, n), queries, n)
-        return _in_blocks(lambda block: self._found_among(block, n, among, filter), queries, n)
+            return in_blocks(lambda block: self._find(block, n), queries, n)
+        return in_blocks(lambda block: self._found_among(block, n, among, filter), queries, n)
 
     def fetch(self, positions: Ints) -> FloatArray:
         """(n, d) vectors as they were built, bit for bit."""
@@ -175,54 +167,3 @@ def read_engine_file(path: Path) -> EngineFile:
             return EngineFile.model_validate_json(unsealed(stream.read(_LONGEST_FILE)))
     except (OSError, BrokenSealError, ValueError) as error:
         raise DamagedGalleryError(f"index file '{path}' is missing or damaged", path) from error
-
-
-def _in_blocks(find: Callable[[FloatArray], Ints], queries: FloatArray, n: int) -> Ints:
-    """(B, n) positions that are found of some queries at a time."""
-    blocks = [queries[start : start + _TOGETHER] for start in range(0, len(queries), _TOGETHER)]
-    found = shared_out(find, blocks)
-    return np.concatenate(found) if found else np.empty((0, n), np.int64)
-
-
-def _measured(
-    engine: Engine, name: str, embeddings: FloatArray
-) -> tuple[tuple[int, int], tuple[float, float]]:
-    """Items that a search for ten and for a hundred looks at, and the share of these that it finds."""
-    if len(embeddings) < 2:
-        return (1, 1), (1.0, 1.0)
-    queries = _like_new(embeddings)
-    nearest = nearest_rows(queries, embeddings, min(len(embeddings), _MANY))[1]
-    few, many = (_enough(engine, name, embeddings, queries, nearest[:, :n]) for n in (_FEW, _MANY))
-    return (few[0], max(few[0], many[0])), (few[1], many[1])
-
-
-def _like_new(embeddings: FloatArray) -> FloatArray:
-    """(q, d) queries that lie as new ones would: items moved by the way from one of their
-    neighbors to another.
-
-    A graph finds its own items more easily than what it has not seen: looking at 24 of 20,000 items without
-    groups, .97 of the ten nearest of its items, and .49 of those of new queries.
-    """
-    rng = np.random.default_rng(0)
-    rows = rng.choice(len(embeddings), min(len(embeddings), _MEASURED_BY), replace=False)
-    items = np.ascontiguousarray(embeddings[rows])
-    near = nearest_rows(items, embeddings, min(len(embeddings), _FEW + 1))[1]
-    places = rng.permuted(np.tile(np.arange(near.shape[1]), (len(near), 1)), axis=1)[:, :2]
-    one, other = np.take_along_axis(near, places, axis=1).T
-    return normalize(items + embeddings[one] - embeddings[other]).astype(np.float32)
-
-
-def _enough(
-    engine: Engine, name: str, embeddings: FloatArray, queries: FloatArray, nearest: Ints
-) -> tuple[int, float]:
-    """The least that a search looks at to find most of the nearest, and the share of them that it finds."""
-    n_items, wanted = len(embeddings), nearest.shape[1]
-    most = min(n_items, engine.most_looked_at)
-    least = (np.take(embeddings, nearest[:, -1], axis=0) * queries).sum(axis=1) - _EQUAL
-    for looked_at in (min(wanted, most), *(one for one in _LOOKED_AT if wanted < one < most), most):
-        found = _in_blocks(partial(engine.search, name, n=wanted, looked_at=looked_at), queries, wanted)
-        products = np.where(found >= 0, np.einsum("qd,qnd->qn", queries, embeddings[found]), -np.inf)
-        recall = float((products >= least[:, None]).mean())
-        if recall >= RECALL:
-            break
-    return looked_at, round(recall, 4)

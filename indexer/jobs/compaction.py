@@ -83,6 +83,7 @@ def compact(reader: GalleryReader, *, on_progress: OnProgress = no_progress) -> 
                 "bundle": manifest.bundle,
                 "bundle_name": manifest.bundle_name,
                 "refiner": manifest.refiner,
+                "table": manifest.table,
                 "next_number": view.next_number,
             }
             snapshot = write_snapshot(

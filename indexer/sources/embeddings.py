@@ -27,7 +27,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet
 
 from vicinal.calibration.advice import advise
-from vicinal.calibration.arrays import AnyArray, Ints
+from vicinal.calibration.arrays import AnyArray, FloatArray, Ints
 from vicinal.indexer.errors import ItemRefusedError, SourceError
 from vicinal.indexer.item_rules import checked_id, checked_label, checked_metadata, checked_uri, readable
 from vicinal.indexer.sources.datasets import PARTS, STATE, SavedDataset
@@ -41,6 +41,7 @@ from vicinal.indexer.sources.embedding_files import (
 from vicinal.indexer.sources.engine_tables import CopiedRows, TableAddress
 from vicinal.indexer.sources.items import SourceItem, SourceLook, SourceOptions, mended_labels
 from vicinal.indexer.sources.remote import Refuse, is_table_address, refuse_none
+from vicinal.indexer.sources.team_table import TeamTable
 from vicinal.indexer.sources.values import column_texts, metadata_rows, reading, values_as_texts
 from vicinal.models.errors import NoDirectionError
 from vicinal.models.similarity import normalize
@@ -74,6 +75,8 @@ class EmbeddingSource:
     ) -> None:
         self.path = path
         self.name: str | None = None
+        # The team's table that was read, if any.
+        self.table: TeamTable | None = None
         self.unread: Mapping[str, str] = {}
         self._rows = rows
         self._columns = columns
@@ -149,7 +152,19 @@ class EmbeddingSource:
         _check_columns(path, rows, named)
         if options.label_rule.kind == "none":
             del columns["label"]
-        return cls(path, rows, columns, options.prefix_of(""), needs_ids=needs_ids)
+        source = cls(path, rows, columns, options.prefix_of(""), needs_ids=needs_ids)
+        there = {name: one for name, one in columns.items() if one in (*rows.names, columns["embedding"])}
+        source.table = TeamTable(
+            engine=address.engine.name, name=address.table, columns=there, prefix=options.prefix_of("")
+        )
+        return source
+
+    @property
+    def copied(self) -> CopiedRows:
+        """The rows of a team's table, as they were read."""
+        if not isinstance(self._rows, CopiedRows):
+            raise TypeError(f"'{self.path.name}' is no table of an engine")
+        return self._rows
 
     @classmethod
     def of_arrays(
@@ -236,7 +251,8 @@ class EmbeddingSource:
     def identity(self) -> list[Any]:
         """Text that changes with the file, or with the arrays, and with what is read of it."""
         if isinstance(self._rows, CopiedRows):
-            return [self.name, self._rows.mark, self.dim, self._rows.names, self._columns, self._prefix]
+            mark = self._rows.mark.model_dump(mode="json", exclude={"at"})
+            return [self.name, mark, self.dim, self._rows.names, self._columns, self._prefix]
         if not self.path.exists():
             digest = hashlib.sha256(json.dumps(self._ids.to_pylist()).encode())
             for _, vectors in self._rows.batches(_ROWS_A_DIGEST):
@@ -259,6 +275,13 @@ class EmbeddingSource:
                 if len((ready := self._ready(table, vectors, first)).ids):
                     yield ready
                 first += len(table)
+
+    def vectors(self, ids: Sequence[str], n_rows: int) -> Iterator[tuple[Ints, FloatArray]]:
+        """Places among some ids, and (n, d) float32 L2-normalized embeddings of the usable rows of these."""
+        wanted = pa.array(ids, pa.string())
+        for rows in self.batches(n_rows):
+            places = pc.index_in(rows.ids, wanted).fill_null(-1).to_numpy()
+            yield places[places >= 0], rows.embeddings[places >= 0]
 
     def look(self, _refuse: Refuse = refuse_none) -> SourceLook:
         """Count the labels, and the rows that are known to be of no use; see `Source.look`."""

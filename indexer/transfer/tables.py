@@ -20,6 +20,7 @@ from typing import Any
 import pyarrow as pa
 from pyarrow.parquet import ParquetWriter
 
+from vicinal.indexer.errors import TeamTableError
 from vicinal.indexer.gallery import Gallery
 from vicinal.indexer.reader import GalleryReader
 from vicinal.indexer.storage.files import scratch, storing
@@ -56,7 +57,13 @@ def export_parquet(gallery: Gallery, folder: Path) -> ParquetExport:
 class _Export:
     def __init__(self, gallery: Gallery, folder: Path) -> None:
         self._folder, self._table = folder, gallery.table
-        self._revision = GalleryReader(gallery).view().revision
+        view = GalleryReader(gallery).view()
+        if view.snapshot.team_table is not None:
+            raise TeamTableError(
+                f"gallery '{gallery.name}' has no embeddings of its own to export: they are in table "
+                f"'{view.snapshot.team_table.name}'"
+            )
+        self._revision = view.revision
         self._has_images = gallery.space is None
         texts = gallery.table.columns(self._revision, ["metadata"])["metadata"].cast(pa.string())
         self._metadata = _kinds_of(map(_metadata, texts.to_pylist()))

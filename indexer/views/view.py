@@ -21,6 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from vicinal.calibration.arrays import AnyArray, AnyInts, FloatArray, Ints, Mask
+from vicinal.indexer.engines import TeamSource, TeamVectors
 from vicinal.indexer.filters import Filter
 from vicinal.indexer.graph.neighbor_graph import N_NEIGHBORS
 from vicinal.indexer.graph.vector_index import nearest_rows, products_at
@@ -189,6 +190,8 @@ class GalleryView:
     def products(self, queries: FloatArray, positions: Ints) -> FloatArray:
         """(B, w) inner products of (B, d) queries with items at (B, w) positions, in float32; -inf at -1."""
         n_built = len(self.snapshot)
+        if self.snapshot.team_vectors is not None:
+            return self.snapshot.team_vectors.products(queries, positions)
         is_added = positions >= n_built
         products = products_at(queries, self.snapshot.embeddings, np.where(is_added, -1, positions))
         for row in np.flatnonzero(is_added.any(axis=1)):
@@ -210,7 +213,8 @@ class GalleryView:
         """Rows of the version's and the segment's arrays at (...) positions; -1 at -1."""
         n_built = len(self.snapshot)
         if n_built and not self.n_added:
-            return np.asarray(built).take(positions, axis=0)
+            there = built if isinstance(built, TeamVectors) else np.asarray(built)
+            return there.take(positions, axis=0)
         rows = np.full((*positions.shape, *added.shape[1:]), -1, built.dtype)
         is_built, is_added = (positions >= 0) & (positions < n_built), positions >= n_built
         rows[is_built] = built[positions[is_built]]
@@ -272,7 +276,7 @@ class GalleryView:
     def _nearest_selected(self, queries: FloatArray, n: int, selection: Selection) -> list[Ints]:
         index, n_built = self.snapshot.index, len(self.snapshot)
         can_select = index.can_select and not (index.needs_filter and selection.filter is None)
-        if len(selection) <= _FEW_SELECTED or not can_select:
+        if not can_select or (len(selection) <= _FEW_SELECTED and not isinstance(index, TeamSource)):
             return nearest_among(self.vectors, queries, n, selection.positions)
         alone = selection.positions >= n_built
         if index.needs_filter:
@@ -348,6 +352,10 @@ class GalleryView:
             for place, row in zip(places, items_at(table, local[places]), strict=True):
                 rows[place] = row
         return rows
+
+    def items_now(self, positions: Sequence[int] | AnyInts) -> list[dict[str, Any]]:
+        """The same; of a gallery over a team's table as that says it now."""
+        return self.items(positions) if self.n_changes else self.snapshot.items_now(positions)
 
     def page(self, after: int | None, size: int) -> list[tuple[int, dict[str, Any]]]:
         """The next items in gallery order."""

@@ -409,6 +409,12 @@ class OpenGalleries:
 
     def _engine_problem(self, snapshot: Snapshot) -> str | None:
         """Reason why no engine finds a version's candidates; None where one does, or none is to."""
+        if snapshot.team_vectors is not None:
+            try:
+                snapshot.team_vectors.look()
+            except EngineError as error:
+                return str(error)
+            return None
         engine = snapshot.manifest.index
         if engine not in ENGINES:
             return None

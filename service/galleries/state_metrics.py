@@ -39,6 +39,11 @@ class GalleryStateMetrics:
             "Share of the items that changed since the neighbor lists of all items were made",
             labels=["gallery"],
         )
+        table = GaugeMetricFamily(
+            "vicinal_gallery_table_changed",
+            "1 where the team's table that a gallery was read from has changed since",
+            labels=["gallery"],
+        )
         age = GaugeMetricFamily(
             "vicinal_gallery_index_age_seconds", "Time since the active version was made", labels=["gallery"]
         )
@@ -80,12 +85,14 @@ class GalleryStateMetrics:
                 continue
             items.add_metric([name], len(matcher.view))
             staleness.add_metric([name], matcher.view.graph_staleness)
+            if (watch := matcher.thresholds.watch) is not None:
+                table.add_metric([name], float(watch.change is not None))
             with _told(name):
                 age.add_metric([name], (datetime.now(UTC) - self._made_at(matcher)).total_seconds())
             with _told(name):
                 threshold = matcher.thresholds.in_force(matcher.active_pipeline.pipeline)
                 _add_states(calibration, name, get_args(CalibrationState), threshold.state)
-        return items, staleness, age, integrity, calibration, kept, kept_bytes, up, failures
+        return items, staleness, table, age, integrity, calibration, kept, kept_bytes, up, failures
 
     def _made_at(self, matcher: Matcher) -> datetime:
         """Time when the version under a matcher was made."""

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field, StrictBool, StrictInt
@@ -17,8 +17,11 @@ if TYPE_CHECKING:
     from vicinal.indexer.jobs.index_job import IndexJob
     from vicinal.indexer.jobs.sync.plan import IndexResult
     from vicinal.indexer.sources import EmbeddingSource, ImageFile, Source
+    from vicinal.indexer.sources.team_table import TeamTable
     from vicinal.service.operations.place import Place
 
+# Engines whose tables a gallery can lie over.
+_READ_THERE = ("postgres",)
 STAGES = {"copy": "Copying", "embed": "Embedding", "neighbors": "Finding neighbors", "publish": "Publishing"}
 
 
@@ -75,7 +78,7 @@ class Request(NewVersion):
 
     command_order = (
         *("source", "index", "activate", "max_failures", "workers", "build_on", "ray_address"),
-        *("delete", "restore", "space"),
+        *("delete", "restore", "copy_vectors", "space"),
     )
 
     activate: Annotated[
@@ -84,6 +87,14 @@ class Request(NewVersion):
             "Search the new version at once, or leave it to `vicinal compare` and `use`.", kind=bool
         ),
     ] = True
+    copy_vectors: Annotated[
+        StrictBool,
+        CommandOption(
+            "Keep a copy of the vectors of a table of postgres://, in place of a gallery over the table.",
+            "--copy",
+            kind=bool,
+        ),
+    ] = False
     workers: Annotated[StrictInt, CommandOption("Threads that decode beside the network.")] = Field(2, ge=1)
     build_on: Annotated[
         Literal["here", "ray"],
@@ -109,11 +120,49 @@ def run(place: Place, request: Request, progress: Progress) -> IndexResult:
     with _cluster(place, request) as gallery.cluster:
         try:
             source = open_items(place, request)
-            return index_job(
-                place, request, source, progress, activate=request.activate, workers=request.workers
-            ).run()
+            table = team_table(source, request)
+            with _reading_there(place, source if table is not None and not table.is_copied else None):
+                return index_job(
+                    place,
+                    request,
+                    source,
+                    progress,
+                    activate=request.activate,
+                    workers=request.workers,
+                    table=table,
+                ).run()
         finally:
             gallery.cluster = None
+
+
+def team_table(source: Source | EmbeddingSource | None, request: Request) -> TeamTable | None:
+    """The team's table that a source reads, to be copied or not."""
+    table: TeamTable | None = getattr(source, "table", None)
+    if table is None:
+        if request.copy_vectors:
+            raise RequestError("copy is about a table of a database: name its address (postgres://…)")
+        return None
+    is_copied = request.copy_vectors or table.engine not in _READ_THERE
+    return table.model_copy(update={"is_copied": is_copied})
+
+
+@contextmanager
+def _reading_there(place: Place, source: Source | EmbeddingSource | None) -> Iterator[None]:
+    """Ask the engine where the source is, whatever the settings say."""
+    from vicinal.indexer.engines import Engines, GalleryTables
+    from vicinal.indexer.sources import EmbeddingSource
+
+    if not isinstance(source, EmbeddingSource) or source.table is None:
+        yield
+        return
+    gallery = place.gallery
+    before, engines = gallery.tables, Engines({source.table.engine: source.copied.server})
+    gallery.tables = GalleryTables(gallery.path, engines)
+    try:
+        yield
+    finally:
+        gallery.tables = before
+        engines.close()
 
 
 def _cluster(place: Place, request: Request) -> AbstractContextManager[Cluster | None]:
@@ -188,6 +237,7 @@ def index_job(
     *,
     activate: bool,
     workers: int = 2,
+    table: TeamTable | None = None,
 ) -> IndexJob:
     """An attempt at the new version, with the bundle that serves it; whoever asks hears of it."""
     from vicinal.indexer.jobs.embedding_run import RunOptions
@@ -205,7 +255,9 @@ def index_job(
         source.items if isinstance(source, Source) else source,
         source=None if source is None else source.name,
         conflict=request.conflict,
-        delete=request.delete,
+        # A table that is not copied is the truth.
+        delete=request.delete or (table is not None and not table.is_copied),
+        team_table=table,
         restore=request.restore,
         index=request.index,
         activate=activate,

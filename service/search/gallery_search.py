@@ -447,7 +447,7 @@ class GallerySearch:
     def _candidates(
         self, scored: ScoredCandidates, row: int, columns: list[int], call: _Call
     ) -> list[Candidate]:
-        items = self.view.items(scored.positions[row, columns])
+        items = self.view.items_now(scored.positions[row, columns])
         # The threshold of groups says nothing of one item.
         threshold = call.threshold.value if call.groups is None else None
         is_contextual = call.pipeline.rerank.method != "off"

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol, Self
+from typing import Protocol, Self
 from urllib.parse import SplitResult, parse_qsl, urlencode, urlsplit, urlunsplit
 
 import pyarrow as pa
@@ -19,6 +19,7 @@ from vicinal.indexer.errors import SourceError
 from vicinal.indexer.sources.embedding_files import TableRows
 from vicinal.indexer.sources.engine_tables.milvus import milvus_collection
 from vicinal.indexer.sources.engine_tables.postgres import postgres_table
+from vicinal.indexer.sources.team_table import TableMark
 
 _COLUMNS = ("id", "label", "path", "embedding")
 
@@ -41,8 +42,8 @@ class OpenTable(Protocol):
     def rows(self, named: Mapping[str, str]) -> tuple[pa.Schema, Iterator[pa.Table]]:
         """Rows in parts, ordered by their ids, with the names of the columns that hold what."""
 
-    def changes(self) -> list[Any]:
-        """Numbers that change when rows come, change or go; none where the engine counts none."""
+    def mark(self, named: Mapping[str, str]) -> TableMark:
+        """State of the table, as cheaply as it can be had."""
 
 
 @dataclass(frozen=True)
@@ -138,7 +139,7 @@ class CopiedRows(TableRows):
     """Rows of a table of an engine, ordered by their ids, as they were when this was made; see `TableRows`.
 
     `columns` says which column holds what, those that are `named` and the usual ones. `mark` changes with the
-    table: its rows, and what the engine counts of changes.
+    table, and `server` is where it is: never shown or kept.
     """
 
     def __init__(self, address: TableAddress, named: Mapping[str, str]) -> None:
@@ -150,7 +151,7 @@ class CopiedRows(TableRows):
             self.columns = usual | address.columns | dict(named)
             _check(table, self.columns, address)
             # First: what is changed meanwhile is read next time.
-            changes = table.changes()
+            mark = table.mark(self.columns)
             schema, parts = table.rows(self.columns)
             with pyarrow.parquet.ParquetWriter(
                 file, schema, compression="zstd", use_dictionary=False
@@ -158,7 +159,8 @@ class CopiedRows(TableRows):
                 for part in parts:
                     writer.write_table(part)
         super().__init__(file, ".parquet", self.columns["embedding"])
-        self.mark: list[Any] = [len(self), *changes]
+        self.server = address.server
+        self.mark = mark.model_copy(update={"n_rows": len(self)})
 
 
 def _check(table: OpenTable, columns: Mapping[str, str], address: TableAddress) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from functools import partial
 from operator import itemgetter
 from typing import Any
@@ -21,6 +22,7 @@ import pyarrow as pa
 from vicinal.calibration.arrays import AnyArray
 from vicinal.indexer.errors import EngineError, SourceError
 from vicinal.indexer.milvus_connection import CHANGE_SECONDS, LATE, MilvusConnection, Words
+from vicinal.indexer.sources.team_table import TableMark
 from vicinal.indexer.sources.values import UNNAMED
 
 Row = Mapping[str, Any]
@@ -71,17 +73,23 @@ class MilvusCollection:
         ways[embedding] = pa.list_(pa.float32()), reader_of_vectors(embedding, self.columns[embedding])
         return pa.schema([(name, kind) for name, (kind, _) in ways.items()]), self._parts(ways)
 
-    def changes(self) -> list[Any]:
+    def mark(self, named: Mapping[str, str]) -> TableMark:
         """Rows that are there, rows that were ever written, and the number of the collection.
 
         Milvus counts what was written once it lies on its disk, so that an upsert is a change then, and
         forgets what was deleted when it compacts.
         """
+        del named
         counted = self._client.query(
             self._name, output_fields=["count(*)"], consistency_level="Strong", timeout=CHANGE_SECONDS
         )
         written = self._client.get_collection_stats(self._name, timeout=CHANGE_SECONDS)
-        return [counted[0]["count(*)"], int(written["row_count"]), self._told["collection_id"]]
+        return TableMark(
+            at=datetime.now(UTC),
+            n_rows=counted[0]["count(*)"],
+            place=self._told["collection_id"],
+            last=str(written["row_count"]),
+        )
 
     def _parts(self, ways: Ways) -> Iterator[pa.Table]:
         wanted = [one for one in ways if one in self.columns or one == UNNAMED]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from types import MappingProxyType
 from typing import Any
 
@@ -16,6 +17,7 @@ import pyarrow as pa
 
 from vicinal.calibration.arrays import AnyArray
 from vicinal.indexer.errors import SourceError
+from vicinal.indexer.sources.team_table import TableMark
 from vicinal.models.errors import MissingPackageError
 
 _CONNECT_SECONDS = 10
@@ -63,13 +65,9 @@ class PostgresTable:
         statement = f"SELECT {wanted} FROM {self._name} ORDER BY {quoted(named['id'])}"
         return schema, self._parts(statement, schema)
 
-    def changes(self) -> list[Any]:
-        """Rows that were ever added, changed and removed; none of a view."""
-        counted = self._connection.execute(
-            "SELECT n_tup_ins, n_tup_upd, n_tup_del FROM pg_stat_all_tables WHERE relid = %s::regclass",
-            [self._name],
-        ).fetchone()
-        return [*(counted or ())]
+    def mark(self, named: Mapping[str, str]) -> TableMark:
+        """State of the table; see `table_mark`."""
+        return table_mark(self._connection, self._name, named["id"])
 
     def _parts(self, statement: str, schema: pa.Schema) -> Iterator[pa.Table]:
         with self._connection.cursor("vicinal", binary=True) as cursor:
@@ -78,6 +76,22 @@ class PostgresTable:
             while rows := cursor.fetchmany(_ROWS_A_PART):
                 columns = zip(zip(*rows, strict=True), schema, strict=True)
                 yield pa.table([pa.array(part, kind.type) for part, kind in columns], schema=schema)
+
+
+def table_mark(connection: Any, table: str, id_column: str) -> TableMark:
+    """Rows that were ever added, changed and removed, and the number of the table's file; of a view, of which
+    nothing is counted, its rows and last id. `table` is its name as SQL has it.
+    """
+    kind, *counters, file = connection.execute(
+        "SELECT relkind::text, n_tup_ins, n_tup_upd, n_tup_del, relfilenode::bigint FROM pg_class "
+        "LEFT JOIN pg_stat_all_tables ON relid = oid WHERE oid = %s::regclass",
+        [table],
+    ).fetchone()
+    if kind in ("r", "m") and None not in counters:
+        return TableMark(at=datetime.now(UTC), counters=tuple(counters), place=file)
+    rows = f"SELECT count(*), max({quoted(id_column)}::text) FROM {table}"
+    n_rows, last = connection.execute(rows).fetchone()
+    return TableMark(at=datetime.now(UTC), n_rows=n_rows, last=last)
 
 
 def column_kinds(connection: Any, table: str) -> dict[str, str]:

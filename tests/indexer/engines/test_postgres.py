@@ -173,8 +173,8 @@ def test_who_may_make_no_tables_is_told_what_to_grant(postgres: PostgresServer) 
 def test_a_server_that_stops_hangs_or_crashes_is_away_and_answers_again_later(
     own_server: PostgresServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("vicinal.indexer.engines.postgres._SEARCH_SECONDS", 0.3)
-    monkeypatch.setattr("vicinal.indexer.engines.postgres._GRACE_SECONDS", 0.2)
+    monkeypatch.setattr("vicinal.indexer.engines.postgres.SEARCH_SECONDS", 0.3)
+    monkeypatch.setattr("vicinal.indexer.engines.postgres.GRACE_SECONDS", 0.2)
     engine, queries = PostgresEngine(own_server.url()), unit(1, 1)
     build(engine)
     expected = engine.search("test_1", queries, 5, 50).tolist()

@@ -1,0 +1,200 @@
+"""Galleries over a team's table in PostgreSQL: they answer as a copy does, and the table stays as it is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import vicinal
+from tests.postgres_server import PASSWORD, PostgresServer
+from vicinal.calibration.arrays import FloatArray
+from vicinal.indexer.errors import EngineError, EngineTableError, IndexerError, TeamTableError
+from vicinal.service.errors import RequestError
+
+N, DIM = 240, 8
+RNG = np.random.default_rng(0)
+CENTERS = RNG.normal(size=(N // 8, DIM))
+# Of any length, as teams have them.
+ROWS: FloatArray = (
+    (CENTERS[np.arange(N) // 8] + 0.3 * RNG.normal(size=(N, DIM))) * RNG.uniform(0.5, 2.0, (N, 1))
+).astype(np.float32)
+QUERIES: FloatArray = (CENTERS[:12] + 0.3 * RNG.normal(size=(12, DIM))).astype(np.float32)
+
+
+class Team:
+    """A team that owns a table, which a reader may only read."""
+
+    def __init__(self, server: PostgresServer) -> None:
+        self.server, self.run = server, server.run
+        self.reader = server.url(user="reader", password=PASSWORD)
+
+    def address(self, table: str = "shop.products") -> str:
+        return f"{self.reader}?table={table}&embedding=vector&id=code&label=sku"
+
+    def insert(self, codes: range) -> None:
+        with self.server.connected() as connection, connection.cursor() as cursor:
+            cursor.executemany(
+                "INSERT INTO shop.products VALUES (%s, %s, %s, %s::vector)",
+                [(n, f"sku {n // 8}", n / 4, str(ROWS[n % N].tolist())) for n in codes],
+            )
+
+
+@pytest.fixture
+def team(postgres: PostgresServer) -> Iterator[Team]:
+    """Team with a table of 240 products, 8 photos each, and an index by the cosine."""
+    for statement in (
+        "DROP SCHEMA IF EXISTS shop CASCADE",
+        "DROP ROLE IF EXISTS reader",
+        f"CREATE ROLE reader LOGIN PASSWORD '{PASSWORD}'",
+        "CREATE SCHEMA shop",
+        "GRANT USAGE ON SCHEMA shop TO reader",
+        f"CREATE TABLE shop.products (code int PRIMARY KEY, sku text, price float8, vector vector({DIM}))",
+        "GRANT SELECT ON shop.products TO reader",
+    ):
+        postgres.run(statement)
+    found = Team(postgres)
+    found.insert(range(N))
+    found.run("CREATE INDEX ON shop.products USING hnsw (vector vector_cosine_ops)")
+    yield found
+    found.run("DROP SCHEMA shop CASCADE")
+    found.run("DROP ROLE reader")
+
+
+@pytest.fixture
+def over(team: Team, tmp_path: Path) -> Iterator[vicinal.LocalGallery]:
+    gallery = vicinal.open_gallery("shop", data_dir=tmp_path, postgres_url=team.reader)
+    gallery.index(team.address(), space="clip")
+    yield gallery
+    gallery.bundles.engines.close()
+
+
+@pytest.fixture
+def copied(team: Team, tmp_path: Path) -> Iterator[vicinal.LocalGallery]:
+    gallery = vicinal.open_gallery("copied", data_dir=tmp_path, postgres_url=team.reader)
+    gallery.index(team.address(), space="clip", copy_vectors=True)
+    yield gallery
+    gallery.bundles.engines.close()
+
+
+def told(answer: vicinal.Answer) -> list[dict[str, Any]]:
+    return [asdict(one) for one in [*answer.matches, *answer.candidates]]
+
+
+OPTIONS: list[dict[str, Any]] = [
+    {},
+    {"rerank": "k_reciprocal"},
+    {"rerank": "off"},
+    {"filter": "metadata.price < 30 AND label != 'sku 3'"},
+    {"group_by": "label"},
+]
+
+
+def test_answers_are_those_of_a_copy_bit_for_bit(
+    over: vicinal.LocalGallery, copied: vicinal.LocalGallery
+) -> None:
+    """Whatever a search asks for, and with the calibration that each has measured."""
+    for gallery in (over, copied):
+        gallery.calibrate("fpir=10%")
+    assert over.matcher.threshold().value == copied.matcher.threshold().value
+    for options in OPTIONS:
+        there, here = (one.search_many(QUERIES, include_candidates=True, **options) for one in (over, copied))
+        assert [told(one) for one in there] == [told(one) for one in here], options
+        assert [one.no_match for one in there] == [one.no_match for one in here]
+    assert told(over.search(item="7")) == told(copied.search(item="7"))
+
+
+def test_no_vectors_lie_on_the_disk_and_nothing_of_ours_in_the_database(
+    team: Team, over: vicinal.LocalGallery
+) -> None:
+    """Neither in the files of the version, nor in the table, nor beside them; and no word that lets us in."""
+    over.search(QUERIES[0])
+    unit = ROWS[5] / np.linalg.norm(ROWS[5])
+    files = [one for one in over.gallery.path.rglob("*") if one.is_file()]
+    for file in files:
+        content = file.read_bytes()
+        assert unit.astype(np.float32).tobytes()[:16] not in content, file
+        assert ROWS[5].tobytes()[:16] not in content, file
+        assert PASSWORD.encode() not in content, file
+    assert team.run("SELECT count(*) FROM pg_class WHERE relname LIKE 'vicinal%'") == [(0,)]
+    assert over.matcher.snapshot.manifest.index == "over-postgres"
+
+
+def test_hits_are_told_as_the_table_has_them_now(team: Team, over: vicinal.LocalGallery) -> None:
+    """A changed label is shown at once; a row that came is none, and one that went is no candidate."""
+    team.run("UPDATE shop.products SET price = 7, sku = 'new' WHERE code = 16")
+    team.run("DELETE FROM shop.products WHERE code = 17")
+    team.insert(range(N, 2 * N))
+    over.matcher.snapshot.team_vectors._recent.clear()  # type: ignore[union-attr]
+    found = {one["id"]: one for one in told(over.search(ROWS[16], include_candidates=True, limit=50))}
+    assert (found["16"]["label"], found["16"]["metadata"]) == ("new", {"price": 7.0})
+    assert "17" not in found
+    assert all(int(one) < N for one in found)
+
+
+def test_indexing_again_takes_over_what_changed(team: Team, over: vicinal.LocalGallery) -> None:
+    """Of three rows one came, one went and one has another vector."""
+    assert not over.index(team.address()).is_new
+    team.insert(range(N, N + 1))
+    team.run("DELETE FROM shop.products WHERE code = 3")
+    team.run(f"UPDATE shop.products SET vector = '{ROWS[9].tolist()}' WHERE code = 40")
+    result = over.index(team.address())
+    assert result.counts == {"added": 1, "changed": 1, "unchanged": N - 2, "removed": 1}
+    assert len(over) == N
+    assert over.search(item="9").matches == [] or over.search(item="9").top_score == 1.0
+
+
+def test_copies_become_none_and_come_again(team: Team, over: vicinal.LocalGallery) -> None:
+    """By the same address, with and without them."""
+    before = told(over.search(QUERIES[0], include_candidates=True))
+    assert over.index(team.address(), copy_vectors=True).index == "Flat"
+    assert told(over.search(QUERIES[0], include_candidates=True)) == before
+    assert over.index(team.address()).index == "over-postgres"
+    assert told(over.search(QUERIES[0], include_candidates=True)) == before
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"index": "SQ8"}, "which has its own"),
+        ({"source": None}, "lies over table 'shop.products'"),
+    ],
+)
+def test_what_a_gallery_over_a_table_cannot_be_is_refused(
+    team: Team, over: vicinal.LocalGallery, options: dict[str, Any], words: str
+) -> None:
+    with pytest.raises(TeamTableError, match=words):
+        over.index(**{"source": team.address(), **options})
+    with pytest.raises(RequestError, match="copy is about a table"):
+        over.index(copy_vectors=True)
+
+
+@pytest.mark.parametrize(
+    ("statement", "error", "words"),
+    [
+        ("ALTER TABLE shop.products RENAME TO gone", EngineTableError, "no table 'shop.products' any more"),
+        ("DROP TABLE shop.products", EngineTableError, "no table 'shop.products' any more"),
+        ("ALTER TABLE shop.products DROP COLUMN vector", EngineTableError, "lost a column"),
+        ("REVOKE SELECT ON shop.products FROM reader", EngineTableError, "GRANT SELECT"),
+        ("ALTER TABLE shop.products ALTER vector TYPE vector(2) USING '[1, 2]'", EngineTableError, "vectors"),
+    ],
+)
+def test_a_table_that_was_taken_away_is_told_in_a_sentence(
+    team: Team, over: vicinal.LocalGallery, statement: str, error: type[EngineError], words: str
+) -> None:
+    over.search(QUERIES[0])
+    team.run(statement)
+    with pytest.raises(error, match=words) as caught:
+        over.search(QUERIES[1])
+    assert PASSWORD not in str(caught.value)
+
+
+def test_a_service_without_an_address_says_which_setting_it_needs(
+    over: vicinal.LocalGallery, tmp_path: Path
+) -> None:
+    with pytest.raises(IndexerError, match="set VICINAL_POSTGRES_URL"):
+        vicinal.open_gallery("shop", data_dir=tmp_path).search(QUERIES[0])
