@@ -178,7 +178,7 @@ class SearchQueue:
     def _queue_beside(self, gallery: str) -> SearchQueue | None:
         """Queue of a gallery's engine; None where candidates are found here, or that is not known yet."""
         opened = self._galleries.opened(gallery)
-        engine = "" if opened is None else opened.snapshot.manifest.index
+        engine = "" if opened is None else opened.snapshot.index.device
         # A queue of an engine's asks itself no more.
         if engine not in ENGINES or self._engine:
             return None

@@ -392,10 +392,8 @@ def test_a_gallery_whose_engine_hangs_holds_up_no_other(
     opened, search, go_on = state.galleries.opened, Matcher.search, threading.Event()
 
     def with_engine(name: str) -> Any:
-        manifest = SimpleNamespace(index="postgres")
-        return (
-            SimpleNamespace(snapshot=SimpleNamespace(manifest=manifest)) if name == "boots" else opened(name)
-        )
+        index = SimpleNamespace(device="postgres")
+        return SimpleNamespace(snapshot=SimpleNamespace(index=index)) if name == "boots" else opened(name)
 
     def hangs(matcher: Matcher, **arguments: Any) -> Any:
         assert matcher.gallery.name != "boots" or go_on.wait(30)
