@@ -286,6 +286,10 @@ class TeamSource:
             raise DamagedGalleryError(f"index file '{path}' is missing or damaged", path) from error
         return cls(file, candidates, vectors)
 
+    def n_fetched(self, n: int) -> int:
+        """Items to search for: as many as are wanted, since vectors are compared in full."""
+        return n
+
     def save(self, path: Path) -> None:
         """Write what was measured to a file."""
         with storing(f"index file '{path}'"):
@@ -300,10 +304,6 @@ class TeamSource:
     def device(self) -> str:
         """Name of the engine."""
         return self.file.engine
-
-    def n_fetched(self, n: int) -> int:
-        """Items to search for: an engine compares vectors in full."""
-        return n
 
     def search(
         self, queries: FloatArray, n: int, among: Mask | None = None, filter: Filter | None = None
