@@ -44,7 +44,7 @@ class GalleryThresholds:
         self._strangers: dict[str, StrangerScores | None] = {}
         # What a record means for this state stays the same until it is tried.
         self._decided: tuple[tuple[object, ...], Threshold] | None = None
-        self.watch = TableWatch.of(gallery, view)
+        self.watch = TableWatch.of(gallery, view) if view.snapshot.manifest.table else None
 
     def at(self, view: GalleryView) -> GalleryThresholds:
         """Thresholds of another state, which keep what the built version is known for."""
