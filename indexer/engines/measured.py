@@ -1,4 +1,4 @@
-"""How much of an engine's table a search looks at: measured with new queries when a version is built."""
+"""Measuring of how much of an engine's table a search looks at, with new queries when a version is built."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def _enough(
 
 
 def _steps(least: int, most: int) -> Iterator[int]:
-    """How much is looked at, from more than the least up to less than the most."""
+    """Numbers of items to look at, from more than the least up to less than the most."""
     for step in _LOOKED_AT:
         if least < step < most:
             yield step

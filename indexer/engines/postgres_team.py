@@ -62,7 +62,7 @@ class _Asked(Protocol):
 
 @dataclass(frozen=True)
 class _Look:
-    """What the catalog says of a table."""
+    """Columns and index of a table, by the catalog."""
 
     at: float
     schema: pa.Schema
