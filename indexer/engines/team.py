@@ -144,7 +144,7 @@ class TeamVectors:
         return positions[known], vectors[known]
 
     def items(self, positions: Sequence[int] | AnyInts) -> list[dict[str, Any] | None]:
-        """Label, uri and metadata (JSON) of some items, as the table says them now; None where one is gone."""
+        """Label, uri and metadata of some items, as the table says them now; None where one is gone."""
         asked = np.array(positions, np.int64)
         self._read_there(np.unique(asked[asked >= 0]))
         with self.reader() as reader:
