@@ -41,9 +41,11 @@ class Follower:
         self.data_dir, self.home, self.store, self.log = data_dir, home, store, Log(store)
         self.on_fetch: Callable[[int], None] = lambda _: None
         self.folder = data_dir / FOLDER
+        self._looked = self.folder / "looked"
         self.ledger = Ledger(self.folder / "ledger.sqlite")
         self.layer = Layer(data_dir, self.ledger, store, self.folder / "objects", lambda n: self.on_fetch(n))
-        self._proven = -float("inf")
+        # When the log was last known to go on from here.
+        self.proven = -float("inf")
 
     def lag(self) -> Lag:
         """Delay of the folder behind the home, by when any process last read the log to its end."""
@@ -85,16 +87,12 @@ class Follower:
             finally:
                 os.close(descriptor)
 
-    def expect_more(self) -> None:
-        """Look for a checkpoint next time: the log may have gone on long ago."""
-        self._proven = -float("inf")
-
     def _unread(self, *, jumps: bool) -> Batch | None:
         """The next entries, or with `jumps` the newest checkpoint, as one step; None where there are none."""
         applied = self.ledger.applied()
         entry = self.log.read(applied + 1)
         now = time.monotonic()
-        if jumps or entry is not None or now - self._proven > _SECONDS_BETWEEN_PROOFS:
+        if jumps or entry is not None or now - self.proven > _SECONDS_BETWEEN_PROOFS:
             checkpoint = None
             if jumps or not self.log.is_there(applied):
                 checkpoint = self.log.newest_checkpoint()
@@ -109,7 +107,7 @@ class Follower:
                     f"home '{self.home}' does not have entry {applied} any more, which '{self.data_dir}' "
                     "rests on: bring its log back from a backup"
                 )
-            self._proven = now
+            self.proven = now
         if entry is None:
             return None
         batch = Batch(applied, applied)
@@ -196,10 +194,6 @@ class Follower:
         """Tell whether the home has a file."""
         row = self.ledger.row(place)
         return row is not None and bool(row.object)
-
-    @property
-    def _looked(self) -> Path:
-        return self.folder / "looked"
 
     @contextmanager
     def locked(self) -> Iterator[None]:

@@ -11,6 +11,7 @@ import os
 import secrets
 import threading
 import time
+from collections import ChainMap
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -35,6 +36,7 @@ logger = logging.getLogger(__name__)
 LEASE_SECONDS = 10.0
 _SECONDS_BETWEEN_SIGNS = 2.0
 _POLL_SECONDS = 0.05
+_SIGN = "leases/{}.json"
 
 
 @dataclass
@@ -77,15 +79,6 @@ class Leases:
         finally:
             self._end(hold)
 
-    @property
-    def last(self) -> dict[str, Any]:
-        """Token and holder of the lease that this thread took last, as fields of an entry."""
-        return (
-            {"token": one.token, "holder": one.holder}
-            if (one := next(reversed(self.thread.holds), None))
-            else {}
-        )
-
     def _take(self, scope: str, patience: float) -> Hold:
         deadline, holder = time.monotonic() + patience, f"{self.replica}:{os.getpid()}:{secrets.token_hex(4)}"
         while True:
@@ -97,7 +90,7 @@ class Leases:
             if before is not None and not is_free:
                 still, is_alive = self._watch(scope, before)
             if is_free or still > LEASE_SECONDS:
-                entry = self.next_entry(kind="lease", scope=scope, holder=holder)
+                entry = self.next_entry(kind="lease", scope=scope, token=0, holder=holder)
                 if self.create(entry, {}):
                     return Hold(scope, entry.number, holder)
                 continue
@@ -113,7 +106,7 @@ class Leases:
         """Seconds, of the clock of this process alone, since a holder's sign of life was seen to stand still,
         and whether it was ever seen to move.
         """
-        sign, now = self._follower.store.get(_sign(scope)), time.monotonic()
+        sign, now = self._follower.store.get(_SIGN.format(scope)), time.monotonic()
         token, known, since, is_alive = self._watched.get(scope, (0, None, now, False))
         if token != lease.token:
             # The sign may be that of the holder before.
@@ -147,20 +140,21 @@ class Leases:
         while not hold.ended.wait(_SECONDS_BETWEEN_SIGNS):
             n_signs += 1
             with suppress(HomeError):
-                self._follower.store.put(_sign(hold.scope), f"{hold.token} {n_signs}".encode())
+                self._follower.store.put(_SIGN.format(hold.scope), f"{hold.token} {n_signs}".encode())
 
     def hold_of(self, scope: str) -> Hold | None:
         """Lease of a scope that this thread holds."""
         return next((one for one in self.thread.holds if one.scope == scope), None)
 
     def next_entry(self, **fields: Any) -> Entry:
-        """The entry after what lies here."""
+        """The entry after what lies here, under the lease that this thread took last if none is given."""
+        held = [{"token": one.token, "holder": one.holder} for one in self.thread.holds[-1:]]
         return Entry(
             number=self._follower.ledger.applied() + 1,
             id=secrets.token_hex(8),
             replica=self.replica,
             at=datetime.now(UTC).isoformat(timespec="milliseconds"),
-            **fields,
+            **ChainMap(fields, *held),
         )
 
     def create(self, entry: Entry, sources: Mapping[str, Path | bytes]) -> bool:
@@ -171,7 +165,7 @@ class Leases:
             self._require_valid(entry)
             if not self._follower.log.create(entry):
                 # Where the log went on long ago, a checkpoint says so.
-                self._follower.expect_more()
+                self._follower.proven = -float("inf")
                 return False
             batch = Batch(entry.number - 1, entry.number - 1)
             batch.add(entry, {entry.scope: self._follower.ledger.lease(entry.scope)})
@@ -206,7 +200,3 @@ class Leases:
                 raise OvertakenError(
                     f"another replica has changed '{place}' meanwhile: send the change again"
                 )
-
-
-def _sign(scope: str) -> str:
-    return f"leases/{scope}.json"

@@ -16,7 +16,7 @@ import logging
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -60,6 +60,7 @@ class Mirror(Follower):
         self.on_commit: Callable[[int], None] = lambda _: None
         self.on_lost_race: Callable[[], None] = lambda: None
         self._leases = Leases(self, mark.replica)
+        self._away = self.folder / "away"
         self._brought = -float("inf")
 
     @classmethod
@@ -231,23 +232,23 @@ class Mirror(Follower):
         if self._leases.hold_of(scope) is not None:
             yield
             return
-        with ExitStack() as stack:
-            make_folder(self.folder / "leases")
-            busy = f"gallery '{scope}' is being changed by another process"
-            stack.enter_context(hold_file(self.folder / "leases" / f"{scope}.lock", busy, patience=patience))
-            stack.enter_context(self._leases.held(scope, patience))
-            begun = self.folder / "leases" / f"{scope}.begun"
-            try:
-                # Where whoever was here before came to no end, files lie here that nobody answered for.
-                if begun.exists():
-                    self.mend_table(scope)
-                begun.touch()
-                yield
-                self._commit({}, (), gallery=scope, is_needed=False)
-                begun.unlink()
-            except BaseException:
-                self._put_back(scope, begun)
-                raise
+        make_folder(self.folder / "leases")
+        lock, begun = (self.folder / "leases" / f"{scope}.{kind}" for kind in ("lock", "begun"))
+        busy = f"gallery '{scope}' is being changed by another process"
+        with hold_file(lock, busy, patience=patience):
+            self.require_home()
+            with self._leases.held(scope, patience):
+                try:
+                    # Where whoever was here before came to no end, files lie here that nobody answered for.
+                    if begun.exists():
+                        self.mend_table(scope)
+                    begun.touch()
+                    yield
+                    self._commit({}, (), gallery=scope, is_needed=False)
+                    begun.unlink()
+                except BaseException:
+                    self._put_back(scope, begun)
+                    raise
 
     def _put_back(self, scope: str, begun: Path) -> None:
         try:
@@ -287,8 +288,8 @@ class Mirror(Follower):
             kept = upload.brought(self.ledger)
             there = [place for place in went if self.is_there(place)]
             first = next(iter([*kept, *there]), "")
-            named = {"scope": places.gallery_of(first), **self._leases.last}
-            entry = self._leases.next_entry(**{**named, "came": kept, "went": tuple(there), **fields})
+            named = {"scope": places.gallery_of(first), "came": kept, "went": tuple(there)}
+            entry = self._leases.next_entry(**{**named, **fields})
             if self._leases.create(entry, upload.sources):
                 if entry.number % ENTRIES_BETWEEN_CHECKPOINTS == 0:
                     self._keep_checkpoint(entry.number)
@@ -343,10 +344,6 @@ class Mirror(Follower):
             place = self.place_of(path)
             found += [place] if self.is_there(place) else sorted(self.ledger.rows(place))
         return found
-
-    @property
-    def _away(self) -> Path:
-        return self.folder / "away"
 
 
 def spelled(path: Path) -> Path:
