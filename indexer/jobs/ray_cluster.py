@@ -207,23 +207,28 @@ class RayCluster:
         self.address = address
         self.device = device
         self.provider = ""
-        self._head_seen = time.monotonic()
 
     def require_head(self) -> None:
-        """Refuse to go on where the head of the cluster has not been there for some seconds."""
+        """Wait for the head of the cluster where it is away, though not for long; called before it is needed.
+
+        Raises:
+            ClusterError: It stays away.
+        """
         import ray
 
         host, _, port = ray.get_runtime_context().gcs_address.rpartition(":")
-        try:
-            socket.create_connection((host, int(port)), _CONNECT_SECONDS).close()
-        except OSError as error:
-            if time.monotonic() - self._head_seen < _HEADLESS_SECONDS:
+        over = time.monotonic() + _HEADLESS_SECONDS
+        while True:
+            try:
+                socket.create_connection((host, int(port)), _CONNECT_SECONDS).close()
                 return
-            raise ClusterError(
-                f"the head of the Ray cluster '{self.address}' does not answer any more: start the cluster "
-                "again; what is embedded is kept, and the same command goes on from there"
-            ) from error
-        self._head_seen = time.monotonic()
+            except OSError as error:
+                if time.monotonic() > over:
+                    raise ClusterError(
+                        f"the head of the Ray cluster '{self.address}' does not answer any more: start the "
+                        "cluster again; what is embedded is kept, and the same command goes on from there"
+                    ) from error
+            time.sleep(_LOOK_SECONDS)
 
     @cached_property
     def _nodes(self) -> list[dict[str, float]]:
@@ -249,13 +254,13 @@ class RayCluster:
         task = ray.remote(num_cpus=1, max_retries=_TRIES - 1, retry_exceptions=True)(_call)
         left, running = iter(parts), list[Any]()
         while True:
+            self.require_head()
             # One for each processor waits beside it, so that none is idle while a result is taken.
             some = islice(left, 2 * self.n_workers - len(running))
             running += [task.remote(function, *shared, part) for part in some]
             if not running:
                 return
             done, running = ray.wait(running, timeout=_LOOK_SECONDS)
-            self.require_head()
             for one in done:
                 try:
                     yield ray.get(one)
@@ -371,8 +376,8 @@ class _Actors:
         """Take what is done; tell whether anything was."""
         import ray
 
-        done, _ = ray.wait([*self._at_work], timeout=_LOOK_SECONDS)
         self._cluster.require_head()
+        done, _ = ray.wait([*self._at_work], timeout=_LOOK_SECONDS)
         for one in done:
             slot, block = self._at_work.pop(one)
             try:
@@ -419,6 +424,7 @@ class _Actors:
     def _open(self, slot: _Slot) -> None:
         import ray
 
+        self._cluster.require_head()
         _kill(slot.actor)
         # Ray shows a process the GPUs that are its own alone.
         device = "cpu" if "num_gpus" not in slot.resources else self._cluster.device.partition(":")[0]
