@@ -116,7 +116,7 @@ def lane_of(seeds: list[int], folder: Path, seconds_left: float) -> dict[str, An
             place = folder / f"home-of-{group[0]}"
             place.mkdir()
             home = store.new_home() if number % 2 == 0 else str(place / "home")
-            engine = postgres if number % 3 == 1 else None
+            engine = postgres if number % 3 == 0 else None
             redis_server = RedisServer(place / "redis", network.redis)
             redis_server.start()
             try:

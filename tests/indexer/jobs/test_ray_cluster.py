@@ -316,9 +316,9 @@ from vicinal.indexer.jobs import ray_cluster
 
 ray_cluster._HEADLESS_SECONDS = 1.0
 with ray_cluster.ray_cluster(sys.argv[1], "cpu") as cluster:
-    print("there", flush=True)
     try:
-        list(cluster.map(time.sleep, [600.0]))
+        for _ in cluster.map(time.sleep, [0.0, 600.0]):
+            print("there", flush=True)
     except ClusterError as error:
         print(error)
 print("it goes on")
