@@ -6,7 +6,8 @@ One gallery an engine, of the same made-up items and neighbor lists, behind one 
 servers on this machine, those that tests start (PostgreSQL 18 with pgvector, and Milvus 2.3.5 of January
 2024). They are measured in turns, so that what else the machine does meets all of them; what is compared are
 ratios to Faiss of the same run. Query embeddings are not cached. Recall is that of the ten nearest among
-what the engine finds, before anything is scored exactly.
+what the engine finds, before anything is scored exactly. `over` is a gallery over a team's table of
+PostgreSQL, which reads all vectors there.
 """
 
 from __future__ import annotations
@@ -23,13 +24,14 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.common.large_gallery import items_and_queries, write_bundle, write_gallery
+from benchmarks.common.large_gallery import item_rows, items_and_queries, write_bundle, write_gallery
 from benchmarks.common.record import save_result
 from benchmarks.common.server_process import running_server
 from benchmarks.load.client import Plan, outcome, started
 from benchmarks.load.requests import search_request
 from tests.milvus_server import serving_milvus
 from tests.postgres_server import PostgresServer
+from vicinal import open_gallery
 from vicinal.indexer.engines import Engines
 from vicinal.indexer.gallery import Gallery
 from vicinal.indexer.graph.neighbor_graph import NeighborGraph, build_neighbor_graph
@@ -37,7 +39,7 @@ from vicinal.models.bundle import ModelBundle
 from vicinal.service.settings import Settings
 
 # Kinds of index, by the names of their galleries.
-KINDS = {"faiss": "auto", "postgres": "postgres", "milvus": "milvus"}
+KINDS = {"faiss": "auto", "postgres": "postgres", "milvus": "milvus", "over": "over-postgres"}
 _N_QUERIES = 1000
 _N_WANTED = 10
 
@@ -47,7 +49,7 @@ def engines_of(names: list[str], folder: Path) -> Iterator[dict[str, str]]:
     """Start the engines, and give their addresses."""
     addresses = {}
     with ExitStack() as running:
-        if "postgres" in names:
+        if {"postgres", "over"} & {*names}:
             postgres = PostgresServer(shared_buffers="1GB")
             running.callback(postgres.remove)
             addresses["postgres"] = postgres.url()
@@ -63,6 +65,25 @@ def built(
     """Write a gallery, and say what its version took and what its index finds."""
     seconds = write_gallery(gallery, items, bundle, graph=graph, index=kind)["publish"]
     return {"publish_seconds": seconds, "index": gallery.snapshot().manifest.index}
+
+
+def built_over(
+    settings: Settings, items: np.ndarray, engines: Engines, address: str
+) -> tuple[Gallery, dict[str, Any]]:
+    """Make a table as a team has it, and a gallery over it; see `built`."""
+    with engines.asking("postgres") as engine:
+        engine.build("team", items, item_rows(0, items), lambda *_: None)
+    team = open_gallery("over", data_dir=settings.data_dir, bundle=settings.bundle, postgres_url=address)
+    place = f"{address}?table=team&id=position"
+    with closing(team.bundles.engines):
+        result = team.index(place.replace("postgresql:", "postgres:"), space="bench")
+    gallery = Gallery(settings.galleries_path / "over", engines=engines)
+    return gallery, {"publish_seconds": result.seconds["publish"], "index": result.index}
+
+
+def bytes_of(gallery: Gallery) -> int:
+    """Bytes that a gallery takes on the disk here."""
+    return sum(one.stat().st_size for one in gallery.path.rglob("*") if one.is_file())
 
 
 def recall(gallery: Gallery, items: np.ndarray, queries: np.ndarray) -> dict[str, float]:
@@ -120,9 +141,13 @@ def measured(arguments: argparse.Namespace, folder: Path) -> dict[str, Any]:
     runs: dict[str, Any] = {name: {} for name in arguments.engines}
     with engines_of(arguments.engines, folder) as addresses, closing(Engines(addresses)) as engines:
         for name in arguments.engines:
-            gallery = Gallery(settings.galleries_path / name, engines=engines)
-            runs[name] = built(gallery, items, bundle, KINDS[name], graph)
+            if name == "over":
+                gallery, runs[name] = built_over(settings, items, engines, addresses["postgres"])
+            else:
+                gallery = Gallery(settings.galleries_path / name, engines=engines)
+                runs[name] = built(gallery, items, bundle, KINDS[name], graph)
             runs[name] |= recall(gallery, items, queries)
+            runs[name]["bytes_an_item"] = round(bytes_of(gallery) / len(items), 1)
             print(name, runs[name], flush=True)
         environment = {f"VICINAL_{name.upper()}_URL": url for name, url in addresses.items()}
         environment |= {"VICINAL_QUERY_CACHE_ENTRIES": "0", "VICINAL_LOG_LEVEL": "warning"}
@@ -162,7 +187,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--items", type=int, default=100_000)
     parser.add_argument("--dim", type=int, default=128)
-    parser.add_argument("--engines", nargs="+", default=list(KINDS), choices=list(KINDS))
+    parser.add_argument("--engines", nargs="+", default=list(KINDS)[:3], choices=list(KINDS))
     parser.add_argument("--connections", type=int, nargs="+", default=[1, 8])
     parser.add_argument(
         "--seconds", type=float, default=10.0, help="of each load, a second of which warms up"
@@ -183,7 +208,8 @@ def main() -> None:
     result["seconds"] = round(time.monotonic() - begun, 1)
     print(json.dumps(result, indent=1))
     if not arguments.no_result:
-        print(save_result(f"engines_{arguments.items}", result))
+        name = "engines_over" if "over" in arguments.engines else "engines"
+        print(save_result(f"{name}_{arguments.items}", result))
 
 
 if __name__ == "__main__":

@@ -69,6 +69,10 @@ class TeamReader(Protocol):
         """The index that finds candidates, in words; empty where all rows are compared."""
 
     @property
+    def remarks(self) -> list[str]:
+        """Sentences on what makes searches of this table slow."""
+
+    @property
     def most_looked_at(self) -> int:
         """Most rows that a search may be told to look at."""
 

@@ -106,9 +106,14 @@ class PostgresReader:
         return _MOST_IN_GRAPH if self._look.kind != "ivfflat" else int(self._look.n_rows) + 1
 
     @property
-    def has_id_index(self) -> bool:
-        """Tell whether rows are found by their ids without reading all."""
-        return self._look.has_id_index
+    def remarks(self) -> list[str]:
+        """Indexes that are missing; see `TeamReader.remarks`."""
+        said, columns = [], self.table.columns
+        if not self._look.kind:
+            said.append(f"column '{columns['embedding']}' has no index: each search compares all rows")
+        if not self._look.has_id_index:
+            said.append(f"column '{columns['id']}' has no index: to find a row by its id reads all")
+        return said
 
     def search(
         self, queries: FloatArray, n: int, looked_at: int, among: Sequence[str] | None = None

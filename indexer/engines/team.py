@@ -54,7 +54,8 @@ class TeamVectors:
         self._engines = engines
         self._ids = ids.combine_chunks()
         # Of a dictionary of texts a million would take some 130 MB.
-        hashes = np.fromiter((hash(one.as_py()) for one in self._ids), np.int64, len(ids))
+        parts = (self._ids.slice(start, _BLOCK).to_pylist() for start in range(0, len(ids), _BLOCK))
+        hashes = np.fromiter((hash(one) for part in parts for one in part), np.int64, len(ids))
         self._order = np.argsort(hashes)
         self._hashes = hashes[self._order]
         self._holding, self._n_holders = threading.Lock(), 0

@@ -38,8 +38,13 @@ class TableWatch:
     @property
     def change(self) -> TableChange | None:
         """Change of the table, as was known when it was last asked."""
-        if self._is_due():
-            threading.Thread(target=self.look, name="table-watch", daemon=True).start()
+        is_first = not self._next
+        if not self._is_due():
+            return self._change
+        if is_first and not self.table.is_copied:
+            # Every search asks this engine anyway.
+            return self.look()
+        threading.Thread(target=self.look, name="table-watch", daemon=True).start()
         return self._change
 
     @property

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field, StrictBool, StrictInt
@@ -122,7 +123,7 @@ def run(place: Place, request: Request, progress: Progress) -> IndexResult:
             source = open_items(place, request)
             table = team_table(source, request)
             with _reading_there(place, source if table is not None and not table.is_copied else None):
-                return index_job(
+                result = index_job(
                     place,
                     request,
                     source,
@@ -131,6 +132,8 @@ def run(place: Place, request: Request, progress: Progress) -> IndexResult:
                     workers=request.workers,
                     table=table,
                 ).run()
+                remarks = _remarks(place, source, table)
+            return replace(result, remark="; ".join(filter(None, (result.remark, *remarks))) or None)
         finally:
             gallery.cluster = None
 
@@ -144,6 +147,25 @@ def team_table(source: Source | EmbeddingSource | None, request: Request) -> Tea
         return None
     is_copied = request.copy_vectors or table.engine not in _READ_THERE
     return table.model_copy(update={"is_copied": is_copied})
+
+
+def _remarks(place: Place, source: Source | EmbeddingSource | None, table: TeamTable | None) -> list[str]:
+    """Tell what whoever searches a gallery over a table has to know: what is slow, and the setting it needs,
+    where that is another one.
+    """
+    from vicinal.indexer.sources import EmbeddingSource
+    from vicinal.indexer.sources.engine_tables import is_same_database
+
+    if table is None or table.is_copied or not isinstance(source, EmbeddingSource):
+        return []
+    with place.gallery.tables.engines.reading(table) as reader:
+        said = list(reader.remarks)
+    setting = getattr(place.settings, f"{table.engine}_url")
+    if setting is not None and is_same_database(source.copied.server, setting.get_secret_value()):
+        return said
+    has = "is not set" if setting is None else "names another one"
+    name = f"VICINAL_{table.engine.upper()}_URL"
+    return [*said, f"searches need {name} to name the database of the table; it {has}"]
 
 
 @contextmanager

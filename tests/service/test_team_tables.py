@@ -193,6 +193,125 @@ def test_a_table_that_was_taken_away_is_told_in_a_sentence(
     assert PASSWORD not in str(caught.value)
 
 
+def test_it_is_told_how_far_the_table_moved_on(team: Team, over: vicinal.LocalGallery) -> None:
+    """By the threshold of answers and by who asks; a calibration is stale where many rows changed."""
+    over.calibrate("fpir=10%")
+    assert told_of_change(over) is None
+    team.insert(range(N, N + 3))
+    assert told_of_change(over) == "has 3 rows more"
+    assert (over.matcher.threshold().state, over.matcher.threshold().note) == ("current", says(over))
+    assert says(over).startswith("table 'shop.products' has 3 rows more since it was read on 20")
+    team.run("DELETE FROM shop.products WHERE code >= 240")
+    team.run("UPDATE shop.products SET price = 1 WHERE code < 100")
+    assert told_of_change(over) == "was changed in 100 rows"
+    assert over.matcher.threshold().state == "stale"
+    # All of it is read again, and measured again.
+    over.index(team.address())
+    assert told_of_change(over) is None
+    team.run("TRUNCATE shop.products")
+    assert told_of_change(over) == "was made again"
+
+
+def says(gallery: vicinal.LocalGallery) -> str:
+    watch = gallery.matcher.thresholds.watch
+    assert watch is not None
+    return str(watch.says)
+
+
+def told_of_change(gallery: vicinal.LocalGallery) -> str | None:
+    """Words for what the engine says now."""
+    watch = gallery.matcher.thresholds.watch
+    assert watch is not None
+    change = watch.look()
+    return None if change is None else change.words
+
+
+def test_a_copy_and_a_view_are_watched_too(team: Team, copied: vicinal.LocalGallery, tmp_path: Path) -> None:
+    """Of a view nothing is counted but its rows."""
+    team.run("CREATE VIEW shop.cheap AS SELECT * FROM shop.products WHERE price < 30")
+    team.run("GRANT SELECT ON shop.cheap TO reader")
+    view = vicinal.open_gallery("view", data_dir=tmp_path, postgres_url=team.reader)
+    view.index(team.address("shop.cheap"), space="clip")
+    assert len(view) == 120
+    assert told(view.search(QUERIES[0])) == told(copied.search(QUERIES[0], filter="metadata.price < 30"))
+    assert [told_of_change(one) for one in (view, copied)] == [None, None]
+    team.run("DELETE FROM shop.products WHERE code = 7")
+    assert [told_of_change(one) for one in (view, copied)] == ["has 1 row less", "has 1 row less"]
+    view.bundles.engines.close()
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_any_column_and_index_gives_the_answers_of_a_copy(team: Team, tmp_path: Path, seed: int) -> None:
+    """Also a column of half the bits, lists in place of a graph, vectors of one length by another distance,
+    and none of these.
+    """
+    rng = np.random.default_rng(seed)
+    unit = ROWS / np.linalg.norm(ROWS, axis=1, keepdims=True)
+    kind = ["vector", "halfvec", "vector"][seed]
+    index = ["ivfflat (vector vector_ip_ops) WITH (lists = 8)", "hnsw (vector halfvec_l2_ops)", None][seed]
+    team.run("DROP INDEX shop.products_vector_idx")
+    for code in range(N):
+        team.run(f"UPDATE shop.products SET vector = '{unit[code].tolist()}' WHERE code = {code}")
+    team.run(f"ALTER TABLE shop.products ALTER vector TYPE {kind}({DIM})")
+    if index is not None:
+        team.run(f"CREATE INDEX ON shop.products USING {index}")
+    galleries = []
+    for name, copies in (("over", False), ("copy", True)):
+        gallery = vicinal.open_gallery(name, data_dir=tmp_path, postgres_url=team.reader)
+        gallery.index(team.address(), space="clip", copy_vectors=copies, prefix="shop")
+        gallery.calibrate("fpir=10%", **({"group_by": "label"} if seed else {}))
+        galleries.append(gallery)
+    filters = [
+        None,
+        f"metadata.price < {rng.integers(5, 60)}",
+        f"label IN ('sku {rng.integers(30)}', 'sku 1')",
+    ]
+    for _ in range(6):
+        queries = (CENTERS[rng.integers(len(CENTERS), size=4)] + 0.3 * rng.normal(size=(4, DIM))).tolist()
+        options = {
+            "filter": filters[rng.integers(3)],
+            "rerank": ["off", "contextual", "k_reciprocal", None][rng.integers(4)],
+            "group_by": "label" if rng.integers(2) else None,
+            "limit": int(rng.integers(1, 60)),
+        }
+        given = {name: value for name, value in options.items() if value is not None}
+        there, here = (one.search_many(queries, include_candidates=True, **given) for one in galleries)
+        assert [told(one) for one in there] == [told(one) for one in here], given
+    for gallery in galleries:
+        gallery.bundles.engines.close()
+
+
+def test_an_index_that_orders_otherwise_than_the_cosine_is_refused(team: Team, tmp_path: Path) -> None:
+    """Lengths of vectors decide then, and what is near is not found."""
+    team.run(
+        "UPDATE shop.products SET vector = vector * array_fill(40.0, ARRAY[8])::vector WHERE code % 8 = 0"
+    )
+    team.run("DROP INDEX shop.products_vector_idx")
+    team.run("CREATE INDEX ON shop.products USING hnsw (vector vector_ip_ops)")
+    gallery = vicinal.open_gallery("shop", data_dir=tmp_path, postgres_url=team.reader)
+    with pytest.raises(TeamTableError, match=r"hnsw \(<#>\), finds 0\.\d+ of the ten items"):
+        gallery.index(team.address(), space="clip")
+    assert not gallery.exists
+
+
+def test_whoever_indexes_is_told_which_setting_searches_need(team: Team, tmp_path: Path) -> None:
+    gallery = vicinal.open_gallery("shop", data_dir=tmp_path)
+    assert gallery.index(team.address(), space="clip").remark == (
+        "searches need VICINAL_POSTGRES_URL to name the database of the table; it is not set"
+    )
+    other = vicinal.open_gallery("shop", data_dir=tmp_path, postgres_url=team.server.url(database="other"))
+    assert "it names another one" in str(other.index(team.address()).remark)
+
+
+def test_its_items_are_not_changed_here(over: vicinal.LocalGallery) -> None:
+    """They are the team's."""
+    source = vicinal.EmbeddingSource.of_arrays(QUERIES[:1], ["new"])
+    with pytest.raises(TeamTableError, match="are the rows of table"):
+        over.add(source)
+    with pytest.raises(TeamTableError, match="change these"):
+        over.remove(["7"])
+
+
 def test_a_service_without_an_address_says_which_setting_it_needs(
     over: vicinal.LocalGallery, tmp_path: Path
 ) -> None:

@@ -254,7 +254,8 @@ class IndexResult:
     n_embedded: int = 0  # Or read of a file of ready embeddings
     is_new: bool = True  # Not when the gallery held all of it before
     is_active: bool = False
-    remark: str | None = None  # Why it is not active, when it should be
+    # Why it is not active, when it should be; or what else whoever searches it has to know
+    remark: str | None = None
 
     @classmethod
     def from_report(cls, report: dict[str, Any], *, is_active: bool, remark: str | None = None) -> Self:

@@ -11,6 +11,6 @@ Rows are copied to a file before any is used: whoever owns the table waits for n
 read of PostgreSQL is of one moment.
 """
 
-from vicinal.indexer.sources.engine_tables.copied import CopiedRows, TableAddress, let_in
+from vicinal.indexer.sources.engine_tables.copied import CopiedRows, TableAddress, is_same_database, let_in
 
-__all__ = ["CopiedRows", "TableAddress", "let_in"]
+__all__ = ["CopiedRows", "TableAddress", "is_same_database", "let_in"]

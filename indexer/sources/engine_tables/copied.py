@@ -135,6 +135,17 @@ def let_in(address: str, servers: Mapping[str, str]) -> str:
     return urlunsplit(parts._replace(netloc=f"{user}@{parts.netloc}", query=parts.query + secure))
 
 
+def is_same_database(server: str, setting: str) -> bool:
+    """Tell whether an address of a table and a setting name one database, as far as both are addresses."""
+    try:
+        one, other = urlsplit(server), urlsplit(setting)
+        port = _ENGINES[one.scheme].port
+        places = {(at.hostname, at.port or port, at.path.strip("/")) for at in (one, other)}
+    except ValueError:
+        return True
+    return len(places) == 1 or not other.hostname
+
+
 class CopiedRows(TableRows):
     """Rows of a table of an engine, ordered by their ids, as they were when this was made; see `TableRows`.
 

@@ -16,8 +16,9 @@ from fastapi.testclient import TestClient
 from tests.postgres_server import PASSWORD, PostgresServer
 from tests.service.types import Encode, MakeSettings, View
 from tests.waiting import wait_for_job, wait_until
+from vicinal import open_gallery
 from vicinal.indexer.transfer.moving import copy_gallery
-from vicinal.service.doctor import _engines
+from vicinal.service.doctor import _engines, _galleries
 from vicinal.service.galleries.bundles import ServedBundles
 from vicinal.service.http.app import create_app
 from vicinal.service.http.state import state_of
@@ -121,6 +122,54 @@ def test_a_table_that_postgres_lost_is_made_again_while_the_gallery_says_so(
     assert (answer.status_code, answer.json()["type"]) == (503, "urn:vicinal:problem:engine-table-lost")
     wait_until(lambda: search(client, "boots", query).status_code == 200)
     assert found(search(client, "boots", query)) == before
+
+
+def test_a_gallery_over_a_table_takes_no_items_says_what_changed_and_waits_for_its_engine(
+    settings: Settings, server: PostgresServer, query: bytes
+) -> None:
+    server.run("CREATE TABLE team (id int PRIMARY KEY, label text, embedding vector(4))")
+    server.run(
+        "INSERT INTO team SELECT n, 'a', ARRAY[sin(n), cos(n), n % 3, 1]::vector FROM generate_series(1, 9) n"
+    )
+    opened = open_gallery(
+        "team", **settings.model_dump(include={"data_dir", "bundle"}), postgres_url=server.url()
+    )
+    opened.index(f"{server.url()}?table=team", space="clip")
+    opened.bundles.engines.close()
+    client = TestClient(create_app(settings))
+    state = state_of(client.app)
+    state.galleries.bundles.engines._retry_seconds = 0.1
+
+    def searched() -> Any:
+        return client.post("/v1/galleries/team/search", json={"embedding": [0.0, 1.0, 0.0, 1.0]})
+
+    before = found(searched())
+    added = client.post(
+        "/v1/galleries/team/items", data={"embedding": "[1, 0, 0, 1]", "id": "new", "space": "clip"}
+    )
+    removed = client.delete("/v1/galleries/team/items/7")
+    for refused in (added, removed):
+        assert (refused.status_code, refused.json()["type"]) == (409, "urn:vicinal:problem:items-of-a-table")
+    assert client.get("/v1/galleries/team").json()["table_change"] is None
+    server.run("UPDATE team SET label = 'b' WHERE id < 3")
+    state.galleries.opened("team").thresholds.watch.look()
+    assert "table 'team' was changed in 2 rows" in client.get("/v1/galleries/team").json()["table_change"]
+    assert 'vicinal_gallery_table_changed{gallery="team"} 1.0' in client.get("/metrics").text
+    (doctor,) = [one for one in _galleries(settings) if one.name == "gallery team"]
+    assert (doctor.state, "was changed in 2 rows" in doctor.says) == ("warning", True)
+    server.stop()
+    away = searched()
+    assert (away.status_code, away.json()["type"]) == (503, "urn:vicinal:problem:engine-away")
+    assert len(found(search(client, "shoes", query)))
+    assert client.get("/readyz").status_code == 503
+    server.start()
+    wait_until(lambda: searched().status_code == 200)
+    assert found(searched()) == before
+    server.run("DROP TABLE team")
+    gone = searched()
+    assert (gone.status_code, gone.json()["type"]) == (503, "urn:vicinal:problem:engine-table-lost")
+    state.galleries.integrity.wait()
+    state.galleries.bundles.engines.close()
 
 
 def test_an_index_on_an_engine_that_cannot_be_asked_is_refused_before_it_is_begun(
