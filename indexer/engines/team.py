@@ -21,9 +21,10 @@ from vicinal.calibration.arrays import AnyArray, AnyInts, FloatArray, Ints, Mask
 from vicinal.calibration.frozen import Frozen
 from vicinal.indexer.engines.engine import Engines, TeamReader, TeamRows
 from vicinal.indexer.engines.measured import in_blocks, measured_candidates
-from vicinal.indexer.errors import DamagedGalleryError, EngineTableError, TeamTableError
+from vicinal.indexer.errors import DamagedGalleryError, EngineTableError, ItemRefusedError, TeamTableError
 from vicinal.indexer.filters import Filter
 from vicinal.indexer.graph.vector_index import Candidates
+from vicinal.indexer.item_rules import checked_label, checked_metadata, checked_uri
 from vicinal.indexer.sources.team_table import TeamTable
 from vicinal.indexer.sources.values import column_texts, metadata_rows
 from vicinal.indexer.storage.files import FileSeal, storing
@@ -98,8 +99,7 @@ class TeamVectors:
         """(..., d) vectors at (...) positions, zero where there is none or the row is gone."""
         del axis
         vectors = np.zeros((*positions.shape, self.shape[1]), np.float32)
-        found = self._read(np.unique(positions[positions >= 0]))
-        wanted, rows = found
+        wanted, rows = self._read(np.unique(positions[positions >= 0]))
         if len(wanted):
             places = np.minimum(np.searchsorted(wanted, positions), len(wanted) - 1)
             is_there = wanted[places] == positions
@@ -136,6 +136,11 @@ class TeamVectors:
 
     def remember(self, rows: TeamRows) -> tuple[Ints, FloatArray]:
         """Positions of rows that were just read, and their vectors, without those that nobody knows."""
+        if rows.ids and rows.vectors.shape[1] != self.shape[1]:
+            raise EngineTableError(
+                f"table '{self.table.name}' holds vectors of {rows.vectors.shape[1]} numbers now, it was "
+                f"read with {self.shape[1]}: index it into another gallery"
+            )
         positions = self._positions(rows.ids)
         vectors, is_usable = _unit(rows.vectors)
         known = np.flatnonzero((positions >= 0) & is_usable)
@@ -145,7 +150,9 @@ class TeamVectors:
         return positions[known], vectors[known]
 
     def items(self, positions: Sequence[int] | AnyInts) -> list[dict[str, Any] | None]:
-        """Label, uri and metadata of some items, as the table says them now; None where one is gone."""
+        """Label, uri and metadata of some items, as the table says them now; None where one is gone, or says
+        what no item may.
+        """
         asked = np.array(positions, np.int64)
         self._read_there(np.unique(asked[asked >= 0]))
         with self.reader() as reader:
@@ -202,8 +209,8 @@ class TeamVectors:
         return found[order], np.concatenate([vectors for _, vectors in parts])[order]
 
 
-def described(table: TeamTable, schema: pa.Schema, values: Sequence[Any]) -> dict[str, Any]:
-    """Label, uri and metadata of a row, as a source gives them."""
+def described(table: TeamTable, schema: pa.Schema, values: Sequence[Any]) -> dict[str, Any] | None:
+    """Label, uri and metadata (JSON) of a row, as a source gives them; None where that refuses them."""
     row = pa.table(
         [pa.array([one], kind.type) for one, kind in zip(values, schema, strict=True)], schema=schema
     )
@@ -213,7 +220,15 @@ def described(table: TeamTable, schema: pa.Schema, values: Sequence[Any]) -> dic
         else None
         for one in ("label", "path")
     )
-    return {"label": label, "uri": uri or "", "metadata": metadata_rows(row, table.columns.values())[0]}
+    metadata = metadata_rows(row, table.columns.values())[0]
+    try:
+        return {
+            "label": checked_label(label, ""),
+            "uri": checked_uri(uri or "", ""),
+            "metadata": checked_metadata(metadata, ""),
+        }
+    except ItemRefusedError:
+        return None
 
 
 def _unit(vectors: FloatArray) -> tuple[FloatArray, Mask]:

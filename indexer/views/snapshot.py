@@ -304,7 +304,8 @@ class Snapshot:
         rows = self.items(positions)
         if self.team_vectors is not None:
             for row, now in zip(rows, self.team_vectors.items(positions), strict=True):
-                row.update(now or {})
+                if now is not None:
+                    row.update(now, metadata=served_metadata(now["metadata"]))
         return rows
 
 

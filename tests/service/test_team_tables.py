@@ -16,6 +16,8 @@ from vicinal.calibration.arrays import FloatArray
 from vicinal.indexer.errors import EngineError, EngineTableError, IndexerError, TeamTableError
 from vicinal.service.errors import RequestError
 
+pytestmark = pytest.mark.slow
+
 N, DIM = 240, 8
 RNG = np.random.default_rng(0)
 CENTERS = RNG.normal(size=(N // 8, DIM))
@@ -250,8 +252,9 @@ def test_any_column_and_index_gives_the_answers_of_a_copy(team: Team, tmp_path: 
     kind = ["vector", "halfvec", "vector"][seed]
     index = ["ivfflat (vector vector_ip_ops) WITH (lists = 8)", "hnsw (vector halfvec_l2_ops)", None][seed]
     team.run("DROP INDEX shop.products_vector_idx")
-    for code in range(N):
-        team.run(f"UPDATE shop.products SET vector = '{unit[code].tolist()}' WHERE code = {code}")
+    with team.server.connected() as connection, connection.cursor() as cursor:
+        values = [(str(one.tolist()), code) for code, one in enumerate(unit)]
+        cursor.executemany("UPDATE shop.products SET vector = %s::vector WHERE code = %s", values)
     team.run(f"ALTER TABLE shop.products ALTER vector TYPE {kind}({DIM})")
     if index is not None:
         team.run(f"CREATE INDEX ON shop.products USING {index}")

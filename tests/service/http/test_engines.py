@@ -144,9 +144,8 @@ def test_a_gallery_over_a_table_takes_no_items_says_what_changed_and_waits_for_i
         return client.post("/v1/galleries/team/search", json={"embedding": [0.0, 1.0, 0.0, 1.0]})
 
     before = found(searched())
-    added = client.post(
-        "/v1/galleries/team/items", data={"embedding": "[1, 0, 0, 1]", "id": "new", "space": "clip"}
-    )
+    item = {"id": "new", "embedding": [1.0, 0.0, 0.0, 1.0]}
+    added = client.post("/v1/galleries/team/items", json={"items": [item], "space": "clip"})
     removed = client.delete("/v1/galleries/team/items/7")
     for refused in (added, removed):
         assert (refused.status_code, refused.json()["type"]) == (409, "urn:vicinal:problem:items-of-a-table")
