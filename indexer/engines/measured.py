@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Protocol
@@ -9,6 +10,7 @@ from typing import Protocol
 import numpy as np
 
 from vicinal.calibration.arrays import FloatArray, Ints
+from vicinal.indexer.errors import EngineAwayError
 from vicinal.indexer.graph.vector_index import RECALL, nearest_rows, shared_out
 from vicinal.models.similarity import normalize
 
@@ -20,6 +22,8 @@ _LOOKED_AT = (16, 24, 40, 64, 100, 160, 250, 400, 640, 1000, 1600, 2500, 4000)
 _EQUAL = 1e-6
 # Nearest that are looked for when it is measured how much is looked at, and of how many queries.
 _FEW, _MANY, _MEASURED_BY = 10, 100, 512
+# A table that was just built is slow at first, and to build it took far longer than this.
+_PATIENT_SECONDS, _BETWEEN_TRIES = 300.0, 1.0
 
 
 class Find(Protocol):
@@ -72,12 +76,24 @@ def _enough(
     most = min(n_items, most)
     least = (np.take(embeddings, nearest[:, -1], axis=0) * queries).sum(axis=1) - _EQUAL
     for looked_at in (min(wanted, most), *_steps(wanted, most), most):
-        found = in_blocks(partial(find, n=wanted, looked_at=looked_at), queries, wanted)
+        found = in_blocks(partial(_patient, partial(find, n=wanted, looked_at=looked_at)), queries, wanted)
         products = np.where(found >= 0, np.einsum("qd,qnd->qn", queries, embeddings[found]), -np.inf)
         recall = float((products >= least[:, None]).mean())
         if recall >= RECALL:
             break
     return looked_at, round(recall, 4)
+
+
+def _patient(find: Callable[[FloatArray], Ints], queries: FloatArray) -> Ints:
+    """Positions that are found, after more tries where the engine takes too long."""
+    over = time.monotonic() + _PATIENT_SECONDS
+    while True:
+        try:
+            return find(queries)
+        except EngineAwayError as error:
+            if not error.is_slow or time.monotonic() > over:
+                raise
+        time.sleep(_BETWEEN_TRIES)
 
 
 def _steps(least: int, most: int) -> Iterator[int]:
