@@ -44,7 +44,7 @@ from vicinal.refine.context_refiner import ContextRefiner
 _PRODUCTS, _DRAWN = 1000, 24
 _STORE_BYTES = 2**31
 _SECONDS_BETWEEN_LOOKS = 1.0
-_EXTRAPOLATED = {"photos": 100_000, "ready": 10_000_000}
+_EXTRAPOLATED = {"photos": 1_000_000, "ready": 10_000_000}
 
 
 def draw(folder: Path, n: int) -> list[SourceItem]:
