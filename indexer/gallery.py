@@ -20,6 +20,7 @@
   writer.lock             held while the table is written
   compaction.lock         held while a new version is made of the live changes
   check.lock              held by the process that compares the files of a version with their seals
+  tables.lock             held while lost tables of a version are made again
 """
 
 from __future__ import annotations
