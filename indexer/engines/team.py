@@ -21,7 +21,13 @@ from vicinal.calibration.arrays import AnyArray, AnyInts, FloatArray, Ints, Mask
 from vicinal.calibration.frozen import Frozen
 from vicinal.indexer.engines.engine import Engines, TeamReader, TeamRows
 from vicinal.indexer.engines.measured import in_blocks, measured_candidates
-from vicinal.indexer.errors import DamagedGalleryError, EngineTableError, ItemRefusedError, TeamTableError
+from vicinal.indexer.errors import (
+    DamagedGalleryError,
+    EngineAwayError,
+    EngineTableError,
+    ItemRefusedError,
+    TeamTableError,
+)
 from vicinal.indexer.filters import Filter
 from vicinal.indexer.graph.vector_index import Candidates
 from vicinal.indexer.item_rules import checked_label, checked_metadata, checked_uri
@@ -336,7 +342,14 @@ class TeamSource:
 
     def find(self, queries: FloatArray, n: int, looked_at: int) -> Ints:
         """(B, n) positions of those items among the n nearest rows, where it looks at some."""
-        return self._positions(queries, n, self._ask(queries, n, looked_at))[0]
+        try:
+            rows = self._ask(queries, n, looked_at)
+        except EngineAwayError as error:
+            if not error.is_slow:
+                raise
+            # So much together is more than a busy database does in time.
+            rows = [row for one in queries for row in self._ask(one[None], n, looked_at)]
+        return self._positions(queries, n, rows)[0]
 
     def _ask(
         self, queries: FloatArray, n: int, looked_at: int, ids: Sequence[str] | None = None
