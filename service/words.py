@@ -70,7 +70,7 @@ COMMANDS = {
     "use_settings": "vicinal use -g {gallery} --reset",
 }
 # Fields whose option goes by another name.
-_OPTIONS = {"setting": "--set"}
+_OPTIONS = {"setting": "--set", "copy_vectors": "--copy"}
 
 
 def visible(text: str) -> str:

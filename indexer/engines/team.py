@@ -17,6 +17,7 @@ import numpy as np
 import pyarrow as pa
 from cachetools import TTLCache
 
+from vicinal.calibration.advice import advise
 from vicinal.calibration.arrays import AnyArray, AnyInts, FloatArray, Ints, Mask
 from vicinal.calibration.frozen import Frozen
 from vicinal.indexer.engines.engine import Engines, TeamReader, TeamRows
@@ -292,7 +293,8 @@ class TeamSource:
         if few < _LEAST_RECALL:
             raise TeamTableError(
                 f"the index of column '{vectors.table.columns['embedding']}', {searched_by}, finds {few:.2f} "
-                "of the ten items nearest by the cosine: give it one by the cosine, or take --copy"
+                "of the ten items nearest by the cosine: ",
+                advise("give it one by the cosine, or take {copy_vectors}"),
             )
         measured = file.model_copy(update={"recall_of_few": few, "recall_of_many": many})
         return cls(measured, Candidates(*looked_at), vectors)

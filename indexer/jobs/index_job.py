@@ -20,6 +20,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from vicinal.calibration.advice import advise
 from vicinal.calibration.arrays import FloatArray
 from vicinal.indexer.engines import check_index
 from vicinal.indexer.errors import (
@@ -332,18 +333,19 @@ class IndexJob:
             n_others = pc.sum(pc.fill_null(pc.not_equal(sources, self.plan.source), True)).as_py()
             if n_others:
                 raise TeamTableError(
-                    f"gallery '{name}' holds {n_others:,} items that are not of this table: --copy takes its "
-                    "vectors over beside them, or take another gallery"
+                    f"gallery '{name}' holds {n_others:,} items that are not of this table: ",
+                    advise("take its vectors over beside them by {copy_vectors}, or take another gallery"),
                 )
         if self.plan.index != "auto":
             raise TeamTableError(
-                f"an index '{self.plan.index}' would hold the vectors of this table, which has its own: "
-                "leave the index out, or take --copy"
+                f"an index '{self.plan.index}' would hold the vectors of this table, which has its own: ",
+                advise("leave the index out, or take {copy_vectors}"),
             )
         refinement = self.gallery.refinement
         if refinement is not None and refinement.by_default:
             raise TeamTableError(
-                "refined items would be kept beside the table: refine queries alone, or take --copy"
+                "refined items would be kept beside the table: ",
+                advise("refine queries alone, or take {copy_vectors}"),
             )
 
     def _publish(self, work: SyncWork, graph: NeighborGraph) -> IndexResult:
