@@ -211,7 +211,7 @@ def test_a_connection_that_is_dropped_in_the_middle_of_a_search_is_told_as_that(
 
     def search() -> None:
         try:
-            engine._ask(lambda connection: connection.execute("SELECT pg_sleep(30)"))
+            engine.ask(lambda connection: connection.execute("SELECT pg_sleep(30)"))
         except EngineError as error:
             failures.append(error)
 
