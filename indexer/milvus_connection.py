@@ -64,6 +64,8 @@ class Words:
     collection: str = "the collection of this version"
     right: str = "the collections that begin with vicinal_"  # Needed to do what was asked
     unloaded: str = "Milvus is still loading this version"
+    # What lies with one collection of a team keeps no other from being asked.
+    is_ours: bool = True
 
 
 class MilvusConnection:
@@ -80,7 +82,7 @@ class MilvusConnection:
         self._client: Any = None
 
     @contextmanager
-    def asking(self, late: str, to_load: str | None = None) -> Iterator[Any]:
+    def asking(self, late: str, to_load: str | None = None, *, words: Words | None = None) -> Iterator[Any]:
         """Give a client of the library, and make errors of what comes of it our own; none of theirs is passed
         on, since they name the address. A collection `to_load` is loaded where it was not.
         """
@@ -92,7 +94,7 @@ class MilvusConnection:
                 # After a start it loads what was loaded before, unless somebody had it released.
                 with suppress(*self._errors):
                     client.load_collection(to_load, timeout=SEARCH_SECONDS, _async=True)
-            raise _failure(error, late, self._words) from None
+            raise _failure(error, late, words or self._words) from None
 
     def close(self) -> None:
         """Close the connection; whoever asks again opens a new one."""
@@ -119,11 +121,16 @@ def _read(address: str, words: Words) -> dict[str, str]:
     except ValueError:
         raise EngineError(form) from None
     database = parts.path.strip("/")
-    if parts.scheme not in ("http", "https") or not parts.hostname or "/" in database:
+    if parts.scheme not in ("http", "https", "milvus") or not parts.hostname or "/" in database:
         raise EngineError(form)
+    # Addresses of sources say it so.
+    is_secure = (
+        "secure=true" in parts.query.split("&") if parts.scheme == "milvus" else parts.scheme == "https"
+    )
+    scheme = "https" if is_secure else "http"
     host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
     token = ":".join(unquote(one) for one in (parts.username, parts.password) if one)
-    return {"uri": f"{parts.scheme}://{host}:{port}", "token": token, "db_name": unquote(database)}
+    return {"uri": f"{scheme}://{host}:{port}", "token": token, "db_name": unquote(database)}
 
 
 def _check_version(told: str) -> None:
@@ -135,17 +142,19 @@ def _check_version(told: str) -> None:
 
 def _failure(error: Any, late: str, words: Words) -> EngineError:
     """Error in our own words."""
+    of_one = EngineError if words.is_ours else EngineTableError
     if _is_unloaded(error):
-        return EngineAwayError(words.unloaded, is_slow=True)
+        return EngineAwayError(words.unloaded, is_slow=True) if words.is_ours else of_one(words.unloaded)
     status = _status(error)
     if status == "DEADLINE_EXCEEDED" or _code(error) in _TOO_LATE:
         return EngineAwayError(late, is_slow=True)
     if (known := _BY_STATUS.get(status) or _FAILURES.get(_code(error))) is not None:
-        return known[0](known[1].format_map(vars(words)))
+        kind = of_one if known[1] == _FORBIDDEN else known[0]
+        return kind(known[1].format_map(vars(words)))
     if status:
         return EngineAwayError(_AWAY)
     told = " ".join(str(error.message).split())[:_LONGEST_REASON]
-    return EngineError(f"Milvus refuses what it was asked, with its error {_code(error)}: {told}")
+    return of_one(f"Milvus refuses what it was asked, with its error {_code(error)}: {told}")
 
 
 def _status(error: Any) -> str:

@@ -18,9 +18,11 @@ import pyarrow as pa
 from vicinal.calibration.arrays import FloatArray, Ints
 from vicinal.indexer.engines.engine import EngineTable
 from vicinal.indexer.engines.milvus_filter import compiled, stored
+from vicinal.indexer.engines.milvus_team import MilvusReader
 from vicinal.indexer.errors import EngineAwayError, EngineTableError
 from vicinal.indexer.filters import Filter
 from vicinal.indexer.milvus_connection import CHANGE_SECONDS, LATE, SEARCH_SECONDS, SLOW, MilvusConnection
+from vicinal.indexer.sources.team_table import TeamTable
 from vicinal.models.progress import OnProgress
 
 # Of a graph that is built, and of one that is loaded, as long as it goes on.
@@ -45,6 +47,7 @@ class MilvusEngine:
 
     def __init__(self, address: str) -> None:
         self._connection = MilvusConnection(address)
+        self._readers: dict[str, MilvusReader] = {}
 
     def build(self, name: str, vectors: FloatArray, items: pa.Table, on_progress: OnProgress) -> None:
         """Make a collection, which is gone again where that fails; see `Engine.build`."""
@@ -112,6 +115,10 @@ class MilvusEngine:
                 return EngineTable(server)
             counted = client.get_collection_stats(name, timeout=SEARCH_SECONDS)
         return EngineTable(server, n_rows=int(counted["row_count"]))
+
+    def over(self, table: TeamTable) -> MilvusReader:
+        """Reader of a team's collection; see `Engine.over`."""
+        return self._readers.setdefault(table.model_dump_json(), MilvusReader(self._connection, table))
 
     def close(self) -> None:
         """Close the connection."""

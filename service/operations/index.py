@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from vicinal.indexer.sources.team_table import TeamTable
     from vicinal.service.operations.place import Place
 
-# Engines whose tables a gallery can lie over.
-_READ_THERE = ("postgres",)
 STAGES = {"copy": "Copying", "embed": "Embedding", "neighbors": "Finding neighbors", "publish": "Publishing"}
 
 
@@ -91,7 +89,7 @@ class Request(NewVersion):
     copy_vectors: Annotated[
         StrictBool,
         CommandOption(
-            "Keep a copy of the vectors of a table of postgres://, in place of a gallery over the table.",
+            "Keep a copy of the vectors of postgres:// or milvus://, in place of a gallery over the table.",
             "--copy",
             kind=bool,
         ),
@@ -143,10 +141,11 @@ def team_table(source: Source | EmbeddingSource | None, request: Request) -> Tea
     table: TeamTable | None = getattr(source, "table", None)
     if table is None:
         if request.copy_vectors:
-            raise RequestError("copy is about a table of a database: name its address (postgres://…)")
+            raise RequestError(
+                "copy is about a table of a database: name its address (postgres://…, milvus://…)"
+            )
         return None
-    is_copied = request.copy_vectors or table.engine not in _READ_THERE
-    return table.model_copy(update={"is_copied": is_copied})
+    return table.model_copy(update={"is_copied": request.copy_vectors})
 
 
 def _remarks(place: Place, source: Source | EmbeddingSource | None, table: TeamTable | None) -> list[str]:

@@ -7,6 +7,7 @@ address is for servers with a certificate; a token stands in place of the user.
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -14,7 +15,7 @@ from datetime import UTC, datetime
 from functools import partial
 from operator import itemgetter
 from typing import Any
-from urllib.parse import parse_qsl, urlsplit, urlunsplit
+from urllib.parse import parse_qsl, urlsplit
 
 import numpy as np
 import pyarrow as pa
@@ -28,8 +29,8 @@ from vicinal.indexer.sources.values import UNNAMED
 Row = Mapping[str, Any]
 Ways = dict[str, tuple[pa.DataType, Callable[[Row], Any]]]
 
-_ROWS_A_PART = 512
-_VECTORS = ("FLOAT_VECTOR", "FLOAT16_VECTOR", "BFLOAT16_VECTOR")
+_ROWS_A_PART, _ROWS_COMPARED = 512, 64
+VECTORS = ("FLOAT_VECTOR", "FLOAT16_VECTOR", "BFLOAT16_VECTOR")
 # What fields are by their types; all others are read as JSON.
 _KINDS = {
     **dict.fromkeys(("INT8", "INT16", "INT32", "INT64"), pa.int64()),
@@ -42,7 +43,7 @@ _WORDS = Words(
     place="the address",
     form="milvus://USER:PASSWORD@HOST:19530/DATABASE?collection=NAME",
     collection="a collection of this name in the database of the address",
-    right="DescribeCollection, GetStatistics and Query of the collection",
+    right="DescribeCollection and Query of the collection",
     unloaded="the collection is not loaded, and who owns it decides when it is: call load_collection there",
 )
 
@@ -52,7 +53,7 @@ class MilvusCollection:
     comes meanwhile is there or not, and each is whole.
     """
 
-    vectors: tuple[str, ...] = _VECTORS
+    vectors: tuple[str, ...] = VECTORS
     expected = "FLOAT_VECTOR, FLOAT16_VECTOR or BFLOAT16_VECTOR"
 
     def __init__(self, client: Any, name: str) -> None:
@@ -61,7 +62,7 @@ class MilvusCollection:
         fields = self._told["fields"]
         self.columns: Mapping[str, str] = {str(one["name"]): one["type"].name for one in fields}
         self._key = next(str(one["name"]) for one in fields if one.get("is_primary"))
-        of_vectors = [name for name, kind in self.columns.items() if kind in _VECTORS]
+        of_vectors = [name for name, kind in self.columns.items() if kind in VECTORS]
         self.usual: Mapping[str, str] = {"id": self._key} | (
             {"embedding": of_vectors[0]} if len(of_vectors) == 1 else {}
         )
@@ -71,28 +72,17 @@ class MilvusCollection:
         embedding = named["embedding"]
         ways = ways_of(self._told, named)
         ways[embedding] = pa.list_(pa.float32()), reader_of_vectors(embedding, self.columns[embedding])
-        return pa.schema([(name, kind) for name, (kind, _) in ways.items()]), self._parts(ways)
+        return pa.schema([(name, kind) for name, (kind, _) in ways.items()]), self._parts(
+            ways, wanted_of(self._told, embedding)
+        )
 
     def mark(self, named: Mapping[str, str]) -> TableMark:
-        """Rows that are there, rows that were ever written, and the number of the collection.
+        """Count of the rows, and what the first of them hold; see `OpenTable.mark`."""
+        # The first question waits for all that was written before it.
+        ask = partial(self._client.query, self._name, timeout=CHANGE_SECONDS, consistency_level="Strong")
+        return mark_of(ask, self._told, named["embedding"])
 
-        Milvus counts what was written once it lies on its disk, so that an upsert is a change then, and
-        forgets what was deleted when it compacts.
-        """
-        del named
-        counted = self._client.query(
-            self._name, output_fields=["count(*)"], consistency_level="Strong", timeout=CHANGE_SECONDS
-        )
-        written = self._client.get_collection_stats(self._name, timeout=CHANGE_SECONDS)
-        return TableMark(
-            at=datetime.now(UTC),
-            n_rows=counted[0]["count(*)"],
-            place=self._told["collection_id"],
-            last=str(written["row_count"]),
-        )
-
-    def _parts(self, ways: Ways) -> Iterator[pa.Table]:
-        wanted = [one for one in ways if one in self.columns or one == UNNAMED]
+    def _parts(self, ways: Ways, wanted: list[str]) -> Iterator[pa.Table]:
         missing = set(ways) - {*wanted, "label", "path"}
         # As the iterator of pymilvus asks, which takes no keys with quotation marks. Later servers than 2.3
         # say by it which moment is read.
@@ -110,15 +100,13 @@ class MilvusCollection:
 @contextmanager
 def milvus_collection(server: str, collection: str, shown: str) -> Iterator[MilvusCollection]:
     """Open a collection by the address of its database; `shown` is what errors say instead of it."""
-    parts = urlsplit(server)
-    given = dict(parse_qsl(parts.query, keep_blank_values=True))
-    is_secure = given.pop("secure", "false") == "true"
-    if given:
-        raise SourceError(f"'{shown}' says '{next(iter(given))}', which is no word of an address of Milvus")
-    scheme = "https" if is_secure else "http"
+    if unknown := [
+        name for name, _ in parse_qsl(urlsplit(server).query, keep_blank_values=True) if name != "secure"
+    ]:
+        raise SourceError(f"'{shown}' says '{unknown[0]}', which is no word of an address of Milvus")
     connection = None
     try:
-        connection = MilvusConnection(urlunsplit(parts._replace(scheme=scheme, query="")), _WORDS)
+        connection = MilvusConnection(server, _WORDS)
         with connection.asking(LATE) as client:
             yield MilvusCollection(client, collection)
     except EngineError as error:
@@ -149,6 +137,31 @@ def ways_of(told: Mapping[str, Any], named: Mapping[str, str]) -> Ways:
         ways |= {name: (pa.json_(), partial(_as_json, name=name)) for name in texts}
         ways[UNNAMED] = pa.json_(), partial(_others, taken=[*kinds, *texts])
     return ways
+
+
+def wanted_of(told: Mapping[str, Any], embedding: str) -> list[str]:
+    """Fields that are asked for: all but other vectors, and what stands in no schema."""
+    names = {str(one["name"]): one["type"].name for one in told["fields"]}
+    wanted = [name for name, kind in names.items() if name == embedding or not kind.endswith("_VECTOR")]
+    return [*wanted, UNNAMED] if told.get("enable_dynamic_field") else wanted
+
+
+def mark_of(ask: Callable[..., Any], told: Mapping[str, Any], embedding: str) -> TableMark:
+    """State of a collection: Milvus tells what is there, and neither what was changed nor when. So the first
+    rows are compared, which others have come in place of wherever all were embedded anew.
+
+    Args:
+        ask: Call that queries the collection.
+    """
+    counted = ask(output_fields=["count(*)"])
+    first = ask(output_fields=wanted_of(told, embedding), limit=_ROWS_COMPARED)
+    seen = json.dumps([dict(row) for row in first], sort_keys=True, default=str)
+    return TableMark(
+        at=datetime.now(UTC),
+        n_rows=counted[0]["count(*)"],
+        place=told["collection_id"],
+        last=hashlib.sha256(seen.encode()).hexdigest()[:16],
+    )
 
 
 def reader_of_vectors(name: str, kind: str) -> Callable[[Row], AnyArray | None]:

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.milvus_collections import make_collection, milvus_client
 from tests.milvus_server import PASSWORD, MilvusServer
 from vicinal.calibration.arrays import FloatArray
 from vicinal.indexer.errors import SourceError
-from vicinal.indexer.milvus_connection import MilvusConnection
 from vicinal.indexer.sources import EmbeddingSource, SourceOptions, holds_embeddings, source_name
 from vicinal.indexer.sources.embedding_files import ReadyRows
 from vicinal.indexer.sources.engine_tables import let_in
@@ -22,58 +22,27 @@ from vicinal.models.similarity import normalize
 pytestmark = pytest.mark.slow
 DIM = 4
 ROWS: FloatArray = np.random.default_rng(0).normal(size=(25, DIM)).astype(np.float32)
-QUICK = {"consistency_level": "Strong", "num_shards": 1}
 
 
 @pytest.fixture(scope="module")
 def client(milvus_server: MilvusServer) -> Iterator[Any]:
-    connection = MilvusConnection(milvus_server.url)
-    with connection.asking("") as client:
+    with milvus_client(milvus_server.url) as client:
         yield client
-    connection.close()
 
 
 @pytest.fixture(scope="module")
 def shop(client: Any, milvus_server: MilvusServer) -> Iterator[MilvusServer]:
     """A collection of 25 products, whose keys are texts that need quotes."""
-    make(
-        client, "products", key="VARCHAR", sku="VARCHAR", price="FLOAT", n="INT8", is_new="BOOL", tags="JSON"
-    )
-    client.insert(
-        "products",
-        [
-            {
-                "code": code(n),
-                "vector": ROWS[n],
-                "sku": sku(n),
-                "price": n / 4,
-                "n": n,
-                "is_new": n % 2 == 0,
-                "tags": {"of": [n]},
-            }
-            | ({"shade": "red", "size": {"cm": n}} if n % 3 else {"shade": n})
-            for n in reversed(range(25))
-        ],
-    )
+    fields = {"sku": "VARCHAR", "price": "FLOAT", "n": "INT8", "is_new": "BOOL", "tags": "JSON"}
+    rows = [
+        {"code": code(n), "vector": ROWS[n], "sku": sku(n), "price": n / 4, "n": n, "is_new": n % 2 == 0}
+        | {"tags": {"of": [n]}}
+        | ({"shade": "red", "size": {"cm": n}} if n % 3 else {"shade": n})
+        for n in reversed(range(25))
+    ]
+    make_collection(client, "products", rows, dim=DIM, key="VARCHAR", **fields)
     yield milvus_server
     client.drop_collection("products")
-
-
-def make(client: Any, name: str, *, key: str = "INT64", is_loaded: bool = True, **fields: str) -> None:
-    schema = client.create_schema(auto_id=False, enable_dynamic_field=True)
-    schema.add_field("code", key_kind(key), is_primary=True, max_length=100)
-    schema.add_field("vector", key_kind("FLOAT_VECTOR"), dim=DIM)
-    for field, kind in fields.items():
-        schema.add_field(field, key_kind(kind), max_length=100)
-    index = client.prepare_index_params()
-    index.add_index("vector", index_type="FLAT", metric_type="COSINE")
-    client.create_collection(name, schema=schema, index_params=index if is_loaded else None, **QUICK)
-
-
-def key_kind(name: str) -> Any:
-    from pymilvus import DataType
-
-    return DataType[name]
 
 
 def code(n: int) -> str:
@@ -137,11 +106,10 @@ def test_options_come_before_the_names_of_the_address(shop: MilvusServer) -> Non
 
 def test_keys_may_be_numbers_below_zero(client: Any, milvus_server: MilvusServer) -> None:
     """Their order is that of numbers."""
-    make(client, "numbers")
     try:
         # A question without a filter leaves the last of all numbers out, 2**63 - 1.
         keys = [-(2**63), -70, -9, 0, 9, 70, 2**63 - 2]
-        client.insert("numbers", [{"code": key, "vector": ROWS[0]} for key in keys])
+        make_collection(client, "numbers", [{"code": key, "vector": ROWS[0]} for key in keys], dim=DIM)
         rows = read(EmbeddingSource.open(address(milvus_server, "numbers")))
         assert rows.ids.to_pylist() == [str(key) for key in keys]
     finally:
@@ -149,15 +117,14 @@ def test_keys_may_be_numbers_below_zero(client: Any, milvus_server: MilvusServer
 
 
 def test_the_identity_changes_with_the_collection(client: Any, milvus_server: MilvusServer) -> None:
-    """Rows that come and go change it at once, an upsert when Milvus has brought it to its disk."""
-    make(client, "moving")
+    """Rows that come and go, and others in the place of the first ones."""
     try:
-        client.insert("moving", [{"code": n, "vector": ROWS[n]} for n in range(25)])
+        rows = [{"code": n, "vector": ROWS[n]} for n in range(25)]
+        make_collection(client, "moving", rows, dim=DIM)
         found = [identity(milvus_server), identity(milvus_server)]
         client.delete("moving", ids=[24])
         found.append(identity(milvus_server))
         client.upsert("moving", [{"code": 3, "vector": ROWS[4]}])
-        client.flush("moving")
         found.append(identity(milvus_server))
         assert found[0] == found[1]
         assert len({*found}) == 3
@@ -214,7 +181,8 @@ def test_what_cannot_be_read_is_said_without_secrets(
     """Each refusal names the collection and what would help."""
     for name in ("released", "empty"):
         if not client.has_collection(name):
-            make(client, name, is_loaded=name == "empty")
+            index = ("FLAT", "COSINE", {}) if name == "empty" else None
+            make_collection(client, name, dim=DIM, index=index)
     url = shop.url.replace("http", "milvus")
     given = {
         "url": url,
