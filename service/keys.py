@@ -212,6 +212,10 @@ class Grant(BaseModel):
     galleries: tuple[str, ...] | None = None
     folders: tuple[str, ...] | None = None
 
+    def may(self, scope: Scope) -> bool:
+        """Tell whether it has a scope; who runs a gallery may also search it, and not write to it."""
+        return scope in self.scopes or (scope == "search" and "admin" in self.scopes)
+
     def covers(self, root: Path, gallery: str) -> bool:
         """Tell whether it is for a gallery."""
         if self.galleries is None:

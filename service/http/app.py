@@ -15,7 +15,7 @@ from starlette.types import ASGIApp
 
 from vicinal.service.errors import RequestError
 from vicinal.service.http.access import Access
-from vicinal.service.http.gate import AnswerHeaders, OpenRoute, Origins, unknown_address
+from vicinal.service.http.gate import AnswerHeaders, ApiRoute, Origins, unknown_address
 from vicinal.service.http.problems import HANDLERS, Problem
 from vicinal.service.http.routes import (
     additions,
@@ -28,7 +28,10 @@ from vicinal.service.http.routes import (
     jobs,
     labelling,
     learning,
+    metadata,
     operations,
+    page,
+    pictures,
     search,
 )
 from vicinal.service.http.state import State, state_of
@@ -93,8 +96,12 @@ ROUTERS = (
     answers.admin_router,
     learning.router,
     learning.items_router,
+    metadata.router,
+    pictures.router,
     operations.router,
+    operations.key_router,
     operations.metrics_router,
+    page.router,
 )
 
 
@@ -151,8 +158,8 @@ class _Application(FastAPI):
 
     def openapi(self) -> dict[str, Any]:
         if self.openapi_schema is None:
-            routes = (one for router in ROUTERS for one in router.routes if isinstance(one, OpenRoute))
-            needs = {route.name: route.needs for route in routes}
+            routes = (one for router in ROUTERS for one in router.routes)
+            needs = {one.name: [one.needs] if one.needs else [] for one in routes if isinstance(one, ApiRoute)}
             self.openapi_schema = complete_document(super().openapi(), needs)
         return self.openapi_schema
 
@@ -161,8 +168,13 @@ class _Application(FastAPI):
         return Access(AnswerHeaders(super().build_middleware_stack()), state.metrics, state.traces)
 
 
-def complete_document(document: dict[str, Any], scopes: Mapping[str, Scope | None]) -> dict[str, Any]:
-    """Add to a document the problems of each call, who may call it, and examples."""
+def complete_document(document: dict[str, Any], scopes: Mapping[str, list[Scope]]) -> dict[str, Any]:
+    """Add to a document the problems of each call, who may call it, and examples.
+
+    Args:
+        document: OpenAPI document, which is changed.
+        scopes: What a key needs for each call that takes one; any valid key does where that is nothing.
+    """
     _simplify(document)
     parts = document.setdefault("components", {})
     parts.setdefault("schemas", {})["Problem"] = Problem.model_json_schema()
@@ -170,10 +182,10 @@ def complete_document(document: dict[str, Any], scopes: Mapping[str, Scope | Non
     content = {"application/problem+json": {"schema": {"$ref": "#/components/schemas/Problem"}}}
     for method, operation in chain.from_iterable(calls.items() for calls in document["paths"].values()):
         name = operation["operationId"]
-        scope = scopes.get(name)
+        needed = scopes.get(name)
         described = dict(_ANY)
-        if scope is not None:
-            operation["security"] = [{"bearer": [scope]}, {"key": [scope]}]
+        if needed is not None:
+            operation["security"] = [{"bearer": needed}, {"key": needed}]
             described |= _OF_THE_API if method == "get" else _OF_THE_API | _CHANGING
         if "requestBody" in operation:
             described |= _WITH_BODY

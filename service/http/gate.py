@@ -58,7 +58,7 @@ _API = "/v1/"
 _GALLERY = re.compile("/v1/(?:admin/)?galleries/([^/]+)")
 _READING = ("GET", "HEAD", "OPTIONS")
 # Calls that show a key for some galleries what it is for.
-_OF_SOME = re.compile("/v1/(?:galleries$|jobs(?:/|$))")
+_OF_SOME = re.compile("/v1/(?:galleries$|me$|jobs(?:/|$))")
 _LARGE = "takes_much"
 _Endpoint = TypeVar("_Endpoint", bound=Callable[..., Any])
 
@@ -73,6 +73,8 @@ class OpenRoute(APIRoute):
     """Route that anybody may ask for: a page or a probe; its body is read by `json_body` before FastAPI."""
 
     needs: ClassVar[Scope | None] = None
+    # Whether parameters that a call does not know are refused.
+    is_strict: ClassVar[bool] = False
 
     async def handle(self, scope: Connection, receive: Receive, send: Send) -> None:
         """Answer a request whose route this is."""
@@ -91,14 +93,14 @@ class OpenRoute(APIRoute):
     def get_route_handler(self) -> Callable[[Request], Awaitable[Response]]:  # type: ignore[override]
         """Function that answers a request."""
         answer = super().get_route_handler()
-        if self.body_field is None and self.needs is None:
+        if self.body_field is None and not self.is_strict:
             return answer
         field = self.body_field
         model: type[BaseModel] | None = None if field is None else field.field_info.annotation  # type: ignore[assignment]
 
         async def read_and_answer(request: Request) -> Response:
             # What is refused by its address needs no body.
-            if self.needs is not None:
+            if self.is_strict:
                 _require_known_parameters(request, self)
             if model is not None:
                 # FastAPI takes it as it is.
@@ -111,6 +113,7 @@ class OpenRoute(APIRoute):
 class ApiRoute(OpenRoute):
     """A route of the API: it needs a key with its scope, and what it changes is noted."""
 
+    is_strict = True
     # Whether its calls change items or what they are searched by, so that others are told of it.
     changes_gallery: ClassVar[bool] = True
     is_noted: ClassVar[bool] = True
@@ -142,6 +145,12 @@ class ApiRoute(OpenRoute):
 
     def _check(self, state: State) -> None:
         """Refuse what would be refused after its body was read."""
+
+
+class KeyRoute(ApiRoute):
+    """A route that any valid key may ask for, about itself."""
+
+    changes_gallery = is_noted = False
 
 
 class SearchRoute(ApiRoute):
@@ -218,7 +227,7 @@ async def admit(
             said = "send a valid API key as a bearer token"
             raise HTTPException(401, said, headers={"WWW-Authenticate": "Bearer"})
         call.in_full = grant.galleries is None
-        if needs is not None and needs not in grant.scopes:
+        if needs is not None and not grant.may(needs):
             raise HTTPException(403, f"this API key lacks the scope '{needs}'")
         if grant.galleries is not None:
             _check_gallery(state, path, request.method, named.get("gallery"), grant)

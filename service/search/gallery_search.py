@@ -232,7 +232,7 @@ class GallerySearch:
         selection = None
         if condition is not None:
             started = time.perf_counter()
-            selection = self._selection(condition)
+            selection = self.selection(condition)
             milliseconds["filter"] = 1e3 * (time.perf_counter() - started)
         n_wanted = max(asked.limit, N_DECIDED_CANDIDATES)
         known = self.different if without is None else None
@@ -338,7 +338,7 @@ class GallerySearch:
 
     # While the view lasts, a filter selects the same items.
     @cachedmethod(attrgetter("_selections"), lock=attrgetter("_lock"))
-    def _selection(self, filter: Filter) -> Selection:
+    def selection(self, filter: Filter) -> Selection:
         return self.view.select(self.gallery.table.matching(self.view.revision, filter), filter)
 
     def _without(

@@ -1,4 +1,4 @@
-"""Liveness, readiness, metrics, and the web pages."""
+"""Liveness, readiness, metrics, what a key may do, and the documentation of the API."""
 
 from __future__ import annotations
 
@@ -17,14 +17,16 @@ from pydantic import Field
 from vicinal.service.errors import KeyStoreError
 from vicinal.service.galleries.home import HomeState, home_state
 from vicinal.service.galleries.open_galleries import GalleryState
-from vicinal.service.http.gate import NOTHING, MetricsRoute, OpenRoute, key_in
+from vicinal.service.http.access import call_of
+from vicinal.service.http.gate import NOTHING, KeyRoute, MetricsRoute, OpenRoute, key_in
 from vicinal.service.http.state import State, StateDependency
 from vicinal.service.redis_link import RedisState
 from vicinal.service.request_fields import Body
-from vicinal.service.request_fields import Request as Asked
 from vicinal.service.search.answers import stage_devices
+from vicinal.service.settings import SCOPES, Scope
 
 router = APIRouter(tags=["operations"], route_class=OpenRoute)
+key_router = APIRouter(prefix="/v1", tags=["operations"], route_class=KeyRoute)
 metrics_router = APIRouter(tags=["operations"], route_class=MetricsRoute)
 
 _INLINE = re.compile("<(script|style)>(.*?)</(?:script|style)>", re.DOTALL)
@@ -122,37 +124,26 @@ def metrics(state: StateDependency) -> Response:
     return Response(state.metrics.exposition(), media_type="text/plain; version=0.0.4; charset=utf-8")
 
 
-@router.get("/", include_in_schema=False)
-def page() -> HTMLResponse:
-    """The search page; it uses the HTTP API and loads nothing from elsewhere."""
-    return _page("index.html")
+class RightsBody(Body):
+    """What the key of a call may do."""
+
+    asks_for_keys: bool = Field(description="Whether calls need a key; without, everybody may do all.")
+    name: str | None = Field(description="The key's name, as changes are noted under; null without keys.")
+    scopes: list[Scope] = Field(description="Scopes of calls that it may make; `admin` has `search` in it.")
+    galleries: list[str] | None = Field(description="Galleries that it is for; null for all.")
 
 
-@router.get("/label", include_in_schema=False)
-def label_page() -> HTMLResponse:
-    """The page that asks which photos show the same thing; see `routes.labelling`."""
-    return _page("label.html")
-
-
-@router.get("/review", include_in_schema=False)
-def review_page() -> HTMLResponse:
-    """The page that asks what kept searches show; see `routes.answers`."""
-    return _page("review.html")
-
-
-class LentKeyBody(Asked):
-    """Lent key that a page was opened with, and that may be used once."""
-
-    token: str
-
-
-@router.post("/label/key", include_in_schema=False)
-def redeem_token(body: LentKeyBody, state: StateDependency) -> dict[str, str]:
-    """The key of a page that a command opened."""
-    key = state.keyring.redeem(body.token)
-    if key is None:
-        raise HTTPException(404, "this address was opened before: stop the command and start it again")
-    return {"key": key}
+@key_router.get("/me")
+def get_rights(request: Request, state: StateDependency) -> RightsBody:
+    """What the key that was sent may do, so that a program offers nothing else."""
+    grant = call_of(request.scope).grant
+    if grant is None:
+        return RightsBody(
+            asks_for_keys=state.keyring.is_asked_for, name=None, scopes=list(SCOPES), galleries=None
+        )
+    scopes = [one for one in SCOPES if grant.may(one)]
+    galleries = None if grant.galleries is None else list(grant.galleries)
+    return RightsBody(asks_for_keys=True, name=grant.name, scopes=scopes, galleries=galleries)
 
 
 @router.get("/docs", include_in_schema=False)
@@ -183,16 +174,6 @@ def html_page(html: str, *, shipped: str, **sources: str) -> HTMLResponse:
         for kind in sorted({*hashes, *sources})
     ]
     return HTMLResponse(html, headers={"Content-Security-Policy": "; ".join([NOTHING, *allowed])})
-
-
-def _page(name: str) -> HTMLResponse:
-    static = files("vicinal.service") / "static"
-    html, style, script = (
-        (static / one).read_text(encoding="utf-8") for one in (name, "base.css", "base.js")
-    )
-    html = html.replace('<link rel="stylesheet" href="base.css">', f"<style>\n{style}</style>")
-    html = html.replace('<script src="base.js"></script>', f"<script>\n{script}</script>")
-    return html_page(html, shipped=html, img="'self' blob: data:", connect="'self'")
 
 
 def _readiness(state: State, *, needs_all: bool, sees_names: bool) -> ReadinessBody:

@@ -1,0 +1,35 @@
+// Pictures: an image element sends no key, so that with one they are fetched and kept as addresses of this tab.
+import { at, blob } from "./api.js";
+import { key } from "./key.js";
+
+const MOST = 400;
+const kept = new Map();
+
+const query = (name, value) => `?${name}=${encodeURIComponent(value)}`;
+
+export const thumbnail = (gallery, id) => at(gallery, `/thumbnail${query("id", id)}`);
+export const original = (gallery, id) => at(gallery, `/image${query("id", id)}`);
+export const keptPicture = (gallery, searchId) => at(gallery, `/kept/${encodeURIComponent(searchId)}/picture`);
+
+function drop(path) {
+  URL.revokeObjectURL(kept.get(path));
+  kept.delete(path);
+}
+
+// What another key may see is not shown with this one.
+key.on(() => { for (const path of [...kept.keys()]) drop(path); });
+
+// Where an image element finds a picture; the oldest of those that were fetched go first.
+export async function pictureUrl(path, signal) {
+  if (!key.get() || /^(?:blob|data):/.test(path)) return path;
+  let url = kept.get(path);
+  if (url === undefined) {
+    url = URL.createObjectURL(await blob(path, { signal }));
+    if (kept.has(path)) drop(path);
+    if (kept.size >= MOST) drop(kept.keys().next().value);
+  } else {
+    kept.delete(path);
+  }
+  kept.set(path, url);
+  return url;
+}
