@@ -68,6 +68,7 @@ MODELS = {
     "ReadinessBody": "Readiness",
     "RefusedItemBody": "RefusedItem",
     "RemovedItemBody": "RemovedItem",
+    "RightsBody": "Rights",
     "SearchAdditions": "SearchAdditions",
     "SearchAnswerBody": "SearchAnswer",
     "SearchQuestionBody": "SearchQuestion",

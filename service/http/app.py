@@ -159,7 +159,9 @@ class _Application(FastAPI):
     def openapi(self) -> dict[str, Any]:
         if self.openapi_schema is None:
             routes = (one for router in ROUTERS for one in router.routes)
-            needs = {one.name: [one.needs] if one.needs else [] for one in routes if isinstance(one, ApiRoute)}
+            needs = {
+                one.name: [one.needs] if one.needs else [] for one in routes if isinstance(one, ApiRoute)
+            }
             self.openapi_schema = complete_document(super().openapi(), needs)
         return self.openapi_schema
 

@@ -339,6 +339,7 @@ class GallerySearch:
     # While the view lasts, a filter selects the same items.
     @cachedmethod(attrgetter("_selections"), lock=attrgetter("_lock"))
     def selection(self, filter: Filter) -> Selection:
+        """Items that a filter leaves."""
         return self.view.select(self.gallery.table.matching(self.view.revision, filter), filter)
 
     def _without(

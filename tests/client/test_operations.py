@@ -24,6 +24,7 @@ SEARCH = {"limit": 3, "threshold": 0.5, "filter": "label = 'a'", "include_candid
 CASES: list[tuple[str, tuple[Any, ...], dict[str, Any]]] = [
     ("livez", (), {}),
     ("readyz", (), {}),
+    ("get_rights", (), {}),
     ("list_galleries", (), {}),
     ("get_gallery", ("shop",), {}),
     ("put_gallery", ("shop",), {"space": "clip", "dim": 4}),

@@ -61,6 +61,7 @@ __all__ = [
     "Readiness",
     "RefusedItem",
     "RemovedItem",
+    "Rights",
     "SearchAdditions",
     "SearchAnswer",
     "SearchQuestion",
@@ -990,6 +991,22 @@ class RemovedItem(Model):
     """Item that is gone, so that its search is a query again."""
 
     item_id: str
+
+
+class Rights(Model):
+    """What the key of a call may do.
+
+    Attributes:
+        asks_for_keys: Whether calls need a key; without, everybody may do all.
+        name: The key's name, as changes are noted under; null without keys.
+        scopes: Scopes of calls that it may make; `admin` has `search` in it.
+        galleries: Galleries that it is for; null for all.
+    """
+
+    asks_for_keys: bool
+    name: str | None
+    scopes: list[str]
+    galleries: list[str] | None
 
 
 class SearchAdditions(Model):

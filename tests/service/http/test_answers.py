@@ -195,14 +195,6 @@ def test_a_search_that_is_kept_can_be_answered_by_the_id_in_its_answer(
         assert given["label"] == "plain"
 
 
-def test_the_page_loads_nothing_from_elsewhere(web: TestClient) -> None:
-    page = web.get("/review", params={"gallery": "shoes"})
-    assert page.status_code == 200
-    assert "default-src 'none'" in page.headers["content-security-policy"]
-    assert "http://" not in page.text
-    assert "https://" not in page.text
-
-
 def test_an_answer_waits_for_a_search_that_another_process_is_about_to_keep(
     web: TestClient, matcher: Matcher
 ) -> None:

@@ -141,11 +141,3 @@ def test_labelling_takes_the_admin_scope(data_dir: Path, make_settings: Callable
         for key in ("", "reader", "owner")
     ]
     assert codes == [401, 403, 200]
-
-
-def test_the_page_loads_nothing_from_elsewhere(web: TestClient) -> None:
-    page = web.get("/label", params={"gallery": "shoes"})
-    assert page.status_code == 200
-    assert "default-src 'none'" in page.headers["content-security-policy"]
-    assert "http://" not in page.text
-    assert "https://" not in page.text

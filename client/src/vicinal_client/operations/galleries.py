@@ -11,6 +11,7 @@ from vicinal_client.models import (
     Gallery,
     GalleryList,
     Readiness,
+    Rights,
     VersionList,
 )
 from vicinal_client.operations.calls import Calls, operation
@@ -37,6 +38,11 @@ class GalleryCalls(Calls):
         # 503 says that one gallery cannot be searched: an answer, not a reason to come again.
         params = given(galleries=galleries)
         return (yield from self._ask("GET", "/readyz", Readiness, params=params, accepted=(503,)))
+
+    @operation
+    def get_rights(self) -> Steps[Rights]:
+        """Learn what the API key may do, and in which galleries."""
+        return (yield from self._ask("GET", path_of("me"), Rights))
 
     @operation
     def list_galleries(self) -> Steps[GalleryList]:

@@ -165,7 +165,7 @@ def test_no_other_site_shows_a_page_in_a_frame(browser: Browser, address: str, o
         page.goto(f"{other_site}/frame")
 
 
-@pytest.mark.parametrize("path", ["/", "/label?gallery=shoes", "/docs"])
+@pytest.mark.parametrize("path", ["/", "/#/g/shoes/search", "/label?gallery=shoes", "/docs"])
 def test_pages_keep_their_own_policy(browser: Browser, address: str, path: str) -> None:
     page = browser.new_page()
     errors: list[str] = []

@@ -23,6 +23,8 @@ WANTED = {
 ANSWERS = [
     ("GET", "/", 200),
     ("GET", "/label", 200),
+    ("GET", "/review", 200),
+    ("GET", "/page/older/main.js", 404),
     ("GET", "/docs", 200),
     ("GET", "/docs/swagger-ui.css", 200),
     ("GET", "/docs/nothing", 404),

@@ -1,0 +1,70 @@
+"""A real browser for tests of pages, and what is looked at on each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+
+import pytest
+from axe_playwright_python.base import AXE_SCRIPT
+from playwright.sync_api import Browser, Page, sync_playwright
+
+from tests.programs import program
+
+_SERIOUS = ("serious", "critical")
+
+
+def chromium() -> str:
+    """Path of the browser; the test is skipped where there is none."""
+    return program("chromium", "chromium-browser", "google-chrome")
+
+
+@pytest.fixture(scope="module")
+def start_browser() -> Iterator[Callable[..., Browser]]:
+    """Starts a browser with further options of the command line."""
+    path = chromium()
+    with sync_playwright() as playwright, ExitStack() as running:
+
+        def start(*options: str) -> Browser:
+            # A sandbox needs rights that a container does not give; the pages are our own.
+            arguments = ["--no-sandbox", *options]
+            started = playwright.chromium.launch(executable_path=path, args=arguments)
+            running.callback(started.close)
+            return started
+
+        yield start
+
+
+@pytest.fixture(scope="module")
+def browser(start_browser: Callable[..., Browser]) -> Browser:
+    return start_browser()
+
+
+def findings(page: Page) -> list[str]:
+    """What axe-core finds serious or critical."""
+    page.evaluate(AXE_SCRIPT)
+    found = page.evaluate("axe.run()")["violations"]
+    return [
+        f"{one['id']}: {node['html'][:100]}"
+        for one in found
+        if one["impact"] in _SERIOUS
+        for node in one["nodes"]
+    ]
+
+
+def fits(page: Page) -> bool:
+    """Tell whether nothing is wider than the window."""
+    is_as_wide: bool = page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    return is_as_wide
+
+
+def small_targets(page: Page, least: int = 40) -> list[str]:
+    """What can be pressed, and is lower than a finger needs; links within a text are none."""
+    found: list[str] = page.evaluate(
+        """(least) => [...document.querySelectorAll('button, select, input, summary, a.button, a.way')]
+          .filter((one) => one.checkVisibility() && !one.closest('.unseen, .skip') && !one.matches('.unseen'))
+          .filter((one) => (one.closest('label')?.matches('.tick, .search-drop') ? one.closest('label') : one).offsetHeight < least)
+          .map((one) => one.outerHTML.slice(0, 100))""",
+        least,
+    )
+    return found

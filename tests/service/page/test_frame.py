@@ -1,0 +1,169 @@
+"""The frame of the page: old addresses lead on, ways lead to places, and what cannot be shown says why."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from urllib.parse import urlencode
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.browsers import findings, fits, small_targets
+from tests.service.page.conftest import OpenPlace, Served, Watch
+from vicinal.service.http.app import create_app
+from vicinal.service.http.serving.server import serving
+from vicinal.service.http.state import state_of
+from vicinal.service.keys import Grant
+from vicinal.service.settings import Settings
+
+pytestmark = pytest.mark.slow
+
+WAYS = ["Search", "Photos", "Add", "Review", "Calibrate", "Doubles"]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "heading"),
+    [
+        ({"gallery": "demo", "limit": "3"}, "#/g/demo/search?limit=3", "Search"),
+        ({"gallery": "none"}, "#/g/none/search", "There is no gallery “none”"),
+    ],
+)
+def test_an_address_of_the_old_page_leads_on(
+    demo: Served, open_place: OpenPlace, old: dict[str, str], new: str, heading: str
+) -> None:
+    page = open_place(f"{demo.url}/?{urlencode(old)}")
+    expect(page.get_by_role("heading", level=1)).to_have_text(heading)
+    assert page.url == f"{demo.url}/{new}"
+
+
+@pytest.mark.parametrize(("path", "place"), [("label", "pairs"), ("review", "review")])
+def test_addresses_of_old_pages_lead_to_their_places(
+    demo: Served, open_place: OpenPlace, path: str, place: str
+) -> None:
+    page = open_place(f"{demo.url}/{path}?gallery=demo")
+    assert page.url == f"{demo.url}/#/g/demo/{place}"
+
+
+def test_ways_lead_to_places_and_back(demo: Served, open_place: OpenPlace) -> None:
+    page = open_place(demo.url, "g/demo/search")
+    ways = page.get_by_role("navigation", name="This gallery").get_by_role("link")
+    expect(ways).to_have_text(WAYS)
+    for name in WAYS[1:]:
+        ways.filter(has_text=name).click()
+        expect(page.get_by_role("heading", level=1)).to_be_visible()
+        expect(ways.filter(has_text=name)).to_have_attribute("aria-current", "page")
+        expect(page).to_have_title(f"{name} · demo · Vicinal")
+    page.go_back()
+    expect(page).to_have_title("Calibrate · demo · Vicinal")
+    page.get_by_role("link", name="Vicinal").click()
+    expect(page).to_have_title("Galleries · Vicinal")
+
+
+@pytest.mark.parametrize("place", ["nowhere", "g/demo/nowhere", "g/demo/jobs", "search", "g/%ff/search"])
+def test_an_address_without_a_place_says_so(demo: Served, open_place: OpenPlace, place: str) -> None:
+    page = open_place(demo.url, place)
+    expect(page.get_by_role("heading", level=1)).to_have_text("There is nothing at this address")
+    page.get_by_role("link", name="All galleries").click()
+    expect(page.get_by_role("heading", level=1)).to_have_text("Galleries")
+
+
+def test_a_server_that_is_away_is_told_and_found_again(demo: Served, open_place: OpenPlace) -> None:
+    page = open_place(demo.url, "galleries", expects=("ERR_",))
+    page.route("**/v1/**", lambda route: route.abort())
+    page.reload()
+    expect(page.get_by_role("alert")).to_contain_text("The server does not answer", timeout=10_000)
+    page.unroute("**/v1/**")
+    page.get_by_role("button", name="Try again").click()
+    expect(page.get_by_role("link", name="demo")).to_be_visible()
+
+
+def test_a_part_that_does_not_load_says_so(demo: Served, open_place: OpenPlace) -> None:
+    page = open_place(demo.url, "galleries", expects=("404",))
+    page.route("**/places/jobs/*", lambda route: route.fulfill(status=404, body="{}"))
+    page.get_by_role("link", name="Jobs").click()
+    expect(page.get_by_role("alert")).to_contain_text("has a newer version of it")
+    page.unroute("**/places/jobs/*")
+    page.get_by_role("button", name="Try again").click()
+    expect(page.get_by_role("heading", level=1)).to_have_text("Jobs")
+
+
+def test_the_colours_are_chosen_for_the_tab(demo: Served, open_place: OpenPlace) -> None:
+    page = open_place(demo.url, "galleries", scheme="dark")
+    paper = "getComputedStyle(document.body).backgroundColor"
+    dark = page.evaluate(paper)
+    page.get_by_role("button", name="Colours: as the device").click()
+    assert page.evaluate(paper) != dark
+    page.reload()
+    expect(page.get_by_role("button", name="Colours: light")).to_be_visible()
+    assert page.evaluate(paper) != dark
+
+
+def test_a_page_opens_once_with_what_it_was_given(demo: Served, open_place: OpenPlace) -> None:
+    app = create_app(Settings(data_dir=demo.data_dir, device="cpu", threads=1, run_jobs=False))
+    grant = Grant(name="label", scopes=("search", "admin"), galleries=("demo",))
+    with serving(app) as url:
+        for address in ("label?gallery=demo#{}", "#/g/demo/pairs?target=precision%3D90%25&token={}"):
+            token = state_of(app).keyring.offer(grant)
+            given = f"{url}/{address.format(token)}"
+            page = open_place(given)
+            expect(page.get_by_role("heading", level=1)).to_have_text("Same or not?")
+            assert token not in page.url
+            page.reload()
+            expect(page.get_by_role("heading", level=1)).to_have_text("Same or not?")
+            other = open_place(given, expects=("404",))
+            expect(other.get_by_role("alert")).to_contain_text("was opened before")
+
+
+@pytest.mark.parametrize("width", [360, 1280, 1920])
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_the_frame_is_for_everybody(
+    demo: Served, open_place: OpenPlace, shot: Callable[[Page, str], None], width: int, scheme: str
+) -> None:
+    page = open_place(demo.url, "galleries", width=width, scheme=scheme)
+    expect(page.get_by_role("link", name="demo")).to_be_visible()
+    for name in ("galleries", "key", "nowhere"):
+        page.goto(f"{demo.url}/#/{name}")
+        expect(page.locator("main h1")).to_be_visible()
+        assert findings(page) == []
+        assert fits(page)
+        assert small_targets(page) == []
+        shot(page, name)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "found"),
+    [
+        ("document.querySelector('main').append(document.createElement('input'))", "label"),
+        ("document.querySelector('main').style.color = '#ddd'", "color-contrast"),
+    ],
+)
+def test_axe_finds_what_is_wrong(demo: Served, open_place: OpenPlace, wrong: str, found: str) -> None:
+    """Negative control."""
+    page = open_place(demo.url, "key")
+    page.evaluate(wrong)
+    assert any(one.startswith(found) for one in findings(page))
+
+
+@pytest.mark.parametrize(
+    ("wrong", "fault"),
+    [
+        ("console.error('broken')", "broken"),
+        ("setTimeout(() => { throw new Error('thrown') })", "thrown"),
+        ("document.head.append(Object.assign(document.createElement('script'), {text: 'x'}))", "script"),
+        ("new Image().src = 'https://evil.example/a.png'", "evil.example"),
+        ("document.body.innerHTML = '<p>'", "TrustedHTML"),
+        ("new Image().src = 'v1/galleries/demo/thumbnail?id=none'", "404"),
+    ],
+)
+def test_what_is_wrong_with_a_page_is_noticed(
+    demo: Served, open_place: OpenPlace, watch: Watch, wrong: str, fault: str
+) -> None:
+    """Negative control."""
+    page = open_place(demo.url, "key")
+    page.evaluate(f"() => {{ try {{ {wrong} }} catch (error) {{ console.error(error.message) }} }}")
+    for _ in range(100):
+        if watch.faults:
+            break
+        page.wait_for_timeout(20)
+    assert any(fault in one for one in watch.faults), watch.faults
+    watch.faults.clear()
