@@ -1,7 +1,7 @@
-"""Take the libraries of the page from the npm registry into `service/static/vendor/`, or check what lies there.
+"""Takes the libraries of the page from the npm registry into `service/static/vendor/`, or checks what is there.
 
-`python .ci/vendor.py` downloads each package of `versions.json`, checks it against the `integrity` that stands
-there, and writes its files anew with their SHA-256. `--check` compares the files with `versions.json`, offline.
+Each package of `versions.json` is downloaded, held to the `integrity` that stands there, and its files are
+written anew with their SHA-256. `--check` compares the files with `versions.json`, offline.
 """
 
 from __future__ import annotations

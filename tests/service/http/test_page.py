@@ -1,4 +1,4 @@
-"""The page over HTTP: one shell at its addresses, and files that never go together with those of another version."""
+"""The page over HTTP: one shell at its addresses, and files of one version alone."""
 
 from __future__ import annotations
 
@@ -60,7 +60,6 @@ def test_files_come_packed_and_may_be_kept(client: TestClient) -> None:
 @pytest.mark.parametrize(
     "path",
     [
-        "main.js/",
         "index.html",
         "docs.html",
         "../settings.py",

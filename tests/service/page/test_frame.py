@@ -149,7 +149,10 @@ def test_axe_finds_what_is_wrong(demo: Served, open_place: OpenPlace, wrong: str
     [
         ("console.error('broken')", "broken"),
         ("setTimeout(() => { throw new Error('thrown') })", "thrown"),
-        ("document.head.append(Object.assign(document.createElement('script'), {text: 'x'}))", "script"),
+        (
+            "document.head.append(Object.assign(document.createElement('script'), {text: 'x'}))",
+            "TrustedScript",
+        ),
         ("new Image().src = 'https://evil.example/a.png'", "evil.example"),
         ("document.body.innerHTML = '<p>'", "TrustedHTML"),
         ("new Image().src = 'v1/galleries/demo/thumbnail?id=none'", "404"),

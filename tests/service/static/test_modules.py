@@ -1,4 +1,4 @@
-"""Modules of the page: they import downwards, are small, and write no HTML by hand; all of them weigh little."""
+"""Modules of the page: they import downwards, are small and light, and write no HTML by hand."""
 
 from __future__ import annotations
 
