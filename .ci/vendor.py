@@ -1,4 +1,4 @@
-"""Takes the libraries of the page from the npm registry into `service/static/vendor/`, or checks what is there.
+"""Takes the libraries of the page from npm into `service/static/vendor/`, or checks what lies there.
 
 Each package of `versions.json` is downloaded, held to the `integrity` that stands there, and its files are
 written anew with their SHA-256. `--check` compares the files with `versions.json`, offline.

@@ -20,9 +20,9 @@ export function Dialog({ title, onClose, children, wide = false }) {
   const press = (event) => { if (event.target === place.current) onClose(); };
   return html`<dialog ref=${place} class=${wide ? "dialog wide" : "dialog"} aria-labelledby=${id} onCancel=${cancel} onMouseDown=${press}>
     <div class="inside">
-      <header><h2 id=${id} dir="auto">${title}</h2>
-        <button type="button" class="button quiet small" aria-label="Close" onClick=${onClose}><${Icon} name="close" /></button></header>
+      <h2 id=${id} dir="auto">${title}</h2>
       ${children}
+      <button type="button" class="button quiet small" aria-label="Close" onClick=${onClose}><${Icon} name="close" /></button>
     </div>
   </dialog>`;
 }
@@ -61,8 +61,8 @@ function Question({ title, text, label, value, yes, no, isDanger, answer }) {
       ${isText && html`<${Field} label=${label}>${(control) => html`<input type="text" dir="auto" autofocus value=${given} ...${control}
         onInput=${(event) => give(event.target.value)} />`}<//>`}
       <div class="row end">
-        <${Button} onClick=${() => answer(none)}>${no}<//>
-        <${Button} type="submit" kind=${isDanger ? "danger" : "main"} disabled=${isText && !given.trim()}>${yes}<//>
+        <${Button} autofocus=${isDanger} onClick=${() => answer(none)}>${no}<//>
+        <${Button} type="submit" autofocus=${!isDanger && !isText} kind=${isDanger ? "danger" : "main"} disabled=${isText && !given.trim()}>${yes}<//>
       </div>
     </form>
   <//>`;
