@@ -45,8 +45,8 @@ export async function send(method, path, { query, body, form, headers, signal, t
       const response = await fetch(url, options);
       if (response.ok) return response;
       problem = await problemOf(response);
-    } catch (error) {
-      if (signal?.aborted) throw error;
+    } catch {
+      signal?.throwIfAborted();
       problem = new Problem(0, "away", "the server does not answer");
     }
     // A key that is only tried is no reason to ask for another one.

@@ -1,0 +1,187 @@
+"""Shared parts of the page: keys, dialogs, notes, and answers that come too late."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.browsers import findings
+from tests.service.page.conftest import OpenPlace, Served
+
+pytestmark = pytest.mark.slow
+
+# Puts a component in the place of what is shown, with the modules that it is made of.
+MOUNT = """async (body) => {
+  const base = document.querySelector('script[type=module]').src.replace('main.js', '');
+  const names = ['lib/html', 'lib/api', 'lib/jobs', 'parts/dialog', 'parts/field', 'parts/labels',
+    'parts/notice', 'parts/shortcuts', 'parts/tabs', 'lib/pictures', 'parts/picture'];
+  const all = Object.assign({}, ...await Promise.all(names.map((one) => import(`${base}${one}.js`))));
+  window.all = all;
+  const place = document.createElement('div');
+  const parts = body(all);
+  document.querySelector('main').replaceChildren(place);
+  all.render(all.h(parts), place);
+}"""
+
+
+def mount(page: Page, body: str) -> None:
+    """Show a component: `body` is a function of the modules that gives it."""
+    page.evaluate(f"() => ({MOUNT})({body})")
+
+
+@pytest.fixture
+def page(demo: Served, open_place: OpenPlace) -> Page:
+    return open_place(demo.url, "key", expects=("404",))
+
+
+def test_keys_are_silent_where_somebody_types_and_in_dialogs(page: Page) -> None:
+    mount(
+        page,
+        """({html, useState, useShortcuts, Dialog}) => () => {
+          const [n, set] = useState(0), [isOpen, open] = useState(false);
+          useShortcuts({n: () => set((old) => old + 1), ' ': () => set((old) => old + 10)});
+          return html`<h1>${n}</h1><input aria-label="name" />
+            <button onClick=${() => open(true)}>open</button>
+            ${isOpen && html`<${Dialog} title="Ask" onClose=${() => open(false)}><p>text</p><//>`}`;
+        }""",
+    )
+    said = page.locator("main h1")
+    page.keyboard.press("n")
+    page.keyboard.press("Shift+N")
+    expect(said).to_have_text("2")
+    page.keyboard.press("Control+n")
+    page.get_by_label("name").press("n")
+    expect(said).to_have_text("2")
+    # A button is pressed by the space bar, and nothing else is.
+    page.get_by_role("button", name="open").press(" ")
+    expect(page.get_by_role("dialog")).to_be_visible()
+    page.keyboard.press("n")
+    page.keyboard.press("Escape")
+    expect(page.get_by_role("dialog")).to_have_count(0)
+    expect(page.get_by_role("button", name="open")).to_be_focused()
+    expect(said).to_have_text("2")
+
+
+def test_what_is_asked_is_answered_by_keys_alone(page: Page) -> None:
+    mount(page, "({html}) => () => html`<h1>x</h1>`")
+
+    def asked(question: str) -> None:
+        page.evaluate(
+            f"() => {{ window.answer = 'open'; {question}.then((one) => {{ window.answer = one; }}); }}"
+        )
+        expect(page.get_by_role("dialog")).to_be_visible()
+
+    def answered(*keys: str) -> Any:
+        for key in keys:
+            page.keyboard.press(key)
+        page.wait_for_function("window.answer !== 'open'")
+        expect(page.get_by_role("dialog")).to_have_count(0)
+        return page.evaluate("window.answer")
+
+    danger = "all.ask({title: 'Delete \u202e<b>it</b>?', text: 'For good.', yes: 'Delete', isDanger: true})"
+    asked(danger)
+    assert findings(page) == []
+    # What is dangerous is not the answer of who presses at once.
+    assert answered("Enter") is False
+    asked(danger)
+    assert answered("Tab", "Enter") is True
+    asked("all.ask({title: 'Go on?', yes: 'Yes'})")
+    assert answered("Enter") is True
+    asked("all.ask({title: 'Go on?', yes: 'Yes'})")
+    assert answered("Escape") is False
+    asked("all.askText({title: 'Name', label: 'Name', value: 'a'})")
+    page.keyboard.type("b ")
+    assert answered("Enter") in ("ab", "b")
+    asked("all.askText({title: 'Name', label: 'Name'})")
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("dialog")).to_be_visible()
+    assert answered("Escape") is None
+
+
+def test_a_note_can_be_taken_back_and_a_fault_stays(page: Page) -> None:
+    mount(page, "({html}) => () => html`<h1>x</h1>`")
+    page.evaluate("() => all.tell('3 photos were removed.', {undo: async () => { window.isBack = true; }})")
+    page.evaluate(
+        "() => all.tell('<b>no</b>', {kind: 'wrong', undo: () => Promise.reject(new Error('gone'))})"
+    )
+    notes = page.locator(".notice")
+    expect(notes).to_have_count(2)
+    notes.first.get_by_role("button", name="Undo").click()
+    assert page.evaluate("window.isBack") is True
+    expect(notes).to_have_count(1)
+    expect(notes).to_contain_text("<b>no</b>")
+    notes.get_by_role("button", name="Undo").click()
+    expect(notes).to_contain_text("gone")
+    notes.get_by_role("button", name="Close this note").click()
+    expect(notes).to_have_count(0)
+
+
+def test_views_are_changed_by_arrows(page: Page) -> None:
+    mount(
+        page,
+        """({html, useState, Tabs}) => () => {
+          const [value, set] = useState('a');
+          const tabs = [['a', 'A'], ['b', 'B'], ['c', 'C']];
+          return html`<h1>${value}</h1><${Tabs} value=${value} tabs=${tabs} onChange=${set} />`;
+        }""",
+    )
+    page.get_by_role("tab", name="A").press("ArrowLeft")
+    expect(page.get_by_role("tab", name="C")).to_be_focused()
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("ArrowRight")
+    expect(page.locator("main h1")).to_have_text("b")
+    expect(page.get_by_role("tab", selected=True)).to_have_text("B")
+    assert findings(page) == []
+
+
+def test_an_answer_that_comes_too_late_is_dropped_and_old_truth_is_not_shown_for_new(page: Page) -> None:
+    mount(
+        page,
+        """({html, useState, useCall}) => () => {
+          const [name, set] = useState('first');
+          window.name_ = set;
+          const found = useCall(() => new Promise((done) => { (window.done ??= {})[name] = done; }), [name]);
+          return html`<h1>${name}: ${found.value ?? (found.isLoading ? 'loading' : 'nothing')}</h1>`;
+        }""",
+    )
+    said = page.locator("main h1")
+    page.wait_for_function("window.done?.first")
+    page.evaluate("window.name_('second')")
+    page.wait_for_function("window.done.second")
+    page.evaluate("window.done.first('late')")
+    expect(said).to_have_text("second: loading")
+    page.evaluate("window.done.second('here')")
+    expect(said).to_have_text("second: here")
+    page.evaluate("window.name_('third')")
+    expect(said).to_have_text("third: loading")
+
+
+def test_a_label_is_found_by_what_is_typed(page: Page) -> None:
+    mount(
+        page,
+        """({html, useState, LabelSearch}) => () => {
+          const [label, choose] = useState('');
+          return html`<h1>${label}</h1><${LabelSearch} gallery="demo" mayBeNew=${true} onChoose=${choose} />`;
+        }""",
+    )
+    box = page.get_by_label("Label")
+    box.fill("backpack-0")
+    expect(page.locator(".labels .chip").first).to_contain_text("backpack-01")
+    box.press("Enter")
+    expect(page.locator("main h1")).to_have_text("backpack-01")
+    box.fill("<b>new</b>")
+    page.get_by_role("button", name="New: <b>new</b>").click()
+    expect(page.locator("main h1")).to_have_text("<b>new</b>")
+
+
+def test_where_there_is_no_picture_a_word_stands(page: Page) -> None:
+    mount(
+        page,
+        """({html, Picture, thumbnail}) => () => html`<h1>x</h1>
+          <${Picture} path=${thumbnail('demo', 'backpack-01/1.jpg')} alt="there" />
+          <${Picture} path=${thumbnail('demo', 'none')} alt="gone" />`""",
+    )
+    expect(page.get_by_role("img", name="there")).to_have_js_property("naturalWidth", 224)
+    expect(page.get_by_role("img", name="gone: no picture")).to_be_visible()
