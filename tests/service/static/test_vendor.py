@@ -15,7 +15,10 @@ FOLDER = ROOT / "service" / "static" / "vendor"
 
 @pytest.fixture(scope="module")
 def vendor() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("vendor", ROOT / ".ci" / "vendor.py")
+    script = ROOT / ".ci" / "vendor.py"
+    if not script.exists():
+        pytest.skip("an sdist has no script that vendors")
+    spec = importlib.util.spec_from_file_location("vendor", script)
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
