@@ -4,24 +4,31 @@ job:<id>              the record, sealed; written by whoever creates the job, th
 cancel:<id>           somebody wants it cancelled
 claim:<id>:<attempt>  the one worker that may make this attempt
 beat:<id>             changes as long as the worker lives
+failures:<id>         files that the job could not use, compressed; the record itself has the first of them
 gallery:<name>        the one job that works on the gallery
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+import zlib
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
+
+from pydantic import TypeAdapter
 
 from vicinal.models.configs.sealed_json import sealed, unsealed
 from vicinal.service.errors import DamagedJobError, JobConflictError, JobNotFoundError, RequestError
 from vicinal.service.jobs.queue import JobQueue
-from vicinal.service.jobs.records import Job
+from vicinal.service.jobs.records import Job, JobFailure
 
 logger = logging.getLogger(__name__)
 # Finished jobs beyond these are forgotten when another is created.
 _KEPT = 200
+# Of one job: more than anybody reads, and less than a store feels.
+_KEPT_FAILURES = 10_000
+_FAILURES = TypeAdapter(tuple[JobFailure, ...])
 
 
 class JobStore:
@@ -57,7 +64,7 @@ class JobStore:
                 jobs.append(_read(stored, job_id))
             except DamagedJobError as error:
                 logger.warning("%s", error)
-                self.queue.remove(f"beat:{job_id}", f"cancel:{job_id}", f"job:{job_id}")
+                self.queue.remove(f"beat:{job_id}", f"cancel:{job_id}", f"failures:{job_id}", f"job:{job_id}")
         return sorted(jobs, key=lambda job: (job.created_at, job.id), reverse=True)
 
     def save(self, job: Job, **changes: Any) -> Job:
@@ -137,6 +144,23 @@ class JobStore:
         self.queue.enqueue(job_id, self.n_claims(waiting) + 1)
         return self.get(job_id)
 
+    def keep_failures(self, job_id: str, failures: Sequence[JobFailure]) -> None:
+        """Keep the first 10,000 files that a job could not use."""
+        kept = _FAILURES.dump_json(tuple(failures[:_KEPT_FAILURES]))
+        self.queue.put(f"failures:{job_id}", zlib.compress(kept))
+
+    def failures(self, job: Job) -> tuple[JobFailure, ...]:
+        """The files that a job could not use, up to 10,000; those of its record where no others are kept."""
+        key = f"failures:{job.id}"
+        kept = self.queue.get(key).get(key)
+        if kept is None:
+            return job.progress.failures
+        try:
+            return _FAILURES.validate_json(zlib.decompress(kept))
+        except (ValueError, zlib.error) as error:
+            logger.warning("the list of failures of job %s is damaged: %s", job.id, error)
+            return job.progress.failures
+
     def beat(self, job_id: str, sign: str) -> None:
         """Leave a sign of life that differs from the one before."""
         self.queue.put(f"beat:{job_id}", sign.encode())
@@ -161,7 +185,8 @@ class JobStore:
 
     def _forget(self, job: Job) -> None:
         claims = [f"claim:{job.id}:{attempt}" for attempt in range(1, self.n_claims(job) + 1)]
-        self.queue.remove(f"beat:{job.id}", f"cancel:{job.id}", *claims, f"job:{job.id}")
+        others = (f"{one}:{job.id}" for one in ("beat", "cancel", "failures"))
+        self.queue.remove(*others, *claims, f"job:{job.id}")
 
 
 def _read(stored: Mapping[str, bytes], job_id: str) -> Job:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Callable
-from contextlib import nullcontext
+import time
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext, suppress
 from functools import partial
 from typing import Any
 
 from vicinal.indexer.errors import GalleryBusyError, HomeError
-from vicinal.service.errors import JobStoppedError
+from vicinal.service.errors import JobStoppedError, JobsUnavailableError
 from vicinal.service.galleries.bundles import ServedBundles
 from vicinal.service.galleries.change_notices import announce_change
 from vicinal.service.galleries.home import HomeFollower, bring_up_to_date, open_home
@@ -49,6 +50,8 @@ _SHOWN_FAILURES = 20
 # Stands in the request of a job beside the operation's own fields.
 IS_UPLOAD = "is_upload"
 _LOOK_SECONDS = 0.5
+# The whole list of what could not be used is written anew each time.
+_SECONDS_BETWEEN_LISTS = 5.0
 
 
 class OperationJob:
@@ -92,6 +95,8 @@ class OperationJob:
                 raise
             # The worker before this one is not dead yet, or the home is away; another attempt is made.
             raise JobStoppedError("overtaken") from error
+        finally:
+            progress.keep_failures()
         if self.operation.keep is not None:
             # An attempt that was overtaken, or cancelled, is told so here and keeps nothing.
             progress("keep", 0, 1)
@@ -110,6 +115,7 @@ class _Reported(Progress):
     def __init__(self, context: JobContext) -> None:
         super().__init__()
         self._context = context
+        self._n_kept, self._kept_at = 0, time.monotonic()
 
     def __call__(self, stage: str, done: int, total: int, _note: str = "", /) -> None:
         self._context.report(
@@ -121,9 +127,25 @@ class _Reported(Progress):
                 done=self.done,
                 failed=len(self.failures),
                 skipped=self.skipped,
-                failures=tuple(JobFailure.model_validate(one) for one in self.failures[:_SHOWN_FAILURES]),
+                failures=_told(self.failures[:_SHOWN_FAILURES]),
             )
         )
+        if time.monotonic() - self._kept_at >= _SECONDS_BETWEEN_LISTS:
+            self.keep_failures()
+
+    def keep_failures(self) -> None:
+        """Keep all files that could not be used, where there are more than at the last time."""
+        self._kept_at = time.monotonic()
+        if len(self.failures) == self._n_kept:
+            return
+        # The work does not need the list, as it does not need the record.
+        with suppress(JobsUnavailableError):
+            self._context.store.keep_failures(self._context.job.id, _told(self.failures))
+            self._n_kept = len(self.failures)
+
+
+def _told(failures: Sequence[Any]) -> tuple[JobFailure, ...]:
+    return tuple(JobFailure.model_validate(one) for one in failures)
 
 
 def job_kinds(bundles: ServedBundles, link: RedisLink | None) -> dict[str, OperationJob]:

@@ -108,6 +108,7 @@ LEFT_OUT = {
     "get_drift",
     "get_duplicates",
     "get_duplicates_page",
+    "get_job_failures",
     "get_labelling",
     "get_report",
     "list_comparisons",

@@ -17,7 +17,7 @@ from vicinal.service.http.gate import AdminRoute, key_in, may_see
 from vicinal.service.http.request_bodies import SentEmbeddings
 from vicinal.service.http.state import State, StateDependency
 from vicinal.service.jobs.events import job_events
-from vicinal.service.jobs.records import Job, JobState, new_job
+from vicinal.service.jobs.records import Job, JobFailure, JobState, new_job
 from vicinal.service.keys import Keyring
 from vicinal.service.operations import Operation, fit, reindex
 from vicinal.service.operations.readable_sources import JobSources
@@ -39,6 +39,20 @@ class JobListBody(Body):
     """Jobs, newest first."""
 
     jobs: list[Job]
+
+
+class JobFailuresBody(Body):
+    """Page of the files that a job could not use, in the order in which it met them.
+
+    Attributes:
+        failures: The files, each with its reason.
+        next: Number after which the next page begins, as `after`; None on the last.
+        n_kept: How many are kept, at most 10,000; the job's own count is `progress.failed`.
+    """
+
+    failures: tuple[JobFailure, ...]
+    next: int | None
+    n_kept: int
 
 
 class FitRequest(fit.Request):
@@ -209,6 +223,22 @@ def resume_job(job_id: str, request: Request, state: StateDependency, response: 
         raise RequestError(f"job '{job_id}' was begun with another key: send its request again")
     response.headers["Location"] = f"/v1/jobs/{job_id}"
     return state.jobs.resume(job_id)
+
+
+@router.get("/jobs/{job_id}/failures")
+def get_job_failures(
+    job_id: str,
+    request: Request,
+    state: StateDependency,
+    after: Annotated[int, Query(ge=0, description="How many to pass over.")] = 0,
+    size: Annotated[int, Query(ge=1, le=1000)] = 100,
+) -> JobFailuresBody:
+    """All files that a job could not use, by page; the job itself has the first 20."""
+    failures = state.jobs.failures(_seen_by(request, state, job_id))
+    end = after + size
+    return JobFailuresBody(
+        failures=failures[after:end], next=end if end < len(failures) else None, n_kept=len(failures)
+    )
 
 
 @router.get("/jobs/{job_id}/events", response_class=Response, responses=_EVENTS)

@@ -22,7 +22,7 @@ from vicinal.service.http.app import create_app
 from vicinal.service.http.serving.server import serving
 from vicinal.service.http.state import state_of
 from vicinal.service.jobs import events
-from vicinal.service.jobs.records import Job, JobProgress, new_job
+from vicinal.service.jobs.records import Job, JobFailure, JobProgress, new_job
 from vicinal.service.jobs.store import JobStore
 
 Event = dict[str, Any]
@@ -104,6 +104,25 @@ def test_an_unknown_job_is_404(api: TestClient, store: JobStore) -> None:
         api.get("/v1/jobs/none/events"),
     ):
         assert (answer.status_code, answer.json()["type"]) == (404, "urn:vicinal:problem:job-not-found")
+
+
+def test_failures_are_read_by_page(api: TestClient, store: JobStore, job: Job) -> None:
+    path = f"/v1/jobs/{job.id}/failures"
+    assert api.get(path).json() == {"failures": [], "next": None, "n_kept": 0}
+    kept = [JobFailure(id=f"{i}", path=f"{i}.jpg", reason="no image") for i in range(25)]
+    store.keep_failures(job.id, kept)
+    first = api.get(path, params={"size": 20}).json()
+    assert ([one["id"] for one in first["failures"]], first["next"], first["n_kept"]) == (
+        [f"{i}" for i in range(20)],
+        20,
+        25,
+    )
+    last = api.get(path, params={"after": 20, "size": 20}).json()
+    assert ([one["path"] for one in last["failures"]], last["next"]) == (
+        [f"{i}.jpg" for i in range(20, 25)],
+        None,
+    )
+    assert api.get("/v1/jobs/none/failures").status_code == 404
 
 
 def test_jobs_are_listed_by_gallery_and_state(api: TestClient, store: JobStore, job: Job) -> None:

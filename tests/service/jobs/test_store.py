@@ -10,7 +10,7 @@ import pytest
 from vicinal.service.errors import JobConflictError, JobNotFoundError
 from vicinal.service.jobs import store as store_module
 from vicinal.service.jobs.queue import JobQueue
-from vicinal.service.jobs.records import Job, new_job
+from vicinal.service.jobs.records import Job, JobFailure, JobProgress, new_job
 from vicinal.service.jobs.store import JobStore
 
 
@@ -114,8 +114,24 @@ def test_old_finished_jobs_are_forgotten_and_leave_nothing(
         one = store.create(new_job("steps", "shoes", {"number": i}))
         store.claim(one.id, 1, "w")
         store.beat(one.id, "w 1")
+        store.keep_failures(one.id, ())
         store.finish(one.model_copy(update={"state": "succeeded"}))
     store.create(new_job("steps", "shoes", {"number": 5}))
     assert [one.request["number"] for one in store.all()] == [5, 4, 3]
     owners = {key.split(":")[1] for key in store.queue.all() if not key.startswith("gallery:")}
     assert owners == {one.id for one in store.all()}
+
+
+@pytest.mark.slow
+def test_all_files_that_could_not_be_used_are_kept_beside_the_record(
+    store: JobStore, job: Job, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = tuple(JobFailure(id=f"{i}", path=f"ä/{i}.jpg", reason="no image") for i in range(3))
+    shown = job.model_copy(update={"progress": JobProgress(failures=first[:1])})
+    # A worker of an older version keeps none.
+    assert store.failures(shown) == first[:1]
+    monkeypatch.setattr(store_module, "_KEPT_FAILURES", 2)
+    store.keep_failures(job.id, first)
+    assert store.failures(shown) == first[:2]
+    store.queue.put(f"failures:{job.id}", b"damaged")
+    assert store.failures(shown) == first[:1]
