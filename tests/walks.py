@@ -46,10 +46,13 @@ PACKAGE = Path(vicinal.__file__).parent
 GALLERY = "shoes"
 SECONDS = 120.0
 LABELS, VIEWS = 10, 6
+# Threads that look after galleries meanwhile, and take part in nobody's way.
+BESIDE = {"checks of galleries"}
 
 
 class Walk:
-    """Notes the files in which functions are called, in every thread that begins while it watches.
+    """Notes the files in which functions are called, in every thread that begins while it watches, but for
+    those `BESIDE`.
 
     Args:
         begins: The function that the walk begins with.
@@ -82,7 +85,8 @@ class Walk:
     def _note(self, frame: FrameType, event: str, value: object) -> None:
         if event == "call":
             self._under_way |= frame.f_code is self._begins
-            if self._under_way and not self.is_over.is_set():
+            is_on_its_way = self._under_way and not self.is_over.is_set()
+            if is_on_its_way and threading.current_thread().name not in BESIDE:
                 self._paths.add(Path(frame.f_code.co_filename))
         # A coroutine that waits seems to return too, but gives nothing of ours.
         elif event == "return" and frame.f_code is self._ends and _is_ours(value):
