@@ -74,6 +74,16 @@ class DuplicatesNotFoundError(RecordNotFoundError):
     kind = "record of duplicates"
 
 
+class VerdictNotFoundError(RecordNotFoundError):
+    """Nobody called photos no copies under that number."""
+
+    kind = "verdict on copies"
+
+
+class VerdictsDamagedError(ServiceError):
+    """The verdicts of persons on copies cannot be read."""
+
+
 class SearchNotFoundError(ServiceError, LookupError):
     """A search was not kept, or has gone."""
 

@@ -76,6 +76,8 @@ PROBLEMS: dict[type[Exception], tuple[int, str]] = {
     service.ComparisonNotFoundError: (404, "comparison-not-found"),
     service.ComparisonRecordError: (500, "comparison-damaged"),
     service.DuplicatesNotFoundError: (404, "duplicates-not-found"),
+    service.VerdictNotFoundError: (404, "verdict-not-found"),
+    service.VerdictsDamagedError: (500, "verdicts-damaged"),
     service.SearchNotFoundError: (404, "search-not-found"),
     service.AnswerNotFoundError: (404, "answer-not-found"),
     service.UnknownLabelError: (422, "label-unknown"),

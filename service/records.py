@@ -36,6 +36,10 @@ _REMEDIES = (
     ("calibrations/drift/*", "it is left out, and can be removed"),
     ("calibrations/*", "calibrate again, or put another one in force by {activate()}"),
     ("comparisons/*", "compare again by {compare()}"),
+    (
+        "duplicates/verdicts.json",
+        "bring it back from a backup, or remove it: its photos are called copies again",
+    ),
     ("duplicates/*", "look for them again by {duplicates()}"),
     ("labelling/**/*", "begin anew by {label_anew()}"),
     ("reports/*", "bring it back from a backup; the gallery is searched as before"),

@@ -288,6 +288,10 @@ class SearchReview:
         shown = {"fnir": rates.get("fnir"), "fpir": rates.get("fpir"), "sentence": said}
         return known.model_copy(update=shown)
 
+    def sentence(self) -> str:
+        """Sum of what the answers say so far, without the rates that they show."""
+        return self._counted().sentence
+
     def search(self, search_id: str) -> KeptSearchBody:
         """A kept search with its answers."""
         return self._body(self.store.get(search_id), self.store.answers(search_id))

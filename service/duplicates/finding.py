@@ -24,9 +24,11 @@ from vicinal.service.answering.different import CalledDifferent
 from vicinal.service.duplicates.groups import make_groups
 from vicinal.service.duplicates.record import CopyThreshold, DuplicateOptions, DuplicateRecord
 from vicinal.service.duplicates.threshold import choose_threshold, threshold_sentence
+from vicinal.service.duplicates.verdicts import VERDICTS, CopyVerdicts
 from vicinal.service.errors import DuplicatesNotFoundError
 from vicinal.service.records import RecordFolder
 
+_COLUMNS = ["id", "uri", "label", "content_sha256", "taken_at", "added_at", "sequence"]
 # Photos that copies are made of; the pictures of the gallery that they are told from are all its own.
 _N_MADE_OF = 150
 # Of each neighbor list, beside what the pictures themselves tell.
@@ -42,6 +44,7 @@ class DuplicateStore(RecordFolder[DuplicateRecord]):
 
     model, kind = DuplicateRecord, "record of duplicates"
     not_found = error = DuplicatesNotFoundError
+    other_files = frozenset({VERDICTS})
 
     def __init__(self, gallery: Gallery) -> None:
         super().__init__(gallery.path / "duplicates")
@@ -52,7 +55,8 @@ class DuplicateStore(RecordFolder[DuplicateRecord]):
         remove_file(self.file(record.id))
         self.keep(record)
         # Ids sort by time.
-        for file in sorted(self.path.glob("*.json"))[:-_MOST_KEPT]:
+        records = (one for one in self.path.glob("*.json") if one.name not in self.other_files)
+        for file in sorted(records)[:-_MOST_KEPT]:
             remove_file(file)
 
     def damaged(self, record_id: str) -> DuplicatesNotFoundError:
@@ -69,7 +73,7 @@ def find_duplicates(
     on_progress: OnProgress = no_progress,
 ) -> DuplicateRecord:
     """Find the copies in a gallery as it is searched; nothing is changed."""
-    items = gallery.table.columns(view.revision, ["id", "uri", "content_sha256", "taken_at", "sequence"])
+    items = gallery.table.columns(view.revision, _COLUMNS)
     twins = _twins(items["content_sha256"].to_pylist())
     threshold, found, sizes = None, None, None
     sentence = "Only files of the same bytes were looked for"
@@ -128,7 +132,9 @@ def _near(
     near = index.candidates(pictures.signatures, own=True, on_progress=on_progress)
     pairs = unordered(near, _neighbor_pairs(view, sequences, twins))
     compared = compare(pictures, pictures, pairs, on_progress)
-    compared = _without(_closed(pictures, compared), _called_different(gallery, view, sequences, twins))
+    different = _called_different(gallery, view, sequences, twins)
+    different |= _called_no_copies(gallery, items["content_sha256"].to_pylist(), twins)
+    compared = _without(_closed(pictures, compared), different)
     made = _made_scores(index, pictures, chosen, originals, rng, on_progress)
     threshold = choose_threshold(made, compared.scores, options.precision)
     if threshold.value is None:
@@ -189,6 +195,15 @@ def _called_different(
     rows = np.searchsorted(sequences, view.sequences(pairs))
     places = [(place_of_row[first], place_of_row[second]) for first, second in rows.tolist()]
     return {(min(pair), max(pair)) for pair in places}
+
+
+def _called_no_copies(
+    gallery: Gallery, contents: Sequence[bytes], twins: list[list[int]]
+) -> set[tuple[int, int]]:
+    """Files that a person called no copies of each other, in ascending order."""
+    place_of = {contents[rows[0]].hex(): place for place, rows in enumerate(twins)}
+    pairs = ([place_of.get(one, -1) for one in pair] for pair in CopyVerdicts(gallery).contents())
+    return {(min(pair), max(pair)) for pair in pairs if min(pair) >= 0}
 
 
 def _without(compared: ComparedPairs, different: set[tuple[int, int]]) -> ComparedPairs:

@@ -133,4 +133,6 @@ def _item(items: pa.Table, row: int, place: int, thumbnails: Ints | None) -> Dup
                 turned = image.getexif().get(ExifTags.Base.Orientation, 1) >= _FIRST_ON_ITS_SIDE
                 n_bytes = path.stat().st_size
                 width, height = image.size[::-1] if turned else image.size
-    return DuplicateItem(id=items["id"][row].as_py(), uri=uri, width=width, height=height, n_bytes=n_bytes)
+    known = {name: items[name][row].as_py() for name in ("id", "label", "taken_at", "added_at")}
+    content = items["content_sha256"][row].as_py().hex()
+    return DuplicateItem(**known, uri=uri, width=width, height=height, n_bytes=n_bytes, content=content)

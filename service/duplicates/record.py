@@ -37,6 +37,12 @@ class DuplicateItem(BaseModel, frozen=True, extra="forbid"):
     n_bytes: int | None = Field(description="Size of the file; null where it is gone.")
     kinds: tuple[str, ...] = Field((), description="How it differs from the kept one; `exact`: not at all.")
     score: float | None = Field(None, description="How alike it is to the kept one, in [0, 1]; null: kept.")
+    label: str | None = None
+    taken_at: datetime | None = Field(
+        None, description="By the camera's own clock; null where it says nothing."
+    )
+    added_at: datetime | None = Field(None, description="When it came to the gallery.")
+    content: str | None = Field(None, description="SHA-256 of its bytes; null in older records.")
 
 
 class DuplicateGroup(BaseModel, frozen=True, extra="forbid"):

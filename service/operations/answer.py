@@ -9,7 +9,7 @@ from pydantic import Field, StrictBool, model_validator
 from vicinal.service.request_fields import Request as Asked
 
 if TYPE_CHECKING:
-    from vicinal.service.answering.review import GivenAnswerBody
+    from vicinal.service.answering.review import GivenAnswerBody, SearchReview
     from vicinal.service.answering.store import AnswerKind
     from vicinal.service.operations.place import Place
 
@@ -55,11 +55,14 @@ def run(place: Place, request: Request, *, by: str = NOBODY) -> GivenAnswerBody:
     """Keep what a person, `by`, says of a search."""
     from vicinal.service.answering.review import SearchReview
 
+    return keep(SearchReview(place.matcher), request, by=by)
+
+
+def keep(review: SearchReview, request: Request, *, by: str) -> GivenAnswerBody:
+    """Keep what a person says in a review that is under way."""
     (kind,) = request.kinds
     item_id = request.wrong if kind == "wrong" else request.item_id
-    return SearchReview(place.matcher).answer(
-        request.search_id, kind, by=by, item_id=item_id, label=request.label
-    )
+    return review.answer(request.search_id, kind, by=by, item_id=item_id, label=request.label)
 
 
 def user_name() -> str:

@@ -100,6 +100,8 @@ CASES: list[tuple[str, tuple[Any, ...], dict[str, Any]]] = [
 COMPOSED = {"add_embeddings", "add_item", "add_images", "compact", "wait_for_job"}
 LEFT_OUT = {
     "add_answer",
+    "answer_searches",
+    "call_no_copies",
     "discard_labelling",
     "dry_run",
     "finish_labelling",
@@ -112,12 +114,14 @@ LEFT_OUT = {
     "get_labelling",
     "get_report",
     "list_comparisons",
+    "list_copy_verdicts",
     "list_duplicates",
     "metrics",
     "start_check",
     "start_duplicates",
     "start_labelling",
     "take_back_answer",
+    "take_back_copy_verdict",
 }
 
 

@@ -25,11 +25,39 @@ from vicinal.service.http.access import call_of
 from vicinal.service.http.gate import AdminRoute, AnswerRoute, SearchRoute
 from vicinal.service.http.state import State, StateDependency
 from vicinal.service.operations import answer
+from vicinal.service.problem_types import ERRORS, detail_of, problem_type
 from vicinal.service.request_fields import Body
+from vicinal.service.request_fields import Request as Asked
 
 router = APIRouter(prefix="/v1/galleries/{gallery}", tags=["answers"], route_class=AnswerRoute)
 labels_router = APIRouter(prefix="/v1/galleries/{gallery}", tags=["items"], route_class=SearchRoute)
 admin_router = APIRouter(prefix="/v1/admin/galleries/{gallery}", tags=["answers"], route_class=AdminRoute)
+# Answers that are given at once.
+_MOST_ANSWERS = 200
+
+
+class AnswerBatch(Asked):
+    """Answers to several searches."""
+
+    answers: list[answer.Request] = Field(min_length=1, max_length=_MOST_ANSWERS, description="One a search.")
+
+
+class RefusedAnswerBody(Body):
+    """Answer that could not be kept."""
+
+    place: int = Field(description="Its place in what was sent, from 0.")
+    type: str = Field(description="Problem type, as an answer of the service would carry it.")
+    reason: str
+
+
+class GivenAnswersBody(Body):
+    """Outcome of each of several answers."""
+
+    given: list[GivenAnswerBody | None] = Field(
+        description="In the order in which they were sent; null for one that was refused."
+    )
+    refused: list[RefusedAnswerBody]
+    sentence: str = Field(description="What is known by now.")
 
 
 class TakenBackBody(Body):
@@ -62,6 +90,28 @@ def answer_search(
     given = answer.run(place, body, by=_who(request))
     state.promises.answered(gallery)
     return given
+
+
+@router.post("/answers/batch")
+def answer_searches(
+    gallery: str, body: AnswerBatch, request: Request, state: StateDependency
+) -> GivenAnswersBody:
+    """Say what several kept searches show, each by itself: one that is refused stops no other."""
+    call = call_of(request.scope)
+    call.items.update(searches=[one.search_id for one in body.answers])
+    review, by = _review(state, gallery), _who(request)
+    given: list[GivenAnswerBody | None] = []
+    refused = []
+    for place, said in enumerate(body.answers):
+        try:
+            state.keeper.wait_for(review.store, said.search_id)
+            given.append(answer.keep(review, said, by=by))
+        except ERRORS as error:
+            given.append(None)
+            reason = detail_of(error, in_full=call.in_full)
+            refused.append(RefusedAnswerBody(place=place, type=problem_type(error), reason=reason))
+    state.promises.answered(gallery)
+    return GivenAnswersBody(given=given, refused=refused, sentence=review.sentence())
 
 
 @router.delete("/answers/{number}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Request, Response
@@ -10,13 +11,17 @@ from pydantic import Field
 
 from vicinal.service.duplicates.finding import DuplicateStore
 from vicinal.service.duplicates.record import DuplicateGroup, DuplicateOptions, DuplicateSummary
+from vicinal.service.duplicates.verdicts import CopyVerdict, CopyVerdicts
+from vicinal.service.http.access import call_of, note_items
 from vicinal.service.http.gate import AdminRoute
 from vicinal.service.http.routes.jobs import begin_job
 from vicinal.service.http.routes.operations import html_page
 from vicinal.service.http.state import StateDependency
 from vicinal.service.jobs.records import Job
 from vicinal.service.operations import duplicates as operation
+from vicinal.service.operations.answer import NOBODY
 from vicinal.service.reports.page import page_style, render_duplicates
+from vicinal.service.request_fields import Request as Asked
 
 router = APIRouter(
     prefix="/v1/admin/galleries/{gallery}/duplicates", tags=["duplicates"], route_class=AdminRoute
@@ -29,6 +34,15 @@ class DuplicatePageBody(DuplicateSummary):
     n_groups: int = Field(description="Groups on all pages.")
     groups: tuple[DuplicateGroup, ...] = Field(description="Largest first, then most certain.")
     next: int | None = Field(description="Cursor of the next page; null at the end.")
+
+
+class NoCopies(Asked):
+    """Photos that are no copies of one of them."""
+
+    first: str = Field(max_length=1024, description="Id of an item.")
+    others: list[str] = Field(
+        min_length=1, max_length=1000, description="Ids of items that it is no copy of, nor they of it."
+    )
 
 
 @router.post("", status_code=202)
@@ -45,6 +59,28 @@ def list_duplicates(gallery: str, state: StateDependency) -> list[DuplicateSumma
     return [*DuplicateStore(state.galleries.gallery(gallery)).history(passes_over_damaged=True)]
 
 
+@router.get("/verdicts")
+def list_copy_verdicts(gallery: str, state: StateDependency) -> list[CopyVerdict]:
+    """Verdicts of persons on copies, in the order in which they were given."""
+    return [*CopyVerdicts(state.galleries.gallery(gallery)).all()]
+
+
+@router.post("/verdicts")
+def call_no_copies(gallery: str, body: NoCopies, request: Request, state: StateDependency) -> CopyVerdict:
+    """Say that a photo is no copy of others: no look finds them as such again. Searches are as before."""
+    note_items(request, [body.first, *body.others])
+    grant = call_of(request.scope).grant
+    by = NOBODY if grant is None else grant.name
+    view = state.galleries.matcher(gallery).view
+    return CopyVerdicts(state.galleries.gallery(gallery)).add(view, body.first, body.others, by=by)
+
+
+@router.delete("/verdicts/{number}", status_code=204)
+def take_back_copy_verdict(gallery: str, number: int, state: StateDependency) -> None:
+    """Take back that photos are no copies, anybody's."""
+    CopyVerdicts(state.galleries.gallery(gallery)).take_back(number)
+
+
 @router.get("/{record}")
 def get_duplicates(
     gallery: str,
@@ -52,14 +88,22 @@ def get_duplicates(
     state: StateDependency,
     after: Annotated[int, Query(ge=0, description="`next` of the page before.")] = 0,
     size: Annotated[int, Query(ge=1, le=1000)] = 100,
+    left: Annotated[
+        bool,
+        Query(description="Without photos that have gone since, and what persons called no copies."),
+    ] = False,
 ) -> DuplicatePageBody:
     """One record, its groups page by page."""
-    found = DuplicateStore(state.galleries.gallery(gallery)).find(record)
+    opened = state.galleries.gallery(gallery)
+    found = DuplicateStore(opened).find(record)
+    groups: Sequence[DuplicateGroup] = found.groups
+    if left:
+        groups = CopyVerdicts(opened).left(groups, state.galleries.matcher(gallery).view)
     stop = after + size
     page = {
-        "n_groups": len(found.groups),
-        "groups": found.groups[after:stop],
-        "next": stop if stop < len(found.groups) else None,
+        "n_groups": len(groups),
+        "groups": tuple(groups[after:stop]),
+        "next": stop if stop < len(groups) else None,
     }
     return DuplicatePageBody(**{**dict(found), **page})
 

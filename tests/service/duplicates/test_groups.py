@@ -36,7 +36,10 @@ def table(uris: list[str], taken: list[datetime.datetime | None] | None = None) 
         {
             "id": [f"item {i}" for i in range(n)],
             "uri": uris,
+            "label": pa.nulls(n, pa.string()),
             "taken_at": pa.array(taken or [None] * n, pa.timestamp("s")),
+            "added_at": pa.nulls(n, pa.timestamp("us", tz="UTC")),
+            "content_sha256": [bytes([i]) * 32 for i in range(n)],
         }
     )
 

@@ -58,6 +58,33 @@ def test_an_answer_is_asked_for_given_and_taken_back(web: TestClient) -> None:
     assert (again.status_code, again.json()["type"]) == (404, "urn:vicinal:problem:answer-not-found")
 
 
+def test_of_many_answers_those_that_can_be_kept_are(web: TestClient, searches: list[KeptSearch]) -> None:
+    first, second, third = (one.id for one in searches[:3])
+    said = [
+        {"search_id": first, "label": "plain"},
+        {"search_id": "f" * 32, "absent": True},
+        {"search_id": second, "label": "plane"},
+        {"search_id": third, "absent": True},
+    ]
+    found = told(web.post(f"{ANSWERS}/batch", json={"answers": said}))
+    assert [one and one["kind"] for one in found["given"]] == ["label", None, None, "absent"]
+    kinds = [(one["place"], one["type"].rpartition(":")[2]) for one in found["refused"]]
+    assert kinds == [(1, "search-not-found"), (2, "label-unknown")]
+    assert "the nearest are 'plain'" in found["refused"][1]["reason"]
+    web.get(f"{ADMIN}/answers/next", params={"n": 12})
+    assert told(web.get(f"{ADMIN}/answers"))["n_answered"] == 2
+    for one in (found["given"][0], found["given"][3]):
+        told(web.delete(f"{ANSWERS}/{one['number']}"))
+    assert told(web.get(f"{ADMIN}/searches/{first}"))["answers"] == []
+
+
+@pytest.mark.parametrize(
+    "answers", [[], [{"search_id": "0" * 32}], [{"search_id": "0" * 32, "absent": True}] * 201]
+)
+def test_many_answers_that_make_no_sense_are_refused(web: TestClient, answers: list[dict[str, Any]]) -> None:
+    assert web.post(f"{ANSWERS}/batch", json={"answers": answers}).status_code == 422
+
+
 def test_pictures_and_pages_of_kept_searches(web: TestClient, searches: list[KeptSearch]) -> None:
     page = told(web.get(f"{ADMIN}/searches", params={"size": 5}))
     assert len(page["searches"]) == 5

@@ -11,8 +11,8 @@ from fastapi import FastAPI
 from fastapi.testclient import TestClient
 from playwright.sync_api import sync_playwright
 
+from tests.browsers import chromium
 from tests.photos import write_album
-from tests.service.http.conftest import chromium
 from tests.service.types import MakeSettings
 from tests.waiting import wait_for_job
 from vicinal.indexer.gallery import Gallery
@@ -99,6 +99,77 @@ def test_groups_come_page_by_page(client: TestClient, record_id: str) -> None:
         groups += page["groups"]
         after = page["next"]
     assert groups == whole["groups"]
+
+
+def left(client: TestClient, record_id: str) -> set[frozenset[str]]:
+    """Pairs of a record that are still called copies."""
+    page = client.get(f"{DUPLICATES}/{record_id}", params={"left": True, "size": 1000}).json()
+    assert page["n_groups"] == len(page["groups"])
+    return {
+        frozenset((group["kept"]["id"], one["id"])) for group in page["groups"] for one in group["copies"]
+    }
+
+
+@pytest.mark.slow
+def test_what_was_called_no_copy_is_none_at_once_and_in_the_next_look(
+    client: TestClient, record_id: str, worker: None
+) -> None:
+    before = left(client, record_id)
+    group = next(
+        one
+        for one in client.get(f"{DUPLICATES}/{record_id}").json()["groups"]
+        if one["copies"][0]["kinds"] != ["exact"]
+    )
+    kept, copy = group["kept"], group["copies"][0]
+    assert kept["content"] != copy["content"]
+    assert kept["added_at"].startswith("20")
+    body = {"first": copy["id"], "others": [kept["id"]]}
+    given = client.post(f"{DUPLICATES}/verdicts", json=body).json()
+    assert (given["by"], given["others"]) == ("nobody named", [kept["id"]])
+    assert client.get(f"{DUPLICATES}/verdicts").json() == [given]
+    pair = frozenset((kept["id"], copy["id"]))
+    assert before - left(client, record_id) == {pair}
+    job = wait_for_job(client, client.post(DUPLICATES, json={}))
+    assert pair not in left(client, job["result"]["duplicates"])
+    assert client.delete(f"{DUPLICATES}/verdicts/{given['number']}").status_code == 204
+    assert left(client, record_id) == before
+    again = client.delete(f"{DUPLICATES}/verdicts/{given['number']}")
+    assert (again.status_code, again.json()["type"]) == (404, "urn:vicinal:problem:verdict-not-found")
+
+
+@pytest.mark.slow
+def test_what_has_gone_is_not_left(client: TestClient, record_id: str) -> None:
+    before = left(client, record_id)
+    groups = client.get(f"{DUPLICATES}/{record_id}").json()["groups"]
+    (kept, copy) = groups[0]["kept"]["id"], groups[1]["copies"][0]["id"]
+    client.post(f"{ITEMS}/delete", json={"ids": [kept, copy]}).raise_for_status()
+    assert left(client, record_id) == {one for one in before if not one & {kept, copy}}
+
+
+@pytest.mark.slow
+def test_files_of_the_same_bytes_are_copies_whatever_is_said(
+    client: TestClient, record_id: str, app: FastAPI
+) -> None:
+    groups = client.get(f"{DUPLICATES}/{record_id}").json()["groups"]
+    kept, copy = next(
+        (one["kept"], one["copies"][0]) for one in groups if one["copies"][0]["kinds"] == ["exact"]
+    )
+    refused = client.post(f"{DUPLICATES}/verdicts", json={"first": kept["id"], "others": [copy["id"]]})
+    assert (refused.status_code, "have the same bytes" in refused.json()["detail"]) == (422, True)
+    unknown = client.post(f"{DUPLICATES}/verdicts", json={"first": kept["id"], "others": ["hat"]})
+    assert (unknown.status_code, unknown.json()["type"]) == (404, "urn:vicinal:problem:item-not-found")
+    assert client.get(f"{DUPLICATES}/verdicts").json() == []
+
+
+@pytest.mark.slow
+def test_damaged_verdicts_say_what_helps(client: TestClient, record_id: str, app: FastAPI) -> None:
+    path = state_of(app).settings.gallery_path("album") / "duplicates" / "verdicts.json"
+    path.write_text("{")
+    answer = client.get(f"{DUPLICATES}/{record_id}", params={"left": True})
+    assert (answer.status_code, "or remove it" in answer.json()["detail"]) == (500, True)
+    # What does not rest on them is there.
+    assert client.get(f"{DUPLICATES}/{record_id}").status_code == 200
+    assert [one["id"] for one in client.get(DUPLICATES).json()] == [record_id]
 
 
 @pytest.mark.slow
