@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
-from urllib.parse import urlencode
+from urllib.parse import quote, urlencode
 
 import typer
 
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from fastapi import FastAPI
 
     from vicinal.service.http.state import State
+    from vicinal.service.keys import Grant
+    from vicinal.service.settings import Scope
 
 PortOption = Annotated[
     int, typer.Option(min=0, max=65_535, help="Port of the page; any free one by default.")
@@ -44,22 +46,28 @@ class LocalServer:
         return state_of(self.app)
 
     def serve_page(
-        self, page: str, gallery: str, asked: Mapping[str, str], *, name: str, browser: bool
+        self, place: str, gallery: str, asked: Mapping[str, str], grant: Grant, *, browser: bool
     ) -> None:
-        """Serve a page about a gallery until that is stopped; `name` is who answers there."""
+        """Serve a place of the page about a gallery until that is stopped; `grant` is what its key may."""
         from vicinal.service.http.serving.server import serve_until_stopped
-        from vicinal.service.keys import Grant
 
-        # Others may be logged in here: the page has a key of its own, for this gallery, and no other is one.
-        grant = Grant(name=name, scopes=("search", "admin"), galleries=(gallery,), folders=())
         # Programs see a browser's arguments: the token is of no use when its page is open.
         token = self.state.keyring.offer(grant)
-        place = f"http://{self.state.settings.host}:{self.listener.getsockname()[1]}/{page}"
-        address = f"{place}?{urlencode({'gallery': gallery, **asked})}#{token}"
+        server = f"http://{self.state.settings.host}:{self.listener.getsockname()[1]}"
+        opened = urlencode({**asked, "token": token})
+        address = f"{server}/#/g/{quote(gallery, safe='')}/{place}?{opened}"
         say(f"Answer at {address} (it opens once)", "Stop with Ctrl-C; answers are kept.", to=errors)
         if browser:
             webbrowser.open(address)
         serve_until_stopped(self.app, self.listener)
+
+
+def lent_key(name: str, gallery: str, scopes: tuple[Scope, ...]) -> Grant:
+    """Rights of the key that a page gets, for one gallery; `name` is who answers there."""
+    from vicinal.service.keys import Grant
+
+    # Others may be logged in here: no other key is one.
+    return Grant(name=name, scopes=scopes, galleries=(gallery,), folders=())
 
 
 @contextmanager
@@ -99,7 +107,8 @@ def label(
         n_answers = len(session.answers())
         if n_answers:
             say(f"{n_answers} answers are there already: the session goes on.", to=errors)
-        server.serve_page("label", gallery, {"target": request.target}, name="label", browser=browser)
+        grant = lent_key("label", gallery, ("search", "admin"))
+        server.serve_page("pairs", gallery, {"target": request.target}, grant, browser=browser)
     matcher = server.state.galleries.matcher(gallery)
     record = next((one for one in matcher.calibrations.history() if one.id == session.head.id), None)
     if record is None:

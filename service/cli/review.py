@@ -10,7 +10,7 @@ import typer
 from rich.table import Table
 
 from vicinal.service.cli.console import errors, print_json, print_table, say
-from vicinal.service.cli.label import BrowserOption, PortOption, local_server
+from vicinal.service.cli.label import BrowserOption, PortOption, lent_key, local_server
 from vicinal.service.cli.options import GalleryOption, Home, JsonOption
 from vicinal.service.errors import RequestError, ServiceError
 from vicinal.service.operations import answer as operation
@@ -81,7 +81,9 @@ def review(
     if not (answer or take_back is not None or terminal or json_output):
         with local_server(home, port) as server:
             SearchReview(server.state.place(gallery).matcher)
-            server.serve_page("review", gallery, {}, name=by, browser=browser)
+            # What was wrongly matched can be set aside there.
+            grant = lent_key(by, gallery, ("search", "write", "admin"))
+            server.serve_page("review", gallery, {}, grant, browser=browser)
             say(SearchReview(server.state.place(gallery).matcher).known().sentence)
         return
     place = home.place(gallery)

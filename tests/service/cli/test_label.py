@@ -40,7 +40,7 @@ def stop(process: subprocess.Popen[str]) -> str:
 
 def keyed(address: str) -> httpx.Client:
     """A client that has opened the page."""
-    base, _, token = address.partition("/label")[0], *address.partition("#")[1:]
+    base, _, token = address.partition("/#")[0], *address.partition("token=")[1:]
     opened = httpx.post(f"{base}/label/key", json={"token": token}).raise_for_status()
     return httpx.Client(base_url=f"{base}/", headers={"X-API-Key": opened.json()["key"]}, timeout=30.0)
 
@@ -73,7 +73,7 @@ def test_nobody_else_on_the_machine_gets_in(
 ) -> None:
     monkeypatch.setenv("VICINAL_API_KEYS", keys)
     process, address = start()
-    base, _, token = address.partition("/label")[0], *address.partition("#")[1:]
+    base, _, token = address.partition("/#")[0], *address.partition("token=")[1:]
     for key in ("", "secret", token):
         for path in (LABELLING, "v1/galleries", "v1/galleries/shoes", "metrics"):
             assert httpx.get(f"{base}/{path}", headers={"X-API-Key": key}).status_code == 401, path
