@@ -24,12 +24,12 @@ export async function pictureUrl(path, signal) {
   if (!key.get() || /^(?:blob|data):/.test(path)) return path;
   let url = kept.get(path);
   if (url === undefined) {
-    url = URL.createObjectURL(await blob(path, { signal }));
-    if (kept.has(path)) drop(path);
-    if (kept.size >= MOST) drop(kept.keys().next().value);
-  } else {
-    kept.delete(path);
+    const content = await blob(path, { signal });
+    // Who asked for the same meanwhile shows it by the address that there is.
+    url = kept.get(path) ?? URL.createObjectURL(content);
   }
+  kept.delete(path);
+  if (kept.size >= MOST) drop(kept.keys().next().value);
   kept.set(path, url);
   return url;
 }

@@ -1,5 +1,5 @@
 // What asks before anything else goes on. The browser keeps the focus inside, and Escape closes it.
-import { html, useEffect, useRef, useState } from "../lib/html.js";
+import { html, useLayoutEffect, useRef, useState } from "../lib/html.js";
 import { store, useStore } from "../lib/store.js";
 import { Button, Field, useId } from "./field.js";
 import { Icon } from "./icon.js";
@@ -7,7 +7,8 @@ import { Icon } from "./icon.js";
 export function Dialog({ title, onClose, children, wide = false }) {
   const place = useRef();
   const id = useId();
-  useEffect(() => {
+  // Before anything is pressed: keys of the place are silent from here on.
+  useLayoutEffect(() => {
     const opened = place.current, before = document.activeElement;
     opened.showModal();
     return () => {
