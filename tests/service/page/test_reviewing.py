@@ -1,15 +1,18 @@
-"""The page of `vicinal review` in a real browser: on a desk and on a telephone, by keys and by touch."""
+"""Reviewing kept searches: one by one with a key an answer, many at once, and what is known by that."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
-from axe_playwright_python.base import AXE_SCRIPT
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Page, expect
 
+from tests.browsers import findings, fits, small_targets
 from tests.service.kept_searches import View, keep_searches
+from tests.service.page.conftest import OpenPlace
 from vicinal.indexer.jobs.set_aside import listed_aside
 from vicinal.indexer.reader import GalleryReader
 from vicinal.service.answering.store import SearchStore
@@ -17,133 +20,213 @@ from vicinal.service.http.serving.server import serving
 from vicinal.service.measuring.matcher import Matcher
 from vicinal.service.settings import Settings
 
-pytestmark = [pytest.mark.slow, pytest.mark.skip(reason="its place on the page is empty")]
+pytestmark = pytest.mark.slow
+
+N = 12
 
 
 @pytest.fixture
 def store(matcher: Matcher, view: View) -> SearchStore:
-    keep_searches(matcher, view, 12)
+    keep_searches(matcher, view, N)
     return SearchStore(matcher.gallery.path)
 
 
 @pytest.fixture
-def address(store: SearchStore, data_dir: Path, make_settings: Callable[..., Settings]) -> Iterator[str]:
-    with serving(make_settings(data_dir)) as url:
-        yield f"{url}/review?gallery=shoes"
+def url(store: SearchStore, data_dir: Path, make_settings: Callable[..., Settings]) -> Iterator[str]:
+    with serving(make_settings(data_dir)) as served:
+        yield served
 
 
-def open_page(
-    browser: Browser, address: str, width: int = 1280, height: int = 900, *, scheme: str = "light"
-) -> Page:
-    screen = {"width": width, "height": height}
-    context = browser.new_context(viewport=screen, color_scheme=scheme)  # type: ignore[arg-type]
-    page = context.new_page()
-    page.goto(address)
-    expect(page.locator("#asking")).to_be_visible()
-    idle(page)
+@pytest.fixture
+def review(open_place: OpenPlace, url: str) -> Page:
+    page = open_place(url, "g/shoes/review")
+    expect(page.locator(".review-question")).to_be_visible()
     return page
 
 
 def answered(page: Page, n: int) -> None:
-    expect(page.locator("#place")).to_have_text(f"shoes · {n} answer{'' if n == 1 else 's'}", timeout=20_000)
+    """Wait for an answer to be kept: the page then takes a key again."""
+    said = page.locator(".head [role=status]")
+    expect(said).to_have_text(f"{n} answer{'' if n == 1 else 's'}", timeout=20_000)
 
 
-def idle(page: Page) -> None:
-    """Wait until the page takes a key again."""
-    page.evaluate(
-        "new Promise((done) => { const look = () => busy ? setTimeout(look, 10) : done(); look(); })"
-    )
+def asked(page: Page) -> str:
+    """Search that is asked about."""
+    shown = page.locator(".review-query img")
+    expect(shown).to_be_visible()
+    found = re.search("searches/([0-9a-f]+)/image", shown.get_attribute("src") or "")
+    assert found is not None
+    return found[1]
 
 
-def test_keys_answer_take_back_and_find_a_label(browser: Browser, address: str, store: SearchStore) -> None:
-    page = open_page(browser, address)
-    first = page.evaluate("questions[0].search_id")
-    best = page.evaluate("questions[0].candidates[0].id")
-    page.keyboard.press("1")
-    answered(page, 1)
-    page.keyboard.press("n")
-    answered(page, 2)
-    page.keyboard.press("?")
-    answered(page, 3)
-    page.keyboard.press("u")
-    answered(page, 2)
-    assert [(one.kind, one.item_id) for one in store.answers()] == [("item", best), ("absent", None)]
-    assert store.answers()[0].search == first
-    page.keyboard.press("/")
-    page.keyboard.type("shoe")
-    expect(page.locator("#labels button")).to_have_text(["red shoe"])
-    page.keyboard.press("Enter")
-    answered(page, 3)
+def best(page: Page) -> str:
+    """Id of the first candidate."""
+    shown = page.locator(".review-candidate img").first
+    expect(shown).to_be_visible()
+    return parse_qs(urlsplit(shown.get_attribute("src") or "").query)["id"][0]
+
+
+def test_keys_answer_take_back_and_find_a_label(review: Page, store: SearchStore) -> None:
+    first, item = asked(review), best(review)
+    review.keyboard.press("1")
+    answered(review, 1)
+    second = asked(review)
+    review.keyboard.press("n")
+    answered(review, 2)
+    third = asked(review)
+    review.keyboard.press("?")
+    answered(review, 3)
+    review.keyboard.press("u")
+    answered(review, 2)
+    # What was taken back is asked about again.
+    assert asked(review) == third
+    assert [(one.search, one.kind, one.item_id) for one in store.answers()] == [
+        (first, "item", item),
+        (second, "absent", None),
+    ]
+    review.keyboard.press("/")
+    expect(review.get_by_role("searchbox")).to_be_focused()
+    review.keyboard.type("shoe")
+    expect(review.locator(".labels .chip")).to_have_text(["red shoe 6"])
+    review.keyboard.press("Enter")
+    answered(review, 3)
     assert store.answers()[-1].label == "red shoe"
-    expect(page.locator("#find")).to_be_hidden()
-    expect(page.locator("#sentence")).to_contain_text("Of 3 answered searches")
+    expect(review.get_by_role("dialog")).to_have_count(0)
+    expect(review.locator(".review-known")).to_contain_text("Of 3 answered searches")
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [360, 1280])
-def test_it_fits_and_can_be_read_by_all(browser: Browser, address: str, width: int, scheme: str) -> None:
-    page = open_page(browser, address, width, scheme=scheme)
-    for image in page.locator(".look img").all():
-        expect(image).to_have_js_property("complete", True)
-        assert image.evaluate("(one) => one.naturalWidth") > 0
-    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
-    # A finger needs some 40 pixels.
-    assert page.evaluate(
-        "[...document.querySelectorAll('.look button')].every((one) => one.offsetHeight >= 40)"
-    )
-    page.evaluate(AXE_SCRIPT)
-    found = page.evaluate("axe.run().then(({ violations }) => violations.map((one) => one.id))")
-    assert found == []
+@pytest.mark.parametrize(("width", "scheme"), [(360, "dark"), (1280, "light")])
+def test_it_fits_and_can_be_read_by_all(
+    url: str, open_place: OpenPlace, width: int, scheme: str, shot: Callable[[Page, str], None]
+) -> None:
+    for place in ("review", "review?shown=all"):
+        page = open_place(url, f"g/shoes/{place}", width=width, scheme=scheme)
+        images = page.locator(".review-asked img")
+        expect(images.first).to_be_visible()
+        for image in images.all():
+            image.scroll_into_view_if_needed()
+            expect(image).to_have_js_property("complete", True)
+            assert image.evaluate("(one) => one.naturalWidth") > 0
+        assert fits(page)
+        assert small_targets(page) == []
+        assert findings(page) == []
+        shot(page, place.replace("?shown=", "-"))
 
 
-def test_who_disagrees_is_told(browser: Browser, address: str, store: SearchStore) -> None:
-    page = open_page(browser, address)
-    store.answer(page.evaluate("questions[0].search_id"), "label", by="eve", label="plain")
-    page.locator("#absent").click()
-    expect(page.locator("#against")).to_have_text("Of the last one another person said that it is 'plain'.")
+def test_who_disagrees_is_told_and_can_take_back(review: Page, store: SearchStore) -> None:
+    store.answer(asked(review), "label", by="eve", label="plain")
+    review.get_by_role("button", name="We don't have it").click()
+    told = review.locator(".review-last")
+    expect(told).to_contain_text("Of this one another person said that it is 'plain'.")
+    against = review.locator(".review-against li")
+    expect(against).to_have_count(2)
+    against.filter(has_text="eve").get_by_role("button", name="Take back").click()
+    expect(review.get_by_role("heading", name="People disagree")).to_be_hidden()
+    assert [one.kind for one in store.answers()] == ["absent"]
 
 
-def test_at_the_end_nothing_is_left(browser: Browser, address: str) -> None:
-    page = open_page(browser, address)
-    for number in range(12):
-        page.locator("#absent").click()
-        answered(page, number + 1)
-    expect(page.locator("#done")).to_be_visible()
-    expect(page.locator("#asking")).to_be_hidden()
+def test_at_the_end_nothing_is_left_and_the_last_answer_can_go(review: Page) -> None:
+    for number in range(N):
+        review.get_by_role("button", name="We don't have it").click()
+        answered(review, number + 1)
+        expect(review.locator(".review-question, .empty")).to_be_visible()
+    expect(review.get_by_role("heading", name="There is nothing left to ask about")).to_be_visible()
+    review.keyboard.press("u")
+    answered(review, N - 1)
+    expect(review.locator(".review-question")).to_be_visible()
 
 
-def test_a_wrong_address_says_what_to_do(browser: Browser, address: str) -> None:
-    page = browser.new_page()
-    page.goto(address.partition("?")[0])
-    expect(page.locator("#error")).to_have_text("name the gallery in the address: review?gallery=NAME")
-    page.goto(address.replace("gallery=shoes", "gallery=hats"))
-    expect(page.locator("#error")).to_contain_text("there is no gallery 'hats'")
+def test_intervals_shrink_with_answers(review: Page, store: SearchStore, matcher: Matcher, url: str) -> None:
+    matcher.thresholds.set_by_hand(matcher.pipeline, 0.5)
+    widths = []
+    for number in range(N):
+        # Of what was kept, the last two show things that the gallery lacks.
+        is_absent = int(asked(review), 16) >= 10
+        review.keyboard.press("n" if is_absent else "1")
+        answered(review, number + 1)
+        expect(review.locator(".review-question, .empty")).to_be_visible()
+        bar = review.locator(".review-known .interval.yes i")
+        if bar.count():
+            widths.append(float(re.search(r"calc\(([\d.]+)%", _style(bar.first)).group(1)))  # type: ignore[union-attr]
+    assert len(widths) > 5
+    assert widths[-1] < widths[0]
 
 
 def test_an_answer_becomes_an_item_and_a_wrong_match_is_set_aside(
-    browser: Browser, address: str, store: SearchStore, matcher: Matcher
+    review: Page, store: SearchStore, matcher: Matcher
 ) -> None:
-    page = open_page(browser, address)
-    idle(page)
-    page.keyboard.press("1")
-    answered(page, 1)
-    idle(page)
-    page.locator("#add").click()
-    expect(page.locator("#last-told")).to_have_text("It is an item now.")
+    review.keyboard.press("1")
+    answered(review, 1)
+    review.get_by_role("button", name="Add this photo to the gallery").click()
+    expect(review.locator(".notice")).to_contain_text("The photo is in the gallery now.")
     assert [one.search for one in store.answers()] == [one.id for one in store.searches() if one.item_id]
-    best = page.evaluate("questions[0].candidates[0]")
-    matcher.thresholds.set_by_hand(matcher.pipeline, best["score"] - 1e-6)
-    page.goto(address)
-    expect(page.locator("#note")).to_contain_text("It gets a match.")
-    idle(page)
-    page.keyboard.press("n")
-    expect(page.locator("#last-told")).to_contain_text("It got a match with")
-    idle(page)
-    page.locator("#why").click()
-    expect(page.locator("#last-told")).to_contain_text("carried it")
-    idle(page)
-    page.once("dialog", lambda asked: asked.accept("two shoes"))
-    page.locator("#aside").click()
-    expect(page.locator("#last-told")).to_contain_text("is set aside")
+    item = best(review)
+    score = float((review.locator(".review-candidate .small").first.text_content() or "").split()[-1])
+    matcher.thresholds.set_by_hand(matcher.pipeline, score - 0.001)
+    review.reload()
+    expect(review.locator(".review-query")).to_contain_text("It gets a match.")
+    review.keyboard.press("n")
+    last = review.locator(".review-last")
+    expect(last).to_contain_text("It got a match with")
+    last.get_by_role("button", name="Why did it match?").click()
+    expect(last).to_contain_text("carried it")
+    last.get_by_role("button", name=re.compile("^Set .* aside$")).click()
+    review.get_by_label("Why? Others will read it.").fill("two shoes")
+    review.keyboard.press("Enter")
+    expect(review.locator(".notice")).to_contain_text("Nothing finds it")
     (one,) = listed_aside(GalleryReader(matcher.gallery))
-    assert (one.id, one.reason) == (best["id"], "two shoes")
+    assert (one.id, one.reason) == (item, "two shoes")
+
+
+def test_many_are_marked_answered_at_once_and_taken_back(
+    url: str, open_place: OpenPlace, store: SearchStore
+) -> None:
+    page = open_place(url, "g/shoes/review?shown=all")
+    marks = page.get_by_role("checkbox")
+    expect(marks).to_have_count(N)
+    marks.nth(1).check()
+    marks.nth(4).click(modifiers=["Shift"])
+    batch = page.get_by_role("region", name="Answer for all that are marked")
+    expect(batch).to_contain_text("4 marked")
+    page.keyboard.press("n")
+    notice = page.locator(".notice")
+    expect(notice).to_contain_text("We don't have it: kept for 4 searches.")
+    expect(page.locator(".review-answers").filter(has_text="We don't have it")).to_have_count(4)
+    expect(batch).to_be_hidden()
+    assert [one.kind for one in store.answers()] == ["absent"] * 4
+    notice.get_by_role("button", name="Undo").click()
+    expect(page.locator(".review-answers").filter(has_text="Not answered yet")).to_have_count(N)
+    assert store.answers() == []
+    page.get_by_role("button", name="Mark all 12").click()
+    page.keyboard.press("/")
+    expect(page.get_by_role("searchbox")).to_be_focused()
+    page.keyboard.type("plain")
+    expect(page.locator(".labels .chip")).to_have_text([re.compile("^plain")])
+    page.keyboard.press("Enter")
+    expect(page.locator(".notice").last).to_contain_text("It is plain: kept for 12 searches.")
+    assert {one.label for one in store.answers()} == {"plain"}
+
+
+def test_one_of_a_list_is_opened_and_answered(url: str, open_place: OpenPlace, store: SearchStore) -> None:
+    page = open_place(url, "g/shoes/review?shown=all")
+    page.get_by_role("button", name=re.compile("say what it is")).first.click()
+    expect(page.get_by_role("dialog").locator(".review-candidate").first).to_be_visible()
+    page.keyboard.press("1")
+    expect(page.get_by_role("dialog")).to_have_count(0)
+    expect(page.locator(".review-answers").first).to_contain_text("It is ")
+    assert [one.kind for one in store.answers()] == ["item"]
+
+
+def test_what_was_called_wrong_is_listed(url: str, open_place: OpenPlace, store: SearchStore) -> None:
+    page = open_place(url, "g/shoes/review")
+    page.get_by_role("tab", name="Wrong matches").click()
+    expect(page.get_by_role("heading", name="No match was called wrong")).to_be_visible()
+    (one, *_) = store.searches()
+    store.answer(one.id, "wrong", by="eve", item_id=one.candidates[0].id)
+    page.reload()
+    expect(page.locator(".review-answers")).to_contain_text("is wrong")
+    assert page.url.endswith("?shown=wrong")
+
+
+def _style(one: object) -> str:
+    return one.get_attribute("style") or ""  # type: ignore[attr-defined, no-any-return]

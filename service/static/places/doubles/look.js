@@ -1,0 +1,60 @@
+// Looking for doubles: begins, says how far it is and how long it takes, and can be stopped.
+import { admin, del, get, inWords } from "../../lib/api.js";
+import { html, useEffect, useState } from "../../lib/html.js";
+import { begin, isFinal, stageInWords, useJob } from "../../lib/jobs.js";
+import { href } from "../../lib/router.js";
+import { Button, Tick } from "../../parts/field.js";
+import { Empty, Fault, tell } from "../../parts/notice.js";
+import { Progress } from "../../parts/progress.js";
+
+export function Look({ gallery, isFirst, onFound }) {
+  const [id, setId] = useState(null);
+  const [near, setNear] = useState(true);
+  const [isBusy, setBusy] = useState(false);
+  const [other, setOther] = useState(null);
+  const { job, error } = useJob(id);
+  // One that was begun elsewhere, or before this page was opened.
+  useEffect(() => {
+    const stop = new AbortController();
+    get("v1/jobs", { query: { gallery, size: 20 }, signal: stop.signal }).then(({ jobs }) => {
+      const running = jobs.find((one) => one.kind === "duplicates" && !isFinal(one));
+      if (running) setId(running.id);
+    }, () => {});
+    return () => stop.abort();
+  }, [gallery]);
+  useEffect(() => { if (job?.state === "succeeded") { setId(null); onFound(); } }, [job?.state]);
+  const start = async () => {
+    setBusy(true);
+    setOther(null);
+    try {
+      setId((await begin(admin(gallery, "/duplicates"), { body: { near } })).id);
+    } catch (problem) {
+      if (problem.type === "job-conflict" && problem.members.job) setOther(problem);
+      else tell(inWords(problem), { kind: "wrong" });
+    }
+    setBusy(false);
+  };
+  const cancel = async () => {
+    try {
+      await del(`v1/jobs/${encodeURIComponent(id)}`);
+    } catch (problem) {
+      tell(inWords(problem), { kind: "wrong" });
+    }
+  };
+  if (job && !isFinal(job)) {
+    const { stage_done: done, stage_total: total, seconds_left: left } = job.progress;
+    return html`<section class="doubles-running card stack" aria-label="Looking for doubles">
+      <h2>Looking for doubles</h2><${Progress} done=${done} total=${total} text=${stageInWords(job).split(":")[0]} secondsLeft=${left} />
+      <div class="row end"><a class="button quiet" href=${href("jobs", null, { id })}>More about it</a><${Button} disabled=${job.cancel_requested} onClick=${cancel}>Stop<//></div></section>`;
+  }
+  const controls = html`<div class="row doubles-begin">
+    <${Button} kind=${isFirst ? "main" : "plain"} busy=${isBusy || (id !== null && !job && !error)} onClick=${start}>${isFirst ? "Look for doubles" : "Look again"}<//>
+    <${Tick} label="Also changed copies: smaller, cropped, turned" checked=${near} onChange=${setNear} />
+  </div>`;
+  return html`
+    ${job?.state === "failed" && html`<${Fault} error=${job.problem ? `The look failed: ${job.problem}.` : "The look failed."} again=${start} />`}
+    ${job?.state === "cancelled" && html`<p class="soft" role="status">The look was stopped.</p>`}
+    ${other && html`<div class="fault" role="alert"><span class="mark" aria-hidden="true">✕</span><p>${inWords(other)}</p><a class="button" href=${href("jobs", null, { id: other.members.job })}>See that job</a></div>`}
+    <${Fault} error=${error} />
+    ${isFirst ? html`<${Empty} title="Nobody has looked for doubles here yet" text="It takes some seconds for a thousand photos. Nothing is deleted by it.">${controls}<//>` : controls}`;
+}

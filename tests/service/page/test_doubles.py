@@ -1,0 +1,233 @@
+"""Doubles: looked for, looked at, kept by a rule, called no doubles, and deleted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Locator, Page, expect
+
+from tests.browsers import findings, fits, small_targets
+from tests.photos import write_album
+from tests.service.page.conftest import ADMIN, KEYS, Made, OpenPlace, Served, _served, _settings
+from vicinal.indexer.gallery import Gallery
+from vicinal.indexer.jobs.index_job import index_items
+from vicinal.indexer.reader import GalleryReader
+from vicinal.indexer.sources import read_source
+from vicinal.service.duplicates.finding import DuplicateStore, find_duplicates
+from vicinal.service.duplicates.record import DuplicateOptions
+from vicinal.service.galleries.bundles import ServedBundles
+
+pytestmark = pytest.mark.slow
+
+# Groups of 8 photos, of which each has a copy: some the same file, the others changed.
+N = 8
+LOOKER = "a-key-that-looks"
+
+
+@pytest.fixture(scope="session")
+def album_made(made_once: Callable[[str, Callable[[Path], None]], Path]) -> Made:
+    """Photos with a copy of each in another folder, which were looked through."""
+
+    def make(folder: Path) -> None:
+        photos, copies = folder / "photos" / "2024", folder / "photos" / "phone"
+        write_album(photos, N)
+        copies.mkdir()
+        for path in photos.glob("x copy *"):
+            path.rename(copies / path.name)
+        settings = _settings(folder / "data")
+        own = ServedBundles(settings).own
+        gallery = Gallery(settings.gallery_path("album"), refinement=own.refinement)
+        index_items(gallery, read_source(folder / "photos"), own.embedder, workers=1)
+        view = GalleryReader(gallery).view()
+        options = DuplicateOptions(precision=0.5)
+        record = find_duplicates(gallery, view, options, "20260101-000000-aaaa")
+        DuplicateStore(gallery).keep_newest(record)
+
+    return Made("album", made_once("page-album", make) / "data", (), ())
+
+
+@pytest.fixture
+def album(album_made: Made, tmp_path: Path) -> Iterator[Served]:
+    with _served(album_made, tmp_path / "album") as served:
+        yield served
+
+
+@pytest.fixture
+def album_with_keys(album_made: Made, tmp_path: Path) -> Iterator[Served]:
+    with _served(album_made, tmp_path / "album", api_keys={**KEYS, LOOKER: ("search", "admin")}) as served:
+        yield served
+
+
+def groups(page: Page) -> Locator:
+    return page.locator(".doubles-group")
+
+
+def ids(served: Served) -> set[str]:
+    return {one["id"] for one in served.call("GET", "v1/galleries/album/items?size=1000")["items"]}
+
+
+def ticked(page: Page) -> set[str]:
+    boxes = page.locator(".doubles-photo input:checked")
+    found: list[str] = boxes.evaluate_all("(all) => all.map((one) => one.dataset.id)")
+    return set(found)
+
+
+def confirm(page: Page, n: int) -> None:
+    page.get_by_role("button", name="Delete ticked").click()
+    page.get_by_role("dialog").get_by_role("button", name=f"Delete {n} photo").click()
+
+
+@pytest.mark.parametrize(("width", "scheme"), [(360, "dark"), (1280, "light"), (1920, "light")])
+def test_groups_are_seen_and_can_be_read_by_all(
+    album: Served, open_place: OpenPlace, shot: Callable[[Page, str], None], width: int, scheme: str
+) -> None:
+    page = open_place(album.url, "g/album/doubles", width=width, scheme=scheme)
+    expect(groups(page).first).to_be_visible()
+    for image in page.locator(".doubles-photo img").all():
+        image.scroll_into_view_if_needed()
+        expect(image).to_have_js_property("complete", True)
+    assert fits(page)
+    assert small_targets(page) == []
+    assert findings(page) == []
+    page.evaluate("scrollTo(0, 0)")
+    shot(page, "doubles")
+
+
+@pytest.mark.parametrize("by_keys", [False, True])
+def test_what_a_rule_ticks_goes_with_one_confirmation(
+    album_with_keys: Served, open_place: OpenPlace, by_keys: bool
+) -> None:
+    page = open_place(album_with_keys.url, "g/album/doubles", key=ADMIN)
+    expect(groups(page).first).to_be_visible()
+    n = groups(page).count()
+    assert len(ticked(page)) == n
+    page.get_by_label("Of each group keep").select_option("folder")
+    page.get_by_label("Folder whose photos stay").fill(_folder(album_with_keys, "phone"))
+    page.keyboard.press("Tab")
+    expect(page.locator(".doubles-photo.stays").filter(has_text="x copy")).to_have_count(n)
+    going = ticked(page)
+    assert all(one.startswith("2024/") for one in going)
+    if by_keys:
+        page.keyboard.press("j")
+        page.keyboard.press("Delete")
+        page.get_by_role("dialog").get_by_role("button", name=f"Delete {n} photos").click()
+    else:
+        confirm(page, n)
+    expect(page.locator(".notice")).to_contain_text(f"{n} photos deleted.")
+    expect(page.get_by_role("heading", name="No doubles")).to_be_visible()
+    assert not ids(album_with_keys) & going
+    page.reload()
+    expect(page.get_by_role("heading", name="No doubles")).to_be_visible()
+
+
+def _folder(served: Served, name: str) -> str:
+    """Folder of photos, as their items have it."""
+    items = served.call("GET", "v1/galleries/album/items?size=1000")["items"]
+    return next(one["uri"].rpartition("/")[0] for one in items if f"/{name}/" in one["uri"])
+
+
+def test_a_folder_that_is_never_touched_and_own_ticks(album: Served, open_place: OpenPlace) -> None:
+    page = open_place(album.url, "g/album/doubles")
+    expect(groups(page).first).to_be_visible()
+    n = groups(page).count()
+    page.get_by_text("Folders that are never touched").click()
+    page.get_by_label("One folder a line").fill(_folder(album, "phone"))
+    page.keyboard.press("Tab")
+    expect(page.locator(".doubles-photo .tag").filter(has_text="never touched")).to_have_count(n)
+    assert not [one for one in ticked(page) if one.startswith("phone/")]
+    # Who ticks it all the same means it, and is told where nothing would be left.
+    first = groups(page).first
+    for box in first.get_by_role("checkbox").all():
+        box.check()
+    expect(first).to_contain_text("No photo of this group would be left")
+    page.get_by_role("button", name="Delete ticked").click()
+    expect(page.get_by_role("dialog")).to_contain_text("Of 1 group no photo is left.")
+    page.keyboard.press("Escape")
+    page.get_by_role("button", name="Back to the rule").click()
+    expect(first).not_to_contain_text("No photo of this group would be left")
+    # The address keeps the rule.
+    page.reload()
+    expect(page.locator(".doubles-photo .tag").filter(has_text="never touched")).to_have_count(n)
+
+
+def test_keys_go_through_groups_tick_and_compare(album: Served, open_place: OpenPlace) -> None:
+    page = open_place(album.url, "g/album/doubles", expects=("404",))
+    expect(groups(page).first).to_be_visible()
+    page.keyboard.press("j")
+    page.keyboard.press("j")
+    page.keyboard.press("ArrowRight")
+    box = groups(page).nth(1).get_by_role("checkbox").nth(1)
+    expect(box).to_be_focused()
+    was = box.is_checked()
+    page.keyboard.press("x")
+    expect(box).to_be_checked(checked=not was)
+    page.keyboard.press("c")
+    dialog = page.get_by_role("dialog")
+    expect(dialog.locator("tr.differs").filter(has_text="Place")).to_be_visible()
+    expect(dialog.locator("img")).to_have_count(2)
+    assert fits(page)
+    assert findings(page) == []
+    page.keyboard.press("x")
+    expect(box).to_be_checked(checked=was)
+    page.keyboard.press("Escape")
+    expect(dialog).to_have_count(0)
+    expect(page.locator(".doubles-look:focus, input:focus")).to_have_count(1)
+
+
+def test_not_the_same_is_remembered_and_taken_back(album: Served, open_place: OpenPlace) -> None:
+    page = open_place(album.url, "g/album/doubles")
+    expect(groups(page).first).to_be_visible()
+    n = groups(page).count()
+    changed = groups(page).filter(has=page.get_by_role("button", name="Not the same")).first
+    changed.get_by_role("button", name="Not the same").click()
+    expect(groups(page)).to_have_count(n - 1)
+    notice = page.locator(".notice")
+    expect(notice).to_contain_text("not called doubles again")
+    assert len(album.call("GET", "v1/admin/galleries/album/duplicates/verdicts")) == 1
+    notice.get_by_role("button", name="Undo").click()
+    expect(groups(page)).to_have_count(n)
+    assert album.call("GET", "v1/admin/galleries/album/duplicates/verdicts") == []
+
+
+def test_what_went_meanwhile_is_told_and_nothing_else_goes(album: Served, open_place: OpenPlace) -> None:
+    page = open_place(album.url, "g/album/doubles", expects=("404",))
+    expect(groups(page).first).to_be_visible()
+    n, going = groups(page).count(), ticked(page)
+    gone = min(going)
+    album.call("DELETE", "v1/galleries/album/item", params={"id": gone})
+    confirm(page, n)
+    expect(page.locator(".notice")).to_contain_text("Some of them are gone already")
+    expect(groups(page)).to_have_count(n - 1)
+    assert ids(album) >= going - {gone}
+    confirm(page, n - 1)
+    expect(page.get_by_role("heading", name="No doubles")).to_be_visible()
+    assert not ids(album) & going
+
+
+def test_a_look_begins_tells_how_far_it_is_and_shows_what_it_found(
+    album: Served, open_place: OpenPlace
+) -> None:
+    page = open_place(album.url, "g/album/doubles")
+    page.get_by_label("Also changed copies").uncheck()
+    page.get_by_role("button", name="Look again").click()
+    records = page.get_by_label("Look of")
+    expect(records.get_by_role("option")).to_have_count(2, timeout=20_000)
+    expect(groups(page)).to_have_count(N // 4)
+    expect(page.locator(".doubles-photo .tag").first).to_have_text("same file")
+    # What was found last is shown first.
+    assert page.url == f"{album.url}/#/g/album/doubles"
+
+
+def test_a_gallery_that_nobody_looked_through_begins_there(demo: Served, open_place: OpenPlace) -> None:
+    page = open_place(demo.url, "g/demo/doubles")
+    expect(page.get_by_role("heading", name="Nobody has looked for doubles here yet")).to_be_visible()
+    expect(page.get_by_role("button", name="Look for doubles")).to_be_visible()
+
+
+def test_a_key_that_may_not_delete_is_told(album_with_keys: Served, open_place: OpenPlace) -> None:
+    page = open_place(album_with_keys.url, "g/album/doubles", key=LOOKER)
+    bar = page.get_by_role("region", name="What is ticked")
+    expect(bar).to_contain_text("it needs the right to add, change and remove photos")
+    expect(bar.get_by_role("button", name="Delete ticked")).to_have_count(0)
