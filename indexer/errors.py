@@ -21,6 +21,7 @@ IndexerError
 │   ├── NotSetAsideError (LookupError)   no such item is set aside
 │   ├── ItemExistsError                  another image or embedding has the id
 │   ├── NoImageError (LookupError)       the item came as an embedding, without an image
+│   │   └── OriginalNotFoundError            the file that an item was made of is not there, or another one
 │   ├── SpaceMismatchError               ready embeddings of one space and anything else are not mixed
 │   ├── TeamTableError                   what a gallery over a team's table cannot do
 │   ├── BundleMismatchError              the gallery was embedded with another bundle
@@ -222,6 +223,19 @@ class NoImageError(GalleryError, LookupError):
 
     def __init__(self, gallery: str, item_id: str) -> None:
         super().__init__(f"item '{item_id}' of gallery '{gallery}' came as an embedding: it has no image")
+        self.gallery = gallery
+        self.item_id = item_id
+
+
+class OriginalNotFoundError(NoImageError):
+    """The file that an item was made of is not there any more, or never was."""
+
+    def __init__(self, gallery: str, item_id: str) -> None:
+        GalleryError.__init__(
+            self,
+            f"the file of item '{item_id}' is not where gallery '{gallery}' could read it: only the small "
+            "picture is kept",
+        )
         self.gallery = gallery
         self.item_id = item_id
 

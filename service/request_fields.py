@@ -120,6 +120,13 @@ class PipelineChoice(Request):
     )
 
 
+def _order_text(text: str) -> str:
+    from vicinal.service.search.sorting import Order
+
+    Order.parse(text)
+    return text
+
+
 class SearchOptions(Request):
     """Options of a search."""
 
@@ -158,6 +165,18 @@ class SearchOptions(Request):
             "`label` and `metadata.NAME`, joined by AND, OR, NOT and parentheses. It changes no score."
         ),
         examples=["label = 'shoe' AND metadata.price < 50"],
+    )
+    sort_by: Annotated[
+        Annotated[str, AfterValidator(_order_text)] | None,
+        CommandOption("Order of the matches: score, added, label or metadata.NAME, ` desc` behind."),
+    ] = Field(
+        None,
+        max_length=1024,
+        description="Order of what reaches the threshold: `score` (best first), `added` (oldest first), "
+        "`label` or `metadata.NAME`, each with ` desc` behind to turn it around; items without a value come "
+        "last. The 100 best, or `limit` if that is more, are sorted and cut to `limit`; `rank` stays that of "
+        "the score. Of a group its best photo counts.",
+        examples=["metadata.price desc"],
     )
     include_candidates: Annotated[
         StrictBool,

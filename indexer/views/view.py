@@ -10,7 +10,8 @@ in gallery order. They mean nothing outside of the view.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Generic, Self, TypeVar
@@ -25,6 +26,7 @@ from vicinal.indexer.engines import TeamSource, TeamVectors
 from vicinal.indexer.filters import Filter
 from vicinal.indexer.graph.neighbor_graph import N_NEIGHBORS
 from vicinal.indexer.graph.vector_index import nearest_rows, products_at
+from vicinal.indexer.views.metadata_keys import MetadataKey, metadata_keys
 from vicinal.indexer.views.selection import Selection, nearest_among
 from vicinal.indexer.views.snapshot import ITEM_COLUMNS, Snapshot, items_at, places_of
 
@@ -37,6 +39,8 @@ _NOBODY: Ints = np.empty(0, np.int64)
 _SPARE = 32
 # Up to this many selected rows are compared one by one, which misses nothing.
 _FEW_SELECTED = 20_000
+# Items whose metadata are looked at for their keys: half a second.
+_MOST_METADATA = 100_000
 
 
 @dataclass(frozen=True)
@@ -340,22 +344,41 @@ class GalleryView:
         """Id, label, uri and metadata of some items, in the given order."""
         if not self.n_changes:
             return self.snapshot.items(positions)
-        asked, n_built = np.asarray(positions, dtype=np.int64), len(self.snapshot)
-        patched = places_of(self.patches.positions, asked)
+        asked = np.asarray(positions, dtype=np.int64)
         rows: list[dict[str, Any]] = [{}] * len(asked)
-        for table, local, inside in (
-            (self.patches.items, patched, patched >= 0),
-            (self.snapshot.item_table, asked, (patched < 0) & (asked < n_built)),
-            (self.segment.items, asked - n_built, (patched < 0) & (asked >= n_built)),
-        ):
-            places = np.flatnonzero(inside)
-            for place, row in zip(places, items_at(table, local[places]), strict=True):
+        for table, local, places in self._parts(asked):
+            for place, row in zip(places, items_at(table, local), strict=True):
                 rows[place] = row
         return rows
 
     def items_now(self, positions: Sequence[int] | AnyInts) -> list[dict[str, Any]]:
         """The same; of a gallery over a team's table as that says it now."""
         return self.items(positions) if self.n_changes else self.snapshot.items_now(positions)
+
+    def _parts(self, positions: Ints) -> Iterator[tuple[pa.Table, Ints, Ints]]:
+        """Tables that hold items, the rows of these in each, and their places among the positions."""
+        n_built, patched = len(self.snapshot), places_of(self.patches.positions, positions)
+        for table, local, inside in (
+            (self.patches.items, patched, patched >= 0),
+            (self.snapshot.item_table, positions, (patched < 0) & (positions < n_built)),
+            (self.segment.items, positions - n_built, (patched < 0) & (positions >= n_built)),
+        ):
+            places = np.flatnonzero(inside)
+            yield table, local[places], places
+
+    @cached_property
+    def metadata(self) -> tuple[list[MetadataKey], int]:
+        """Keys of the items' metadata, and the number of items that were looked at: all, or some from
+        everywhere.
+        """
+        live = np.delete(np.arange(self.n_positions), self.dead)
+        if len(live) > _MOST_METADATA:
+            live = live[np.linspace(0, len(live) - 1, _MOST_METADATA).astype(np.int64)]
+        texts: Counter[str] = Counter()
+        for table, local, _ in self._parts(live):
+            for one in pc.value_counts(table["metadata"].take(pa.array(local))).to_pylist():
+                texts[one["values"] or "{}"] += one["counts"]
+        return metadata_keys(texts), len(live)
 
     def page(self, after: int | None, size: int) -> list[tuple[int, dict[str, Any]]]:
         """The next items in gallery order."""

@@ -237,7 +237,12 @@ def _kept(offered: _Offered, salt: str) -> tuple[KeptSearch, bytes | None]:
     if image is None:
         rows = as_embeddings(rows, matcher.snapshot.manifest.dim)
     asked = offered.asked.model_copy(
-        update={"limit": _N_CANDIDATES, "include_candidates": True, "explain": False}
+        update={
+            "limit": _N_CANDIDATES,
+            "include_candidates": True,
+            "explain": False,
+            "sort_by": None,
+        }
     )
     (found,) = matcher.search(embedded=EmbeddedImages(rows, {}), asked=asked)
     # Another pipeline was put in force meanwhile.

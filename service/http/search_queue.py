@@ -9,7 +9,7 @@ import time
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Hashable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from itertools import islice, pairwise
 from typing import Any
@@ -55,6 +55,8 @@ class Search:
     options: dict[str, Any]
     # Name of its key, and address.
     sender: str = ""
+    # Id of the kept search that is searched for again; it is not kept a second time.
+    kept: str | None = None
     is_gone: bool = False
     # In the queue: what it is expected to cost, since when it waits, and who waits for it.
     cost: float = field(default=0.0, init=False)
@@ -68,7 +70,7 @@ class Search:
     @property
     def question(self) -> Hashable:
         """Equal for searches that one call of the matcher can answer, once they are prepared."""
-        return id(self.matcher), self.kind, *self.options.items()
+        return id(self.matcher), self.kind, self.kept, *self.options.items()
 
     @property
     def tensors(self) -> list[FloatArray]:
@@ -334,6 +336,8 @@ class SearchQueue:
         self, answers: list[Answer], searches: Sequence[Search], arguments: dict[str, Any]
     ) -> list[Answer]:
         first = searches[0]
+        if first.kept is not None:
+            return [replace(one, search_id=first.kept) for one in answers]
         # An item of the gallery tells nothing of what others search for.
         if first.kind == "item_ids" or "asked" not in arguments:
             return answers

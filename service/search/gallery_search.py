@@ -52,6 +52,7 @@ from vicinal.service.search.pipeline import (
     service_pipeline,
 )
 from vicinal.service.search.scorer import N_DECIDED_CANDIDATES, ScoredCandidates, Scorer
+from vicinal.service.search.sorting import Order
 
 # Filters whose selections are kept, and keys that items are grouped by.
 _MOST_SELECTIONS = 8
@@ -197,7 +198,7 @@ class GallerySearch:
                 out because a person called it different.
             **options: Those of `SearchOptions`: `limit` (of matches and of candidates, or of groups of each),
                 `threshold`, `refine`, `steps`, `rerank`, `group_by`, `filter` (which changes no score:
-                see docs/serving.md), `include_candidates` and `explain`.
+                see docs/serving.md), `sort_by`, `include_candidates` and `explain`.
 
         Raises:
             RequestError: Not exactly one kind of query, an option is out of range, or no item can be grouped.
@@ -365,7 +366,8 @@ class GallerySearch:
         n_shown = min(n_matches, call.asked.limit)
         wants_rest = call.asked.include_candidates or call.threshold.value is None
         n_rest = min(n_valid - n_matches, call.asked.limit) if wants_rest else 0
-        places = [*range(n_shown), *range(n_matches, n_matches + n_rest)]
+        shown = self._sorted(scored, grouped, row, n_matches, call)[:n_shown]
+        places = [*shown, *range(n_matches, n_matches + n_rest)]
         groups = None if grouped is None else self._found_groups(scored, grouped, row, places, call)
         if groups is None:
             found = self._candidates(scored, row, places, call)
@@ -395,6 +397,17 @@ class GallerySearch:
             groups=None if groups is None else groups[:n_shown],
             candidate_groups=None if groups is None else groups[n_shown:],
         )
+
+    def _sorted(
+        self, scored: ScoredCandidates, grouped: GroupedCandidates | None, row: int, n: int, call: _Call
+    ) -> list[int]:
+        """Places of the n matches in the order that was asked for."""
+        if call.asked.sort_by is None or not n:
+            return list(range(n))
+        best = np.arange(n) if grouped is None else grouped.best[row, :n]
+        positions = scored.positions[row, best]
+        sequences = self.view.sequences(positions).tolist()
+        return Order.parse(call.asked.sort_by).sorted(self.view.items(positions), sequences)
 
     def _reason(
         self, scored: ScoredCandidates, grouped: GroupedCandidates | None, row: int, call: _Call

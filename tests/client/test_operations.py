@@ -39,6 +39,8 @@ CASES: list[tuple[str, tuple[Any, ...], dict[str, Any]]] = [
     ("list_items", ("shop",), {"after": "5", "size": 10}),
     ("get_item", ("shop", "shoe/1 50%.jpg"), {}),
     ("get_thumbnail", ("shop", "shoe/1.jpg"), {}),
+    ("get_image", ("shop", "shoe/1.jpg"), {}),
+    ("list_metadata_keys", ("shop",), {"values": 5}),
     ("add_items", ("shop", [NewItem(IMAGE, "a", "b", {"c": 1})]), {"on_conflict": "skip"}),
     ("add_items", ("shop", [NewEmbedding("a", [1.0], "b", {"c": 1}, "u")]), {"space": "clip"}),
     ("patch_item", ("shop", "a/b"), {"label": None, "metadata": {"price": None}}),
@@ -54,6 +56,8 @@ CASES: list[tuple[str, tuple[Any, ...], dict[str, Any]]] = [
     ("search", ("shop", IMAGE), SEARCH | PIPELINE),
     ("search", ("shop",), {"embedding": [1, 2], **SEARCH}),
     ("search", ("shop",), {"item_id": "a", **PIPELINE}),
+    ("search", ("shop",), {"search_id": "0a", "sort_by": "label"}),
+    ("get_kept_picture", ("shop", "0a"), {}),
     ("search_batch", ("shop", [IMAGE, IMAGE]), SEARCH | PIPELINE),
     ("search_batch", ("shop",), {"embeddings": [[1.0], [2.0]]}),
     ("search_batch", ("shop",), {"item_ids": ["a", "b"]}),
@@ -217,10 +221,10 @@ def test_what_the_document_lets_choose_can_be_chosen() -> None:
 )
 def test_a_search_is_for_exactly_one_thing(given: dict[str, Any], connect: Callable[..., Either]) -> None:
     client = connect(Documented())
-    with pytest.raises(ValueError, match="exactly one of: image, embedding, item id"):
+    with pytest.raises(ValueError, match="exactly one of: image, embedding, item id, id of a kept"):
         client.search("shop", **given)
     several = {f"{name}s": [one] for name, one in given.items()}
-    with pytest.raises(ValueError, match="exactly one of: image, embedding, item id"):
+    with pytest.raises(ValueError, match="exactly one of: image, embedding, item id, id of a kept"):
         client.search_batch("shop", **several)
 
 

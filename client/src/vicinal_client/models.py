@@ -56,6 +56,9 @@ __all__ = [
     "LabelCount",
     "LabelList",
     "Limits",
+    "MetadataKey",
+    "MetadataKeyList",
+    "MetadataValue",
     "PassedSearch",
     "Rates",
     "Readiness",
@@ -958,6 +961,56 @@ class Limits(Model):
     max_batch: int = 64
     max_embeddings: int = 1000
     max_limit: int = 1000
+
+
+class MetadataValue(Model):
+    """A value of a metadata key.
+
+    Attributes:
+        n: Items that have it.
+    """
+
+    value: str | float
+    n: int
+
+
+class MetadataKey(Model):
+    """A key of the metadata, and what its values are like.
+
+    Attributes:
+        field: Its name as filters and `sort_by` write it, such as `metadata.price`.
+        n_items: Items that have a value.
+        kinds: Values of each kind, as filters take them: a text that is a plain number is a number, and one
+            that begins with a day, such as `2026-01-31`, is a date.
+        low: Least number.
+        high: Largest number.
+        first_day: Earliest day.
+        last_day: Latest day.
+        n_values: Different values, of at most 1000.
+        values: Values that most items have, `true` and `false` as texts; long ones are left out.
+    """
+
+    field: str
+    n_items: int
+    kinds: dict[str, int]
+    low: float | None
+    high: float | None
+    first_day: str | None
+    last_day: str | None
+    n_values: int
+    values: list[MetadataValue]
+
+
+class MetadataKeyList(Model):
+    """Keys of a gallery's metadata.
+
+    Attributes:
+        keys: Those that most items have first, at most 200.
+        n_looked_at: Items that were looked at; of a large gallery some from everywhere.
+    """
+
+    keys: list[MetadataKey]
+    n_looked_at: int
 
 
 class PassedSearch(Model):

@@ -42,6 +42,10 @@ class SearchOptions(PipelineOptions, total=False):
         threshold: Decide by this score instead of the calibrated threshold.
         filter: What every match fulfils: comparisons (= != < <= > >=, IN, LIKE, BETWEEN, IS NULL) of `id`,
             `label` and `metadata.NAME`, joined by AND, OR, NOT and parentheses. It changes no score.
+        sort_by: Order of what reaches the threshold: `score` (best first), `added` (oldest first), `label` or
+            `metadata.NAME`, each with ` desc` behind to turn it around; items without a value come last. The
+            100 best, or `limit` if that is more, are sorted and cut to `limit`; `rank` stays that of the
+            score. Of a group its best photo counts.
         include_candidates: Also list the best candidates below the threshold, apart from the matches.
         explain: Also say what each stage ran on, and what the refiner does with the query, whether the search
             uses it or not.
@@ -50,6 +54,7 @@ class SearchOptions(PipelineOptions, total=False):
     limit: int | None
     threshold: float | None
     filter: str | None
+    sort_by: str | None
     include_candidates: bool | None
     explain: bool | None
 

@@ -5,12 +5,15 @@ from __future__ import annotations
 import asyncio
 import base64
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 from urllib.parse import unquote
 
 from fastapi import APIRouter, Request, Response
+from fastapi.concurrency import run_in_threadpool
 from pydantic import BaseModel, Field, TypeAdapter, field_validator, model_validator
 
+from vicinal.calibration.arrays import FloatArray
+from vicinal.service.answering.store import SearchStore
 from vicinal.service.errors import RequestError
 from vicinal.service.http.access import call_of
 from vicinal.service.http.gate import QueryRoute, large_body
@@ -32,7 +35,12 @@ from vicinal.service.request_fields import SearchOptions
 from vicinal.service.search.answers import Answer
 
 # Fields of a query, and what the search queue calls queries that have them.
-_KINDS = {"image_base64": "images", "embedding": "embeddings", "item_id": "item_ids"}
+_KINDS = {
+    "image_base64": "images",
+    "embedding": "embeddings",
+    "item_id": "item_ids",
+    "search_id": "embeddings",
+}
 
 
 class Query(Asked):
@@ -42,15 +50,18 @@ class Query(Asked):
     embedding: Vector | None = Field(None, description="An embedding of the service's bundle.")
     item_id: str | None = Field(None, description="An item of the gallery; it is left out of its own search.")
 
+    kinds: ClassVar[Sequence[str]] = ("image_base64", "embedding", "item_id")
+
     @property
     def given(self) -> list[str]:
         """Names of the fields that were given."""
-        return [name for name in _KINDS if getattr(self, name) is not None]
+        return [name for name in self.kinds if getattr(self, name) is not None]
 
     @model_validator(mode="after")
     def _exactly_one(self) -> Query:
         if len(self.given) != 1:
-            raise ValueError("give exactly one of image_base64, embedding and item_id")
+            *others, last = self.kinds
+            raise ValueError(f"give exactly one of {', '.join(others)} and {last}")
         return self
 
     @field_validator("image_base64")
@@ -68,6 +79,14 @@ class Query(Asked):
 
 class SearchRequest(SearchOptions, Query):
     """A query and how to search for it."""
+
+    kinds = (*Query.kinds, "search_id")
+
+    search_id: str | None = Field(
+        None,
+        max_length=64,
+        description="A kept search, whose picture or embedding is searched for again; it is not kept anew.",
+    )
 
 
 class BatchRequest(SearchOptions):
@@ -102,13 +121,18 @@ router = APIRouter(prefix="/v1/galleries/{gallery}", tags=["search"], route_clas
 async def search(gallery: str, request: Request, state: StateDependency) -> Response:
     """Find the matches of one image, embedding or item, or learn that there is none."""
     options: SearchOptions
+    queries: list[Any]
+    kept = None
     if content_type(request, FORM, JSON) == FORM:
         image, options = await _from_form(request)
         kind, queries = "images", [image]
     else:
         options = parsed = await json_body(request, SearchRequest)
         kind, queries = _as_query([parsed])
-    answers = await _answered(state, request, gallery, kind, queries, options)
+        kept = parsed.search_id
+        if kept is not None:
+            queries = [await run_in_threadpool(_kept_query, state, gallery, kept)]
+    answers = await _answered(state, request, gallery, kind, queries, options, kept)
     return _json(_ANSWER.dump_json(answers[0]))
 
 
@@ -125,8 +149,28 @@ async def search_batch(
     return _json(_BATCH.dump_json(BatchAnswerBody(answers=answers)))
 
 
+def _kept_query(state: State, gallery: str, search_id: str) -> FloatArray:
+    """(d,) embedding of a kept search."""
+    matcher = state.galleries.matcher(gallery)
+    store = SearchStore(matcher.gallery.path)
+    state.keeper.wait_for(store, search_id)
+    found = store.get(search_id)
+    if found.bundle != matcher.snapshot.manifest.bundle:
+        raise RequestError(
+            f"search '{search_id}' was made with another model than gallery '{gallery}' has now: search with "
+            "its photo again"
+        )
+    return found.embedding
+
+
 async def _answered(
-    state: State, request: Request, gallery: str, kind: str, queries: list[Any], options: SearchOptions
+    state: State,
+    request: Request,
+    gallery: str,
+    kind: str,
+    queries: list[Any],
+    options: SearchOptions,
+    kept: str | None = None,
 ) -> list[Answer]:
     most = state.settings.max_limit
     if options.limit > most:
@@ -135,7 +179,7 @@ async def _answered(
     chosen = {name: getattr(options, name) for name in SearchOptions.model_fields}
     asked, call = SearchOptions.model_construct(**chosen), call_of(request.scope)
     sender = f"{call.grant and call.grant.name} {request.client and request.client.host}"
-    search = Search(gallery, kind, queries, {"asked": asked}, sender)
+    search = Search(gallery, kind, queries, {"asked": asked}, sender, kept=kept)
     watch = asyncio.create_task(_note_departure(request, search)) if state.searches.is_busy else None
     try:
         answers = await state.searches.answered(search)

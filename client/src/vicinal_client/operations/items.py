@@ -12,6 +12,7 @@ from vicinal_client.models import (
     Deletion,
     Item,
     ItemPage,
+    MetadataKeyList,
     Readiness,
     SetAsideList,
 )
@@ -56,6 +57,18 @@ class ItemCalls(Calls):
         """Thumbnail of one item, a JPEG of at most 256 pixels a side."""
         path = path_of("galleries", gallery, "thumbnail")
         return (yield from self._send("GET", path, params={"id": item_id})).content
+
+    @operation
+    def get_image(self, gallery: str, item_id: str) -> Steps[bytes]:
+        """Picture of one item in full size, an upright JPEG; an error where its file is not there."""
+        path = path_of("galleries", gallery, "image")
+        return (yield from self._send("GET", path, params={"id": item_id})).content
+
+    @operation
+    def list_metadata_keys(self, gallery: str, *, values: int | None = None) -> Steps[MetadataKeyList]:
+        """Keys of the items' metadata, each with the kinds of its values and the most usual of them."""
+        path = path_of("galleries", gallery, "metadata")
+        return (yield from self._ask("GET", path, MetadataKeyList, params=given(values=values)))
 
     @operation
     def add_item(

@@ -26,22 +26,24 @@ class SearchCalls(Calls):
         *,
         embedding: Vector | None = None,
         item_id: str | None = None,
+        search_id: str | None = None,
         **options: Unpack[SearchOptions],
     ) -> Steps[Answer]:
-        """Find the matches of one image, embedding or item, or learn that there is none.
+        """Find the matches of one image, embedding, item or kept search, or learn that there is none.
 
         Args:
             gallery: Name of the gallery.
             image: The bytes of an image file, or its path.
             embedding: An embedding in place of an image, shape (d,).
             item_id: An item of the gallery in place of an image; it is left out of its own search.
-            options: See `SearchOptions`: limit, threshold, filter, group_by, include_candidates, explain,
-                refine, steps, rerank.
+            search_id: A kept search, whose picture is searched for again.
+            options: See `SearchOptions`: limit, threshold, filter, sort_by, group_by, include_candidates,
+                explain, refine, steps, rerank.
 
         Raises:
-            ValueError: Not exactly one of image, embedding and item_id is given.
+            ValueError: Not exactly one of image, embedding, item_id and search_id is given.
         """
-        _check_one(image, embedding, item_id)
+        _check_one(image, embedding, item_id, search_id)
         chosen: dict[str, Any] = given(**options)
         sent: dict[str, Any]
         if image is not None:
@@ -49,9 +51,17 @@ class SearchCalls(Calls):
         elif embedding is not None:
             sent = {"json": {"embedding": vector_of(embedding), **chosen}}
         else:
-            sent = {"json": {"item_id": item_id, **chosen}}
+            named = {"item_id": item_id} if search_id is None else {"search_id": search_id}
+            sent = {"json": {**named, **chosen}}
         path = path_of("galleries", gallery, "search")
         return (yield from self._ask("POST", path, Answer, repeatable=True, **sent))
+
+    @operation
+    def get_kept_picture(self, gallery: str, search: str) -> Steps[bytes]:
+        """Picture of a kept search, a small JPEG; `get_search_image` is the same for who reviews searches."""
+        return (
+            yield from self._send("GET", path_of("galleries", gallery, "kept", search, "picture"))
+        ).content
 
     @operation
     def search_batch(
@@ -89,4 +99,4 @@ class SearchCalls(Calls):
 
 def _check_one(*queries: object) -> None:
     if sum(one is not None for one in queries) != 1:
-        raise ValueError("search for exactly one of: image, embedding, item id")
+        raise ValueError("search for exactly one of: image, embedding, item id, id of a kept search")

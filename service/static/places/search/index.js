@@ -1,67 +1,86 @@
 // Search: what is searched for beside what was found.
-import { at, post, useCall } from "../../lib/api.js";
-import { html, useEffect, useState } from "../../lib/html.js";
+import { at, get, useCall } from "../../lib/api.js";
+import { html, useEffect, useRef } from "../../lib/html.js";
+import { galleryOf } from "../../lib/galleries.js";
 import { thumbnail } from "../../lib/pictures.js";
-import { go, setParams } from "../../lib/router.js";
-import { Fault, Waiting } from "../../parts/notice.js";
+import { href, setParams } from "../../lib/router.js";
+import { may } from "../../lib/session.js";
+import { short } from "../../lib/text.js";
+import { Button } from "../../parts/field.js";
+import { Empty, Fault, tell, Waiting } from "../../parts/notice.js";
+import { Picture } from "../../parts/picture.js";
+import { Asking, useAnswers, whyNotKept } from "./asking.js";
+import { Options } from "./options.js";
 import { Query } from "./query.js";
-import { Results, Verdict } from "./results.js";
+import { Results } from "./results.js";
+import { useSearch } from "./state.js";
+import { Share, Verdict } from "./verdict.js";
+import { Why } from "./why.js";
 
 export const title = "Search";
 export const needs = "search";
 
-const LIMIT = 12;
+const N_TRIED = 8;
+const OF_QUERY = "1";
 
-function search(gallery, { item, file, filter, limit, by }, signal) {
-  if (!item && !file) return null;
-  const options = {
-    include_candidates: true,
-    limit: /^[1-9]\d{0,3}$/.test(limit ?? "") ? Number(limit) : LIMIT,
-    ...(filter ? { filter } : {}),
-    ...(by === "label" ? { group_by: "label" } : {}),
-  };
-  if (item) return post(at(gallery, "/search"), { body: { item_id: item, ...options }, signal });
-  const form = new FormData();
-  form.append("image", file);
-  for (const [name, value] of Object.entries(options)) form.append(name, value);
-  return post(at(gallery, "/search"), { form, signal });
+// Photos of the gallery to try a search with.
+function Try({ gallery, onSearch }) {
+  const { value } = useCall((signal) => get(at(gallery, "/items"), { query: { size: N_TRIED }, signal }), [gallery]);
+  return html`<p>Take a photo of a thing: the answer says whether this gallery has it, and what comes nearest.</p>
+    ${value?.items.length > 0 && html`<div class="search-try"><h2>Or try it with a photo of this gallery</h2>
+      <ul>${value.items.map((one) => html`<li key=${one.id}><button type="button" class="search-picture" onClick=${() => onSearch(one.id)} aria-label=${`Search with ${short(one.label ?? one.id, 60)}, ${short(one.id, 60)}`}>
+        <${Picture} path=${thumbnail(gallery, one.id)} /></button></li>`)}</ul></div>`}`;
 }
 
-// A photo that was taken from this device, as an address of this tab.
-function useUrl(file) {
-  const [url, setUrl] = useState(null);
+const Nothing = ({ gallery }) => html`<${Empty} title="No photos to search among yet" text="This gallery is empty: add photos of the things that it shall find.">
+  ${may("write", gallery) && html`<a class="button main" href=${href("add", gallery)}>Add photos</a>`}<//>`;
+
+// Somebody put another version in force while this page was open.
+function useVersion(answer) {
+  const seen = useRef(null);
   useEffect(() => {
-    if (!file) return undefined;
-    const made = URL.createObjectURL(file);
-    setUrl(made);
-    return () => { URL.revokeObjectURL(made); setUrl(null); };
-  }, [file]);
-  return file ? url : null;
+    if (!answer) return;
+    if (seen.current !== null && answer.version !== seen.current) tell("A newer version of this gallery is searched now.");
+    seen.current = answer.version;
+  }, [answer?.version]);
+}
+
+function Found({ gallery, params, search }) {
+  const { query, answer, isWaiting } = search;
+  const answers = useAnswers(gallery, answer.search_id);
+  const cannot = whyNotKept({ query, answer, params });
+  const isAsked = !cannot && answer.verdict !== null;
+  const explain = (what) => setParams({ why: what });
+  const isWhy = params.why === OF_QUERY;
+  return html`
+    <${Verdict} gallery=${gallery} answer=${answer}>
+      <${Button} onClick=${() => explain(isWhy ? null : OF_QUERY)} aria-expanded=${isWhy ? "true" : "false"}>Why?<//>
+      <${Share} query=${query} answer=${answer} /><//>
+    ${isAsked && html`<${Asking} gallery=${gallery} answers=${answers} hasResults=${answer.matches.length > 0} />`}
+    ${cannot && html`<p class="soft small">${cannot}</p>`}
+    ${params.why && html`<${Why} gallery=${gallery} query=${query} params=${params} item=${isWhy ? null : params.why} onClose=${() => explain(null)} />`}
+    <${Results} gallery=${gallery} answer=${answer} answers=${answers} onSearch=${search.searchItem} onWhy=${explain} isOld=${isWaiting} />`;
 }
 
 export function Place({ gallery, params }) {
-  const [file, setFile] = useState(null);
-  const { item = null, filter, limit, by } = params;
-  const used = item ? null : file;
-  const url = useUrl(used);
-  const found = useCall((signal) => search(gallery, { item, file: used, filter, limit, by }, signal), [gallery, item, used, filter, limit, by], { refreshes: false });
-  const choose = (given) => {
-    setFile(given);
-    setParams({ item: null });
-  };
-  const isAsked = Boolean(item || used);
-  const isWaiting = isAsked && found.isLoading;
+  const search = useSearch(gallery, params);
+  const { query, answer, error, isWaiting, wait } = search;
+  useVersion(answer);
+  // What can be chosen by stands beside the first answer: before it nothing waits for it.
+  const keys = useCall((signal) => (answer || params.filter ? get(at(gallery, "/metadata"), { signal, tries: 1 }) : null), [gallery, Boolean(answer || params.filter)], { refreshes: false });
+  const isEmpty = galleryOf(gallery)?.n_items === 0;
+  const waiting = wait > 0 ? `Many are searching: trying again in ${wait} ${wait === 1 ? "second" : "seconds"}…` : "Searching…";
   return html`<div class="search">
     <section class="search-query" aria-label="What is searched for">
       <h1>${title}</h1>
-      <${Query} path=${item ? thumbnail(gallery, item) : url} name=${item ?? used?.name ?? null} onFile=${choose} />
+      <${Query} path=${search.picture} name=${search.name} onFile=${search.searchFile} onClear=${search.clear} />
+      ${(query || params.filter) && html`<${Options} gallery=${gallery} params=${params} answer=${answer} keys=${keys.value?.keys ?? []} />`}
     </section>
     <section class="search-found" aria-label="What was found" aria-busy=${isWaiting ? "true" : "false"}>
-      ${isWaiting && html`<${Waiting} text="Searching…" />`}
-      ${isAsked && !isWaiting && html`<${Fault} error=${found.error} again=${found.again} />`}
-      ${isAsked && !isWaiting && found.value && html`<${Verdict} answer=${found.value} />
-        <${Results} gallery=${gallery} answer=${found.value} onSearch=${(id) => go("search", gallery, { ...params, item: id })} />`}
-      ${!isAsked && html`<p class="soft">Take a photo of a thing: the answer says whether this gallery has it, and what comes nearest.</p>`}
+      ${isWaiting && html`<${Waiting} text=${waiting} />`}
+      ${!isWaiting && html`<${Fault} error=${error} again=${search.again} />`}
+      ${answer && html`<${Found} gallery=${gallery} params=${params} search=${search} />`}
+      ${!query && (isEmpty ? html`<${Nothing} gallery=${gallery} />` : html`<${Try} gallery=${gallery} onSearch=${search.searchItem} />`)}
     </section>
   </div>`;
 }

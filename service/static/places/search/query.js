@@ -1,38 +1,56 @@
-// The photo to search with: dropped, pasted or chosen.
+// The photo to search with: dropped, pasted, taken or chosen.
 import { html, useEffect, useRef, useState } from "../../lib/html.js";
 import { short } from "../../lib/text.js";
+import { Button } from "../../parts/field.js";
 import { Icon } from "../../parts/icon.js";
 import { Picture } from "../../parts/picture.js";
 
-export function Query({ path, name, onFile }) {
-  const [isOver, setOver] = useState(false);
-  const last = useRef(onFile);
-  last.current = onFile;
-  useEffect(() => {
-    const take = (event) => {
-      const [file] = event.clipboardData.files;
-      if (file) last.current(file);
-    };
-    addEventListener("paste", take);
-    return () => removeEventListener("paste", take);
-  }, []);
-  const over = (event) => { event.preventDefault(); setOver(true); };
-  const drop = (event) => {
-    event.preventDefault();
-    setOver(false);
-    const [file] = event.dataTransfer.files;
-    if (file) onFile(file);
-  };
+const fileOf = (list) => [...list].find((one) => one.type.startsWith("image/")) ?? list[0];
+
+function Pick({ label, text, icon, className, onFile, ...others }) {
   const pick = (event) => {
     const [file] = event.target.files;
     if (file) onFile(file);
     // The same file may be chosen again.
     event.target.value = "";
   };
-  return html`<label class=${`search-drop ${isOver ? "over" : ""} ${path ? "" : "is-empty"}`} onDragOver=${over} onDragLeave=${() => setOver(false)} onDrop=${drop}>
-    <input class="unseen" type="file" accept="image/*" aria-label="Photo to search with" onChange=${pick} />
+  return html`<label class=${`button search-pick ${className}`}>
+    <input class="unseen" type="file" accept="image/*" aria-label=${label} onChange=${pick} ...${others} />
+    <${Icon} name=${icon} />${text}</label>`;
+}
+
+export function Query({ path, name, onFile, onClear }) {
+  const [isOver, setOver] = useState(false);
+  const last = useRef(onFile);
+  last.current = onFile;
+  useEffect(() => {
+    const stop = new AbortController();
+    const listen = (event, does) => addEventListener(event, does, { signal: stop.signal });
+    listen("paste", (event) => {
+      const file = event.clipboardData && fileOf(event.clipboardData.files);
+      if (file) last.current(file);
+    });
+    // A photo may be dropped anywhere: beside the box the browser would open it instead of the page.
+    listen("dragover", (event) => { event.preventDefault(); setOver(true); });
+    listen("dragleave", (event) => { if (!event.relatedTarget) setOver(false); });
+    listen("drop", (event) => {
+      event.preventDefault();
+      setOver(false);
+      const file = fileOf(event.dataTransfer.files);
+      if (file) last.current(file);
+    });
+    return () => stop.abort();
+  }, []);
+  return html`<div class=${`search-drop ${isOver ? "over" : ""} ${path || name ? "" : "is-empty"}`}>
     ${path ? html`<${Picture} path=${path} alt="What is searched for" />` : html`<${Icon} name="photo" />`}
-    <span><strong>${path ? "Another photo" : "Drop, paste or choose a photo"}</strong>
-      ${name && html`<span class="soft small"><bdi>${short(name, 60)}</bdi></span>`}</span>
-  </label>`;
+    <div class="search-said">
+      <strong>${name || path ? "Searched for" : "Drop or paste a photo here"}</strong>
+      ${name && html`<span class="soft small"><bdi>${short(name, 60)}</bdi></span>`}
+      <div class="row">
+        <${Pick} label="Photo to search with" text=${path ? "Another photo" : "Choose a photo"} icon="gallery" className=${path ? "" : "main"} onFile=${onFile} />
+        <${Pick} label="Take a photo to search with" text="Camera" icon="photo" className="search-camera" onFile=${onFile} capture="environment" />
+        ${(path || name) && html`<${Button} kind="quiet" onClick=${onClear}>Clear<//>`}
+      </div>
+    </div>
+  </div>`;
 }

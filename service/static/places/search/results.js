@@ -1,32 +1,52 @@
-// The verdict of a search, and what was found.
-import { html } from "../../lib/html.js";
-import { thumbnail } from "../../lib/pictures.js";
+// What was found: the matches, and apart from them what is just below.
+import { html, useState } from "../../lib/html.js";
 import { number, short } from "../../lib/text.js";
-import { VERDICTS } from "../../lib/words.js";
-import { Picture } from "../../parts/picture.js";
+import { AskingOf } from "./asking.js";
+import { Look } from "./look.js";
+import { Bar, Result } from "./result.js";
 
-const UNDECIDED = { text: "No threshold yet", mark: "–", kind: "plain" };
+// A product with its best photos.
+function Group({ group, threshold, mayBeAsked, answers, ...others }) {
+  const [best] = group.items;
+  return html`<li class="search-group card">
+    <div class="search-group-head">
+      <h4><bdi>${short(group.group ?? best?.id ?? "", 80)}</bdi></h4>
+      <span class="soft small">${number(group.n_items)} ${group.n_items === 1 ? "photo" : "photos"}</span>
+    </div>
+    <${Bar} score=${group.score} margin=${group.margin} threshold=${threshold} />
+    <ol class="search-results">${group.items.map((one) => html`<${Result} key=${one.id} found=${one} threshold=${null} ...${others} />`)}</ol>
+    ${mayBeAsked && best && html`<${AskingOf} found=${best} answers=${answers} />`}
+  </li>`;
+}
 
-export function Verdict({ answer }) {
-  const { text, mark, kind } = VERDICTS[answer.verdict] ?? UNDECIDED;
-  const reasons = [answer.reason, answer.threshold.reason, answer.threshold.note].filter(Boolean);
-  return html`<div class=${`search-verdict ${kind}`} role="status">
-    <h2><span class="mark" aria-hidden="true">${mark}</span> ${text}</h2>
-    ${reasons.map((one) => html`<p dir="auto">${one}</p>`)}
+function Part({ title, hint, found, isGrouped, mayBeAsked, answers, ...others }) {
+  if (!found.length) return null;
+  return html`<section class="search-part" aria-label=${title}>
+    <div class="search-part-head"><h3>${title}</h3>${hint && html`<p class="soft small">${hint}</p>`}</div>
+    ${isGrouped
+      ? html`<ol class="search-groups">${found.map((one) => html`<${Group} key=${`${one.group} ${one.items[0]?.id}`} group=${one} mayBeAsked=${mayBeAsked} answers=${answers} ...${others} />`)}</ol>`
+      : html`<ol class="search-results">${found.map((one) => html`<${Result} key=${one.id} found=${one} mayBeAsked=${mayBeAsked} answers=${answers} ...${others} />`)}</ol>`}
+  </section>`;
+}
+
+const counted = (n, isGrouped) => {
+  const [one, many] = isGrouped ? ["matching product", "matching products"] : ["match", "matches"];
+  return `${number(n)} ${n === 1 ? one : many}`;
+};
+
+export function Results({ gallery, answer, answers, onSearch, onWhy, isOld }) {
+  const [looked, look] = useState(null);
+  const isGrouped = answer.groups !== null;
+  const matches = isGrouped ? answer.groups : answer.matches;
+  const below = isGrouped ? answer.candidate_groups : answer.candidates;
+  const others = { gallery, answers, onSearch, onWhy, onLook: look, isGrouped, mayBeAsked: answer.search_id !== null, threshold: answer.threshold.value };
+  const isUndecided = answer.verdict === null;
+  return html`<div class=${`search-found-all ${isOld ? "is-old" : ""}`}>
+    <${Part} title=${counted(matches.length, isGrouped)} found=${matches} ...${others} />
+    <${Part} title=${isUndecided ? "Most alike" : "Just below the threshold"} found=${below}
+      hint=${isUndecided ? null : "Alike, but not enough to be called a match."} ...${others} />
+    ${!matches.length && !below.length && html`<p class="soft">Nothing in this gallery can be compared with it${answer.n_searched ? "" : ": no photo fits the filter"}.</p>`}
+    ${looked && html`<${Look} gallery=${gallery} found=${looked} onClose=${() => look(null)} onSearch=${onSearch} onWhy=${onWhy} />`}
   </div>`;
 }
 
-const Result = ({ gallery, found, onSearch }) => html`<li class="search-result">
-  <button type="button" onClick=${() => onSearch(found.id)} title="Search with this photo">
-    <${Picture} path=${thumbnail(gallery, found.id)} />
-    <span><bdi>${short(found.label ?? found.id, 80)}</bdi><span class="soft small">score ${found.score.toFixed(3)}</span></span>
-  </button></li>`;
-
-const Part = ({ title, found, ...others }) => found.length > 0 && html`<h3>${title}</h3>
-  <ol class="search-results">${found.map((one) => html`<${Result} key=${one.id} found=${one} ...${others} />`)}</ol>`;
-
-export function Results({ gallery, answer, onSearch }) {
-  const below = answer.verdict === null ? "Most alike" : "Less alike";
-  return html`<${Part} title=${`Matches: ${number(answer.matches.length)}`} found=${answer.matches} gallery=${gallery} onSearch=${onSearch} />
-    <${Part} title=${below} found=${answer.candidates} gallery=${gallery} onSearch=${onSearch} />`;
-}

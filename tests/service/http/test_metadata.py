@@ -1,0 +1,110 @@
+"""Metadata keys of a gallery over HTTP, and the order that matches are sorted in by them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fastapi.testclient import TestClient
+
+from tests.service.types import MakeSettings
+from vicinal.indexer.views import view as view_module
+from vicinal.service.http.app import create_app
+
+SHOES = "/v1/galleries/shoes"
+# Of the six views of one label: numbers as such and as text, nothing, and what is no number.
+PRICES: list[Any] = [30, "4.50", None, 100, "cheap", -2]
+
+
+def view_of(number: int) -> str:
+    return f"plain/view {number}.png"
+
+
+@pytest.fixture
+def client(data_dir: Path, make_settings: MakeSettings) -> Iterator[TestClient]:
+    with TestClient(create_app(make_settings(data_dir))) as opened:
+        for number, price in enumerate(PRICES):
+            metadata = {"price": price, "on sale": number < 2, "made": {"on": f"2026-01-0{number + 1}"}}
+            answered = opened.patch(f"{SHOES}/item?id={view_of(number)}", json={"metadata": metadata})
+            assert answered.status_code == 200
+        yield opened
+
+
+def keys(client: TestClient, **params: int) -> dict[str, Any]:
+    body = client.get(f"{SHOES}/metadata", params=params).json()
+    return {one.pop("field"): one for one in body["keys"]}
+
+
+def test_keys_tell_of_their_values(client: TestClient) -> None:
+    found = keys(client)
+    assert list(found)[:2] == ['metadata."on sale"', "metadata.made.on"]
+    price, sale, made = found["metadata.price"], found['metadata."on sale"'], found["metadata.made.on"]
+    assert (price["n_items"], price["kinds"]) == (5, {"number": 4, "text": 1})
+    assert (price["low"], price["high"]) == (-2.0, 100.0)
+    assert sale["values"] == [{"value": "false", "n": 4}, {"value": "true", "n": 2}]
+    assert (made["kinds"], made["first_day"], made["last_day"]) == ({"date": 6}, "2026-01-01", "2026-01-06")
+    assert [len(one["values"]) for one in keys(client, values=1).values()] == [1] * len(found)
+
+
+def test_every_key_is_a_field_that_filters_know(client: TestClient) -> None:
+    odd = {'a"b': 1, "x.y": 2, "größe": 3, "": 4, "c": {"d": {"e": 5}}}
+    client.patch(f"{SHOES}/item?id={view_of(0)}", json={"metadata": odd})
+    for field, key in keys(client).items():
+        body = {"item_id": view_of(1), "filter": f"{field} IS NOT NULL", "threshold": 0.0, "limit": 100}
+        answer = client.post(f"{SHOES}/search", json=body)
+        assert answer.status_code == 200, answer.text
+        assert answer.json()["n_searched"] == key["n_items"], field
+
+
+def test_of_many_items_some_are_looked_at(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(view_module, "_MOST_METADATA", 7)
+    client.patch(f"{SHOES}/item?id={view_of(0)}", json={"metadata": {"price": 1}})
+    assert client.get(f"{SHOES}/metadata").json()["n_looked_at"] == 7
+
+
+def ids(client: TestClient, **options: Any) -> list[str]:
+    body = {"item_id": "blé/view 0.png", "threshold": 0.0, "filter": "label = 'plain'", **options}
+    answer = client.post(f"{SHOES}/search", json=body)
+    assert answer.status_code == 200, answer.text
+    return [one["id"] for one in answer.json()["matches"]]
+
+
+def test_matches_come_in_the_order_that_was_asked_for(client: TestClient) -> None:
+    best = ids(client)
+    assert ids(client, sort_by="score") == best
+    assert ids(client, sort_by="score desc") == best[::-1]
+    by_price = [view_of(one) for one in (5, 1, 0, 3, 4)]
+    assert ids(client, sort_by="metadata.price") == [*by_price, view_of(2)]
+    assert ids(client, sort_by="metadata.price desc") == [*by_price[::-1], view_of(2)]
+    assert ids(client, sort_by="metadata.made.on DESC", limit=2) == [view_of(5), view_of(4)]
+    assert ids(client, sort_by="added") == [view_of(one) for one in range(6)]
+    # Equal ones stay best first.
+    assert ids(client, sort_by="label") == ids(client, sort_by="label desc") == best
+
+
+def test_a_rank_stays_that_of_the_score_and_the_rest_stays_best_first(client: TestClient) -> None:
+    body = {"item_id": "blé/view 0.png", "limit": 20, "include_candidates": True, "filter": "label = 'plain'"}
+    plain = client.post(f"{SHOES}/search", json={**body, "threshold": 0.0}).json()["matches"]
+    middle = plain[2]["score"]
+    answer = client.post(f"{SHOES}/search", json={**body, "threshold": middle, "sort_by": "added"}).json()
+    ranks = {one["id"]: one["rank"] for one in plain}
+    assert [one["rank"] for one in answer["matches"]] == [ranks[one["id"]] for one in answer["matches"]]
+    assert {one["rank"] for one in answer["matches"]} == {1, 2, 3}
+    assert [one["rank"] for one in answer["candidates"]] == [4, 5, 6]
+
+
+def test_groups_are_sorted_by_their_best_photo(client: TestClient) -> None:
+    body = {"item_id": "blé/view 0.png", "group_by": "label", "threshold": 0.0, "sort_by": "label"}
+    answer = client.post(f"{SHOES}/search", json=body).json()
+    names = [one["group"] for one in answer["groups"]]
+    assert names == sorted(names, key=str.casefold)
+    assert len(names) > 2
+
+
+@pytest.mark.parametrize("order", ["price", "metadata", "label = 'a' or label", "id", "score up", ""])
+def test_what_is_no_order_is_refused(client: TestClient, order: str) -> None:
+    answer = client.post(f"{SHOES}/search", json={"item_id": view_of(0), "sort_by": order})
+    assert answer.status_code == 422
+    assert "sort by score, added, label or metadata.NAME" in answer.json()["detail"]
