@@ -76,6 +76,7 @@ export const PROBLEMS = {
   "too-many-requests": (problem) => `Too much is asked at once. Try again ${soon(problem)}.`,
   "decoding-busy": (problem) => `The server is busy with other photos. Try again ${soon(problem)}.`,
   "gallery-busy": (problem) => `Something else is changing this gallery. Try again ${soon(problem)}.`,
+  "search-not-found": "This search is not kept any more: search with the photo again.",
   "job-conflict": "Another job works on this gallery. Wait until it is done, or cancel it.",
   "body-too-large": "This is more than the server takes at once.",
   "not-an-image": ({ detail }) => `This file is no photo that can be read: ${detail}.`,

@@ -1,46 +1,268 @@
-"""Search on the page: with a photo and with an item, and what it answers."""
+"""Search on the page: with a photo and with an item, what it answers, and what a person says of that."""
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Page, Request, expect
 
-from tests.service.page.conftest import OpenPlace, Served
+from tests.browsers import findings, fits, small_targets
+from tests.service.page.conftest import READER, OpenPlace, Served
 
 pytestmark = pytest.mark.slow
+Shot = Callable[[Page, str], None]
 
 
-def test_a_photo_is_searched_for_and_a_click_searches_on(
-    demo: Served, open_place: OpenPlace, shot: Callable[[Page, str], None]
+def search_for(page: Page, photo: Path) -> None:
+    page.get_by_label("Photo to search with", exact=True).set_input_files(photo)
+    expect(page.locator(".search-verdict")).to_be_visible()
+    expect(page.locator(".search-found")).to_have_attribute("aria-busy", "false")
+
+
+def params(page: Page) -> dict[str, str]:
+    """What the address says of the search."""
+    return {name: values[-1] for name, values in parse_qs(page.url.partition("?")[2]).items()}
+
+
+def answers(served: Served, page: Page) -> list[tuple[Any, ...]]:
+    """What was said of the search that the address names."""
+    kept = served.call("GET", f"v1/admin/galleries/{served.gallery}/searches/{params(page)['kept']}")
+    return [(one["kind"], one["item_id"], one["label"]) for one in kept["answers"]]
+
+
+def is_search(request: Request) -> bool:
+    return request.method == "POST" and request.url.endswith("/search")
+
+
+def asked(page: Page, do: Callable[[], object]) -> str:
+    """Body of the search that something leads to, once it is answered."""
+    with page.expect_response(lambda response: is_search(response.request)) as answered:
+        do()
+    return answered.value.request.post_data or ""
+
+
+@pytest.mark.parametrize("width", [360, 1280, 1920])
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_a_photo_is_searched_for_and_a_result_is_searched_on(
+    shop: Served, open_place: OpenPlace, shot: Shot, width: int, scheme: str
 ) -> None:
-    page = open_place(demo.url, "g/demo/search")
-    page.get_by_label("Photo to search with").set_input_files(demo.made.queries[0])
-    expect(page.locator(".search-verdict")).to_contain_text("Match")
-    label = demo.made.queries[0].parent.name
-    expect(page.locator(".search-result").first).to_contain_text(label)
+    page = open_place(shop.url, "g/shop/search", width=width, scheme=scheme)
+    expect(page.get_by_role("heading", name="Or try it with a photo of this gallery")).to_be_visible()
+    shot(page, "search-empty")
+    search_for(page, shop.made.queries[0])
+    first = page.locator(".search-result").first
+    expect(first.locator("img")).to_be_visible()
     shot(page, "search-match")
-    with page.expect_request("**/search") as asked:
-        page.locator(".search-result button").first.click()
-    assert label in (asked.value.post_data or "")
-    expect(page.locator(".search-result").first).to_be_visible()
-    assert "?item=" in page.url
+    assert findings(page) == []
+    assert fits(page)
+    assert small_targets(page) == []
+    first.get_by_role("button", name="Look at").click()
+    dialog = page.get_by_role("dialog")
+    expect(dialog.locator("img")).to_be_visible()
+    # In full size, as its file is there.
+    assert "/image?id=" in (dialog.locator("img").get_attribute("src") or "")
+    expect(dialog).not_to_contain_text("Only this small picture")
+    shot(page, "search-look")
+    assert findings(page) == []
+    body = asked(page, dialog.get_by_role("button", name="Search with this photo").click)
+    assert params(page)["item"] in body
+    expect(page.locator(".search-verdict")).to_be_visible()
     page.go_back()
+    expect(page.get_by_role("button", name="We have it")).to_be_visible()
+    page.get_by_role("button", name="By product").click()
+    expect(page.locator(".search-group").first).to_contain_text("photo")
+    shot(page, "search-products")
+    assert findings(page) == []
+    assert fits(page)
+
+
+def test_an_address_leads_to_the_same_search_where_it_is_kept(demo: Served, open_place: OpenPlace) -> None:
+    page = open_place(demo.url, "g/demo/search")
+    search_for(page, demo.made.queries[0])
+    page.get_by_role("button", name="Share").click()
+    expect(page.get_by_role("dialog")).to_contain_text("sees your photo and the same search")
+    address = page.get_by_label("Address", exact=True).input_value()
+    assert "kept=" in address
+    found = page.locator(".search-verdict p").first.text_content()
+    other = open_place(address)
+    expect(other.locator(".search-verdict p").first).to_have_text(found or "")
+    expect(other.get_by_alt_text("What is searched for")).to_be_visible()
+    # Another view of it is the same search: nothing is kept anew.
+    page.keyboard.press("Escape")
+    body = asked(page, page.get_by_role("button", name="By product").click)
+    assert params(page)["kept"] in body
+    expect(page.locator(".search-group").first).to_be_visible()
+
+
+def test_where_a_search_is_not_kept_the_page_says_so(demo: Served, open_place: OpenPlace) -> None:
+    page = open_place(demo.url, "g/demo/search?filter=label%20IS%20NOT%20NULL")
+    search_for(page, demo.made.queries[0])
+    expect(page.locator(".search-found")).to_contain_text("A search with a filter is not kept")
+    expect(page.get_by_role("button", name="None of these")).to_have_count(0)
+    page.get_by_role("button", name="Share").click()
+    expect(page.get_by_role("dialog")).to_contain_text("Your photo is on this device alone")
+    page.keyboard.press("Escape")
+    page.get_by_role("button", name="Remove the filter").click()
+    expect(page.get_by_role("button", name="None of these")).to_be_visible()
+    assert "kept" in params(page)
+
+
+def test_a_kept_search_that_has_gone_says_so(demo: Served, open_place: OpenPlace) -> None:
+    page = open_place(demo.url, "g/demo/search?kept=0a", expects=("404",))
+    expect(page.get_by_role("alert")).to_contain_text("is not kept any more")
+
+
+def test_what_a_gallery_lacks_is_no_match_and_that_is_confirmed(
+    demo: Served, open_place: OpenPlace, shot: Shot
+) -> None:
+    page = open_place(demo.url, "g/demo/search", width=360, scheme="dark")
+    search_for(page, demo.made.absent[0])
+    expect(page.locator(".search-verdict h2")).to_contain_text("No match")
+    expect(page.locator(".search-verdict")).to_contain_text("Nothing reaches the threshold")
+    shot(page, "search-no-match")
+    page.get_by_role("button", name="We do not have it").click()
+    expect(page.locator(".search-asking")).to_contain_text("You said that the gallery does not have it.")
+    assert answers(demo, page) == [("absent", None, None)]
+    page.get_by_role("button", name="Undo").click()
+    expect(page.locator(".search-asking")).not_to_contain_text("You said")
+    assert answers(demo, page) == []
+
+
+def test_a_person_says_which_results_are_right(demo: Served, open_place: OpenPlace) -> None:
+    page = open_place(demo.url, "g/demo/search")
+    search_for(page, demo.made.queries[1])
+    label = demo.made.queries[1].parent.name
+    first, second = page.locator(".search-result").nth(0), page.locator(".search-result").nth(1)
+    first.get_by_role("button", name="Right").click()
+    expect(first.get_by_role("button", name="Right")).to_have_attribute("aria-pressed", "true")
+    ((kind, item, said),) = answers(demo, page)
+    assert (kind, said) == ("item", label)
+    second.get_by_role("button", name="Wrong").click()
+    expect(second.get_by_role("button", name="Wrong")).to_have_attribute("aria-pressed", "true")
+    assert [kind for kind, *_ in answers(demo, page)] == ["item", "wrong"]
+    # What was said of the whole is replaced, what was said of one match stays.
+    page.get_by_role("button", name="We have it").click()
+    other = demo.made.queries[-1].parent.name
+    page.get_by_label("Label of the thing in your photo").fill(other)
+    page.get_by_role("dialog").get_by_role("button", name=other).click()
+    expect(page.locator(".search-asking")).to_contain_text(other)
+    assert sorted(answers(demo, page))[0] == ("label", None, other)
+    expect(first.get_by_role("button", name="Right")).to_have_attribute("aria-pressed", "false")
+    assert item is not None
+
+
+_GIVE = """([kind, name, text]) => {
+  const data = new DataTransfer();
+  const bytes = Uint8Array.from(atob(text), (one) => one.charCodeAt(0));
+  data.items.add(new File([bytes], name, { type: "image/jpeg" }));
+  const options = { bubbles: true, cancelable: true };
+  const event = kind === "paste" ? new ClipboardEvent(kind, { ...options, clipboardData: data })
+    : new DragEvent(kind, { ...options, dataTransfer: data });
+  document.querySelector("main").dispatchEvent(event);
+}"""
+
+
+@pytest.mark.parametrize("kind", ["paste", "drop"])
+def test_a_photo_is_pasted_or_dropped_anywhere(demo: Served, open_place: OpenPlace, kind: str) -> None:
+    page = open_place(demo.url, "g/demo/search")
+    text = base64.b64encode(demo.made.queries[0].read_bytes()).decode()
+    page.evaluate(_GIVE, [kind, "a photo.jpg", text])
+    expect(page.locator(".search-verdict")).to_be_visible()
+    expect(page.locator(".search-drop")).to_contain_text("a photo.jpg")
+
+
+def test_a_camera_is_offered_where_a_finger_points(demo: Served, open_place: OpenPlace) -> None:
+    page = open_place(demo.url, "g/demo/search", width=360)
+    camera = page.get_by_label("Take a picture with the camera")
+    expect(camera).to_have_attribute("capture", "environment")
+    expect(page.get_by_text("Camera", exact=True)).to_be_visible()
+    camera.set_input_files(demo.made.queries[0])
     expect(page.locator(".search-verdict")).to_be_visible()
 
 
-def test_what_a_gallery_lacks_is_no_match(demo: Served, open_place: OpenPlace) -> None:
-    page = open_place(demo.url, "g/demo/search", width=360, scheme="dark")
-    page.get_by_label("Photo to search with").set_input_files(demo.made.absent[0])
-    expect(page.locator(".search-verdict")).to_contain_text("No match")
+def test_a_filter_is_built_of_what_there_is(demo: Served, open_place: OpenPlace, shot: Shot) -> None:
+    label = demo.made.queries[0].parent.name
+    items = demo.call("GET", "v1/galleries/demo/items?size=100")["items"]
+    for number, item in enumerate(one for one in items if one["label"] == label):
+        path = f"v1/galleries/demo/item?id={item['id']}"
+        demo.call("PATCH", path, json={"metadata": {"price": 10 * number, "on sale": number % 2 == 0}})
+    page = open_place(demo.url, "g/demo/search")
+    search_for(page, demo.made.queries[0])
+    page.get_by_role("button", name="Filter").click()
+    page.get_by_label("Condition 1: what").select_option("price")
+    expect(page.get_by_role("dialog")).to_contain_text("from 0 to")
+    page.get_by_label("Condition 1: how").select_option("is at least")
+    use = page.get_by_role("button", name="Use this filter")
+    expect(use).to_be_disabled()
+    page.get_by_label("Condition 1: value").fill("20")
+    page.get_by_role("button", name="Add a condition").click()
+    page.get_by_label("Condition 2: what").select_option("on sale")
+    page.get_by_label("Condition 2: value").select_option("yes")
+    shot(page, "search-filter")
+    assert findings(page) == []
+    use.click()
+    expect(page.locator(".search-found")).to_contain_text("A search with a filter is not kept")
+    assert params(page)["filter"] == 'metadata.price >= 20 AND metadata."on sale" = true'
+    expect(page.locator(".search-result").first).to_contain_text("price")
+    order = page.get_by_label("Order")
+    body = asked(page, lambda: order.select_option("price: highest first"))
+    assert "metadata.price desc" in body
+    # What was written is read again, and what was written by hand stays text.
+    page.get_by_role("button", name="Change the filter").click()
+    expect(page.get_by_label("Condition 2: how")).to_have_value("is")
+    page.get_by_role("button", name="Write it as text").click()
+    page.get_by_label("Filter", exact=True).fill("metadata.price IN (20, 30) OR")
+    page.get_by_role("button", name="Use this filter").click()
+
+
+def test_a_filter_that_cannot_be_used_says_why(demo: Served, open_place: OpenPlace) -> None:
+    item = demo.call("GET", "v1/galleries/demo/items?size=1")["items"][0]["id"]
+    page = open_place(demo.url, f"g/demo/search?item={item}&filter=price%20%3C%203", expects=("422",))
+    expect(page.get_by_role("alert")).to_contain_text("metadata.price")
+
+
+def test_a_server_that_has_too_much_to_do_is_asked_once_more(demo: Served, open_place: OpenPlace) -> None:
+    page = open_place(demo.url, "g/demo/search", expects=("429",))
+    detail = '{"type": "urn:vicinal:problem:too-many-requests", "detail": "too much"}'
+    headers = {"Retry-After": "1", "Content-Type": "application/problem+json"}
+    page.route("**/search", lambda route: route.fulfill(status=429, headers=headers, body=detail), times=1)
+    page.get_by_label("Photo to search with", exact=True).set_input_files(demo.made.queries[0])
+    expect(page.locator(".search-found")).to_contain_text("trying again in 1 second")
+    expect(page.locator(".search-verdict")).to_be_visible()
 
 
 def test_a_file_that_is_no_photo_says_so(demo: Served, open_place: OpenPlace, tmp_path: Path) -> None:
     page = open_place(demo.url, "g/demo/search", expects=("400",))
     broken = tmp_path / "photo.jpg"
     broken.write_bytes(b"no image")
-    page.get_by_label("Photo to search with").set_input_files(broken)
+    page.get_by_label("Photo to search with", exact=True).set_input_files(broken)
     expect(page.get_by_role("alert")).to_contain_text("This file is no photo that can be read")
     expect(page.locator(".search-result")).to_have_count(0)
+    page.get_by_role("button", name="Clear").click()
+    expect(page.get_by_role("alert")).to_have_count(0)
+
+
+def test_a_reader_with_a_key_searches_and_answers(demo_with_keys: Served, open_place: OpenPlace) -> None:
+    page = open_place(demo_with_keys.url, "g/demo/search", key=READER)
+    search_for(page, demo_with_keys.made.queries[0])
+    first = page.locator(".search-result").first
+    expect(first.locator("img")).to_be_visible()
+    assert (first.locator("img").get_attribute("src") or "").startswith("blob:")
+    first.get_by_role("button", name="Right").click()
+    expect(page.locator(".notice")).to_contain_text("Noted: this is it.")
+    first.get_by_role("button", name="Look at").click()
+    expect(page.get_by_role("dialog").locator("img")).to_be_visible()
+    assert READER not in page.url
+
+
+def test_an_empty_gallery_leads_to_adding(demo: Served, open_place: OpenPlace) -> None:
+    demo.call("PUT", "v1/galleries/nothing", json={})
+    page = open_place(demo.url, "g/nothing/search")
+    expect(page.get_by_text("No photos to search among yet")).to_be_visible()
+    page.get_by_role("link", name="Add photos").click()
+    expect(page).to_have_title("Add · nothing · Vicinal")

@@ -14,7 +14,7 @@ export function whyNotKept({ query, answer, params }) {
   if (answer.search_id) return null;
   if (query.item) return "This search is for a photo of the gallery itself, so there is nothing to tell it.";
   if (params.filter) return "A search with a filter is not kept, so you cannot say what is right here. Take the filter away first.";
-  return "This server does not keep searches, so you cannot say here what is right. Whoever runs it can turn that on with the setting keep_searches.";
+  return "This search was not kept, so you cannot say here what is right. Whoever runs the server turns that on with the setting keep_searches; of many searches at once it keeps some.";
 }
 
 // `said` is what this page said of the search: {whole: {kind, item, label, number}, wrong: {id: number}}.
@@ -72,7 +72,7 @@ export function Asking({ gallery, answers, hasResults }) {
     ${said.whole && html`<${Said} whole=${said.whole} />`}
     <div class="row">
       <${Button} busy=${isBusy} onClick=${() => open(true)}>We have it: …<//>
-      <${Button} busy=${isBusy} onClick=${isAbsent}>${hasResults ? "None of these" : "Right, we do not have it"}<//>
+      <${Button} busy=${isBusy} onClick=${isAbsent}>${hasResults ? "None of these" : "We do not have it"}<//>
       <${Button} kind="quiet" busy=${isBusy} onClick=${isUnsure}>Cannot tell<//>
     </div>
     ${isOpen && html`<${Dialog} title="We have it as …" onClose=${() => open(false)}>

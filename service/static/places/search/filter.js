@@ -1,4 +1,5 @@
 // A filter that is put together of what there is, or written as text.
+import { at, get, useCall } from "../../lib/api.js";
 import { filterText, isWhole, keyName, kindOf, opsOf, opText, rowsOf, takesValue } from "../../lib/filters.js";
 import { html, useState } from "../../lib/html.js";
 import { number, short } from "../../lib/text.js";
@@ -7,11 +8,15 @@ import { Button, Field, useId } from "../../parts/field.js";
 import { Icon } from "../../parts/icon.js";
 
 const LONGEST = 4096;
+const MOST_LABELS = 200;
 const NEW = { field: "label", kind: "text", op: "is", value: "" };
-const OF_ALL = [{ field: "label", name: "Label", kinds: { text: 1 }, values: [] }, { field: "id", name: "Name of the photo", kinds: { text: 1 }, values: [] }];
 const INPUTS = { number: { type: "number", step: "any" }, date: { type: "date" }, text: { type: "text", dir: "auto" } };
 
-const known = (keys) => [...OF_ALL, ...keys.map((one) => ({ ...one, name: keyName(one.field) }))];
+const known = (keys, labels) => [
+  { field: "label", name: "Label", kinds: { text: 1 }, values: labels },
+  { field: "id", name: "Name of the photo", kinds: { text: 1 }, values: [] },
+  ...keys.map((one) => ({ ...one, name: keyName(one.field) })),
+];
 const hintOf = ({ low, high, first_day: first, last_day: last }, kind) => (kind === "number" && low !== null && low !== undefined ? `from ${number(low)} to ${number(high)}`
   : kind === "date" && first ? `from ${first} to ${last}` : null);
 
@@ -48,11 +53,12 @@ function Row({ row, place, fields, onChange, onRemove }) {
   </li>`;
 }
 
-function Builder({ text, keys, onDone, onClose }) {
+function Builder({ gallery, text, keys, onDone, onClose }) {
+  const labels = useCall((signal) => get(at(gallery, "/labels"), { query: { size: MOST_LABELS }, signal, tries: 1 }), [gallery], { refreshes: false });
   const read = rowsOf(text);
   const [rows, setRows] = useState(read?.length ? read : [NEW]);
   const [typed, type] = useState(read ? null : text);
-  const fields = known(keys);
+  const fields = known(keys, (labels.value?.labels ?? []).map(({ label, n_items: n }) => ({ value: label, n })));
   const change = (place, row) => setRows(rows.map((one, other) => (other === place ? row : one)));
   const isText = typed !== null;
   const now = isText ? typed.trim() : filterText(rows);
@@ -76,13 +82,13 @@ function Builder({ text, keys, onDone, onClose }) {
   <//>`;
 }
 
-export function Filter({ text, keys, onChange }) {
+export function Filter({ gallery, text, keys, onChange }) {
   const [isOpen, open] = useState(false);
   const done = (filter) => { open(false); onChange(filter); };
   return html`<div class="search-filter">
     <${Button} onClick=${() => open(true)}>${text ? "Change the filter" : "Filter"}<//>
     ${text && html`<p class="search-filter-text"><bdi>${short(text, 160)}</bdi>
       <button type="button" class="button quiet small" aria-label="Remove the filter" onClick=${() => onChange(null)}><${Icon} name="close" /></button></p>`}
-    ${isOpen && html`<${Builder} text=${text} keys=${keys} onDone=${done} onClose=${() => open(false)} />`}
+    ${isOpen && html`<${Builder} gallery=${gallery} text=${text} keys=${keys} onDone=${done} onClose=${() => open(false)} />`}
   </div>`;
 }

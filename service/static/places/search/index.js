@@ -21,7 +21,8 @@ export const title = "Search";
 export const needs = "search";
 
 const N_TRIED = 8;
-const OF_QUERY = "1";
+// What the address says is explained: the query, or a photo that was found.
+const OF_QUERY = "query", OF_ITEM = "item ";
 
 // Photos of the gallery to try a search with.
 function Try({ gallery, onSearch }) {
@@ -45,21 +46,23 @@ function useVersion(answer) {
   }, [answer?.version]);
 }
 
-function Found({ gallery, params, search }) {
+function Found({ gallery, params, search, options }) {
   const { query, answer, isWaiting } = search;
   const answers = useAnswers(gallery, answer.search_id);
   const cannot = whyNotKept({ query, answer, params });
   const isAsked = !cannot && answer.verdict !== null;
   const explain = (what) => setParams({ why: what });
   const isWhy = params.why === OF_QUERY;
+  const item = params.why?.startsWith(OF_ITEM) ? params.why.slice(OF_ITEM.length) : null;
   return html`
     <${Verdict} gallery=${gallery} answer=${answer}>
       <${Button} onClick=${() => explain(isWhy ? null : OF_QUERY)} aria-expanded=${isWhy ? "true" : "false"}>Why?<//>
       <${Share} query=${query} answer=${answer} /><//>
     ${isAsked && html`<${Asking} gallery=${gallery} answers=${answers} hasResults=${answer.matches.length > 0} />`}
     ${cannot && html`<p class="soft small">${cannot}</p>`}
-    ${params.why && html`<${Why} gallery=${gallery} query=${query} params=${params} item=${isWhy ? null : params.why} onClose=${() => explain(null)} />`}
-    <${Results} gallery=${gallery} answer=${answer} answers=${answers} onSearch=${search.searchItem} onWhy=${explain} isOld=${isWaiting} />`;
+    ${(isWhy || item) && html`<${Why} gallery=${gallery} query=${query} params=${params} item=${item} onClose=${() => explain(null)} />`}
+    ${options}
+    <${Results} gallery=${gallery} answer=${answer} answers=${answers} onSearch=${search.searchItem} onWhy=${(id) => explain(OF_ITEM + id)} isOld=${isWaiting} />`;
 }
 
 export function Place({ gallery, params }) {
@@ -69,17 +72,18 @@ export function Place({ gallery, params }) {
   // What can be chosen by stands beside the first answer: before it nothing waits for it.
   const keys = useCall((signal) => (answer || params.filter ? get(at(gallery, "/metadata"), { signal, tries: 1 }) : null), [gallery, Boolean(answer || params.filter)], { refreshes: false });
   const isEmpty = galleryOf(gallery)?.n_items === 0;
+  const options = html`<${Options} gallery=${gallery} params=${params} answer=${answer} keys=${keys.value?.keys ?? []} />`;
   const waiting = wait > 0 ? `Many are searching: trying again in ${wait} ${wait === 1 ? "second" : "seconds"}…` : "Searching…";
   return html`<div class="search">
     <section class="search-query" aria-label="What is searched for">
       <h1>${title}</h1>
       <${Query} path=${search.picture} name=${search.name} onFile=${search.searchFile} onClear=${search.clear} />
-      ${(query || params.filter) && html`<${Options} gallery=${gallery} params=${params} answer=${answer} keys=${keys.value?.keys ?? []} />`}
     </section>
     <section class="search-found" aria-label="What was found" aria-busy=${isWaiting ? "true" : "false"}>
       ${isWaiting && html`<${Waiting} text=${waiting} />`}
       ${!isWaiting && html`<${Fault} error=${error} again=${search.again} />`}
-      ${answer && html`<${Found} gallery=${gallery} params=${params} search=${search} />`}
+      ${answer && html`<${Found} gallery=${gallery} params=${params} search=${search} options=${options} />`}
+      ${!answer && params.filter && options}
       ${!query && (isEmpty ? html`<${Nothing} gallery=${gallery} />` : html`<${Try} gallery=${gallery} onSearch=${search.searchItem} />`)}
     </section>
   </div>`;

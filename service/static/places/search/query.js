@@ -48,7 +48,7 @@ export function Query({ path, name, onFile, onClear }) {
       ${name && html`<span class="soft small"><bdi>${short(name, 60)}</bdi></span>`}
       <div class="row">
         <${Pick} label="Photo to search with" text=${path ? "Another photo" : "Choose a photo"} icon="gallery" className=${path ? "" : "main"} onFile=${onFile} />
-        <${Pick} label="Take a photo to search with" text="Camera" icon="photo" className="search-camera" onFile=${onFile} capture="environment" />
+        <${Pick} label="Take a picture with the camera" text="Camera" icon="photo" className="search-camera" onFile=${onFile} capture="environment" />
         ${(path || name) && html`<${Button} kind="quiet" onClick=${onClear}>Clear<//>`}
       </div>
     </div>

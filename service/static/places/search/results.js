@@ -14,7 +14,7 @@ function Group({ group, threshold, mayBeAsked, answers, ...others }) {
       <span class="soft small">${number(group.n_items)} ${group.n_items === 1 ? "photo" : "photos"}</span>
     </div>
     <${Bar} score=${group.score} margin=${group.margin} threshold=${threshold} />
-    <ol class="search-results">${group.items.map((one) => html`<${Result} key=${one.id} found=${one} threshold=${null} ...${others} />`)}</ol>
+    <ol class="search-results">${group.items.map((one) => html`<${Result} key=${one.id} found=${one} threshold=${null} isGrouped=${true} answers=${answers} ...${others} />`)}</ol>
     ${mayBeAsked && best && html`<${AskingOf} found=${best} answers=${answers} />`}
   </li>`;
 }

@@ -1,6 +1,5 @@
 // The verdict of a search with its reason, and the address to send it to somebody.
 import { html, useState } from "../../lib/html.js";
-import { galleryOf } from "../../lib/galleries.js";
 import { href } from "../../lib/router.js";
 import { may } from "../../lib/session.js";
 import { number, of100, short } from "../../lib/text.js";
@@ -17,11 +16,27 @@ function inShort({ verdict, threshold, matches, candidates, groups, candidate_gr
   const named = best && (best.label ?? best.group ?? best.id);
   const name = best && html`<bdi>${short(named, 60)}</bdi>`;
   if (!best) return html`Nothing here can be compared with it.`;
-  if (verdict === null) return html`Most alike is ${name}, with a score of ${score(best.score)}. Nobody has measured yet which score is a match.`;
+  if (verdict === null) return html`Most alike is ${name}, with a score of ${score(best.score)}.`;
   const line = score(threshold.value);
   if (verdict === "match") return html`It is ${name}: the score ${score(best.score)} is ${score(best.margin ?? best.score - threshold.value)} above the threshold of ${line}.`;
   if (verdict === "unsure") return html`It may be ${name}: the score ${score(best.score)} lies just below the threshold of ${line}.`;
   return html`Nothing reaches the threshold of ${line}. Most alike is ${name}, with a score of ${score(best.score)}.`;
+}
+
+// What there is to know of the threshold, in place of what the server tells those who run it by commands.
+const STATES = {
+  stale: { text: "The gallery has changed since its threshold was measured: how often it is right may have changed too.", way: "Measure it again" },
+  broken: { text: "New photos were tried, and what this threshold promised does not hold.", kind: "no", way: "Measure it again" },
+  default: { text: "This threshold came with the model: it was not measured with photos of this gallery.", way: "Measure it" },
+  by_hand: { text: "Somebody chose this threshold by hand." },
+  none: { text: "Nobody has measured yet which score is a match here.", way: "Measure it" },
+  drift: { text: "What people search for has changed since the threshold was measured: how often it is right may have changed too.", kind: "unsure", way: "Measure it again" },
+};
+
+function State({ gallery, threshold }) {
+  const known = STATES[threshold.drift && threshold.state === "current" ? "drift" : threshold.state];
+  return html`${known && html`<p class=${known.kind ?? "soft"}>${known.text} ${known.way && may("admin", gallery) && html`<a href=${href("calibrate", gallery)}>${known.way}</a>`}</p>`}
+    ${threshold.note && !threshold.drift && html`<p class="soft" dir="auto">${sentence(short(threshold.note, 400))}</p>`}`;
 }
 
 const byChance = (p) => `Of 100 things that this gallery lacks, ${of100(p)} would score as high.`;
@@ -29,18 +44,13 @@ const byChance = (p) => `Of 100 things that this gallery lacks, ${of100(p)} woul
 export function Verdict({ gallery, answer, children }) {
   const { text, mark, kind } = VERDICTS[answer.verdict] ?? UNDECIDED;
   const { threshold, verdict, p_value: p, left_out: out } = answer;
-  const n = (answer.groups ?? answer.matches).length;
-  const promise = threshold.source === "calibration" && threshold.calibration === galleryOf(gallery)?.calibration?.id ? galleryOf(gallery)?.promise?.[0] : null;
   return html`<div class=${`search-verdict ${kind}`} role="status">
     <h2><span class="mark" aria-hidden="true">${mark}</span> ${text}</h2>
     <p>${inShort(answer)}</p>
     ${answer.reason && html`<p class="soft" dir="auto">${sentence(short(answer.reason, 300))}</p>`}
     ${verdict !== "match" && p !== null && verdict !== null && html`<p class="soft">${byChance(p)}</p>`}
     ${out.length > 0 && html`<p class="soft">${out.length === 1 ? "One photo is" : `${number(out.length)} photos are`} left out: somebody said that this is something else.</p>`}
-    ${threshold.reason && html`<p class=${threshold.state === "broken" ? "no" : "soft"} dir="auto">${sentence(threshold.reason)}</p>`}
-    ${threshold.note && html`<p class=${threshold.drift ? "unsure" : "soft"} dir="auto">${sentence(threshold.note)}</p>`}
-    ${promise && n > 0 && html`<p class="soft" dir="auto">${short(promise, 300)}</p>`}
-    ${verdict === null && may("admin", gallery) && html`<p><a href=${href("calibrate", gallery)}>Find the score that makes a match</a></p>`}
+    <${State} gallery=${gallery} threshold=${threshold} />
     <div class="row">${children}</div>
   </div>`;
 }

@@ -1,6 +1,7 @@
 // Why a search was answered so: what refined it, how its order came about, what else is near, and what took how long.
 import { useCall } from "../../lib/api.js";
-import { html } from "../../lib/html.js";
+import { galleryOf } from "../../lib/galleries.js";
+import { html, useEffect, useRef } from "../../lib/html.js";
 import { thumbnail } from "../../lib/pictures.js";
 import { number, of100, percent, short } from "../../lib/text.js";
 import { Button } from "../../parts/field.js";
@@ -59,11 +60,14 @@ function Times({ answer }) {
     <tfoot><tr><th scope="row">All of it</th><td></td><td class="number">${all.toFixed(1)} ms</td></tr></tfoot></table>`;
 }
 
-function Chance({ answer }) {
+function Chance({ gallery, answer }) {
   const { threshold, p_value: p, n_searched: n } = answer;
+  const known = galleryOf(gallery);
+  const promise = threshold.source === "calibration" && threshold.calibration === known?.calibration?.id ? known.promise?.[0] : null;
   const best = Math.max(0, ...[...answer.matches, ...answer.candidates].map((one) => one.score));
   return html`<p>Of ${number(n)} photos the best scores ${best.toFixed(3)}${threshold.value === null ? "; there is no threshold yet." : `; a match needs ${threshold.value.toFixed(3)}.`}
-    ${p !== null && html` Of 100 things that this gallery lacks, ${of100(p)} would score as high.`}</p>`;
+    ${p !== null && html` Of 100 things that this gallery lacks, ${of100(p)} would score as high.`}
+    ${promise && html`<br /><span class="soft" dir="auto">${short(promise, 400)}</span>`}</p>`;
 }
 
 const Section = ({ title, children }) => html`<section class="search-why-part"><h3>${title}</h3>${children}</section>`;
@@ -74,14 +78,17 @@ export function Why({ gallery, query, params, item, onClose }) {
   const { filter, by } = params;
   const found = useCall((signal) => send(gallery, asked, { ...optionsOf({ filter, by }), explain: true, limit: MOST }, signal), [gallery, asked.key, filter, by], { refreshes: false });
   const answer = found.value;
-  return html`<section class="search-why card" aria-label="Why">
+  const place = useRef();
+  // It may have been asked for far below.
+  useEffect(() => { place.current.scrollIntoView({ block: "start" }); place.current.focus({ preventScroll: true }); }, [asked.key]);
+  return html`<section class="search-why card" aria-label="Why" tabindex="-1" ref=${place}>
     <div class="search-part-head"><h2>${item ? html`Why: <bdi>${short(item, 60)}</bdi>` : "Why this answer?"}</h2><${Button} kind="quiet" onClick=${onClose}>Close<//></div>
     ${item && html`<p class="soft">This photo of the gallery, as if it were searched for.</p>`}
     ${found.isLoading && html`<${Waiting} text="Looking into it…" />`}
     <${Fault} error=${found.error} again=${found.again} />
     ${answer && html`
-      <${Chance} answer=${answer} />
-      <${Section} title="Neighbours that refined it"><${Neighbors} gallery=${gallery} refinement=${answer.explanation.refinement} /><//>
+      <${Chance} gallery=${gallery} answer=${answer} />
+      <${Section} title="Its neighbours and their weights"><${Neighbors} gallery=${gallery} refinement=${answer.explanation.refinement} /><//>
       <${Section} title="How the order came about"><${Orders} gallery=${gallery} answer=${answer} /><//>
       <${Section} title="Nearest of other labels"><${Others} gallery=${gallery} answer=${answer} /><//>
       <${Section} title="Time of each step"><${Times} answer=${answer} /><//>`}

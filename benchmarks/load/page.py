@@ -1,0 +1,109 @@
+"""What the page takes in a real browser: from the answer of a search to its first result on the screen.
+
+    python -m benchmarks.load.page --folder build/page [--only first_result]
+
+A server as a process of its own over the demo gallery, and Chromium without a window beside it. Each function
+of `MEASURES` is given an open page and what it measures with; its figures stand in the result under its name.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from playwright.sync_api import Page, sync_playwright
+
+from benchmarks.common.record import RESULTS, percentiles, save_result
+from benchmarks.common.server_process import running_server
+from vicinal.models.bundle import default_bundle_path
+from vicinal.service.demo import prepare_demo
+from vicinal.service.settings import Settings
+
+_SHOTS = 40
+# Notes when the answer of a search was there, and when the first result and its picture were painted.
+_WATCH = """
+  window.seen = [];
+  new PerformanceObserver((list) => {
+    for (const one of list.getEntries()) {
+      if (one.name.endsWith("/search")) window.seen.push({ answered: one.responseEnd });
+    }
+  }).observe({ type: "resource" });
+  const painted = (note) => requestAnimationFrame(() => setTimeout(() => note(performance.now())));
+  new MutationObserver(() => {
+    const result = document.querySelector(".search-result:not([data-timed])");
+    if (!result) return;
+    result.dataset.timed = "1";
+    painted((at) => { window.result = at; });
+    const look = () => {
+      const picture = result.querySelector("img.picture");
+      if (picture?.complete && picture.naturalWidth) painted((at) => { window.picture = at; });
+      else if (result.isConnected) setTimeout(look, 2);
+    };
+    look();
+  }).observe(document, { childList: true, subtree: true });
+"""
+
+
+@dataclass(frozen=True)
+class Place:
+    """What is measured with: the address of a server, and photos to search with."""
+
+    url: str
+    photos: Sequence[Path]
+
+
+def first_result(page: Page, place: Place) -> dict[str, Any]:
+    """Milliseconds from the last byte of an answer to its first result, painted, and to the picture of it."""
+    page.add_init_script(_WATCH)
+    results, pictures = [], []
+    for path in place.photos[:_SHOTS]:
+        # Each as the first search of a page that was just opened.
+        page.goto("about:blank")
+        page.goto(f"{place.url}/#/g/demo/search")
+        page.get_by_label("Photo to search with", exact=True).set_input_files(path)
+        page.wait_for_function("window.picture && window.seen.length")
+        seen = page.evaluate("[window.seen.at(-1).answered, window.result, window.picture]")
+        results.append(seen[1] - seen[0])
+        pictures.append(seen[2] - seen[0])
+    return {"n": len(results), "result_ms": percentiles(results), "picture_ms": percentiles(pictures)}
+
+
+MEASURES: dict[str, Callable[[Page, Place], dict[str, Any]]] = {"first_result": first_result}
+
+
+def main() -> None:
+    """Make the gallery, measure, and write the result; what is not measured again stays in it."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--folder", type=Path, required=True)
+    parser.add_argument("--only", choices=sorted(MEASURES), nargs="*")
+    arguments = parser.parse_args()
+    data_dir, bundle = arguments.folder / "data", default_bundle_path()
+    if not data_dir.exists():
+        arguments.folder.mkdir(parents=True, exist_ok=True)
+        prepare_demo(arguments.folder, Settings(bundle=bundle), lambda *_: None)
+    photos = sorted((arguments.folder / "catalog" / "queries").rglob("*.jpg"))
+    before = RESULTS / "page.json"
+    kept = json.loads(before.read_text())["measured"] if before.exists() else {}
+    chromium = shutil.which("chromium") or shutil.which("google-chrome")
+    with (
+        running_server(data_dir, bundle, {"VICINAL_KEEP_SEARCHES": "100"}) as (url, _),
+        sync_playwright() as web,
+    ):
+        browser = web.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+        version = browser.version
+        for name in arguments.only or MEASURES:
+            page = browser.new_page(viewport={"width": 1280, "height": 900})
+            kept[name] = MEASURES[name](page, Place(url, photos))
+            print(name, json.dumps(kept[name]), flush=True)
+            page.close()
+        browser.close()
+    save_result("page", {"browser": version, "measured": kept})
+
+
+if __name__ == "__main__":
+    main()

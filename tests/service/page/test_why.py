@@ -1,0 +1,74 @@
+"""Why a search was answered so: neighbors, orders, other labels and times, of a query and of a result."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.browsers import findings, fits, small_targets
+from tests.service.page.conftest import OpenPlace, Served
+
+pytestmark = pytest.mark.slow
+
+
+def explained(served: Served, item: str) -> dict[str, Any]:
+    body = {"item_id": item, "limit": 100, "include_candidates": True, "explain": True}
+    found: dict[str, Any] = served.call("POST", f"v1/galleries/{served.gallery}/search", json=body)
+    return found
+
+
+@pytest.mark.parametrize(("width", "scheme"), [(360, "dark"), (1280, "light"), (1920, "dark")])
+def test_an_answer_is_explained(
+    shop: Served, open_place: OpenPlace, shot: Callable[[Page, str], None], width: int, scheme: str
+) -> None:
+    item = shop.call("GET", "v1/galleries/shop/items?size=1")["items"][0]["id"]
+    answer = explained(shop, item)
+    page = open_place(shop.url, "g/shop", width=width, scheme=scheme)
+    page.goto(f"{shop.url}/#/g/shop/search?item={item}")
+    page.get_by_role("button", name="Why?", exact=True).click()
+    why = page.get_by_role("region", name="Why", exact=True)
+    expect(why.locator(".search-times")).to_be_visible()
+    assert "why=query" in page.url
+    neighbors = answer["explanation"]["refinement"]["neighbors"]
+    near = why.locator(".search-why-part").nth(0).locator(".search-near")
+    expect(near).to_have_count(len(neighbors))
+    expect(near.first).to_contain_text(f"alike {neighbors[0]['similarity']:.3f}")
+    found = answer["matches"] + answer["candidates"]
+    orders = why.locator(".search-order")
+    for place, name in enumerate(("initial_similarity", "similarity", "score")):
+        best = max(one[name] for one in found)
+        expect(orders.nth(place).locator("li").first).to_contain_text(f"{best:.3f}")
+    steps = why.locator(".search-times tbody tr")
+    expect(steps.filter(has_text="Finding the nearest photos")).to_contain_text("processor")
+    shot(page, "why")
+    assert findings(page) == []
+    assert fits(page)
+    assert small_targets(page) == []
+    why.get_by_role("button", name="Close").click()
+    expect(why).to_have_count(0)
+    assert "why=" not in page.url
+
+
+def test_the_nearest_of_other_labels_are_of_other_labels(demo: Served, open_place: OpenPlace) -> None:
+    item = demo.call("GET", "v1/galleries/demo/items?size=1")["items"][0]
+    page = open_place(demo.url, f"g/demo/search?item={item['id']}&why=query")
+    others = page.locator(".search-why-part").nth(2).locator(".search-near strong")
+    expect(others.first).to_be_visible()
+    labels = others.all_text_contents()
+    best = page.locator(".search-result strong").first.text_content()
+    assert len(set(labels)) == len(labels)
+    assert best not in labels
+
+
+def test_a_result_is_explained_as_if_it_were_searched_for(demo: Served, open_place: OpenPlace) -> None:
+    page = open_place(demo.url, "g/demo/search")
+    page.get_by_label("Photo to search with", exact=True).set_input_files(demo.made.queries[0])
+    page.locator(".search-result").first.get_by_role("button", name="Why").click()
+    why = page.get_by_role("region", name="Why", exact=True)
+    expect(why).to_contain_text("This photo of the gallery, as if it were searched for.")
+    expect(why.locator(".search-times")).to_be_visible()
+    # What was searched for stays on the screen, and is asked about.
+    expect(page.get_by_role("button", name="We have it")).to_be_visible()
