@@ -182,6 +182,9 @@ class SearchOptions(Request):
         StrictBool,
         CommandOption("Also show what is below the threshold.", "--candidates/--no-candidates"),
     ] = Field(False, description="Also list the best candidates below the threshold, apart from the matches.")
+    mark_copies: Annotated[StrictBool, CommandOption(is_hidden=True)] = Field(
+        False, description="Also say of each item whether it is a copy of a better one of the answer."
+    )
     explain: Annotated[StrictBool, CommandOption(is_hidden=True)] = Field(
         False,
         description="Also say what each stage ran on, and what the refiner does with the query, whether the "

@@ -242,6 +242,7 @@ def _kept(offered: _Offered, salt: str) -> tuple[KeptSearch, bytes | None]:
             "include_candidates": True,
             "explain": False,
             "sort_by": None,
+            "mark_copies": False,
         }
     )
     (found,) = matcher.search(embedded=EmbeddedImages(rows, {}), asked=asked)

@@ -109,6 +109,13 @@ class Candidate:
         ),
     ]
     margin: Annotated[float | None, Field(description="Score minus threshold; null without one.")]
+    copy_of: Annotated[
+        str | None,
+        Field(
+            description="Better item of the answer that shows almost the same picture; null where there is "
+            "none, or `mark_copies` was not asked for."
+        ),
+    ] = None
 
 
 @dataclass(frozen=True)

@@ -40,6 +40,7 @@ from vicinal.service.search.answers import (
     Verdict,
     stage_devices,
 )
+from vicinal.service.search.copies import copies_among
 from vicinal.service.search.group_scores import GroupedCandidates
 from vicinal.service.search.item_groups import BuiltGroups, ItemGroups
 from vicinal.service.search.item_spaces import OpenedRefiner, is_excluded, open_refiner
@@ -407,7 +408,7 @@ class GallerySearch:
         best = np.arange(n) if grouped is None else grouped.best[row, :n]
         positions = scored.positions[row, best]
         sequences = self.view.sequences(positions).tolist()
-        return Order.parse(call.asked.sort_by).sorted(self.view.items(positions), sequences)
+        return Order.parse(call.asked.sort_by).sorted(self.view.items_now(positions), sequences)
 
     def _reason(
         self, scored: ScoredCandidates, grouped: GroupedCandidates | None, row: int, call: _Call
@@ -462,6 +463,7 @@ class GallerySearch:
         self, scored: ScoredCandidates, row: int, columns: list[int], call: _Call
     ) -> list[Candidate]:
         items = self.view.items_now(scored.positions[row, columns])
+        copies = self._copies(scored.positions[row], columns) if call.asked.mark_copies else {}
         # The threshold of groups says nothing of one item.
         threshold = call.threshold.value if call.groups is None else None
         is_contextual = call.pipeline.rerank.method != "off"
@@ -474,9 +476,18 @@ class GallerySearch:
                 initial_similarity=float(scored.initial_similarities[row, column]),
                 contextual_similarity=float(scored.contextual[row, column]) if is_contextual else None,
                 margin=None if threshold is None else float(scored.scores[row, column]) - threshold,
+                copy_of=copies.get(column),
             )
             for column, item in zip(columns, items, strict=True)
         ]
+
+    def _copies(self, positions: Ints, columns: list[int]) -> dict[int, str]:
+        """Id of the better item that the item of a column is a copy of, by those columns that are copies."""
+        best_first = sorted(columns)
+        first = copies_among(self.view, self.gallery.table, positions[best_first])
+        found = {column: best_first[one] for column, one in zip(best_first, first, strict=True) if one >= 0}
+        ids = [one["id"] for one in self.view.items(positions[list(found.values())])]
+        return dict(zip(found, ids, strict=True))
 
 
 def _decided(scores: Floats, threshold: Threshold) -> tuple[int, int, Verdict | None]:

@@ -207,6 +207,8 @@ class Candidate(Model):
         contextual_similarity: How alike the neighborhoods are: the share of common neighbors, or with
             `k_reciprocal` the Jaccard similarity of the encodings; null when off.
         margin: Score minus threshold; null without one.
+        copy_of: Better item of the answer that shows almost the same picture; null where there is none, or
+            `mark_copies` was not asked for.
     """
 
     id: str
@@ -219,6 +221,7 @@ class Candidate(Model):
     initial_similarity: float
     contextual_similarity: float | None
     margin: float | None
+    copy_of: str | None = None
 
 
 class Threshold(Model):

@@ -47,6 +47,7 @@ class SearchOptions(PipelineOptions, total=False):
             100 best, or `limit` if that is more, are sorted and cut to `limit`; `rank` stays that of the
             score. Of a group its best photo counts.
         include_candidates: Also list the best candidates below the threshold, apart from the matches.
+        mark_copies: Also say of each item whether it is a copy of a better one of the answer.
         explain: Also say what each stage ran on, and what the refiner does with the query, whether the search
             uses it or not.
     """
@@ -56,6 +57,7 @@ class SearchOptions(PipelineOptions, total=False):
     filter: str | None
     sort_by: str | None
     include_candidates: bool | None
+    mark_copies: bool | None
     explain: bool | None
 
 

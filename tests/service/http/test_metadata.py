@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from fastapi.testclient import TestClient
 
-from tests.service.types import MakeSettings
+from tests.service.types import Encode, MakeSettings, View
 from vicinal.indexer.views import view as view_module
 from vicinal.service.http.app import create_app
 
@@ -108,3 +108,19 @@ def test_what_is_no_order_is_refused(client: TestClient, order: str) -> None:
     answer = client.post(f"{SHOES}/search", json={"item_id": view_of(0), "sort_by": order})
     assert answer.status_code == 422
     assert "sort by score, added, label or metadata.NAME" in answer.json()["detail"]
+
+
+def test_copies_of_a_better_item_are_marked(client: TestClient, encode: Encode, view: View) -> None:
+    plain = view(0, 0)
+    for name, image in (("same", encode(plain)), ("again", encode(plain, "JPEG", quality=90))):
+        sent = {"image": (f"{name}.png", image, "image/png")}
+        assert client.post(f"{SHOES}/items", files=sent, data={"id": name}).status_code == 200
+    files = {"image": ("a.png", encode(plain), "image/png")}
+    options = {"threshold": "0", "limit": "100", "mark_copies": "true"}
+    found = client.post(f"{SHOES}/search", files=files, data=options).json()["matches"]
+    alike = ("red shoe/view 0.png", "same", "again")
+    best, *others = [one for one in found if one["id"] in alike]
+    assert best["copy_of"] is None
+    assert [one["copy_of"] for one in others] == [best["id"]] * 2
+    unmarked = client.post(f"{SHOES}/search", files=files, data={**options, "mark_copies": "false"}).json()
+    assert {one["copy_of"] for one in unmarked["matches"]} == {None}

@@ -206,7 +206,7 @@ def test_a_filter_is_built_of_what_there_is(demo: Served, open_place: OpenPlace,
     shot(page, "search-filter")
     assert findings(page) == []
     use.click()
-    expect(page.locator(".search-found")).to_contain_text("A search with a filter is not kept")
+    expect(page.locator(".search-verdict")).to_contain_text("The filter leaves")
     assert params(page)["filter"] == 'metadata.price >= 20 AND metadata."on sale" = true'
     expect(page.locator(".search-result").first).to_contain_text("price")
     order = page.get_by_label("Order")
@@ -224,6 +224,22 @@ def test_a_filter_that_cannot_be_used_says_why(demo: Served, open_place: OpenPla
     item = demo.call("GET", "v1/galleries/demo/items?size=1")["items"][0]["id"]
     page = open_place(demo.url, f"g/demo/search?item={item}&filter=price%20%3C%203", expects=("422",))
     expect(page.get_by_role("alert")).to_contain_text("metadata.price")
+
+
+def test_copies_stand_behind_the_better_photo(demo: Served, open_place: OpenPlace) -> None:
+    item = demo.call("GET", "v1/galleries/demo/items?size=1")["items"][0]["id"]
+    photo = demo.call("GET", f"v1/galleries/demo/item?id={item}")["uri"]
+    sent = {"image": ("copy.jpg", Path(photo).read_bytes(), "image/jpeg")}
+    demo.call("POST", "v1/galleries/demo/items", files=sent, data={"id": "the copy"})
+    page = open_place(demo.url, "g/demo/search")
+    search_for(page, Path(photo))
+    show = page.get_by_role("button", name="Show 1 copy")
+    expect(show).to_be_visible()
+    expect(page.locator(".search-result .tag")).to_have_count(0)
+    n = page.locator(".search-result").count()
+    show.click()
+    expect(page.locator(".search-result .tag")).to_have_text("a copy")
+    expect(page.locator(".search-result")).to_have_count(n + 1)
 
 
 def test_a_server_that_has_too_much_to_do_is_asked_once_more(demo: Served, open_place: OpenPlace) -> None:

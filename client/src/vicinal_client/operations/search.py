@@ -38,7 +38,7 @@ class SearchCalls(Calls):
             item_id: An item of the gallery in place of an image; it is left out of its own search.
             search_id: A kept search, whose picture is searched for again.
             options: See `SearchOptions`: limit, threshold, filter, sort_by, group_by, include_candidates,
-                explain, refine, steps, rerank.
+                mark_copies, explain, refine, steps, rerank.
 
         Raises:
             ValueError: Not exactly one of image, embedding, item_id and search_id is given.

@@ -17,7 +17,7 @@ export const Bar = ({ score, margin = null, threshold = null }) => html`<div cla
   <div class="search-bar" aria-hidden="true"><i style=${{ width: at(score) }}></i>${threshold !== null && html`<b style=${{ left: at(threshold) }}></b>`}</div>
 </div>`;
 
-export function Result({ gallery, found, threshold, mayBeAsked = false, isGrouped, answers, onLook, onSearch, onWhy }) {
+export function Result({ gallery, found, threshold, mayBeAsked = false, isGrouped, answers, onLook, onSearch, onWhy, nCopies = 0, isOpen = false, isCopy = false, onCopies }) {
   const name = short(found.label ?? found.id, 60);
   const isWrong = answers.said.wrong[found.id] !== undefined;
   return html`<li class=${`search-result ${isWrong ? "is-wrong" : ""}`}>
@@ -30,6 +30,8 @@ export function Result({ gallery, found, threshold, mayBeAsked = false, isGroupe
       ${isGrouped ? html`<span class="soft small">score ${found.score.toFixed(3)}</span>` : html`<${Bar} score=${found.score} margin=${found.margin} threshold=${threshold} />`}
       <${Fields} metadata=${found.metadata} most=${FEW_FIELDS} />
     </div>
+    ${isCopy && html`<span class="tag">a copy</span>`}
+    ${nCopies > 0 && html`<button type="button" class="button chip" aria-expanded=${isOpen ? "true" : "false"} onClick=${onCopies}>${isOpen ? "Hide" : "Show"} ${nCopies} ${nCopies === 1 ? "copy" : "copies"}</button>`}
     ${mayBeAsked && !isGrouped && html`<${AskingOf} found=${found} answers=${answers} />`}
     <div class="search-does">
       <button type="button" class="button quiet" onClick=${() => onSearch(found.id)} aria-label=${`Search with ${name}, ${short(found.id, 60)}`}><${Icon} name="search" />Search</button>

@@ -19,13 +19,29 @@ function Group({ group, threshold, mayBeAsked, answers, ...others }) {
   </li>`;
 }
 
+// Photos with their copies behind them, where the better one is shown too.
+function collapsed(found) {
+  const shown = new Map(found.map((one) => [one.id, []]));
+  const first = found.filter((one) => !shown.has(one.copy_of) || one.copy_of === one.id);
+  for (const one of found) if (!first.includes(one)) shown.get(one.copy_of).push(one);
+  return first.map((one) => [one, shown.get(one.id)]);
+}
+
+function Photos({ found, ...others }) {
+  const [open, setOpen] = useState(new Set());
+  const toggle = (id) => setOpen((old) => { const next = new Set(old); if (!next.delete(id)) next.add(id); return next; });
+  return html`<ol class="search-results">${collapsed(found).map(([one, copies]) => html`
+    <${Result} key=${one.id} found=${one} nCopies=${copies.length} isOpen=${open.has(one.id)} onCopies=${() => toggle(one.id)} ...${others} />
+    ${open.has(one.id) && copies.map((copy) => html`<${Result} key=${copy.id} found=${copy} isCopy=${true} ...${others} />`)}`)}</ol>`;
+}
+
 function Part({ title, hint, found, isGrouped, mayBeAsked, answers, ...others }) {
   if (!found.length) return null;
   return html`<section class="search-part" aria-label=${title}>
     <div class="search-part-head"><h3>${title}</h3>${hint && html`<p class="soft small">${hint}</p>`}</div>
     ${isGrouped
       ? html`<ol class="search-groups">${found.map((one) => html`<${Group} key=${`${one.group} ${one.items[0]?.id}`} group=${one} mayBeAsked=${mayBeAsked} answers=${answers} ...${others} />`)}</ol>`
-      : html`<ol class="search-results">${found.map((one) => html`<${Result} key=${one.id} found=${one} mayBeAsked=${mayBeAsked} answers=${answers} ...${others} />`)}</ol>`}
+      : html`<${Photos} found=${found} mayBeAsked=${mayBeAsked} answers=${answers} ...${others} />`}
   </section>`;
 }
 

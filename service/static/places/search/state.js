@@ -16,6 +16,7 @@ export function optionsOf(params) {
   const group = { label: "label", photo: "off" }[by];
   return {
     include_candidates: true,
+    mark_copies: true,
     limit: limitOf(params),
     ...(filter ? { filter } : {}),
     ...(sort ? { sort_by: sort } : {}),

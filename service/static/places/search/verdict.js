@@ -33,10 +33,10 @@ const STATES = {
   drift: { text: "What people search for has changed since the threshold was measured: how often it is right may have changed too.", kind: "unsure", way: "Measure it again" },
 };
 
-function State({ gallery, threshold }) {
+function State({ gallery, threshold, n }) {
   const known = STATES[threshold.drift && threshold.state === "current" ? "drift" : threshold.state];
   return html`${known && html`<p class=${known.kind ?? "soft"}>${known.text} ${known.way && may("admin", gallery) && html`<a href=${href("calibrate", gallery)}>${known.way}</a>`}</p>`}
-    ${threshold.note && !threshold.drift && html`<p class="soft" dir="auto">${sentence(short(threshold.note, 400))}</p>`}`;
+    ${threshold.note && !threshold.drift && html`<p class="soft">The filter leaves ${number(n)} ${n === 1 ? "photo" : "photos"}. The threshold was measured with all of them: among fewer, wrong matches come at most as often.</p>`}`;
 }
 
 const byChance = (p) => `Of 100 things that this gallery lacks, ${of100(p)} would score as high.`;
@@ -50,7 +50,7 @@ export function Verdict({ gallery, answer, children }) {
     ${answer.reason && html`<p class="soft" dir="auto">${sentence(short(answer.reason, 300))}</p>`}
     ${verdict !== "match" && p !== null && verdict !== null && html`<p class="soft">${byChance(p)}</p>`}
     ${out.length > 0 && html`<p class="soft">${out.length === 1 ? "One photo is" : `${number(out.length)} photos are`} left out: somebody said that this is something else.</p>`}
-    <${State} gallery=${gallery} threshold=${threshold} />
+    <${State} gallery=${gallery} threshold=${threshold} n=${answer.n_searched} />
     <div class="row">${children}</div>
   </div>`;
 }
