@@ -191,7 +191,7 @@ def test_a_filter_is_built_of_what_there_is(demo: Served, open_place: OpenPlace,
     for number, item in enumerate(one for one in items if one["label"] == label):
         path = f"v1/galleries/demo/item?id={item['id']}"
         demo.call("PATCH", path, json={"metadata": {"price": 10 * number, "on sale": number % 2 == 0}})
-    page = open_place(demo.url, "g/demo/search")
+    page = open_place(demo.url, "g/demo/search", expects=("422",))
     search_for(page, demo.made.queries[0])
     page.get_by_role("button", name="Filter").click()
     page.get_by_label("Condition 1: what").select_option("price")
@@ -218,6 +218,7 @@ def test_a_filter_is_built_of_what_there_is(demo: Served, open_place: OpenPlace,
     page.get_by_role("button", name="Write it as text").click()
     page.get_by_label("Filter", exact=True).fill("metadata.price IN (20, 30) OR")
     page.get_by_role("button", name="Use this filter").click()
+    expect(page.get_by_role("alert")).to_contain_text("at its end")
 
 
 def test_a_filter_that_cannot_be_used_says_why(demo: Served, open_place: OpenPlace) -> None:
