@@ -121,7 +121,7 @@ class PipelineChoice(Request):
 
 
 def _order_text(text: str) -> str:
-    from vicinal.service.search.sorting import Order
+    from vicinal.indexer.filters.order import Order
 
     Order.parse(text)
     return text

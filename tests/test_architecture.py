@@ -50,6 +50,7 @@ INNER_FLOORS = {
         "hygiene",
         "views",
         "gallery",
+        "originals",
         "reader",
         "jobs",
         "transfer",

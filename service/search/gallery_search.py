@@ -17,6 +17,7 @@ from vicinal.calibration.arrays import FloatArray, Floats, Ints
 from vicinal.calibration.rates.guarantees import StrangerScores
 from vicinal.indexer.errors import BundleMismatchError, ItemNotFoundError
 from vicinal.indexer.filters import Filter
+from vicinal.indexer.filters.order import Order
 from vicinal.indexer.gallery import Gallery
 from vicinal.indexer.views.selection import Selection
 from vicinal.indexer.views.snapshot import Snapshot
@@ -53,7 +54,6 @@ from vicinal.service.search.pipeline import (
     service_pipeline,
 )
 from vicinal.service.search.scorer import N_DECIDED_CANDIDATES, ScoredCandidates, Scorer
-from vicinal.service.search.sorting import Order
 
 # Filters whose selections are kept, and keys that items are grouped by.
 _MOST_SELECTIONS = 8

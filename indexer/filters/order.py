@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 from vicinal.indexer.errors import FilterError
-from vicinal.indexer.filters import Filter
 from vicinal.indexer.filters.expressions import Missing
+from vicinal.indexer.filters.filter import Filter
 
 _DESCENDING = re.compile(r"\s+desc\s*\Z", re.IGNORECASE)
 # As filters read a text that is a plain decimal number; article numbers such as 00123 are none.
@@ -18,7 +18,7 @@ _SAID = "sort by score, added, label or metadata.NAME, with ` desc` behind to tu
 
 
 class Order(NamedTuple):
-    """What matches are sorted by: `keys` lead to a value of the metadata."""
+    """Order of matches; with `metadata`, `keys` lead to the value that they are sorted by."""
 
     by: Literal["score", "added", "label", "metadata"]
     keys: tuple[str, ...] = ()
