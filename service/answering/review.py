@@ -204,8 +204,11 @@ class SearchReview:
         by: str,
         item_id: str | None = None,
         label: str | None = None,
+        sums_up: bool = True,
     ) -> GivenAnswerBody:
         """Keep what a person said of a search. Every answer comes through here, whatever it was given by.
+
+        Of many, only the last needs the sum of what is known by then (`sums_up`).
 
         Raises:
             SearchNotFoundError: It was not kept, or has gone.
@@ -225,7 +228,7 @@ class SearchReview:
         against = [] if kind == "wrong" else [one for one in others if differ(given, one)]
         return GivenAnswerBody(
             **vars(given),
-            sentence=self._counted().sentence,
+            sentence=self._counted().sentence if sums_up else "",
             disagrees=f"another person said that {in_words(against[-1])}" if against else None,
             note=self._note(search) or (None if search.drawn_at else _NOT_DRAWN),
             # Which searches they are is not told to whoever may search.

@@ -58,11 +58,13 @@ def run(place: Place, request: Request, *, by: str = NOBODY) -> GivenAnswerBody:
     return keep(SearchReview(place.matcher), request, by=by)
 
 
-def keep(review: SearchReview, request: Request, *, by: str) -> GivenAnswerBody:
-    """Keep what a person says in a review that is under way."""
+def keep(review: SearchReview, request: Request, *, by: str, sums_up: bool = True) -> GivenAnswerBody:
+    """Keep what a person says in a review that is under way; see `SearchReview.answer`."""
     (kind,) = request.kinds
     item_id = request.wrong if kind == "wrong" else request.item_id
-    return review.answer(request.search_id, kind, by=by, item_id=item_id, label=request.label)
+    return review.answer(
+        request.search_id, kind, by=by, item_id=item_id, label=request.label, sums_up=sums_up
+    )
 
 
 def user_name() -> str:

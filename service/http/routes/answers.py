@@ -105,13 +105,16 @@ def answer_searches(
     for place, said in enumerate(body.answers):
         try:
             state.keeper.wait_for(review.store, said.search_id)
-            given.append(answer.keep(review, said, by=by))
+            given.append(answer.keep(review, said, by=by, sums_up=False))
         except ERRORS as error:
             given.append(None)
             reason = detail_of(error, in_full=call.in_full)
             refused.append(RefusedAnswerBody(place=place, type=problem_type(error), reason=reason))
     state.promises.answered(gallery)
-    return GivenAnswersBody(given=given, refused=refused, sentence=review.sentence())
+    known = {"sentence": review.sentence()}
+    return GivenAnswersBody(
+        given=[one and one.model_copy(update=known) for one in given], refused=refused, **known
+    )
 
 
 @router.delete("/answers/{number}")

@@ -68,6 +68,7 @@ def test_of_many_answers_those_that_can_be_kept_are(web: TestClient, searches: l
     ]
     found = told(web.post(f"{ANSWERS}/batch", json={"answers": said}))
     assert [one and one["kind"] for one in found["given"]] == ["label", None, None, "absent"]
+    assert found["given"][0]["sentence"] == found["given"][3]["sentence"] == found["sentence"]
     kinds = [(one["place"], one["type"].rpartition(":")[2]) for one in found["refused"]]
     assert kinds == [(1, "search-not-found"), (2, "label-unknown")]
     assert "the nearest are 'plain'" in found["refused"][1]["reason"]
