@@ -112,6 +112,8 @@ def test_a_page_opens_once_with_what_it_was_given(demo: Served, open_place: Open
             expect(page.get_by_role("heading", level=1)).to_have_text("Same or not?")
             other = open_place(given, expects=("404",))
             expect(other.get_by_role("alert")).to_contain_text("was opened before")
+            # It asks for pictures as long as it is open.
+            page.close()
 
 
 @pytest.mark.parametrize("width", [360, 1280, 1920])
