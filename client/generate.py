@@ -79,6 +79,8 @@ MODELS = {
     "SentItem": "SentItem",
     "SetAsideItemBody": "SetAsideItem",
     "SetAsideListBody": "SetAsideList",
+    "Standing": "Standing",
+    "StorageUse": "StorageUse",
     "TakenBackBody": "TakenBack",
     "Target": "Target",
     "Threshold": "Threshold",
@@ -114,9 +116,17 @@ UNTYPED = {
 OLDER = {
     "Calibration": {"last_check": "None"},
     "CalibrationSummary": {"state": "None"},
-    "Gallery": {"aliases": "Field(default_factory=list)", "threshold": "None"},
+    "Gallery": {
+        "aliases": "Field(default_factory=list)",
+        "threshold": "None",
+        "promise_in_short": "None",
+        "standing": "None",
+        "changed_at": "None",
+        "takes": '"images"',
+    },
     "GalleryList": {"problems": "Field(default_factory=dict)"},
     "GalleryState": {"calibration": '"none"', "calibration_reason": "None"},
+    "ItemPage": {"n_items": "None"},
     "Limits": {
         "max_image_bytes": "32 * 2**20",
         "max_request_bytes": "256 * 2**20",

@@ -9,7 +9,7 @@ import shutil
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from pydantic import TypeAdapter
@@ -102,6 +102,13 @@ class ActivePointer:
             return self._path.exists() or self._copy.exists()
         except OSError:
             return True
+
+    @property
+    def changed_at(self) -> datetime | None:
+        """Time of the last change of what is searched; None where the file is away."""
+        with suppress(OSError):
+            return datetime.fromtimestamp(self._path.stat().st_mtime, UTC)
+        return None
 
     def read(self) -> Activation | None:
         """The state that is searched, or None where nothing is."""

@@ -380,8 +380,20 @@ class GalleryView:
                 texts[one["values"] or "{}"] += one["counts"]
         return metadata_keys(texts), len(live)
 
+    def positions_from(self, number: int, size: int) -> Ints:
+        """Positions of live items from the number-th on, from 0, in gallery order."""
+        # So many live ones stand before each dead one.
+        before = self.dead - np.arange(len(self.dead))
+        wanted = np.arange(min(number, len(self)), min(number + size, len(self)))
+        return wanted + np.searchsorted(before, wanted, side="right")
+
     def page(self, after: int | None, size: int) -> list[tuple[int, dict[str, Any]]]:
-        """The next items in gallery order."""
+        """The next items in gallery order, each with its sequence."""
+        positions = self.positions_after(after, size)
+        return list(zip(self.sequences(positions).tolist(), self.items(positions), strict=True))
+
+    def positions_after(self, after: int | None, size: int) -> Ints:
+        """Positions of the next live items in gallery order, after the one with a sequence."""
         start = 0 if after is None else self._first_after(after)
         positions = _NOBODY
         while len(positions) < size and start < self.n_positions:
@@ -389,8 +401,7 @@ class GalleryView:
             further = np.arange(start, stop)
             positions = np.concatenate([positions, further[~self.is_dead(further)]])
             start = stop
-        positions = positions[:size]
-        return list(zip(self.sequences(positions).tolist(), self.items(positions), strict=True))
+        return positions[:size]
 
     def _first_after(self, sequence: int) -> int:
         first = int(np.searchsorted(self.snapshot.sequences, sequence, side="right"))

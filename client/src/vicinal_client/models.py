@@ -72,6 +72,8 @@ __all__ = [
     "SentItem",
     "SetAsideItem",
     "SetAsideList",
+    "Standing",
+    "StorageUse",
     "TakenBack",
     "Target",
     "Threshold",
@@ -666,6 +668,21 @@ class Disagreement(Model):
     answers: list[SearchAnswer]
 
 
+class Standing(Model):
+    """How far what a gallery promises can be relied on.
+
+    Attributes:
+        word: `holds`: measured, and nothing speaks against it; `unsure`: the gallery has changed since;
+            `broken`: new photos were tried, and it does not hold; `drifting`: searches are other ones than
+            then; `never_measured`; `by_hand`: somebody chose the threshold; `unusable`: its record cannot be
+            used.
+        sentence: The same for people, with what would help.
+    """
+
+    word: str
+    sentence: str
+
+
 class Gallery(Model):
     """One gallery.
 
@@ -682,6 +699,10 @@ class Gallery(Model):
             things are found and how many strangers get a match, or what a check found broken. Empty without a
             calibration.
         calibration_problem: Why the calibration cannot be used.
+        promise_in_short: One line on how many matches are right and how many things are found, as measured.
+        standing: How far that can be relied on.
+        changed_at: When what is searched changed last.
+        takes: What items are made of. One of `images`, `embeddings`.
         kept_searches: Searches that are kept to be asked about; null where their file cannot be read.
         kept_searches_bytes: What these take on the disk.
     """
@@ -702,6 +723,10 @@ class Gallery(Model):
     threshold: Threshold | None = None
     promise: list[str]
     calibration_problem: str | None
+    promise_in_short: str | None = None
+    standing: Standing | None = None
+    changed_at: datetime | None = None
+    takes: str = "images"
     kept_searches: int | None
     kept_searches_bytes: int
 
@@ -766,10 +791,12 @@ class ItemPage(Model):
 
     Attributes:
         next: Cursor of the next page; null at the end.
+        n_items: Items on all pages.
     """
 
     items: list[Item]
     next: str | None
+    n_items: int | None = None
 
 
 class JobFailure(Model):
@@ -1131,6 +1158,27 @@ class SetAsideList(Model):
     """Items that are set aside."""
 
     items: list[SetAsideItem]
+
+
+class StorageUse(Model):
+    """Bytes of a gallery on the disk, by what they are for.
+
+    Attributes:
+        bytes: All of it.
+        table_bytes: Items with their small pictures and embeddings.
+        versions_bytes: Files that versions are searched by.
+        calibrations_bytes: Records of calibrations.
+        searches_bytes: Searches that are kept, and answers to them.
+        free_bytes: What is free on that disk.
+    """
+
+    bytes: int
+    table_bytes: int
+    versions_bytes: int
+    calibrations_bytes: int
+    searches_bytes: int
+    other_bytes: int
+    free_bytes: int
 
 
 class TakenBack(Model):

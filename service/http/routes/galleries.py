@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Annotated
+from datetime import datetime
+from typing import Annotated, Literal
 
 from fastapi import APIRouter, Query, Request, Response
 from pydantic import Field
@@ -20,15 +21,18 @@ from vicinal.service.answering.store import SearchStore
 from vicinal.service.comparing.store import ComparisonStore
 from vicinal.service.errors import CalibrationRecordError, RequestError
 from vicinal.service.galleries.open_galleries import UNREADABLE
+from vicinal.service.galleries.storage_use import StorageUse, storage_use
 from vicinal.service.galleries.versions import CompactionState
 from vicinal.service.galleries.versions import activate_version as activate
 from vicinal.service.http.access import call_of
 from vicinal.service.http.gate import AdminRoute, SearchRoute, may_see
-from vicinal.service.http.state import State, StateDependency
+from vicinal.service.http.state import State, StateDependency, state_of
+from vicinal.service.measuring.drift import DriftLevel
 from vicinal.service.measuring.evidence import Evidence
 from vicinal.service.measuring.matcher import Matcher
 from vicinal.service.problem_types import detail_of
 from vicinal.service.reports.report import say_promise
+from vicinal.service.reports.standing import Standing, promise_in_short, standing
 from vicinal.service.request_fields import Body
 from vicinal.service.request_fields import Request as Asked
 from vicinal.service.search.answers import Threshold
@@ -80,6 +84,12 @@ class GalleryBody(Body):
         "calibration."
     )
     calibration_problem: str | None = Field(description="Why the calibration cannot be used.")
+    promise_in_short: str | None = Field(
+        description="One line on how many matches are right and how many things are found, as measured."
+    )
+    standing: Standing = Field(description="How far that can be relied on.")
+    changed_at: datetime | None = Field(description="When what is searched changed last.")
+    takes: Literal["images", "embeddings"] = Field(description="What items are made of.")
     kept_searches: int | None = Field(
         description="Searches that are kept to be asked about; null where their file cannot be read."
     )
@@ -147,6 +157,12 @@ def list_galleries(request: Request, state: StateDependency) -> GalleryListBody:
 def get_gallery(gallery: str, request: Request, state: StateDependency) -> GalleryBody:
     """One gallery: its size, index, bundle and calibration."""
     return _describe(state.galleries.matcher(gallery), request)
+
+
+@router.get("/galleries/{gallery}/storage")
+def get_storage(gallery: str, state: StateDependency) -> StorageUse:
+    """Bytes that a gallery takes on the disk, by what they are for, and what is free there."""
+    return storage_use(state.galleries.gallery(gallery))
 
 
 @router.get("/galleries/{gallery}/versions")
@@ -289,9 +305,12 @@ def _describe(matcher: Matcher, request: Request) -> GalleryBody:
     view, manifest = matcher.view, matcher.snapshot.manifest
     calibration, threshold, calibration_problem = None, None, None
     promise: tuple[str, ...] = ()
+    in_short = None
     try:
         record, threshold = matcher.calibrations.active(matcher.pipeline), matcher.threshold()
         promise = say_promise(matcher)
+        if record is not None and threshold.value is not None:
+            in_short = promise_in_short(record)
         calibration = record and CalibrationBody(
             id=record.id,
             target=str(record.target) if record.target else None,
@@ -302,10 +321,14 @@ def _describe(matcher: Matcher, request: Request) -> GalleryBody:
     except CalibrationRecordError as error:
         # Searches of this gallery fail with this reason; the list of all galleries must not.
         calibration_problem = detail_of(error, in_full=call_of(request.scope).in_full)
-    searches = SearchStore(matcher.gallery.path)
+    searches, gallery = SearchStore(matcher.gallery.path), matcher.gallery
+    drift: DriftLevel = "unknown"
+    if threshold is not None:
+        counts = state_of(request.app).galleries.drift
+        drift = counts.level(gallery.name, matcher.pipeline.key, threshold)
     return GalleryBody(
-        name=matcher.gallery.name,
-        aliases=matcher.gallery.aliases,
+        name=gallery.name,
+        aliases=gallery.aliases,
         version=manifest.version,
         revision=view.revision,
         n_items=len(view),
@@ -320,6 +343,10 @@ def _describe(matcher: Matcher, request: Request) -> GalleryBody:
         threshold=threshold,
         promise=promise,
         calibration_problem=calibration_problem,
+        promise_in_short=in_short,
+        standing=standing(threshold, drift, calibration_problem),
+        changed_at=gallery.pointer.changed_at,
+        takes="images" if gallery.space is None else "embeddings",
         kept_searches=searches.n_readable,
         kept_searches_bytes=searches.n_bytes,
     )

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
+import numpy as np
 from fastapi import APIRouter, Query, Request, Response
 from pydantic import Field
 from starlette.convertors import PathConvertor, register_url_convertor
 
 from vicinal.indexer.errors import ItemNotFoundError
+from vicinal.indexer.filters import Filter
 from vicinal.indexer.jobs.changes import Patch, patch_items, remove_items
 from vicinal.indexer.views.view import GalleryView
+from vicinal.service.errors import RequestError
 from vicinal.service.http.access import note_items
 from vicinal.service.http.gate import SearchRoute, WriteRoute
 from vicinal.service.http.request_bodies import (
@@ -49,6 +52,7 @@ class ItemPageBody(Body):
 
     items: list[ItemBody]
     next: str | None = Field(description="Cursor of the next page; null at the end.")
+    n_items: int = Field(description="Items on all pages.")
 
 
 class ItemPatch(Asked):
@@ -80,15 +84,36 @@ def list_items(
     gallery: str,
     state: StateDependency,
     after: Annotated[int | None, Query(description="`next` of the page before.")] = None,
+    at: Annotated[
+        int | None, Query(ge=0, description="In place of `after`: number of the first item, from 0.")
+    ] = None,
+    filter: Annotated[
+        str | None, Query(description="Those alone that fulfil a filter, as in a search.")
+    ] = None,
     size: Annotated[int, Query(ge=1, le=1000)] = 100,
 ) -> ItemPageBody:
-    """Items in gallery order, page by page; what is added or removed meanwhile shifts no page."""
+    """Items in gallery order, page by page; what is added or removed meanwhile shifts no page.
+
+    With `at` they are counted from the first one, for a view that is scrolled: there they do shift.
+    """
+    if at is not None and after is not None:
+        raise RequestError("after and at both say where a page begins: give one of them")
+    matcher = state.galleries.matcher(gallery)
+    view = matcher.view
+    selected = None if filter is None else matcher.selection(Filter.of(filter)).positions
     # One more than asked for tells whether there is another page.
-    found = state.galleries.matcher(gallery).view.page(after, size + 1)
-    page = found[:size]
+    if selected is not None:
+        first = at if after is None else int(np.searchsorted(view.sequences(selected), after, side="right"))
+        positions = selected[first or 0 :][: size + 1]
+    elif at is not None:
+        positions = view.positions_from(at, size + 1)
+    else:
+        positions = view.positions_after(after, size + 1)
+    page = positions[:size]
     return ItemPageBody(
-        items=[ItemBody.model_validate(item) for _, item in page],
-        next=str(page[-1][0]) if len(found) > size else None,
+        items=[ItemBody.model_validate(item) for item in view.items(page)],
+        next=str(view.sequences(page)[-1]) if len(positions) > size else None,
+        n_items=len(view if selected is None else selected),
     )
 
 

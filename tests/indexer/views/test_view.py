@@ -217,3 +217,9 @@ def test_every_item_can_be_patched_and_asked_for(live_gallery: Gallery, rows: Ro
 def test_an_empty_folder_is_no_gallery(tmp_path: Path) -> None:
     with pytest.raises(LookupError):
         GalleryReader(Gallery(tmp_path / "shoes")).view()
+
+
+@pytest.mark.parametrize("number", [0, 1, 7, 479, 480, 481, 527, 528, 600])
+def test_items_are_found_by_their_number(changed: GalleryView, number: int) -> None:
+    live = [one for one in range(changed.n_positions) if not changed.is_dead(np.array([one]))[0]]
+    assert changed.positions_from(number, 9).tolist() == live[number : number + 9]

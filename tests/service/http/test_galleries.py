@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import shutil
 from collections.abc import Callable
+from datetime import datetime
 from pathlib import Path
 from urllib.parse import quote
 
@@ -178,3 +179,26 @@ def test_a_damaged_calibration_is_named_in_the_list_and_hides_no_gallery(
     with TestClient(create_app(make_settings(copy))) as client:
         listed = client.get("/v1/galleries").json()["galleries"]
     assert ["missing or damaged" in one["calibration_problem"] for one in listed] == [True]
+
+
+def test_a_gallery_says_in_short_what_to_expect_of_it(client: TestClient) -> None:
+    body = client.get(SHOES).json()
+    assert (body["standing"]["word"], body["takes"]) == ("holds", "images")
+    assert body["promise_in_short"].startswith("Of 100 matches ")
+    assert datetime.fromisoformat(body["changed_at"]).tzinfo is not None
+
+
+def test_a_gallery_that_was_never_measured_promises_nothing(
+    data_dir: Path, make_settings: MakeSettings
+) -> None:
+    body = TestClient(create_app(make_settings(data_dir))).get(SHOES).json()
+    assert (body["standing"]["word"], body["promise_in_short"]) == ("never_measured", None)
+
+
+def test_the_storage_of_a_gallery_is_the_sum_of_its_parts(client: TestClient, calibrated_dir: Path) -> None:
+    body = client.get(f"{SHOES}/storage").json()
+    parts = [body[f"{one}_bytes"] for one in ("table", "versions", "calibrations", "searches", "other")]
+    files = [one for one in (calibrated_dir / "galleries" / "shoes").rglob("*") if one.is_file()]
+    assert sum(parts) == body["bytes"] == sum(one.stat().st_size for one in files)
+    assert min(parts[:3]) > 0
+    assert body["free_bytes"] > 0

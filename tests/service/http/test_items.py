@@ -458,3 +458,25 @@ def test_no_name_of_an_upload_leads_to_a_file_of_the_server(
         gallery = state_of(client.app).galleries.gallery("shoes")
         rows = gallery.table.columns(gallery.activation.revision, ["id", "uri"]).to_pylist()
         assert {one["id"]: one["uri"] for one in rows}[item_id] == noted
+
+
+def test_items_are_listed_from_a_number_on(client: TestClient) -> None:
+    whole = client.get(ITEMS, params={"size": 1000}).json()["items"]
+    assert client.delete(f"{SHOES}/item", params={"id": whole[3]["id"]}).status_code == 204
+    left = [*whole[:3], *whole[4:]]
+    body = client.get(ITEMS, params={"at": 2, "size": 5}).json()
+    assert (body["items"], body["n_items"]) == (left[2:7], len(left))
+    assert client.get(ITEMS, params={"at": 3, "after": body["next"]}).status_code == 422
+    further = client.get(ITEMS, params={"after": body["next"], "size": 3}).json()
+    assert further["items"] == left[7:10]
+    assert client.get(ITEMS, params={"at": 1000}).json() == {"items": [], "next": None, "n_items": len(left)}
+
+
+def test_items_that_fulfil_a_filter_are_listed(client: TestClient) -> None:
+    asked = {"filter": "label = 'plain'", "size": 4}
+    body = client.get(ITEMS, params=asked).json()
+    own = [one for one in client.get(ITEMS, params={"size": 1000}).json()["items"] if one["label"] == "plain"]
+    assert (body["items"], body["n_items"]) == (own[:4], len(own))
+    assert client.get(ITEMS, params={**asked, "after": body["next"]}).json()["items"] == own[4:8]
+    assert client.get(ITEMS, params={**asked, "at": 1}).json()["items"] == own[1:5]
+    assert client.get(ITEMS, params={"filter": "label ="}).status_code == 422

@@ -12,6 +12,7 @@ from vicinal_client.models import (
     GalleryList,
     Readiness,
     Rights,
+    StorageUse,
     VersionList,
 )
 from vicinal_client.operations.calls import Calls, operation
@@ -53,6 +54,11 @@ class GalleryCalls(Calls):
     def get_gallery(self, gallery: str) -> Steps[Gallery]:
         """One gallery: its size, index, bundle and calibration."""
         return (yield from self._ask("GET", path_of("galleries", gallery), Gallery))
+
+    @operation
+    def get_storage(self, gallery: str) -> Steps[StorageUse]:
+        """Bytes that a gallery takes on the disk, and what is free there."""
+        return (yield from self._ask("GET", path_of("galleries", gallery, "storage"), StorageUse))
 
     @operation
     def put_gallery(self, /, gallery: str, **options: Unpack[GalleryOptions]) -> Steps[Gallery]:

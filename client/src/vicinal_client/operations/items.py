@@ -40,10 +40,19 @@ class ItemCalls(Calls):
 
     @operation
     def list_items(
-        self, gallery: str, *, after: str | None = None, size: int | None = None
+        self,
+        gallery: str,
+        *,
+        after: str | None = None,
+        at: int | None = None,
+        filter: str | None = None,
+        size: int | None = None,
     ) -> Steps[ItemPage]:
-        """Items of one page; `after` is `next` of the page before. `iter_items` goes through all pages."""
-        params = given(after=after, size=size)
+        """Items of one page; `after` is `next` of the page before. `iter_items` goes through all pages.
+
+        `at` begins at the item with that number, from 0; `filter` leaves those that fulfil it.
+        """
+        params = given(after=after, at=at, filter=filter, size=size)
         return (yield from self._ask("GET", path_of("galleries", gallery, "items"), ItemPage, params=params))
 
     @operation

@@ -1,0 +1,46 @@
+"""Storage: what the parts of a gallery take on the disk."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import dataclass
+from typing import Annotated
+
+from pydantic import Field
+
+from vicinal.indexer.gallery import Gallery
+from vicinal.indexer.storage.files import size_of
+
+
+@dataclass(frozen=True)
+class StorageUse:
+    """Bytes of a gallery on the disk, by what they are for."""
+
+    bytes: Annotated[int, Field(description="All of it.")]
+    table_bytes: Annotated[int, Field(description="Items with their small pictures and embeddings.")]
+    versions_bytes: Annotated[int, Field(description="Files that versions are searched by.")]
+    calibrations_bytes: Annotated[int, Field(description="Records of calibrations.")]
+    searches_bytes: Annotated[int, Field(description="Searches that are kept, and answers to them.")]
+    other_bytes: int
+    free_bytes: Annotated[int, Field(description="What is free on that disk.")]
+
+
+def storage_use(gallery: Gallery) -> StorageUse:
+    """Bytes of a gallery on the disk."""
+    path = gallery.path
+    table, versions, calibrations, searches = (
+        size_of(one for folder in folders for one in (path / folder).rglob("*"))
+        for folders in (("items.lance",), ("versions", "refiners"), ("calibrations",), ("searches",))
+    )
+    # Files come and go meanwhile: the parts never take more than the whole.
+    known = table + versions + calibrations + searches
+    whole = max(known, size_of(path.rglob("*")))
+    return StorageUse(
+        bytes=whole,
+        table_bytes=table,
+        versions_bytes=versions,
+        calibrations_bytes=calibrations,
+        searches_bytes=searches,
+        other_bytes=whole - known,
+        free_bytes=shutil.disk_usage(path).free,
+    )
