@@ -56,7 +56,7 @@ def _word(threshold: Threshold, drift: DriftLevel) -> StandingWord:
 
 
 def promise_in_short(record: CalibrationRecord) -> str | None:
-    """One line on matches that are right and things that are found; None where neither was measured."""
+    """Line on matches that are right and things that are found; None where neither was measured."""
     right, missed = promised_range(record, "precision"), promised_range(record, "fnir")
     parts = []
     if right is not None:

@@ -19,6 +19,13 @@ function takeToken() {
   return token;
 }
 
+// A file that is dropped where no place takes it would be shown instead of the page.
+addEventListener("dragover", (event) => {
+  if (event.defaultPrevented || !event.dataTransfer.types.includes("Files")) return;
+  event.preventDefault();
+  event.dataTransfer.dropEffect = "none";
+});
+
 const token = takeToken();
 const old = oldAddress(location);
 if (old !== null) replace(old);

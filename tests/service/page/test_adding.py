@@ -1,0 +1,270 @@
+"""Photos on their way into a gallery: progress, what is left out and why, and nothing that comes twice."""
+
+from __future__ import annotations
+
+import io
+import json
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Page, Route, expect
+
+from tests.browsers import findings, fits, small_targets
+from tests.photos import draw_photo
+from tests.service.page.conftest import ADMIN, KEYS, READER, Made, OpenPlace, Served
+from vicinal.models.bundle import ModelBundle
+from vicinal.service.http.serving.server import serving
+from vicinal.service.keys import KeyStore
+from vicinal.service.settings import Settings
+
+pytestmark = pytest.mark.slow
+
+LONG = 60_000
+ITEMS = "**/v1/galleries/*/items"
+HOSTILE = "<img src=x onerror=alert(1)>\u202egnp.jpg"
+
+
+def photo(seed: int) -> bytes:
+    stream = io.BytesIO()
+    draw_photo(seed, (64, 48)).save(stream, "JPEG")
+    return stream.getvalue()
+
+
+def write_folders(folder: Path, n: int, labels: int) -> Path:
+    """A folder with photos in folders by what they show."""
+    for number in range(n):
+        path = folder / f"thing {number % labels}" / f"{number}.jpg"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(photo(number))
+    return folder
+
+
+def choose_folder(page: Page, folder: Path) -> None:
+    page.locator("input[webkitdirectory]").set_input_files(folder)
+
+
+def drop(page: Page, files: dict[str, bytes]) -> None:
+    """Drop files onto the page, as a file manager does."""
+    page.evaluate(
+        """(files) => {
+          const given = new DataTransfer();
+          for (const [name, bytes] of files) {
+            given.items.add(new File([new Uint8Array(bytes)], name, {type: 'image/jpeg'}));
+          }
+          const options = {dataTransfer: given, bubbles: true, cancelable: true};
+          const place = document.querySelector('main');
+          place.dispatchEvent(new DragEvent('dragover', options));
+          place.dispatchEvent(new DragEvent('drop', options));
+        }""",
+        [[name, list(content)] for name, content in files.items()],
+    )
+
+
+@pytest.fixture
+def empty(tiny_bundle: ModelBundle, tmp_path: Path) -> Iterator[Served]:
+    """A server without a gallery, and with a small network."""
+    folder = tmp_path / "empty"
+    with serving(Settings(data_dir=folder, device="cpu", threads=1, bundle=tiny_bundle.path)) as url:
+        yield Served(url, Made("things", folder, (), ()), folder)
+
+
+@pytest.fixture
+def things(empty: Served) -> Served:
+    """The same with a gallery that nothing is in."""
+    empty.call("PUT", "v1/galleries/things")
+    return empty
+
+
+def n_items(served: Served) -> int:
+    return int(served.call("GET", f"v1/galleries/{served.gallery}")["n_items"])
+
+
+@pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (360, "dark"), (1920, "dark")])
+def test_the_first_gallery_is_made_of_a_folder_and_searched(
+    empty: Served,
+    open_place: OpenPlace,
+    shot: Callable[[Page, str], None],
+    tmp_path: Path,
+    width: int,
+    scheme: str,
+) -> None:
+    def look(name: str) -> None:
+        assert findings(page) == []
+        assert fits(page)
+        assert small_targets(page) == []
+        shot(page, name)
+
+    page = open_place(empty.url, width=width, scheme=scheme)
+    expect(page.get_by_role("heading", level=1)).to_have_text("Make your first gallery")
+    look("make")
+    choose_folder(page, write_folders(tmp_path / "My Things", 24, 3))
+    expect(page.get_by_role("heading", name="24 photos")).to_be_visible()
+    expect(page.get_by_role("list", name="Labels").get_by_role("listitem")).to_have_count(3)
+    expect(page.get_by_label("Name of the gallery")).to_have_value("my-things")
+    look("make-chosen")
+    page.get_by_label("Name of the gallery").fill("Tassen & Töpfe")
+    expect(page.get_by_text("It becomes tassen-topfe")).to_be_visible()
+    page.get_by_role("button", name="Make it of 24 photos").click()
+    expect(page.get_by_role("status").get_by_text("24 photos were added.")).to_be_visible(timeout=LONG)
+    expect(page.get_by_role("link", name="Measure how sure a match is")).to_be_visible(timeout=LONG)
+    look("make-done")
+    body = empty.call("GET", "v1/galleries/tassen-topfe")
+    assert (body["n_items"], body["n_labels"]) == (24, 3)
+    # What was dropped is a version, which can be calibrated.
+    assert empty.call("GET", "v1/galleries/tassen-topfe/compaction")["n_changes"] == 0
+    page.get_by_role("link", name="Search in it").click()
+    expect(page.get_by_role("heading", level=1)).to_have_text("Search")
+
+
+def test_500_files_at_once_come_once(
+    empty: Served, open_place: OpenPlace, shot: Callable[[Page, str], None], tmp_path: Path
+) -> None:
+    folder = write_folders(tmp_path / "shop", 500, 20)
+    (folder / "thing 0" / HOSTILE).write_bytes(b"no photo at all")
+    (folder / "thing 0" / "empty.jpg").touch()
+    (folder / "prices.csv").write_text("a,b")
+    (folder / ".DS_Store").write_bytes(b"of a system")
+    page = open_place(empty.url, "galleries?make=1")
+    choose_folder(page, folder)
+    expect(page.get_by_role("heading", name="501 photos")).to_be_visible()
+    page.get_by_role("button", name="Make it of 501 photos").click()
+    expect(page.get_by_role("progressbar")).to_be_visible()
+    expect(page.get_by_text("500 photos were added.")).to_be_visible(timeout=LONG)
+    left = page.get_by_role("region", name="Left out")
+    expect(left.get_by_role("heading")).to_have_text("Left out: 3")
+    for said in (
+        "is no photo that can be read",
+        "The file is empty.",
+        "It is no photo.",
+        "prices.csv",
+        "onerror=alert(1)>\\u{202e}",
+    ):
+        expect(left).to_contain_text(said)
+    shot(page, "left-out")
+    shop = Served(empty.url, Made("shop", empty.data_dir, (), ()), empty.data_dir)
+    assert n_items(shop) == 500
+    page.goto(f"{empty.url}/#/g/shop/add")
+    choose_folder(page, folder)
+    page.get_by_role("button", name="Add 501 photos").click()
+    expect(page.get_by_text("500 photos were there already.")).to_be_visible(timeout=LONG)
+    assert n_items(shop) == 500
+
+
+def test_an_answer_that_is_lost_adds_nothing_twice(things: Served, open_place: OpenPlace) -> None:
+    lost = []
+
+    def lose_first(route: Route) -> None:
+        # The server has taken the photos, and nobody hears of it; two parts may be under way.
+        if lost:
+            route.continue_()
+            return
+        lost.append(route.fetch().status)
+        route.abort()
+
+    page = open_place(things.url, "g/things/add", expects=("ERR_FAILED",))
+    page.route(ITEMS, lose_first)
+    drop(page, {f"{number}.jpg": photo(number) for number in range(12)})
+    page.get_by_role("button", name="Add 12 photos").click()
+    expect(page.get_by_role("status").filter(has_text="there already.")).to_be_visible(timeout=LONG)
+    assert (set(lost), n_items(things)) == ({200}, 12)
+
+
+def test_a_busy_server_is_waited_for(things: Served, open_place: OpenPlace) -> None:
+    waits = threading.Event()
+
+    def busy_once(route: Route) -> None:
+        if waits.is_set():
+            route.continue_()
+            return
+        waits.set()
+        body = {"type": "urn:vicinal:problem:too-many-requests", "detail": "too much", "status": 429}
+        route.fulfill(
+            status=429,
+            headers={"Retry-After": "1"},
+            content_type="application/problem+json",
+            body=json.dumps(body),
+        )
+
+    page = open_place(things.url, "g/things/add", expects=("429",))
+    page.route(ITEMS, busy_once)
+    drop(page, {"1.jpg": photo(1)})
+    page.get_by_role("button", name="Add 1 photo").click()
+    expect(page.get_by_text("Waiting: Too much is asked at once.")).to_be_visible()
+    expect(page.get_by_text("1 photo was added.")).to_be_visible(timeout=LONG)
+
+
+def test_what_was_stopped_goes_on(things: Served, open_place: OpenPlace) -> None:
+    page = open_place(things.url, "g/things/add")
+    held: list[Route] = []
+    page.route(ITEMS, lambda route: held.append(route))
+    drop(page, {f"{number}.jpg": photo(number) for number in range(40)})
+    page.get_by_role("button", name="Add 40 photos").click()
+    page.get_by_role("button", name="Stop").click()
+    expect(page.get_by_text("40 photos were not sent.")).to_be_visible()
+    page.unroute(ITEMS)
+    page.get_by_role("button", name="Go on").click()
+    expect(page.get_by_text("40 photos were added.")).to_be_visible(timeout=LONG)
+    assert n_items(things) == 40
+
+
+def test_a_gallery_that_goes_meanwhile_is_a_sentence(things: Served, open_place: OpenPlace) -> None:
+    page = open_place(things.url, "g/things/add", expects=("404",))
+    drop(page, {"1.jpg": photo(1)})
+    things.call("DELETE", "v1/galleries/things?confirm=things")
+    page.get_by_role("button", name="Add 1 photo").click()
+    expect(page.locator("main")).to_contain_text("here is no gallery")
+    expect(page.locator(".turning, progress")).to_have_count(0)
+
+
+def test_a_key_that_is_taken_away_meanwhile_is_asked_for(
+    tiny_bundle: ModelBundle, tmp_path: Path, open_place: OpenPlace
+) -> None:
+    settings = Settings(data_dir=tmp_path, device="cpu", threads=1, bundle=tiny_bundle.path, api_keys=KEYS)
+    store = KeyStore(settings.keys_path)
+    _, key = store.create("guest", ("search", "write"))
+    with serving(settings) as url:
+        served = Served(url, Made("things", tmp_path, (), ()), tmp_path)
+        served.call("PUT", "v1/galleries/things")
+        page = open_place(url, "g/things/add", key=key, expects=("401",))
+        drop(page, {"1.jpg": photo(1)})
+        drop(page, {"2.jpg": photo(2)})
+        expect(page.get_by_role("heading", name="2 photos")).to_be_visible()
+        store.revoke("guest")
+        page.get_by_role("button", name="Add 2 photos").click()
+        expect(page.get_by_role("alert")).to_have_text("The server does not know this key any more.")
+        expect(page.get_by_text("Adding stopped, as you left it.")).to_be_visible()
+        assert n_items(served) == 0
+
+
+@pytest.mark.parametrize(
+    ("answer", "n"), [("Keep both", 2), ("Replace what is there", 1), ("Leave it out", 1)]
+)
+def test_another_photo_of_a_name_is_asked_about(
+    things: Served, open_place: OpenPlace, answer: str, n: int
+) -> None:
+    page = open_place(things.url, "g/things/add", expects=("409",))
+    drop(page, {"1.jpg": photo(1)})
+    page.get_by_role("button", name="Add 1 photo").click()
+    expect(page.get_by_text("1 photo was added.")).to_be_visible(timeout=LONG)
+    page.get_by_role("button", name="Add more").click()
+    drop(page, {"1.jpg": photo(2)})
+    page.get_by_role("button", name="Add 1 photo").click()
+    asked = page.get_by_role("region", name="Names that are taken")
+    expect(asked).to_contain_text("1 photo has the name of another one that is there", timeout=LONG)
+    asked.get_by_role("button", name=answer).click()
+    expect(asked).to_have_count(0)
+    expect(page.get_by_role("button", name="Add more")).to_be_visible(timeout=LONG)
+    assert n_items(things) == n
+
+
+def test_a_reader_is_offered_nothing_to_add(
+    tiny_bundle: ModelBundle, tmp_path: Path, open_place: OpenPlace
+) -> None:
+    settings = Settings(data_dir=tmp_path, device="cpu", threads=1, bundle=tiny_bundle.path, api_keys=KEYS)
+    with serving(settings) as url:
+        page = open_place(url, "galleries", key=READER)
+        expect(page.get_by_text("Ask whoever runs this server to make one.")).to_be_visible()
+        page = open_place(url, "galleries", key=ADMIN)
+        expect(page.get_by_role("heading", level=1)).to_have_text("Make your first gallery")

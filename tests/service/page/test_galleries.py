@@ -1,0 +1,249 @@
+"""Galleries on the page: cards, the photos in one, its versions, names and storage, and its end."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+from playwright.sync_api import Page, Route, expect
+
+from tests.browsers import findings, fits, small_targets
+from tests.service.page.conftest import ADMIN, READER, OpenPlace, Served
+
+pytestmark = pytest.mark.slow
+
+VIEWS = ("photos", "versions", "names", "storage")
+HUGE = 100_000
+LONG = 30_000
+
+
+def look(page: Page, shot: Callable[[Page, str], None], name: str) -> None:
+    assert findings(page) == []
+    assert fits(page)
+    assert small_targets(page) == []
+    shot(page, name)
+
+
+@pytest.mark.parametrize(
+    ("fixture", "key", "width", "scheme"),
+    [
+        ("demo", None, 1280, "light"),
+        ("demo", None, 360, "light"),
+        ("shop_with_keys", ADMIN, 360, "dark"),
+        ("shop_with_keys", READER, 1920, "dark"),
+    ],
+)
+def test_all_of_a_gallery_is_looked_at(
+    request: pytest.FixtureRequest,
+    open_place: OpenPlace,
+    shot: Callable[[Page, str], None],
+    fixture: str,
+    key: str | None,
+    width: int,
+    scheme: str,
+) -> None:
+    served: Served = request.getfixturevalue(fixture)
+    page = open_place(served.url, "galleries", width=width, scheme=scheme, key=key)
+    card = page.get_by_role("listitem").filter(has=page.get_by_role("heading", name=served.gallery))
+    known = served.call("GET", f"v1/galleries/{served.gallery}")
+    expect(card).to_contain_text(f"{known['n_items']} photos · {known['n_labels']} labels")
+    expect(card).to_contain_text(known["promise_in_short"])
+    expect(card).to_contain_text("holds")
+    expect(card.locator("img")).to_have_count(4)
+    look(page, shot, "galleries")
+    page.goto(f"{served.url}/#/g/{served.gallery}")
+    expect(page.locator(".gallery-item img").first).to_be_visible()
+    for view in VIEWS:
+        page.get_by_role("tab", name=view.capitalize()).click()
+        expect(page.get_by_role("tab", selected=True)).to_have_text(view.capitalize())
+        expect(page.locator(".waiting")).to_have_count(0)
+        look(page, shot, f"gallery-{view}")
+
+
+def test_a_gallery_that_cannot_be_searched_says_why(demo: Served, open_place: OpenPlace) -> None:
+    (demo.data_dir / "galleries" / "demo" / "active.json").write_text("damaged")
+    page = open_place(demo.url, "galleries")
+    expect(page.locator("main")).to_contain_text("cannot be searched")
+    expect(page.locator("main")).to_contain_text("damaged")
+
+
+def test_a_photo_is_found_and_its_label_changed_and_taken_back(
+    demo: Served, open_place: OpenPlace, shot: Callable[[Page, str], None]
+) -> None:
+    page = open_place(demo.url, "g/demo")
+    page.get_by_label("Find by label or name").fill("backpack-01")
+    expect(page.get_by_text("5 found")).to_be_visible()
+    page.locator(".gallery-item").first.click()
+    dialog = page.get_by_role("dialog")
+    expect(dialog.get_by_role("heading", level=3)).to_have_text("backpack-01")
+    look(page, shot, "item")
+    dialog.get_by_role("button", name="Change").click()
+    dialog.get_by_label("What does it show?").fill("a new label")
+    dialog.get_by_role("button", name="New: a new label").click()
+    expect(dialog.get_by_role("heading", level=3)).to_have_text("a new label")
+    assert demo.call("GET", "v1/galleries/demo/item?id=backpack-01/0.jpg")["label"] == "a new label"
+    page.keyboard.press("Escape")
+    page.get_by_role("button", name="Undo").click()
+    expect(page.locator(".gallery-item").first).to_contain_text("backpack-01")
+    assert demo.call("GET", "v1/galleries/demo/item?id=backpack-01/0.jpg")["label"] == "backpack-01"
+
+
+def test_several_photos_are_removed_after_a_question(demo: Served, open_place: OpenPlace) -> None:
+    page = open_place(demo.url, "g/demo?find=backpack-01")
+    page.get_by_role("button", name="Choose several").click()
+    for place in range(3):
+        page.locator(".gallery-item").nth(place).click()
+    page.get_by_role("button", name="Remove").click()
+    page.get_by_role("dialog").get_by_role("button", name="Cancel").click()
+    expect(page.get_by_text("3 chosen")).to_be_visible()
+    page.get_by_role("button", name="Remove").click()
+    page.get_by_role("dialog").get_by_role("button", name="Remove").click()
+    expect(page.get_by_text("3 photos were removed.")).to_be_visible()
+    expect(page.get_by_text("2 found")).to_be_visible()
+    assert demo.call("GET", "v1/galleries/demo")["n_items"] == 297
+
+
+def test_a_row_of_photos_gets_a_label_and_one_a_detail(demo: Served, open_place: OpenPlace) -> None:
+    page = open_place(demo.url, "g/demo?find=backpack-0")
+    page.get_by_role("button", name="Choose several").click()
+    page.locator(".gallery-item").nth(1).click()
+    page.locator(".gallery-item").nth(3).click(modifiers=["Shift"])
+    expect(page.get_by_text("3 chosen")).to_be_visible()
+    page.get_by_role("button", name="Label").click()
+    page.get_by_label("What do they show?").fill("bags")
+    page.get_by_role("button", name="New: bags").click()
+    expect(page.get_by_text("3 photos have the label bags now.")).to_be_visible(timeout=LONG)
+    found = demo.call("GET", "v1/galleries/demo/items", params={"filter": "label = 'bags'"})
+    assert found["n_items"] == 3
+    page.locator(".gallery-item").first.click()
+    page.get_by_role("button", name="Add a detail").click()
+    page.get_by_label("What it is about").fill("price")
+    page.get_by_label("Value").fill("12.5")
+    page.get_by_role("button", name="Save").click()
+    page.get_by_role("button", name="Change price").click()
+    page.get_by_role("button", name="Take it away").click()
+    expect(page.get_by_role("button", name="Change price")).to_have_count(0)
+    page.get_by_role("button", name="Add a detail").click()
+    page.get_by_label("What it is about").fill("shelf")
+    page.get_by_label("Value").fill("007")
+    page.get_by_role("button", name="Save").click()
+    expect(page.get_by_role("button", name="Change shelf")).to_be_visible()
+    item = demo.call("GET", "v1/galleries/demo/items", params={"size": 1})["items"][0]
+    # What begins with a nought is no number.
+    assert item["metadata"]["shelf"] == "007"
+    assert "price" not in item["metadata"]
+
+
+def test_a_hundred_thousand_photos_scroll_to_the_last(
+    demo: Served, open_place: OpenPlace, wait_until: Callable[[Callable[[], bool]], None]
+) -> None:
+    asked: list[int] = []
+
+    def answer(route: Route) -> None:
+        query = parse_qs(urlsplit(route.request.url).query)
+        first, size = int(query["at"][0]), int(query["size"][0])
+        asked.append(first)
+        items = [
+            {"id": f"{one}.jpg", "label": f"photo {one}", "uri": "", "metadata": {}}
+            for one in range(first, min(first + size, HUGE))
+        ]
+        route.fulfill(
+            content_type="application/json", body=json.dumps({"items": items, "next": None, "n_items": HUGE})
+        )
+
+    picture = demo.made.queries[0].read_bytes()
+    page = open_place(demo.url, "key", width=360)
+    page.route("**/v1/galleries/demo/items?*", answer)
+    page.route("**/thumbnail?*", lambda route: route.fulfill(content_type="image/jpeg", body=picture))
+    page.goto(f"{demo.url}/#/g/demo")
+    expect(page.get_by_role("button", name="photo 0", exact=True)).to_be_visible()
+    page.evaluate("scrollTo(0, document.body.scrollHeight / 2)")
+    expect(page.locator(".gallery-item").filter(has_text="photo 50")).not_to_have_count(0)
+    page.evaluate("scrollTo(0, document.body.scrollHeight)")
+    expect(page.get_by_role("button", name=f"photo {HUGE - 1}", exact=True)).to_be_visible()
+    # Of all these a few are drawn, and a few pages were asked for.
+    assert page.locator(".grid > li").count() < 60
+    assert len(asked) < 10
+    page.get_by_role("button", name=f"photo {HUGE - 1}", exact=True).focus()
+    page.keyboard.press("ArrowLeft")
+    expect(page.get_by_role("button", name=f"photo {HUGE - 2}", exact=True)).to_be_focused()
+    for _ in range(12):
+        page.keyboard.press("ArrowUp")
+        wait_until(lambda: bool(page.evaluate("document.activeElement.closest('.gallery-item') !== null")))
+    expect(page.get_by_role("button", name=f"photo {HUGE - 2 - 24}", exact=True)).to_be_focused()
+
+
+def test_another_version_is_searched_and_the_first_again(demo: Served, open_place: OpenPlace) -> None:
+    demo.call("DELETE", "v1/galleries/demo/item?id=backpack-01/0.jpg")
+    page = open_place(demo.url, "g/demo?view=versions")
+    expect(page.get_by_text("1 change is in no version yet.")).to_be_visible()
+    page.get_by_role("button", name="Make a version of it").click()
+    card = page.locator(".gallery-versions li")
+    expect(card).to_have_count(2, timeout=LONG)
+    expect(card.first).to_contain_text("searched now")
+    card.nth(1).get_by_role("button", name="Search this one").click()
+    page.get_by_label("Exactly as it was built").check()
+    page.get_by_role("dialog").get_by_role("button", name="Search it").click()
+    expect(card.nth(1)).to_contain_text("searched now")
+    assert demo.call("GET", "v1/galleries/demo")["n_items"] == 300
+
+
+def test_a_name_is_given_and_taken_away(demo: Served, open_place: OpenPlace) -> None:
+    page = open_place(demo.url, "g/demo?view=names")
+    page.get_by_label("Another name").fill("Not A Name")
+    expect(page.get_by_text("Small letters, digits, dashes")).to_be_visible()
+    page.get_by_label("Another name").fill("live")
+    page.get_by_role("button", name="Add it").click()
+    expect(page.locator(".gallery-names")).to_contain_text("live")
+    page.goto(f"{demo.url}/#/g/live?view=names")
+    expect(page.get_by_role("heading", level=1)).to_have_text("demo")
+    page.get_by_role("button", name="Take the name live away").click()
+    page.get_by_role("dialog").get_by_role("button", name="Take it away").click()
+    expect(page.get_by_text("It has no other name.")).to_be_visible()
+    assert demo.call("GET", "v1/aliases")["aliases"] == []
+
+
+def test_a_gallery_is_deleted_by_who_types_its_name(demo: Served, open_place: OpenPlace) -> None:
+    page = open_place(demo.url, "g/demo?view=storage")
+    expect(page.locator(".gallery-uses")).to_contain_text("MB")
+    page.get_by_role("button", name="Delete this gallery").click()
+    sure = page.get_by_role("dialog").get_by_role("button", name="Delete it")
+    expect(sure).to_be_disabled()
+    page.get_by_label("Type demo to delete it").fill("demo")
+    sure.click()
+    expect(page.get_by_role("heading", level=1)).to_have_text("Make your first gallery")
+    assert demo.call("GET", "v1/galleries")["galleries"] == []
+
+
+@pytest.mark.parametrize(("key", "n"), [(READER, 0), (ADMIN, 1)])
+def test_what_a_key_may_not_change_is_not_offered(
+    demo_with_keys: Served, open_place: OpenPlace, key: str, n: int
+) -> None:
+    page = open_place(demo_with_keys.url, "g/demo?view=storage", key=key)
+    expect(page.locator(".gallery-uses")).to_be_visible()
+    expect(page.get_by_role("button", name="Delete this gallery")).to_have_count(n)
+    page.get_by_role("tab", name="Photos").click()
+    expect(page.locator(".gallery-item img").first).to_be_visible()
+    expect(page.get_by_role("button", name="Choose several")).to_have_count(n)
+    page.locator(".gallery-item").first.click()
+    expect(page.get_by_role("dialog").get_by_role("link", name="Search with it")).to_be_visible()
+    expect(page.get_by_role("dialog").get_by_role("button", name="Remove")).to_have_count(n)
+
+
+def test_labels_and_names_that_hold_anything_are_text(demo: Served, open_place: OpenPlace) -> None:
+    hostile = "<b onclick=alert(1)>\u202eevil" + "x" * 900
+    metadata = {hostile[:80]: "<script>alert(2)</script>" + "y" * 10_000}
+    demo.call(
+        "PATCH", "v1/galleries/demo/item?id=backpack-01/0.jpg", json={"label": hostile, "metadata": metadata}
+    )
+    page = open_place(demo.url, "g/demo?item=backpack-01/0.jpg", width=360)
+    dialog = page.get_by_role("dialog")
+    expect(dialog).to_contain_text("<b onclick=alert(1)>\\u{202e}evil")
+    expect(dialog).to_contain_text("<script>alert(2)</script>")
+    assert dialog.locator("b, script").count() == 0
+    assert fits(page)
+    dialog.get_by_role("button", name="Show all").click()
+    expect(dialog).to_contain_text("y" * 10_000)
+    assert fits(page)
