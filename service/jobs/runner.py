@@ -14,6 +14,7 @@ from typing import Any, Protocol
 
 from vicinal.models.errors import in_one_line
 from vicinal.service.errors import JobNotFoundError, JobStoppedError, JobsUnavailableError, RequestError
+from vicinal.service.jobs.job_log import JobLog
 from vicinal.service.jobs.records import Job, JobProgress
 from vicinal.service.jobs.store import JobStore
 from vicinal.service.problem_types import ERRORS, problem_members, problem_type
@@ -46,6 +47,10 @@ class JobContext:
     _stage: str | None = field(default=None, init=False)
     _stage_started: tuple[float, int] = field(default=(0.0, 0), init=False)
     _last_look: float = field(default=-float("inf"), init=False)
+    log: JobLog = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.log = JobLog(self.store, self.job.id)
 
     def report(self, progress: JobProgress) -> None:
         """Tell how far the job is after every batch, and learn that it must stop, by a `JobStoppedError`."""
@@ -54,6 +59,7 @@ class JobContext:
         now = self.clock()
         if progress.stage != self._stage:
             self._stage, self._stage_started = progress.stage, (now, progress.stage_done)
+            self.log.add(progress.stage or "")
         elif now - self._last_look < _SECONDS_BETWEEN_LOOKS:
             return
         self._last_look = now
@@ -64,6 +70,7 @@ class JobContext:
             if self.store.is_cancel_requested(self.job.id):
                 raise JobStoppedError("cancelled")
             self.job = self.store.save(self.job, progress=self._with_rate(progress, now))
+        self.log.keep()
 
     def _with_rate(self, progress: JobProgress, now: float) -> JobProgress:
         started, done_before = self._stage_started
@@ -97,7 +104,9 @@ class JobRunner:
                 begun = self.store.save(
                     job, state="running", attempt=attempt, worker=self.worker, started_at=started_at
                 )
-                self._attempt(JobContext(begun, self.store, self.stopping))
+                context = JobContext(begun, self.store, self.stopping)
+                with context.log.listening():
+                    self._attempt(context)
         except JobsUnavailableError as error:
             logger.warning("attempt %d at job %s is given up: %s", attempt, job_id, error)
 
@@ -149,15 +158,28 @@ class JobRunner:
         try:
             if kind is None:
                 raise RequestError(f"this worker knows no jobs of kind '{context.job.kind}'")
+            context.log.add(f"attempt {context.job.attempt} begins")
             result = kind.run(context)
+            self._last_line(context, "succeeded")
             self._end(context.job, state="succeeded", result=result, problem=None)
         except JobStoppedError as stop:
+            self._last_line(context, stop.why)
             self._stopped(context.job, stop)
         except (*ERRORS, OSError) as error:
+            self._last_line(context, "failed", in_one_line(error))
             self._fail(context.job, in_one_line(error), error, problem_members=problem_members(error))
         except Exception as error:
             logger.exception("job %s failed unexpectedly", context.job.id)
+            self._last_line(context, "failed")
             self._fail(context.job, "an unexpected error; the worker's log has the details", error)
+
+    @staticmethod
+    def _last_line(context: JobContext, ends: str, problem: str | None = None) -> None:
+        # Whoever reads that a job is over finds its log whole.
+        if problem is not None:
+            context.log.add(problem, "error")
+        context.log.add(ends)
+        context.log.keep()
 
     def _stopped(self, job: Job, stop: JobStoppedError) -> None:
         if stop.why == "cancelled":

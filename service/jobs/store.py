@@ -5,11 +5,13 @@ cancel:<id>           somebody wants it cancelled
 claim:<id>:<attempt>  the one worker that may make this attempt
 beat:<id>             changes as long as the worker lives
 failures:<id>         files that the job could not use, compressed; the record itself has the first of them
+log:<id>              lines of its log, compressed
 gallery:<name>        the one job that works on the gallery
 """
 
 from __future__ import annotations
 
+import json
 import logging
 import zlib
 from collections.abc import Mapping, Sequence
@@ -28,6 +30,8 @@ logger = logging.getLogger(__name__)
 _KEPT = 200
 # Of one job: more than anybody reads, and less than a store feels.
 _KEPT_FAILURES = 10_000
+# What may lie beside a job's record.
+_BESIDE = ("beat", "cancel", "failures", "log")
 _FAILURES = TypeAdapter(tuple[JobFailure, ...])
 
 
@@ -64,7 +68,7 @@ class JobStore:
                 jobs.append(_read(stored, job_id))
             except DamagedJobError as error:
                 logger.warning("%s", error)
-                self.queue.remove(f"beat:{job_id}", f"cancel:{job_id}", f"failures:{job_id}", f"job:{job_id}")
+                self.queue.remove(*(f"{one}:{job_id}" for one in _BESIDE), f"job:{job_id}")
         return sorted(jobs, key=lambda job: (job.created_at, job.id), reverse=True)
 
     def save(self, job: Job, **changes: Any) -> Job:
@@ -161,6 +165,19 @@ class JobStore:
             logger.warning("the list of failures of job %s is damaged: %s", job.id, error)
             return job.progress.failures
 
+    def keep_lines(self, job_id: str, lines: Sequence[dict[str, Any]]) -> None:
+        """Keep the lines of a job's log, in place of those before."""
+        self.queue.put(f"log:{job_id}", zlib.compress(json.dumps(lines).encode()))
+
+    def lines(self, job_id: str) -> list[dict[str, Any]]:
+        """Lines of a job's log; none where it is damaged."""
+        kept = self.queue.get(f"log:{job_id}").get(f"log:{job_id}")
+        try:
+            return [] if kept is None else list(json.loads(zlib.decompress(kept)))
+        except (ValueError, zlib.error) as error:
+            logger.warning("the log of job %s is damaged: %s", job_id, error)
+            return []
+
     def beat(self, job_id: str, sign: str) -> None:
         """Leave a sign of life that differs from the one before."""
         self.queue.put(f"beat:{job_id}", sign.encode())
@@ -185,7 +202,7 @@ class JobStore:
 
     def _forget(self, job: Job) -> None:
         claims = [f"claim:{job.id}:{attempt}" for attempt in range(1, self.n_claims(job) + 1)]
-        others = (f"{one}:{job.id}" for one in ("beat", "cancel", "failures"))
+        others = (f"{one}:{job.id}" for one in _BESIDE)
         self.queue.remove(*others, *claims, f"job:{job.id}")
 
 

@@ -117,6 +117,7 @@ LEFT_OUT = {
     "get_duplicates",
     "get_duplicates_page",
     "get_job_failures",
+    "get_job_log",
     "get_labelling",
     "get_report",
     "list_comparisons",

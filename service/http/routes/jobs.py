@@ -17,6 +17,7 @@ from vicinal.service.http.gate import AdminRoute, key_in, may_see
 from vicinal.service.http.request_bodies import SentEmbeddings
 from vicinal.service.http.state import State, StateDependency
 from vicinal.service.jobs.events import job_events
+from vicinal.service.jobs.job_log import JobLogLine
 from vicinal.service.jobs.records import Job, JobFailure, JobState, new_job
 from vicinal.service.keys import Keyring
 from vicinal.service.operations import Operation, fit, reindex
@@ -53,6 +54,16 @@ class JobFailuresBody(Body):
     failures: tuple[JobFailure, ...]
     next: int | None
     n_kept: int
+
+
+class JobLogBody(Body):
+    """Lines of a job's log, oldest first: at most the last 500.
+
+    Attributes:
+        lines: When it began, each stage, warnings, and how it ended, of all its attempts.
+    """
+
+    lines: tuple[JobLogLine, ...]
 
 
 class FitRequest(fit.Request):
@@ -239,6 +250,15 @@ def get_job_failures(
     return JobFailuresBody(
         failures=failures[after:end], next=end if end < len(failures) else None, n_kept=len(failures)
     )
+
+
+@router.get("/jobs/{job_id}/log")
+def get_job_log(job_id: str, request: Request, state: StateDependency) -> JobLogBody:
+    """What a job did and what it warned of, by its lines; a key of some galleries gets the stages alone."""
+    job = _seen_by(request, state, job_id)
+    lines = (JobLogLine.model_validate(one) for one in state.jobs.lines(job.id))
+    in_full = call_of(request.scope).in_full
+    return JobLogBody(lines=tuple(one for one in lines if in_full or one.level == "info"))
 
 
 @router.get("/jobs/{job_id}/events", response_class=Response, responses=_EVENTS)

@@ -22,6 +22,7 @@ from vicinal.service.http.app import create_app
 from vicinal.service.http.serving.server import serving
 from vicinal.service.http.state import state_of
 from vicinal.service.jobs import events
+from vicinal.service.jobs.job_log import JobLog
 from vicinal.service.jobs.records import Job, JobFailure, JobProgress, new_job
 from vicinal.service.jobs.store import JobStore
 
@@ -123,6 +124,19 @@ def test_failures_are_read_by_page(api: TestClient, store: JobStore, job: Job) -
         None,
     )
     assert api.get("/v1/jobs/none/failures").status_code == 404
+
+
+def test_the_log_of_a_job_is_read(api: TestClient, store: JobStore, job: Job) -> None:
+    assert api.get(f"/v1/jobs/{job.id}/log").json() == {"lines": []}
+    log = JobLog(store, job.id)
+    log.add("embed")
+    log.add("'/data/a.jpg' is no image", "warning")
+    log.keep()
+    lines = api.get(f"/v1/jobs/{job.id}/log").json()["lines"]
+    assert [(one["level"], one["text"]) for one in lines] == [
+        ("info", "embed"),
+        ("warning", "'/data/a.jpg' is no image"),
+    ]
 
 
 def test_jobs_are_listed_by_gallery_and_state(api: TestClient, store: JobStore, job: Job) -> None:

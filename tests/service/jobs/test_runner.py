@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable
 
@@ -11,7 +12,8 @@ from tests.service.jobs.conftest import Steps
 from vicinal.indexer.errors import BuildError
 from vicinal.models.errors import BundleError
 from vicinal.refine.errors import RefinementError
-from vicinal.service.errors import JobStoppedError
+from vicinal.service.errors import JobStoppedError, RequestError
+from vicinal.service.jobs import job_log
 from vicinal.service.jobs.records import Job, new_job
 from vicinal.service.jobs.runner import JobRunner
 from vicinal.service.jobs.store import JobStore
@@ -166,3 +168,45 @@ def test_a_job_without_its_gallery_fails(store: JobStore, job: Job, make_runner:
     stray = store.save(new_job("steps", "shoes", {}))
     make_runner().run(stray.id, 1)
     assert (store.get(stray.id).state, job.id in str(store.get(stray.id).problem)) == ("failed", True)
+
+
+@pytest.mark.slow
+def test_the_log_has_every_stage_what_was_warned_of_and_the_end_of_all_attempts(
+    make_runner: MakeRunner, store: JobStore, job: Job, steps: Steps
+) -> None:
+    ours, theirs = logging.getLogger("vicinal.steps"), logging.getLogger("other")
+
+    def warn(number: int) -> None:
+        if number == 1:
+            ours.warning("photo\n%d is dark", number)
+            theirs.warning("not of the work")
+            other = threading.Thread(target=ours.warning, args=("of another thread",))
+            other.start()
+            other.join()
+        if number == 2:
+            raise RequestError("the folder '/data' is gone")
+
+    steps.before = warn
+    make_runner().run(job.id, 1)
+    said = [(one["level"], one["text"]) for one in store.lines(job.id)]
+    assert said == [
+        ("info", "attempt 1 begins"),
+        ("info", "step 0"),
+        ("warning", "photo 1 is dark"),
+        ("info", "step 1"),
+        ("error", "the folder '/data' is gone"),
+        ("info", "failed"),
+    ]
+
+
+@pytest.mark.slow
+def test_a_log_keeps_its_last_lines(store: JobStore, job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(job_log, "MOST_LINES", 3)
+    for attempt in range(3):
+        log = job_log.JobLog(store, job.id)
+        log.add(f"{attempt} a")
+        log.add(f"{attempt} b")
+        log.keep()
+    assert [one["text"] for one in store.lines(job.id)] == ["1 b", "2 a", "2 b"]
+    store.queue.put(f"log:{job.id}", b"damaged")
+    assert store.lines(job.id) == []

@@ -115,6 +115,7 @@ def test_old_finished_jobs_are_forgotten_and_leave_nothing(
         store.claim(one.id, 1, "w")
         store.beat(one.id, "w 1")
         store.keep_failures(one.id, ())
+        store.keep_lines(one.id, [])
         store.finish(one.model_copy(update={"state": "succeeded"}))
     store.create(new_job("steps", "shoes", {"number": 5}))
     assert [one.request["number"] for one in store.all()] == [5, 4, 3]
