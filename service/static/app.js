@@ -2,6 +2,7 @@
 import { Component, html, useEffect, useRef, useState } from "./lib/html.js";
 import { galleries, galleryOf, refreshGalleries } from "./lib/galleries.js";
 import { address, go, href } from "./lib/router.js";
+import { isAway, losses, rest } from "./lib/server.js";
 import { may, session, start, whyNot } from "./lib/session.js";
 import { useStore } from "./lib/store.js";
 import { short } from "./lib/text.js";
@@ -13,6 +14,7 @@ import { Empty, Fault, Notices, Waiting } from "./parts/notice.js";
 import { loaded, OF_A_GALLERY, ROUTES } from "./routes.js";
 
 const OLD = 30_000;
+const BETWEEN_LOOKS = 3_000;
 const THEMES = { auto: "as the device", light: "light", dark: "dark" };
 
 const Way = ({ name, gallery = null, now }) => html`<a class="way" href=${href(name, gallery)} aria-current=${now === name ? "page" : undefined}>
@@ -48,6 +50,24 @@ function Top({ place, found }) {
       <button type="button" class="way" onClick=${nextTheme} aria-label=${`Colours: ${THEMES[chosen]}`} title=${`Colours: ${THEMES[chosen]}`}><${Icon} name="theme" /></button>
     </nav>
   </header>`;
+}
+
+// While nothing answers, the server is asked whether it is there, until it is.
+function Away() {
+  const away = useStore(isAway);
+  useEffect(() => {
+    if (!away) return undefined;
+    const stop = new AbortController();
+    const { signal } = stop;
+    (async () => {
+      while (!signal.aborted) {
+        await rest(BETWEEN_LOOKS, signal);
+        await fetch("livez", { signal }).then(() => isAway.set(false), () => {});
+      }
+    })();
+    return () => stop.abort();
+  }, [away]);
+  return html`<div role="status">${away && html`<p class="away"><span class="turning" aria-hidden="true"></span>The server does not answer. Trying again…</p>`}</div>`;
 }
 
 // What breaks in a place says so, and the ways out of it stay.
@@ -116,6 +136,8 @@ export function App() {
     document.addEventListener("visibilitychange", look, { signal: stop.signal });
     return () => stop.abort();
   }, [state, key]);
+  // One that is gone says so in its place.
+  useEffect(() => losses.on(() => { if (session.get().state === "open") refreshGalleries(); }), []);
   // One that was made just now, or elsewhere.
   useEffect(() => { if (state === "open" && gallery !== null && !found) refreshGalleries(); }, [gallery]);
   useEffect(() => {
@@ -124,7 +146,7 @@ export function App() {
   }, [place, gallery]);
   return html`
     <button type="button" class="skip" onClick=${() => main.current.focus()}>Skip to the content</button>
-    <${Top} place=${name} found=${found} />
+    <${Top} place=${name} found=${found} /><${Away} />
     <main ref=${main} tabindex="-1" class=${`at-${name}`}>
       <${Guard} key=${`${place} ${gallery} ${key} ${state}`}><${Shown} place=${place} gallery=${gallery} params=${params} found=${found} /><//>
     </main>

@@ -1,6 +1,7 @@
 // Calls of the HTTP API: answers as values, problems as errors that say what is wrong in a sentence.
 import { useCallback, useEffect, useRef, useState } from "./html.js";
 import { headers as keyed, refusals } from "./key.js";
+import { isAway, losses } from "./server.js";
 import { PROBLEMS } from "./words.js";
 
 const PREFIX = "urn:vicinal:problem:";
@@ -43,14 +44,17 @@ export async function send(method, path, { query, body, form, headers, signal, t
     let problem;
     try {
       const response = await fetch(url, options);
+      isAway.set(false);
       if (response.ok) return response;
       problem = await problemOf(response);
     } catch {
       signal?.throwIfAborted();
+      isAway.set(true);
       problem = new Problem(0, "away", "the server does not answer");
     }
     // A key that is only tried is no reason to ask for another one.
     if (problem.status === 401 && !headers?.["X-API-Key"]) refusals.set((n) => n + 1);
+    if (problem.type === "gallery-not-found") losses.set((n) => n + 1);
     const passes = problem.status === 0 || AGAIN.includes(problem.status);
     if (!passes || left <= 0) throw problem;
     await pause(PAUSES[Math.min(tries - 1 - left, PAUSES.length - 1)], signal);
@@ -120,6 +124,9 @@ export function useCall(work, deps, { refreshes = true } = {}) {
     document.addEventListener("visibilitychange", look);
     return () => document.removeEventListener("visibilitychange", look);
   }, [refreshes]);
+  // What failed because nothing answered is asked for again when something does.
+  const wasAway = shown.error?.type === "away";
+  useEffect(() => (wasAway ? isAway.on((away) => { if (!away) again(); }) : undefined), [wasAway]);
   const { value, error, isLoading } = areSame(shown.deps, deps) ? shown : NOTHING;
   return { value, error, isLoading, again };
 }

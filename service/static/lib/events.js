@@ -1,5 +1,6 @@
 // Events of the server, read as a stream: what a browser has for them sends no key.
 import { send } from "./api.js";
+import { rest } from "./server.js";
 
 const LONGEST = 30_000;
 
@@ -30,11 +31,6 @@ async function listen(response, seen) {
   }
 }
 
-const wait = (ms, signal) => new Promise((done) => {
-  const timer = setTimeout(done, ms);
-  signal?.addEventListener("abort", () => { clearTimeout(timer); done(); }, { once: true });
-});
-
 // Follows until the event `end`, until the server has nothing more (204), or until `signal` stops it. Where the line
 // breaks it comes again after the last event that it saw; what a server refuses (401, 403, 404) is thrown.
 export async function follow(path, { onEvent, signal }) {
@@ -54,7 +50,7 @@ export async function follow(path, { onEvent, signal }) {
       if (signal?.aborted) return;
       if (error.status >= 400 && error.status < 500 && error.status !== 429) throw error;
     }
-    await wait(pause, signal);
+    await rest(pause, signal);
     pause = Math.min(2 * pause, LONGEST);
   }
 }

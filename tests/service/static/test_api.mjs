@@ -88,3 +88,12 @@ const over = AbortSignal.abort();
 answers(new TypeError("never asked"));
 await follow("v1/jobs/1/events", { onEvent, signal: over });
 assert.equal(asked.length, 0);
+
+// That nothing answers is noticed, that something does again, and that a gallery is gone.
+const { isAway, losses } = await import("./static/lib/server.js");
+answers(new TypeError("no line"));
+await assert.rejects(post("v1/x"), { type: "away" });
+assert.equal(isAway.get(), true);
+answers(problem(404, "gallery-not-found", "it is gone"));
+await assert.rejects(get("v1/x"), { status: 404 });
+assert.deepEqual([isAway.get(), losses.get()], [false, 1]);

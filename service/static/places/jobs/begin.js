@@ -1,0 +1,87 @@
+// Start a job: what it does is said before it is begun.
+import { admin, inWords } from "../../lib/api.js";
+import { galleries } from "../../lib/galleries.js";
+import { html, useState } from "../../lib/html.js";
+import { begin } from "../../lib/jobs.js";
+import { go, href } from "../../lib/router.js";
+import { useStore } from "../../lib/store.js";
+import { short } from "../../lib/text.js";
+import { Dialog } from "../../parts/dialog.js";
+import { Button, Choice, Field, Tick } from "../../parts/field.js";
+import { Fault } from "../../parts/notice.js";
+
+// What each needs to be told, and what it is for.
+const KINDS = {
+  reindex: {
+    text: "Build again",
+    about: "Makes a new version of the gallery. The old one is searched until it is there.",
+    body: ({ source, waits }) => ({ source: source.trim() || null, activate: waits ? "manual" : "automatic" }),
+  },
+  duplicates: {
+    text: "Look for doubles",
+    about: "Finds photos that are there twice, also smaller or saved again. Nothing is removed.",
+    body: () => ({}),
+  },
+  fit: {
+    text: "Adapt the model",
+    about: "Learns from the labels of this gallery, and says how much more is found. It takes long; the gallery stays as it is.",
+    body: ({ name, minutes }) => ({ name: name.trim(), minutes: Number(minutes) }),
+  },
+  check: {
+    text: "Check what was promised",
+    about: "Needs new photos, so it begins where the gallery is calibrated.",
+  },
+};
+const isName = (name) => /^[a-z0-9][a-z0-9._-]{0,63}$/.test(name.trim());
+
+const Reindex = ({ asked: { source, waits }, change }) => html`
+  <${Field} label="Take over photos from" hint="A folder that the server may read. Leave it empty to build from the photos that are there.">${(control) => html`
+    <input type="text" dir="auto" autocomplete="off" spellcheck=${false} value=${source} onInput=${(event) => change({ source: event.target.value })} ...${control} />`}<//>
+  <${Tick} label="Compare it first, and let me decide" checked=${waits} onChange=${(value) => change({ waits: value })} />`;
+
+const Fit = ({ asked: { name, minutes }, change }) => html`
+  <${Field} label="Name of the new model" hint="Small letters, digits, dots and dashes." error=${name && !isName(name) ? "This is no such name." : null}>${(control) => html`
+    <input type="text" autocomplete="off" autocapitalize="off" spellcheck=${false} value=${name} onInput=${(event) => change({ name: event.target.value })} ...${control} />`}<//>
+  <${Field} label="Minutes, about">${(control) => html`
+    <input type="number" min="1" max="1440" value=${minutes} onInput=${(event) => change({ minutes: event.target.value })} ...${control} />`}<//>`;
+
+export function Begin({ gallery, onClose }) {
+  const list = useStore(galleries).list ?? [];
+  const [asked, set] = useState({ gallery: gallery ?? list[0]?.name, kind: "reindex", source: "", waits: false, name: "", minutes: "15" });
+  const [error, setError] = useState(null);
+  const [isBusy, setBusy] = useState(false);
+  const change = (part) => { setError(null); set((old) => ({ ...old, ...part })); };
+  const { kind } = asked;
+  const { about, body } = KINDS[kind];
+  const isWhole = kind !== "fit" || isName(asked.name) && asked.minutes >= 1 && asked.minutes <= 1440;
+  const start = async (event) => {
+    event.preventDefault();
+    if (isBusy || !isWhole) return;
+    if (!body) {
+      go("calibrate", asked.gallery);
+      return;
+    }
+    setBusy(true);
+    setError(null);
+    try {
+      const job = await begin(admin(asked.gallery, `/${kind}`), { body: body(asked) });
+      onClose();
+      go("jobs", null, { id: job.id });
+    } catch (problem) {
+      setError(problem);
+      setBusy(false);
+    }
+  };
+  const other = error?.type === "job-conflict" && error.members.job;
+  return html`<${Dialog} title="Start a job" onClose=${onClose}><form onSubmit=${start}>
+    <${Choice} label="Gallery" value=${asked.gallery} options=${list.map(({ name }) => [name, short(name, 60)])} onChange=${(value) => change({ gallery: value })} />
+    <${Choice} label="Job" value=${kind} options=${Object.entries(KINDS).map(([one, { text }]) => [one, text])} onChange=${(value) => change({ kind: value })} />
+    <p class="soft">${about}</p>
+    ${kind === "reindex" && html`<${Reindex} asked=${asked} change=${change} />`}
+    ${kind === "fit" && html`<${Fit} asked=${asked} change=${change} />`}
+    <${Fault} error=${error && inWords(error)} />
+    ${other && html`<a class="button" href=${href("jobs", null, { id: other })} onClick=${onClose}>Show that job</a>`}
+    <div class="row end"><${Button} onClick=${onClose}>Cancel<//>
+      <${Button} type="submit" kind="main" busy=${isBusy} disabled=${!isWhole}>${body ? "Start" : "Go to Calibrate"}<//></div>
+  </form><//>`;
+}
