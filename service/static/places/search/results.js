@@ -59,7 +59,7 @@ export function Results({ gallery, answer, answers, onSearch, onWhy, isOld }) {
   const isUndecided = answer.verdict === null;
   return html`<div class=${`search-found-all ${isOld ? "is-old" : ""}`}>
     <${Part} title=${counted(matches.length, isGrouped)} found=${matches} ...${others} />
-    <${Part} title=${isUndecided ? "Most alike" : "Just below the threshold"} found=${below}
+    <${Part} title=${isUndecided ? "Most alike" : "Below the threshold"} found=${below}
       hint=${isUndecided ? null : "Alike, but not enough to be called a match."} ...${others} />
     ${!matches.length && !below.length && html`<p class="soft">Nothing in this gallery can be compared with it${answer.n_searched ? "" : ": no photo fits the filter"}.</p>`}
     ${looked && html`<${Look} gallery=${gallery} found=${looked} onClose=${() => look(null)} onSearch=${onSearch} onWhy=${onWhy} />`}
