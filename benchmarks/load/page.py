@@ -1,4 +1,4 @@
-"""What the page takes in a real browser: from the answer of a search to its first result on the screen.
+"""What the page takes in a real browser: an answer until it is seen, and photos that are scrolled through.
 
     python -m benchmarks.load.page --folder build/page [--only first_result]
 
@@ -20,6 +20,7 @@ from playwright.sync_api import Page, sync_playwright
 
 from benchmarks.common.record import RESULTS, percentiles, save_result
 from benchmarks.common.server_process import running_server
+from benchmarks.load.scrolling import scroll
 from vicinal.models.bundle import default_bundle_path
 from vicinal.service.demo import prepare_demo
 from vicinal.service.settings import Settings
@@ -71,7 +72,15 @@ def first_result(page: Page, place: Place) -> dict[str, Any]:
     return {"n": len(results), "result_ms": percentiles(results), "picture_ms": percentiles(pictures)}
 
 
-MEASURES: dict[str, Callable[[Page, Place], dict[str, Any]]] = {"first_result": first_result}
+def scrolling(page: Page, place: Place) -> dict[str, Any]:
+    """Frames while the photos of a gallery of 100,000 are scrolled through."""
+    return scroll(page, place.url, place.photos[0].read_bytes())
+
+
+MEASURES: dict[str, Callable[[Page, Place], dict[str, Any]]] = {
+    "first_result": first_result,
+    "scrolling": scrolling,
+}
 
 
 def main() -> None:
