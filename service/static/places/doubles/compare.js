@@ -12,11 +12,11 @@ import { changedIn, isExact, sizeOf } from "./group.js";
 import { all, pathOf } from "./rule.js";
 
 // Where the file is there, it is shown as it is; else what was kept of it.
-function Shown({ gallery, item, isTicked, onTick }) {
+function Shown({ gallery, item, side, isTicked, onTick }) {
   const [isSmall, setSmall] = useState(item.n_bytes === null);
   useEffect(() => setSmall(item.n_bytes === null), [item.id]);
   return html`<figure><${Picture} path=${isSmall ? thumbnail(gallery, item.id) : original(gallery, item.id)} alt=${short(item.id, 80)} onMissing=${() => setSmall(true)} />
-    <figcaption><${Tick} label="Delete this one" checked=${isTicked} onChange=${onTick} />${isSmall && html`<span class="soft small">small picture: the file is not at hand</span>`}</figcaption></figure>`;
+    <figcaption><${Tick} label=${`Delete ${side} one`} checked=${isTicked} onChange=${onTick} />${isSmall && html`<span class="soft small">small picture only: the file is not at hand</span>`}</figcaption></figure>`;
 }
 
 const FIELDS = [
@@ -47,8 +47,8 @@ export function Compare({ gallery, group, id, ticked, onTick, onNot, onClose }) 
   const place = others.indexOf(other) + 1;
   return html`<${Dialog} wide title="Two photos of a group" onClose=${onClose}>
     <div class="doubles-both">
-      <${Shown} gallery=${gallery} item=${one} isTicked=${ticked.has(one.id)} onTick=${(isOn) => onTick(one.id, isOn)} />
-      <${Shown} gallery=${gallery} item=${other} isTicked=${ticked.has(other.id)} onTick=${(isOn) => onTick(other.id, isOn)} />
+      <${Shown} gallery=${gallery} item=${one} side="left" isTicked=${ticked.has(one.id)} onTick=${(isOn) => onTick(one.id, isOn)} />
+      <${Shown} gallery=${gallery} item=${other} side="right" isTicked=${ticked.has(other.id)} onTick=${(isOn) => onTick(other.id, isOn)} />
     </div>
     <div class="row doubles-steps">
       ${others.length > 1 && html`<${Button} onClick=${() => step(-1)}>Before <kbd>←</kbd><//><span class="soft">${place} of ${others.length}</span><${Button} onClick=${() => step(1)}>Next <kbd>→</kbd><//>
