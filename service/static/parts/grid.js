@@ -72,7 +72,8 @@ export function Grid({ n, itemAt, load, cell, minWidth = 152, rowHeight = 220, l
     const by = STEPS[event.key]?.(at.columns);
     const now = event.target.closest("[data-i]")?.dataset.i;
     if (by === undefined || now === undefined) return;
-    const next = Number(now) + by;
+    // Keys may be quicker than what scrolls.
+    const next = (wanted.current ?? Number(now)) + by;
     if (next < 0 || next >= n) return;
     event.preventDefault();
     if (next < from || next >= to) {

@@ -136,9 +136,7 @@ def test_a_row_of_photos_gets_a_label_and_one_a_detail(demo: Served, open_place:
     assert "price" not in item["metadata"]
 
 
-def test_a_hundred_thousand_photos_scroll_to_the_last(
-    demo: Served, open_place: OpenPlace, wait_until: Callable[[Callable[[], bool]], None]
-) -> None:
+def test_a_hundred_thousand_photos_scroll_to_the_last(demo: Served, open_place: OpenPlace) -> None:
     asked: list[int] = []
 
     def answer(route: Route) -> None:
@@ -169,10 +167,9 @@ def test_a_hundred_thousand_photos_scroll_to_the_last(
     page.get_by_role("button", name=f"photo {HUGE - 1}", exact=True).focus()
     page.keyboard.press("ArrowLeft")
     expect(page.get_by_role("button", name=f"photo {HUGE - 2}", exact=True)).to_be_focused()
-    for _ in range(12):
+    for step in range(1, 13):
         page.keyboard.press("ArrowUp")
-        wait_until(lambda: bool(page.evaluate("document.activeElement.closest('.gallery-item') !== null")))
-    expect(page.get_by_role("button", name=f"photo {HUGE - 2 - 24}", exact=True)).to_be_focused()
+        expect(page.get_by_role("button", name=f"photo {HUGE - 2 - 2 * step}", exact=True)).to_be_focused()
 
 
 def test_another_version_is_searched_and_the_first_again(demo: Served, open_place: OpenPlace) -> None:
