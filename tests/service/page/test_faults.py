@@ -91,5 +91,6 @@ def test_a_version_that_is_swapped_meanwhile_is_searched(demo: Served, open_plac
             break
         page.wait_for_timeout(50)
     page.locator(".search-result button").first.click()
+    expect(page.get_by_text("A newer version of this gallery is searched now.")).to_be_visible()
     expect(page.locator(".search-result").first).to_be_visible()
     expect(page.get_by_role("alert")).to_have_count(0)
