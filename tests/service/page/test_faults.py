@@ -41,10 +41,10 @@ def test_a_gallery_that_is_deleted_meanwhile_is_said_to_be_gone(demo: Served, op
     # No picture is asked for any more.
     page.wait_for_load_state("networkidle")
     demo.call("DELETE", "v1/galleries/demo", params={"confirm": "demo"})
-    page.locator(".search-result button").first.click()
+    page.locator(".search-result").get_by_role("button", name="Search with").first.click()
     expect(page.get_by_role("heading", level=1)).to_have_text("There is no gallery “demo”")
     page.get_by_role("link", name="All galleries").click()
-    expect(page.get_by_role("heading", level=1)).to_have_text("Galleries")
+    expect(page.get_by_role("heading", level=1)).to_have_text("Make your first gallery")
 
 
 def test_too_many_requests_are_a_sentence_and_no_endless_wait(demo: Served, open_place: OpenPlace) -> None:
@@ -59,7 +59,7 @@ def test_too_many_requests_are_a_sentence_and_no_endless_wait(demo: Served, open
             body=json.dumps(refused),
         ),
     )
-    page.locator(".search-result button").first.click()
+    page.locator(".search-result").get_by_role("button", name="Search with").first.click()
     expect(page.get_by_role("alert")).to_contain_text("Too much is asked at once. Try again in 600 seconds.")
     expect(page.locator("main .turning")).to_have_count(0)
     page.unroute("**/search")
@@ -90,7 +90,7 @@ def test_a_version_that_is_swapped_meanwhile_is_searched(demo: Served, open_plac
         if demo.call("GET", "v1/galleries/demo")["version"] != before:
             break
         page.wait_for_timeout(50)
-    page.locator(".search-result button").first.click()
+    page.locator(".search-result").get_by_role("button", name="Search with").first.click()
     expect(page.get_by_text("A newer version of this gallery is searched now.")).to_be_visible()
     expect(page.locator(".search-result").first).to_be_visible()
     expect(page.get_by_role("alert")).to_have_count(0)

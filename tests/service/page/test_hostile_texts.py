@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 from playwright.sync_api import Page, expect
@@ -83,8 +84,8 @@ def test_an_item_with_such_an_id_is_searched_with(demo: Served, open_place: Open
     expect(first).to_contain_text("<b>label</b> abc\\u{202e}gpj.exe")
     assert is_text(page)
     assert fits(page)
-    first.get_by_role("button").first.click()
-    page.wait_for_function("location.hash.includes('item=')")
+    first.get_by_role("button", name="Search with").click()
+    expect(page).to_have_url(re.compile("item="))
     expect(page.locator(".search-result").first).to_be_visible()
     assert is_text(page)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -11,6 +12,8 @@ from tests.browsers import findings
 from tests.service.page.conftest import OpenPlace, Served
 
 pytestmark = pytest.mark.slow
+
+WaitUntil = Callable[[Callable[[], bool]], None]
 
 # Puts a component in the place of what is shown, with the modules that it is made of.
 MOUNT = """async (body) => {
@@ -68,7 +71,7 @@ def test_keys_are_silent_where_somebody_types_and_in_dialogs(page: Page) -> None
     expect(said).to_have_text("2")
 
 
-def test_what_is_asked_is_answered_by_keys_alone(page: Page) -> None:
+def test_what_is_asked_is_answered_by_keys_alone(page: Page, wait_until: WaitUntil) -> None:
     mount(page, "({html}) => () => html`<h1>x</h1>`")
 
     def asked(question: str) -> None:
@@ -80,7 +83,7 @@ def test_what_is_asked_is_answered_by_keys_alone(page: Page) -> None:
     def answered(*keys: str) -> Any:
         for key in keys:
             page.keyboard.press(key)
-        page.wait_for_function("window.answer !== 'open'")
+        wait_until(lambda: page.evaluate("window.answer !== 'open'"))
         expect(page.get_by_role("dialog")).to_have_count(0)
         return page.evaluate("window.answer")
 
@@ -140,7 +143,9 @@ def test_views_are_changed_by_arrows(page: Page) -> None:
     assert findings(page) == []
 
 
-def test_an_answer_that_comes_too_late_is_dropped_and_old_truth_is_not_shown_for_new(page: Page) -> None:
+def test_an_answer_that_comes_too_late_is_dropped_and_old_truth_is_not_shown_for_new(
+    page: Page, wait_until: WaitUntil
+) -> None:
     mount(
         page,
         """({html, useState, useCall}) => () => {
@@ -151,9 +156,9 @@ def test_an_answer_that_comes_too_late_is_dropped_and_old_truth_is_not_shown_for
         }""",
     )
     said = page.locator("main h1")
-    page.wait_for_function("'first' in (window.done ?? {})")
+    wait_until(lambda: page.evaluate("'first' in (window.done ?? {})"))
     page.evaluate("window.name_('second')")
-    page.wait_for_function("'second' in window.done")
+    wait_until(lambda: page.evaluate("'second' in window.done"))
     page.evaluate("window.done.first('late')")
     expect(said).to_have_text("second: loading")
     page.evaluate("window.done.second('here')")
