@@ -1,5 +1,5 @@
 // Keys of a place. They are silent where somebody types, in dialogs, and with Ctrl, Alt or Meta.
-import { useEffect, useRef } from "../lib/html.js";
+import { useLayoutEffect, useRef } from "../lib/html.js";
 
 const TYPES = "input:not([type=checkbox], [type=radio], [type=range], [type=file]), textarea, select, [contenteditable]";
 
@@ -8,7 +8,8 @@ const TYPES = "input:not([type=checkbox], [type=radio], [type=range], [type=file
 export function useShortcuts(keys, isOn = true, { inDialog = false } = {}) {
   const last = useRef(keys);
   last.current = keys;
-  useEffect(() => {
+  // As soon as the place is seen.
+  useLayoutEffect(() => {
     if (!isOn) return undefined;
     const press = (event) => {
       if (event.ctrlKey || event.metaKey || event.altKey || event.repeat || event.defaultPrevented) return;

@@ -198,6 +198,7 @@ def test_many_are_marked_answered_at_once_and_taken_back(
     expect(page.locator(".review-answers").filter(has_text="Not answered yet")).to_have_count(N)
     assert store.answers() == []
     page.get_by_role("button", name="Mark all 12").click()
+    expect(batch).to_contain_text("12 marked")
     page.keyboard.press("/")
     expect(page.get_by_role("searchbox")).to_be_focused()
     page.keyboard.type("plain")
