@@ -101,6 +101,7 @@ UNTYPED = {
     "CalibrationRecord": {
         *("format_version", "pipeline", "n_negative_pairs", "n_positive_pairs", "n_labels_without_mate"),
         *("seed", "evidence", "gallery", "gallery_id", "scores_sha256", "curves_sha256"),
+        "points_sha256",
     },
     "CompactionState": {"done", "total"},
     "Comparison": {"format_version", "request", "target", "items", "optimism", "conditions", "decision"},

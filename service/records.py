@@ -46,7 +46,11 @@ _REMEDIES = (
 )
 # Files that hold no seal of their own, by the field of the record beside them that says what they are.
 _BOUND_FILES = {
-    "calibrations/*.json": {"scores_sha256": "{}.scores.npz", "curves_sha256": "{}.evidence.json.gz"},
+    "calibrations/*.json": {
+        "scores_sha256": "{}.scores.npz",
+        "curves_sha256": "{}.evidence.json.gz",
+        "points_sha256": "{}.points.npz",
+    },
     "labelling/*/session.json": {"pairs_sha256": "pairs.npz"},
 }
 _BACKUP = "bring it back from a backup, or index the gallery again"

@@ -52,6 +52,7 @@ from vicinal.service.measuring.evidence import measure_opis
 from vicinal.service.measuring.measurement import Measurement
 from vicinal.service.measuring.queries import LabelledQueries
 from vicinal.service.measuring.records.curves import CalibrationCurves
+from vicinal.service.measuring.records.points import CalibrationPoints
 from vicinal.service.measuring.records.record import CalibrationRecord, StoredScores
 from vicinal.service.measuring.records.store import CalibrationStore
 from vicinal.service.measuring.visits import Visits, find_visits, visit_column
@@ -96,7 +97,7 @@ class _Tried:
 
     opened: OpenedVariant
     record: CalibrationRecord | None
-    made: tuple[StoredScores, CalibrationCurves] | None = None
+    made: tuple[StoredScores, CalibrationCurves, CalibrationPoints] | None = None
     outcomes: Outcomes | None = None
     figures: dict[FigureName, PairedFigure] = field(default_factory=dict)
     flips: dict[Sample, ComparedFlips] = field(default_factory=dict)
@@ -269,7 +270,7 @@ class _Trial:
         if found is not None:
             changes = {"id": f"{self.name}-{number}", "gallery": opened.gallery.name}
             one.record = found.record.model_copy(update=changes)
-            one.made = found.scores, found.curves
+            one.made = found.scores, found.curves, found.points
         if self.queries:
             opis = measure_opis(measured) if found is None else found.opis
             threshold = None if one.record is None else one.record.threshold

@@ -35,6 +35,7 @@ from vicinal.service.measuring.group_trials import (
 from vicinal.service.measuring.measurement import Measurement, TrialScoring
 from vicinal.service.measuring.queries import LabelledQueries, require_labels
 from vicinal.service.measuring.records.curves import CalibrationCurves, gather_curves
+from vicinal.service.measuring.records.points import CalibrationPoints, gather_points
 from vicinal.service.measuring.records.record import (
     CalibrationRecord,
     CalibrationSource,
@@ -58,11 +59,12 @@ _MANY_DUPLICATES = 0.1
 
 @dataclass(frozen=True)
 class Calibration:
-    """Calibration: record, scores and curves are kept; `measured` and `opis` are not."""
+    """Calibration: record, scores, curves and points are kept; `measured` and `opis` are not."""
 
     record: CalibrationRecord
     scores: StoredScores
     curves: CalibrationCurves
+    points: CalibrationPoints
     measured: Measurement
     opis: dict[str, SpaceOpis]
 
@@ -254,7 +256,8 @@ class Calibrator:
         )
         curves = gather_curves(measured, threshold, snapshot=self.snapshot, queries=queries, opis=opis)
         scores = StoredScores.of(trials, measured.searched_scores, apart)
-        return Calibration(record, scores, curves, measured, opis)
+        points = gather_points(measured, snapshot=self.snapshot, queries=queries)
+        return Calibration(record, scores, curves, points, measured, opis)
 
     def _require(self, queries: LabelledQueries, group: Group | None, target: Target) -> None:
         require_labels(self._labels, queries.labels)

@@ -297,7 +297,8 @@ def _made(place: Place, request: Request, progress: Progress) -> CalibrationReco
     # An attempt that was overtaken, or cancelled, is told so here and keeps nothing.
     progress("keep", 0, 1)
     own = found.record.model_copy(update={"id": place.id})
-    return _kept(place) or place.matcher.calibrations.add(own, found.scores, found.curves, activate=False)
+    kept = found.scores, found.curves, found.points
+    return _kept(place) or place.matcher.calibrations.add(own, *kept, activate=False)
 
 
 def answered_searches(matcher: Matcher, pipeline: Pipeline) -> DrawnSearches:

@@ -119,6 +119,7 @@ LEFT_OUT = {
     "get_job_failures",
     "get_job_log",
     "get_labelling",
+    "get_points",
     "get_report",
     "list_comparisons",
     "list_copy_verdicts",

@@ -31,6 +31,7 @@ from vicinal.service.jobs.records import Job
 from vicinal.service.measuring.drift import DriftState
 from vicinal.service.measuring.dry_run import DryRunResult, TriedThreshold
 from vicinal.service.measuring.dry_run import dry_run as dry_run_of
+from vicinal.service.measuring.records.points import PointsBody, points_body
 from vicinal.service.operations import calibrate, check
 from vicinal.service.reports.page import page_style, render_report
 from vicinal.service.reports.report import (
@@ -151,6 +152,22 @@ def get_report(
     if form == "json":
         return report
     return html_page(render_report(report, matcher.gallery), shipped=page_style(), img="data:")
+
+
+@router.get("/calibrations/{calibration}/points")
+def get_points(
+    gallery: str,
+    calibration: str,
+    state: StateDependency,
+    most: Annotated[int, Query(ge=1, le=100_000, description="Queries that are told at most.")] = 10_000,
+) -> PointsBody:
+    """Each query of a calibration with its best mate and its best stranger, and the rates by threshold.
+
+    They tell which searches another threshold would decide in another way. The rates take a moment.
+    """
+    store = state.galleries.matcher(gallery).calibrations
+    record = store.find(calibration)
+    return points_body(store.points(record), store.scores(record), record.threshold, most=most)
 
 
 @router.get("/calibrations/{calibration}/drift")

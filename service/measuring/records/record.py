@@ -80,6 +80,7 @@ class CalibrationRecord(Frozen):
         gallery_id: Its identity, which it keeps under another name; None before the record is kept.
         scores_sha256: Checksum of the stored scores; None where there are none.
         curves_sha256: Checksum of the stored curves and examples; None where there are none.
+        points_sha256: Checksum of the stored points; None where there are none.
         format_version: 1 for records that know no evidence, which can still be read; 2 for those of today.
     """
 
@@ -107,6 +108,7 @@ class CalibrationRecord(Frozen):
     gallery_id: str | None = None
     scores_sha256: str | None = None
     curves_sha256: str | None = None
+    points_sha256: str | None = None
 
 
 def promised_range(record: CalibrationRecord, rate: RateName) -> RateInterval | None:

@@ -3,6 +3,7 @@
 <gallery>/calibrations/<id>.json         one record each, never changed
 <gallery>/calibrations/<id>.scores.npz   the scores that it was made from (`.record`)
 <gallery>/calibrations/<id>.evidence.json.gz   curves and examples (`.curves`)
+<gallery>/calibrations/<id>.points.npz         each query with its best mate and stranger (`.points`)
 <gallery>/calibrations/checks/<id>.json  the newest try of what it promised (`.promise`)
 <gallery>/calibrations/active.json       {pipeline key: {"calibration": id, "at": when}}; replaced in one step
 <gallery>/calibrations/activations.json  {"events": every activation and every roll back, oldest first}
@@ -35,6 +36,7 @@ from vicinal.indexer.storage.files import (
 from vicinal.models.configs.sealed_json import BrokenSealError
 from vicinal.service.errors import CalibrationNotFoundError, CalibrationRecordError, RequestError
 from vicinal.service.measuring.records.curves import CalibrationCurves
+from vicinal.service.measuring.records.points import CalibrationPoints
 from vicinal.service.measuring.records.promise import PromiseCheck
 from vicinal.service.measuring.records.record import CalibrationRecord, StoredScores
 from vicinal.service.records import RecordFolder, remedy_of
@@ -213,6 +215,7 @@ class CalibrationStore(RecordFolder[CalibrationRecord]):
         record: CalibrationRecord,
         scores: StoredScores | None = None,
         curves: CalibrationCurves | None = None,
+        points: CalibrationPoints | None = None,
         *,
         activate: bool = True,
     ) -> CalibrationRecord:
@@ -224,6 +227,8 @@ class CalibrationStore(RecordFolder[CalibrationRecord]):
             bound["scores_sha256"] = write_bound(self.file(record.id, ".scores.npz"), scores.to_bytes())
         if curves is not None:
             bound["curves_sha256"] = write_bound(self.file(record.id, ".evidence.json.gz"), curves.to_bytes())
+        if points is not None:
+            bound["points_sha256"] = write_bound(self.file(record.id, ".points.npz"), points.to_bytes())
         kept = record.model_copy(update=bound)
         # Last, so that a record that is there is complete.
         self.keep(kept, indent=2)
@@ -305,6 +310,11 @@ class CalibrationStore(RecordFolder[CalibrationRecord]):
         """The curves and examples of a record; None where there are none."""
         stored = self._bound(record.id, ".evidence.json.gz", record.curves_sha256, "curves")
         return None if stored is None else CalibrationCurves.from_bytes(stored)
+
+    def points(self, record: CalibrationRecord) -> CalibrationPoints | None:
+        """The points of a record; None where there are none."""
+        stored = self._bound(record.id, ".points.npz", record.points_sha256, "points")
+        return None if stored is None else CalibrationPoints.from_bytes(stored)
 
     def _bound(self, record_id: str, suffix: str, sha256: str | None, what: str) -> bytes | None:
         """Content of a file that a record names; None where it names none."""

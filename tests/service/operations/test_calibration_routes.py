@@ -70,6 +70,23 @@ def test_a_job_finds_the_threshold_that_searches_then_use(client: TestClient, wo
 
 
 @pytest.mark.slow
+def test_the_points_of_a_calibration_name_the_items_that_a_search_would_show(
+    client: TestClient, worker: None
+) -> None:
+    job = wait_for_job(client, client.post(START, json={"target": "fpir=5%"}))
+    told = client.get(f"{START}/{job['id']}/points", params={"most": 7}).json()
+    queries, ids = told["queries"], told["ids"]
+    assert (told["n_queries"], len(queries["id"])) == (60, 7)
+    for place in range(7):
+        query, mate = ids[queries["id"][place]], ids[queries["mate"][place]]
+        assert query.split("/")[0] == mate.split("/")[0] == told["labels"][queries["label"][place]]
+    assert job["result"]["threshold"] in told["grid"]["thresholds"]
+    by_hand = client.put(f"{ADMIN}/threshold", json={"threshold": 0.5}).json()["record"]["id"]
+    told = client.get(f"{START}/{by_hand}/points").json()
+    assert (told["queries"], told["grid"]) == (None, None)
+
+
+@pytest.mark.slow
 def test_a_job_is_told_as_events(client: TestClient, worker: None) -> None:
     job = wait_for_job(client, client.post(START))
     text = client.get(f"/v1/jobs/{job['id']}/events").text
