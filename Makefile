@@ -11,7 +11,7 @@ BUNDLE_FILES := bundle.json backbone.onnx refiner.onnx refiner.npy MODEL_CARD.md
 # many processes: what they import is compiled once, whatever the shell says.
 PYTEST := OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n auto --dist worksteal
 
-.PHONY: setup demo test test-fast lint bench bench-peers openapi docs vendor bundle clean
+.PHONY: setup demo test test-fast lint bench bench-peers openapi docs screenshots vendor bundle clean
 
 setup: $(VENV)/.dev ## development environment with torch: about 6 GB and a few minutes
 
@@ -67,6 +67,9 @@ openapi: $(VENV)/.base ## write openapi.json and what the client has of it, whic
 
 docs: $(VENV)/.dev ## bring the tables of docs/settings.md and docs/training.md up to date, which a test compares
 	$(BIN)/python docs/tables.py
+
+screenshots: $(VENV)/.dev ## pictures of the page in the README, taken of the demo with Chromium
+	$(BIN)/python docs/screenshots.py
 
 vendor: ## take the libraries of the page anew, by what `service/static/vendor/versions.json` names
 	$(PYTHON) .ci/vendor.py

@@ -1,4 +1,5 @@
-"""What the page takes in a real browser: an answer until it is seen, and photos that are scrolled through.
+"""What the page takes in a real browser: an answer until it is seen, photos that are scrolled through, and a
+calibration whose slider moves.
 
     python -m benchmarks.load.page --folder build/page [--only first_result]
 
@@ -16,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from playwright.sync_api import Page, sync_playwright
 
 from benchmarks.common.record import RESULTS, percentiles, save_result
@@ -48,6 +50,27 @@ _WATCH = """
 """
 
 
+_QUERIES, _SLIDE_FRAMES = 10_000, 600
+# Moves the slider up and down, a step a frame, and answers the milliseconds between frames.
+_SLIDE = """
+  (frames) => new Promise((done) => {
+    const slider = document.querySelector("input[type=range]");
+    const [low, high] = [Number(slider.min), Number(slider.max)];
+    const gaps = [];
+    let last = null;
+    const step = (now) => {
+      if (last !== null) gaps.push(now - last);
+      last = now;
+      if (gaps.length >= frames) { done(gaps); return; }
+      slider.value = low + (high - low) * (0.5 - 0.5 * Math.cos(gaps.length / 40));
+      slider.dispatchEvent(new Event("input", { bubbles: true }));
+      requestAnimationFrame(step);
+    };
+    requestAnimationFrame(step);
+  })
+"""
+
+
 @dataclass(frozen=True)
 class Place:
     """What is measured with: the address of a server, and photos to search with."""
@@ -77,9 +100,41 @@ def scrolling(page: Page, place: Place) -> dict[str, Any]:
     return scroll(page, place.url, place.photos[0].read_bytes())
 
 
+def slider_frames(page: Page, place: Place) -> dict[str, Any]:
+    """Frames while the slider of a calibration moves over 10,000 queries, a step a frame, and milliseconds
+    between them; scores are drawn, pictures are those of the gallery.
+    """
+    page.route("**/points", lambda route: route.fulfill(json=_many_points(route.fetch().json())))
+    page.goto(f"{place.url}/#/g/demo/calibrate")
+    page.wait_for_selector(".uplot canvas")
+    gaps: list[float] = page.evaluate(_SLIDE, _SLIDE_FRAMES)
+    taken = sum(gaps) / 1000.0
+    return {
+        "n_queries": _QUERIES,
+        "frames": len(gaps),
+        "frames_a_second": round(len(gaps) / taken, 1),
+        "frame_ms": percentiles(gaps),
+    }
+
+
+def _many_points(body: dict[str, Any]) -> dict[str, Any]:
+    """So many queries, each like one that was measured, with a score a little beside."""
+    rng, queries = np.random.default_rng(0), body["queries"]
+    rows = rng.integers(len(queries["id"]), size=_QUERIES).tolist()
+    many = {name: column and [column[row] for row in rows] for name, column in queries.items()}
+    for name in ("mate_score", "stranger_score"):
+        beside = rng.normal(0.0, 0.02, _QUERIES).tolist()
+        many[name] = [
+            one if one is None else min(1.0, max(0.0, one + by))
+            for one, by in zip(many[name], beside, strict=True)
+        ]
+    return {**body, "n_queries": _QUERIES, "queries": many}
+
+
 MEASURES: dict[str, Callable[[Page, Place], dict[str, Any]]] = {
     "first_result": first_result,
     "scrolling": scrolling,
+    "slider_frames": slider_frames,
 }
 
 

@@ -32,7 +32,7 @@ function examplesOf(details) {
   return { missed: details.false_rejects.map(one(true)), taken: details.false_accepts.map(one(false)) };
 }
 
-export function Classes({ gallery, record, details, changed }) {
+export function Classes({ gallery, record, details }) {
   const [typed, type] = useState("");
   const [label, choose] = useState(null);
   const points = useCall((signal) => get(admin(gallery, `/calibrations/${encodeURIComponent(record.id)}/points`), { signal }), [gallery, record.id], { refreshes: false });
@@ -54,8 +54,8 @@ export function Classes({ gallery, record, details, changed }) {
     </div>
     <${Fault} error=${points.error} again=${points.again} />
     ${label !== null && found && html`<${Curve} label=${label} found=${found} />`}
-    <${Worst} key=${label ?? ""} gallery=${gallery} source=${record.source} title=${label === null ? "Not found, the worst first" : html`Not found, of <bdi>${visible(short(label, 60))}</bdi>`} pairs=${wrong.missed} changed=${changed} />
-    <${Worst} key=${`${label ?? ""} taken`} gallery=${gallery} source=${record.source} title="Taken for something else, the worst first" pairs=${wrong.taken} changed=${changed} />
+    <${Worst} key=${label ?? ""} gallery=${gallery} source=${record.source} title=${label === null ? "Not found, the worst first" : html`Not found, of <bdi>${visible(short(label, 60))}</bdi>`} pairs=${wrong.missed} />
+    <${Worst} key=${`${label ?? ""} taken`} gallery=${gallery} source=${record.source} title="Taken for something else, the worst first" pairs=${wrong.taken} />
     ${label !== null && !P?.mates && html`<p class="soft small">This calibration was kept without its photos: calibrate again to see those of one thing.</p>`}
     <p class="soft small">${number(labels.length)} things were measured. What you mend here counts from the next calibration on.</p>
   </section>`;

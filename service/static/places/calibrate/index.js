@@ -1,5 +1,5 @@
 // Calibrate: how sure a match has to be, what that means, and whether it still holds.
-import { admin, get, useCall } from "../../lib/api.js";
+import { admin, at, get, useCall } from "../../lib/api.js";
 import { html, useState } from "../../lib/html.js";
 import { refreshGalleries } from "../../lib/galleries.js";
 import { setParams } from "../../lib/router.js";
@@ -21,8 +21,9 @@ const VIEWS = [["slider", "How sure?"], ["figures", "Figures"], ["check", "Check
 const MEASURED = ["leave_one_out", "queries", "searches"];
 
 // What is looked at: the one that was asked for, the one in force, or what that was set by hand beside.
-function shownOf(all, id) {
-  const inForce = all.find((one) => one.is_active) ?? null;
+// Further ways to search may have calibrations in force too: what counts is what searches without options are decided by.
+function shownOf(all, id, now) {
+  const inForce = all.find((one) => one.id === now) ?? all.find((one) => one.is_active) ?? null;
   const asked = id ? all.find((one) => one.id === id) : null;
   const measured = all.filter((one) => MEASURED.includes(one.source));
   const own = inForce && MEASURED.includes(inForce.source) ? inForce : measured.find((one) => !inForce || one.pipeline === inForce.pipeline);
@@ -30,7 +31,7 @@ function shownOf(all, id) {
 }
 
 export function Place({ gallery, params }) {
-  const history = useCall((signal) => get(admin(gallery, "/calibrations"), { signal }), [gallery]);
+  const history = useCall((signal) => Promise.all([get(admin(gallery, "/calibrations"), { signal }), get(at(gallery), { signal })]), [gallery]);
   const [turn, setTurn] = useState(0);
   const changed = () => {
     history.again();
@@ -38,16 +39,17 @@ export function Place({ gallery, params }) {
     setTurn((n) => n + 1);
   };
   const underway = useUnderway(gallery, changed);
-  const { value, error } = history;
+  const { error } = history;
+  const [value, body] = history.value ?? [];
   const head = html`<div class="head"><h1>${title}</h1>
     ${value?.calibrations.length > 0 && params.view !== "new" && html`<${Button} onClick=${() => setParams({ view: "new" })}>Calibrate again<//>`}
     <p>Choose how sure a match has to be: what is found, and what is taken for something it is not.</p></div>`;
   if (!value) return html`${head}${error ? html`<${Fault} error=${error} again=${history.again} />` : html`<${Waiting} />`}`;
-  const { inForce, record, isMissing } = shownOf(value.calibrations, params.id);
+  const { inForce, record, isMissing } = shownOf(value.calibrations, params.id, body.threshold?.calibration);
   const isNew = !record || params.view === "new";
   const view = VIEWS.some(([one]) => one === params.view) ? params.view : "slider";
   const show = (next) => setParams({ view: next === "slider" ? null : next, with: null });
-  const shared = { gallery, record, inForce, underway, changed, turn };
+  const shared = { gallery, record, inForce, promise: body.promise[0] ?? null, underway, changed, turn };
   return html`<div class="calibrate">${head}
     <${Fault} error=${error} again=${history.again} />
     ${isMissing && html`<${Fault} error="There is no such calibration in this gallery: the one in force is shown." />`}

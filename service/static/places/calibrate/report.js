@@ -52,7 +52,7 @@ function Drift({ drift }) {
       <${Plot} title="Best scores, from the lowest tenth to the highest" x=${x} lines=${lines} height=${180} yRange=${[0, 1.15 * Math.max(...lines.flatMap(({ values }) => values))]} xName="Tenth" />`}</section>`;
 }
 
-export function Report({ gallery, record: { id }, changed, turn }) {
+export function Report({ gallery, record: { id }, turn }) {
   const path = admin(gallery, `/calibrations/${encodeURIComponent(id)}/report`);
   const found = useCall((signal) => get(path, { signal }), [path, turn]);
   const [isBusy, setBusy] = useState(false);
@@ -80,6 +80,6 @@ export function Report({ gallery, record: { id }, changed, turn }) {
         <p class="soft small">${number(rates[name].n_trials)} tried, of ${number(rates[name].n_labels)} things</p></div>`)}</section>`}
     ${details && html`<${Scores} found=${details.histograms} threshold=${record.threshold} />`}
     <${Drift} drift=${drift} />
-    ${details && html`<${Classes} gallery=${gallery} record=${record} details=${details} changed=${changed} />`}
+    ${details && html`<${Classes} gallery=${gallery} record=${record} details=${details} />`}
   </div>`;
 }

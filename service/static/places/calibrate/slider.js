@@ -1,9 +1,7 @@
 // The score that a match needs: what is found and what is wrong at every place, and which photos change sides.
 import { admin, get, post, useCall } from "../../lib/api.js";
-import { galleries, galleryOf } from "../../lib/galleries.js";
 import { html, useEffect, useMemo, useRef, useState } from "../../lib/html.js";
 import { at, nChanging, prepared, rangeOf } from "../../lib/points.js";
-import { useStore } from "../../lib/store.js";
 import { number, of100, when } from "../../lib/text.js";
 import { Button } from "../../parts/field.js";
 import { Interval } from "../../parts/interval.js";
@@ -65,8 +63,7 @@ export function Slider(props) {
 }
 
 // How the one that is looked at stands.
-function Kept({ gallery, record, inForce }) {
-  const [promise = null] = useStore(galleries, ({ list }) => galleryOf(gallery, { list }))?.promise ?? [];
+function Kept({ record, inForce, promise }) {
   const isActive = inForce?.id === record.id;
   const one = inForce ?? record;
   const [mark, kind, text] = STATES[one.state ?? "none"] ?? STATES.none;

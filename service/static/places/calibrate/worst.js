@@ -77,14 +77,11 @@ function AddPhoto({ gallery, label }) {
   return html`<label class=${`button quiet calibrate-pick ${isBusy ? "off" : ""}`}><input class="unseen" type="file" accept="image/*" multiple disabled=${isBusy} onChange=${take} />Add a photo of <bdi>${short(label, 30)}</bdi></label>`;
 }
 
-export function Worst({ gallery, source, title, pairs, changed }) {
+export function Worst({ gallery, source, title, pairs }) {
   const [most, setMost] = useState(FIRST);
   const [done, setDone] = useState({});
   const mayWrite = may("write", gallery);
-  const onDone = (id, text) => {
-    setDone((old) => ({ ...old, [id]: text }));
-    changed?.();
-  };
+  const onDone = (id, text) => setDone((old) => ({ ...old, [id]: text }));
   const shared = { gallery, mayWrite, onDone };
   return html`<div class="stack"><h3>${title}</h3>
     ${!pairs.length && html`<p class="soft small">None.</p>`}

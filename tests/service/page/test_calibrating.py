@@ -1,0 +1,225 @@
+"""Calibrating: the slider and what changes sides, a first calibration, history, figures and checks."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.service.page.conftest import ADMIN, OpenPlace, Served
+from tests.waiting import wait_until
+
+pytestmark = pytest.mark.slow
+CALIBRATE = "v1/admin/galleries/{}/calibrations"
+SECONDS = 30_000
+
+
+def slide(page: Page, score: float) -> None:
+    """Move the slider to a score."""
+    page.get_by_role("slider").evaluate(
+        "(one, to) => { one.value = to; one.dispatchEvent(new Event('input', {bubbles: true})); }", score
+    )
+
+
+def threshold(served: Served) -> float:
+    """What decides searches now."""
+    (found,) = [
+        one for one in served.call("GET", "v1/galleries")["galleries"] if one["name"] == served.gallery
+    ]
+    value = found["threshold"]["value"]
+    assert isinstance(value, float)
+    return value
+
+
+def forget_calibrations(served: Served) -> None:
+    """As if nobody had calibrated this gallery."""
+    for path in (served.data_dir / "galleries" / served.gallery / "calibrations").iterdir():
+        if path.is_file():
+            path.unlink()
+
+
+@pytest.mark.parametrize(
+    ("width", "scheme"), [(1280, "light"), (360, "light"), (1920, "light"), (1280, "dark")]
+)
+def test_the_slider_tells_what_changes_before_anything_does(
+    demo: Served, open_place: OpenPlace, shot: Callable[[Page, str], None], width: int, scheme: str
+) -> None:
+    before = threshold(demo)
+    page = open_place(demo.url, "g/demo/calibrate", width=width, scheme=scheme)
+    expect(page.get_by_role("heading", name=f"At a score of {before:.4f}")).to_be_visible()
+    expect(page.locator(".uplot canvas")).to_be_visible()
+    shot(page, "calibrate")
+    with page.expect_response("**/dry_run") as tried:
+        slide(page, 0.5)
+    flips = tried.value.json()["flips"]
+    score = tried.value.json()["tried"]["threshold"]
+    expect(page.get_by_role("heading", name=f"At a score of {score:.4f}")).to_be_visible()
+    expect(
+        page.get_by_role("heading", name=f"Found as well: {flips['with_mate']['to_match']}")
+    ).to_be_visible()
+    expect(
+        page.get_by_role("heading", name=f"Matched wrongly as well: {flips['without_mate']['to_match']}")
+    ).to_be_visible()
+    expect(page.get_by_text(f"{flips['searches']['to_match']} would get a match")).to_be_visible()
+    moved = page.locator(".calibrate-moved")
+    expect(moved.first.locator("img").first).to_have_js_property("complete", True)
+    shot(page, "calibrate-moved")
+    page.get_by_role("button", name=f"Back to {before:.4f}").click()
+    expect(moved).to_have_count(0)
+    assert threshold(demo) == before
+
+
+def test_the_rates_of_the_page_are_those_of_a_dry_run(demo: Served, open_place: OpenPlace) -> None:
+    page = open_place(demo.url, "g/demo/calibrate")
+    answer = demo.call("POST", f"{CALIBRATE.format('demo')}/dry_run", json={"target": "fnir=10%"})
+    page.get_by_label("Of 100 things I have, at most", exact=True).check()
+    page.get_by_role("button", name="Show on the slider").click()
+    wanted = answer["tried"]
+    expect(page.get_by_role("heading", name=f"At a score of {wanted['threshold']:.4f}")).to_be_visible()
+    found = page.locator(".calibrate-at .interval", has_text="Found, of things you have").locator("strong")
+    rate = 100 * (1 - wanted["rates"]["fnir"]["rate"])
+    shown = re.match(r"[\d.]+", found.inner_text())
+    assert shown is not None
+    assert float(shown[0]) == pytest.approx(rate, abs=0.5)
+
+
+def test_a_score_is_used_taken_back_and_put_in_force_again(demo: Served, open_place: OpenPlace) -> None:
+    before = threshold(demo)
+    page = open_place(demo.url, "g/demo/calibrate", width=360, scheme="dark")
+    slide(page, 0.7)
+    page.get_by_role("button", name="Use this score").click()
+    page.get_by_role("button", name="Use it", exact=True).click()
+    expect(page.get_by_text("Set by hand").first).to_be_visible()
+    assert threshold(demo) == pytest.approx(0.7, abs=0.001)
+    page.get_by_role("button", name="Undo").click()
+    expect(page.get_by_text(f"A match needs a score of {before:.4f}")).to_be_visible()
+    assert threshold(demo) == before
+    page.get_by_role("tab", name="History").click()
+    rows = page.locator(".calibrate-rows > li")
+    expect(rows).to_have_count(2)
+    rows.first.get_by_role("button", name="Put in force").click()
+    page.get_by_role("dialog").get_by_role("button", name="Put in force").click()
+    expect(rows.first).to_contain_text("in force")
+    page.get_by_role("button", name="Back to the one before").click()
+    page.get_by_role("button", name="Go back").click()
+    expect(rows.nth(1)).to_contain_text("in force")
+    assert threshold(demo) == before
+    expect(page.locator(".calibrate-events li")).to_have_count(5)
+
+
+def test_from_nothing_to_a_threshold_after_changes_became_a_version(
+    shop_with_keys: Served, open_place: OpenPlace, shot: Callable[[Page, str], None]
+) -> None:
+    """Photos that were added just now are measured too."""
+    shop, name = shop_with_keys, shop_with_keys.gallery
+    forget_calibrations(shop)
+    photo = shop.made.queries[0]
+    form = {"id": "new/1.jpg", "label": photo.parent.name}
+    shop.call(
+        "POST", f"v1/galleries/{name}/items", data=form, files={"image": (photo.name, photo.read_bytes())}
+    )
+    page = open_place(shop.url, f"g/{name}/calibrate", key=ADMIN, scheme="dark")
+    expect(page.get_by_role("heading", name="Not measured yet")).to_be_visible()
+    shot(page, "calibrate-start")
+    page.get_by_label("Of 100 things I lack, at most", exact=True).check()
+    page.get_by_label("Of 100 things I lack, at most … get a match: number").fill("10")
+    page.get_by_role("button", name="Calibrate", exact=True).click()
+    expect(page.get_by_text("of 100 things I lack, at most 10 get a match")).to_be_visible(timeout=SECONDS)
+    (record,) = shop.call("GET", CALIBRATE.format(name))["calibrations"]
+    (listed,) = shop.call("GET", "v1/galleries")["galleries"]
+    assert (record["is_active"], record["n_items"]) == (True, listed["n_items"])
+    expect(page.locator(".uplot canvas")).to_be_visible()
+
+
+def test_a_number_that_cannot_be_held_is_said(demo: Served, open_place: OpenPlace) -> None:
+    page = open_place(demo.url, "g/demo/calibrate?view=new")
+    number = page.get_by_label("Of 100 matches, at least … are right: number")
+    number.fill("100")
+    expect(page.get_by_role("alert")).to_have_text("Choose a number from 50 to 99.9.")
+    expect(page.get_by_role("button", name="Calibrate", exact=True)).to_be_disabled()
+
+
+def test_what_went_wrong_is_mended_where_it_is_seen(
+    demo: Served, open_place: OpenPlace, shot: Callable[[Page, str], None]
+) -> None:
+    page = open_place(demo.url, "g/demo/calibrate?view=figures")
+    expect(page.locator(".calibrate-worst").first.locator("li").first).to_be_visible()
+    page.locator(".calibrate-classes .chip").nth(1).click()
+    expect(page.get_by_text("How well it is told from others, by score", exact=True).first).to_be_visible()
+    shot(page, "calibrate-figures")
+    page.get_by_role("button", name="All", exact=True).click()
+    card = page.locator(".calibrate-worst").first.locator("li").first
+    first, second = card.locator(".calibrate-photo").all()
+    first.get_by_role("button", name="Label is wrong").click()
+    asked = page.get_by_role("dialog")
+    asked.get_by_label("The right label").fill("something else")
+    asked.get_by_role("button", name="New: something else").click()
+    expect(first.get_by_role("status")).to_contain_text("is “something else” now")
+    labels = demo.call("GET", "v1/galleries/demo/labels", params={"like": "something else"})["labels"]
+    assert [one["n_items"] for one in labels] == [1]
+    page.get_by_role("button", name="Undo").click()
+    expect(first.get_by_role("status")).to_have_count(0)
+    second.get_by_role("button", name="Remove").click()
+    page.get_by_role("dialog").get_by_role("button", name="Remove").click()
+    expect(second.get_by_role("status")).to_contain_text("removed")
+    card.locator("input[type=file]").set_input_files(demo.made.queries[0])
+    expect(page.get_by_text("1 photo is added")).to_be_visible()
+    with page.expect_download() as saved:
+        page.get_by_role("button", name="Save as a file").click()
+    assert b"<!doctype html>" in Path(saved.value.path()).read_bytes()[:100].lower()
+
+
+def test_a_promise_is_checked_with_new_photos(
+    demo: Served, open_place: OpenPlace, shot: Callable[[Page, str], None]
+) -> None:
+    page = open_place(demo.url, "g/demo/calibrate?view=check")
+    by_label: dict[str, list[Path]] = {}
+    for one in (*demo.made.queries, *demo.made.absent):
+        by_label.setdefault(one.parent.name, []).append(one)
+    for label, photos in [*list(by_label.items())[:3], *list(by_label.items())[-2:]]:
+        page.get_by_label("Or photos of one thing").fill(label)
+        page.get_by_label("Photos of this thing").set_input_files(photos)
+    expect(page.get_by_text("of 5 things:")).to_be_visible()
+    page.get_by_role("button", name="Check with these photos").click()
+    said = page.locator(".calibrate-checked")
+    expect(said).to_contain_text("of 5 things", timeout=SECONDS)
+    (active,) = [
+        one for one in demo.call("GET", CALIBRATE.format("demo"))["calibrations"] if one["is_active"]
+    ]
+    check = demo.call("GET", f"{CALIBRATE.format('demo')}/{active['id']}")["last_check"]
+    expect(said).to_contain_text(check["sentence"])
+    shot(page, "calibrate-check")
+
+
+def test_a_gallery_without_labels_says_what_helps(demo: Served, open_place: OpenPlace) -> None:
+    demo.call("PUT", "v1/galleries/bare")
+    photo = demo.made.queries[0]
+    demo.call("POST", "v1/galleries/bare/items", files={"image": (photo.name, photo.read_bytes())})
+    page = open_place(demo.url, "g/bare/calibrate", expects=("422",))
+    page.get_by_role("button", name="Calibrate", exact=True).click()
+    expect(page.get_by_role("alert")).to_contain_text("has no labels", timeout=SECONDS)
+    expect(page.get_by_role("link", name="answer questions about pairs of photos")).to_be_visible()
+
+
+def test_another_job_is_followed_in_place_of_a_second_one(demo: Served, open_place: OpenPlace) -> None:
+    page = open_place(demo.url, "g/demo/calibrate?view=new", expects=("409",))
+    expect(page.get_by_role("button", name="Calibrate", exact=True)).to_be_enabled()
+    job = demo.call("POST", CALIBRATE.format("demo"), json={"activate": False})
+    page.get_by_role("button", name="Calibrate", exact=True).click()
+    wait_until(lambda: demo.call("GET", f"v1/jobs/{job['id']}")["state"] == "succeeded")
+    expect(page.get_by_role("button", name="Calibrate", exact=True)).not_to_have_attribute(
+        "aria-busy", "true", timeout=SECONDS
+    )
+
+
+def test_two_calibrations_are_compared(demo: Served, open_place: OpenPlace) -> None:
+    job = demo.call("POST", CALIBRATE.format("demo"), json={"target": "fpir=20%", "activate": False})
+    wait_until(lambda: demo.call("GET", f"v1/jobs/{job['id']}")["state"] == "succeeded")
+    page = open_place(demo.url, "g/demo/calibrate?view=history")
+    page.get_by_role("button", name="Compare").click()
+    expect(page.locator(".calibrate-pair .card")).to_have_count(2)
+    expect(page.get_by_text("Of 100 things I lack, at most 20 get a match")).to_be_visible()
+    expect(page.locator(".calibrate-moved").first).to_be_visible()
