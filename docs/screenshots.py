@@ -75,8 +75,7 @@ def shoot(browser: Browser, name: str, show: Callable[[Page], None]) -> None:
     # What moves has come to rest.
     page.evaluate("Promise.all(document.getAnimations().map((one) => one.finished))")
     taken = Image.open(io.BytesIO(page.screenshot())).convert("RGB")
-    # Few enough colors for a page of the web, more than anybody misses.
-    taken.quantize(256, Image.Quantize.MAXCOVERAGE).save(IMAGES / f"{name}.png", optimize=True)
+    taken.save(IMAGES / f"{name}.png", optimize=True)
     page.close()
 
 
