@@ -25,7 +25,7 @@ def slide(page: Page, score: float) -> None:
 
 
 def tries(score: float) -> Callable[[Response], bool]:
-    """Tell whether an answer is that of a dry run near a score: the page makes one for its first place too."""
+    """Tell whether an answer is that of a dry run near a score: the page tries its first place too."""
 
     def is_that(answer: Response) -> bool:
         if not answer.url.endswith("/dry_run"):
