@@ -97,6 +97,11 @@ class MilvusReader:
         return f"{look.kind} ({look.metric})"
 
     @property
+    def remarks(self) -> list[str]:
+        """Index that is missing; see `TeamReader.remarks`. Milvus finds keys without one."""
+        return [] if self.searched_by else ["the vectors have no index: each search compares all rows"]
+
+    @property
     def most_looked_at(self) -> int:
         """Most rows that a search may be told to look at."""
         look = self._look

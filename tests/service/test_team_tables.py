@@ -12,6 +12,7 @@ import pytest
 
 import vicinal
 from tests.postgres_server import PASSWORD, PostgresServer
+from tests.waiting import wait_until
 from vicinal.calibration.arrays import FloatArray
 from vicinal.indexer.errors import EngineError, EngineTableError, IndexerError, TeamTableError
 from vicinal.service.errors import RequestError
@@ -200,18 +201,18 @@ def test_it_is_told_how_far_the_table_moved_on(team: Team, over: vicinal.LocalGa
     over.calibrate("fpir=10%")
     assert told_of_change(over) is None
     team.insert(range(N, N + 3))
-    assert told_of_change(over) == "has 3 rows more"
+    wait_until(lambda: told_of_change(over) == "has 3 rows more")
     assert (over.matcher.threshold().state, over.matcher.threshold().note) == ("current", says(over))
     assert says(over).startswith("table 'shop.products' has 3 rows more since it was read on 20")
     team.run("DELETE FROM shop.products WHERE code >= 240")
     team.run("UPDATE shop.products SET price = 1 WHERE code < 100")
-    assert told_of_change(over) == "was changed in 100 rows"
+    wait_until(lambda: told_of_change(over) == "was changed in 100 rows")
     assert over.matcher.threshold().state == "stale"
     # All of it is read again, and measured again.
     over.index(team.address())
     assert told_of_change(over) is None
     team.run("TRUNCATE shop.products")
-    assert told_of_change(over) == "was made again"
+    wait_until(lambda: told_of_change(over) == "was made again")
 
 
 def says(gallery: vicinal.LocalGallery) -> str:
@@ -238,7 +239,9 @@ def test_a_copy_and_a_view_are_watched_too(team: Team, copied: vicinal.LocalGall
     assert told(view.search(QUERIES[0])) == told(copied.search(QUERIES[0], filter="metadata.price < 30"))
     assert [told_of_change(one) for one in (view, copied)] == [None, None]
     team.run("DELETE FROM shop.products WHERE code = 7")
-    assert [told_of_change(one) for one in (view, copied)] == ["has 1 row less", "has 1 row less"]
+    wait_until(
+        lambda: [told_of_change(one) for one in (view, copied)] == ["has 1 row less", "has 1 row less"]
+    )
     view.bundles.engines.close()
 
 

@@ -106,7 +106,8 @@ def test_a_key_that_was_taken_away_is_asked_for_again(demo_with_keys: Served, op
     page = open_place(demo_with_keys.url, "g/demo/search?item=backpack-01/1.jpg", key=key, expects=REFUSED)
     expect(page.locator(".search-result").first).to_be_visible()
     store.revoke("guest")
-    page.locator(".search-result").get_by_role("button", name="Search with").first.click()
+    # A picture that is still fetched may have asked before it.
+    page.goto(f"{demo_with_keys.url}/#/g/demo/search?item=backpack-01/2.jpg")
     expect(page.get_by_role("alert")).to_have_text("The server does not know this key any more.")
     use_key(page, READER)
     expect(page.locator(".search-result").first).to_be_visible()
