@@ -64,7 +64,7 @@ def drawn(rng: np.random.Generator, n: int, first: int = 0) -> EmbeddingSource:
 def exactly() -> Iterator[None]:
     """Candidates of an engine that are all there: then nothing may differ. And few rows are few."""
     patch = pytest.MonkeyPatch()
-    patch.setattr("vicinal.indexer.engines.source._measured", lambda *_: ((N, N), (1.0, 1.0)))
+    patch.setattr("vicinal.indexer.engines.source.measured_candidates", lambda *_: ((N, N), (1.0, 1.0)))
     patch.setattr("vicinal.indexer.views.view._FEW_SELECTED", 5)
     yield
     patch.undo()
