@@ -59,7 +59,7 @@ def fits(page: Page) -> bool:
 
 
 def small_targets(page: Page, least: int = 40) -> list[str]:
-    """What can be pressed, by its label too, and is lower than a finger needs; links within a text are none."""
+    """What is pressed, by its label too, and is lower than a finger needs; links within a text are none."""
     found: list[str] = page.evaluate(
         """(least) => [...document.querySelectorAll('button, select, input, summary, a.button, a.way')]
           .filter((one) => one.checkVisibility() && !one.matches('.skip'))

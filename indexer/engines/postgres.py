@@ -13,6 +13,7 @@ import os
 import re
 import socket
 import threading
+import weakref
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, TypeVar
@@ -110,6 +111,8 @@ class PostgresEngine:
         self._address = address
         self._lock = threading.Lock()
         self._idle: list[Any] = []
+        # Of an engine that nobody closes, as that of a command.
+        weakref.finalize(self, _close, self._idle)
         self._readers: dict[str, PostgresReader] = {}
 
     def over(self, table: TeamTable) -> PostgresReader:
@@ -222,9 +225,7 @@ class PostgresEngine:
     def close(self) -> None:
         """Close connections that are not in use."""
         with self._lock:
-            idle, self._idle = self._idle, []
-        for connection in idle:
-            connection.close()
+            _close(self._idle)
 
     def _copy(
         self, connection: Any, table: str, vectors: FloatArray, items: pa.Table, on_progress: OnProgress
@@ -373,6 +374,11 @@ class _Watch:
         # A connection that is closed by now has no number any more.
         with suppress(Exception), socket.socket(fileno=os.dup(self._connection.fileno())) as copy:
             copy.shutdown(socket.SHUT_RDWR)
+
+
+def _close(idle: list[Any]) -> None:
+    while idle:
+        idle.pop().close()
 
 
 def _import_psycopg() -> Any:

@@ -79,7 +79,7 @@ def test_from_a_file_to_a_decision_and_back(run: Run, indexed: Gallery, tmp_path
 
 
 def test_a_table_of_postgres_is_a_source_and_its_password_stays_nowhere(
-    run: Run, fail: Fail, postgres: PostgresServer, tmp_path: Path
+    run: Run, fail: Fail, postgres: PostgresServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What changed in the table is taken over by the same command; its address is kept without who asked."""
     postgres.run("DROP TABLE IF EXISTS clips")
@@ -89,6 +89,8 @@ def test_a_table_of_postgres_is_a_source_and_its_password_stays_nowhere(
         cursor.executemany("INSERT INTO clips VALUES (%s, %s, %s, %s)", fields)
     address, secret = f"{postgres.url()}?table=clips", PASSWORD.encode()
     told = [run("index", address, "-g", "shop", "--space", "clip").output]
+    assert "VICINAL_POSTGRES_URL" in told[0]
+    monkeypatch.setenv("VICINAL_POSTGRES_URL", postgres.url())
     run("search", "--item", "item 7", "-g", "shop", "--filter", "metadata.size > 5")
     postgres.run("DELETE FROM clips WHERE id = 'item 3'")
     postgres.run("UPDATE clips SET label = 'other' WHERE id = 'item 4'")

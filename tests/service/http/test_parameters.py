@@ -50,7 +50,7 @@ def test_a_misspelled_parameter_is_refused_with_the_right_one(keyed: TestClient)
 
 
 def test_a_parameter_like_no_other_is_told_which_there_are(keyed: TestClient) -> None:
-    assert keyed.get(ITEMS, params={"qq": 1}).json()["detail"].endswith(": it has after, size")
+    assert keyed.get(ITEMS, params={"qq": 1}).json()["detail"].endswith(": it has after, at, filter, size")
     assert keyed.get("/v1/galleries", params={"size": 1}).json()["detail"].endswith(": it has none")
 
 
