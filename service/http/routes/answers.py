@@ -92,7 +92,7 @@ def answer_search(
     return given
 
 
-@router.post("/answers/batch")
+@router.post("/answer-batches")
 def answer_searches(
     gallery: str, body: AnswerBatch, request: Request, state: StateDependency
 ) -> GivenAnswersBody:

@@ -66,7 +66,7 @@ def test_of_many_answers_those_that_can_be_kept_are(web: TestClient, searches: l
         {"search_id": second, "label": "plane"},
         {"search_id": third, "absent": True},
     ]
-    found = told(web.post(f"{ANSWERS}/batch", json={"answers": said}))
+    found = told(web.post(ANSWERS.replace("/answers", "/answer-batches"), json={"answers": said}))
     assert [one and one["kind"] for one in found["given"]] == ["label", None, None, "absent"]
     assert found["given"][0]["sentence"] == found["given"][3]["sentence"] == found["sentence"]
     kinds = [(one["place"], one["type"].rpartition(":")[2]) for one in found["refused"]]
@@ -83,7 +83,9 @@ def test_of_many_answers_those_that_can_be_kept_are(web: TestClient, searches: l
     "answers", [[], [{"search_id": "0" * 32}], [{"search_id": "0" * 32, "absent": True}] * 201]
 )
 def test_many_answers_that_make_no_sense_are_refused(web: TestClient, answers: list[dict[str, Any]]) -> None:
-    assert web.post(f"{ANSWERS}/batch", json={"answers": answers}).status_code == 422
+    assert (
+        web.post(ANSWERS.replace("/answers", "/answer-batches"), json={"answers": answers}).status_code == 422
+    )
 
 
 def test_pictures_and_pages_of_kept_searches(web: TestClient, searches: list[KeptSearch]) -> None:

@@ -76,7 +76,7 @@ export function Kept({ gallery, shown, onAnswer }) {
       const given = [], refused = [];
       for (let place = 0; place < ids.length; place += 200) {
         const body = { answers: ids.slice(place, place + 200).map((id) => ({ search_id: id, ...said })) };
-        const answer = await post(at(gallery, "/answers/batch"), { body });
+        const answer = await post(at(gallery, "/answer-batches"), { body });
         given.push(...answer.given.filter(Boolean));
         refused.push(...answer.refused);
         keep(answer.given.filter(Boolean));
