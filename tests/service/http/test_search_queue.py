@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -414,5 +415,9 @@ def test_a_gallery_whose_engine_hangs_holds_up_no_other(
         go_on.set()
         assert all([(await one)[0].matches for one in hanging])
 
-    asyncio.run(run())
-    state.galleries.wait()
+    try:
+        asyncio.run(run())
+        state.galleries.wait()
+    finally:
+        # Other tests have the same galleries.
+        shutil.rmtree(state.galleries.path / "boots")
