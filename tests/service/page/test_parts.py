@@ -17,10 +17,10 @@ WaitUntil = Callable[[Callable[[], bool]], None]
 
 # Puts a component in the place of what is shown, with the modules that it is made of.
 MOUNT = """async (body) => {
-  const base = document.querySelector('script[type=module]').src.replace('main.js', '');
-  const names = ['lib/html', 'lib/api', 'lib/jobs', 'parts/dialog', 'parts/field', 'parts/labels',
-    'parts/notice', 'parts/shortcuts', 'parts/tabs', 'lib/pictures', 'parts/picture'];
-  const all = Object.assign({}, ...await Promise.all(names.map((one) => import(`${base}${one}.js`))));
+  const modules = await import(document.querySelector('script[type=module]').src);
+  const names = ['lib_html', 'lib_api', 'lib_jobs', 'parts_dialog', 'parts_field', 'parts_labels',
+    'parts_notice', 'parts_shortcuts', 'parts_tabs', 'lib_pictures', 'parts_picture'];
+  const all = Object.assign({}, ...names.map((one) => modules[`$${one}`]));
   window.all = all;
   const place = document.createElement('div');
   const parts = body(all);

@@ -4,19 +4,25 @@ from __future__ import annotations
 
 import gzip
 import re
+import subprocess
 from collections.abc import Iterator
+from graphlib import CycleError
 from pathlib import Path
 
 import pytest
+
+from tests.programs import program
+from vicinal.service.http.page_files import bundled, page_files
 
 STATIC = Path(__file__).resolve().parents[3] / "service" / "static"
 # Lowest first; a place imports no other place.
 FLOORS = ("vendor", "lib", "parts", "places", "")
 MOST_LINES = 200
-# What one visit loads, and what all places weigh together, which nobody loads at once.
-MOST_BYTES_OF_A_PLACE, MOST_BYTES = 90_000, 200_000
-_STATIC_IMPORT = re.compile(r"""^(?:import|export)\b[^;]*?["'](\.[^"']+)["'];""", re.MULTILINE)
-_IMPORT = re.compile(rf"""{_STATIC_IMPORT.pattern}|\bimport\(["'](\.[^"']+)["']\)""", re.MULTILINE)
+# What one visit loads, and what all places weigh together, which nobody loads at once; packed, as served.
+MOST_BYTES_OF_A_PLACE, MOST_BYTES = 90_000, 150_000
+_IMPORT = re.compile(
+    r"""^(?:import|export)\b[^;]*?["'](\.[^"']+)["'];|\bimport\(["'](\.[^"']+)["']\)""", re.MULTILINE
+)
 _FORBIDDEN = re.compile(
     r"\b(?:innerHTML|outerHTML|insertAdjacentHTML|dangerouslySetInnerHTML|document\.write|eval\()|\bstyle=\"|https?:"
 )
@@ -30,9 +36,9 @@ def own(folder: Path = STATIC) -> list[str]:
     return sorted(one for one in paths if not one.startswith("vendor/"))
 
 
-def imports(text: str, module: str, pattern: re.Pattern[str] = _IMPORT) -> Iterator[str]:
+def imports(text: str, module: str) -> Iterator[str]:
     """Modules that a module names, by their paths in the folder of the page."""
-    for match in pattern.finditer(text):
+    for match in _IMPORT.finditer(text):
         named = next(filter(None, match.groups()))
         yield (STATIC / module).parent.joinpath(named).resolve().relative_to(STATIC).as_posix()
 
@@ -61,19 +67,11 @@ def forbidden(text: str) -> list[str]:
     return _FORBIDDEN.findall(_WEB.sub("", text))
 
 
-def closure(*modules: str) -> set[str]:
-    """Modules, and all that they load before they run."""
-    found, waiting = set[str](), list(modules)
-    while waiting:
-        module = waiting.pop()
-        if module not in found:
-            found.add(module)
-            waiting += imports((STATIC / module).read_text("utf-8"), module, _STATIC_IMPORT)
-    return found
-
-
-def weight(paths: set[Path]) -> int:
-    return sum(len(gzip.compress(one.read_bytes(), 9, mtime=0)) for one in paths)
+def weight(*paths: str) -> int:
+    """Bytes of the shell and of files as they are served."""
+    found = page_files()
+    shell = gzip.compress(found.shell.encode(), 9, mtime=0)
+    return len(shell) + sum(len(found.files[one].packed) for one in paths)
 
 
 def test_imports_go_down_only() -> None:
@@ -84,6 +82,28 @@ def test_imports_go_down_only() -> None:
 def test_every_module_that_is_imported_is_there() -> None:
     named = {other for module in own() for other in imports((STATIC / module).read_text("utf-8"), module)}
     assert {one for one in named if not (STATIC / one).is_file()} == set()
+
+
+def test_every_name_that_is_imported_is_exported() -> None:
+    texts = [one.content.decode() for name, one in page_files().files.items() if name.endswith(".js")]
+    exported = {
+        module: set(re.split(r"\W+", names))
+        for text in texts
+        for module, names in zip(
+            re.findall(r"^export const (\$\w+) = \(\(\) => \{$", text, re.MULTILINE),
+            re.findall(r"^return \{ ([\w, ]*) \};\n\}\)\(\);$", text, re.MULTILINE),
+            strict=True,
+        )
+    }
+    taken = [
+        (module, name.partition(":")[0].strip())
+        for text in texts
+        for names, module in re.findall(r"^const \{([^}]*)\} = (\$\w+);$", text, re.MULTILINE)
+        for name in names.split(",")
+    ]
+    assert len(taken) > len(own())
+    missing = [(module, name) for module, name in taken if name not in exported.get(module, {name})]
+    assert missing == []
 
 
 def test_modules_are_small() -> None:
@@ -97,9 +117,17 @@ def test_nothing_becomes_html_by_hand_and_nothing_is_asked_for_elsewhere() -> No
 
 
 def test_the_shell_names_what_is_loaded_first() -> None:
-    shell = (STATIC / "index.html").read_text("utf-8")
-    named = re.findall(r'<link rel="modulepreload" href="page/\{digest\}/([^"]+)">', shell)
-    assert sorted(named) == sorted(closure("main.js") - {"main.js"})
+    named = re.findall(r'<link rel="modulepreload" href="page/\w+/([^"]+)">', page_files().shell)
+    main = page_files().files["main.js"].content.decode()
+    assert sorted(named) == sorted(re.findall(r'^import .* from "\./([^"]+)";$', main, re.MULTILINE))
+
+
+def test_each_file_that_is_served_can_be_read_as_a_module(tmp_path: Path) -> None:
+    for name, one in page_files().files.items():
+        if name.endswith(".js"):
+            written = tmp_path / name.replace("/", "-").replace(".js", ".mjs")
+            written.write_bytes(one.content)
+            subprocess.run([program("node"), "--check", written], check=True)
 
 
 def test_every_place_has_a_module_and_a_style_whose_classes_are_its_own() -> None:
@@ -124,17 +152,14 @@ def test_what_a_place_needs_is_what_its_way_says() -> None:
 
 
 def test_the_page_weighs_little() -> None:
-    everything = {one for one in STATIC.rglob("*") if one.suffix in (".js", ".css", ".html")}
-    assert weight(everything - {STATIC / "docs.html"}) <= MOST_BYTES
-    frame = {
-        STATIC / "index.html",
-        *(STATIC / "look").glob("*.css"),
-        *map(STATIC.joinpath, closure("main.js")),
-    }
-    for module in imports((STATIC / "routes.js").read_text("utf-8"), "routes.js"):
-        folder = (STATIC / module).parent
-        place = {*folder.glob("*.js"), *folder.glob("*.css"), *map(STATIC.joinpath, closure(module))}
-        assert weight(frame | place) <= MOST_BYTES_OF_A_PLACE, module
+    files = [one for one in page_files().files if one.endswith((".js", ".css"))]
+    assert weight(*files) <= MOST_BYTES
+    plot = {"vendor/uplot.js", "vendor/uplot.css"}
+    frame = {one for one in files if one.startswith(("look/", "vendor/", "main."))} - plot
+    for style in (one for one in files if one.startswith("places/")):
+        place = f"{Path(style).stem}.js"
+        drawn = plot if b"Plot" in page_files().files[place].content else set()
+        assert weight(*frame, place, style, *drawn) <= MOST_BYTES_OF_A_PLACE, place
 
 
 @pytest.mark.parametrize(
@@ -163,3 +188,31 @@ def test_the_check_of_the_words_sees_them(text: str) -> None:
 
 def test_an_address_may_be_tried() -> None:
     assert forbidden(r"/^https?:\/\//i.test(uri)") == []
+
+
+def test_a_file_holds_modules_after_what_they_import_and_asks_for_those_of_others(tmp_path: Path) -> None:
+    modules = {
+        "lib/a.js": 'import { b as of } from "./b.js";\nexport const a = () => of() + 1;\n',
+        "lib/b.js": 'import v from "../vendor/v.js";\nfunction b() { return v; }\nexport { b };\n',
+        "places/x/index.js": 'import { a } from "../../lib/a.js";\n// Says.\nexport async function x() {\n'
+        "  const b = `// ${a()}`;\n  return b;\n}\n",
+        "app.js": 'export const later = () => import("./places/x/index.js");\n',
+    }
+    made = bundled(modules)
+    assert sorted(made) == ["main.js", "x.js"]
+    assert b"Says" not in made["x.js"]
+    (tmp_path / "vendor").mkdir()
+    (tmp_path / "vendor" / "v.js").write_text("export default 1;\n")
+    (tmp_path / "package.json").write_text('{"type": "module"}')
+    for name, content in made.items():
+        (tmp_path / name).write_bytes(content)
+    script = 'import { $app } from "./main.js"; console.log(await (await $app.later()).x())'
+    command = [program("node"), "--input-type=module", "--eval", script]
+    assert (
+        subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True).stdout == "// 2\n"
+    )
+
+
+def test_modules_that_import_each_other_are_refused() -> None:
+    with pytest.raises(CycleError):
+        bundled({"lib/a.js": 'import { b } from "./b.js";\n', "lib/b.js": 'import { a } from "./a.js";\n'})
