@@ -12,6 +12,7 @@ from pydantic import BaseModel, Field
 from starlette.exceptions import HTTPException
 from starlette.routing import Match
 
+from vicinal.indexer.errors import GalleryNotFoundError, IndexerError
 from vicinal.service.http.access import Metrics, call_of
 from vicinal.service.http.state import state_of
 from vicinal.service.observability.logs import request_id
@@ -29,6 +30,7 @@ logger = logging.getLogger(__name__)
 _METHOD_NOT_ALLOWED, _SAME_METHOD_ELSEWHERE = 405, 307
 _NO_ROUTE = (404, _METHOD_NOT_ALLOWED)
 _SERVER_ERROR = 500
+_DAMAGED = ("gallery-damaged", "gallery-files-damaged")
 # Of an answer to what is wrong; what was sent may be in it, and long.
 _MOST_ERRORS = 10
 _LONGEST_DETAIL, _LONGEST_FIELD = 2000, 200
@@ -81,11 +83,26 @@ class Problem(BaseModel):
 # Coroutines, because other handlers would be called on another thread.
 async def _expected(request: Request, error: Exception) -> JSONResponse:
     status, kind = status_and_kind(error)
+    if kind in _DAMAGED and (gone := _gone(request)) is not None:
+        error, (status, kind) = gone, status_and_kind(gone)
     state_of(request.app).metrics.record_problem(kind)
     if status == _SERVER_ERROR:
         # What is damaged is nothing that a client can mend.
         logger.error("%s at %s", kind, request.url.path, exc_info=error)
     return problem_of(error, in_full=call_of(request.scope).in_full)
+
+
+def _gone(request: Request) -> GalleryNotFoundError | None:
+    """Error of a gallery that is not there any more: to who reads its files, they seem damaged."""
+    gallery = request.path_params.get("gallery")
+    try:
+        if gallery is not None:
+            state_of(request.app).galleries.gallery(gallery)
+    except GalleryNotFoundError as error:
+        return error
+    except IndexerError:
+        pass  # What is wrong with it is what failed.
+    return None
 
 
 async def _invalid_fields(request: Request, error: RequestValidationError) -> JSONResponse:

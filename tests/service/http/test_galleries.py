@@ -19,7 +19,9 @@ from vicinal.indexer.jobs.index_job import index_items
 from vicinal.indexer.sources import SourceItem
 from vicinal.models.bundle import ModelBundle
 from vicinal.models.embedder import Embedder
+from vicinal.service.galleries.open_galleries import OpenGalleries
 from vicinal.service.http.app import create_app
+from vicinal.service.measuring.matcher import Matcher
 
 SHOES = "/v1/galleries/shoes"
 
@@ -163,6 +165,22 @@ def test_what_is_not_there_is_a_problem_of_its_own_kind(client: TestClient, path
     response = client.get(path)
     assert response.status_code == 404
     assert response.json()["type"] == f"urn:vicinal:problem:{kind}"
+
+
+def test_a_gallery_that_is_deleted_while_it_is_read_is_not_there(
+    data_dir: Path, make_settings: MakeSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    matcher = OpenGalleries.matcher
+
+    def deleted_meanwhile(galleries: OpenGalleries, name: str) -> Matcher:
+        found = matcher(galleries, name)
+        found.gallery.delete()
+        return found
+
+    monkeypatch.setattr(OpenGalleries, "matcher", deleted_meanwhile)
+    path = f"{SHOES}/thumbnails/plain/view 0.png"
+    answer = TestClient(create_app(make_settings(data_dir))).get(path)
+    assert (answer.status_code, answer.json()["type"]) == (404, "urn:vicinal:problem:gallery-not-found")
 
 
 @pytest.mark.parametrize("size", ["0", "1001", "many"])
