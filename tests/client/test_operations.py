@@ -90,6 +90,7 @@ CASES: list[tuple[str, tuple[Any, ...], dict[str, Any]]] = [
     ("reindex_gallery", ("shop",), {"source": "photos", "bundle": "b", "index": "Flat", "max_failures": 3}),
     ("answer_search", ("shop", "s"), {"label": "shoe"}),
     ("answer_search", ("shop", "s"), {"absent": True, "unsure": False, "item_id": "a", "wrong": "b"}),
+    ("answer_searches", ("shop", [{"search_id": "s", "label": "shoe"}]), {}),
     ("take_back_search_answer", ("shop", 3), {}),
     ("get_search_answers", ("shop",), {}),
     ("next_searches", ("shop", 3), {}),
@@ -106,7 +107,6 @@ CASES: list[tuple[str, tuple[Any, ...], dict[str, Any]]] = [
 COMPOSED = {"add_embeddings", "add_item", "add_images", "compact", "wait_for_job"}
 LEFT_OUT = {
     "add_answer",
-    "answer_searches",
     "call_no_copies",
     "discard_labelling",
     "dry_run",

@@ -43,6 +43,7 @@ __all__ = [
     "GalleryList",
     "GalleryState",
     "GivenAnswer",
+    "GivenAnswers",
     "Item",
     "ItemPage",
     "Job",
@@ -62,6 +63,7 @@ __all__ = [
     "PassedSearch",
     "Rates",
     "Readiness",
+    "RefusedAnswer",
     "RefusedItem",
     "RemovedItem",
     "Rights",
@@ -775,6 +777,32 @@ class GivenAnswer(SearchAnswer):
     disagrees: str | None
     note: str | None
     why: WrongMatch | None
+
+
+class RefusedAnswer(Model):
+    """Answer that could not be kept.
+
+    Attributes:
+        place: Its place in what was sent, from 0.
+        type: Problem type, as an answer of the service would carry it.
+    """
+
+    place: int
+    type: str
+    reason: str
+
+
+class GivenAnswers(Model):
+    """Outcome of each of several answers.
+
+    Attributes:
+        given: In the order in which they were sent; null for one that was refused.
+        sentence: What is known by now.
+    """
+
+    given: list[GivenAnswer | None]
+    refused: list[RefusedAnswer]
+    sentence: str
 
 
 class Item(Model):

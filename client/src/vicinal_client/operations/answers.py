@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
+from typing import Any
 
 from vicinal_client.models import (
     DecidedSearches,
     DeletedSearches,
     GivenAnswer,
+    GivenAnswers,
     KeptSearch,
     KeptSearchPage,
     KnownAnswers,
@@ -55,6 +57,18 @@ class AnswerCalls(Calls):
         path, body = path_of("galleries", gallery, "answers"), {"search_id": search_id, **said}
         # Said twice it stands once.
         return (yield from self._ask("POST", path, GivenAnswer, json=body, repeatable=True))
+
+    @operation
+    def answer_searches(self, gallery: str, answers: Sequence[Mapping[str, Any]]) -> Steps[GivenAnswers]:
+        """Say what several kept searches show, each by itself: one that is refused stops no other.
+
+        Args:
+            gallery: Name of the gallery.
+            answers: At most 200, each of the members that `answer_search` takes, with `search_id`.
+        """
+        path, body = path_of("galleries", gallery, "answer-batches"), {"answers": [*map(dict, answers)]}
+        # Said twice they stand once.
+        return (yield from self._ask("POST", path, GivenAnswers, json=body, repeatable=True))
 
     @operation
     def take_back_search_answer(self, gallery: str, number: int) -> Steps[TakenBack]:
