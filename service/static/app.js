@@ -7,6 +7,7 @@ import { may, session, start, whyNot } from "./lib/session.js";
 import { useStore } from "./lib/store.js";
 import { short } from "./lib/text.js";
 import { nextTheme, theme } from "./lib/theme.js";
+import { Underway } from "./parts/adding.js";
 import { Dialogs } from "./parts/dialog.js";
 import { Button } from "./parts/field.js";
 import { Icon } from "./parts/icon.js";
@@ -146,7 +147,7 @@ export function App() {
   }, [place, gallery]);
   return html`
     <button type="button" class="skip" onClick=${() => main.current.focus()}>Skip to the content</button>
-    <${Top} place=${name} found=${found} /><${Away} />
+    <${Top} place=${name} found=${found} /><${Away} /><${Underway} />
     <main ref=${main} tabindex="-1" class=${`at-${name}`}>
       <${Guard} key=${`${place} ${gallery} ${key} ${state}`}><${Shown} place=${place} gallery=${gallery} params=${params} found=${found} /><//>
     </main>

@@ -234,8 +234,37 @@ def test_a_key_that_is_taken_away_meanwhile_is_asked_for(
         store.revoke("guest")
         page.get_by_role("button", name="Add 2 photos").click()
         expect(page.get_by_role("alert")).to_have_text("The server does not know this key any more.")
-        expect(page.get_by_text("Adding stopped, as you left it.")).to_be_visible()
         assert n_items(served) == 0
+        _, key = store.create("guest again", ("search", "write"))
+        page.get_by_label("Key", exact=True).fill(key)
+        page.keyboard.press("Enter")
+        page.get_by_role("button", name="Go on").click()
+        expect(page.get_by_role("status").get_by_text("2 photos were added.")).to_be_visible()
+        assert n_items(served) == 2
+
+
+def test_an_upload_goes_on_while_somebody_looks_elsewhere(
+    things: Served, open_place: OpenPlace, wait_until: Callable[[Callable[[], bool]], None]
+) -> None:
+    page = open_place(things.url, "g/things/add")
+    held: list[Route] = []
+    page.route(
+        ITEMS, lambda route: held.append(route) if route.request.method == "POST" else route.fallback()
+    )
+    drop(page, {"1.jpg": photo(1), "2.jpg": photo(2)})
+    page.get_by_role("button", name="Add 2 photos").click()
+    search = page.get_by_role("navigation", name="This gallery").get_by_role("link", name="Search")
+    search.click()
+    expect(page.get_by_role("heading", level=1)).to_have_text("Search")
+    expect(page.get_by_text("Adding photos to things: 0 of 2")).to_be_visible()
+    page.get_by_role("link", name="Adding photos to things").click()
+    expect(page.get_by_role("progressbar")).to_be_visible()
+    search.click()
+    expect(page.get_by_text("Adding photos to things: 0 of 2")).to_be_visible()
+    wait_until(lambda: bool(held))
+    held[0].continue_()
+    expect(page.get_by_role("status").get_by_text("things: 2 photos were added.")).to_be_visible()
+    assert n_items(things) == 2
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import { href } from "../../lib/router.js";
 import { may, whyNot } from "../../lib/session.js";
 import { useStore } from "../../lib/store.js";
 import { number } from "../../lib/text.js";
-import { Adding } from "../../parts/adding.js";
+import { Adding, beginAdding } from "../../parts/adding.js";
 import { Chosen, useChosen } from "../../parts/chosen.js";
 import { Drop } from "../../parts/drop.js";
 import { Button, Field } from "../../parts/field.js";
@@ -81,15 +81,12 @@ function useVersion(name) {
   return { begin: () => begin(true), begins, isReady, problem };
 }
 
-function Made({ name, files, leftOut }) {
+function Made({ name, files }) {
   const version = useVersion(name);
   const labels = new Set(files.map((one) => one.label).filter(Boolean)).size;
-  const done = (round) => {
-    refreshGalleries();
-    if (round.added || round.unchanged || round.replaced) version.begin();
-  };
+  const done = ({ added, unchanged, replaced }) => { if (added || unchanged || replaced) version.begin(); };
   return html`<div class="head"><h1>${name}</h1></div>
-    <${Adding} gallery=${name} files=${files} leftOut=${leftOut} onDone=${done}>
+    <${Adding} gallery=${name} onDone=${done}>
       <a class="button main" href=${href("search", name)}>Search in it</a>
       <a class="button" href=${href("gallery", name)}>Look at it</a>
       ${labels >= LEAST_LABELS && version.isReady && html`<a class="button" href=${href("calibrate", name)}>Measure how sure a match is</a>`}
@@ -105,13 +102,17 @@ export function Make({ isFirst, onBegin }) {
     onBegin?.();
     chosen.take(files);
   };
+  const begin = (name) => {
+    beginAdding(name, chosen.taken, chosen.leftOut);
+    setMade({ name, files: chosen.taken });
+  };
   if (made) return html`<div class="galleries-make stack"><${Made} ...${made} /></div>`;
   if (!may("write")) return html`<div class="head"><h1>New gallery</h1><p>${whyNot("write")}</p></div>`;
   const isChosen = chosen.good.length + chosen.leftOut.length > 0;
   return html`<div class="galleries-make stack">
     <div class="head"><h1>${isFirst ? "Make your first gallery" : "New gallery"}</h1>
       <p>A gallery holds the photos that are searched. Search with another photo, and the answer says whether the same thing is in it.</p></div>
-    ${isChosen ? html`<div class="card stack"><${Chosen} chosen=${chosen} />${chosen.good.length > 0 && html`<${Naming} chosen=${chosen} onMade=${(name) => setMade({ name, files: chosen.taken, leftOut: chosen.leftOut })} />`}</div>`
+    ${isChosen ? html`<div class="card stack"><${Chosen} chosen=${chosen} />${chosen.good.length > 0 && html`<${Naming} chosen=${chosen} onMade=${begin} />`}</div>`
       : html`<${Drop} onFiles=${take} multiple=${true} folder=${true} camera=${true} label="Photos for the gallery">
         <h2><span class="drop-with-mouse">Drop photos or a folder here</span><span class="drop-with-touch">Choose photos to begin with</span></h2><p>With a folder for each thing, such as <strong>mug</strong> and <strong>teapot</strong>, its name says what the photos in it show.</p><//>`}
     ${!isFirst && !isChosen && html`<div class="row"><a class="button quiet" href=${href("galleries")}>Back to all galleries</a></div>`}
