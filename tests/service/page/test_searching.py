@@ -185,6 +185,38 @@ def test_a_camera_is_offered_where_a_finger_points(demo: Served, open_place: Ope
     expect(page.locator(".search-verdict")).to_be_visible()
 
 
+# A camera that sees a drawing.
+_CAMERA = """navigator.mediaDevices.getUserMedia = async () => {
+  const canvas = Object.assign(document.createElement('canvas'), { width: 64, height: 48 });
+  const context = canvas.getContext('2d');
+  setInterval(() => { context.fillStyle = 'teal'; context.fillRect(0, 0, 64, 48); }, 20);
+  window.lent = canvas.captureStream();
+  return window.lent;
+}"""
+
+
+def test_a_photo_is_taken_with_the_camera_of_a_desk(demo: Served, open_place: OpenPlace, shot: Shot) -> None:
+    page = open_place(demo.url, "g/demo/search")
+    page.evaluate(_CAMERA)
+    page.get_by_role("button", name="Camera").click()
+    take = page.get_by_role("dialog").get_by_role("button", name="Take the photo")
+    expect(take).to_be_enabled()
+    shot(page, "search-camera")
+    take.click()
+    expect(page.get_by_role("dialog")).to_have_count(0)
+    expect(page.locator(".search-verdict")).to_be_visible()
+    assert page.evaluate("window.lent.getTracks().map((one) => one.readyState)") == ["ended"]
+
+
+def test_a_camera_that_is_not_lent_is_told(demo: Served, open_place: OpenPlace) -> None:
+    page = open_place(demo.url, "g/demo/search")
+    page.evaluate(
+        "navigator.mediaDevices.getUserMedia = async () => { throw new DOMException('', 'NotAllowedError'); }"
+    )
+    page.get_by_role("button", name="Camera").click()
+    expect(page.get_by_role("dialog").get_by_role("alert")).to_contain_text("allow it beside the address")
+
+
 def test_a_filter_is_built_of_what_there_is(demo: Served, open_place: OpenPlace, shot: Shot) -> None:
     label = demo.made.queries[0].parent.name
     items = demo.call("GET", "v1/galleries/demo/items?size=100")["items"]

@@ -4,6 +4,7 @@ import { short } from "../../lib/text.js";
 import { Button } from "../../parts/field.js";
 import { Icon } from "../../parts/icon.js";
 import { Picture } from "../../parts/picture.js";
+import { Camera, hasCamera } from "./camera.js";
 
 const fileOf = (list) => [...list].find((one) => one.type.startsWith("image/")) ?? list[0];
 
@@ -21,6 +22,7 @@ function Pick({ label, text, icon, className, onFile, ...others }) {
 
 export function Query({ path, name, onFile, onClear }) {
   const [isOver, setOver] = useState(false);
+  const [isTaking, setTaking] = useState(false);
   const last = useRef(onFile);
   last.current = onFile;
   useEffect(() => {
@@ -49,8 +51,10 @@ export function Query({ path, name, onFile, onClear }) {
       <div class="row">
         <${Pick} label="Photo to search with" text=${path ? "Another photo" : "Choose a photo"} icon="gallery" className=${path ? "" : "main"} onFile=${onFile} />
         <${Pick} label="Take a picture with the camera" text="Camera" icon="photo" className="search-camera" onFile=${onFile} capture="environment" />
+        ${hasCamera() && html`<${Button} onClick=${() => setTaking(true)}><${Icon} name="photo" />Camera<//>`}
         ${(path || name) && html`<${Button} kind="quiet" onClick=${onClear}>Clear<//>`}
       </div>
     </div>
+    ${isTaking && html`<${Camera} onFile=${onFile} onClose=${() => setTaking(false)} />`}
   </div>`;
 }
