@@ -18,6 +18,16 @@ export const STANDINGS = {
   unusable: { text: "cannot be used", mark: "✕", kind: "no" },
 };
 
+// What there is to know of a threshold, in place of what the server tells those who run it by commands.
+export const THRESHOLDS = {
+  stale: { text: "The gallery has changed since its threshold was measured: how often it is right may have changed too.", way: "Measure it again" },
+  broken: { text: "New photos were tried, and what this threshold promised does not hold.", kind: "no", way: "Measure it again" },
+  default: { text: "This threshold came with the model: it was not measured with photos of this gallery.", way: "Measure it" },
+  by_hand: { text: "Somebody chose this threshold by hand." },
+  none: { text: "Nobody has measured yet which score is a match here.", way: "Measure it" },
+  drift: { text: "What people search for has changed since the threshold was measured: how often it is right may have changed too.", kind: "unsure", way: "Measure it again" },
+};
+
 // What can be asked of a threshold: two parts of a sentence around a number of 100, and a usual one.
 export const TARGETS = {
   fpir: { before: "Of 100 things I lack, at most", after: "get a match", usual: 5 },

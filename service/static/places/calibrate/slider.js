@@ -3,6 +3,7 @@ import { admin, get, post, useCall } from "../../lib/api.js";
 import { html, useEffect, useMemo, useRef, useState } from "../../lib/html.js";
 import { at, nChanging, prepared, rangeOf } from "../../lib/points.js";
 import { number, of100, when } from "../../lib/text.js";
+import { THRESHOLDS } from "../../lib/words.js";
 import { Button } from "../../parts/field.js";
 import { Interval } from "../../parts/interval.js";
 import { Fault, Waiting } from "../../parts/notice.js";
@@ -71,7 +72,7 @@ function Kept({ record, inForce, promise }) {
     <p><span class=${`tag ${kind}`}><span aria-hidden="true">${mark}</span> ${inForce ? text : "Nothing is in force"}</span>
       ${inForce && html`<span>A match needs a score of <strong>${one.threshold.toFixed(4)}</strong>${one.target ? `: ${inWordsOf(one.target).replace(/^./, (first) => first.toLowerCase())}` : ""}.</span>`}</p>
     ${isActive && promise && html`<p class="soft" dir="auto">${promise}</p>`}
-    ${inForce?.reason && html`<p class="soft" dir="auto">${inForce.reason}</p>`}
+    ${THRESHOLDS[inForce?.state] && html`<p class="soft">${THRESHOLDS[inForce.state].text}</p>`}
     ${!isActive && html`<p class="soft">You look at the calibration of ${when(record.created_at)}${inForce ? ", whose scores are drawn here" : ""}.</p>`}
   </div>`;
 }

@@ -2,6 +2,7 @@
 import { admin, at, del, get, post } from "../../lib/api.js";
 import { html, useEffect, useRef, useState } from "../../lib/html.js";
 import { thumbnail } from "../../lib/pictures.js";
+import { href } from "../../lib/router.js";
 import { Empty, Fault, Waiting } from "../../parts/notice.js";
 import { useShortcuts } from "../../parts/shortcuts.js";
 import { Last } from "./last.js";
@@ -56,7 +57,10 @@ function useInbox(gallery, onAnswer) {
   return { ...shown, say, undo, load };
 }
 
-export function Inbox({ gallery, onAnswer }) {
+const NoneKept = ({ gallery }) => html`<${Empty} title="No search was kept yet" text="Search with photos as people take them: the searches come here to be answered. If none comes, this server keeps no searches. Whoever runs it turns that on with the line keep_searches = 1000 in vicinal.toml, and starts it again.">
+  <a class="button main" href=${href("search", gallery)}>Search</a><//>`;
+
+export function Inbox({ gallery, isNoneKept, onAnswer }) {
   const { questions, error, isBusy, given, last, say, undo, load } = useInbox(gallery, onAnswer);
   const question = questions?.[0];
   useEffect(() => {
@@ -71,7 +75,7 @@ export function Inbox({ gallery, onAnswer }) {
   return html`<${Fault} error=${error} again=${load} />
     ${!questions && !error && html`<${Waiting} text="Drawing a search…" />`}
     ${question && html`<${Question} key=${question.search_id} gallery=${gallery} search=${question} note=${note} isBusy=${isBusy} onSay=${say} onUndo=${given.length ? undo : null}>${after}<//>`}
-    ${questions && !question && html`<${Empty} title="There is nothing left to ask about" text="When people search again, their searches come here.">
-      ${given.length > 0 && html`<button type="button" class="button" onClick=${undo}>Take the last answer back <kbd>U</kbd></button>`}<//>`}
+    ${questions && !question && (isNoneKept ? html`<${NoneKept} gallery=${gallery} />` : html`<${Empty} title="There is nothing left to ask about" text="When people search again, their searches come here.">
+      ${given.length > 0 && html`<button type="button" class="button" onClick=${undo}>Take the last answer back <kbd>U</kbd></button>`}<//>`)}
     ${!question && after}`;
 }

@@ -26,7 +26,7 @@ export function Place({ gallery, params }) {
     <div class="review">
       <section class="review-asked" aria-label="Searches">
         ${view === INBOX
-          ? html`<${Inbox} gallery=${gallery} onAnswer=${known.again} />`
+          ? html`<${Inbox} gallery=${gallery} isNoneKept=${known.value?.n_kept === 0} onAnswer=${known.again} />`
           : html`<${Kept} key=${view} gallery=${gallery} shown=${view === "all" ? null : view} onAnswer=${known.again} />`}
       </section>
       <aside class="review-known card" aria-label="What is known now">

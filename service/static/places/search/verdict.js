@@ -3,7 +3,7 @@ import { html, useState } from "../../lib/html.js";
 import { href } from "../../lib/router.js";
 import { may } from "../../lib/session.js";
 import { number, of100, short } from "../../lib/text.js";
-import { VERDICTS } from "../../lib/words.js";
+import { THRESHOLDS, VERDICTS } from "../../lib/words.js";
 import { Dialog } from "../../parts/dialog.js";
 import { Button, Field } from "../../parts/field.js";
 
@@ -23,18 +23,8 @@ function inShort({ verdict, threshold, matches, candidates, groups, candidate_gr
   return html`Nothing reaches the threshold of ${line}. Most alike is ${name}, with a score of ${score(best.score)}.`;
 }
 
-// What there is to know of the threshold, in place of what the server tells those who run it by commands.
-const STATES = {
-  stale: { text: "The gallery has changed since its threshold was measured: how often it is right may have changed too.", way: "Measure it again" },
-  broken: { text: "New photos were tried, and what this threshold promised does not hold.", kind: "no", way: "Measure it again" },
-  default: { text: "This threshold came with the model: it was not measured with photos of this gallery.", way: "Measure it" },
-  by_hand: { text: "Somebody chose this threshold by hand." },
-  none: { text: "Nobody has measured yet which score is a match here.", way: "Measure it" },
-  drift: { text: "What people search for has changed since the threshold was measured: how often it is right may have changed too.", kind: "unsure", way: "Measure it again" },
-};
-
 function State({ gallery, threshold, n }) {
-  const known = STATES[threshold.drift && threshold.state === "current" ? "drift" : threshold.state];
+  const known = THRESHOLDS[threshold.drift && threshold.state === "current" ? "drift" : threshold.state];
   return html`${known && html`<p class=${known.kind ?? "soft"}>${known.text} ${known.way && may("admin", gallery) && html`<a href=${href("calibrate", gallery)}>${known.way}</a>`}</p>`}
     ${threshold.note && !threshold.drift && html`<p class="soft">The filter leaves ${number(n)} ${n === 1 ? "photo" : "photos"}. The threshold was measured with all of them: among fewer, wrong matches come at most as often.</p>`}`;
 }
