@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Generic, Protocol, TypeVar
 
 import pyarrow as pa
 
@@ -25,10 +25,14 @@ from vicinal.models.progress import OnProgress
 
 logger = logging.getLogger(__name__)
 
+Look = TypeVar("Look")
+
 # What people call engines, by the option `index`: module `postgres` has the class `PostgresEngine`.
 ENGINES = {"postgres": "PostgreSQL", "milvus": "Milvus"}
 _RETRY_SECONDS = 5.0
 _LEAST_SECONDS = 0.05
+# An index may come, and columns may change, while a gallery is open.
+_LOOK_SECONDS = 60.0
 # One slow search can lie with its filter; several in a row lie with the engine.
 _SLOW_IN_A_ROW = 3
 
@@ -86,6 +90,23 @@ class TeamReader(Protocol):
 
     def mark(self) -> TableMark:
         """State of the table, as cheaply as it can be had."""
+
+
+class LookingReader(Generic[Look]):
+    """Reader that looks once a minute at how its table is made."""
+
+    _known: tuple[float, Look] | None = None
+
+    @property
+    def _look(self) -> Look:
+        known = self._known
+        if known is None or time.monotonic() - known[0] > _LOOK_SECONDS:
+            known = self._known = time.monotonic(), self._looked()
+        return known[1]
+
+    def _looked(self) -> Look:
+        """Ask how the table is made."""
+        raise NotImplementedError
 
 
 class Engine(Protocol):

@@ -6,7 +6,6 @@ Nothing is loaded, released or written, and no search waits for what is being wr
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -16,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from vicinal.calibration.arrays import FloatArray
-from vicinal.indexer.engines.engine import TeamRows
+from vicinal.indexer.engines.engine import LookingReader, TeamRows
 from vicinal.indexer.errors import EngineTableError
 from vicinal.indexer.milvus_connection import SEARCH_SECONDS, SLOW, MilvusConnection, Words
 from vicinal.indexer.sources.engine_tables.milvus import (
@@ -33,8 +32,6 @@ from vicinal.models.configs.value_texts import value_as_text
 
 _Answer = TypeVar("_Answer")
 
-# An index may come, and fields may change, while the gallery is open.
-_LOOK_SECONDS = 60.0
 _MOST_FOUND, _MOST_IN_GRAPH = 16_384, 32_768
 # Rows that are asked for where nothing else says how much is looked at; and bytes of vectors in an answer.
 _MOST_SPARE, _MOST_BYTES = 1000, 2**24
@@ -45,7 +42,6 @@ _WHOLE = ("INT8", "INT16", "INT32", "INT64")
 class _Look:
     """Description of a collection, as Milvus gives it."""
 
-    at: float
     told: dict[str, Any]
     wanted: list[str]
     kinds: dict[str, str]
@@ -70,13 +66,12 @@ class _Look:
         return n if self.kind == "FLAT" else max(n, min(looked_at, _MOST_SPARE)), {}
 
 
-class MilvusReader:
+class MilvusReader(LookingReader[_Look]):
     """Reader of one collection; see `TeamReader`."""
 
     def __init__(self, connection: MilvusConnection, table: TeamTable) -> None:
         self.table = table
         self._connection = connection
-        self._known: _Look | None = None
         again = "run vicinal index with its address as it is now"
         self._words = Words(
             collection=f"the collection '{table.name}' any more: {again}",
@@ -162,14 +157,10 @@ class MilvusReader:
             self._known = None
             return question(self._look)
 
-    @property
-    def _look(self) -> _Look:
-        known = self._known
-        if known is None or time.monotonic() - known.at > _LOOK_SECONDS:
-            known = self._known = self._ask(self._looked)
-        return known
+    def _looked(self) -> _Look:
+        return self._ask(self._read_look)
 
-    def _looked(self, client: Any) -> _Look:
+    def _read_look(self, client: Any) -> _Look:
         name, columns = self.table.name, self.table.columns
         told = client.describe_collection(name, timeout=SEARCH_SECONDS)
         fields = {str(one["name"]): one for one in told["fields"]}
@@ -193,7 +184,6 @@ class MilvusReader:
         )
         kind = str(index.get("index_type", ""))
         return _Look(
-            at=time.monotonic(),
             told=told,
             wanted=wanted_of(told, embedding),
             kinds=kinds,

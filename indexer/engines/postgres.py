@@ -8,7 +8,6 @@ See https://github.com/pgvector/pgvector for the graph and its settings, `postgr
 
 from __future__ import annotations
 
-import logging
 import os
 import re
 import socket
@@ -26,15 +25,17 @@ from vicinal.indexer.engines.engine import EngineTable
 from vicinal.indexer.engines.postgres_filter import compiled, stored
 from vicinal.indexer.engines.postgres_team import (
     GRACE_SECONDS,
+    MOST_IN_GRAPH,
     SEARCH_SECONDS,
     Failures,
     PostgresReader,
+    graph_settings,
     local_settings,
 )
 from vicinal.indexer.errors import EngineAwayError, EngineError, EngineFullError, EngineTableError
 from vicinal.indexer.filters import Filter
+from vicinal.indexer.sources.engine_tables.postgres import import_psycopg, vector_loader
 from vicinal.indexer.sources.team_table import TeamTable
-from vicinal.models.errors import MissingPackageError
 from vicinal.models.progress import OnProgress
 
 Answer = TypeVar("Answer")
@@ -57,7 +58,6 @@ _MOST_IDLE = 16
 _EDGES, _LOOKED_AT_TO_BUILD = 16, 128
 # A graph is built several times faster in memory; what is beyond this the server's own setting gives.
 _MOST_BUILD_BYTES, _EDGE_BYTES = 2**30, 720
-_LEAST_SCANNED, _SCANNED_PER_LOOK = 20_000, 20
 
 _SLOW = "PostgreSQL did not answer in time"
 _NO_ADDRESS = (
@@ -103,11 +103,11 @@ class PostgresEngine:
     the thread that does, so that each gets its own reason why it cannot, and keeps some for later.
     """
 
-    most_looked_at = 1000
+    most_looked_at = MOST_IN_GRAPH
     longest = 2000
 
     def __init__(self, address: str) -> None:
-        self._psycopg = _import_psycopg()
+        self._psycopg = import_psycopg("searching on PostgreSQL")
         self._address = address
         self._lock = threading.Lock()
         self._idle: list[Any] = []
@@ -156,11 +156,7 @@ class PostgresEngine:
             f"WHERE {condition} ORDER BY far LIMIT {int(n)}) SELECT position FROM found ORDER BY far"
         )
         settings = {
-            "hnsw.ef_search": min(looked_at, self.most_looked_at),
-            # It goes on until n are found, where a filter leaves few and where more are asked for.
-            "hnsw.iterative_scan": "relaxed_order",
-            "hnsw.max_scan_tuples": max(_LEAST_SCANNED, _SCANNED_PER_LOOK * looked_at, 2 * n),
-            "hnsw.scan_mem_multiplier": 8,
+            **graph_settings(looked_at, n),
             "enable_seqscan": "off",
             "jit": "off",
             "statement_timeout": int(1000 * SEARCH_SECONDS),
@@ -381,17 +377,6 @@ def _close(idle: list[Any]) -> None:
         idle.pop().close()
 
 
-def _import_psycopg() -> Any:
-    try:
-        import psycopg
-        import psycopg.types
-    except ImportError as error:
-        raise MissingPackageError("psycopg", "postgres", "searching on PostgreSQL") from error
-    # What it would log names connections by their addresses; what fails is told by our own errors.
-    logging.getLogger("psycopg").setLevel(logging.CRITICAL)
-    return psycopg
-
-
 def _quoted(name: str) -> str:
     """A table's name in SQL."""
     if not re.fullmatch("[a-z0-9_]{1,63}", name):
@@ -415,14 +400,8 @@ def _register_vectors(psycopg: Any, connection: Any, oid: int) -> None:
         def dump(self, vector: FloatArray) -> bytes:
             return len(vector).to_bytes(2) + b"\0\0" + vector.astype(">f4").tobytes()
 
-    class _Loader(psycopg.adapt.Loader):  # type: ignore[misc]
-        format = psycopg.pq.Format.BINARY
-
-        def load(self, sent: Any) -> FloatArray:
-            return np.frombuffer(sent, ">f4", offset=4).astype(np.float32)
-
     connection.adapters.register_dumper(np.ndarray, _Dumper)
-    connection.adapters.register_loader(oid, _Loader)
+    connection.adapters.register_loader(oid, vector_loader(psycopg))
 
 
 def _refused(state: str | None, words: str) -> EngineError:

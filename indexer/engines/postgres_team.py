@@ -6,7 +6,6 @@ write nothing. GRANT SELECT, and USAGE on the schema, are all that the user need
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
@@ -15,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from vicinal.calibration.arrays import FloatArray
-from vicinal.indexer.engines.engine import TeamRows
+from vicinal.indexer.engines.engine import LookingReader, TeamRows
 from vicinal.indexer.errors import EngineError, EngineTableError
 from vicinal.indexer.sources.engine_tables.postgres import (
     column_kinds,
@@ -32,9 +31,7 @@ Failures: TypeAlias = tuple[tuple[str, type[EngineError], str], ...]
 SEARCH_SECONDS = 5.0
 # Beyond what the server itself allows a search: it may hang as a whole.
 GRACE_SECONDS = 2.0
-# An index may come, and columns may change, while the gallery is open.
-_LOOK_SECONDS = 60.0
-_MOST_IN_GRAPH = 1000
+MOST_IN_GRAPH = 1000
 _LEAST_SCANNED, _SCANNED_PER_LOOK = 20_000, 20
 # Of several indexes the first, by how the order follows that of the cosine, then by kind.
 _OPERATORS = {"cosine": "<=>", "ip": "<#>", "l2": "<->"}
@@ -64,7 +61,6 @@ class _Asked(Protocol):
 class _Look:
     """Columns and index of a table, by the catalog."""
 
-    at: float
     schema: pa.Schema
     columns: str
     id_kind: str
@@ -78,7 +74,7 @@ class _Look:
     lists: int
 
 
-class PostgresReader:
+class PostgresReader(LookingReader[_Look]):
     """Reader of one table; see `TeamReader`."""
 
     def __init__(self, engine: _Asked, table: TeamTable) -> None:
@@ -86,7 +82,6 @@ class PostgresReader:
         self.table = table
         self._name = table_in_sql(table.name)
         self._id = quoted(table.columns["id"])
-        self._known: _Look | None = None
         self._failures = _failures(table)
 
     @property
@@ -103,7 +98,7 @@ class PostgresReader:
     @property
     def most_looked_at(self) -> int:
         """Most rows that a search may be told to look at."""
-        return _MOST_IN_GRAPH if self._look.kind != "ivfflat" else int(self._look.n_rows) + 1
+        return MOST_IN_GRAPH if self._look.kind != "ivfflat" else int(self._look.n_rows) + 1
 
     @property
     def remarks(self) -> list[str]:
@@ -173,14 +168,10 @@ class PostgresReader:
     def _one_of(self, look: _Look) -> str:
         return f"{self._id} = ANY(%s::text[]::{look.id_kind}[])"
 
-    @property
-    def _look(self) -> _Look:
-        known = self._known
-        if known is None or time.monotonic() - known.at > _LOOK_SECONDS:
-            known = self._known = self._ask(self._looked)
-        return known
+    def _looked(self) -> _Look:
+        return self._ask(self._read_look)
 
-    def _looked(self, connection: Any) -> _Look:
+    def _read_look(self, connection: Any) -> _Look:
         columns = self.table.columns
         found = connection.execute(_TABLE, [self._name, columns["id"]]).fetchone()
         kinds = column_kinds(connection, self._name)
@@ -208,7 +199,6 @@ class PostgresReader:
             best = (best[0], embedding, "cosine", kinds[columns["embedding"]], 0)
         kind, expression, distance, vectors, lists = best
         return _Look(
-            at=time.monotonic(),
             schema=pa.schema([(name, kind) for name, (_, kind) in ways.items()]),
             columns=wanted,
             id_kind=id_kind,
@@ -238,8 +228,15 @@ def _looking(look: _Look, looked_at: int, n: int) -> dict[str, Any]:
             "ivfflat.iterative_scan": "relaxed_order",
             "ivfflat.max_probes": look.lists,
         }
+    return graph_settings(looked_at, n)
+
+
+def graph_settings(looked_at: int, n: int) -> dict[str, Any]:
+    """Settings by which an HNSW graph is searched so far, and on until n rows are found, where a filter
+    leaves few and where more are asked for.
+    """
     return {
-        "hnsw.ef_search": min(looked_at, _MOST_IN_GRAPH),
+        "hnsw.ef_search": min(looked_at, MOST_IN_GRAPH),
         "hnsw.iterative_scan": "relaxed_order",
         "hnsw.max_scan_tuples": max(_LEAST_SCANNED, _SCANNED_PER_LOOK * looked_at, 2 * n),
         "hnsw.scan_mem_multiplier": 8,

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Self
+from typing import Generic, Self, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -28,28 +29,58 @@ _LONGEST_FILE = 4096
 _REMEDY = "a server makes it again by itself, a check of the gallery does it now"
 
 
-class EngineFile(Frozen):
-    """Content of the file that stands for an index: which table of which engine, and the share of the ten and
-    of the hundred nearest that it was measured to find. It says nothing of where the engine is.
+class SourceFile(Frozen):
+    """Content of the file that stands for an index: an engine, and the share of the ten and of the hundred
+    nearest that it was measured to find. It says nothing of where the engine is.
     """
 
     engine: str
-    name: str
     n_items: int
     recall_of_few: float
     recall_of_many: float
 
 
-class EngineSource:
-    """Candidates from an engine, see `CandidateSource`; `candidates` says how much a search looks at."""
+class EngineFile(SourceFile):
+    """File of a table that was made for a version and space."""
+
+    name: str
+
+
+File = TypeVar("File", bound=SourceFile)
+
+
+class MeasuredSource(Generic[File]):
+    """Source in an engine, see `CandidateSource`; `candidates` says how much of it a search looks at."""
 
     is_exact = False
     can_select = True
+
+    def __init__(self, file: File, candidates: Candidates) -> None:
+        self.file = file
+        self.candidates = candidates
+
+    @property
+    def device(self) -> str:
+        """Name of the engine."""
+        return self.file.engine
+
+    def n_fetched(self, n: int) -> int:
+        """Items to search for: as many as are wanted, since an engine compares vectors in full."""
+        return n
+
+    def save(self, path: Path) -> None:
+        """Write what was measured, and where it holds, to a file."""
+        with storing(f"index file '{path}'"):
+            path.write_bytes(sealed(self.file.model_dump_json(indent=2)))
+
+
+class EngineSource(MeasuredSource[EngineFile]):
+    """Candidates from a table that an engine holds for a version and space."""
+
     needs_filter = True
 
     def __init__(self, file: EngineFile, candidates: Candidates, engines: Engines) -> None:
-        self.file = file
-        self.candidates = candidates
+        super().__init__(file, candidates)
         self._engines = engines
         # Whether the table is that of a gallery that this one was copied from, or a search found it missing.
         self.is_foreign = self.is_lost = False
@@ -87,14 +118,7 @@ class EngineSource:
     @classmethod
     def open(cls, path: Path, candidates: Candidates, seal: FileSeal, engines: Engines) -> Self:
         """Open what `save` wrote; the engine is asked when it is searched."""
-        if not seal.fits(path, whole=True):
-            raise DamagedGalleryError(f"index file '{path}' is missing or damaged", path)
-        return cls(read_engine_file(path), candidates, engines)
-
-    def save(self, path: Path) -> None:
-        """Write the name of the table to a file."""
-        with storing(f"index file '{path}'"):
-            path.write_bytes(sealed(self.file.model_dump_json(indent=2)))
+        return cls(read_source_file(path, EngineFile, seal), candidates, engines)
 
     def drop(self) -> None:
         """Remove the table."""
@@ -104,15 +128,6 @@ class EngineSource:
     def spec(self) -> str:
         """Name of the engine."""
         return self.file.engine
-
-    @property
-    def device(self) -> str:
-        """Name of the engine."""
-        return self.file.engine
-
-    def n_fetched(self, n: int) -> int:
-        """Items to search for: an engine compares vectors in full."""
-        return n
 
     def search(
         self, queries: FloatArray, n: int, among: Mask | None = None, filter: Filter | None = None
@@ -143,27 +158,43 @@ class EngineSource:
 
     def _found_among(self, queries: FloatArray, n: int, among: Mask, filter: Filter | None) -> Ints:
         """See `search`: the engine knows the filter, but not which of its rows are gone."""
-        found = np.full((len(queries), n), -1, np.int64)
         share = max(1.0, float(among.sum())) / max(1, len(among))
-        short, n_asked = np.arange(len(queries)), 2 * n + _SPARE
-        while len(short):
-            n_asked = min(n_asked, self.file.n_items)
-            is_short = np.zeros(len(short), bool)
-            for place, row in enumerate(self._find(queries[short], n_asked, share, filter)):
-                there = row[row >= 0]
-                kept = there[among[there]][:n]
-                found[short[place], : len(kept)] = kept
-                is_short[place] = len(kept) < n and len(there) == n_asked < self.file.n_items
-            short = short[is_short]
-            n_asked *= 2
-        return found
+
+        def find(chosen: Ints, n_asked: int) -> tuple[Ints, Mask]:
+            rows = self._find(queries[chosen], min(n_asked, self.file.n_items), share, filter)
+            is_whole = (rows >= 0).all(axis=1) & (n_asked < self.file.n_items)
+            found = np.full((len(chosen), n), -1, np.int64)
+            for place, row in enumerate(rows):
+                kept = row[(row >= 0) & among[row]][:n]
+                found[place, : len(kept)] = kept
+            return found, is_whole
+
+        return until_found(find, len(queries), n, 2 * n + _SPARE)
 
 
-def read_engine_file(path: Path) -> EngineFile:
-    """The file that `EngineSource.save` wrote."""
+def until_found(find: Callable[[Ints, int], tuple[Ints, Mask]], n_queries: int, n: int, n_asked: int) -> Ints:
+    """(n_queries, n) positions, -1 where there are fewer, after twice as many were asked for again and again.
+
+    Args:
+        find: Gives (b, n) positions for (b,) chosen queries of so many rows that are asked for, and which of
+            these queries have more rows to give.
+    """
+    found = np.full((n_queries, n), -1, np.int64)
+    chosen = np.arange(n_queries)
+    while len(chosen):
+        found[chosen], has_more = find(chosen, n_asked)
+        chosen = chosen[has_more & (found[chosen] < 0).any(axis=1)]
+        n_asked *= 2
+    return found
+
+
+def read_source_file(path: Path, kind: type[File], seal: FileSeal | None = None) -> File:
+    """The file of a kind that `save` wrote, as it was sealed; `DamagedGalleryError` for any other."""
     try:
+        if seal is not None and not seal.fits(path, whole=True):
+            raise BrokenSealError
         with path.open("rb") as stream:
             # What is longer is an index of Faiss.
-            return EngineFile.model_validate_json(unsealed(stream.read(_LONGEST_FILE)))
+            return kind.model_validate_json(unsealed(stream.read(_LONGEST_FILE)))
     except (OSError, BrokenSealError, ValueError) as error:
         raise DamagedGalleryError(f"index file '{path}' is missing or damaged", path) from error

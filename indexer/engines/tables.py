@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from vicinal.calibration.arrays import FloatArray
 from vicinal.indexer.engines.engine import ENGINES, Engines
-from vicinal.indexer.engines.source import EngineSource, read_engine_file
+from vicinal.indexer.engines.source import EngineFile, EngineSource, read_source_file
 from vicinal.indexer.errors import EngineAwayError, EngineError, EngineTableError, GalleryError
 from vicinal.indexer.graph.vector_index import Candidates, check_factory
 from vicinal.indexer.storage.files import FileSeal, file_lock, read_sealed_or_refuse, write_sealed
@@ -122,7 +122,7 @@ class GalleryTables:
         found = {}
         for path in folder.rglob("*.index"):
             try:
-                file = read_engine_file(path)
+                file = read_source_file(path, EngineFile)
             except GalleryError:
                 # An index of Faiss, or a damaged file.
                 continue

@@ -19,11 +19,10 @@ from cachetools import TTLCache
 
 from vicinal.calibration.advice import advise
 from vicinal.calibration.arrays import AnyArray, AnyInts, FloatArray, Ints, Mask
-from vicinal.calibration.frozen import Frozen
 from vicinal.indexer.engines.engine import Engines, TeamReader, TeamRows
 from vicinal.indexer.engines.measured import in_blocks, measured_candidates
+from vicinal.indexer.engines.source import MeasuredSource, SourceFile, read_source_file, until_found
 from vicinal.indexer.errors import (
-    DamagedGalleryError,
     EngineAwayError,
     EngineTableError,
     ItemRefusedError,
@@ -36,7 +35,6 @@ from vicinal.indexer.sources.team_table import TeamTable
 from vicinal.indexer.sources.values import column_texts, metadata_rows
 from vicinal.indexer.storage.files import FileSeal, storing
 from vicinal.indexer.storage.item_table import mapped_matrix
-from vicinal.models.configs.sealed_json import BrokenSealError, sealed, unsealed
 from vicinal.models.errors import NoDirectionError
 from vicinal.models.similarity import normalize
 
@@ -250,26 +248,19 @@ def _unit(vectors: FloatArray) -> tuple[FloatArray, Mask]:
     return unit, is_usable
 
 
-class TeamFile(Frozen):
-    """Content of the file that stands for an index over a team's table; see `EngineFile`."""
+class TeamFile(SourceFile):
+    """File of a team's table, and of the index that was measured there."""
 
-    engine: str
-    n_items: int
     searched_by: str
-    recall_of_few: float
-    recall_of_many: float
 
 
-class TeamSource:
-    """Candidates from a team's table, see `CandidateSource`; their vectors come with them."""
+class TeamSource(MeasuredSource[TeamFile]):
+    """Candidates from a team's table; their vectors come with them."""
 
-    is_exact = False
-    can_select = True
     needs_filter = False
 
     def __init__(self, file: TeamFile, candidates: Candidates, vectors: TeamVectors) -> None:
-        self.file = file
-        self.candidates = candidates
+        super().__init__(file, candidates)
         self._vectors = vectors
 
     @classmethod
@@ -302,45 +293,22 @@ class TeamSource:
     @classmethod
     def open(cls, path: Path, candidates: Candidates, seal: FileSeal, vectors: TeamVectors) -> Self:
         """Open what `save` wrote; the engine is asked when it is searched."""
-        if not seal.fits(path, whole=True):
-            raise DamagedGalleryError(f"index file '{path}' is missing or damaged", path)
-        try:
-            file = TeamFile.model_validate_json(unsealed(path.read_bytes()))
-        except (OSError, BrokenSealError, ValueError) as error:
-            raise DamagedGalleryError(f"index file '{path}' is missing or damaged", path) from error
-        return cls(file, candidates, vectors)
-
-    def n_fetched(self, n: int) -> int:
-        """Items to search for: as many as are wanted, since vectors are compared in full."""
-        return n
-
-    def save(self, path: Path) -> None:
-        """Write what was measured to a file."""
-        with storing(f"index file '{path}'"):
-            path.write_bytes(sealed(self.file.model_dump_json(indent=2)))
+        return cls(read_source_file(path, TeamFile, seal), candidates, vectors)
 
     @property
     def spec(self) -> str:
         """Name of what finds candidates."""
         return self._vectors.table.index
 
-    @property
-    def device(self) -> str:
-        """Name of the engine."""
-        return self.file.engine
-
     def search(
         self, queries: FloatArray, n: int, among: Mask | None = None, filter: Filter | None = None
     ) -> Ints:
         """(B, n) positions of the nearest items; see `CandidateSource.search`."""
         del filter  # Its labels and metadata are those that were read.
-        if among is None:
-            return in_blocks(lambda block: self._found(block, n, None), queries, n)
-        chosen = np.flatnonzero(among)
-        if len(chosen) > _FEW_AMONG:
+        if among is None or among.sum() > _FEW_AMONG:
             return in_blocks(lambda block: self._found(block, n, among), queries, n)
-        ids = self._vectors.ids(chosen)
-        return in_blocks(lambda block: self._positions(block, n, self._ask(block, n, n, ids))[0], queries, n)
+        ids = self._vectors.ids(np.flatnonzero(among))
+        return in_blocks(lambda block: self._positions(block, n, self._ask(block, n, n, ids)), queries, n)
 
     def find(self, queries: FloatArray, n: int, looked_at: int) -> Ints:
         """(B, n) positions of those items among the n nearest rows, where it looks at some."""
@@ -351,7 +319,7 @@ class TeamSource:
                 raise
             # So much together is more than a busy database does in time.
             rows = [row for one in queries for row in self._ask(one[None], n, looked_at)]
-        return self._positions(queries, n, rows)[0]
+        return self._positions(queries, n, rows)
 
     def _ask(
         self, queries: FloatArray, n: int, looked_at: int, ids: Sequence[str] | None = None
@@ -364,8 +332,8 @@ class TeamSource:
 
     def _positions(
         self, queries: FloatArray, n: int, rows: Sequence[TeamRows], among: Mask | None = None
-    ) -> tuple[Ints, list[int]]:
-        """(B, n) positions of rows in the order of their similarity, and how many rows there were of each."""
+    ) -> Ints:
+        """(B, n) positions of rows in the order of their similarity."""
         found = np.full((len(queries), n), -1, np.int64)
         for place, (query, one) in enumerate(zip(queries, rows, strict=True)):
             positions, vectors = self._vectors.remember(one)
@@ -374,24 +342,18 @@ class TeamSource:
             kept = positions[order]
             kept = (kept if among is None else kept[among[kept]])[:n]
             found[place, : len(kept)] = kept
-        return found, [len(one.ids) for one in rows]
+        return found
 
     def _found(self, queries: FloatArray, n: int, among: Mask | None) -> Ints:
         """See `search`: the engine knows rows that the gallery does not, and no filter."""
-        found = np.full((len(queries), n), -1, np.int64)
         share = 1.0 if among is None else max(1.0, float(among.sum())) / len(among)
-        short, n_asked = np.arange(len(queries)), n + _SPARE if among is None else 2 * n + 4 * _SPARE
-        while len(short):
+
+        def find(chosen: Ints, n_asked: int) -> tuple[Ints, Mask]:
             looked_at = max(n_asked, round(self.candidates.fetched(n) / share))
-            rows = self._ask(queries[short], n_asked, looked_at)
-            positions, n_rows = self._positions(queries[short], n, rows, among)
-            found[short] = positions
+            rows = self._ask(queries[chosen], n_asked, looked_at)
             # Where fewer came than were asked for, the table has no more to give.
-            is_short = (
-                (positions < 0).any(axis=1)
-                & (np.array(n_rows) == n_asked)
-                & (n_asked < 2 * len(self._vectors) + _BLOCK)
-            )
-            short = short[is_short]
-            n_asked *= 2
-        return found
+            is_whole = np.array([len(one.ids) == n_asked for one in rows])
+            has_more = is_whole & (n_asked < 2 * len(self._vectors) + _BLOCK)
+            return self._positions(queries[chosen], n, rows, among), has_more
+
+        return until_found(find, len(queries), n, n + _SPARE if among is None else 2 * n + 4 * _SPARE)

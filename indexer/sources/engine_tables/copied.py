@@ -52,29 +52,18 @@ class _Engine:
     port: int
     table: str  # Word for a table, and for a column
     column: str
-    example: str
     needs_database: bool
     open: Callable[[str, str, str], AbstractContextManager[OpenTable]]
 
+    @property
+    def example(self) -> str:
+        """Address in its full form."""
+        words = "&".join(f"{name}={self.column.upper()}" for name in ("embedding", "id", "label"))
+        return f"{self.name}://USER@HOST:{self.port}/DATABASE?{self.table}=NAME&{words}"
 
-_POSTGRES = _Engine(
-    name="postgres",
-    port=5432,
-    table="table",
-    column="column",
-    example="postgres://USER@HOST/DATABASE?table=NAME&embedding=COLUMN&id=COLUMN&label=COLUMN",
-    needs_database=True,
-    open=postgres_table,
-)
-_MILVUS = _Engine(
-    name="milvus",
-    port=19530,
-    table="collection",
-    column="field",
-    example="milvus://USER@HOST:19530/DATABASE?collection=NAME&embedding=FIELD&id=FIELD&label=FIELD",
-    needs_database=False,
-    open=milvus_collection,
-)
+
+_POSTGRES = _Engine("postgres", 5432, "table", "column", True, postgres_table)
+_MILVUS = _Engine("milvus", 19530, "collection", "field", False, milvus_collection)
 _ENGINES = {"postgres": _POSTGRES, "postgresql": _POSTGRES, "milvus": _MILVUS}
 
 

@@ -6,6 +6,7 @@ What else stands in an address is for libpq, such as `sslmode`; so are its varia
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -113,11 +114,7 @@ def column_ways(kinds: Mapping[str, str], embedding: str) -> dict[str, tuple[str
 @contextmanager
 def postgres_table(server: str, table: str, shown: str) -> Iterator[PostgresTable]:
     """Open a table by the address of its database; `shown` is what errors say instead of it."""
-    try:
-        import psycopg
-        import psycopg.types
-    except ImportError as error:
-        raise MissingPackageError("psycopg", "postgres", "reading a table of PostgreSQL") from error
+    psycopg = import_psycopg("reading a table of PostgreSQL")
     with (
         _telling(psycopg, shown),
         psycopg.connect(server, connect_timeout=_CONNECT_SECONDS, application_name="vicinal") as connection,
@@ -127,11 +124,25 @@ def postgres_table(server: str, table: str, shown: str) -> Iterator[PostgresTabl
         vector = psycopg.types.TypeInfo.fetch(connection, "vector")
         if vector is None:
             raise SourceError(f"the database of '{shown}' lacks pgvector: run CREATE EXTENSION vector there")
-        connection.adapters.register_loader(vector.oid, _vector_loader(psycopg))
+        connection.adapters.register_loader(vector.oid, vector_loader(psycopg))
         yield PostgresTable(connection, table)
 
 
-def _vector_loader(psycopg: Any) -> type[Any]:
+def import_psycopg(purpose: str) -> Any:
+    """The library, which is told to log nothing; `MissingPackageError` where it is not installed."""
+    try:
+        import psycopg
+        import psycopg.types
+    except ImportError as error:
+        raise MissingPackageError("psycopg", "postgres", purpose) from error
+    # What it would log names connections by their addresses; what fails is told by our own errors.
+    logging.getLogger("psycopg").setLevel(logging.CRITICAL)
+    return psycopg
+
+
+def vector_loader(psycopg: Any) -> type[Any]:
+    """Reader of (d,) float32 vectors of pgvector, for the adapters of a connection."""
+
     class _Loader(psycopg.adapt.Loader):  # type: ignore[misc]
         """Numbers of a vector as pgvector sends them: their count, two bytes of zero, and float32."""
 
