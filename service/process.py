@@ -34,9 +34,12 @@ def prepare_process() -> None:
 
 
 class BackgroundWork:
-    """Work of one thread while it is entered as a context; it ends when what waits is done."""
+    """Work of one thread while it is entered as a context; it ends when what waits is done, or is left alone
+    after `stop_seconds`.
+    """
 
     name = "background"
+    stop_seconds: float | None = None
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
@@ -56,7 +59,7 @@ class BackgroundWork:
             # Of one that was entered twice, both threads.
             self._changed.notify_all()
         if thread is not None:
-            thread.join()
+            thread.join(self.stop_seconds)
 
     def _work(self) -> None:
         """Go on until `_is_stopping`, which `_changed` tells of."""

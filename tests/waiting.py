@@ -1,4 +1,4 @@
-"""Waiting for what another thread or process does."""
+"""Waiting for what another thread or process does, and time that a test moves on."""
 
 from __future__ import annotations
 
@@ -44,3 +44,13 @@ def wait_for_job(client: TestClient | httpx.Client, accepted: httpx.Response) ->
 
     wait_until(is_over, every=0.05)
     return job
+
+
+class Clock:
+    """Seconds that pass when a test says so."""
+
+    def __init__(self, now: float = 0.0) -> None:
+        self.now = now
+
+    def __call__(self) -> float:
+        return self.now

@@ -35,7 +35,6 @@ _CHANNEL, _NEWEST = "vicinal:home", "vicinal:home:newest"
 _LOOK_SECONDS, _RETRY_SECONDS = 0.4, 1.0
 # A replica whose last look at the log is older is behind: one look takes some milliseconds.
 _LATE_SECONDS = 3.0
-_STOP_SECONDS = 3.0
 _TIDY_SECONDS = 6 * 3600.0
 
 
@@ -150,6 +149,8 @@ class HomeFollower(BackgroundWork):
     """
 
     name = "home"
+    # It may be fetching a version that is large. A daemon: the process ends without it.
+    stop_seconds = 3.0
 
     def __init__(
         self, mirror: Mirror, link: RedisLink | None, on_change: Callable[[], None] = lambda: None
@@ -163,13 +164,7 @@ class HomeFollower(BackgroundWork):
         self._tidy_at = time.monotonic() + _TIDY_SECONDS * random.random()
 
     def __exit__(self, *_: object) -> None:
-        thread, self._thread = self._thread, None
-        with self._changed:
-            self._is_stopping = True
-            self._changed.notify_all()
-        if thread is not None:
-            # It may be fetching a version that is large. A daemon: the process ends without it.
-            thread.join(_STOP_SECONDS)
+        super().__exit__()
         with suppress(IndexerError, OSError):
             # What was counted last; where the home is away it is brought there after the next start.
             self._mirror.require_home()

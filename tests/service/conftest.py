@@ -16,6 +16,7 @@ import numpy as np
 import onnx
 import pyarrow as pa
 import pytest
+from fastapi import FastAPI
 from fastapi.testclient import TestClient
 from PIL import Image
 from typer.testing import CliRunner, Result
@@ -30,9 +31,12 @@ from vicinal.indexer.sources import read_source, source_name
 from vicinal.indexer.views.snapshot import Snapshot, SnapshotRows, write_snapshot
 from vicinal.models.bundle import BACKBONE_FILE, ModelBundle
 from vicinal.models.embedder import Embedder
+from vicinal.models.similarity import normalize
 from vicinal.service.cli import app, main
 from vicinal.service.http.app import create_app
 from vicinal.service.http.serving.server import serving
+from vicinal.service.http.state import state_of
+from vicinal.service.jobs.worker import JobWorker
 from vicinal.service.measuring.calibrator import Calibrator
 from vicinal.service.measuring.matcher import Matcher
 from vicinal.service.measuring.queries import LabelledQueries
@@ -206,6 +210,24 @@ def server_url(calibrated_dir: Path, make_settings: Callable[..., Settings]) -> 
         make_settings(calibrated_dir, max_image_bytes=300_000, max_request_bytes=500_000, max_batch=4)
     ) as url:
         yield url
+
+
+@pytest.fixture
+def worker(app: FastAPI) -> Iterator[None]:
+    """Works on the jobs of a module's `app`."""
+    with JobWorker(state_of(app).jobs, state_of(app).kinds, heartbeat_seconds=0.5):
+        yield
+    state_of(app).jobs.queue.close()
+
+
+def overlapping(
+    n_labels: int, per_label: int, spread: float, *, dim: int = 8, seed: int = 7
+) -> tuple[FloatArray, list[str]]:
+    """Embeddings around a center for each label, so far apart that all kinds of errors happen; and labels."""
+    rng = np.random.default_rng(seed)
+    centers = np.repeat(rng.normal(size=(n_labels, dim)), per_label, axis=0)
+    labels = [f"label {i // per_label}" for i in range(n_labels * per_label)]
+    return normalize(centers + spread * rng.normal(size=centers.shape)), labels
 
 
 @pytest.fixture(scope="session")

@@ -10,25 +10,16 @@ from prometheus_client import CollectorRegistry
 from redis import Redis
 
 from tests.service.redis_server import RedisServer
+from tests.waiting import Clock
 from vicinal.service.errors import RedisAwayError, RequestError
 from vicinal.service.redis_link import RedisLink
 
 RETRY_SECONDS = 5.0
 
 
-class Clock:
-    """Seconds that pass when a test says so."""
-
-    def __init__(self) -> None:
-        self.now = 100.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
 @pytest.fixture
 def clock() -> Clock:
-    return Clock()
+    return Clock(100.0)
 
 
 @pytest.fixture

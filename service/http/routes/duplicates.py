@@ -14,7 +14,7 @@ from vicinal.service.duplicates.record import DuplicateGroup, DuplicateOptions, 
 from vicinal.service.duplicates.verdicts import CopyVerdict, CopyVerdicts
 from vicinal.service.http.access import call_of, note_items
 from vicinal.service.http.gate import AdminRoute
-from vicinal.service.http.routes.jobs import begin_job
+from vicinal.service.http.routes.jobs import After, PageSize, begin_job, page_of
 from vicinal.service.http.routes.operations import html_page
 from vicinal.service.http.state import StateDependency
 from vicinal.service.jobs.records import Job
@@ -86,8 +86,8 @@ def get_duplicates(
     gallery: str,
     record: str,
     state: StateDependency,
-    after: Annotated[int, Query(ge=0, description="`next` of the page before.")] = 0,
-    size: Annotated[int, Query(ge=1, le=1000)] = 100,
+    after: After = 0,
+    size: PageSize = 100,
     left: Annotated[
         bool,
         Query(description="Without photos that have gone since, and what persons called no copies."),
@@ -99,13 +99,8 @@ def get_duplicates(
     groups: Sequence[DuplicateGroup] = found.groups
     if left:
         groups = CopyVerdicts(opened).left(groups, state.galleries.matcher(gallery).view)
-    stop = after + size
-    page = {
-        "n_groups": len(groups),
-        "groups": tuple(groups[after:stop]),
-        "next": stop if stop < len(groups) else None,
-    }
-    return DuplicatePageBody(**{**dict(found), **page})
+    page, further = page_of(groups, after, size)
+    return DuplicatePageBody(**{**dict(found), "n_groups": len(groups), "groups": page, "next": further})
 
 
 @router.get("/{record}/report", response_class=HTMLResponse)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from contextlib import ExitStack, suppress
 from functools import partial
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 from fastapi import APIRouter, Header, Query, Request, Response
 from fastapi.concurrency import run_in_threadpool
@@ -27,6 +27,10 @@ from vicinal.service.problem_types import PREFIX, told_to_some
 from vicinal.service.request_fields import Body
 from vicinal.service.request_fields import Request as Asked
 from vicinal.service.surfaces.jobs import IS_UPLOAD
+
+Row = TypeVar("Row")
+After = Annotated[int, Query(ge=0, description="`next` of the page before.")]
+PageSize = Annotated[int, Query(ge=1, le=1000)]
 
 router = APIRouter(prefix="/v1", tags=["jobs"], route_class=AdminRoute)
 
@@ -74,6 +78,12 @@ class FitRequest(fit.Request):
         minutes: About how long it may take.
         seed: Seed of everything that is drawn.
     """
+
+
+def page_of(rows: Sequence[Row], after: int, size: int) -> tuple[tuple[Row, ...], int | None]:
+    """Page of rows, and the number after which the next one begins; None on the last."""
+    end = after + size
+    return tuple(rows[after:end]), end if end < len(rows) else None
 
 
 def begin_job(
@@ -188,7 +198,7 @@ def list_jobs(
     job_state: Annotated[
         JobState | None, Query(alias="state", description="Only jobs in this state.")
     ] = None,
-    size: Annotated[int, Query(ge=1, le=1000)] = 100,
+    size: PageSize = 100,
 ) -> JobListBody:
     """Jobs, newest first, of the galleries that the key is for; finished ones are kept for a while."""
     root = state.galleries.path
@@ -241,15 +251,13 @@ def get_job_failures(
     job_id: str,
     request: Request,
     state: StateDependency,
-    after: Annotated[int, Query(ge=0, description="How many to pass over.")] = 0,
-    size: Annotated[int, Query(ge=1, le=1000)] = 100,
+    after: After = 0,
+    size: PageSize = 100,
 ) -> JobFailuresBody:
     """All files that a job could not use, by page; the job itself has the first 20."""
     failures = state.jobs.failures(_seen_by(request, state, job_id))
-    end = after + size
-    return JobFailuresBody(
-        failures=failures[after:end], next=end if end < len(failures) else None, n_kept=len(failures)
-    )
+    page, further = page_of(failures, after, size)
+    return JobFailuresBody(failures=page, next=further, n_kept=len(failures))
 
 
 @router.get("/jobs/{job_id}/log")

@@ -6,22 +6,14 @@ import re
 
 import pytest
 
+from tests.waiting import Clock
 from vicinal.service.cli import console
 from vicinal.service.cli.console import progress_bar
 
 
-class Clock:
-    """Seconds that pass when they are told to."""
-
-    now = 1000.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
 @pytest.fixture
 def clock() -> Clock:
-    return Clock()
+    return Clock(1000.0)
 
 
 def test_a_line_comes_every_ten_seconds_with_rate_and_time_left(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +16,6 @@ from tests.waiting import wait_for_job
 from vicinal.indexer.gallery import Gallery
 from vicinal.models.bundle import ModelBundle
 from vicinal.service.http.app import create_app
-from vicinal.service.http.state import state_of
-from vicinal.service.jobs.worker import JobWorker
 from vicinal.service.search.pipeline import Pipeline, Rerank
 from vicinal.service.settings import Settings
 
@@ -58,13 +56,6 @@ def app(settings: Settings) -> FastAPI:
 @pytest.fixture
 def client(app: FastAPI) -> TestClient:
     return TestClient(app)
-
-
-@pytest.fixture
-def worker(app: FastAPI) -> Iterator[None]:
-    with JobWorker(state_of(app).jobs, state_of(app).kinds, heartbeat_seconds=0.5):
-        yield
-    state_of(app).jobs.queue.close()
 
 
 @pytest.fixture

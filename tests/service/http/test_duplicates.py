@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -45,13 +44,6 @@ def app(tmp_path: Path, album_dir: Path, make_settings: MakeSettings) -> FastAPI
 @pytest.fixture
 def client(app: FastAPI) -> TestClient:
     return TestClient(app)
-
-
-@pytest.fixture
-def worker(app: FastAPI) -> Iterator[None]:
-    with JobWorker(state_of(app).jobs, state_of(app).kinds, heartbeat_seconds=0.5):
-        yield
-    state_of(app).jobs.queue.close()
 
 
 @pytest.fixture(scope="module")

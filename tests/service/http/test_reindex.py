@@ -8,7 +8,7 @@ import os
 import shutil
 import tarfile
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -61,13 +61,6 @@ def app(data_dir: Path, make_settings: MakeSettings, sources: Path, bundles: Pat
 @pytest.fixture
 def client(app: FastAPI) -> TestClient:
     return TestClient(app)
-
-
-@pytest.fixture
-def worker(app: FastAPI) -> Iterator[None]:
-    with JobWorker(state_of(app).jobs, state_of(app).kinds, heartbeat_seconds=0.5):
-        yield
-    state_of(app).jobs.queue.close()
 
 
 @pytest.mark.slow

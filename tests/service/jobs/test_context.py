@@ -6,24 +6,16 @@ import threading
 
 import pytest
 
+from tests.waiting import Clock
 from vicinal.service.errors import JobStoppedError
 from vicinal.service.jobs.records import Job, JobProgress
 from vicinal.service.jobs.runner import JobContext
 from vicinal.service.jobs.store import JobStore
 
 
-class Clock:
-    """Seconds that pass when a test says so."""
-
-    now = 50.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
 @pytest.fixture
 def clock() -> Clock:
-    return Clock()
+    return Clock(50.0)
 
 
 @pytest.fixture

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from tests.service.jobs.conftest import Steps
+from tests.waiting import Clock
 from vicinal.service.jobs.queue import JobQueue
 from vicinal.service.jobs.records import Job
 from vicinal.service.jobs.runner import JobRunner
@@ -14,15 +15,6 @@ from vicinal.service.jobs.store import JobStore
 from vicinal.service.jobs.worker import Recovery
 
 PATIENCE = 20.0
-
-
-class Clock:
-    """Seconds that pass when a test says so."""
-
-    now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 @pytest.fixture

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from tests.service.conftest import overlapping
 from tests.service.pipelines import CONTEXTUAL
 from tests.service.types import WriteGallery
 from vicinal.calibration import CalibrationError, Target
 from vicinal.indexer.views.snapshot import Snapshot
-from vicinal.models.similarity import normalize
 from vicinal.service.measuring.calibrator import Calibrator
 from vicinal.service.measuring.queries import LabelledQueries, coarse_labels_by_column
 
@@ -17,11 +17,8 @@ N_LABELS, PER_LABEL = 12, 5
 
 
 def make_gallery(write_gallery: WriteGallery, kinds: list[object]) -> Snapshot:
-    rng = np.random.default_rng(7)
-    centers = np.repeat(rng.normal(size=(N_LABELS, 8)), PER_LABEL, axis=0)
-    labels = [f"label {i // PER_LABEL}" for i in range(len(centers))]
     metadata = [{} if kind is None else {"kind": kind} for kind in np.repeat(kinds, PER_LABEL)]
-    return write_gallery(normalize(centers + 0.3 * rng.normal(size=centers.shape)), labels, metadata=metadata)
+    return write_gallery(*overlapping(N_LABELS, PER_LABEL, 0.3), metadata=metadata)
 
 
 def test_the_record_counts_near_and_far_labels_by_the_column(write_gallery: WriteGallery) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -39,13 +38,6 @@ def app(data_dir: Path, make_settings: MakeSettings, catalog: Path, tmp_path: Pa
 @pytest.fixture
 def client(app: FastAPI) -> TestClient:
     return TestClient(app)
-
-
-@pytest.fixture
-def worker(app: FastAPI) -> Iterator[None]:
-    with JobWorker(state_of(app).jobs, state_of(app).kinds, heartbeat_seconds=0.5):
-        yield
-    state_of(app).jobs.queue.close()
 
 
 def threshold_of(client: TestClient) -> dict[str, Any]:

@@ -9,6 +9,7 @@ import faiss
 import numpy as np
 import pytest
 
+from tests.service.conftest import overlapping
 from tests.service.pipelines import CONTEXTUAL
 from tests.service.types import WriteGallery
 from tests.stand_in_gpus import stand_in_gpus
@@ -37,10 +38,7 @@ TARGET = Target.parse("fpir=5%")
 
 @pytest.fixture
 def snapshot(write_gallery: WriteGallery) -> Snapshot:
-    rng = np.random.default_rng(3)
-    centers = np.repeat(rng.normal(size=(N_LABELS, DIM)), PER_LABEL, axis=0)
-    labels = [f"label {i // PER_LABEL}" for i in range(N)]
-    return write_gallery(normalize(centers + 0.8 * rng.normal(size=centers.shape)), labels)
+    return write_gallery(*overlapping(N_LABELS, PER_LABEL, 0.8, dim=DIM, seed=3))
 
 
 @pytest.fixture(autouse=True)

@@ -58,6 +58,13 @@ def index(mirror: Mirror, unit: Unit, name: str = "shoes", seed: int = 0) -> Gal
     return gallery
 
 
+def two_alike(mirrors: Mirrors, unit: Unit) -> tuple[Mirror, Mirror]:
+    a, b = mirrors("a", "b")
+    index(a, unit)
+    b.pull()
+    return a, b
+
+
 def ids_of(mirror: Mirror, name: str = "shoes") -> list[str]:
     gallery = gallery_of(mirror, name)
     view = GalleryReader(gallery).view()
@@ -101,9 +108,7 @@ def test_changes_go_through_any_replica(mirrors: Mirrors, home: str, unit: Unit)
 
 
 def test_a_search_that_runs_keeps_its_version(mirrors: Mirrors, unit: Unit) -> None:
-    a, b = mirrors("a", "b")
-    index(a, unit)
-    b.pull()
+    a, b = two_alike(mirrors, unit)
     reader = GalleryReader(gallery_of(b))
     before = reader.view()
     expected = before.nearest(unit(2, 5), 5)
@@ -234,9 +239,7 @@ def test_a_writer_that_was_overtaken_changes_nothing(
 def test_without_the_home_nothing_changes_and_searches_go_on(
     mirrors: Mirrors, unit: Unit, tmp_path: Path
 ) -> None:
-    a, b = mirrors("a", "b")
-    index(a, unit)
-    b.pull()
+    a, b = two_alike(mirrors, unit)
     (tmp_path / "home").rename(tmp_path / "away")
     before = files_in(b.data_dir)
     with pytest.raises(HomeError, match="does not answer"):
@@ -390,9 +393,7 @@ def test_a_file_that_went_missing_is_fetched_again(mirrors: Mirrors, unit: Unit,
 
 
 def test_two_who_change_one_file_do_not_lose_either(mirrors: Mirrors, unit: Unit) -> None:
-    a, b = mirrors("a", "b")
-    index(a, unit)
-    b.pull()
+    a, b = two_alike(mirrors, unit)
     with a.noticing():
         gallery_of(b).pointer.activate(1)
         with pytest.raises(OvertakenError, match="another replica has changed"):
@@ -456,9 +457,7 @@ def test_a_damaged_file_is_fetched_again(
 def test_a_file_that_the_home_has_damaged_too_is_made_again(
     mirrors: Mirrors, unit: Unit, tmp_path: Path
 ) -> None:
-    a, b = mirrors("a", "b")
-    index(a, unit)
-    b.pull()
+    a, b = two_alike(mirrors, unit)
     path = gallery_of(b).snapshot_path(1) / "initial.index"
     for one in (tmp_path / "home" / "objects").glob(f"{hashlib.sha256(path.read_bytes()).hexdigest()}*"):
         one.write_bytes(b"damaged")

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.service.conftest import overlapping
 from tests.service.pipelines import CONTEXTUAL
 from tests.service.types import WriteGallery
 from vicinal.calibration import Target
@@ -26,11 +27,7 @@ FPIR = Target(rate="fpir", value=0.1)
 
 @pytest.fixture(scope="module")
 def snapshot(write_gallery: WriteGallery) -> Snapshot:
-    """Overlapping labels, so that all kinds of errors happen."""
-    rng = np.random.default_rng(7)
-    centers = np.repeat(rng.normal(size=(N_LABELS, 8)), PER_LABEL, axis=0)
-    labels = [f"label {i // PER_LABEL}" for i in range(N)]
-    return write_gallery(normalize(centers + 0.35 * rng.normal(size=centers.shape)), labels)
+    return write_gallery(*overlapping(N_LABELS, PER_LABEL, 0.35))
 
 
 @pytest.fixture(scope="module")

@@ -7,11 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.service.conftest import overlapping
 from tests.service.pipelines import CONTEXTUAL
 from tests.service.types import WriteGallery
 from vicinal.calibration import Target
 from vicinal.indexer.views.snapshot import Snapshot
-from vicinal.models.similarity import normalize
 from vicinal.service.errors import CalibrationRecordError
 from vicinal.service.measuring.calibrator import Calibration, Calibrator
 from vicinal.service.measuring.queries import LabelledQueries
@@ -24,10 +24,7 @@ N = N_LABELS * PER_LABEL
 
 @pytest.fixture(scope="module")
 def snapshot(write_gallery: WriteGallery) -> Snapshot:
-    rng = np.random.default_rng(7)
-    centers = np.repeat(rng.normal(size=(N_LABELS, 8)), PER_LABEL, axis=0)
-    labels = [f"label {i // PER_LABEL}" for i in range(N)]
-    return write_gallery(normalize(centers + 0.4 * rng.normal(size=centers.shape)), labels)
+    return write_gallery(*overlapping(N_LABELS, PER_LABEL, 0.4))
 
 
 @pytest.fixture(scope="module")
