@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -149,6 +149,12 @@ class _Trial:
         self.scored: tuple[tuple[int, str], Measurement] | None = None
 
     def make(self) -> Comparison:
+        with ExitStack() as held:
+            for one in self.versions.values():
+                held.enter_context(one.snapshot.vectors_at_hand())
+            return self._made()
+
+    def _made(self) -> Comparison:
         self._find_queries()
         for number, one in enumerate(self.tried):
             self._try(one, number)

@@ -318,6 +318,13 @@ def measure(
     """Calibrate the built version, by all labelled items where there are neither queries nor answers; nothing
     is kept.
     """
+    with matcher.snapshot.vectors_at_hand():
+        return _measured(matcher, request, queries, progress or Progress())
+
+
+def _measured(
+    matcher: Matcher, request: Request, queries: QueryReading | None, progress: Progress
+) -> Calibration:
     from vicinal.service.measuring.calibrator import Calibrator, same_pictures_of
     from vicinal.service.measuring.group_trials import group_forms
     from vicinal.service.measuring.queries import coarse_labels_by_column, require_labels
@@ -347,7 +354,7 @@ def measure(
             device=gallery.index_device,
         )
 
-    calibrator, trial, progress = make(pipeline), None, progress or Progress()
+    calibrator, trial = make(pipeline), None
     if request.answers:
         return calibrator.measure_searches(
             answered_searches(matcher, pipeline),

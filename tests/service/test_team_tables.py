@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,14 @@ import vicinal
 from tests.postgres_server import PASSWORD, PostgresServer
 from tests.waiting import wait_until
 from vicinal.calibration.arrays import FloatArray
-from vicinal.indexer.errors import EngineError, EngineTableError, IndexerError, TeamTableError
+from vicinal.indexer.engines import TeamRows
+from vicinal.indexer.engines.postgres_team import PostgresReader
+from vicinal.indexer.errors import (
+    EngineError,
+    EngineTableError,
+    IndexerError,
+    TeamTableError,
+)
 from vicinal.service.errors import RequestError
 
 pytestmark = pytest.mark.slow
@@ -137,6 +144,24 @@ def test_hits_are_told_as_the_table_has_them_now(team: Team, over: vicinal.Local
     assert (found["16"]["label"], found["16"]["metadata"]) == ("new", {"price": 7.0})
     assert "17" not in found
     assert all(int(one) < N for one in found)
+
+
+def test_a_table_is_read_once_by_who_calibrates_or_compares(
+    over: vicinal.LocalGallery, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever number of ways is tried, and however often each passes over all vectors."""
+    n_read, fetch = 0, PostgresReader.fetch
+
+    def counted(reader: PostgresReader, ids: Sequence[str]) -> TeamRows:
+        nonlocal n_read
+        n_read += len(ids)
+        return fetch(reader, ids)
+
+    monkeypatch.setattr(PostgresReader, "fetch", counted)
+    over.calibrate("fpir=10%")
+    assert n_read <= N
+    over.compare(pipelines={"rerank": ("off", "contextual"), "k": (4, 8), "beta": (0.1,)})
+    assert n_read <= 2 * N
 
 
 def test_indexing_again_takes_over_what_changed(team: Team, over: vicinal.LocalGallery) -> None:
