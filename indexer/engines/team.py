@@ -50,6 +50,9 @@ _LEAST_RECALL = 0.95
 class TeamVectors:
     """(n, d) float32 vectors of a gallery's items, L2-normalized, as an array that is read in parts; and what
     the table says of items now.
+
+    Attributes:
+        n_gone: Number of items whose rows were asked for and are not in the table.
     """
 
     dtype, ndim = np.dtype(np.float32), 2
@@ -66,6 +69,7 @@ class TeamVectors:
         self._hashes = hashes[self._order]
         self._holding, self._n_holders = threading.Lock(), 0
         self._held: FloatArray | None = None
+        self.n_gone, self._is_gone = 0, np.zeros(len(ids), bool)
         self._lock = threading.Lock()
         self._recent: TTLCache[int, tuple[FloatArray, Sequence[Any]]] = TTLCache(
             _MOST_REMEMBERED, _REMEMBERED_SECONDS
@@ -152,7 +156,19 @@ class TeamVectors:
         with self._lock:
             for place in known.tolist():
                 self._recent[int(positions[place])] = vectors[place], rows.values[place]
+        if self.n_gone:
+            self._note_gone(positions[known], False)
         return positions[known], vectors[known]
+
+    def is_gone(self, positions: Ints) -> Mask:
+        """Tell whether rows at (...) positions have gone, as far as somebody asked for them; not at -1."""
+        return np.asarray(self._is_gone[positions] & (positions >= 0)) if self.n_gone else positions < -1
+
+    def _note_gone(self, positions: Ints, is_gone: bool) -> None:
+        with self._lock:
+            n_changed = int(np.count_nonzero(self._is_gone[positions] != is_gone))
+            self._is_gone[positions] = is_gone
+            self.n_gone += n_changed if is_gone else -n_changed
 
     def items(self, positions: Sequence[int] | AnyInts) -> list[dict[str, Any] | None]:
         """Label, uri and metadata of some items, as the table says them now; None where one is gone, or says
@@ -205,10 +221,11 @@ class TeamVectors:
             (np.array([*known], np.int64), np.array([*known.values()], np.float32).reshape(-1, self.shape[1]))
         ]
         for start in range(0, len(missing), _BLOCK):
-            ids = self.ids(missing[start : start + _BLOCK])
+            asked = missing[start : start + _BLOCK]
             with self.reader() as reader:
-                rows = reader.fetch(ids)
+                rows = reader.fetch(self.ids(asked))
             parts.append(self.remember(rows))
+            self._note_gone(np.setdiff1d(asked, parts[-1][0]), True)
         found = np.concatenate([one for one, _ in parts])
         order = np.argsort(found)
         return found[order], np.concatenate([vectors for _, vectors in parts])[order]

@@ -187,6 +187,17 @@ class GalleryView:
         """Tell whether rows were removed or replaced."""
         return places_of(self.dead, positions) >= 0
 
+    @property
+    def n_gone(self) -> int:
+        """Items whose rows have gone from a team's table, as far as somebody asked for them."""
+        vectors = self.snapshot.team_vectors
+        return 0 if vectors is None else vectors.n_gone
+
+    def is_out(self, positions: Ints) -> Mask:
+        """Tell whether rows are dead or gone, and so neither candidates nor neighbors."""
+        dead, vectors = self.is_dead(positions), self.snapshot.team_vectors
+        return dead if vectors is None else dead | vectors.is_gone(positions)
+
     def vectors(self, positions: Ints) -> FloatArray:
         """(..., d) embeddings at (...) positions; any values at -1."""
         return self._rows(positions, self.snapshot.embeddings, self.segment.embeddings)
@@ -209,9 +220,9 @@ class GalleryView:
         return self._rows(positions, built, added)
 
     def neighbor_positions(self, positions: Ints) -> Ints:
-        """(..., K) positions of the neighbors in each item's list, -1 for dead ones and for padding."""
+        """(..., K) positions of the neighbors in each item's list, -1 for those that are out, and padding."""
         listed = self._rows(positions, self.snapshot.neighbor_ids, self.segment.neighbor_positions)
-        return np.where(self.is_dead(listed.astype(np.int64)), -1, listed)
+        return np.where(self.is_out(listed.astype(np.int64)), -1, listed)
 
     def _rows(self, positions: Ints, built: Any, added: Any) -> Any:
         """Rows of the version's and the segment's arrays at (...) positions; -1 at -1."""
@@ -269,7 +280,7 @@ class GalleryView:
             has_more = np.zeros(len(short), dtype=bool)
             for place, found in enumerate(search(queries[short], n_fetched)):
                 found = found[found >= 0] + first
-                alive = found[~self.is_dead(found)]
+                alive = found[~self.is_out(found)]
                 live[short[place]] = alive[:n]
                 # Where fewer came than were asked for, the index has no more to give.
                 has_more[place] = len(alive) < n and len(found) == n_fetched < n_rows
@@ -299,12 +310,12 @@ class GalleryView:
     def nearest_compared(self, queries: FloatArray, n: int) -> list[Ints]:
         """At most n live positions for each query, of all items, each compared: whoever finds candidates."""
         positions = np.arange(self.n_positions)
-        return nearest_among(self.vectors, queries, n, positions[~self.is_dead(positions)])
+        return nearest_among(self.vectors, queries, n, positions[~self.is_out(positions)])
 
     def select(self, sequences: Ints, filter: Filter | None = None) -> Selection:
         """The live items with some sequences, which a filter selects where one is given."""
         positions = self.positions_of_sequences(sequences)
-        return Selection(positions[(positions >= 0) & ~self.is_dead(positions)], filter)
+        return Selection(positions[(positions >= 0) & ~self.is_out(positions)], filter)
 
     def sequences(self, positions: Ints) -> Ints:
         """Sequences at positions."""

@@ -327,7 +327,10 @@ class GallerySearch:
         """(B, d) initial embeddings, and (B,) positions of those that are items."""
         if item_ids is not None:
             positions = np.array([self._position(item_id) for item_id in item_ids], dtype=np.int64)
-            return self.view.vectors(positions), positions
+            vectors = self.view.vectors(positions)
+            for place in np.flatnonzero(self.view.is_out(positions)):
+                raise ItemNotFoundError(self.gallery.name, item_ids[place])
+            return vectors, positions
         if embeddings is not None:
             return as_embeddings(embeddings, self.snapshot.manifest.dim), None
         return self.embedder.embed_queries(images or (), milliseconds), None

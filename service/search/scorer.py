@@ -167,10 +167,13 @@ class Scorer:
         return similarities
 
     def _score_chunk(self, queries: FloatArray, excluded: list[Ints], limits: _Limits) -> ScoredCandidates:
-        clock = _Clock()
+        clock, n_gone = _Clock(), self.view.n_gone
         nearest = self._nearest(queries, limits.n_wanted, excluded, clock)
         crowded = self._crowded(nearest.similarities)
         scored = self._rerank(nearest, excluded, limits, clock)
+        if self.view.n_gone > n_gone:
+            # Rows of a team's table that were asked for meanwhile had gone: they have no vectors.
+            return self._score_chunk(queries, excluded, limits)
         if not crowded.any():
             return scored
         # Many items at the same distance: these queries need more candidates to be scored exactly.

@@ -20,6 +20,7 @@ from vicinal.indexer.errors import (
     EngineError,
     EngineTableError,
     IndexerError,
+    ItemNotFoundError,
     TeamTableError,
 )
 from vicinal.service.errors import RequestError
@@ -144,6 +145,31 @@ def test_hits_are_told_as_the_table_has_them_now(team: Team, over: vicinal.Local
     assert (found["16"]["label"], found["16"]["metadata"]) == ("new", {"price": 7.0})
     assert "17" not in found
     assert all(int(one) < N for one in found)
+
+
+@pytest.mark.parametrize("rerank", ["contextual", "k_reciprocal"])
+def test_a_row_that_went_is_out_as_a_dead_item_is(
+    team: Team, over: vicinal.LocalGallery, rerank: str
+) -> None:
+    """It is no query, no candidate and nobody's neighbor, and has no vector of zeros; it may come again."""
+    lost, view = list(range(16, 22)), over.matcher.view
+    beside = np.arange(22, 24)
+    team.run("CREATE TABLE shop.kept AS SELECT * FROM shop.products WHERE code BETWEEN 16 AND 21")
+    team.run("DELETE FROM shop.products WHERE code BETWEEN 16 AND 21")
+    view.snapshot.team_vectors._recent.clear()  # type: ignore[union-attr]
+    first = [told(one) for one in over.search_many(ROWS[16:24], include_candidates=True, rerank=rerank)]
+    with pytest.raises(ItemNotFoundError, match="no item '16'"):
+        over.search(item="16")
+    view.vectors(np.array(lost))
+    assert view.n_gone == len(lost)
+    assert not np.isin(view.neighbor_positions(beside), lost).any()
+    again = [told(one) for one in over.search_many(ROWS[16:24], include_candidates=True, rerank=rerank)]
+    for answers in (first, again):
+        assert not {str(one) for one in lost} & {one["id"] for found in answers for one in found}
+    team.run("INSERT INTO shop.products SELECT * FROM shop.kept")
+    assert over.search(item="16").top_score is not None
+    view.vectors(np.array(lost))
+    assert view.n_gone == 0
 
 
 def test_a_table_is_read_once_by_who_calibrates_or_compares(
