@@ -21,6 +21,7 @@
   compaction.lock         held while a new version is made of the live changes
   check.lock              held by the process that compares the files of a version with their seals
   tables.lock             held while lost tables of a version are made again
+  vicinal_….lock          held while a version's table of this name is made in an engine
 """
 
 from __future__ import annotations

@@ -11,23 +11,28 @@ import json
 import logging
 import secrets
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import pyarrow as pa
-
-from vicinal.calibration.arrays import FloatArray
 from vicinal.indexer.engines.engine import ENGINES, Engines
 from vicinal.indexer.engines.source import EngineFile, EngineSource, read_source_file
-from vicinal.indexer.errors import EngineAwayError, EngineError, EngineTableError, GalleryError
+from vicinal.indexer.errors import (
+    EngineAwayError,
+    EngineError,
+    EngineTableError,
+    GalleryBusyError,
+    GalleryError,
+)
 from vicinal.indexer.graph.vector_index import Candidates, check_factory
+from vicinal.indexer.storage.disk import hold_file
 from vicinal.indexer.storage.files import FileSeal, file_lock, read_sealed_or_refuse, write_sealed
 
 logger = logging.getLogger(__name__)
 
 OWNER_FILE = "engines.json"
-# What a build that was killed has left is no longer that of a build that goes on.
+# What a build on another machine has left is no longer that of one that goes on.
 _LEFTOVER_SECONDS = 24 * 3600.0
 _PATIENCE = 10.0
 
@@ -64,17 +69,17 @@ class GalleryTables:
         remedy = "remove it, and the gallery makes new tables in its engine"
         return f"vicinal_{json.loads(read_sealed_or_refuse(path, remedy))['owner']}_"
 
-    def build(
-        self, kind: str, version: int, space: str, embeddings: FloatArray, items: pa.Table
-    ) -> EngineSource:
-        """Make a table for a version and a space, after those that killed builds have left were removed."""
-        prefix = self.prefix
-        with self.engines.asking(kind) as engine:
-            there = engine.names(prefix)
-        named = self._named()
-        self.drop(kind, [one for one in there if one not in named and _age(one) > _LEFTOVER_SECONDS])
-        name = f"{prefix}{version}_{space}_{int(time.time()):x}_{secrets.token_hex(3)}"
-        return EngineSource.build(self.engines, kind, name, embeddings, items)
+    @contextmanager
+    def naming(self, kind: str, version: int, space: str) -> Iterator[str]:
+        """Name of a new table, to be held until a version names it; what dead builds have left goes first."""
+        self._drop_left(kind)
+        name = f"{self.prefix}{version}_{space}_{int(time.time()):x}_{secrets.token_hex(3)}"
+        lock = self._lock_of(name)
+        try:
+            with hold_file(lock, f"table {name} is being made by another process"):
+                yield name
+        finally:
+            lock.unlink(missing_ok=True)
 
     def open(self, path: Path, candidates: Candidates, seal: FileSeal) -> EngineSource:
         """Open the file that stands for an index."""
@@ -128,6 +133,28 @@ class GalleryTables:
                 continue
             found[file.name] = file.engine
         return found
+
+    def _drop_left(self, kind: str) -> None:
+        with self.engines.asking(kind) as engine:
+            left = [one for one in engine.names(self.prefix) if self._is_left(one)]
+        # Later than that: whoever has finished by then was not busy any more.
+        named = self._named()
+        self.drop(kind, [one for one in left if one not in named])
+
+    def _is_left(self, name: str) -> bool:
+        """Tell whether no build holds the name of a table; of one on another machine that is guessed."""
+        lock = self._lock_of(name)
+        if not lock.is_file():
+            return _age(name) > _LEFTOVER_SECONDS
+        try:
+            with hold_file(lock, f"table {name} is being made"):
+                lock.unlink(missing_ok=True)
+        except GalleryBusyError:
+            return False
+        return True
+
+    def _lock_of(self, name: str) -> Path:
+        return self.folder / f"{name}.lock"
 
     def _named(self) -> dict[str, str]:
         return self.of_version(self.folder / "versions")

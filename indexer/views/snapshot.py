@@ -20,7 +20,7 @@ import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, Self, TypeAlias, TypeVar, cast
@@ -246,7 +246,7 @@ class Snapshot:
         self._built_index = TeamSource.open(self.path / _INDEX, manifest.candidates, seal, vectors)
 
     def vectors_at_hand(self) -> AbstractContextManager[None]:
-        """For who reads all vectors again and again: those of a team's table are in a temporary file."""
+        """Keep vectors of a team's table in a temporary file while all are read again and again."""
         return nullcontext() if self.team_vectors is None else self.team_vectors.held()
 
     @property
@@ -435,7 +435,7 @@ def built_index(
     """Maker of a version's index, whose table in an engine goes again where its files are not finished; of
     one over a team's table nothing is made but measurements.
     """
-    made: list[EngineSource] = []
+    made, named = list[EngineSource](), ExitStack()
 
     def make(embeddings: FloatArray) -> BuiltIndex:
         if over is not None and tables is not None:
@@ -445,16 +445,18 @@ def built_index(
             return FaissIndex.build(embeddings, kind)
         if tables is None:
             raise GalleryError(f"an index '{kind}' belongs to a gallery: there is none")
-        made.append(tables.build(kind, version, space, embeddings, items))
+        name = named.enter_context(tables.naming(kind, version, space))
+        made.append(EngineSource.build(tables.engines, kind, name, embeddings, items))
         return made[-1]
 
-    try:
-        yield make
-    except BaseException:
-        for one in made:
-            # Whoever deleted the gallery meanwhile took the note whose tables these are.
-            one.drop()
-        raise
+    with named:
+        try:
+            yield make
+        except BaseException:
+            for one in made:
+                # Whoever deleted the gallery meanwhile took the note whose tables these are.
+                one.drop()
+            raise
 
 
 def rebuild_index(

@@ -123,6 +123,22 @@ def test_tables_that_killed_builds_have_left_go_with_the_next_build_once_they_ar
     assert before - set(engine.tables) == {left[0]}
 
 
+def test_a_table_goes_with_the_next_build_once_its_builder_is_dead(
+    gallery: Gallery, engine: ExactEngine, unit: Unit
+) -> None:
+    """A builder shows its life by a lock file, which ends with its process and stays on the disk."""
+    with gallery.tables.naming("postgres", 7, "initial") as name:
+        engine.tables[name] = (unit(1), gallery.snapshot().item_table)
+        publish(gallery, unit)
+        assert name in engine.tables
+    assert not [*gallery.path.glob("vicinal_*.lock")]
+    (gallery.path / f"{name}.lock").touch()
+    publish(gallery, unit)
+    assert name not in engine.tables
+    assert not [*gallery.path.glob("vicinal_*.lock")]
+    assert nearest(gallery, unit)
+
+
 def test_a_version_that_cannot_be_written_leaves_no_table(
     gallery: Gallery, engine: ExactEngine, unit: Unit, monkeypatch: pytest.MonkeyPatch
 ) -> None:
