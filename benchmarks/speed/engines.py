@@ -6,8 +6,8 @@ One gallery an engine, of the same made-up items and neighbor lists, behind one 
 servers on this machine, those that tests start (PostgreSQL 18 with pgvector, and Milvus 2.3.5 of January
 2024). They are measured in turns, so that what else the machine does meets all of them; what is compared are
 ratios to Faiss of the same run. Query embeddings are not cached. Recall is that of the ten nearest among
-what the engine finds, before anything is scored exactly. `over` is a gallery over a team's table of
-PostgreSQL, which reads all vectors there.
+what the engine finds, before anything is scored exactly. `over` and `over-milvus` are galleries over a
+team's table of PostgreSQL and collection of Milvus, which read all vectors there.
 """
 
 from __future__ import annotations
@@ -39,7 +39,13 @@ from vicinal.models.bundle import ModelBundle
 from vicinal.service.settings import Settings
 
 # Kinds of index, by the names of their galleries.
-KINDS = {"faiss": "auto", "postgres": "postgres", "milvus": "milvus", "over": "over-postgres"}
+KINDS = {
+    "faiss": "auto",
+    "postgres": "postgres",
+    "milvus": "milvus",
+    "over": "over-postgres",
+    "over-milvus": "over-milvus",
+}
 _N_QUERIES = 1000
 _N_WANTED = 10
 
@@ -53,7 +59,7 @@ def engines_of(names: list[str], folder: Path) -> Iterator[dict[str, str]]:
             postgres = PostgresServer(shared_buffers="1GB")
             running.callback(postgres.remove)
             addresses["postgres"] = postgres.url()
-        if "milvus" in names:
+        if {"milvus", "over-milvus"} & {*names}:
             milvus = running.enter_context(serving_milvus(folder / "milvus", folder / "milvus-programs"))
             addresses["milvus"] = milvus.url
         yield addresses
@@ -68,16 +74,19 @@ def built(
 
 
 def built_over(
-    settings: Settings, items: np.ndarray, engines: Engines, address: str
+    settings: Settings, items: np.ndarray, engines: Engines, name: str, addresses: dict[str, str]
 ) -> tuple[Gallery, dict[str, Any]]:
     """Make a table as a team has it, and a gallery over it; see `built`."""
-    with engines.asking("postgres") as engine:
+    kind = KINDS[name].removeprefix("over-")
+    with engines.asking(kind) as engine:
         engine.build("team", items, item_rows(0, items), lambda *_: None)
-    team = open_gallery("over", data_dir=settings.data_dir, bundle=settings.bundle, postgres_url=address)
-    place = f"{address}?table=team&id=position"
+    urls = {f"{kind}_url": addresses[kind]}
+    team = open_gallery(name, data_dir=settings.data_dir, bundle=settings.bundle, **urls)
+    server = addresses[kind].partition(":")[2]
     with closing(team.bundles.engines):
-        result = team.index(place.replace("postgresql:", "postgres:"), space="bench")
-    gallery = Gallery(settings.galleries_path / "over", engines=engines)
+        table = "collection" if kind == "milvus" else "table"
+        result = team.index(f"{kind}:{server}?{table}=team&id=position", space="bench")
+    gallery = Gallery(settings.galleries_path / name, engines=engines)
     return gallery, {"publish_seconds": result.seconds["publish"], "index": result.index}
 
 
@@ -141,8 +150,8 @@ def measured(arguments: argparse.Namespace, folder: Path) -> dict[str, Any]:
     runs: dict[str, Any] = {name: {} for name in arguments.engines}
     with engines_of(arguments.engines, folder) as addresses, closing(Engines(addresses)) as engines:
         for name in arguments.engines:
-            if name == "over":
-                gallery, runs[name] = built_over(settings, items, engines, addresses["postgres"])
+            if KINDS[name].startswith("over-"):
+                gallery, runs[name] = built_over(settings, items, engines, name, addresses)
             else:
                 gallery = Gallery(settings.galleries_path / name, engines=engines)
                 runs[name] = built(gallery, items, bundle, KINDS[name], graph)
@@ -208,7 +217,7 @@ def main() -> None:
     result["seconds"] = round(time.monotonic() - begun, 1)
     print(json.dumps(result, indent=1))
     if not arguments.no_result:
-        name = "engines_over" if "over" in arguments.engines else "engines"
+        name = "engines_over" if {"over", "over-milvus"} & {*arguments.engines} else "engines"
         print(save_result(f"{name}_{arguments.items}", result))
 
 
