@@ -13,4 +13,4 @@ class OnProgress(Protocol):
 
 
 def no_progress(stage: str, done: int, total: int, note: str = "", /) -> None:
-    """For a caller that does not want to know."""
+    """Tell nobody."""

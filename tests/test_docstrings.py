@@ -16,7 +16,9 @@ HELP = (
     "Whether searches still look like the queries of the calibration in force, as servers have written.",
     "What a gallery holds, how it is searched, and what its threshold promises; all of it with --json.",
 )
-CLAUSE = re.compile(r"(What|Which|Who|Where|When|Why|How|Whether|One|Those|That|Of|With|From)\b")
+CLAUSE = re.compile(
+    r"(What|Which|Who|Where|When|Why|How|Whether|One|Those|That|Of|With|From|So|As|By|For|To|If|Until)\b"
+)
 
 
 def clauses_in(source: str) -> list[str]:

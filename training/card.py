@@ -147,7 +147,7 @@ def _refiner(section: RefinerManifest | None) -> list[list[str]]:
 
 
 def _judged(section: RefinerManifest) -> list[str]:
-    """On which classes the default was chosen, and one row for each thing that can be refined."""
+    """Classes that the default was chosen on, and a row for each thing that can be refined."""
     figures = section.validation
     if "queries" not in figures:
         return []

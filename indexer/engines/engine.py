@@ -291,11 +291,13 @@ class _Circuit:
         self._n_slow = self._n_failures = 0
 
     def state(self, name: str) -> EngineState:
+        """State for people, of the engine of a name."""
         with self._lock:
             failure = self.failure
             return EngineState(name, None if failure is None else str(failure), self._n_failures)
 
     def enter(self) -> None:
+        """Let one question through; raises the failure again while its seconds are not over."""
         with self._lock:
             if self.failure is None:
                 return
@@ -305,6 +307,7 @@ class _Circuit:
             self._retry_at = now + self._retry_seconds
 
     def note_failure(self, error: EngineError) -> None:
+        """Open the circuit, after the third slow answer in a row or at once."""
         with self._lock:
             self._n_slow = (
                 self._n_slow + 1 if isinstance(error, EngineAwayError) and error.is_slow else _SLOW_IN_A_ROW
@@ -317,6 +320,7 @@ class _Circuit:
             logger.error("%s; trying again every %g s", error, self._retry_seconds)
 
     def note_answer(self) -> None:
+        """Close the circuit."""
         with self._lock:
             was_away, self.failure, self._n_slow = self.failure is not None, None, 0
         if was_away:

@@ -141,6 +141,7 @@ class _Json(_Text):
         self._value = f"NULLIF(metadata{' -> %s::text' * len(self._keys)}, 'null')"
 
     def one_of(self, values: Sequence[Literal]) -> Iterator[Condition]:
+        """See `_Text.one_of`; each kind of value is compared in a way of its own."""
         for value in values:
             if isinstance(value, bool):
                 yield self.filled(f"@ = '{json.dumps(value)}'")
@@ -152,6 +153,7 @@ class _Json(_Text):
             yield from super().one_of(texts)
 
     def ordered(self, sign: str, value: Any) -> Condition:
+        """See `_Text.ordered`."""
         if isinstance(value, str):
             return super().ordered(sign, value)
         if isinstance(value, date):

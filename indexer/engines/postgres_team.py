@@ -54,7 +54,8 @@ FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid WHERE c.oid = %s::regc
 
 
 class _Asked(Protocol):
-    def ask(self, question: Callable[[Any], Any], *, seconds: float, failures: Failures) -> Any: ...
+    def ask(self, question: Callable[[Any], Any], *, seconds: float, failures: Failures) -> Any:
+        """See `PostgresEngine.ask`."""
 
 
 @dataclass(frozen=True)
@@ -260,7 +261,7 @@ def local_settings(settings: dict[str, Any]) -> tuple[str, list[str]]:
 
 
 def _failures(table: TeamTable) -> Failures:
-    """By the beginning of PostgreSQL's state; see `postgres`."""
+    """Errors by the beginning of PostgreSQL's state; see `postgres`."""
     again = "run vicinal index with its address as it is now"
     gone = f"PostgreSQL has no table '{table.name}' any more: {again}"
     column = table.columns["embedding"]

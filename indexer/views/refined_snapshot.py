@@ -195,7 +195,7 @@ def _refined_part(
 
 
 def refinement_name(refiner: str, n_steps: int) -> str:
-    """By what items were refined, for people."""
+    """Name of a refiner and its steps, for people."""
     return f"refiner {refiner} in {n_steps} steps"
 
 

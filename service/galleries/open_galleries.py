@@ -386,7 +386,7 @@ class OpenGalleries:
         return self._matchers.get(name)
 
     def changed(self, name: str) -> None:
-        """To be called after a live change: starts a compaction when enough has changed."""
+        """Start a compaction where live changes have become enough; for who has made one."""
         # Searches tell those who ask; the change itself was made.
         with suppress(EngineError, GalleryNotRefinedError):
             self.matcher(name).prepare()

@@ -55,7 +55,7 @@ def item_ranks(
 
 
 def mate_positions(query_labels: Sequence[object], gallery_labels: Sequence[object]) -> Iterator[Ints]:
-    """For each query the gallery positions that carry its label, rising; none where the gallery lacks it."""
+    """Gallery positions with the label of each query, rising; none where the gallery lacks it."""
     names, classes, sizes = np.unique(np.asarray(gallery_labels), return_inverse=True, return_counts=True)
     by_class = np.split(np.argsort(classes, kind="stable"), np.cumsum(sizes))[:-1]
     members = dict(zip(names.tolist(), by_class, strict=True))
@@ -84,7 +84,7 @@ def top_similarities(
 
 
 def _rows_of_keys(queries: FloatArray, gallery: FloatArray) -> Iterator[Ints]:
-    """For each query one key an item: smaller ranks earlier, and no two are equal."""
+    """Keys of the items for each query: a smaller one ranks earlier, and no two are equal."""
     positions = np.arange(len(gallery))
     for products in _products(queries, gallery):
         keys = products.astype(np.int64)

@@ -81,7 +81,7 @@ class RandomPairs:
         return distances, first, second, torch.ones_like(first, dtype=torch.bool)
 
     def factors(self, n_images: int, n_classes: int) -> tuple[float, float]:
-        """As in `GroupBatch`."""
+        """See `GroupBatch`."""
         common = n_classes / (n_images * (n_images - 1))
         return common / self.p, common * (n_classes - 1) / (1.0 - self.p)
 

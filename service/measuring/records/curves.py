@@ -95,7 +95,7 @@ class CalibrationCurves(Frozen):
     false_rejects: list[Example]
 
     def to_bytes(self) -> bytes:
-        """As compressed JSON; equal ones give equal bytes."""
+        """Compressed JSON of the details; equal ones give equal bytes."""
         return gzip.compress(self.model_dump_json().encode(), mtime=0)
 
     @classmethod
