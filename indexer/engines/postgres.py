@@ -15,7 +15,7 @@ import threading
 import weakref
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -27,6 +27,7 @@ from vicinal.indexer.engines.postgres_team import (
     GRACE_SECONDS,
     MOST_IN_GRAPH,
     SEARCH_SECONDS,
+    Answer,
     Failures,
     PostgresReader,
     graph_settings,
@@ -37,8 +38,6 @@ from vicinal.indexer.filters import Filter
 from vicinal.indexer.sources.engine_tables.postgres import import_psycopg, vector_loader
 from vicinal.indexer.sources.team_table import TeamTable
 from vicinal.models.progress import OnProgress
-
-Answer = TypeVar("Answer")
 
 _SETTING = "VICINAL_POSTGRES_URL"
 # Iterative scans came with it, without which a filter leaves fewer than were asked for.

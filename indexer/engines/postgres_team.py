@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -26,6 +26,7 @@ from vicinal.indexer.sources.engine_tables.postgres import (
 from vicinal.indexer.sources.team_table import TableMark, TeamTable
 from vicinal.models.configs.value_texts import value_as_text
 
+Answer = TypeVar("Answer")
 Failures: TypeAlias = tuple[tuple[str, type[EngineError], str], ...]
 
 SEARCH_SECONDS = 5.0
@@ -54,7 +55,7 @@ FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid WHERE c.oid = %s::regc
 
 
 class _Asked(Protocol):
-    def ask(self, question: Callable[[Any], Any], *, seconds: float, failures: Failures) -> Any:
+    def ask(self, question: Callable[[Any], Answer], *, seconds: float, failures: Failures) -> Answer:
         """See `PostgresEngine.ask`."""
 
 
@@ -137,8 +138,7 @@ class PostgresReader(LookingReader[_Look]):
                 found = [connection.execute(statement, [*values, one], binary=True) for one in queries]
                 return [_rows(cursor.fetchall(), look, self.table, queries.shape[1]) for cursor in found]
 
-        answer: list[TeamRows] = self._ask(find)
-        return answer
+        return self._ask(find)
 
     def fetch(self, ids: Sequence[str]) -> TeamRows:
         """The rows of some ids; see `TeamReader.fetch`."""
@@ -152,8 +152,7 @@ class PostgresReader(LookingReader[_Look]):
                 rows = connection.execute(statement, [list(ids)], binary=True).fetchall()
             return _rows(rows, look, self.table, None)
 
-        answer: TeamRows = self._ask(read)
-        return answer
+        return self._ask(read)
 
     def mark(self) -> TableMark:
         """State of the table; see `TeamReader.mark`."""
@@ -163,8 +162,7 @@ class PostgresReader(LookingReader[_Look]):
                 connection.execute(*local_settings({"transaction_read_only": "on"}))
                 return table_mark(connection, self._name, self.table.columns["id"])
 
-        mark: TableMark = self._ask(read)
-        return mark
+        return self._ask(read)
 
     def _one_of(self, look: _Look) -> str:
         return f"{self._id} = ANY(%s::text[]::{look.id_kind}[])"
@@ -212,7 +210,7 @@ class PostgresReader(LookingReader[_Look]):
             lists=lists,
         )
 
-    def _ask(self, question: Callable[[Any], Any]) -> Any:
+    def _ask(self, question: Callable[[Any], Answer]) -> Answer:
         try:
             return self._engine.ask(question, seconds=SEARCH_SECONDS + GRACE_SECONDS, failures=self._failures)
         except EngineTableError:
@@ -264,29 +262,14 @@ def _failures(table: TeamTable) -> Failures:
     """Errors by the beginning of PostgreSQL's state; see `postgres`."""
     again = "run vicinal index with its address as it is now"
     gone = f"PostgreSQL has no table '{table.name}' any more: {again}"
-    column = table.columns["embedding"]
-    return (
-        ("42P01", EngineTableError, gone),
-        ("3F000", EngineTableError, gone),
-        ("42703", EngineTableError, f"table '{table.name}' has lost a column: {again}"),
-        (
-            "42501",
-            EngineTableError,
-            f"the user of VICINAL_POSTGRES_URL may not read table '{table.name}': GRANT SELECT on it",
-        ),
-        (
-            "22",
-            EngineTableError,
-            f"column '{column}' of table '{table.name}' holds other vectors now: {again}",
-        ),
-        (
-            "42883",
-            EngineTableError,
-            f"column '{column}' of table '{table.name}' holds no vectors any more: {again}",
-        ),
-        (
-            "42846",
-            EngineTableError,
-            f"column '{column}' of table '{table.name}' holds no vectors any more: {again}",
-        ),
-    )
+    vectors = f"column '{table.columns['embedding']}' of table '{table.name}' holds"
+    said = {
+        "42P01": gone,
+        "3F000": gone,
+        "42703": f"table '{table.name}' has lost a column: {again}",
+        "42501": f"the user of VICINAL_POSTGRES_URL may not read table '{table.name}': GRANT SELECT on it",
+        "22": f"{vectors} other vectors now: {again}",
+        "42883": f"{vectors} no vectors any more: {again}",
+        "42846": f"{vectors} no vectors any more: {again}",
+    }
+    return tuple((state, EngineTableError, words) for state, words in said.items())

@@ -160,6 +160,41 @@ class TeamVectors:
             self._note_gone(positions[known], False)
         return positions[known], vectors[known]
 
+    def find(self, queries: FloatArray, n: int, looked_at: int) -> Ints:
+        """(B, n) positions of those items among the n nearest rows, where it looks at some."""
+        try:
+            rows = self.ask(queries, n, looked_at)
+        except EngineAwayError as error:
+            if not error.is_slow:
+                raise
+            # So much together is more than a busy database does in time.
+            rows = [row for one in queries for row in self.ask(one[None], n, looked_at)]
+        return self.in_order(queries, n, rows)
+
+    def ask(
+        self, queries: FloatArray, n: int, looked_at: int, ids: Sequence[str] | None = None
+    ) -> list[TeamRows]:
+        """Rows of each of (B, d) queries; see `TeamReader.search`."""
+        with self.reader() as reader:
+            found: list[TeamRows] = reader.search(
+                np.ascontiguousarray(queries, np.float32), n, looked_at, ids
+            )
+        return found
+
+    def in_order(
+        self, queries: FloatArray, n: int, rows: Sequence[TeamRows], among: Mask | None = None
+    ) -> Ints:
+        """(B, n) positions of rows in the order of their similarity."""
+        found = np.full((len(queries), n), -1, np.int64)
+        for place, (query, one) in enumerate(zip(queries, rows, strict=True)):
+            positions, vectors = self.remember(one)
+            # An engine may order by another distance than the cosine.
+            order = np.argsort(-(vectors @ query), kind="stable")
+            kept = positions[order]
+            kept = (kept if among is None else kept[among[kept]])[:n]
+            found[place, : len(kept)] = kept
+        return found
+
     def is_gone(self, positions: Ints) -> Mask:
         """Tell whether rows at (...) positions have gone, as far as somebody asked for them; not at -1."""
         return np.asarray(self._is_gone[positions] & (positions >= 0)) if self.n_gone else positions < -1
@@ -285,27 +320,23 @@ class TeamSource(MeasuredSource[TeamFile]):
         """Measure with (n, d) copies of the vectors how much a search has to look at; nothing is made."""
         with vectors.reader() as reader:
             searched_by, most = reader.searched_by, reader.most_looked_at
-        n = len(embeddings)
-        file = TeamFile(
-            engine=vectors.table.engine,
-            n_items=n,
-            searched_by=searched_by,
-            recall_of_few=1.0,
-            recall_of_many=1.0,
-        )
-        source = cls(file, Candidates(1, 1), vectors)
-        if not searched_by:
-            return source
-        looked_at, recall = measured_candidates(source.find, most, embeddings)
-        few, many = recall
+        looked_at, (few, many) = (1, 1), (1.0, 1.0)
+        if searched_by:
+            looked_at, (few, many) = measured_candidates(vectors.find, most, embeddings)
         if few < _LEAST_RECALL:
             raise TeamTableError(
                 f"the index of column '{vectors.table.columns['embedding']}', {searched_by}, finds {few:.2f} "
                 "of the ten items nearest by the cosine: ",
                 advise("give it one by the cosine, or take {copy_vectors}"),
             )
-        measured = file.model_copy(update={"recall_of_few": few, "recall_of_many": many})
-        return cls(measured, Candidates(*looked_at), vectors)
+        file = TeamFile(
+            engine=vectors.table.engine,
+            n_items=len(embeddings),
+            searched_by=searched_by,
+            recall_of_few=few,
+            recall_of_many=many,
+        )
+        return cls(file, Candidates(*looked_at), vectors)
 
     @classmethod
     def open(cls, path: Path, candidates: Candidates, seal: FileSeal, vectors: TeamVectors) -> Self:
@@ -325,41 +356,8 @@ class TeamSource(MeasuredSource[TeamFile]):
         if among is None or among.sum() > _FEW_AMONG:
             return in_blocks(lambda block: self._found(block, n, among), queries, n)
         ids = self._vectors.ids(np.flatnonzero(among))
-        return in_blocks(lambda block: self._positions(block, n, self._ask(block, n, n, ids)), queries, n)
-
-    def find(self, queries: FloatArray, n: int, looked_at: int) -> Ints:
-        """(B, n) positions of those items among the n nearest rows, where it looks at some."""
-        try:
-            rows = self._ask(queries, n, looked_at)
-        except EngineAwayError as error:
-            if not error.is_slow:
-                raise
-            # So much together is more than a busy database does in time.
-            rows = [row for one in queries for row in self._ask(one[None], n, looked_at)]
-        return self._positions(queries, n, rows)
-
-    def _ask(
-        self, queries: FloatArray, n: int, looked_at: int, ids: Sequence[str] | None = None
-    ) -> list[TeamRows]:
-        with self._vectors.reader() as reader:
-            found: list[TeamRows] = reader.search(
-                np.ascontiguousarray(queries, np.float32), n, looked_at, ids
-            )
-        return found
-
-    def _positions(
-        self, queries: FloatArray, n: int, rows: Sequence[TeamRows], among: Mask | None = None
-    ) -> Ints:
-        """(B, n) positions of rows in the order of their similarity."""
-        found = np.full((len(queries), n), -1, np.int64)
-        for place, (query, one) in enumerate(zip(queries, rows, strict=True)):
-            positions, vectors = self._vectors.remember(one)
-            # An engine may order by another distance than the cosine.
-            order = np.argsort(-(vectors @ query), kind="stable")
-            kept = positions[order]
-            kept = (kept if among is None else kept[among[kept]])[:n]
-            found[place, : len(kept)] = kept
-        return found
+        ask, in_order = self._vectors.ask, self._vectors.in_order
+        return in_blocks(lambda block: in_order(block, n, ask(block, n, n, ids)), queries, n)
 
     def _found(self, queries: FloatArray, n: int, among: Mask | None) -> Ints:
         """See `search`: the engine knows rows that the gallery does not, and no filter."""
@@ -367,10 +365,10 @@ class TeamSource(MeasuredSource[TeamFile]):
 
         def find(chosen: Ints, n_asked: int) -> tuple[Ints, Mask]:
             looked_at = max(n_asked, round(self.candidates.fetched(n) / share))
-            rows = self._ask(queries[chosen], n_asked, looked_at)
+            rows = self._vectors.ask(queries[chosen], n_asked, looked_at)
             # Where fewer came than were asked for, the table has no more to give.
             is_whole = np.array([len(one.ids) == n_asked for one in rows])
             has_more = is_whole & (n_asked < 2 * len(self._vectors) + _BLOCK)
-            return self._positions(queries[chosen], n, rows, among), has_more
+            return self._vectors.in_order(queries[chosen], n, rows, among), has_more
 
         return until_found(find, len(queries), n, n + _SPARE if among is None else 2 * n + 4 * _SPARE)

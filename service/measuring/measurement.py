@@ -342,7 +342,7 @@ class TrialScoring:
         )
 
     def _left_out(self, rows: slice) -> tuple[list[Ints], list[Ints]]:
-        """Items that a query leaves out: its own and those of its visit, and these with those of its label."""
+        """Items that a query leaves out: its own and its visit's, and these with those of its label."""
         queries, codes = self._queries, self._codes[rows]
         own = [np.empty(0, np.int64)] * len(codes)
         if queries.positions is not None:
