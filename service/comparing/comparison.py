@@ -86,7 +86,11 @@ def compare(plan: ComparisonPlan, name: str) -> Comparison:
     try:
         return store.find(name)
     except ComparisonNotFoundError:
-        made = _Trial(plan, name).make()
+        trial = _Trial(plan, name)
+        with ExitStack() as held:
+            for one in trial.versions.values():
+                held.enter_context(one.snapshot.vectors_at_hand())
+            made = trial.make()
     store.keep(made, indent=1)
     return made
 
@@ -149,12 +153,6 @@ class _Trial:
         self.scored: tuple[tuple[int, str], Measurement] | None = None
 
     def make(self) -> Comparison:
-        with ExitStack() as held:
-            for one in self.versions.values():
-                held.enter_context(one.snapshot.vectors_at_hand())
-            return self._made()
-
-    def _made(self) -> Comparison:
         self._find_queries()
         for number, one in enumerate(self.tried):
             self._try(one, number)

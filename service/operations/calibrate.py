@@ -293,7 +293,8 @@ def _made(place: Place, request: Request, progress: Progress) -> CalibrationReco
     from vicinal.service.measuring.visits import visit_column
 
     queries = place.read_queries(request, progress, visit_column=visit_column(request.visits_by))
-    found = measure(place.matcher, request, queries, progress)
+    with place.matcher.snapshot.vectors_at_hand():
+        found = measure(place.matcher, request, queries, progress)
     # An attempt that was overtaken, or cancelled, is told so here and keeps nothing.
     progress("keep", 0, 1)
     own = found.record.model_copy(update={"id": place.id})
@@ -318,13 +319,6 @@ def measure(
     """Calibrate the built version, by all labelled items where there are neither queries nor answers; nothing
     is kept.
     """
-    with matcher.snapshot.vectors_at_hand():
-        return _measured(matcher, request, queries, progress or Progress())
-
-
-def _measured(
-    matcher: Matcher, request: Request, queries: QueryReading | None, progress: Progress
-) -> Calibration:
     from vicinal.service.measuring.calibrator import Calibrator, same_pictures_of
     from vicinal.service.measuring.group_trials import group_forms
     from vicinal.service.measuring.queries import coarse_labels_by_column, require_labels
@@ -354,7 +348,7 @@ def _measured(
             device=gallery.index_device,
         )
 
-    calibrator, trial = make(pipeline), None
+    calibrator, trial, progress = make(pipeline), None, progress or Progress()
     if request.answers:
         return calibrator.measure_searches(
             answered_searches(matcher, pipeline),
