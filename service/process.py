@@ -61,6 +61,11 @@ class BackgroundWork:
         if thread is not None:
             thread.join(self.stop_seconds)
 
+    def _waited(self, seconds: float) -> bool:
+        """Wait for some seconds, or less where it is to stop; tell whether it is."""
+        with self._changed:
+            return self._changed.wait_for(lambda: self._is_stopping, seconds)
+
     def _work(self) -> None:
-        """Go on until `_is_stopping`, which `_changed` tells of."""
+        """Go on until `_is_stopping`, which `_changed` and `_waited` tell of."""
         raise NotImplementedError

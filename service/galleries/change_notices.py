@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import logging
-import threading
 import time
 from contextlib import closing, suppress
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 from vicinal.indexer.errors import IndexerError
 from vicinal.service.errors import RedisAwayError
 from vicinal.service.galleries.open_galleries import OpenGalleries
+from vicinal.service.process import BackgroundWork
 from vicinal.service.redis_link import RedisLink
 
 if TYPE_CHECKING:
@@ -21,8 +21,6 @@ _CHANNEL = "vicinal:galleries"
 # Polls without any word from Redis after which the subscription counts as broken.
 _SILENT_POLLS = 3
 _LISTEN_SECONDS = 0.2
-# What a server that stops waits for the gallery that is just being opened.
-_STOP_SECONDS = 3.0
 
 
 def announce_change(link: RedisLink | None, gallery: str) -> None:
@@ -32,33 +30,27 @@ def announce_change(link: RedisLink | None, gallery: str) -> None:
             link.ask(lambda redis: redis.publish(_CHANNEL, gallery))
 
 
-class ChangeNotices:
+class ChangeNotices(BackgroundWork):
     """Keeps the open galleries of a process current, from a thread, while the context lasts."""
 
+    name = "change notices"
+    # It may be opening galleries that are large or not in memory. A daemon: the process ends without it.
+    stop_seconds = 3.0
+
     def __init__(self, galleries: OpenGalleries, link: RedisLink | None, *, poll_seconds: float) -> None:
+        super().__init__()
         self._galleries = galleries
         self._link = link
         self._failures: tuple[type[Exception], ...] = () if link is None else link.failures
         self._poll_seconds = poll_seconds
         self._is_poll_failing = False
-        self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._follow, name="change notices", daemon=True)
 
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stopping.set()
-        # It may be opening galleries that are large or not in memory. A daemon: the process ends without it.
-        self._thread.join(_STOP_SECONDS)
-
-    def _follow(self) -> None:
-        while not self._stopping.is_set():
+    def _work(self) -> None:
+        while not self._is_stopping:
             self._poll()
             subscription = self._subscribe()
             if subscription is None:
-                self._stopping.wait(self._poll_seconds)
+                self._waited(self._poll_seconds)
             else:
                 with closing(subscription):
                     self._listen(subscription)
@@ -72,7 +64,7 @@ class ChangeNotices:
     def _listen(self, subscription: PubSub) -> None:
         """Follow the notices until Redis falls silent, and poll as well: not every change has a notice."""
         heard = polled = time.monotonic()
-        while not self._stopping.is_set():
+        while not self._is_stopping:
             try:
                 # Not a question to the link: that nothing comes does not show that Redis answers.
                 message = subscription.get_message(timeout=_LISTEN_SECONDS)

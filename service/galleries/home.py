@@ -129,17 +129,14 @@ class HomeMetrics:
     def collect(self) -> Iterable[GaugeMetricFamily]:
         """All series."""
         state = home_state(self._mirror, self._link)
-        entries = GaugeMetricFamily(
-            "vicinal_home_behind_entries", "Changes in the home that do not lie here yet"
+        yield GaugeMetricFamily(
+            "vicinal_home_behind_entries",
+            "Changes in the home that do not lie here yet",
+            state.entries_behind,
         )
-        if state.entries_behind is not None:
-            entries.add_metric([], state.entries_behind)
-        seconds = GaugeMetricFamily(
-            "vicinal_home_behind_seconds", "Time since everything in the home lay here"
+        yield GaugeMetricFamily(
+            "vicinal_home_behind_seconds", "Time since everything in the home lay here", state.seconds_behind
         )
-        if state.seconds_behind is not None:
-            seconds.add_metric([], state.seconds_behind)
-        return [entries, seconds]
 
 
 class HomeFollower(BackgroundWork):
@@ -179,12 +176,12 @@ class HomeFollower(BackgroundWork):
                     )
                     break
                 except (GalleryBusyError, StorageError):
-                    self._pause(_RETRY_SECONDS)
+                    self._waited(_RETRY_SECONDS)
             while not self._is_stopping:
                 subscription = self._subscription()
                 if subscription is None:
                     self._pull()
-                    self._pause(_LOOK_SECONDS)
+                    self._waited(_LOOK_SECONDS)
                 else:
                     with closing(subscription):
                         self._listen(subscription)
@@ -215,7 +212,7 @@ class HomeFollower(BackgroundWork):
             if not self._is_failing:
                 logger.warning("%s; searches go on with what lies here, tried again every second", error)
             self._is_failing = True
-            self._pause(_RETRY_SECONDS)
+            self._waited(_RETRY_SECONDS)
             return
         if self._is_failing:
             logger.warning("home '%s' answers again", self._mirror.home)
@@ -231,10 +228,6 @@ class HomeFollower(BackgroundWork):
             self._mirror.tidy()
         except HomeError as error:
             logger.warning("%s; it is tidied up later", error)
-
-    def _pause(self, seconds: float) -> None:
-        with self._changed:
-            self._changed.wait_for(lambda: self._is_stopping, seconds)
 
 
 def _announce(link: RedisLink | None, home: str, number: int) -> None:

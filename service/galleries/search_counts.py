@@ -31,6 +31,7 @@ from vicinal.service.measuring.drift import (
 from vicinal.service.measuring.matcher import Matcher
 from vicinal.service.measuring.records.record import CalibrationRecord
 from vicinal.service.measuring.records.store import CalibrationStore
+from vicinal.service.process import BackgroundWork
 from vicinal.service.search.answers import Answer, Threshold
 
 logger = logging.getLogger(__name__)
@@ -77,10 +78,13 @@ class _Tally:
         self._n_written = kept.counts.n
 
 
-class DriftMonitor:
+class DriftMonitor(BackgroundWork):
     """Counts the searches of one process; as a context it also writes the counts."""
 
+    name = "drift counts"
+
     def __init__(self, replicas: Path, *, seconds: float = _SECONDS_BETWEEN_WRITES) -> None:
+        super().__init__()
         self._replicas = replicas
         self._seconds = seconds
         self._replica: str | None = None
@@ -91,8 +95,6 @@ class DriftMonitor:
         # As last computed, by gallery and pipeline.
         self._states: dict[tuple[str, str], DriftState] = {}
         self._held = ExitStack()
-        self._stopping = threading.Event()
-        self._thread: threading.Thread | None = None
 
     def record(self, answers: Sequence[Answer], matcher: Matcher) -> None:
         """Count the answers of one call that the calibration in force decided, without a filter."""
@@ -185,15 +187,10 @@ class DriftMonitor:
             self._replica = self._claimed()
         except OSError as error:
             logger.warning("counts of searches are kept in memory only: %s", error)
-        self._stopping.clear()
-        self._thread = threading.Thread(target=self._keep_writing, name="drift counts", daemon=True)
-        self._thread.start()
-        return self
+        return super().__enter__()
 
     def __exit__(self, *_: object) -> None:
-        self._stopping.set()
-        if self._thread is not None:
-            self._thread.join()
+        super().__exit__()
         self._write_or_say_why()
         self._held.close()
         self._replica = None
@@ -239,8 +236,8 @@ class DriftMonitor:
             return str(number) if mirror is None else f"{mirror.replica}-{number}"
         raise OSError(f"more than {_MOST_REPLICAS} processes count searches")
 
-    def _keep_writing(self) -> None:
-        while not self._stopping.wait(self._seconds):
+    def _work(self) -> None:
+        while not self._waited(self._seconds):
             self._write_or_say_why()
             self.compute()
 

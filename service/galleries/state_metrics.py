@@ -6,7 +6,7 @@ import logging
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from typing import get_args
+from typing import Any, get_args
 from weakref import WeakKeyDictionary
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
@@ -22,6 +22,22 @@ from vicinal.service.search.answers import CalibrationState
 
 logger = logging.getLogger(__name__)
 
+# What each says, and its labels.
+_GAUGES = {
+    "vicinal_gallery_items": ("Items in a gallery", "gallery"),
+    "vicinal_gallery_graph_staleness": (
+        "Share of the items that changed since all lists were made",
+        "gallery",
+    ),
+    "vicinal_gallery_table_changed": ("1 where the team's table has changed since it was read", "gallery"),
+    "vicinal_gallery_index_age_seconds": ("Time since the active version was made", "gallery"),
+    "vicinal_gallery_integrity": ("1 for what is known of a gallery's files", "gallery", "state"),
+    "vicinal_gallery_calibration": ("1 for the state of the threshold of usual searches", "gallery", "state"),
+    "vicinal_gallery_kept_searches": ("Searches that are kept to be asked about", "gallery"),
+    "vicinal_gallery_kept_searches_bytes": ("Bytes of kept searches on the disk", "gallery"),
+    "vicinal_engine_up": ("Whether an engine answers, as far as was asked", "engine"),
+}
+
 
 class GalleryStateMetrics:
     """Collector of what is known of each gallery; of one that is not open only the state of its files."""
@@ -33,66 +49,38 @@ class GalleryStateMetrics:
 
     def collect(self) -> Iterable[Metric]:
         """All series."""
-        items = GaugeMetricFamily("vicinal_gallery_items", "Items in a gallery", labels=["gallery"])
-        staleness = GaugeMetricFamily(
-            "vicinal_gallery_graph_staleness",
-            "Share of the items that changed since the neighbor lists of all items were made",
-            labels=["gallery"],
-        )
-        table = GaugeMetricFamily(
-            "vicinal_gallery_table_changed",
-            "1 where the team's table that a gallery was read from has changed since",
-            labels=["gallery"],
-        )
-        age = GaugeMetricFamily(
-            "vicinal_gallery_index_age_seconds", "Time since the active version was made", labels=["gallery"]
-        )
-        integrity = GaugeMetricFamily(
-            "vicinal_gallery_integrity",
-            "1 for what is known of a gallery's files",
-            labels=["gallery", "state"],
-        )
-        calibration = GaugeMetricFamily(
-            "vicinal_gallery_calibration",
-            "1 for the state of the threshold of searches without further options",
-            labels=["gallery", "state"],
-        )
-        kept = GaugeMetricFamily(
-            "vicinal_gallery_kept_searches", "Searches that are kept to be asked about", labels=["gallery"]
-        )
-        kept_bytes = GaugeMetricFamily(
-            "vicinal_gallery_kept_searches_bytes", "Bytes of kept searches on the disk", labels=["gallery"]
-        )
-        up = GaugeMetricFamily(
-            "vicinal_engine_up", "Whether an engine answers, as far as was asked", labels=["engine"]
-        )
+        of: dict[str, Any] = {
+            name: GaugeMetricFamily(name, told, labels=labels) for name, (told, *labels) in _GAUGES.items()
+        }
         failures = CounterMetricFamily(
             "vicinal_engine_failures", "Questions that an engine did not answer", labels=["engine"]
         )
         for engine in self._galleries.bundles.engines.states:
-            up.add_metric([engine.engine], float(engine.problem is None))
+            of["vicinal_engine_up"].add_metric([engine.engine], float(engine.problem is None))
             failures.add_metric([engine.engine], engine.n_failures)
         for name in self._galleries.names():
             searches = SearchStore(self._galleries.path / name)
             if searches.exists and (n_kept := searches.n_readable) is not None:
-                kept.add_metric([name], n_kept)
-                kept_bytes.add_metric([name], searches.n_bytes)
-            _add_states(
-                integrity, name, get_args(IntegrityState), self._galleries.integrity.state(name).state
-            )
+                of["vicinal_gallery_kept_searches"].add_metric([name], n_kept)
+                of["vicinal_gallery_kept_searches_bytes"].add_metric([name], searches.n_bytes)
+            integrity = self._galleries.integrity.state(name).state
+            _add_states(of["vicinal_gallery_integrity"], name, get_args(IntegrityState), integrity)
             matcher = self._galleries.opened(name)
             if matcher is None or not _is_readable(matcher):
                 continue
-            items.add_metric([name], len(matcher.view))
-            staleness.add_metric([name], matcher.view.graph_staleness)
+            of["vicinal_gallery_items"].add_metric([name], len(matcher.view))
+            of["vicinal_gallery_graph_staleness"].add_metric([name], matcher.view.graph_staleness)
             if (watch := matcher.thresholds.watch) is not None:
-                table.add_metric([name], float(watch.change is not None))
+                of["vicinal_gallery_table_changed"].add_metric([name], float(watch.change is not None))
             with _told(name):
-                age.add_metric([name], (datetime.now(UTC) - self._made_at(matcher)).total_seconds())
+                of["vicinal_gallery_index_age_seconds"].add_metric(
+                    [name], (datetime.now(UTC) - self._made_at(matcher)).total_seconds()
+                )
             with _told(name):
                 threshold = matcher.thresholds.in_force(matcher.active_pipeline.pipeline)
-                _add_states(calibration, name, get_args(CalibrationState), threshold.state)
-        return items, staleness, table, age, integrity, calibration, kept, kept_bytes, up, failures
+                states = get_args(CalibrationState)
+                _add_states(of["vicinal_gallery_calibration"], name, states, threshold.state)
+        return *of.values(), failures
 
     def _made_at(self, matcher: Matcher) -> datetime:
         """Time when the version under a matcher was made."""
@@ -119,6 +107,6 @@ def _told(gallery: str) -> Iterator[None]:
         logger.debug("gallery '%s' cannot be looked at: %s", gallery, error)
 
 
-def _add_states(family: GaugeMetricFamily, gallery: str, states: Iterable[str], present: str) -> None:
+def _add_states(family: Any, gallery: str, states: Iterable[str], present: str) -> None:
     for state in states:
         family.add_metric([gallery, state], float(state == present))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import secrets
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
@@ -111,8 +112,7 @@ class FolderStore:
                 self._require_mounted(name)
                 return False
             with source, path.open("wb") as target:
-                while piece := source.read(_BLOCK):
-                    target.write(piece)
+                shutil.copyfileobj(source, target, _BLOCK)
         return True
 
     def put(self, name: str, content: bytes | Path) -> None:
@@ -171,8 +171,7 @@ class FolderStore:
                     stream.write(content)
                 else:
                     with content.open("rb") as source:
-                        while piece := source.read(_BLOCK):
-                            stream.write(piece)
+                        shutil.copyfileobj(source, stream, _BLOCK)
                 stream.flush()
                 os.fsync(stream.fileno())
             yield staged

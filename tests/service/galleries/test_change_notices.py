@@ -15,7 +15,6 @@ from tests.waiting import wait_until
 from vicinal.indexer.gallery import Gallery
 from vicinal.indexer.jobs.index_job import index_items
 from vicinal.models.embedder import Embedder
-from vicinal.service.galleries import change_notices
 from vicinal.service.galleries.change_notices import ChangeNotices, announce_change
 from vicinal.service.http.app import create_app
 from vicinal.service.http.state import state_of
@@ -61,15 +60,16 @@ def test_a_server_that_stops_does_not_wait_for_galleries_to_be_opened(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """From a slow disk it takes as long as it takes; the thread is then left behind."""
-    monkeypatch.setattr(change_notices, "_STOP_SECONDS", 0.05)
+    monkeypatch.setattr(ChangeNotices, "stop_seconds", 0.05)
     goes_on, galleries = threading.Event(), OpenedNames()
     monkeypatch.setattr(galleries, "states", lambda: goes_on.wait(60.0))
     with ChangeNotices(galleries, None, poll_seconds=60.0) as notices:
-        pass
-    assert notices._thread.is_alive()
+        thread = notices._thread
+    assert thread is not None
+    assert thread.is_alive()
     goes_on.set()
-    notices._thread.join(60.0)
-    assert not notices._thread.is_alive()
+    thread.join(60.0)
+    assert not thread.is_alive()
 
 
 def test_without_redis_galleries_are_found_by_polling() -> None:
