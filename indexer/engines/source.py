@@ -162,12 +162,12 @@ class EngineSource(MeasuredSource[EngineFile]):
 
         def find(chosen: Ints, n_asked: int) -> tuple[Ints, Mask]:
             rows = self._find(queries[chosen], min(n_asked, self.file.n_items), share, filter)
-            is_whole = (rows >= 0).all(axis=1) & (n_asked < self.file.n_items)
+            has_more = ((rows >= 0).sum(axis=1) == n_asked) & (n_asked < self.file.n_items)
             found = np.full((len(chosen), n), -1, np.int64)
             for place, row in enumerate(rows):
                 kept = row[(row >= 0) & among[row]][:n]
                 found[place, : len(kept)] = kept
-            return found, is_whole
+            return found, has_more
 
         return until_found(find, len(queries), n, 2 * n + _SPARE)
 

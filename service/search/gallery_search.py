@@ -329,7 +329,7 @@ class GallerySearch:
             positions = np.array([self._position(item_id) for item_id in item_ids], dtype=np.int64)
             vectors = self.view.vectors(positions)
             for place in np.flatnonzero(self.view.is_out(positions)):
-                raise ItemNotFoundError(self.gallery.name, item_ids[place])
+                raise ItemNotFoundError(self.gallery.name, item_ids[int(place)])
             return vectors, positions
         if embeddings is not None:
             return as_embeddings(embeddings, self.snapshot.manifest.dim), None
