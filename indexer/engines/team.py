@@ -158,7 +158,8 @@ class TeamVectors:
                 self._recent[int(positions[place])] = vectors[place], rows.values[place]
         if self.n_gone:
             self._note_gone(positions[known], False)
-        return positions[known], vectors[known]
+        # Where no row came at all, nothing says how long its vectors are.
+        return positions[known], vectors[known].reshape(-1, self.shape[1])
 
     def find(self, queries: FloatArray, n: int, looked_at: int) -> Ints:
         """(B, n) positions of those items among the n nearest rows, where it looks at some."""
