@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Locator, Page, expect
+from playwright.sync_api import Locator, Page, Route, expect
 
 from tests.browsers import findings, fits, small_targets
 from tests.photos import write_album
@@ -222,6 +223,32 @@ def test_a_look_begins_tells_how_far_it_is_and_shows_what_it_found(
     expect(page.locator(".doubles-photo .tag").first).to_have_text("same file")
     # What was found last is shown first.
     assert page.url == f"{album.url}/#/g/album/doubles"
+
+
+def test_changed_copies_that_are_not_sure_enough_can_be_shown_all_the_same(
+    album: Served, open_place: OpenPlace
+) -> None:
+    def left_out(route: Route) -> None:
+        if route.request.method == "POST":
+            asked.append(route.request.post_data_json)
+            route.fulfill(status=409, json={"type": "urn:vicinal:problem:job-conflict", "detail": "busy"})
+            return
+        body = route.fetch().json()
+        for one in body if isinstance(body, list) else [body]:
+            one["threshold"] |= {"value": None, "best_precision": 0.979}
+            if "groups" in one:
+                one["groups"] = []
+        route.fulfill(json=body)
+
+    asked: list[object] = []
+    page = open_place(album.url, expects=("409",))
+    page.route(re.compile(r"/duplicates(/[^/]+)?(\?.*)?$"), left_out)
+    page.goto(f"{album.url}/#/g/album/doubles")
+    expect(page.get_by_role("heading", name="No file is there twice")).to_be_visible()
+    expect(page.get_by_text("only about 97 of 100 that would be shown really are copies")).to_be_visible()
+    page.get_by_role("button", name="Show them all the same").click()
+    expect(page.get_by_text("Another job works on this gallery")).to_be_visible()
+    assert asked == [{"near": True, "precision": 0.97}]
 
 
 def test_a_gallery_that_nobody_looked_through_begins_there(demo: Served, open_place: OpenPlace) -> None:

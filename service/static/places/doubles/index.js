@@ -10,7 +10,7 @@ import { Empty, Fault, tell, Waiting } from "../../parts/notice.js";
 import { useShortcuts } from "../../parts/shortcuts.js";
 import { Compare } from "./compare.js";
 import { Group, isExact } from "./group.js";
-import { Look } from "./look.js";
+import { Look, surest } from "./look.js";
 import { all, commonOf, foldersOf, Rule, ruleOf, ticks } from "./rule.js";
 
 export const title = "Doubles";
@@ -50,7 +50,7 @@ export function Place({ gallery, params }) {
   return html`<div class="head"><h1>${title}</h1><p>Photos that are there more than once: the same file twice, or smaller, cropped and turned copies of it. Nothing goes before you say so.</p></div>
     <div class="doubles">
       <${Fault} error=${records.error} again=${records.again} />
-      ${records.value && html`<${Look} gallery=${gallery} isFirst=${!records.value.length} onFound=${done} />`}
+      ${records.value && html`<${Look} gallery=${gallery} latest=${records.value[0]} onFound=${done} />`}
       ${!records.value && !records.error && html`<${Waiting} />`}
       ${records.value?.length > 1 && html`<${Choice} label="Look of" value=${id} onChange=${(record) => setParams({ record })}
         options=${records.value.map((one) => [one.id, `${when(one.created_at)}: ${photos(one.n_exact + one.n_near)}`])} />`}
@@ -132,7 +132,10 @@ function Record({ gallery, id, params }) {
   const { sentence, notes } = found.value;
   const basis = html`<details class="doubles-basis"><summary>How sure is this?</summary><p dir="auto">${sentence}.</p>${notes.map((one) => html`<p key=${one} dir="auto">${one}.</p>`)}
     <${Button} onClick=${() => save(gallery, id)}>Save as a file<//></details>`;
-  if (!groups.length) return html`<${Empty} title="No doubles" text="Every photo of this gallery is there once, as far as this look can tell." />${basis}`;
+  if (!groups.length) {
+    return surest(found.value) ? html`<${Empty} title="No file is there twice" text="Changed copies were left out of this look." />${basis}`
+      : html`<${Empty} title="No doubles" text="Every photo of this gallery is there once, as far as this look can tell." />${basis}`;
+  }
   const opened = compared !== null && groupOf(compared);
   return html`<${Fault} error=${found.error} again=${found.again} />
     <${Rule} rule=${rule} groups=${groups} onChange=${() => setOwn(new Map())} />

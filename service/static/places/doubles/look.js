@@ -3,11 +3,16 @@ import { admin, del, get, inWords } from "../../lib/api.js";
 import { html, useEffect, useState } from "../../lib/html.js";
 import { begin, isFinal, stageInWords, useJob } from "../../lib/jobs.js";
 import { href } from "../../lib/router.js";
+import { of100 } from "../../lib/text.js";
 import { Button, Tick } from "../../parts/field.js";
 import { Empty, Fault, tell } from "../../parts/notice.js";
 import { Progress } from "../../parts/progress.js";
 
-export function Look({ gallery, isFirst, onFound }) {
+// How sure a look for changed copies can be at most, where that is less than was asked for and they were left out.
+export const surest = ({ options, threshold }) => (options.near && threshold?.value === null && threshold.best_precision ? Math.floor(100 * threshold.best_precision) / 100 : null);
+
+export function Look({ gallery, latest, onFound }) {
+  const isFirst = !latest, best = latest && surest(latest);
   const [id, setId] = useState(null);
   const [near, setNear] = useState(true);
   const [isBusy, setBusy] = useState(false);
@@ -23,11 +28,11 @@ export function Look({ gallery, isFirst, onFound }) {
     return () => stop.abort();
   }, [gallery]);
   useEffect(() => { if (job?.state === "succeeded") { setId(null); onFound(); } }, [job?.state]);
-  const start = async () => {
+  const start = async (options = {}) => {
     setBusy(true);
     setOther(null);
     try {
-      setId((await begin(admin(gallery, "/duplicates"), { body: { near } })).id);
+      setId((await begin(admin(gallery, "/duplicates"), { body: { near, ...options } })).id);
     } catch (problem) {
       if (problem.type === "job-conflict" && problem.members.job) setOther(problem);
       else tell(inWords(problem), { kind: "wrong" });
@@ -48,13 +53,15 @@ export function Look({ gallery, isFirst, onFound }) {
       <div class="row end"><a class="button quiet" href=${href("jobs", null, { id })}>More about it</a><${Button} disabled=${job.cancel_requested} onClick=${cancel}>Stop<//></div></section>`;
   }
   const controls = html`<div class="row doubles-begin">
-    <${Button} kind=${isFirst ? "main" : "plain"} busy=${isBusy || (id !== null && !job && !error)} onClick=${start}>${isFirst ? "Look for doubles" : "Look again"}<//>
+    <${Button} kind=${isFirst ? "main" : "plain"} busy=${isBusy || (id !== null && !job && !error)} onClick=${() => start()}>${isFirst ? "Look for doubles" : "Look again"}<//>
     <${Tick} label="Also changed copies: smaller, cropped, turned" checked=${near} onChange=${setNear} />
   </div>`;
   return html`
-    ${job?.state === "failed" && html`<${Fault} error=${job.problem ? `The look failed: ${job.problem}.` : "The look failed."} again=${start} />`}
+    ${job?.state === "failed" && html`<${Fault} error=${job.problem ? `The look failed: ${job.problem}.` : "The look failed."} again=${() => start()} />`}
     ${job?.state === "cancelled" && html`<p class="soft" role="status">The look was stopped.</p>`}
     ${other && html`<div class="fault" role="alert"><span class="mark" aria-hidden="true">✕</span><p>${inWords(other)}</p><a class="button" href=${href("jobs", null, { id: other.members.job })}>See that job</a></div>`}
     <${Fault} error=${error} />
-    ${isFirst ? html`<${Empty} title="Nobody has looked for doubles here yet" text="It takes some seconds for a thousand photos. Nothing is deleted by it.">${controls}<//>` : controls}`;
+    ${isFirst ? html`<${Empty} title="Nobody has looked for doubles here yet" text="It may take a minute. Nothing is deleted by it.">${controls}<//>` : controls}
+    ${best && html`<section class="card stack" role="status"><p>Smaller, cropped and turned copies are left out: among these photos, only about ${of100(best)} of 100 that would be shown really are copies.</p>
+      <div class="row"><${Button} kind="main" busy=${isBusy} onClick=${() => start({ near: true, precision: best })}>Show them all the same<//></div></section>`}`;
 }
