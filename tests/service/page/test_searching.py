@@ -186,13 +186,18 @@ def test_a_camera_is_offered_where_a_finger_points(demo: Served, open_place: Ope
 
 
 # A camera that sees a drawing.
-_CAMERA = """navigator.mediaDevices.getUserMedia = async () => {
-  const canvas = Object.assign(document.createElement('canvas'), { width: 64, height: 48 });
+_CAMERA = """() => { navigator.mediaDevices.getUserMedia = async () => {
+  const canvas = Object.assign(document.createElement('canvas'), { width: 320, height: 240 });
   const context = canvas.getContext('2d');
-  setInterval(() => { context.fillStyle = 'teal'; context.fillRect(0, 0, 64, 48); }, 20);
+  setInterval(() => {
+    for (let n = 0; n < 48; n += 1) {
+      context.fillStyle = `hsl(${53 * n % 360} 80% ${30 + n}%)`;
+      context.fillRect(40 * (n % 8), 40 * Math.floor(n / 8), 40 - n % 5, 40 - n % 7);
+    }
+  }, 20);
   window.lent = canvas.captureStream();
   return window.lent;
-}"""
+}; }"""
 
 
 def test_a_photo_is_taken_with_the_camera_of_a_desk(demo: Served, open_place: OpenPlace, shot: Shot) -> None:
@@ -211,7 +216,7 @@ def test_a_photo_is_taken_with_the_camera_of_a_desk(demo: Served, open_place: Op
 def test_a_camera_that_is_not_lent_is_told(demo: Served, open_place: OpenPlace) -> None:
     page = open_place(demo.url, "g/demo/search")
     page.evaluate(
-        "navigator.mediaDevices.getUserMedia = async () => { throw new DOMException('', 'NotAllowedError'); }"
+        "() => { navigator.mediaDevices.getUserMedia = () => Promise.reject({ name: 'NotAllowedError' }); }"
     )
     page.get_by_role("button", name="Camera").click()
     expect(page.get_by_role("dialog").get_by_role("alert")).to_contain_text("allow it beside the address")

@@ -71,7 +71,7 @@ function Kept({ record, inForce, promise }) {
   return html`<div class="calibrate-kept">
     <p><span class=${`tag ${kind}`}><span aria-hidden="true">${mark}</span> ${inForce ? text : "Nothing is in force"}</span>
       ${inForce && html`<span>A match needs a score of <strong>${one.threshold.toFixed(4)}</strong>${one.target ? `: ${inWordsOf(one.target).replace(/^./, (first) => first.toLowerCase())}` : ""}.</span>`}</p>
-    ${isActive && promise && html`<p class="soft" dir="auto">${promise}</p>`}
+    ${isActive && promise && html`<p class="soft" dir="auto">${record.source === "leave_one_out" ? `With photos of another day: ${promise[0].toLowerCase()}${promise.slice(1)}` : promise}</p>`}
     ${THRESHOLDS[inForce?.state] && html`<p class="soft">${THRESHOLDS[inForce.state].text}</p>`}
     ${!isActive && html`<p class="soft">You look at the calibration of ${when(record.created_at)}${inForce ? ", whose scores are drawn here" : ""}.</p>`}
   </div>`;

@@ -46,7 +46,7 @@ export function Query({ path, name, onFile, onClear }) {
   return html`<div class=${`search-drop ${isOver ? "over" : ""} ${path || name ? "" : "is-empty"}`}>
     ${path ? html`<${Picture} path=${path} alt="What is searched for" />` : html`<${Icon} name="photo" />`}
     <div class="search-said">
-      <strong>${name || path ? "Searched for" : "Drop or paste a photo here"}</strong>
+      <strong>${name || path ? "Searched for" : html`<span class="drop-with-mouse">Drop or paste a photo here</span><span class="drop-with-touch">Take or choose a photo</span>`}</strong>
       ${name && html`<span class="soft small"><bdi>${short(name, 60)}</bdi></span>`}
       <div class="row">
         <${Pick} label="Photo to search with" text=${path ? "Another photo" : "Choose a photo"} icon="gallery" className=${path ? "" : "main"} onFile=${onFile} />
