@@ -38,6 +38,7 @@ class CalibrationSummaryBody(BaseModel, frozen=True):
     threshold: float
     rates: Rates | None = Field(description="Null for a threshold set by hand.")
     pipeline: str
+    bundle: str = Field(description="Fingerprint of the bundle: scores of two bundles cannot be compared.")
     version: int
     n_items: int
     is_active: bool = Field(description="Whether searches with its pipeline use it.")

@@ -412,6 +412,7 @@ class CalibrationSummary(Model):
     Attributes:
         source: One of `leave_one_out`, `queries`, `searches`, `answers`, `by_hand`.
         rates: Null for a threshold set by hand.
+        bundle: Fingerprint of the bundle: scores of two bundles cannot be compared.
         is_active: Whether searches with its pipeline use it.
         state: What answers decided by it say; null where it is not in force. One of `current`, `stale`,
             `broken`, `default`, `by_hand`, `none`.
@@ -425,6 +426,7 @@ class CalibrationSummary(Model):
     threshold: float
     rates: Rates | None
     pipeline: str
+    bundle: str
     version: int
     n_items: int
     is_active: bool

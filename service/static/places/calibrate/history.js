@@ -42,6 +42,7 @@ function Row({ gallery, one, record, inForce, changed, isBefore }) {
       ${one.is_active && html` <span class="tag yes"><span aria-hidden="true">✓</span> in force</span>`}${isBefore && html` <span class="tag">before this</span>`}</p>
       <p>${one.target ? inWordsOf(one.target) : "No target"} <span class="soft">· score ${one.threshold.toFixed(4)} · ${number(one.n_items)} photos, version ${one.version}</span></p>
       <p class="soft small">${sentenceOf(one)}</p>
+      ${inForce && one.bundle !== inForce.bundle && html`<p class="soft small">Measured with another model than what is in force.</p>`}
       ${inForce && one.pipeline !== inForce.pipeline && html`<p class="soft small">Searches in another way: <bdi>${short(one.pipeline, 120)}</bdi></p>`}</div>
     <div class="row">
       <${Button} disabled=${isShown} onClick=${() => setParams({ id: one.id, view: null })}>${isShown ? "Shown" : "Look"}<//>

@@ -8,6 +8,7 @@ import { Fault, tell, Waiting } from "../../parts/notice.js";
 import { Plot } from "../../parts/plot.js";
 import { Classes } from "./classes.js";
 import { SOURCES } from "./history.js";
+import { expected, holdsFor } from "./holds.js";
 
 const RATES = [
   ["fnir", "Things you have that are missed", "no"], ["fpir", "Things you lack that get a match", "no"], ["precision", "Matches that are right", "yes"],
@@ -76,8 +77,9 @@ export function Report({ gallery, record: { id }, turn }) {
       ${record.warnings.map((one) => html`<p key=${one} class="small" dir="auto"><span class="unsure" aria-hidden="true">!</span> ${one}</p>`)}
       <p class="soft small">${when(record.created_at)}, ${SOURCES[record.source]}, ${number(record.n_items)} photos, version ${record.version}</p></section>
     ${Object.keys(rates).length > 0 && html`<section class="card stack"><h2>Rates at a score of ${record.threshold.toFixed(4)}</h2>
-      ${RATES.map(([name, label, kind]) => rates[name] && html`<div key=${name}><${Interval} label=${label} kind=${kind} rate=${rates[name].rate} low=${rates[name].low} high=${rates[name].high} />
-        <p class="soft small">${number(rates[name].n_trials)} tried, of ${number(rates[name].n_labels)} things</p></div>`)}</section>`}
+      ${RATES.map(([name, label, kind]) => rates[name] && html`<div key=${name}><${Interval} label=${label} kind=${kind} ...${expected(record, name)} />
+        <p class="soft small">${number(rates[name].n_trials)} tried, of ${number(rates[name].n_labels)} things</p></div>`)}
+      <p class="soft small">${holdsFor(record)}</p></section>`}
     ${details && html`<${Scores} found=${details.histograms} threshold=${record.threshold} />`}
     <${Drift} drift=${drift} />
     ${details && html`<${Classes} gallery=${gallery} record=${record} details=${details} />`}

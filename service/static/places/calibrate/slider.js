@@ -9,8 +9,9 @@ import { Interval } from "../../parts/interval.js";
 import { Fault, Waiting } from "../../parts/notice.js";
 import { Plot } from "../../parts/plot.js";
 import { Actions, Words } from "./actions.js";
+import { holdsFor } from "./holds.js";
 import { Sides } from "./sides.js";
-import { inWordsOf } from "./targets.js";
+import { inWordsOf, isSameSpace } from "./targets.js";
 
 const REST = 250;
 const STEPS = 1000;
@@ -57,10 +58,12 @@ function sharesOf(counted, exact) {
 // A pipeline that is not in force is looked at, and put in force as it was kept.
 export function Slider(props) {
   const { gallery, record } = props;
-  const points = useCall((signal) => get(admin(gallery, `/calibrations/${encodeURIComponent(record.id)}/points`), { signal }), [gallery, record.id], { refreshes: false });
-  if (!points.value) return points.error ? html`<${Fault} error=${points.error} again=${points.again} />` : html`<${Waiting} text="Reading what was measured…" />`;
-  if (!points.value.grid) return html`<${Kept} ...${props} /><p class="soft">Of this calibration no scores were kept: calibrate again to move its score and to see which photos change sides.</p>`;
-  return html`<${Kept} ...${props} /><${Moving} ...${props} points=${points.value} />`;
+  const path = admin(gallery, `/calibrations/${encodeURIComponent(record.id)}`);
+  const found = useCall((signal) => Promise.all([get(`${path}/points`, { signal }), get(path, { signal })]), [path], { refreshes: false });
+  if (!found.value) return found.error ? html`<${Fault} error=${found.error} again=${found.again} />` : html`<${Waiting} text="Reading what was measured…" />`;
+  const [points, { record: whole }] = found.value;
+  if (!points.grid) return html`<${Kept} ...${props} /><p class="soft">Of this calibration no scores were kept: calibrate again to move its score and to see which photos change sides.</p>`;
+  return html`<${Kept} ...${props} /><${Moving} ...${props} points=${points} holds=${holdsFor(whole)} />`;
 }
 
 // How the one that is looked at stands.
@@ -77,10 +80,11 @@ function Kept({ record, inForce, promise }) {
   </div>`;
 }
 
-function Moving({ gallery, record, inForce, points, underway, changed, turn }) {
+function Moving({ gallery, record, inForce, points, holds, underway, changed, turn }) {
   const P = useMemo(() => prepared(points), [points]);
   const range = useMemo(() => rangeOf(P), [P]);
-  const isOwn = Boolean(inForce) && inForce.pipeline === record.pipeline;
+  // Scores of another model, or of another way to search, decide nothing now.
+  const isOwn = Boolean(inForce) && isSameSpace(inForce, record) && inForce.state !== "none";
   const now = isOwn ? inForce.threshold : record.threshold;
   const first = isOwn && inForce.id !== record.id && ["leave_one_out", "queries", "searches"].includes(inForce.source) ? record.threshold : now;
   const [threshold, move] = useFrames(first);
@@ -112,6 +116,7 @@ function Moving({ gallery, record, inForce, points, underway, changed, turn }) {
       <div class="calibrate-score"><h2>At a score of ${threshold.toFixed(4)}</h2>
         ${isMoved && html`<${Button} kind="quiet" onClick=${() => move(now)}>Back to ${now.toFixed(4)}<//>`}</div>
       ${SHARES.map(([name, label, kind]) => (shares[name] ? html`<${Interval} key=${name} label=${label} kind=${kind} ...${shares[name]} />` : html`<p key=${name} class="soft small">${label}: not measured here.</p>`))}
+      ${holds && html`<p class="soft small">${holds}</p>`}
       <${Changes} exact=${exact} P=${P} now=${now} threshold=${threshold} isMoved=${isMoved} />
       <${Actions} ...${{ gallery, record, inForce, isOwn, isMoved, threshold, shares, underway, changed }} />
     </section>

@@ -18,6 +18,9 @@ export function problemOf(name, text) {
 export const targetText = ({ name, text }) => `${name}=${Number(text)}%`;
 export const usual = (name = "fpir") => ({ name, text: String(TARGETS[name].usual) });
 
+// Whether scores of two calibrations mean the same: of one model, searched in one way.
+export const isSameSpace = (one, other) => one.bundle === other.bundle && JSON.stringify(one.pipeline) === JSON.stringify(other.pipeline);
+
 // The target of a record, "FPIR 5 %", as a sentence.
 export function inWordsOf(target) {
   const [, name, value] = /^(FPIR|FNIR|precision) ([\d.e-]+) %/.exec(target ?? "") ?? [];
