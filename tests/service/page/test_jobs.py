@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import expect
 
 from tests.service.page.conftest import ADMIN, OpenPlace, Served
+from tests.service.page.test_calibrating import forget_calibrations
 from vicinal.service.jobs.queue import JobQueue
 from vicinal.service.jobs.records import Job, JobFailure, JobProgress, new_job
 from vicinal.service.jobs.store import JobStore
@@ -16,8 +16,6 @@ from vicinal.service.keys import KeyStore
 from vicinal.service.settings import Settings
 
 pytestmark = pytest.mark.slow
-
-Shot = Callable[[Page, str], None]
 
 
 def jobs_of(served: Served) -> JobStore:
@@ -40,14 +38,11 @@ def failures(n: int) -> list[JobFailure]:
     return [JobFailure(id=f"{i}", path=f"shop/<b>{i}</b>.jpg", reason="it is no image") for i in range(n)]
 
 
-def test_a_job_is_begun_and_followed_with_a_key(
-    shop_with_keys: Served, open_place: OpenPlace, shot: Shot
-) -> None:
+def test_a_job_is_begun_and_followed_with_a_key(shop_with_keys: Served, open_place: OpenPlace) -> None:
     page = open_place(shop_with_keys.url, "jobs", scheme="dark", key=ADMIN)
     expect(page.get_by_role("heading", name="No job yet")).to_be_visible()
     page.get_by_role("button", name="Start a job").click()
     dialog = page.get_by_role("dialog")
-    shot(page, "jobs-start")
     dialog.get_by_role("button", name="Start").click()
     expect(page.get_by_role("heading", level=1)).to_have_text("Build again")
     expect(page.get_by_role("link", name="Show the photos")).to_be_visible(timeout=30_000)
@@ -63,7 +58,7 @@ def test_a_job_is_begun_and_followed_with_a_key(
 
 
 def test_progress_is_live_and_a_job_is_cancelled_and_gone_on_with(
-    demo: Served, open_place: OpenPlace, shot: Shot
+    demo: Served, open_place: OpenPlace
 ) -> None:
     jobs = jobs_of(demo)
     job = running(jobs)
@@ -73,7 +68,6 @@ def test_progress_is_live_and_a_job_is_cancelled_and_gone_on_with(
     expect(bar).to_contain_text("120 of 400, about 70 seconds left")
     jobs.save(jobs.get(job.id), progress=JobProgress(stage="publish", stage_done=1, stage_total=2))
     expect(bar).to_contain_text("Making it searchable")
-    shot(page, "jobs")
     page.locator(".jobs-under-way").get_by_role("link").click()
     page.get_by_role("button", name="Cancel this job").click()
     page.get_by_role("dialog").get_by_role("button", name="Cancel the job").click()
@@ -86,9 +80,7 @@ def test_progress_is_live_and_a_job_is_cancelled_and_gone_on_with(
     expect(page.locator("main .tag")).to_have_text("Cancelled")
 
 
-def test_a_failed_job_says_why_and_which_files_it_could_not_use(
-    demo: Served, open_place: OpenPlace, shot: Shot
-) -> None:
+def test_a_failed_job_says_why_and_which_files_it_could_not_use(demo: Served, open_place: OpenPlace) -> None:
     jobs, all_of_them = jobs_of(demo), failures(145)
     progress = JobProgress(total=300, done=155, failed=145, failures=tuple(all_of_them[:20]))
     job = running(jobs, progress=progress)
@@ -96,12 +88,11 @@ def test_a_failed_job_says_why_and_which_files_it_could_not_use(
     jobs.finish(job, state="failed", problem="145 of 300 images cannot be used: <i>too many</i>")
     page = open_place(demo.url, f"jobs/{job.id}", width=360)
     expect(page.get_by_role("alert")).to_have_text(
-        "✕It failed: 145 of 300 images cannot be used: <i>too many</i>."
+        "✕It failed. 145 of 300 images cannot be used: <i>too many</i>."
     )
     listed = page.locator(".jobs-failures li")
     expect(listed).to_have_count(20)
     expect(listed.nth(3)).to_contain_text("shop/<b>3</b>.jpg")
-    shot(page, "job-failed")
     page.get_by_role("button", name="Show more").click()
     expect(listed).to_have_count(100)
     page.get_by_role("button", name="Show more").click()
@@ -136,3 +127,28 @@ def test_who_follows_a_job_is_asked_for_a_key_when_the_own_one_is_taken_away(
 def test_a_job_that_is_not_there_says_so(demo: Served, open_place: OpenPlace) -> None:
     page = open_place(demo.url, "jobs/none", expects=("404",))
     expect(page.get_by_role("alert")).to_contain_text("none")
+
+
+@pytest.mark.parametrize("is_calibrated", [True, False])
+def test_what_was_promised_is_checked_from_here(
+    demo: Served, open_place: OpenPlace, is_calibrated: bool
+) -> None:
+    if not is_calibrated:
+        forget_calibrations(demo)
+    for _ in range(3):
+        (one,) = demo.call("GET", "v1/admin/galleries/demo/answers/next?n=1")["questions"]
+        said = {"search_id": one["search_id"], "item_id": one["candidates"][0]["id"]}
+        demo.call("POST", "v1/galleries/demo/answers", json=said)
+    page = open_place(demo.url, "jobs")
+    page.get_by_role("button", name="Start a job").click()
+    dialog = page.get_by_role("dialog")
+    dialog.get_by_label("Job").select_option("Check what was promised")
+    dialog.get_by_role("button", name="Start").click()
+    if is_calibrated:
+        expect(page.get_by_role("heading", level=1)).to_have_text("Check what was promised")
+        (job,) = demo.call("GET", "v1/jobs")["jobs"]
+        assert (job["kind"], job["request"]["answers"]) == ("check", True)
+    else:
+        expect(page.get_by_role("alert")).to_contain_text("calibrate it first")
+        dialog.get_by_role("link", name="Check with new photos").click()
+        expect(page.get_by_role("heading", level=1)).to_have_text("Calibrate")

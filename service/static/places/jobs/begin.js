@@ -1,5 +1,5 @@
 // Start a job: what it does is said before it is begun.
-import { admin, inWords } from "../../lib/api.js";
+import { admin, at, get, Problem } from "../../lib/api.js";
 import { galleries } from "../../lib/galleries.js";
 import { html, useState } from "../../lib/html.js";
 import { begin } from "../../lib/jobs.js";
@@ -10,7 +10,14 @@ import { Dialog } from "../../parts/dialog.js";
 import { Button, Choice, Field, Tick } from "../../parts/field.js";
 import { Fault } from "../../parts/notice.js";
 
-// What each needs to be told, and what it is for.
+// What is checked is what decides searches now.
+async function checkOf(gallery) {
+  const { threshold } = await get(at(gallery));
+  if (!threshold?.calibration) throw new Problem(0, "not-calibrated", "nothing was promised for this gallery yet: calibrate it first");
+  return `/calibrations/${encodeURIComponent(threshold.calibration)}/check`;
+}
+
+// What each needs to be told, and what it is for; `path` where its address is not its name.
 const KINDS = {
   reindex: {
     text: "Build again",
@@ -29,7 +36,9 @@ const KINDS = {
   },
   check: {
     text: "Check what was promised",
-    about: "Needs new photos, so it begins where the gallery is calibrated.",
+    about: "Tries with the answers of Review whether what was promised still holds. Nothing is changed by it.",
+    body: () => ({ answers: true }),
+    path: checkOf,
   },
 };
 const isName = (name) => /^[a-z0-9][a-z0-9._-]{0,63}$/.test(name.trim());
@@ -52,19 +61,15 @@ export function Begin({ gallery, onClose }) {
   const [isBusy, setBusy] = useState(false);
   const change = (part) => { setError(null); set((old) => ({ ...old, ...part })); };
   const { kind } = asked;
-  const { about, body } = KINDS[kind];
+  const { about, body, path = () => `/${kind}` } = KINDS[kind];
   const isWhole = kind !== "fit" || isName(asked.name) && asked.minutes >= 1 && asked.minutes <= 1440;
   const start = async (event) => {
     event.preventDefault();
     if (isBusy || !isWhole) return;
-    if (!body) {
-      go("calibrate", asked.gallery);
-      return;
-    }
     setBusy(true);
     setError(null);
     try {
-      const job = await begin(admin(asked.gallery, `/${kind}`), { body: body(asked) });
+      const job = await begin(admin(asked.gallery, await path(asked.gallery)), { body: body(asked) });
       onClose();
       go("jobs", null, { id: job.id });
     } catch (problem) {
@@ -79,9 +84,10 @@ export function Begin({ gallery, onClose }) {
     <p class="soft">${about}</p>
     ${kind === "reindex" && html`<${Reindex} asked=${asked} change=${change} />`}
     ${kind === "fit" && html`<${Fit} asked=${asked} change=${change} />`}
-    <${Fault} error=${error && inWords(error)} />
-    ${other && html`<a class="button" href=${href("jobs", null, { id: other })} onClick=${onClose}>Show that job</a>`}
-    <div class="row end"><${Button} onClick=${onClose}>Cancel<//>
-      <${Button} type="submit" kind="main" busy=${isBusy} disabled=${!isWhole}>${body ? "Start" : "Go to Calibrate"}<//></div>
+    ${kind === "check" && html`<p><a href=${href("calibrate", asked.gallery, { view: "check" })}>Check with new photos</a></p>`}
+    <${Fault} error=${error} />
+    <div class="row end">${other && html`<a class="button quiet" href=${href("jobs", null, { id: other })} onClick=${onClose}>Show that job</a>`}
+      <${Button} onClick=${onClose}>Cancel<//>
+      <${Button} type="submit" kind="main" busy=${isBusy} disabled=${!isWhole}>Start<//></div>
   </form><//>`;
 }
