@@ -19,9 +19,10 @@ function drop(path) {
 // What another key may see is not shown with this one.
 key.on(() => { for (const path of [...kept.keys()]) drop(path); });
 
-// Where an image element finds a picture; the oldest of those that were fetched go first.
-export async function pictureUrl(path, signal) {
-  if (!key.get() || /^(?:blob|data):/.test(path)) return path;
+// Where an image element finds a picture; the oldest of those that were fetched go first. `isFetched` where it did
+// not find it by its path: an element asks once, a fetch three times.
+export async function pictureUrl(path, signal, isFetched = false) {
+  if (!(key.get() || isFetched) || /^(?:blob|data):/.test(path)) return path;
   let url = kept.get(path);
   if (url === undefined) {
     const content = await blob(path, { signal });

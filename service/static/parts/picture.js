@@ -4,14 +4,16 @@ import { pictureUrl } from "../lib/pictures.js";
 
 export function Picture({ path, alt = "", className = "", onMissing }) {
   const [shown, show] = useState({ path: null, url: null, isMissing: false });
+  const [failed, fail] = useState(null);
+  const isAgain = failed === path;
   useEffect(() => {
     const stop = new AbortController();
-    pictureUrl(path, stop.signal).then(
+    pictureUrl(path, stop.signal, isAgain).then(
       (url) => { if (!stop.signal.aborted) show({ path, url, isMissing: false }); },
       (error) => { if (!stop.signal.aborted) miss(error); },
     );
     return () => stop.abort();
-  }, [path]);
+  }, [path, isAgain]);
   const miss = (error) => {
     show({ path, url: null, isMissing: true });
     onMissing?.(error);
@@ -22,5 +24,5 @@ export function Picture({ path, alt = "", className = "", onMissing }) {
   }
   if (isOld || !shown.url) return html`<span class=${`picture ${className}`}></span>`;
   return html`<img class=${`picture ${className}`} src=${shown.url} alt=${alt} loading="lazy" decoding="async" draggable=${false}
-    onError=${() => miss(null)} />`;
+    onError=${() => (isAgain ? miss(null) : fail(path))} />`;
 }

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Page, Route, expect
 
 from tests.browsers import findings
 from tests.service.page.conftest import OpenPlace, Served
@@ -40,7 +40,7 @@ def mount(page: Page, body: str) -> None:
 
 @pytest.fixture
 def page(demo: Served, open_place: OpenPlace) -> Page:
-    return open_place(demo.url, "key", expects=("404",))
+    return open_place(demo.url, "key", expects=("404", "ERR_FAILED"))
 
 
 def test_keys_are_silent_where_somebody_types_and_in_dialogs(page: Page) -> None:
@@ -194,3 +194,21 @@ def test_where_there_is_no_picture_a_word_stands(page: Page) -> None:
     )
     expect(page.get_by_role("img", name="there")).to_have_js_property("naturalWidth", 224)
     expect(page.get_by_role("img", name="gone: no picture")).to_be_visible()
+
+
+def test_a_picture_that_does_not_come_at_once_is_fetched_again(page: Page) -> None:
+    """Nobody has to load the page anew for a moment without a network."""
+    tried: list[str] = []
+
+    def lose_first(route: Route) -> None:
+        tried.append(route.request.resource_type)
+        route.abort() if len(tried) <= 2 else route.continue_()
+
+    page.route("**/thumbnail?*", lose_first)
+    mount(
+        page,
+        """({html, Picture, thumbnail}) => () => html`<h1>x</h1>
+          <${Picture} path=${thumbnail('demo', 'backpack-01/1.jpg')} alt="there" />`""",
+    )
+    expect(page.get_by_role("img", name="there", exact=True)).to_have_js_property("naturalWidth", 224)
+    assert tried == ["image", "fetch", "fetch"]
