@@ -31,7 +31,7 @@ function Ways({ place, gallery }) {
 function Chosen({ place, found, list }) {
   return html`<label class="chosen"><span class="unseen">Gallery</span>
     <select dir="auto" onChange=${(event) => go(ROUTES[place].isIn ? place : "gallery", event.target.value)}>
-      ${!found && html`<option value="" selected disabled>Choose a gallery</option>`}
+      ${!found && html`<option value="" selected disabled>Gallery…</option>`}
       ${list.map(({ name }) => html`<option key=${name} value=${name} selected=${name === found?.name}>${short(name, 40)}</option>`)}
     </select></label>`;
 }

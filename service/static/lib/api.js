@@ -2,6 +2,7 @@
 import { useCallback, useEffect, useRef, useState } from "./html.js";
 import { headers as keyed, refusals } from "./key.js";
 import { isAway, losses } from "./server.js";
+import { sentence } from "./text.js";
 import { PROBLEMS } from "./words.js";
 
 const PREFIX = "urn:vicinal:problem:";
@@ -94,8 +95,7 @@ export function inWords(error) {
   if (!(error instanceof Problem)) return `Something in this page went wrong: ${error?.message ?? error}`;
   const told = PROBLEMS[error.type];
   if (told) return typeof told === "function" ? told(error) : told;
-  const [first = "", ...others] = error.detail;
-  return `${first.toUpperCase()}${others.join("")}${/[.!?…]$/.test(error.detail) ? "" : "."}`;
+  return sentence(error.detail);
 }
 
 const NOTHING = { deps: null, value: undefined, error: null, isLoading: true };

@@ -9,15 +9,22 @@ export function short(text, n = 200) {
   return signs.length > n || String(text).length > 4 * n ? `${signs.slice(0, n - 1).join("")}…` : whole;
 }
 
+// What the server says, which may begin small and end without a point.
+export function sentence(text) {
+  const [first = "", ...others] = visible(text ?? "");
+  return `${first.toUpperCase()}${others.join("")}${!first || /[.!?…]$/.test(text) ? "" : "."}`;
+}
+
 export const number = (n) => Number(n).toLocaleString("en");
 
-// 0.034 -> "3.4 %"; what is not all is never written as all, and what is not nothing not as nothing.
+// 0.034 -> "3.4 %", which no line breaks; what is not all is never written as all, and what is not nothing not as
+// nothing.
 export function percent(share) {
   const value = 100 * share;
-  if (share > 0 && value < 0.1) return "under 0.1 %";
-  if (share < 1 && value > 99.9) return "over 99.9 %";
+  if (share > 0 && value < 0.1) return "under 0.1\u00a0%";
+  if (share < 1 && value > 99.9) return "over 99.9\u00a0%";
   const digits = value > 0 && value < 10 || value > 90 && value < 100 ? 1 : 0;
-  return `${Number(value.toFixed(digits))} %`;
+  return `${Number(value.toFixed(digits))}\u00a0%`;
 }
 
 // 0.96 -> "96", as in "96 of 100"

@@ -69,7 +69,7 @@ export function Chosen({ chosen }) {
       ${good.length > PREVIEWS && html`<li class="soft">+${number(good.length - PREVIEWS)}</li>`}</ul>
     ${labels.length > 0 && html`<div class="stack chosen-labels">
       <${Tick} label="The folder of a photo says what it shows" checked=${byFolder} onChange=${(is) => change({ byFolder: is })} />
-      ${byFolder ? html`<ul class="row" aria-label="Labels">${labels.slice(0, LABELS).map(([label, n]) => html`<li key=${label} class="tag"><bdi>${short(label, 40)}</bdi> ${number(n)}</li>`)}
+      ${byFolder ? html`<ul class="row" aria-label="Labels">${labels.slice(0, LABELS).map(([label, n]) => html`<li key=${label} class="tag"><bdi>${short(label, 40)}</bdi> · ${number(n)}</li>`)}
         ${more > 0 && html`<li class="soft">and ${number(more)} more</li>`}</ul>` : null}</div>`}
     ${!byFolder && good.length > 0 && html`<${Field} label="What do they show?" hint="A label for all of them, where they show one thing. It may stay empty: labels let you measure how often a match is right.">${(control) => html`
       <input type="text" dir="auto" autocomplete="off" maxlength=${LONGEST} value=${label} onInput=${(event) => change({ label: event.target.value })} ...${control} />`}<//>`}

@@ -46,8 +46,8 @@ export function Check({ gallery, record, underway, turn }) {
       <p class="soft">Take photos of some things that you have and of some that you lack, on another day and as people will take them. Vicinal searches with each, and says whether what was promised holds. Many things count for more than many photos of one.</p>
       <${Photos} photos=${photos} onChange=${setPhotos} />
       <${Fault} error=${state.error} again=${null} />
-      <div class="row"><${Button} kind="main" busy=${state.isBusy || underway.isBusy} disabled=${!photos.length} onClick=${() => start({ form: formOf(photos) })}>Check with these photos<//>
-        <${Button} kind="quiet" busy=${state.isBusy || underway.isBusy} onClick=${() => start({ body: { answers: true } })}>Check with answers to searches<//></div>
+      <div class="row"><${Button} kind="main" busy=${state.isBusy} disabled=${underway.isBusy || !photos.length} onClick=${() => start({ form: formOf(photos) })}>Check with these photos<//>
+        <${Button} kind="quiet" disabled=${state.isBusy || underway.isBusy} onClick=${() => start({ body: { answers: true } })}>Check with answers to searches<//></div>
       <p class="soft small">Answers are given in <a href=${href("review", gallery)}>Review</a>.</p>
     </section>
   </div>`;

@@ -45,7 +45,7 @@ export function Photos({ photos, onChange }) {
     </div>
     ${photos.length > 0 && html`<div class="row" role="status">
       <span>${number(photos.length)} photos of ${number(counts.size)} ${counts.size === 1 ? "thing" : "things"}:</span>
-      ${[...counts].slice(0, SHOWN).map(([name, n]) => html`<span key=${name} class="tag"><bdi>${short(name, 40)}</bdi> ${number(n)}</span>`)}
+      ${[...counts].slice(0, SHOWN).map(([name, n]) => html`<span key=${name} class="tag"><bdi>${short(name, 40)}</bdi> · ${number(n)}</span>`)}
       ${counts.size > SHOWN && html`<span class="soft">and ${number(counts.size - SHOWN)} more</span>`}
       <${Button} kind="quiet" onClick=${() => onChange([])}>Empty<//>
     </div>`}

@@ -1,8 +1,9 @@
 // The job that works on this gallery now, from its beginning to its end.
 import { del, get, inWords, useCall } from "../../lib/api.js";
 import { html, useEffect, useRef, useState } from "../../lib/html.js";
-import { isFinal, stageInWords, useJob } from "../../lib/jobs.js";
+import { isFinal, stageOf, useJob } from "../../lib/jobs.js";
 import { href } from "../../lib/router.js";
+import { sentence } from "../../lib/text.js";
 import { JOBS } from "../../lib/words.js";
 import { Button } from "../../parts/field.js";
 import { Fault, tell } from "../../parts/notice.js";
@@ -44,13 +45,13 @@ export function Underway({ gallery, underway }) {
   if (isBusy) {
     return html`<section class="card calibrate-job" aria-label="Under way">
       <${Fault} error=${error} />
-      ${job && html`<${Progress} done=${job.progress.stage_done} total=${job.progress.stage_total} text=${`${of(job)} · ${stageInWords(job)}`} />
+      ${job && html`<${Progress} done=${job.progress.stage_done} total=${job.progress.stage_total} text=${`${of(job)} · ${stageOf(job)}`} />
         <div class="row end"><a class="button quiet" href=${href("jobs", null, { id: job.id })}>Details</a>
           <${Button} onClick=${cancel} disabled=${job.cancel_requested}>Stop<//></div>`}
     </section>`;
   }
   if (!last || last.gallery !== gallery) return null;
-  if (last.state === "failed") return html`<${Fault} error=${`${of(last)} failed: ${last.problem ?? "nobody knows why"}`} />`;
+  if (last.state === "failed") return html`<${Fault} error=${`${of(last)} failed. ${sentence(last.problem ?? "nobody knows why")}`} />`;
   if (last.state === "cancelled") return html`<p class="soft" role="status">${of(last)} was stopped. Nothing was changed.</p>`;
   const said = last.kind === "calibrate" && last.result?.objection;
   return said ? html`<section class="card calibrate-said" role="status"><p dir="auto"><strong>It is not in force yet.</strong> ${said}</p></section>` : null;

@@ -3,7 +3,7 @@ import { admin, del, get, inWords } from "../../lib/api.js";
 import { html, useEffect, useState } from "../../lib/html.js";
 import { begin, isFinal, stageInWords, useJob } from "../../lib/jobs.js";
 import { href } from "../../lib/router.js";
-import { of100 } from "../../lib/text.js";
+import { of100, sentence } from "../../lib/text.js";
 import { Button, Tick } from "../../parts/field.js";
 import { Empty, Fault, tell } from "../../parts/notice.js";
 import { Progress } from "../../parts/progress.js";
@@ -57,7 +57,7 @@ export function Look({ gallery, latest, onFound }) {
     <${Tick} label="Also changed copies: smaller, cropped, turned" checked=${near} onChange=${setNear} />
   </div>`;
   return html`
-    ${job?.state === "failed" && html`<${Fault} error=${job.problem ? `The look failed: ${job.problem}.` : "The look failed."} again=${() => start()} />`}
+    ${job?.state === "failed" && html`<${Fault} error=${`The look failed. ${sentence(job.problem)}`} again=${() => start()} />`}
     ${job?.state === "cancelled" && html`<p class="soft" role="status">The look was stopped.</p>`}
     ${other && html`<div class="fault" role="alert"><span class="mark" aria-hidden="true">✕</span><p>${inWords(other)}</p><a class="button" href=${href("jobs", null, { id: other.members.job })}>See that job</a></div>`}
     <${Fault} error=${error} />

@@ -4,7 +4,7 @@ import { html } from "../../lib/html.js";
 import { go, href } from "../../lib/router.js";
 import { may, session } from "../../lib/session.js";
 import { useStore } from "../../lib/store.js";
-import { number, visible } from "../../lib/text.js";
+import { number, sentence, visible } from "../../lib/text.js";
 import { Empty, Fault, Waiting } from "../../parts/notice.js";
 import { Card } from "./card.js";
 import { Make } from "./make.js";
@@ -14,7 +14,7 @@ export const needs = "search";
 
 function Broken({ name, reason }) {
   return html`<li class="card galleries-card galleries-broken"><div class="galleries-words"><h2><bdi>${visible(name)}</bdi></h2>
-    <p><span class="tag no"><span aria-hidden="true">✕</span> cannot be searched</span></p><p class="small" dir="auto">${visible(reason)}</p></div></li>`;
+    <p><span class="tag no"><span aria-hidden="true">✕</span> cannot be searched</span></p><p class="small" dir="auto">${sentence(reason)}</p></div></li>`;
 }
 
 function Some({ list, problems }) {

@@ -3,7 +3,7 @@ import { del, get, inWords, post, useCall } from "../../lib/api.js";
 import { html, useState } from "../../lib/html.js";
 import { isFinal, stageOf, useJob } from "../../lib/jobs.js";
 import { href } from "../../lib/router.js";
-import { lasting, number, short, valueText, when } from "../../lib/text.js";
+import { lasting, number, sentence, short, valueText, when } from "../../lib/text.js";
 import { JOBS } from "../../lib/words.js";
 import { ask } from "../../parts/dialog.js";
 import { Button } from "../../parts/field.js";
@@ -90,7 +90,7 @@ function Shown({ job, onChange }) {
     <section class="card stack">
       <div class="row"><${State} job=${job} /><a href=${href("gallery", job.gallery)}><bdi>${short(job.gallery, 100)}</bdi></a></div>
       ${!isFinal(job) && html`<${Progress} done=${progress.stage_done} total=${progress.stage_total} text=${stageOf(job)} secondsLeft=${progress.seconds_left} />`}
-      ${problem && html`<${Fault} error=${`It failed: ${short(problem, 1000)}${/[.!?…]$/.test(problem) ? "" : "."}`} />`}
+      ${problem && html`<${Fault} error=${`It failed. ${sentence(short(problem, 1000))}`} />`}
       ${job.result?.sentence && html`<p dir="auto">${short(job.result.sentence, 1000)}</p>`}
       <${Facts} facts=${facts(job)} />
       <${Actions} job=${job} onChange=${onChange} />

@@ -3,11 +3,12 @@ import { admin, at, del, get, post } from "../../lib/api.js";
 import { html, useEffect, useRef, useState } from "../../lib/html.js";
 import { thumbnail } from "../../lib/pictures.js";
 import { href } from "../../lib/router.js";
+import { sentence } from "../../lib/text.js";
 import { Empty, Fault, Waiting } from "../../parts/notice.js";
 import { useShortcuts } from "../../parts/shortcuts.js";
 import { Last } from "./last.js";
 import { preload, Question } from "./question.js";
-import { picture, sentence } from "./words.js";
+import { picture } from "./words.js";
 
 const AHEAD = 3;
 

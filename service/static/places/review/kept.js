@@ -1,14 +1,14 @@
 // Searches that were kept, of one kind: one is answered by itself, many at once.
 import { admin, at, del, get, inWords, post } from "../../lib/api.js";
 import { html, useEffect, useRef, useState } from "../../lib/html.js";
-import { number, short, when } from "../../lib/text.js";
+import { number, sentence, short, when } from "../../lib/text.js";
 import { Dialog } from "../../parts/dialog.js";
 import { Button } from "../../parts/field.js";
 import { Empty, Fault, tell, Waiting } from "../../parts/notice.js";
 import { Picture } from "../../parts/picture.js";
 import { Batch } from "./batch.js";
 import { Question } from "./question.js";
-import { GOT, picture, saidInWords, sentence, VerdictTag } from "./words.js";
+import { GOT, picture, saidInWords, VerdictTag } from "./words.js";
 
 const SIZE = 48;
 const NONE = {

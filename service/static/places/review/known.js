@@ -1,12 +1,12 @@
 // What the answers say so far: two rates with where they may truly lie, which shrinks with each answer.
 import { at, del, inWords } from "../../lib/api.js";
 import { html } from "../../lib/html.js";
-import { number, short } from "../../lib/text.js";
+import { number, sentence, short } from "../../lib/text.js";
 import { Button } from "../../parts/field.js";
 import { Interval } from "../../parts/interval.js";
 import { tell } from "../../parts/notice.js";
 import { Picture } from "../../parts/picture.js";
-import { picture, saidInWords, sentence } from "./words.js";
+import { picture, saidInWords } from "./words.js";
 
 const MOST = 5;
 

@@ -2,11 +2,11 @@
 import { admin, at, del, get, inWords, post } from "../../lib/api.js";
 import { html, useState } from "../../lib/html.js";
 import { may, whyNot } from "../../lib/session.js";
-import { short } from "../../lib/text.js";
+import { sentence, short } from "../../lib/text.js";
 import { askText } from "../../parts/dialog.js";
 import { Button } from "../../parts/field.js";
 import { tell } from "../../parts/notice.js";
-import { saidInWords, sentence } from "./words.js";
+import { saidInWords } from "./words.js";
 
 export function Last({ gallery, question, kept }) {
   const [told, setTold] = useState([]);

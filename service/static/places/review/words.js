@@ -1,7 +1,7 @@
 // What persons say of searches, in words.
 import { html } from "../../lib/html.js";
 import { admin } from "../../lib/api.js";
-import { short, visible } from "../../lib/text.js";
+import { short } from "../../lib/text.js";
 import { VERDICTS } from "../../lib/words.js";
 
 export const picture = (gallery, search) => admin(gallery, `/searches/${encodeURIComponent(search)}/image`);
@@ -14,13 +14,6 @@ export function saidInWords({ kind, label, item_id: id }) {
   if (kind === "unsure") return "Can't tell";
   if (kind === "wrong") return `The match ${short(id, 60)} is wrong`;
   return `It is ${short(label ?? id, 80)}`;
-}
-
-// A sentence of the server, which may begin small and end without a point.
-export function sentence(text) {
-  if (!text) return "";
-  const whole = `${text[0].toUpperCase()}${text.slice(1)}`;
-  return visible(/[.!?…]$/.test(whole) ? whole : `${whole}.`);
 }
 
 export function VerdictTag({ verdict }) {

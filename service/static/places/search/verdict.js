@@ -2,14 +2,13 @@
 import { html, useState } from "../../lib/html.js";
 import { href } from "../../lib/router.js";
 import { may } from "../../lib/session.js";
-import { number, of100, short } from "../../lib/text.js";
+import { number, of100, sentence, short } from "../../lib/text.js";
 import { THRESHOLDS, VERDICTS } from "../../lib/words.js";
 import { Dialog } from "../../parts/dialog.js";
 import { Button, Field } from "../../parts/field.js";
 
 const UNDECIDED = { text: "Not decided", mark: "–", kind: "plain" };
 const score = (value) => value.toFixed(3);
-const sentence = (text) => text && `${text[0].toUpperCase()}${text.slice(1)}${/[.!?…]$/.test(text) ? "" : "."}`;
 
 function inShort({ verdict, threshold, matches, candidates, groups, candidate_groups: below }) {
   const [best] = [...(groups ?? matches), ...(below ?? candidates)].sort((some, other) => other.score - some.score);
