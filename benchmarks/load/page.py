@@ -1,5 +1,5 @@
-"""What the page takes in a real browser: an answer until it is seen, photos that are scrolled through, and a
-calibration whose slider moves.
+"""What the page takes in a real browser: bytes of each place, an answer until it is seen, photos that are
+scrolled through, and a calibration whose slider moves.
 
     python -m benchmarks.load.page --folder build/page [--only first_result]
 
@@ -71,12 +71,41 @@ _SLIDE = """
 """
 
 
+_PLACES = ("search", "add", "review", "pairs", "calibrate", "doubles")
+# Bytes of the bodies of the page's own files as they came, by their addresses.
+_SENT = """
+  () => Object.fromEntries(performance.getEntries()
+    .filter((one) => ["navigation", "resource"].includes(one.entryType))
+    .filter((one) => one.entryType === "navigation" || new URL(one.name).pathname.includes("/page/"))
+    .map((one) => [one.name.split("#")[0], one.encodedBodySize]))
+"""
+
+
 @dataclass(frozen=True)
 class Place:
     """What is measured with: the address of a server, and photos to search with."""
 
     url: str
     photos: Sequence[Path]
+
+
+def weights(page: Page, place: Place) -> dict[str, Any]:
+    """Bytes of the page as they are sent, gzipped and without pictures and answers: of the first visit of a
+    place each, and of all places together.
+    """
+    visits, together = {}, {}
+    for name in ("galleries", "g/demo", *(f"g/demo/{one}" for one in _PLACES), "jobs", "key"):
+        page.goto("about:blank")
+        page.goto(f"{place.url}/#/{name}", wait_until="networkidle")
+        page.wait_for_selector("main h1")
+        sent: dict[str, int] = page.evaluate(_SENT)
+        visits[name] = sum(sent.values())
+        together |= sent
+    return {
+        "visit_bytes": visits,
+        "most_of_a_visit": max(visits.values()),
+        "together": sum(together.values()),
+    }
 
 
 def first_result(page: Page, place: Place) -> dict[str, Any]:
@@ -132,6 +161,7 @@ def _many_points(body: dict[str, Any]) -> dict[str, Any]:
 
 
 MEASURES: dict[str, Callable[[Page, Place], dict[str, Any]]] = {
+    "weights": weights,
     "first_result": first_result,
     "scrolling": scrolling,
     "slider_frames": slider_frames,
