@@ -69,8 +69,10 @@ def shoot(browser: Browser, name: str, show: Callable[[Page], None]) -> None:
     page = browser.new_page(viewport={"width": WIDTH, "height": HEIGHT}, color_scheme="light")
     show(page)
     page.wait_for_load_state("networkidle")
+    # A function: the page's policy evaluates no text.
     page.wait_for_function(
-        "[...document.images].every((one) => one.complete || one.getBoundingClientRect().top > innerHeight)"
+        """() => [...document.images]
+          .every((one) => one.complete || one.getBoundingClientRect().top > innerHeight)"""
     )
     # What moves has come to rest.
     page.evaluate("Promise.all(document.getAnimations().map((one) => one.finished))")
