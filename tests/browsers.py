@@ -40,10 +40,27 @@ def browser(start_browser: Callable[..., Browser]) -> Browser:
     return start_browser()
 
 
+def settle(page: Page) -> None:
+    """Wait for what is loaded and drawn, as far as it is in the window."""
+    page.evaluate(
+        """async () => {
+          const isSeen = (one) => {
+            const { top, bottom } = one.getBoundingClientRect();
+            return bottom > 0 && top < innerHeight && one.checkVisibility();
+          };
+          const waits = () => [...document.querySelectorAll('.waiting, span.picture:empty, img')]
+            .some((one) => isSeen(one) && !one.complete);
+          const until = performance.now() + 30_000;
+          do await new Promise(requestAnimationFrame); while (waits() && performance.now() < until);
+        }"""
+    )
+
+
 def findings(page: Page) -> list[str]:
     """What axe-core finds serious or critical."""
-    page.evaluate(AXE_SCRIPT)
-    found = page.evaluate("axe.run()")["violations"]
+    if not page.evaluate("'axe' in window"):
+        page.evaluate(AXE_SCRIPT)
+    found = page.evaluate("axe.run({ resultTypes: ['violations'] })")["violations"]
     return [
         f"{one['id']}: {node['html'][:100]}"
         for one in found

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from playwright.sync_api import Locator, Page, Route, expect
 
-from tests.browsers import findings, fits, small_targets
 from tests.photos import write_album
-from tests.service.page.conftest import ADMIN, KEYS, Made, OpenPlace, Served, _served, _settings
+from tests.service.page.conftest import ADMIN, KEYS, Made, OpenPlace, Served, _settings, served_fixture
 from vicinal.indexer.gallery import Gallery
 from vicinal.indexer.jobs.index_job import index_items
 from vicinal.indexer.reader import GalleryReader
@@ -49,16 +48,8 @@ def album_made(made_once: Callable[[str, Callable[[Path], None]], Path]) -> Made
     return Made("album", made_once("page-album", make) / "data", (), ())
 
 
-@pytest.fixture
-def album(album_made: Made, tmp_path: Path) -> Iterator[Served]:
-    with _served(album_made, tmp_path / "album") as served:
-        yield served
-
-
-@pytest.fixture
-def album_with_keys(album_made: Made, tmp_path: Path) -> Iterator[Served]:
-    with _served(album_made, tmp_path / "album", api_keys={**KEYS, LOOKER: ("search", "admin")}) as served:
-        yield served
+album = served_fixture("album")
+album_with_keys = served_fixture("album", {**KEYS, LOOKER: ("search", "admin")})
 
 
 def groups(page: Page) -> Locator:
@@ -78,22 +69,6 @@ def ticked(page: Page) -> set[str]:
 def confirm(page: Page, n: int) -> None:
     page.get_by_role("button", name="Delete ticked").click()
     page.get_by_role("dialog").get_by_role("button", name=f"Delete {n} photo").click()
-
-
-@pytest.mark.parametrize(("width", "scheme"), [(360, "dark"), (1280, "light"), (1920, "light")])
-def test_groups_are_seen_and_can_be_read_by_all(
-    album: Served, open_place: OpenPlace, shot: Callable[[Page, str], None], width: int, scheme: str
-) -> None:
-    page = open_place(album.url, "g/album/doubles", width=width, scheme=scheme)
-    expect(groups(page).first).to_be_visible()
-    for image in page.locator(".doubles-photo img").all():
-        image.scroll_into_view_if_needed()
-        expect(image).to_have_js_property("complete", True)
-    assert fits(page)
-    assert small_targets(page) == []
-    assert findings(page) == []
-    page.evaluate("scrollTo(0, 0)")
-    shot(page, "doubles")
 
 
 @pytest.mark.parametrize("by_keys", [False, True])
@@ -172,8 +147,6 @@ def test_keys_go_through_groups_tick_and_compare(album: Served, open_place: Open
     expect(full).to_have_count(2)
     for image in full.all():
         expect(image).to_have_js_property("naturalWidth", 160)
-    assert fits(page)
-    assert findings(page) == []
     page.keyboard.press("x")
     expect(box).to_be_checked(checked=was)
     page.keyboard.press("Escape")

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from urllib.parse import urlencode
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import expect
 
 from tests.browsers import findings, fits, small_targets
 from tests.service.page.conftest import OpenPlace, Served, Watch
@@ -116,22 +115,6 @@ def test_a_page_opens_once_with_what_it_was_given(demo: Served, open_place: Open
             page.close()
 
 
-@pytest.mark.parametrize("width", [360, 1280, 1920])
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_the_frame_is_for_everybody(
-    demo: Served, open_place: OpenPlace, shot: Callable[[Page, str], None], width: int, scheme: str
-) -> None:
-    page = open_place(demo.url, "galleries", width=width, scheme=scheme)
-    expect(page.get_by_role("link", name="demo")).to_be_visible()
-    for name in ("galleries", "key", "nowhere"):
-        page.goto(f"{demo.url}/#/{name}")
-        expect(page.locator("main h1")).to_be_visible()
-        assert findings(page) == []
-        assert fits(page)
-        assert small_targets(page) == []
-        shot(page, name)
-
-
 @pytest.mark.parametrize(
     ("wrong", "found"),
     [
@@ -144,6 +127,21 @@ def test_axe_finds_what_is_wrong(demo: Served, open_place: OpenPlace, wrong: str
     page = open_place(demo.url, "key")
     page.evaluate(wrong)
     assert any(one.startswith(found) for one in findings(page))
+
+
+def test_what_is_too_small_or_too_wide_is_found(demo: Served, open_place: OpenPlace) -> None:
+    """Negative control."""
+    page = open_place(demo.url, "key")
+    assert (small_targets(page), fits(page)) == ([], True)
+    page.evaluate(
+        """() => {
+          const [wrong, wide] = [document.createElement('button'), document.createElement('p')];
+          wide.textContent = 'wide';
+          wide.style.width = '200vw';
+          document.querySelector('main').append(wrong, wide);
+        }"""
+    )
+    assert (len(small_targets(page)), fits(page)) == (1, False)
 
 
 @pytest.mark.parametrize(

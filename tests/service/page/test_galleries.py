@@ -9,57 +9,13 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 from playwright.sync_api import Page, Route, expect
 
-from tests.browsers import findings, fits, small_targets
+from tests.browsers import fits
 from tests.service.page.conftest import ADMIN, READER, OpenPlace, Served
 
 pytestmark = pytest.mark.slow
 
-VIEWS = ("photos", "versions", "names", "storage")
 HUGE = 100_000
 LONG = 30_000
-
-
-def look(page: Page, shot: Callable[[Page, str], None], name: str) -> None:
-    assert findings(page) == []
-    assert fits(page)
-    assert small_targets(page) == []
-    shot(page, name)
-
-
-@pytest.mark.parametrize(
-    ("fixture", "key", "width", "scheme"),
-    [
-        ("demo", None, 1280, "light"),
-        ("demo", None, 360, "light"),
-        ("shop_with_keys", ADMIN, 360, "dark"),
-        ("shop_with_keys", READER, 1920, "dark"),
-    ],
-)
-def test_all_of_a_gallery_is_looked_at(
-    request: pytest.FixtureRequest,
-    open_place: OpenPlace,
-    shot: Callable[[Page, str], None],
-    fixture: str,
-    key: str | None,
-    width: int,
-    scheme: str,
-) -> None:
-    served: Served = request.getfixturevalue(fixture)
-    page = open_place(served.url, "galleries", width=width, scheme=scheme, key=key)
-    card = page.get_by_role("listitem").filter(has=page.get_by_role("heading", name=served.gallery))
-    known = served.call("GET", f"v1/galleries/{served.gallery}")
-    expect(card).to_contain_text(f"{known['n_items']} photos · {known['n_labels']} labels")
-    expect(card).to_contain_text(known["promise_in_short"])
-    expect(card).to_contain_text("holds")
-    expect(card.locator("img")).to_have_count(4)
-    look(page, shot, "galleries")
-    page.goto(f"{served.url}/#/g/{served.gallery}")
-    expect(page.locator(".gallery-item img").first).to_be_visible()
-    for view in VIEWS:
-        page.get_by_role("tab", name=view.capitalize()).click()
-        expect(page.get_by_role("tab", selected=True)).to_have_text(view.capitalize())
-        expect(page.locator(".waiting")).to_have_count(0)
-        look(page, shot, f"gallery-{view}")
 
 
 def test_a_gallery_that_cannot_be_searched_says_why(demo: Served, open_place: OpenPlace) -> None:
@@ -78,7 +34,6 @@ def test_a_photo_is_found_and_its_label_changed_and_taken_back(
     page.locator(".gallery-item").first.click()
     dialog = page.get_by_role("dialog")
     expect(dialog.get_by_role("heading", level=3)).to_have_text("backpack-01")
-    look(page, shot, "item")
     dialog.get_by_role("button", name="Change").click()
     dialog.get_by_label("What does it show?").fill("a new label")
     dialog.get_by_role("button", name="New: a new label").click()

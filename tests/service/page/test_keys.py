@@ -7,7 +7,6 @@ from collections.abc import Callable
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.browsers import findings, fits, small_targets
 from tests.service.page.conftest import ADMIN, READER, WRITER, OpenPlace, Served
 from vicinal.service.keys import KeyStore
 from vicinal.service.settings import Settings
@@ -111,19 +110,3 @@ def test_a_key_that_was_taken_away_is_asked_for_again(demo_with_keys: Served, op
     expect(page.get_by_role("alert")).to_have_text("The server does not know this key any more.")
     use_key(page, READER)
     expect(page.locator(".search-result").first).to_be_visible()
-
-
-@pytest.mark.parametrize("width", [360, 1280])
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_signing_in_is_for_everybody(
-    demo_with_keys: Served, open_place: OpenPlace, shot: Callable[[Page, str], None], width: int, scheme: str
-) -> None:
-    page = open_place(demo_with_keys.url, "key", width=width, scheme=scheme, expects=REFUSED)
-    for name in ("sign-in", "key"):
-        assert findings(page) == []
-        assert fits(page)
-        assert small_targets(page) == []
-        shot(page, name)
-        if name == "sign-in":
-            use_key(page, WRITER)
-            expect(page.get_by_role("heading", level=1)).to_have_text("Your key")

@@ -10,7 +10,6 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.browsers import findings, fits, small_targets
 from tests.service.kept_searches import View, keep_searches
 from tests.service.page.conftest import OpenPlace
 from vicinal.indexer.jobs.set_aside import listed_aside
@@ -93,24 +92,6 @@ def test_keys_answer_take_back_and_find_a_label(review: Page, store: SearchStore
     assert store.answers()[-1].label == "red shoe"
     expect(review.get_by_role("dialog")).to_have_count(0)
     expect(review.locator(".review-known")).to_contain_text("Of 3 answered searches")
-
-
-@pytest.mark.parametrize(("width", "scheme"), [(360, "dark"), (1280, "light")])
-def test_it_fits_and_can_be_read_by_all(
-    url: str, open_place: OpenPlace, width: int, scheme: str, shot: Callable[[Page, str], None]
-) -> None:
-    for place in ("review", "review?shown=all"):
-        page = open_place(url, f"g/shoes/{place}", width=width, scheme=scheme)
-        images = page.locator(".review-asked img")
-        expect(images.first).to_be_visible()
-        for image in images.all():
-            image.scroll_into_view_if_needed()
-            expect(image).to_have_js_property("complete", True)
-            assert image.evaluate("(one) => one.naturalWidth") > 0
-        assert fits(page)
-        assert small_targets(page) == []
-        assert findings(page) == []
-        shot(page, place.replace("?shown=", "-"))
 
 
 def test_who_disagrees_is_told_and_can_take_back(review: Page, store: SearchStore) -> None:
