@@ -14,6 +14,7 @@ import signal
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 from collections.abc import Callable, Generator, Iterator
+from contextlib import nullcontext
 from pathlib import Path
 
 import hypothesis
@@ -22,6 +23,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+from tests.networks import own_network
 from tests.postgres_server import PostgresServer
 from tests.programs import missing_programs
 from vicinal.calibration.arrays import FloatArray
@@ -94,6 +96,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.path in slow:
             item.add_marker("slow")
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    """A browser drops what it loads when a link of the machine comes or goes, as those of hosts do."""
+    with own_network() if "start_browser" in getattr(item, "fixturenames", ()) else nullcontext():
+        return (yield)
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)

@@ -10,7 +10,6 @@ root; where they are not allowed, hosts are addresses of the loopback, and canno
 
 from __future__ import annotations
 
-import ctypes
 import os
 import random
 import subprocess
@@ -21,9 +20,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.networks import enter_network
+
 __all__ = ["Host", "Network", "enter_namespace", "networked"]
 
-_CLONE_NEWNET = 0x40000000
 _PREFIX = "vcn"
 _NAMES = Path("/run/netns")
 
@@ -87,10 +87,8 @@ def networked(n_hosts: int) -> Iterator[Network]:
 
 def enter_namespace(name: str) -> None:
     """Move the calling thread, and what it starts from now on, to a host's network."""
-    libc = ctypes.CDLL(None, use_errno=True)
     with (_NAMES / name).open("rb") as stream:
-        if libc.setns(stream.fileno(), _CLONE_NEWNET):
-            raise OSError(ctypes.get_errno(), f"namespace '{name}' cannot be entered")
+        enter_network(stream.fileno())
 
 
 class _Bridges:
