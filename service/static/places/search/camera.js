@@ -32,7 +32,7 @@ export function Camera({ onFile, onClose }) {
     canvas.getContext("2d").drawImage(video.current, 0, 0);
     canvas.toBlob((blob) => { onClose(); onFile(new File([blob], "camera.jpg", { type: blob.type })); }, "image/jpeg", 0.92);
   };
-  return html`<${Dialog} title="Take a photo" onClose=${onClose} wide>
+  return html`<${Dialog} title="Take a photo" onClose=${onClose}>
     <${Fault} error=${error} />
     ${!isReady && !error && html`<${Waiting} text="Waiting for the camera…" />`}
     <video ref=${video} class="search-video" hidden=${!isReady} autoplay muted playsinline aria-label="What the camera sees" onLoadedMetadata=${() => set({ isReady: true, error: null })}></video>

@@ -55,6 +55,6 @@ export function Query({ path, name, onFile, onClear }) {
         ${(path || name) && html`<${Button} kind="quiet" onClick=${onClear}>Clear<//>`}
       </div>
     </div>
-    ${isTaking && html`<${Camera} onFile=${onFile} onClose=${() => setTaking(false)} />`}
-  </div>`;
+  </div>
+  ${isTaking && html`<${Camera} onFile=${onFile} onClose=${() => setTaking(false)} />`}`;
 }
