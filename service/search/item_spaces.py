@@ -60,7 +60,8 @@ def block_products(device: str, n_pairs: int) -> BlockProducts:
     def products(queries: FloatArray, items: FloatArray) -> Floats:
         if gpu is not None:
             try:
-                return np.clip(gpu.products(queries, items).astype(np.float64), -1.0, 1.0)
+                found = gpu.products(queries, items)
+                return np.clip(found, -1.0, 1.0, out=found).astype(np.float64)
             except IndexDeviceError as error:
                 lose(error)
         return exact_products(queries, items)

@@ -145,7 +145,7 @@ def embeddings_of_two() -> tuple[FloatArray, FloatArray]:
 @pytest.mark.parametrize("device", ["auto", "cuda:0", "all"])
 def test_a_real_gpu_makes_the_products_of_the_processor(device: str) -> None:
     items = normalize(np.random.default_rng(0).normal(size=(20_000, 512)))
-    items[::7] = items[1::7]
+    items[1::7] = items[:-1:7]
     found = block_products(device, 256 * len(items))(items[:256], items)
     np.testing.assert_allclose(found, exact_products(items[:256], items), rtol=0, atol=TOLERANCE)
 
