@@ -84,6 +84,8 @@ def open_session(
     usable = usable_processors()
     options.intra_op_num_threads = threads or (usable if usable < (os.cpu_count() or 1) else 0)
     options.log_severity_level = 3
+    # Of builds for CUDA 13, it warns at every session that CUDA is no plugin.
+    ort.set_default_logger_severity(3)
     if not sums_whole():
         # Sums of products of 8 bits would be cut off at 16 bits, and an image get another embedding than
         # elsewhere. Where they are not, int8 would take twice the time for the same numbers.
@@ -106,7 +108,7 @@ def open_session(
         if device.startswith("cuda"):
             raise BundleError(
                 f"device '{device}' was asked for, but ONNX Runtime runs on {provider}: "
-                f"{install_command('gpu')}, with a driver for CUDA 12, or set device to 'auto'"
+                f"{install_command('gpu')}, with a driver for its CUDA, or set device to 'auto'"
             )
         logger.warning("ONNX Runtime offers CUDA but fell back to %s", provider)
     return session

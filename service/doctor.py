@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from vicinal.service.settings import Settings
 
 # Of each pair exactly one: they install the same modules, and take them away from each other.
-_PAIRS = (("faiss-cpu", "faiss-gpu"), ("onnxruntime", "onnxruntime-gpu"))
+_PAIRS = (("faiss-cpu", "faiss-gpu", "faiss-gpu-cuvs"), ("onnxruntime", "onnxruntime-gpu"))
 # Cosine between what one session makes of a picture alone and among others.
 _LEAST_TOGETHER = 0.999
 # The same of two devices or machines, which round a network of 8 bits in other places: with other

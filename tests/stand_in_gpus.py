@@ -113,7 +113,8 @@ def stand_in_gpus(free: list[int], n: int | None = None) -> Iterator[StandInGpus
         assert options.useFloat16
         is_flat = isinstance(index, faiss.IndexFlatIP)
         together = "" if len(gpus_of) == 1 else ", parts" if options.shard else ", copies"
-        gpus.made.append(f"{'Flat in float16' if is_flat else 'lists'} on {gpus_of}{together}")
+        way = " by cuVS" if options.use_cuvs else ""
+        gpus.made.append(f"{'Flat in float16' if is_flat else 'lists'} on {gpus_of}{together}{way}")
         if not is_flat:
             return _OnGpu(gpus, index)
         fp16 = faiss.ScalarQuantizer.QT_fp16

@@ -224,6 +224,8 @@ class IndexDevices:
         options = faiss.GpuMultipleClonerOptions()
         options.useFloat16, options.shard = True, is_split
         has_lists = _LISTS.fullmatch(index.spec) is not None
+        # Faiss' own way chooses the nearest of a query on one multiprocessor.
+        options.use_cuvs = not has_lists and "CUVS" in faiss.get_compile_options()
         with _working(f"{where} does not take the index"):
             resources = [_resources() for _ in numbers]
             source = index.as_faiss if has_lists else faiss.IndexFlatIP(embeddings.shape[1])

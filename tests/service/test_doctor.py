@@ -80,6 +80,10 @@ def test_the_command_prints_it_and_says_by_its_status_whether_all_is_well(
     ("there", "says"),
     [
         (("faiss-cpu", "faiss-gpu", "onnxruntime"), "faiss-cpu 1 and faiss-gpu 1 exclude each other"),
+        (
+            ("faiss-gpu", "faiss-gpu-cuvs", "onnxruntime-gpu"),
+            "faiss-gpu 1 and faiss-gpu-cuvs 1 exclude each other",
+        ),
         (("faiss-cpu",), "onnxruntime or onnxruntime-gpu is needed"),
     ],
 )

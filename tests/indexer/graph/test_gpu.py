@@ -7,6 +7,7 @@ import logging
 import time
 from concurrent.futures import ThreadPoolExecutor
 
+import faiss
 import numpy as np
 import pytest
 
@@ -74,6 +75,18 @@ def test_the_gpu_is_the_one_that_the_device_names(
         placed = moved(index, embeddings, device)
         assert (placed.device, gpus.made) == (where, made)
         assert np.array_equal(placed.search(embeddings[:9], 1)[:, 0], np.arange(9))
+
+
+@pytest.mark.parametrize(
+    ("spec", "made"), [("Flat", "Flat in float16 on [0] by cuVS"), ("IVF4,Flat", "lists on [0]")]
+)
+def test_a_faiss_with_cuvs_compares_all_items_by_it(
+    embeddings: FloatArray, spec: str, made: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(faiss, "get_compile_options", lambda: "OPTIMIZE GPU NVIDIA_CUVS ")
+    with stand_in_gpus([GIB]) as gpus:
+        moved(FaissIndex.build(embeddings, spec), embeddings, "cuda")
+    assert gpus.made == [made]
 
 
 @pytest.mark.parametrize("device", ["auto", "cuda", "all"])
