@@ -28,7 +28,7 @@ function Asking({ note }) {
     }
   };
   return html`<form class="key-card card stack" onSubmit=${use}>
-    <div class="stack"><h1>Sign in with a key</h1>${note && html`<p role="alert" dir="auto">${note}</p>`}</div>
+    <div class="stack"><h1>Sign in with a key</h1>${note && !error && html`<p role="alert" dir="auto">${note}</p>`}</div>
     <${Field} label="Key" error=${error} hint="Whoever runs this server made it. It stays in this tab, and is gone when you close it.">${(control) => html`
       <input type="password" autocomplete="off" autocapitalize="off" spellcheck=${false} autofocus value=${given} onInput=${(event) => give(event.target.value)} ...${control} />`}<//>
     <div class="row end"><${Button} type="submit" kind="main" busy=${isBusy} disabled=${!given.trim()}>Use this key<//></div>
