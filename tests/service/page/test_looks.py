@@ -437,6 +437,11 @@ def test_calibrating(walk: Walk) -> None:
     walk.press("Use it")
     expect(page.locator(".calibrate-kept")).to_contain_text("Set by hand")
     walk.look("calibrate-by-hand")
+
+
+def test_history_and_calibrating_again(walk: Walk) -> None:
+    page = walk.page
+    walk.go("g/{g}/calibrate")
     walk.press("History", "tab")
     walk.look("calibrate-history")
     walk.press(page.get_by_role("button", name="Calibrate again"))
@@ -599,7 +604,7 @@ def test_keys(walk: Walk) -> None:
     expect(page.get_by_role("heading", level=1)).to_have_text("Sign in with a key")
     page.get_by_label("Key", exact=True).fill("wrong")
     walk.press("Use this key")
-    expect(page.get_by_text("The server does not know this key.")).to_be_visible()
+    expect(page.get_by_role("alert")).to_have_text("The server does not know this key.")
     walk.look("sign-in")
 
 
