@@ -1,12 +1,15 @@
 """Every flow as a person goes it, on a desk and on a telephone, and each state of it in every look.
 
 The desk is the demo without keys, the telephone the photos of a shop with a key. What a flow comes by is for
-everybody at every width and in both colours: read by all, within the window, pressed by a finger.
+everybody at every width and in both colours: read by all, within the window, pressed by a finger. With
+`VICINAL_TEST_LOOKS=all` both go every flow in both galleries, with a key and without, which takes four times
+as long.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -27,6 +30,12 @@ pytestmark = pytest.mark.slow
 SCHEMES = ("light", "dark")
 # Whose walk looks at which widths: together they are all.
 WIDTHS = {"desk": (1280, 1920), "phone": (360,)}
+SERVED = ("demo", "demo_with_keys", "shop", "shop_with_keys")
+WALKS = (
+    [(screen, served) for screen in WIDTHS for served in SERVED]
+    if os.environ.get("VICINAL_TEST_LOOKS") == "all"
+    else [("desk", "demo"), ("phone", "shop_with_keys")]
+)
 EXPECTED = ("400", "401", "404", "409", "422", "500")
 LONG = 60_000
 
@@ -40,6 +49,7 @@ class Walk:
     widths: tuple[int, ...]
     shot: Shot
     is_by_touch: bool
+    has_keys: bool
 
     def go(self, place: str) -> None:
         """To a place, in whose address `{g}` is the gallery."""
@@ -80,13 +90,13 @@ class Walk:
         assert {one: wrong for one, wrong in found.items() if wrong} == {}
 
 
-@pytest.fixture(params=["desk", "phone"])
+@pytest.fixture(params=WALKS, ids="-".join)
 def walk(request: pytest.FixtureRequest, open_place: OpenPlace, shot: Shot) -> Walk:
-    is_phone = request.param == "phone"
-    served: Served = request.getfixturevalue("shop_with_keys" if is_phone else "demo")
-    width = WIDTHS[request.param][0]
-    page = open_place(served.url, "key", width=width, key=ADMIN if is_phone else None, expects=EXPECTED)
-    return Walk(served, page, WIDTHS[request.param], shot, is_phone)
+    screen, name = request.param
+    served: Served = request.getfixturevalue(name)
+    widths, has_keys = WIDTHS[screen], name.endswith("with_keys")
+    page = open_place(served.url, "key", width=widths[0], key=ADMIN if has_keys else None, expects=EXPECTED)
+    return Walk(served, page, widths, shot, is_by_touch=screen == "phone", has_keys=has_keys)
 
 
 def problem(status: int, detail: str, **members: Any) -> dict[str, Any]:
@@ -356,7 +366,7 @@ def test_reviewing(walk: Walk) -> None:
     walk.look("review")
     (one, *_) = walk.call("GET", "admin/galleries/{g}/answers/next?n=1")["questions"]
     said = {"search_id": one["search_id"], "label": walk.served.made.queries[0].parent.name}
-    if walk.is_by_touch:
+    if walk.has_keys:
         # Of another person another thing.
         walk.call("POST", "galleries/{g}/answers", json=said, key=READER)
     walk.press(page.get_by_role("button", name="We don't have it"))
@@ -585,7 +595,7 @@ def test_keys(walk: Walk) -> None:
     page = walk.page
     walk.go("key")
     expect(page.get_by_role("heading", level=1)).to_have_text(
-        "Your key" if walk.is_by_touch else "No key is needed"
+        "Your key" if walk.has_keys else "No key is needed"
     )
     walk.look("key")
     walk.go("nowhere")
