@@ -114,6 +114,18 @@ def changed(page: Page, path: str, change: Callable[[Any], Any]) -> None:
     page.route(path, lambda route: route.fulfill(json=change(route.fetch().json())))
 
 
+def look_at_one_that_fails(walk: Walk, place: str, under_way: str, **how: Any) -> None:
+    """At a job of another's while it runs and when it has failed."""
+    jobs = jobs_of(walk.served)
+    job = running(jobs, walk.served.gallery, **how)
+    walk.page.reload()
+    expect(walk.page.locator(under_way)).to_be_visible()
+    walk.look(f"{place}-running")
+    jobs.finish(jobs.get(job.id), state="failed", problem="the disk is full")
+    expect(walk.page.get_by_role("alert")).to_contain_text("The disk is full.", timeout=LONG)
+    walk.look(f"{place}-failed")
+
+
 def test_galleries(walk: Walk) -> None:
     page = walk.page
     walk.go("galleries")
@@ -498,13 +510,7 @@ def test_checking_and_comparing(walk: Walk) -> None:
     expect(page.locator(".calibrate-pair .card")).to_have_count(2)
     walk.look("calibrate-compare")
     assert jobs.get(job["id"]).state == "succeeded"
-    other = running(jobs, walk.served.gallery)
-    page.reload()
-    expect(page.locator(".calibrate-job")).to_be_visible()
-    walk.look("calibrate-running")
-    jobs.finish(jobs.get(other.id), state="failed", problem="the disk is full")
-    expect(page.get_by_role("alert")).to_contain_text("The disk is full.", timeout=LONG)
-    walk.look("calibrate-failed")
+    look_at_one_that_fails(walk, "calibrate", ".calibrate-job")
 
 
 def test_doubles(walk: Walk) -> None:
@@ -540,17 +546,11 @@ def test_doubles(walk: Walk) -> None:
 
 
 def test_looking_for_doubles(walk: Walk) -> None:
-    page, jobs = walk.page, jobs_of(walk.served)
+    page = walk.page
     walk.go("g/{g}/doubles")
     expect(page.get_by_role("heading", name="Nobody has looked for doubles here yet")).to_be_visible()
     walk.look("doubles-first")
-    job = running(jobs, walk.served.gallery, kind="duplicates")
-    page.reload()
-    expect(page.locator(".doubles-running")).to_be_visible()
-    walk.look("doubles-running")
-    jobs.finish(jobs.get(job.id), state="failed", problem="the disk is full")
-    expect(page.get_by_role("alert")).to_contain_text("The disk is full.", timeout=LONG)
-    walk.look("doubles-failed")
+    look_at_one_that_fails(walk, "doubles", ".doubles-running", kind="duplicates")
 
 
 def test_jobs(walk: Walk) -> None:

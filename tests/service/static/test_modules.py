@@ -151,6 +151,17 @@ def test_what_a_place_needs_is_what_its_way_says() -> None:
         assert f"export const needs = {needs};" in text, module
 
 
+def comments_in_templates(text: str) -> list[str]:
+    """Lines of texts over several lines that would be taken for comments, and left out where it is served."""
+    starts = re.finditer(r"^[ \t]*//.*$", text, re.MULTILINE)
+    return [one[0].strip() for one in starts if text[: one.start()].count("`") % 2]
+
+
+def test_no_text_is_taken_for_a_comment() -> None:
+    assert {one: found for one in own() if (found := comments_in_templates((STATIC / one).read_text()))} == {}
+    assert comments_in_templates("// a\nconst b = `\n  // c\n`;\n// d\n") == ["// c"]
+
+
 def test_the_page_weighs_little() -> None:
     files = [one for one in page_files().files if one.endswith((".js", ".css"))]
     assert weight(*files) <= MOST_BYTES
