@@ -51,9 +51,9 @@ def engine(milvus_server: MilvusServer) -> Iterator[MilvusEngine]:
 @pytest.fixture(scope="module")
 def table(engine: MilvusEngine) -> Iterator[tuple[str, np.ndarray]]:
     vectors = unit(1500, 0)
-    engine.build("vicinal_small_1", vectors, items(1500), no_progress)
-    yield "vicinal_small_1", vectors
-    engine.drop("vicinal_small_1")
+    engine.build("alone_small_1", vectors, items(1500), no_progress)
+    yield "alone_small_1", vectors
+    engine.drop("alone_small_1")
 
 
 def test_up_to_some_thousand_rows_are_compared_one_by_one(
@@ -94,7 +94,7 @@ def test_a_graph_finds_the_nearest_as_far_as_it_was_measured(milvus_server: Milv
     drawn = (drawn / np.linalg.norm(drawn, axis=1, keepdims=True)).astype(np.float32)
     vectors, queries = drawn[:5000], drawn[5000:]
     engines = Engines({"milvus": milvus_server.url})
-    source = EngineSource.build(engines, "milvus", "vicinal_graph_1", vectors, items(5000))
+    source = EngineSource.build(engines, "milvus", "alone_graph_1", vectors, items(5000))
     try:
         assert source.file.recall_of_few >= 0.995
         expected = np.argsort(-(queries @ vectors.T), axis=1)[:, :10]
@@ -106,23 +106,23 @@ def test_a_graph_finds_the_nearest_as_far_as_it_was_measured(milvus_server: Milv
         assert even[within].all()
     finally:
         with engines.asking("milvus") as engine:
-            engine.drop("vicinal_graph_1")
+            engine.drop("alone_graph_1")
         engines.close()
 
 
 def test_collections_have_names_sizes_and_an_end(engine: MilvusEngine, table: tuple[str, np.ndarray]) -> None:
-    engine.build("vicinal_other_1", unit(5, 4), items(5), no_progress)
-    assert engine.names("vicinal_") == ["vicinal_other_1", "vicinal_small_1"]
-    assert engine.names("vicinal_o") == ["vicinal_other_1"]
-    told = engine.describe("vicinal_other_1")
+    engine.build("alone_other_1", unit(5, 4), items(5), no_progress)
+    assert engine.names("alone_") == ["alone_other_1", "alone_small_1"]
+    assert engine.names("alone_o") == ["alone_other_1"]
+    told = engine.describe("alone_other_1")
     assert (told.server, told.n_rows) == ("Milvus 2.3.5-lite", 5)
-    engine.drop("vicinal_other_1")
-    engine.drop("vicinal_other_1")
-    assert engine.names("vicinal_o") == []
+    engine.drop("alone_other_1")
+    engine.drop("alone_other_1")
+    assert engine.names("alone_o") == []
     with pytest.raises(EngineTableError, match="does not have the collection of this version"):
-        engine.search("vicinal_other_1", unit(1, 0), 3, 3)
+        engine.search("alone_other_1", unit(1, 0), 3, 3)
     with pytest.raises(EngineTableError, match="does not have the collection"):
-        engine.describe("vicinal_other_1")
+        engine.describe("alone_other_1")
 
 
 def test_a_build_that_fails_leaves_no_collection(engine: MilvusEngine) -> None:
@@ -130,8 +130,8 @@ def test_a_build_that_fails_leaves_no_collection(engine: MilvusEngine) -> None:
         raise RuntimeError("stopped")
 
     with pytest.raises(RuntimeError, match="stopped"):
-        engine.build("vicinal_broken_1", unit(5, 4), items(5), stop)
-    assert engine.names("vicinal_broken") == []
+        engine.build("alone_broken_1", unit(5, 4), items(5), stop)
+    assert engine.names("alone_broken") == []
 
 
 def test_a_collection_that_was_released_is_loaded_again(
