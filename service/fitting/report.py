@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from vicinal.service.words import number_of
 
 if TYPE_CHECKING:
-    from vicinal.service.training import FitReport
+    from vicinal.service.training import FitReport, PhotosUsed
 
 
 def report_lines(report: FitReport) -> list[str]:
@@ -34,27 +34,31 @@ def report_lines(report: FitReport) -> list[str]:
             f"The gain may be chance (95 %: {100 * report.gain.low:+.0f} to {100 * report.gain.high:+.0f}): "
             "compare below before you use it."
         )
-    lines.append(
-        f"Learned from {number_of(report.n_photos, 'photo')} of {number_of(report.n_labels, 'label')}."
-    )
+    return [*lines, *use_lines(report, "Learned"), f"Bundle: {report.bundle}"]
+
+
+def use_lines(used: PhotosUsed, verb: str) -> list[str]:
+    """Lines for people: how many photos are learned from, and why others are not."""
+    found, learned = number_of(used.n_found, "photo"), f"{used.n_photos:,} of"
+    lines = [f"{verb} from {learned} {found}, of {number_of(used.n_labels, 'label')}."]
     for n, what, which in (
         (
-            report.n_single,
+            used.n_single,
             "label",
             "with one photo: nothing to learn from, taken for what you do not have",
         ),
         (
-            report.n_spare,
+            used.n_spare,
             "photo",
-            "left out for want of time, of labels that have most: more --minutes take more",
+            f"left out for want of time, which allows {used.per_label} a label: more --minutes take more",
         ),
-        (report.n_unlabelled, "photo", "without a label, left out"),
-        (report.n_repeated, "repeated file", "left out"),
-        (report.n_unusable, "file", "without a picture that can be read, left out"),
+        (used.n_unlabelled, "photo", "without a label, left out"),
+        (used.n_repeated, "repeated file", "left out"),
+        (used.n_unusable, "file", "without a picture that can be read, left out"),
     ):
         if n:
             lines.append(f"  {number_of(n, what)} {which}")
-    return [*lines, f"Bundle: {report.bundle}"]
+    return lines
 
 
 def next_commands(

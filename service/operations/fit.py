@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from vicinal.models.bundle import ModelBundle
     from vicinal.service.jobs.records import Job
     from vicinal.service.operations.place import Place
-    from vicinal.service.training import FitReport, LabelledImages
+    from vicinal.service.training import FitReport, LabelledImages, PhotosUsed
 
 STAGES = {
     "look": "Looking at the photos",
@@ -101,6 +102,7 @@ def learn(
     *,
     start: Literal["new", "resume", "overwrite", "go on"] = "new",
     recipe: Path | None = None,
+    on_plan: Callable[[PhotosUsed], None] = lambda _: None,
 ) -> FitReport:
     """Adapt the model to photos; `go on` resumes an earlier run in the folder, where there is one."""
     from vicinal.service.fitting.labelled_images import hold_out
@@ -120,6 +122,7 @@ def learn(
         seed=request.seed,
         recipe=recipe,
         report=progress.of_files,
+        on_plan=on_plan,
     )
     return fitting.run(start)
 

@@ -12,6 +12,7 @@ import numpy as np
 from vicinal.calibration.arrays import Ints, Mask, Objects
 from vicinal.calibration.label_codes import label_codes
 from vicinal.training.files import replacing
+from vicinal.training.fitting.report import PhotosUsed
 
 
 @dataclass(frozen=True)
@@ -65,6 +66,23 @@ class LabelledImages:
         training = np.zeros(len(self.labels), bool)
         training[order[ranks < per_label]] = True
         return replace(split, training=training)
+
+    def used(self, split: Split) -> PhotosUsed:
+        """Count what a split learns from: all but photos alone with their label."""
+        learned = (split.training | split.held_out) & ~self.is_single
+        n_spare = len(self.labels) - int((split.training | split.held_out).sum())
+        n_left = self.n_unlabelled + self.n_repeated + len(self.unusable)
+        return PhotosUsed(
+            n_found=len(self.labels) + n_left,
+            n_photos=int(learned.sum()),
+            n_labels=len(np.unique(self.codes[learned])),
+            n_single=int(self.is_single.sum()),
+            n_unlabelled=self.n_unlabelled,
+            n_repeated=self.n_repeated,
+            n_unusable=len(self.unusable),
+            n_spare=n_spare,
+            per_label=int(np.bincount(self.codes[split.training]).max()) if n_spare else None,
+        )
 
     def write_manifest(self, path: Path, split: Split) -> None:
         """Write path, label and split of what is used, as a manifest that training reads."""

@@ -52,22 +52,22 @@ class HeldOutFigures(Frozen):
     rerank: RerankVerdict | None
 
 
-class FitReport(HeldOutFigures):
-    """Report of a fitting, and of a trial without some of the labels that said what it changes.
+class PhotosUsed(Frozen):
+    """Photos that are learned from, and why others are not.
 
     Attributes:
-        n_photos: Photos that it learned from, those held out in the trial among them.
+        n_found: All that were given.
+        n_photos: Photos that it learns from, those held out in the trial among them.
         n_labels: Their labels.
-        n_single: Labels with one photo, which stood for things that are not there.
+        n_single: Labels with one photo, which stand for things that are not there.
+        n_unlabelled: Photos without a label, left out.
         n_repeated: Files that are there twice, left out.
+        n_unusable: Files without a picture that can be read, left out.
         n_spare: Photos of labels that have more than there is time for, left out.
-        share: How far from the first weights to the trained ones the kept weights lie.
-        seconds: Seconds by stage, of the last start of the run.
+        per_label: The most photos of a label that there is time for; None for all.
     """
 
-    bundle: str
-    name: str
-    fingerprint: str
+    n_found: int
     n_photos: int
     n_labels: int
     n_single: int
@@ -75,6 +75,20 @@ class FitReport(HeldOutFigures):
     n_repeated: int
     n_unusable: int
     n_spare: int
+    per_label: int | None
+
+
+class FitReport(HeldOutFigures, PhotosUsed):
+    """Report of a fitting, and of a trial without some of the labels that said what it changes.
+
+    Attributes:
+        share: How far from the first weights to the trained ones the kept weights lie.
+        seconds: Seconds by stage, of the last start of the run.
+    """
+
+    bundle: str
+    name: str
+    fingerprint: str
     share: float
     views: int
     steps: int

@@ -8,7 +8,7 @@ import math
 import shutil
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -37,7 +37,7 @@ from vicinal.training.export.sample import Sample
 from vicinal.training.files import write_text
 from vicinal.training.fitting.labelled_images import LabelledImages, Split
 from vicinal.training.fitting.plan import FitPlan, FitSpeed, plan_fit
-from vicinal.training.fitting.report import FitReport
+from vicinal.training.fitting.report import FitReport, PhotosUsed
 from vicinal.training.fitting.trial import FitTrial, carry_refiner, search_held_out
 from vicinal.training.observer import StepProgress, TrainingObserver
 from vicinal.training.recipe import RUN_FILES, Start, bundle_fields, files_of_run
@@ -124,7 +124,8 @@ class Fitting:
     """Adaptation of the model to photos.
 
     The refiner of the bundle `before`, which is used so far, is carried over where it fits. `report` gets the
-    progress in the stages `try`, `views`, `trial` and `measure`, then `views` again, `train` and `export`.
+    progress in the stages `try`, `views`, `trial` and `measure`, then `views` again, `train` and `export`;
+    `on_plan` what is learned from, as soon as that is known.
     """
 
     def __init__(
@@ -138,9 +139,11 @@ class Fitting:
         seed: int = 0,
         recipe: Path | None = None,
         report: OnProgress = no_progress,
+        on_plan: Callable[[PhotosUsed], None] = lambda _: None,
     ) -> None:
         self.photos, self.output, self.before = photos, output, before
-        self.minutes, self.seed, self.report = minutes, seed, report
+        self.minutes, self.seed = minutes, seed
+        self.report, self.on_plan = report, on_plan
         self.recipe = read_toml(recipe or RECIPE)
         self.split = split
         self.seconds: dict[str, float] = {}
@@ -152,6 +155,7 @@ class Fitting:
         if start == "resume" and (self.output / REPORT_FILE).is_file():
             self._clean()
             return FitReport.model_validate_json((self.output / REPORT_FILE).read_bytes())
+        self.on_plan(self.photos.used(self.split))
         with _threads(plan.speed.threads):
             trial = self._trial(plan, is_resumed=start == "resume")
             bundle = self._learn_all(plan, trial, is_resumed=start == "resume")
@@ -371,16 +375,10 @@ class Fitting:
     def _report(self, bundle: ModelBundle, plan: FitPlan, trial: FitTrial) -> FitReport:
         return FitReport(
             **trial.figures.model_dump(),
+            **self.photos.used(self.split).model_dump(),
             bundle=str(self.output),
             name=bundle.name,
             fingerprint=bundle.fingerprint,
-            n_photos=int(self._used.sum()),
-            n_labels=len(np.unique(self.photos.codes[self._used])),
-            n_single=int((self.split.held_out & ~self._used).sum()),
-            n_unlabelled=self.photos.n_unlabelled,
-            n_repeated=self.photos.n_repeated,
-            n_unusable=len(self.photos.unusable),
-            n_spare=len(self.photos.labels) - len(np.flatnonzero(self._used | self.split.held_out)),
             share=trial.share,
             views=plan.views,
             steps=trial.steps,

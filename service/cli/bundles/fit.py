@@ -38,12 +38,15 @@ def fit(
     home: Home,
     json_output: JsonOption = False,
 ) -> None:
-    """Adapt the model to your own photos, and measure on labels that it did not see what that changed."""
+    """Adapt the model to your own photos, and measure on labels that it did not see what that changed.
+
+    Exit status: 0 if more is found than before, 1 if not, 2 after an error.
+    """
     from vicinal.indexer.jobs.index_job import gallery_items
     from vicinal.indexer.sources import read_source
     from vicinal.models.bundle import ModelBundle
     from vicinal.service.fitting.labelled_images import read_labelled_images
-    from vicinal.service.fitting.report import next_commands, report_lines
+    from vicinal.service.fitting.report import next_commands, report_lines, use_lines
     from vicinal.service.training import require_train_extra
 
     if (source is None) == (gallery is None):
@@ -57,13 +60,24 @@ def fit(
         items = gallery_items(home.gallery(gallery)) if gallery else read_source(source or Path())
         photos = read_labelled_images(items, on_progress=progress)
         say(*(f"  left out {one.path}: {one.reason}" for one in photos.unusable[:_SHOWN]), to=errors)
-        made = operation.learn(photos, output, before, request, progress, start=start, recipe=recipe)
+        made = operation.learn(
+            photos,
+            output,
+            before,
+            request,
+            progress,
+            start=start,
+            recipe=recipe,
+            on_plan=lambda used: say(*use_lines(used, "Learns"), to=errors),
+        )
     commands = next_commands(
         made, None if source is None else str(source), gallery, home.data_dir, home.bundle
     )
     if json_output:
         print_json({**made.model_dump(mode="json"), "helps": made.helps, "next": commands})
-        return
-    say(*report_lines(made))
-    if commands:
-        say("Next:", *(f"  {command}" for command in commands))
+    else:
+        say(*report_lines(made))
+        if commands:
+            say("Next:", *(f"  {command}" for command in commands))
+    if not made.helps:
+        raise typer.Exit(1)

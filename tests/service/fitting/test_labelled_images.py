@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -89,6 +90,15 @@ def test_labels_are_cut_to_so_many_photos() -> None:
     cut = photos.at_most(5, split, 0)
     assert set(np.unique(photos.labels[cut.training], return_counts=True)[1]) == {5}
     assert not (cut.training & ~split.training).any()
+
+
+def test_every_photo_is_used_or_has_a_reason() -> None:
+    photos = replace(photos_of([30] * 20 + [1]), n_unlabelled=3, n_repeated=2)
+    split = hold_out(photos, 0)
+    assert photos.used(split).per_label is None
+    used = photos.used(photos.at_most(5, split, 0))
+    assert (used.n_photos, used.n_single, used.n_spare, used.per_label) == (200, 1, 400, 5)
+    assert used.n_found == used.n_photos + used.n_single + used.n_spare + 3 + 2
 
 
 def test_the_manifest_is_one_that_training_reads(tmp_path: Path) -> None:

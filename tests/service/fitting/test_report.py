@@ -16,6 +16,7 @@ def report(low: float = 0.2, value: float = 0.36, **changes: Any) -> FitReport:
         "bundle": "bundles/mine",
         "name": "mine",
         "fingerprint": "0" * 16,
+        "n_found": 1203,
         "n_photos": 1000,
         "n_labels": 30,
         "n_held_out_photos": 412,
@@ -25,6 +26,7 @@ def report(low: float = 0.2, value: float = 0.36, **changes: Any) -> FitReport:
         "n_repeated": 0,
         "n_unusable": 0,
         "n_spare": 0,
+        "per_label": None,
         "fpir": 0.05,
         "found_before": Interval(value=0.47, low=0.4, high=0.6),
         "found_after": Interval(value=0.83, low=0.71, high=0.9),
@@ -88,12 +90,15 @@ def test_photos_without_a_gallery_are_indexed() -> None:
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"n_photos": 573, "n_spare": 630}, "630 photos left out for want of time"),
+        (
+            {"n_photos": 573, "n_spare": 630, "per_label": 4},
+            "630 photos left out for want of time, which allows 4 a label",
+        ),
         ({"n_photos": 573, "n_unlabelled": 7}, "7 photos without a label, left out"),
         ({"n_photos": 573, "n_single": 2}, "2 labels with one photo"),
         ({"n_photos": 573, "n_repeated": 1}, "1 repeated file left out"),
     ],
 )
-def test_all_photos_are_accounted_for(changes: dict[str, int], said: str) -> None:
+def test_all_photos_are_accounted_for(changes: dict[str, int | None], said: str) -> None:
     told = "\n".join(report_lines(report(**changes)))
-    assert ("Learned from 573 photos of 30 labels." in told, said in told) == (True, True)
+    assert ("Learned from 573 of 1,203 photos, of 30 labels." in told, said in told) == (True, True)
