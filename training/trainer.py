@@ -287,7 +287,7 @@ class Trainer:
         multistage_backward(
             trained,
             inputs,
-            self.processes.gather(labels, self.config.sampler.batch_size).to(self.device),
+            self.processes.gather(labels, self.processes.total(len(labels))).to(self.device),
             scaled_loss,
             chunk_size=self.config.sampler.chunk_size or len(inputs),
             autocast=self.precision.autocast,

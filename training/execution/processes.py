@@ -92,6 +92,15 @@ class Processes:
             dist.all_reduce(flags, dist.ReduceOp.MAX, group=self.host_group)
         return bool(flags)
 
+    def total(self, number: int) -> int:
+        """Sum of a number over the processes."""
+        if self.count == 1:
+            return number
+        numbers = torch.tensor(number)
+        with self._together():
+            dist.all_reduce(numbers, group=self.host_group)
+        return int(numbers)
+
     def from_first(self, make: Callable[[], Value]) -> Value:
         """Value of tensors and plain values that the first process makes; the others wait for it.
 

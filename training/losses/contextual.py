@@ -14,8 +14,6 @@ from vicinal.training.losses.base import (
     cosine_similarities,
     mean_where,
     positive_pairs,
-    required,
-    sizes_of_classes,
 )
 
 
@@ -27,7 +25,8 @@ class ContextualLoss(MetricLoss):
     i != j and divides by n^2; `L_contrast` averages each term over the pairs that violate its margin.
 
     Args:
-        k: Items of each class in a batch, even; also the size of a neighborhood.
+        k: Size of a neighborhood, even: as many items as a batch has of each class. Classes of another size
+            are taken as they are; their loss is above 0 at a perfect ranking.
         eps: Slack of the neighborhoods, on squared distances.
         alpha: Slope of the gradient of the step function.
         lam: Weight of the contextual loss, in [0, 1].
@@ -65,16 +64,10 @@ class ContextualLoss(MetricLoss):
         """The weighted sum of the three parts."""
         similarities = cosine_similarities(embeddings)
         positive = positive_pairs(labels)
-        loss = (
+        return (
             self.lam * self._contextual(similarities, positive)
             + (1.0 - self.lam) * self._contrastive(similarities, labels, positive)
             + self.gamma * (self.target_similarity - similarities.mean()).square()
-        )
-        return required(
-            loss,
-            (sizes_of_classes(labels) == self.k).all(),
-            f"the contextual loss with k={self.k} needs exactly {self.k} items of each class in a batch: "
-            f"set the sampler's per_class to {self.k}, or k to its per_class",
         )
 
     def _contextual(self, similarities: Tensor, positive: Tensor) -> Tensor:

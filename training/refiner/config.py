@@ -99,7 +99,7 @@ class BatchConfig(Frozen):
     """Class-balanced batches, and the noise on them.
 
     Attributes:
-        batch_size: Items a batch.
+        batch_size: Items a batch, fewer where a class has fewer than `per_class`.
         per_class: Items a class and batch; divides `batch_size`.
         noise: Expected length of a Gaussian vector that is added to each unit embedding of the batch and of
             its contexts, before they are normalized again.

@@ -52,7 +52,7 @@ class Sampler(Frozen, ABC):
 
     @property
     def images_per_class(self) -> int | None:
-        """Images that a batch has of each of its classes; None where that differs."""
+        """Images that a batch has of each of its classes that has as many; None where that differs."""
         return None
 
     @property
@@ -101,8 +101,11 @@ def members_of_pairs(labels: npt.ArrayLike) -> list[Indices]:
 
 
 def draw_images(rng: np.random.Generator, members: Indices, per_class: int) -> list[int]:
-    """`per_class` of a class's images, some twice only where there are fewer."""
-    drawn: list[int] = rng.choice(members, per_class, replace=len(members) < per_class).tolist()
+    """`per_class` different images of a class; all that it has where these are fewer.
+
+    A copy would be a positive that is found without learning anything.
+    """
+    drawn: list[int] = rng.choice(members, min(per_class, len(members)), replace=False).tolist()
     return drawn
 
 
@@ -114,7 +117,13 @@ class ClassTurns:
         self._waiting: list[int] = []
 
     def draw(self, rng: np.random.Generator, n_classes: int) -> list[int]:
-        """`n_classes` different classes, at most as many as there are."""
+        """`n_classes` classes, all different as far as there are as many."""
+        chosen: list[int] = []
+        while len(chosen) < n_classes:
+            chosen += self._different(rng, min(n_classes - len(chosen), len(self.classes)))
+        return chosen
+
+    def _different(self, rng: np.random.Generator, n_classes: int) -> list[int]:
         if len(self._waiting) < n_classes:
             fresh = rng.permutation(len(self.classes)).tolist()
             waiting = set(self._waiting)

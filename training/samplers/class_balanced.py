@@ -14,7 +14,7 @@ from vicinal.training.samplers.batches import ClassTurns, Draw, Sampler, draw_im
 
 
 class PerClassSampler(Sampler):
-    """Batches of `per_class` images of each class; a class with fewer repeats some within the batch."""
+    """Batches of `per_class` images of each class; one with fewer gives each of its own once."""
 
     batch_size: int = Field(128, ge=4)
     per_class: int = Field(4, ge=2)
@@ -37,8 +37,10 @@ class PerClassSampler(Sampler):
 class ClassBalancedConfig(PerClassSampler):
     """Batches of `batch_size / per_class` classes, which take turns, with `per_class` images each.
 
+    A class with fewer images gives each once: an image is never its own positive.
+
     Attributes:
-        batch_size: Images a batch.
+        batch_size: Images a batch, fewer where a class has fewer than `per_class`.
         per_class: Images a class and batch; divides `batch_size`.
     """
 
@@ -73,7 +75,7 @@ class SourceBalancedConfig(PerClassSampler):
     hardly ever, and never with negatives of its own kind.
 
     Attributes:
-        batch_size: Images a batch.
+        batch_size: Images a batch, fewer where a class has fewer than `per_class`.
         per_class: Images a class and batch; divides `batch_size`.
         classes_per_source: Classes a batch takes of each data set, by its folder's name, or `demo` for the
             synthetic catalogs.

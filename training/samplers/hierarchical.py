@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from typing import Literal, Self
 
@@ -23,17 +24,28 @@ from vicinal.training.samplers.class_balanced import PerClassSampler
 class HierarchicalConfig(PerClassSampler):
     """Batches whose halves come from two super-labels, `per_class` images of each class.
 
-    Super-labels meet in rounds: in a round each meets one other (one rests where their number is odd), and
-    after all rounds each has met every other once; then they are shuffled and meet anew. Within a super-label
-    classes take turns. "Supervised Metric Learning to Rank for Retrieval via Contextual Similarity
-    Optimization", ICML 2023, appendix H.3.
+    A super-label makes halves in proportion to its images, so that rare ones are not over-drawn; one with
+    more images than all others together is in every batch. A cycle has as many batches as there are pairs of
+    super-labels. In it they meet in rounds, in which each meets one other (one rests where their number is
+    odd), until the halves of all are used up: super-labels of one size meet every other once, larger ones go
+    on where smaller ones have no more. "Supervised Metric Learning to Rank for Retrieval via Contextual
+    Similarity Optimization", ICML 2023, appendix H.3. The authors' code drops halves that find no partner,
+    and so draws a few super-labels alike whatever their sizes; here every half finds one.
+
+    Within a super-label classes take turns. Where it has fewer than half a batch asks for, they come more
+    than once, with other images.
 
     Attributes:
-        batch_size: Images a batch.
+        batch_size: Images a batch, fewer where a class has too few.
         per_class: Images a class and batch; twice of it divides `batch_size`.
     """
 
     kind: Literal["hierarchical"] = "hierarchical"
+
+    @property
+    def max_per_class(self) -> None:
+        """None: a class may come more than once."""
+        return None
 
     @model_validator(mode="after")
     def _halves(self) -> Self:
@@ -48,15 +60,20 @@ class HierarchicalConfig(PerClassSampler):
     def _drawing(self, labels: AnyArray, super_labels: AnyArray, /) -> Draw:
         members = members_of_pairs(labels)
         groups = self._classes_by_super_label(members, labels, super_labels)
+        n_images = [sum(len(members[one]) for one in classes) for classes in groups]
 
         def draw(seed: int) -> Iterator[list[int]]:
             rng = np.random.default_rng(seed)
             turns = [ClassTurns(classes) for classes in groups]
             while True:
-                for meeting in _round_robin(rng.permutation(len(turns)).tolist()):
-                    chosen = [one for group in meeting for one in turns[group].draw(rng, self._per_half)]
+                for meeting in _meetings(rng, n_images):
+                    chosen = Counter(
+                        one for group in meeting for one in turns[group].draw(rng, self._per_half)
+                    )
                     yield [
-                        image for one in chosen for image in draw_images(rng, members[one], self.per_class)
+                        image
+                        for one, times in chosen.items()
+                        for image in draw_images(rng, members[one], times * self.per_class)
                     ]
 
         return draw
@@ -86,14 +103,33 @@ class HierarchicalConfig(PerClassSampler):
                 "the hierarchical sampler needs two super-labels or more, the data sets have "
                 f"{len(groups)}: set sampler.kind to 'class_balanced', or train on a data set that has them"
             )
-        smallest = min(groups, key=len)
-        if len(smallest) < self._per_half:
-            raise ConfigError(
-                f"half a batch needs {self._per_half} classes, "
-                f"super-label {owner_of[smallest[0]]} has {len(smallest)}: "
-                f"use batch_size {2 * self.per_class * len(smallest)} or less, or leave it out"
-            )
         return groups
+
+
+def _meetings(rng: np.random.Generator, n_images: list[int]) -> Iterator[tuple[int, int]]:
+    """Pairs of super-labels of one cycle, each as often as it has halves."""
+    left = _halves(rng, n_images)
+    order = rng.permutation(len(left)).tolist()
+    while any(left):
+        for one, other in _round_robin(order):
+            # One that has as many left as all others needs each of them.
+            most = max(left)
+            fits = 2 * most < sum(left) or most in (left[one], left[other])
+            if left[one] and left[other] and fits:
+                left[one] -= 1
+                left[other] -= 1
+                yield one, other
+
+
+def _halves(rng: np.random.Generator, n_images: list[int]) -> list[int]:
+    """Halves of each super-label in one cycle: in proportion to its images, rounded up or down at random."""
+    weights = np.minimum(n_images, sum(n_images) - np.array(n_images))
+    order = rng.permutation(len(weights))
+    # One half for every whole number in the super-label's part of a line, which begins at a random place.
+    ends = len(weights) * (len(weights) - 1) * weights[order].cumsum() + rng.integers(weights.sum())
+    halves = np.empty_like(weights)
+    halves[order] = np.diff(ends // weights.sum(), prepend=0)
+    return halves.tolist()
 
 
 def _round_robin(players: list[int]) -> list[tuple[int, int]]:

@@ -51,7 +51,8 @@ SAME: dict[str, dict[str, Any]] = {
     },
     "multi-similarity, odd batches, clipped": {
         "loss": "multi_similarity",
-        "sampler": {"batch_size": 15, "per_class": 5},
+        # Classes of five images: batches of 15.
+        "sampler": {"batch_size": 18, "per_class": 6},
         "optimizer": {**SGD, "clip_norm": 0.1},
     },
     "memory and proxies": {

@@ -264,11 +264,14 @@ def test_k_beyond_the_batch_is_refused() -> None:
         contextual_similarity(torch.eye(3), 4, 0.0, 10.0)
 
 
-@pytest.mark.parametrize("sizes", [(4, 4, 5), (2, 4, 4), (8, 8)])
-def test_class_sizes_other_than_k_are_refused(make_batch: Callable[..., Any], sizes: tuple[int, ...]) -> None:
+@pytest.mark.parametrize("sizes", [(4, 4, 5), (2, 4, 4, 3), (8, 8)])
+def test_classes_of_another_size_are_taken_as_they_are(
+    make_batch: Callable[..., Any], value_and_gradient: Evaluate, sizes: tuple[int, ...]
+) -> None:
     embeddings, labels = make_batch(sizes)
-    with pytest.raises(ConfigError, match=r"needs exactly 4 items of each class.*per_class to 4"):
-        ContextualLoss()(torch.from_numpy(embeddings), torch.from_numpy(labels))
+    value, gradient = value_and_gradient(ContextualLoss(), embeddings, labels)
+    assert value == pytest.approx(_slow_loss(embeddings, labels), rel=1e-9)
+    assert np.isfinite(gradient).all()
 
 
 def test_share_outside_the_unit_interval_is_refused() -> None:

@@ -49,13 +49,13 @@ def test_kind_chooses_the_sampler(fields: dict[str, Any], expected: type) -> Non
     ("fields", "batch_size", "max_per_class", "smallest_class"),
     [
         ({"batch_size": 30, "per_class": 3}, 30, 3, 2),
-        ({"kind": "hierarchical", "batch_size": 24, "per_class": 3}, 24, 3, 2),
+        ({"kind": "hierarchical", "batch_size": 24, "per_class": 3}, 24, None, 2),
         (GROUP, 32, 4, 4),
         (PAIRS, 20, 20, 2),
     ],
 )
 def test_size_of_a_batch_and_of_its_classes_follow(
-    fields: dict[str, Any], batch_size: int, max_per_class: int, smallest_class: int
+    fields: dict[str, Any], batch_size: int, max_per_class: int | None, smallest_class: int
 ) -> None:
     sampler = read(fields)
     actual = (sampler.batch_size, sampler.max_per_class, sampler.smallest_class)

@@ -88,9 +88,60 @@ def test_length_is_the_number_of_batches() -> None:
     assert len(_batches()) == len(list(_batches())) == 20
 
 
-def test_a_super_label_with_too_few_classes_is_refused() -> None:
-    with pytest.raises(ConfigError, match="needs 8 classes, super-label 10 has 6: use batch_size 24 or less"):
-        _batches(batch_size=32)
+def _shares(sizes: list[int], n_batches: int, seed: int = 0) -> NDArray[np.float64]:
+    """(S,) share of the half batches of each super-label, each of which has classes of two images."""
+    labels = np.repeat(np.arange(sum(sizes) // 2), 2)
+    super_labels = np.repeat(np.arange(len(sizes)), sizes)
+    batches = HierarchicalConfig(batch_size=8, per_class=2).batches(
+        labels, super_labels, n_batches=n_batches, seed=seed
+    )
+    meetings = _meetings(batches, super_labels)
+    assert all(len(meeting) == 2 for meeting in meetings)
+    return np.bincount(np.ravel(meetings), minlength=len(sizes)) / (2 * n_batches)
+
+
+def _slow_shares(sizes: list[int]) -> list[float]:
+    """In proportion to the images, but for what more than one half of every batch would be."""
+    largest = max(sizes)
+    counted = [min(one, sum(sizes) - largest) if one == largest else one for one in sizes]
+    return [one / sum(counted) for one in counted]
+
+
+@pytest.mark.parametrize("sizes", [[40, 30, 20, 10], [12, 12, 60], [8, 40, 16, 36, 100, 8], [50, 30, 20]])
+def test_super_labels_are_drawn_in_proportion_to_their_images(sizes: list[int]) -> None:
+    assert _shares(sizes, n_batches=3000) == pytest.approx(_slow_shares(sizes), abs=0.01)
+
+
+@given(
+    sizes=st.lists(st.integers(2, 20).map(lambda n: 4 * n), min_size=2, max_size=7), seed=st.integers(0, 99)
+)
+@settings(max_examples=30, deadline=None)
+def test_each_cycle_has_every_super_label_as_often_as_its_images_ask_for(sizes: list[int], seed: int) -> None:
+    """But for rounding: a cycle is as many batches as there are pairs of super-labels."""
+    n_pairs = len(sizes) * (len(sizes) - 1) // 2
+    drawn = _shares(sizes, n_pairs, seed) * 2 * n_pairs
+    assert np.abs(drawn - 2 * n_pairs * np.array(_slow_shares(sizes))).max() < 1.0
+
+
+def test_every_pair_of_super_labels_meets_where_their_sizes_differ_too() -> None:
+    super_labels = np.repeat(np.arange(4), [60, 40, 40, 20])
+    batches = HierarchicalConfig(batch_size=8, per_class=2).batches(
+        np.repeat(np.arange(80), 2), super_labels, n_batches=60
+    )
+    assert set(_meetings(batches, super_labels)) == set(combinations(range(4), 2))
+
+
+def test_a_super_label_with_too_few_classes_repeats_them_with_other_images() -> None:
+    """Eight classes are asked for; of six, two come twice, with their four images."""
+    for batch in _batches(batch_size=32):
+        assert len(set(batch)) == 32
+        assert sorted(Counter(LABELS[batch].tolist()).values()) == [2] * 8 + [4] * 4
+
+
+def test_a_class_that_has_no_more_images_gives_each_once() -> None:
+    sampler = HierarchicalConfig(batch_size=16, per_class=2)
+    for batch in sampler.batches([0, 0, 0, 1, 1], [5, 5, 5, 6, 6], n_batches=3):
+        assert sorted(batch) == [0, 1, 2, 3, 4]
 
 
 @pytest.mark.parametrize(
