@@ -16,13 +16,13 @@ from torch import Tensor, nn
 
 from benchmarks.losses.features import FeatureParts, Features, load_features
 from benchmarks.losses.maps import cut_network, load_maps
-from benchmarks.losses.measures import among_themselves, measure_test
+from benchmarks.losses.measures import among_themselves, measure_test, search_metrics
 from benchmarks.losses.training import Run, batches, loss_of, optimizer_of, training_images
 from vicinal.calibration import cosine_margin
 from vicinal.models.similarity import normalize
 from vicinal.training.multistage import multistage_backward
 
-__all__ = ["DIM", "HEAD", "STAGES", "Learner", "measure", "measure_held_out", "train"]
+__all__ = ["DIM", "HEAD", "STAGES", "Learner", "measure", "measure_held_out", "measure_search", "train"]
 
 DIM = 256
 # Images that the mean feature is taken of.
@@ -92,6 +92,11 @@ def measure(network: nn.Module, parts: FeatureParts) -> dict[str, float]:
     """Metrics on test classes; see `measures.measure_test`."""
     embedded = {"calibration": _embed(network, parts.calibration), "test": _embed(network, parts.test)}
     return measure_test(embedded, parts.calibration, parts.test)
+
+
+def measure_search(network: nn.Module, part: Features) -> dict[str, float]:
+    """R@1 and MAP@R alone; see `measures.search_metrics`."""
+    return search_metrics(_embed(network, part), part)
 
 
 def measure_held_out(network: nn.Module, run: Run, training: Features) -> dict[str, Any]:

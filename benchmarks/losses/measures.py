@@ -12,7 +12,7 @@ from benchmarks.losses.images import Parts
 from vicinal.calibration import opis, opis_floor
 from vicinal.training.evaluation import auroc, retrieval_metrics
 
-__all__ = ["Labelled", "among_themselves", "measure_parts", "measure_test", "top_scores"]
+__all__ = ["Labelled", "among_themselves", "measure_parts", "measure_test", "search_metrics", "top_scores"]
 
 # OPIS looks at every pair; above this many images the gallery half stands for the set.
 _MOST_FOR_OPIS = 5_000
@@ -58,7 +58,7 @@ def measure_test(
     own = top_scores(embedded["test"], test)
     threshold = _threshold(top_scores(embedded["calibration"], calibration)["absent"])
     return {
-        **_gallery_search(embedded["test"], test),
+        **search_metrics(embedded["test"], test),
         **_consistency(embedded["test"], test),
         "auroc": auroc(own["query"], own["absent"]),
         "fpir_at_calibrated_5": float((own["absent"] >= threshold).mean()),
@@ -90,15 +90,19 @@ def _threshold(absent: npt.NDArray[np.float64]) -> float:
     return float(np.nextafter(np.sort(absent)[::-1][allowed], np.inf))
 
 
-def _gallery_search(embeddings: Embeddings, part: Labelled) -> dict[str, float]:
+def search_metrics(embeddings: Embeddings, part: Labelled) -> dict[str, float]:
+    """R@1 and MAP@R of the queries in the gallery; images without these roles search each other."""
     query, gallery = part.roles == "query", part.roles == "gallery"
-    found = retrieval_metrics(
-        embeddings[query],
-        part.labels[query],
-        gallery_embeddings=embeddings[gallery],
-        gallery_labels=part.labels[gallery],
-        ks=(1,),
-    )
+    if query.any():
+        found = retrieval_metrics(
+            embeddings[query],
+            part.labels[query],
+            gallery_embeddings=embeddings[gallery],
+            gallery_labels=part.labels[gallery],
+            ks=(1,),
+        )
+    else:
+        found = retrieval_metrics(embeddings, part.labels, ks=(1,))
     return {"hit_rate_1": found.hit_rate[1], "map_at_r": found.map_at_r}
 
 
