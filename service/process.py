@@ -1,12 +1,16 @@
-"""Process: limits that it sets for itself when it starts, and threads beside what it answers."""
+"""Process: limits that it sets for itself when it starts, threads beside what it answers, and its end."""
 
 from __future__ import annotations
 
+import atexit
 import ctypes
+import logging
 import os
 import resource
+import sys
 import threading
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from typing import Self
 
 # Parameters of glibc's `mallopt`, and what they are set to: memory that a thread gave back is used by others,
@@ -31,6 +35,37 @@ def prepare_process() -> None:
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     with suppress(ValueError, OSError):
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+
+
+@contextmanager
+def ends_process() -> Iterator[None]:
+    """Let the process end with the status of what runs in the context, whatever its threads are at.
+
+    When an interpreter is taken down, a thread that comes back from native code is ended by unwinding its
+    stack. Rust, and so Lance, aborts the process then. Where threads are left, nothing is taken down.
+    """
+    status: list[int] = []
+    # What is registered first is called last: all that others registered since has been done.
+    atexit.register(_leave, status)
+    try:
+        yield
+    except SystemExit as end:
+        status.append(end.code if isinstance(end.code, int) else int(end.code is not None))
+        raise
+    except BaseException:
+        status.append(1)
+        raise
+    status.append(0)
+
+
+def _leave(status: list[int]) -> None:
+    if threading.active_count() == 1:
+        return
+    logging.shutdown()
+    with suppress(OSError, ValueError):
+        sys.stdout.flush()
+        sys.stderr.flush()
+    os._exit(status[0])
 
 
 class BackgroundWork:

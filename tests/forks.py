@@ -11,6 +11,7 @@ Vicinal takes to load, and that a command loads no more than it needs, other tes
 from __future__ import annotations
 
 import atexit
+import faulthandler
 import gc
 import json
 import os
@@ -111,6 +112,8 @@ def _run(words: list[str], variables: dict[str, str], folder: str, streams: list
     # Those that the first process was started with are of another kind than these may be.
     sys.stdin, sys.stdout = os.fdopen(0, closefd=False), os.fdopen(1, "w", closefd=False)
     sys.stderr = os.fdopen(2, "w", 1, errors="backslashreplace", closefd=False)
+    # A crash that says nothing itself is told by where its threads were.
+    faulthandler.enable()
     os.chdir(folder)
     os.environ.clear()
     os.environ.update(variables)

@@ -9,9 +9,11 @@ def main() -> None:
     """Run the command; Ctrl-C ends it without a traceback from its first moment on, while it is loaded."""
     try:
         from vicinal.service.cli import main as run
+        from vicinal.service.process import ends_process
     except KeyboardInterrupt:
         sys.exit(130)
-    run()
+    with ends_process():
+        run()
 
 
 if __name__ == "__main__":

@@ -27,6 +27,7 @@ from vicinal.service.http.app import create_app
 from vicinal.service.http.serving.server import serve_until_stopped
 from vicinal.service.observability.logs import configure_logs
 from vicinal.service.problem_types import ERRORS
+from vicinal.service.process import ends_process
 from vicinal.service.settings import Settings
 from vicinal.service.surfaces.jobs import work_until_stopped
 
@@ -207,11 +208,12 @@ def _child(lifeline: Connection, run: Callable[..., None], *arguments: object) -
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     threading.Thread(target=_end_with, args=(lifeline,), name="lifeline", daemon=True).start()
-    try:
-        run(*arguments)
-    except ERRORS as error:
-        sys.stderr.write(f"vicinal: {error}\n")
-        sys.exit(_CANNOT_START)
+    with ends_process():
+        try:
+            run(*arguments)
+        except ERRORS as error:
+            sys.stderr.write(f"vicinal: {error}\n")
+            sys.exit(_CANNOT_START)
 
 
 def _end_with(lifeline: Connection) -> None:

@@ -33,8 +33,8 @@ def start(*arguments: str) -> tuple[subprocess.Popen[str], str]:
 
 def stop(process: subprocess.Popen[str]) -> str:
     process.send_signal(signal.SIGINT)
-    printed, _ = process.communicate(timeout=30)
-    assert process.returncode == 0
+    printed, said = process.communicate(timeout=30)
+    assert process.returncode == 0, said
     return printed
 
 
