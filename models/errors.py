@@ -9,6 +9,7 @@ ModelsError
 │   └── BlankImageError              one color all over, from which nothing can be told
 ├── DecodingBusyError                others decode images, and there is no memory for another
 ├── BundleError (ValueError)         a model bundle is missing, damaged or of another kind
+├── HubError                         the hub of Hugging Face does not give what was asked for
 ├── EmbeddingError (ValueError)      an embedding has the wrong length or holds no numbers
 │   └── NoDirectionError             an embedding is zero, or holds NaN or infinity
 ├── NetworkDeviceError (RuntimeError)  the GPU that ran the network failed
@@ -76,6 +77,10 @@ class DecodingBusyError(ModelsError):
 
 class BundleError(ModelsError, ValueError):
     """A model bundle is missing, damaged or of another kind than expected."""
+
+
+class HubError(ModelsError):
+    """The hub of Hugging Face cannot be reached, or does not give what was asked for."""
 
 
 class EmbeddingError(ModelsError, ValueError):

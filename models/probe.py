@@ -16,11 +16,16 @@ from vicinal.calibration.arrays import FloatArray
 from vicinal.models.bundle import ModelBundle
 from vicinal.models.demo_catalog import make_catalog, render_view
 from vicinal.models.embedder import Embedder
-from vicinal.models.errors import BundleError
+from vicinal.models.errors import BundleError, NoDirectionError
 
 PROBE_FILE = "probe.npz"
 _N_PICTURES = 8
 _SIDE = 64
+# An image alone, in a batch and again: sums may be taken in another order, and no more.
+SAME_TOLERANCE = 1e-4
+# Cosine above which embeddings of all drawn pictures are one and the same.
+_ALIKE = 0.999999
+_N_TRIED = 4
 
 
 @dataclass(frozen=True)
@@ -34,6 +39,34 @@ class Probe:
 def drawn_pictures() -> list[Image.Image]:
     """Eight products of the demo catalog."""
     return [render_view(one, 1, size=_SIDE) for one in make_catalog(seed=0, n_products=_N_PICTURES)]
+
+
+def try_out(bundle: ModelBundle, what: str) -> None:
+    """Refuse a network, which errors call `what`, that nothing can be searched with.
+
+    Its embeddings of drawn pictures are to be numbers, other for other pictures, and the same alone, in a
+    batch and again.
+    """
+    # With one thread all go through the network at once.
+    embedder = Embedder(bundle, device="cpu", threads=1)
+    tensors = [embedder.prepare(one) for one in drawn_pictures()[:_N_TRIED]]
+    try:
+        together, again = (embedder.finish(embedder.infer(tensors)) for _ in range(2))
+        alone = np.concatenate([embedder.finish(embedder.infer([one])) for one in tensors])
+    except NoDirectionError as error:
+        raise BundleError(f"{what} embeds no drawn picture: its output {error.what}") from error
+    if float((together @ together.T).min()) > _ALIKE:
+        raise BundleError(f"{what} embeds all drawn pictures alike: its output does not follow the image")
+    for found, said, advice in (
+        (again, "the second time", "export it without what is drawn at random"),
+        (alone, "alone", "export it in evaluation mode, and quantize it statically"),
+    ):
+        difference = float(np.abs(together - found).max())
+        if difference >= SAME_TOLERANCE:
+            raise BundleError(
+                f"{what} embeds an image {said} otherwise than in a batch (by {difference:.1e}, at most "
+                f"{SAME_TOLERANCE:.0e} is accepted): {advice}"
+            )
 
 
 def write_probe(bundle: ModelBundle) -> None:

@@ -23,7 +23,7 @@ from vicinal.indexer.reader import GalleryReader
 from vicinal.models.bundle import ModelBundle
 from vicinal.models.embedder import Embedder
 from vicinal.models.errors import install_command
-from vicinal.models.probe import drawn_pictures, read_probe
+from vicinal.models.probe import drawn_pictures, read_probe, try_out
 from vicinal.models.runtime import offers_cuda
 from vicinal.models.similarity import normalize
 from vicinal.service.problem_types import ERRORS
@@ -64,7 +64,7 @@ def examine(settings: Settings) -> Iterator[Finding]:
     yield from _packages()
     yield from _gpus_of_driver()
     yield from _faiss()
-    yield from _network(settings)
+    yield from examine_network(settings)
     yield _redis(settings)
     yield from _engines(settings)
     yield _home(settings)
@@ -140,7 +140,8 @@ def _faiss_on_gpu(number: int, vectors: FloatArray, expected: Ints) -> Finding:
     return Finding(name, "ok", "it finds the neighbors that the processor finds")
 
 
-def _network(settings: Settings) -> Iterator[Finding]:
+def examine_network(settings: Settings) -> Iterator[Finding]:
+    """Look at the bundle of the settings: its files, and what its network makes of pictures."""
     try:
         bundle = ModelBundle.open(settings.bundle)
     except ERRORS as error:
@@ -154,6 +155,7 @@ def _network(settings: Settings) -> Iterator[Finding]:
     try:
         embedder = Embedder(bundle, device="cpu", threads=settings.threads)
         expected = _one_by_one(embedder, pictures)
+        try_out(bundle, f"bundle '{bundle.name}'")
     except ERRORS as error:
         yield Finding("network on CPU", "failed", in_commands(error))
         return

@@ -33,6 +33,7 @@ PROBLEMS: dict[type[Exception], tuple[int, str]] = {
     models.EmbeddingError: (422, "invalid-embedding"),
     models.ReadyEmbeddingsError: (422, "ready-embeddings"),
     models.BundleError: (500, "bundle-unusable"),
+    models.HubError: (422, "source-unusable"),
     models.ConfigError: (422, "invalid-configuration"),
     models.DatasetError: (422, "dataset-unusable"),
     models.EvaluationError: (422, "evaluation-impossible"),

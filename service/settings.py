@@ -128,7 +128,7 @@ class Settings(BaseSettings):
             data sets of the hub of Hugging Face, `hf:owner/name`; of addresses only public
             ones are read, on the ports 80 and 443.
         bundles_dir: Folder whose subfolders are further bundles: re-index jobs may use them, and a gallery
-            that was made with one is searched with it.
+            that was made with one is searched with it, as with one in `bundles/` of `data_dir`.
         run_jobs: Whether the server works on jobs too, in a process beside it; else `vicinal worker` does.
         job_heartbeat_seconds: Seconds between two signs of life of a worker; after four without one another
             worker takes its job over.
@@ -280,8 +280,14 @@ class Settings(BaseSettings):
 
     @property
     def fitted_path(self) -> Path:
-        """Folder of the bundles that jobs make."""
+        """Folder of the bundles that jobs make and that `vicinal bundle get` fetches."""
         return self.data_dir / "bundles"
+
+    @property
+    def bundle_folders(self) -> list[Path]:
+        """Folders whose subfolders are the bundles at hand."""
+        given = () if self.bundles_dir is None else (self.bundles_dir,)
+        return [one for one in dict.fromkeys((*given, self.fitted_path)) if one.is_dir()]
 
     @property
     def jobs_path(self) -> Path:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from vicinal.training.execution.processes import Processes, joined_processes
     from vicinal.training.export.backbone import HeadConfig, export_backbone
     from vicinal.training.export.choice import give_form
+    from vicinal.training.export.hub_model import HUB_MODELS, bundle_from_hub, hub_model
     from vicinal.training.export.ready import import_onnx
     from vicinal.training.export.sample import folder_sample
     from vicinal.training.fitting.labelled_images import LabelledImages, Split, UnusableImage
@@ -50,6 +51,7 @@ _PLACES = {
     "execution.processes": ("Processes", "joined_processes"),
     "export.backbone": ("HeadConfig", "export_backbone"),
     "export.choice": ("give_form",),
+    "export.hub_model": ("HUB_MODELS", "bundle_from_hub", "hub_model"),
     "export.ready": ("import_onnx",),
     "export.sample": ("folder_sample",),
     "fitting.labelled_images": ("LabelledImages", "Split", "UnusableImage"),

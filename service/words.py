@@ -58,6 +58,7 @@ COMMANDS = {
     "check": "vicinal calibration check -g {gallery} --queries FOLDER",
     "duplicates": "vicinal duplicates -g {gallery}",
     "export": "vicinal export",
+    "import_onnx": "vicinal import",
     "index": "vicinal index SOURCE --gallery {gallery}",
     "create_key": "vicinal keys create NAME --scope admin",
     "keys_off": "vicinal keys off",

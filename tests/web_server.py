@@ -35,7 +35,7 @@ def sends(body: bytes, status: int = 200, **headers: str) -> Answer:
 
     def answer(request: BaseHTTPRequestHandler) -> None:
         request.send_response(status)
-        for name, value in {"Content-Length": str(len(body)), **headers}.items():
+        for name, value in {"Content_Length": str(len(body)), **headers}.items():
             request.send_header(name.replace("_", "-"), value)
         request.end_headers()
         if request.command != "HEAD":

@@ -71,6 +71,9 @@ def _origin(manifest: BundleManifest, *, has_notice: bool) -> list[str]:
     lines = [f"Weights: {manifest.source}."] if manifest.source else []
     lines += [f"Licence and source are in `{NOTICE_FILE}`."] if has_notice else []
     lines += [f"Made from `{training['file']}`, as it is."] if "file" in training else []
+    if taken := training.get("hub"):
+        lines += [f"Its embedding is {taken['output']} of the network that it was made from:", ""]
+        lines += [f"- `{name}`, SHA-256 `{sha256}`" for name, sha256 in taken["files"].items()]
     lines += [f"Its head was learnt from {training['head']}."] if "head" in training else []
     if "datasets" not in training:
         return lines

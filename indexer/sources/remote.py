@@ -17,8 +17,8 @@ from vicinal.indexer.sources.datasets import DatasetImage
 from vicinal.indexer.sources.web import PUBLIC, WebAccess, WebClient, require_within
 from vicinal.models.decoding import DecodeLimits, read_encoded
 from vicinal.models.errors import NotAnImageError
+from vicinal.models.hub import HUB_SCHEME
 
-HUB_SCHEME = "hf:"
 _DATABASES = ("postgres://", "postgresql://", "milvus://")
 _WEB = ("http", "https")
 _BUCKETS = ("s3", "gs", "az")

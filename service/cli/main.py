@@ -22,7 +22,7 @@ from vicinal.service.cli import (
     search,
     server,
 )
-from vicinal.service.cli.bundles import evaluate, fit, making, train, train_refiner
+from vicinal.service.cli.bundles import at_hand, evaluate, fit, making, train, train_refiner
 from vicinal.service.cli.console import errors, say
 from vicinal.service.surfaces.command_line import Commands
 
@@ -70,6 +70,7 @@ app.command("train-refiner")(train_refiner.train_refiner)
 app.command("export")(making.export)
 app.command("import")(making.import_onnx)
 app.command("openapi")(server.openapi)
+app.add_typer(at_hand.app, name="bundle")
 app.add_typer(calibration.app, name="calibration")
 app.add_typer(gallery.app, name="gallery")
 app.add_typer(keys.app, name="keys")

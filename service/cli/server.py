@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import nullcontext
 from socket import socket
 from typing import TYPE_CHECKING, Annotated
@@ -16,6 +17,7 @@ from vicinal.service.operations import plan as planning
 from vicinal.service.words import number_of, search_words
 
 if TYPE_CHECKING:
+    from vicinal.service.doctor import Finding
     from vicinal.service.operations.plan import Plan
     from vicinal.service.settings import Settings
 
@@ -106,7 +108,11 @@ def doctor(home: Home, json_output: JsonOption = False) -> None:
     from vicinal.service.cli.options import load_settings
     from vicinal.service.doctor import examine
 
-    findings = list(examine(load_settings(**dict(home))))
+    print_findings(list(examine(load_settings(**dict(home)))), json_output=json_output)
+
+
+def print_findings(findings: Sequence[Finding], *, json_output: bool) -> None:
+    """Print what was found; ends with status 1 where something failed."""
     if json_output:
         print_json(findings)
     else:

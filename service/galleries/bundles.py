@@ -1,4 +1,4 @@
-"""Served bundles: that of the settings, and those of `bundles_dir` that galleries were embedded with."""
+"""Served bundles: that of the settings, and those at hand that galleries were embedded with."""
 
 from __future__ import annotations
 
@@ -268,9 +268,8 @@ class ServedBundles:
         return ServedBundle.of(SpaceEmbedder(bundle, gallery), self.settings)
 
     def _find(self, fingerprint: str) -> Path | None:
-        """Folder of a bundle in `bundles_dir`; what is no bundle is passed over."""
-        folder = self.settings.bundles_dir
-        paths = sorted(folder.iterdir()) if folder is not None and folder.is_dir() else []
+        """Folder of a bundle among those at hand; what is no bundle is passed over."""
+        paths = (one for folder in self.settings.bundle_folders for one in sorted(folder.iterdir()))
         return next((one for one in paths if one.is_dir() and read_fingerprint(one) == fingerprint), None)
 
     def _open(self, bundle: ModelBundle) -> ServedBundle:

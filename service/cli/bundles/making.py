@@ -12,6 +12,7 @@ from rich.table import Table
 
 from vicinal.service.cli.console import errors, print_json, print_table, say
 from vicinal.service.cli.options import JsonOption
+from vicinal.service.errors import RequestError
 
 if TYPE_CHECKING:
     from vicinal.models.bundle import ModelBundle
@@ -89,27 +90,28 @@ def export(
         give_form,
     )
 
-    _require_file(notice)
+    require_file(notice)
     config = BackboneConfig.model_validate(
         {"name": backbone, "pretrained": weights is None, "weights": weights}
         | {"pooling": "native", "dim": None, "layer_norm": False}
     )
     packaged = PACKAGED_WEIGHTS.get(backbone) if weights == "package" else None
     fields = {
-        "name": name or _name_of(backbone),
+        "name": name or name_of(backbone),
         "licence": licence or (packaged.licence if packaged else "unknown"),
         "source": source or (packaged.source if packaged else ""),
     }
     sample = folder_sample(images) if images else None
     head = HeadConfig(dim, projection, whitening) if dim else None
-    _note("Reading the weights and writing the network ...")
+    note("Reading the weights and writing the network ...")
     bundle = export_backbone(config, output, fields=fields, input_size=input_size, head=head, sample=sample)
-    _note("Measuring it on this machine ...")
-    bundle = give_form(bundle, precision, sample, on_note=_note)
-    _finish(bundle, notice, json_output=json_output)
+    note("Measuring it on this machine ...")
+    bundle = give_form(bundle, precision, sample, on_note=note)
+    finish(bundle, notice, json_output=json_output)
 
 
-def _note(line: str) -> None:
+def note(line: str) -> None:
+    """Say what is done, beside what a script reads."""
     say(line, to=errors)
 
 
@@ -144,7 +146,7 @@ def import_onnx(
     """Make a bundle from a ready ONNX file; say how it wants its images, and it is checked and measured."""
     from vicinal.service.training import import_onnx as make
 
-    _require_file(notice)
+    require_file(notice)
     preprocessing: dict[str, Any] = {
         "fit": fit,
         "crop_fraction": crop_fraction,
@@ -153,9 +155,9 @@ def import_onnx(
         "std": _three("--std", std, above=0.0),
     }
     preprocessing |= {} if input_size is None else {"input_size": input_size}
-    fields = {"name": name or _name_of(model.stem), "licence": licence, "source": source}
+    fields = {"name": name or name_of(model.stem), "licence": licence, "source": source}
     bundle = make(model, output, preprocessing, fields)
-    _finish(bundle, notice, json_output=json_output)
+    finish(bundle, notice, json_output=json_output)
 
 
 def _three(option: str, text: str, above: float = -math.inf) -> tuple[float, ...]:
@@ -173,20 +175,44 @@ def _three(option: str, text: str, above: float = -math.inf) -> tuple[float, ...
     return tuple(numbers if len(numbers) == 3 else numbers * 3)
 
 
-def _require_file(notice: Path | None) -> None:
+def require_file(notice: Path | None) -> None:
+    """Refuse a NOTICE that is not there, before anything is made."""
     from vicinal.models.errors import ConfigError
 
     if notice is not None and not notice.is_file():
         raise ConfigError(f"there is no file '{notice}' for --notice")
 
 
-def _name_of(model: str) -> str:
+def require_place(output: Path, *, overwrite: bool) -> None:
+    """Refuse to write a bundle where something else is, before anything is made."""
+    from vicinal.models.bundle import read_fingerprint
+
+    require_own(output)
+    if not output.exists():
+        return
+    if not overwrite:
+        raise RequestError(f"'{output}' exists: choose another --output, or replace it with --overwrite")
+    if read_fingerprint(output) is None:
+        raise RequestError(f"'{output}' is no bundle and is not overwritten: choose another --output")
+
+
+def require_own(output: Path) -> None:
+    """Refuse to write into the bundle that ships with the package."""
+    from vicinal.models.bundle import default_bundle_path
+
+    if output.resolve() == default_bundle_path().resolve():
+        raise RequestError(
+            f"'{output}' ships with Vicinal and stays as it is: name a folder for a copy with --output"
+        )
+
+
+def name_of(model: str) -> str:
     """Name of a bundle from that of an architecture, of a model on the hub, or of a file."""
     name = "".join(c if c.isalnum() or c in "._-" else "-" for c in model.rpartition("/")[2].lower())
     return name.lstrip("._-")[:64] or "model"
 
 
-def _finish(bundle: ModelBundle, notice: Path | None, *, json_output: bool) -> None:
+def finish(bundle: ModelBundle, notice: Path | None, *, json_output: bool) -> None:
     """Write what is for people and other machines, and print what was made; or JSON for a script."""
     from vicinal.models.probe import write_probe
     from vicinal.service.training import write_card, write_notice

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.table import Table
 
+from vicinal.service.cli.bundles.making import require_own, require_place
 from vicinal.service.cli.bundles.train import DataRootOption, SetOption
 from vicinal.service.cli.console import print_json, print_table, progress_bar, say
 from vicinal.service.cli.options import BundleOption, DataHome, JsonOption
@@ -228,19 +229,10 @@ def _check_sources(
 
 def _check_output(bundle: ModelBundle, output: Path | None, *, overwrite: bool) -> None:
     """Refuse to write where something else is; done before the training, which takes long."""
-    from vicinal.models.bundle import default_bundle_path, read_fingerprint
-
-    target = bundle.path if output is None else output
-    if target.resolve() == default_bundle_path().resolve():
-        raise RequestError(
-            f"'{target}' ships with Vicinal and stays as it is: name a folder for a copy with --output"
-        )
-    if output is None or not output.exists():
-        return
-    if not overwrite:
-        raise RequestError(f"'{output}' exists: choose another --output, or replace it with --overwrite")
-    if read_fingerprint(output) is None:
-        raise RequestError(f"'{output}' is no bundle and is not overwritten: choose another --output")
+    if output is None:
+        require_own(bundle.path)
+    else:
+        require_place(output, overwrite=overwrite)
 
 
 def _read(

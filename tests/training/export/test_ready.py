@@ -107,6 +107,40 @@ def test_a_network_that_compares_the_images_of_a_batch_is_refused(
         import_onnx(model, tmp_path / "made", SQUASH, FIELDS)
 
 
+def with_numbers(name: str) -> tuple[str, dict[str, list[str]]]:
+    return "Mul", {"inputs": [name]}
+
+
+@pytest.mark.parametrize(
+    ("operators", "message"),
+    [
+        ([with_numbers("zero"), ("Add", {"inputs": ["one"]})], "embeds all drawn pictures alike"),
+        ([with_numbers("zero")], "embeds no drawn picture: its output is zero"),
+        ([with_numbers("nan")], "embeds no drawn picture: its output holds NaN or infinity"),
+        ([("RandomNormalLike", {})], r"the second time otherwise .* drawn at random"),
+    ],
+    ids=["alike", "zero", "NaN", "random"],
+)
+def test_a_network_that_nothing_can_be_searched_with_is_refused(
+    write: Callable[..., Path], tmp_path: Path, operators: list[tuple[str, dict[str, Any]]], message: str
+) -> None:
+    numbers = {
+        name: np.array(value, np.float32) for name, value in {"zero": 0, "one": 1, "nan": np.nan}.items()
+    }
+    model = write(operators=[AVERAGE, FLATTEN, *operators], **numbers)
+    with pytest.raises(BundleError, match=message):
+        import_onnx(model, tmp_path / "made", SQUASH, FIELDS)
+    assert not (tmp_path / "made").exists()
+
+
+def test_a_free_number_of_channels_is_taken_for_that_of_colors(
+    write: Callable[..., Path], tmp_path: Path
+) -> None:
+    """Exporters of transformers leave it open."""
+    model = write(shape=("batch", "channels", "height", "width"))
+    assert import_onnx(model, tmp_path / "made", {**SQUASH, "input_size": 24}, FIELDS).dim == 8
+
+
 @pytest.mark.parametrize(
     ("options", "preprocessing", "message"),
     [
