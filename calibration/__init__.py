@@ -9,7 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from vicinal.calibration.consistency.opis import Margins, Opis, cosine_margin, implied_margins, opis
+    from vicinal.calibration.consistency.opis import Opis, cosine_margin, opis
     from vicinal.calibration.consistency.opis_floor import OpisFloor, opis_floor
     from vicinal.calibration.drift import Drift, TopScoreCounts, measure_drift
     from vicinal.calibration.errors import (
@@ -39,7 +39,6 @@ __all__ = [
     "Drift",
     "GalleryGrowth",
     "LabelCounts",
-    "Margins",
     "NotEnoughLabelsError",
     "NotEnoughTrialsError",
     "OneLabelError",
@@ -59,7 +58,6 @@ __all__ = [
     "choose_threshold",
     "cosine_margin",
     "fit_gallery_growth",
-    "implied_margins",
     "independent_fpir",
     "label_counts",
     "measure_drift",
@@ -73,7 +71,7 @@ __all__ = [
 ]
 
 _NAMES = {
-    "consistency.opis": "Margins Opis cosine_margin implied_margins opis",
+    "consistency.opis": "Opis cosine_margin opis",
     "consistency.opis_floor": "OpisFloor opis_floor",
     "drift": "Drift TopScoreCounts measure_drift",
     "errors": "CalibrationError NotEnoughLabelsError NotEnoughTrialsError OneLabelError "

@@ -10,7 +10,7 @@ For class i at distance threshold t, over the pairs with a member of class i,
 
 over N thresholds t_j evenly spaced in the calibration range, the distances at which the given share of
 ALL negative pairs is accepted. epsilon-OPIS (eq. 3) is the mean squared difference between the utility of
-the best epsilon share of classes and that of the worst, ranked anew at each threshold.
+the best epsilon share of classes, rounded up, and that of the worst, ranked anew at each threshold.
 
 Two figures can be compared only when they were measured on identical pairs: the same images with the same
 labels. OPIS also rises when classes have fewer images, because the utility of each is then known less
@@ -20,14 +20,13 @@ well; `calibration.opis_floor` says how much of a figure is that.
 final scores s, whose distance is 1 - s, or L2 distances d, scored as 1 - d / 2. Thresholds are evenly spaced,
 and so are their distances: the one is a straight line in the other. The first lies one step inside of the
 strict end of the range.
-
-The ends of the range also give the margins m+ and m- of the paper's loss (appendix A.3.1, corrected): an L2
-distance d between normalized embeddings is the cosine similarity m = 1 - d^2 / 2.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
+from fractions import Fraction
 from functools import cached_property
 
 import numpy as np
@@ -91,13 +90,14 @@ def opis(
         labels: (n,) class labels.
         far_range: Shares of negative pairs accepted at the ends of the calibration range.
         n_thresholds: Number N of thresholds.
-        epsilon: Share of the classes in the best and in the worst group; at least one class each.
+        epsilon: Share of the classes in the best and in the worst group, in (0, 1], rounded up: of 19 classes
+            10 % are two. Above 0.5 the groups overlap.
 
     Raises:
         CalibrationError: No negative pairs, no class with two embeddings, or a parameter is out of range.
     """
     if not is_number(epsilon):
-        raise CalibrationError(f"epsilon is {epsilon!r}, expected a share up to 0.5")
+        raise CalibrationError(f"epsilon is {epsilon!r}, expected a share up to 1")
     return opis_of(measure_images(embeddings, labels, far_range, n_thresholds), epsilon)
 
 
@@ -120,13 +120,20 @@ def utility(specificity: Floats, sensitivity: Floats) -> Floats:
     return np.divide(2.0 * specificity * sensitivity, total, out=np.zeros_like(total), where=total > 0.0)
 
 
+def n_of_share(share: float, n: int) -> int:
+    """A share in (0, 1] of n, rounded up: at least one, and exact, whatever floats make of the product."""
+    # The simplest fraction beside the float is what was meant, such as 1/10.
+    return max(1, math.ceil(Fraction(float(share)).limit_denominator(10**9) * n))
+
+
 def epsilon_opis(specificity: Floats, sensitivity: Floats, epsilon: float) -> float:
     """Mean squared gap between the utility of the best and of the worst classes (TCM, eq. 3), of (T, N)
-    shares by class and threshold; each group has a share epsilon of the classes, and at least one.
+    shares by class and threshold; each group has a share epsilon of the classes, rounded up. Groups of more
+    than half of them overlap.
     """
-    if not 0.0 < epsilon <= 0.5:
-        raise CalibrationError(f"epsilon is {epsilon!r}, expected a share up to 0.5")
-    n_group = max(1, int(epsilon * len(specificity)))
+    if not 0.0 < epsilon <= 1.0:
+        raise CalibrationError(f"epsilon is {epsilon!r}, expected a share up to 1")
+    n_group = n_of_share(epsilon, len(specificity))
     order = np.argsort(utility(specificity, sensitivity), axis=0, kind="stable")
     worst, best = (
         utility(
@@ -153,8 +160,8 @@ class ClassUtilities(Opis):
         return np.asarray(np.argsort(self.utilities.mean(axis=1), kind="stable")[:n], dtype=np.int64)
 
     def worst_mean(self, share: float) -> Floats:
-        """(N,) mean utility of the worst share of the classes, at least one, ranked at each threshold."""
-        n_worst = max(1, int(share * len(self.utilities)))
+        """(N,) mean utility of the worst share of the classes, rounded up, ranked at each threshold."""
+        n_worst = n_of_share(share, len(self.utilities))
         return np.sort(self.utilities, axis=0)[:n_worst].mean(axis=0)
 
     def best_threshold(self, share: float) -> float:
@@ -223,32 +230,8 @@ def accepted_trials(scores: Floats, codes: tuple[Codes, ...], rising: Floats, n_
     return table.reshape(n_labels, -1)[:, :0:-1].cumsum(axis=1)[:, ::-1]
 
 
-@dataclass(frozen=True)
-class Margins:
-    """Margins on the cosine similarity.
-
-    Attributes:
-        positive: m+, above which a positive pair is left alone; 1 % of the negative pairs are above it.
-        negative: m-, below which a negative pair is left alone; 10 % of the negative pairs are above it.
-    """
-
-    positive: float
-    negative: float
-
-
 def cosine_margin(distance: float) -> float:
     """Cosine similarity of two normalized embeddings at an L2 distance in [0, 2]."""
     if not 0.0 <= distance <= 2.0:
         raise CalibrationError(f"distance is {distance}, expected 0 to 2 between normalized embeddings")
     return 1.0 - distance**2 / 2.0
-
-
-def implied_margins(trials: Trials) -> Margins | None:
-    """Margins of the calibration range; None without negative pairs.
-
-    Pairs are scored 1 - d / 2 with the L2 distance d of their embeddings.
-    """
-    if not trials.n_non_mates:
-        return None
-    strict, loose = trials.calibration_range((0.01, 0.1))
-    return Margins(cosine_margin(2.0 * (1.0 - strict)), cosine_margin(2.0 * (1.0 - loose)))

@@ -6,14 +6,13 @@ from bisect import bisect_left
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Literal, Self
+from typing import Any, Literal, Self
 
 import numpy as np
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from vicinal.calibration import (
     LabelCounts,
-    Margins,
     OpisFloor,
     Target,
     TopScoreCounts,
@@ -299,7 +298,7 @@ class OpisEvidence(Frozen):
 
     Attributes:
         opis: Mean over the calibration range of the variance of the utility across classes, in [0, 0.25].
-        epsilon_opis: Mean squared gap between the best and the worst 10 % of classes, in [0, 1].
+        epsilon_opis: Mean squared gap between the best and the worst 10 % of classes, rounded up, in [0, 1].
         floor: Mean OPIS of equal classes on the same pairs (see `pair_opis_floor`); None where it cannot be
             told.
         floor_spread: Standard deviation of that.
@@ -400,8 +399,6 @@ class Evidence(Frozen):
         absent: Share of the searches without a mate that the precision is for; None where it is not known.
         predictions: For the error rate that the threshold was chosen by.
         larger_galleries: FPIR at ten and a hundred times the labels.
-        margins: m+ and m- of the threshold-consistent margin loss, from the cosine similarities of the
-            negative pairs; see `calibration.implied_margins`.
         near_fpir: FPIR of queries whose coarse label another label of the gallery has; None without coarse
             labels or such queries.
         far_fpir: FPIR of the other queries without a mate.
@@ -429,7 +426,6 @@ class Evidence(Frozen):
     absent: float | None = None
     predictions: tuple[Prediction, ...] = ()
     larger_galleries: tuple[LargerGallery, ...] = ()
-    margins: Margins | None = None
     near_fpir: RateEvidence | None = None
     far_fpir: RateEvidence | None = None
     opis: dict[str, OpisEvidence] = Field(default_factory=dict)
@@ -444,6 +440,14 @@ class Evidence(Frozen):
     top_scores: TopScoreCounts = Field(description="Counts only: no score can be read from them.")
     group_forms: tuple[TriedForm, ...] = ()
     reranks: RerankTrial | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_margins(cls, fields: Any) -> Any:
+        """Records up to 0.2.0 advise margins to train with, which nothing supports."""
+        if isinstance(fields, Mapping):
+            return {key: value for key, value in fields.items() if key != "margins"}
+        return fields
 
 
 def gather_evidence(
@@ -489,7 +493,6 @@ def gather_evidence(
             for n, one in ((n, prediction_interval(held, n)) for n in _FURTHER_LABELS if held)
         ),
         larger_galleries=() if searches else _larger_galleries(measured, target, threshold),
-        margins=measured.margins,
         near_fpir=near,
         far_fpir=far,
         opis={space: one.evidence for space, one in (opis or {}).items()},

@@ -10,7 +10,7 @@ from functools import cached_property
 
 import numpy as np
 
-from vicinal.calibration import Margins, TrialLabels, Trials, implied_margins
+from vicinal.calibration import TrialLabels, Trials
 from vicinal.calibration.arrays import Codes, FloatArray, Floats, Ints, Mask, Objects
 from vicinal.calibration.rates.answered_searches import AnsweredSearches
 from vicinal.indexer.views.snapshot import Snapshot
@@ -130,12 +130,6 @@ class Measurement:
     def codes_without(self) -> Codes:
         """(Q,) number of the label of each query without a mate."""
         return self.codes[self.without.queries]
-
-    @property
-    def margins(self) -> Margins | None:
-        """Margins on the cosine similarity that the negative pairs imply; None without such pairs."""
-        *_, last_space = (space for space in self.pairs.non_mates if space != "final")
-        return implied_margins(self.trials_in(last_space))
 
     @cached_property
     def trials(self) -> Trials:

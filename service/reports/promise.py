@@ -405,6 +405,3 @@ def _expectations(record: CalibrationRecord, evidence: Evidence, noun: Noun) -> 
             for one in evidence.larger_galleries
         )
         yield f"  FPIR in a larger gallery, from its growth so far to equally tempting labels: {sizes}"
-    if evidence.margins:
-        positive, negative = evidence.margins.positive, evidence.margins.negative
-        yield f"  margins for training with TCM: m+ {positive:.3f}, m- {negative:.3f}"

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -222,7 +224,7 @@ def slow_worst_utility(trials: Trials, threshold: float, share: float) -> float:
             psi, phi = np.mean(own >= threshold), np.mean(others < threshold)
             utilities.append(2 * psi * phi / (psi + phi) if psi + phi else 0.0)
     ranked = sorted(utilities)
-    return float(np.mean(ranked[: max(1, int(share * len(ranked)))]))
+    return float(np.mean(ranked[: math.ceil(Fraction(str(share)) * len(ranked))]))
 
 
 @pytest.mark.parametrize("share", [1.0, 0.5, 0.1])

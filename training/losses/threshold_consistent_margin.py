@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import torch
 from torch import Tensor
 
@@ -13,13 +15,15 @@ class ThresholdConsistentMargin(MetricLoss):
     """Regularizer that gives all classes one range of thresholds; used alone or added to a loss.
 
     "Threshold-Consistent Margin Loss for Open-World Deep Metric Learning", ICLR 2024, eq. 5. Each term is
-    the mean over its hard pairs, 0 where no pair is hard.
+    the mean over its hard pairs, 0 where no pair is hard. Margins are chosen on held-out classes: the range
+    of thresholds that a model is judged over says nothing of them (section 4, A.3.1).
 
     Args:
         pos_margin: Positive pairs with a cosine up to this are hard.
         neg_margin: Negative pairs with a cosine from this on are hard.
         pos_weight: Weight of the hard positive pairs.
         neg_weight: Weight of the hard negative pairs.
+        pairs: `all`, or `positive` for the positive half alone.
     """
 
     def __init__(
@@ -28,14 +32,17 @@ class ThresholdConsistentMargin(MetricLoss):
         neg_margin: float = 0.5,
         pos_weight: float = 1.0,
         neg_weight: float = 1.0,
+        pairs: Literal["all", "positive"] = "all",
     ) -> None:
         super().__init__()
+        if pairs not in ("all", "positive"):
+            raise ConfigError(f"pairs is {pairs!r}: choose 'all', or 'positive' for the positive half alone")
         if not (-1.0 <= pos_margin <= 1.0 and -1.0 <= neg_margin <= 1.0):
             raise ConfigError(f"margins are cosines in [-1, 1], got {pos_margin} and {neg_margin}")
         self.pos_margin = pos_margin
         self.neg_margin = neg_margin
         self.pos_weight = pos_weight
-        self.neg_weight = neg_weight
+        self.neg_weight = neg_weight if pairs == "all" else 0.0
 
     def compute(self, embeddings: Tensor, labels: Tensor) -> Tensor:
         """Over all ordered pairs of the batch."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import re
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -10,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from vicinal.calibration import CalibrationError, TrialLabels, Trials, opis
-from vicinal.calibration.consistency.opis import class_utilities
+from vicinal.calibration.consistency.opis import class_utilities, epsilon_opis, n_of_share
 
 
 def labelled_embeddings(seed: int, sizes=(4, 3, 6, 1, 5), dim: int = 6):
@@ -40,7 +42,7 @@ def slow_opis(embeddings, labels, far_range=(0.01, 0.1), n=100, epsilon=0.1, *, 
         utilities = [harmonic(*row) for row in rows]
         squares += [(u - np.mean(utilities)) ** 2 for u in utilities]
         ranked = [row for _, row in sorted(zip(utilities, rows, strict=True), key=lambda pair: pair[0])]
-        size = max(1, int(epsilon * len(classes)))
+        size = math.ceil(Fraction(str(epsilon)) * len(classes))
         gaps.append((harmonic(*np.mean(ranked[-size:], 0)) - harmonic(*np.mean(ranked[:size], 0))) ** 2)
     return float(np.mean(squares)), float(np.mean(gaps))
 
@@ -56,7 +58,7 @@ def harmonic(phi, psi):
 
 
 @settings(max_examples=15, deadline=None)
-@given(st.integers(0, 10_000), st.sampled_from([0.1, 0.5]))
+@given(st.integers(0, 10_000), st.sampled_from([0.1, 0.3, 0.5, 0.8, 1.0]))
 def test_opis_equals_the_definition(seed: int, epsilon: float) -> None:
     embeddings, labels = labelled_embeddings(seed)
     fast = opis(embeddings, labels, far_range=(0.05, 0.3), n_thresholds=20, epsilon=epsilon)
@@ -74,6 +76,25 @@ def test_the_calibration_range_is_that_of_all_negative_pairs() -> None:
     np.testing.assert_allclose(opis(embeddings, labels).threshold_range, expected, rtol=1e-9)
 
 
+@pytest.mark.parametrize("share", ["0.1", "0.07", "0.3", "0.55", "1"])
+def test_a_share_of_the_classes_is_counted_exactly_and_rounded_up(share: str) -> None:
+    """19 classes at 10 % are two; 30 are three, though 0.1 * 30 is above 3 in floats."""
+    counted = [n_of_share(float(share), n) for n in range(1, 400)]
+    assert counted == [math.ceil(Fraction(share) * n) for n in range(1, 400)]
+
+
+@pytest.mark.parametrize(("share", "n", "expected"), [(0.1, 30, 3), (14.1 / 100, 1000, 141), (1e-12, 5, 1)])
+def test_a_share_that_was_divided_is_counted_as_what_it_was(share: float, n: int, expected: int) -> None:
+    assert n_of_share(share, n) == expected
+
+
+def test_groups_above_one_half_overlap() -> None:
+    """Of three classes two are the best and two the worst: the middle one is both."""
+    specificity, sensitivity = np.ones((3, 1)), np.array([[1.0], [0.5], [0.0]])
+    gap = harmonic(1.0, 0.75) - harmonic(1.0, 0.25)
+    assert epsilon_opis(specificity, sensitivity, 0.6) == pytest.approx(gap**2)
+
+
 def pooled(embeddings, labels, **options) -> tuple[float, float]:
     """Wrong: one variance over classes and thresholds together."""
     found = opis(embeddings, labels, **options)
@@ -89,7 +110,7 @@ def ranked_once(embeddings, labels, **options) -> tuple[float, float]:
     """Wrong: the best and the worst classes are those over the whole range."""
     found = opis(embeddings, labels, **options)
     order = np.argsort(found.utilities.mean(axis=1))
-    size = max(1, int(options["epsilon"] * len(order)))
+    size = math.ceil(Fraction(str(options["epsilon"])) * len(order))
     best, worst = (found.utilities[rows].mean(axis=0) for rows in (order[-size:], order[:size]))
     return found.opis, float(((best - worst) ** 2).mean())
 

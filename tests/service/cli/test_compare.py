@@ -92,7 +92,7 @@ def test_commands_that_are_printed_work_as_they_are(
     told = run("calibrate", "-g", "shoes", "--yes", *places).stdout
     command = re.search("All figures: vicinal (.*)", told)
     assert command is not None, told
-    assert "margins for training with TCM" in run(*shlex.split(command[1])).stdout
+    assert "OPIS of" in run(*shlex.split(command[1])).stdout
     # Negative control: without these options the gallery is not found.
     assert "no gallery 'shoes'" in fail("use", "-g", "shoes")
 

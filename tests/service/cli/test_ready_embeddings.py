@@ -380,7 +380,7 @@ def test_a_gallery_is_told_by_its_space_and_in_items(run: Run, indexed: Gallery)
     assert "Gallery shop: 240 items with 40 labels" in shown
     assert "Space clip-vit-b32@1 of 16 dimensions, index Flat" in shown
     figures = run("calibrate", "-g", "shop", "--details").stdout
-    assert "margins for training with TCM" in figures
+    assert "OPIS of" in figures
     for text in (calibrated, shown, figures):
         assert "of 100 items of things you have" in text
         assert "photo" not in text

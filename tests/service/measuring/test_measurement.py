@@ -116,19 +116,6 @@ def test_top_scores_are_those_of_all_queries_as_a_search_sees_them(snapshot: Sna
     np.testing.assert_allclose(measure(snapshot, queries).top_scores, slow)
 
 
-def test_margins_are_the_cosines_at_quantiles_of_the_negative_distances(snapshot: Snapshot) -> None:
-    similarities = snapshot.embeddings @ snapshot.embeddings.T
-    negative = [
-        similarities[i, j]
-        for i in range(sum(SIZES))
-        for j in range(sum(SIZES))
-        if snapshot.labels[i] != snapshot.labels[j]
-    ]
-    distances = np.quantile(np.sqrt(2.0 - 2.0 * np.array(negative, np.float64)), [0.01, 0.1])
-    margins = measure(snapshot).margins
-    np.testing.assert_allclose((margins.positive, margins.negative), 1.0 - distances**2 / 2.0, atol=1e-6)
-
-
 def test_a_label_with_several_candidates_is_one_label() -> None:
     scores = np.array([[0.9, 0.8, 0.7], [0.9, 0.2, -np.inf]])
     groups = np.array([[4, 4, 1], [0, 4, -1]])

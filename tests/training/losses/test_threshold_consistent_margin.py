@@ -119,3 +119,18 @@ def test_pairs_with_a_memory_leave_out_the_batch_own_copies(make_batch: Callable
 def test_margin_that_is_no_cosine_is_refused(margins: tuple[float, float]) -> None:
     with pytest.raises(ConfigError, match=r"margins are cosines in \[-1, 1\]"):
         ThresholdConsistentMargin(*margins)
+
+
+def test_the_positive_half_alone_leaves_negative_pairs_where_they_are(
+    make_batch: Callable[..., Any], value_and_gradient: Evaluate
+) -> None:
+    embeddings, labels = make_batch()
+    loss = ThresholdConsistentMargin(0.95, 0.1, 0.3, pairs="positive")
+    value, _ = value_and_gradient(loss, embeddings, labels)
+    expected = _slow_loss(_pairs(embeddings, labels), pos_margin=0.95, neg_margin=0.1, weights=(0.3, 0.0))
+    assert value == pytest.approx(expected, rel=1e-9)
+
+
+def test_pairs_of_another_name_are_refused() -> None:
+    with pytest.raises(ConfigError, match="pairs is 'negative': choose 'all', or 'positive'"):
+        ThresholdConsistentMargin(pairs="negative")

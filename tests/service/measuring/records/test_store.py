@@ -14,6 +14,7 @@ from pydantic import ValidationError
 from vicinal.calibration import Target, TrialLabels, Trials
 from vicinal.indexer.storage.files import identity_of, read_sealed, write_sealed
 from vicinal.service.errors import CalibrationNotFoundError, CalibrationRecordError
+from vicinal.service.measuring.evidence import Evidence
 from vicinal.service.measuring.records.record import (
     CalibrationRecord,
     Rates,
@@ -124,6 +125,12 @@ def test_a_record_of_the_first_format_can_still_be_read(store: CalibrationStore)
     write_sealed(store.path / "first.json", json.dumps(fields))
     assert (store.get("first").format_version, store.get("first").evidence) == (1, None)
     assert store.get("first") == make_record()
+
+
+def test_evidence_that_advised_margins_to_train_with_can_still_be_read() -> None:
+    fields = {"rates": {}, "top_scores": {"edges": [0.5], "counts": [2, 3], "n_no_match": 1}}
+    old = Evidence.model_validate({**fields, "margins": {"positive": 0.6, "negative": 0.4}})
+    assert old == Evidence.model_validate(fields)
 
 
 def test_a_record_with_an_unknown_field_is_refused(store: CalibrationStore) -> None:
