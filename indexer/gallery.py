@@ -9,7 +9,8 @@
   comparisons/            what variants were compared, kept by the service
   duplicates/             what copies were found, kept by the service
   space/                  of ready embeddings: the bundle without a backbone that names them
-  refiners/<fingerprint>/ of ready embeddings: their space with a refiner, which versions name; never changed
+  refiners/<fingerprint>/ refiners that versions name, of ready embeddings and the gallery's own, each with
+                          the manifest of its space or bundle; never changed
   engines.json            whose the tables of its versions are in engines, see `engines.tables`
   identity.json           stays when the gallery is renamed or copied; its calibrations name it
   removed/                which items a person removed
@@ -177,7 +178,7 @@ class Gallery:
         return self.path / "space"
 
     def bundle_path(self, refiner: str) -> Path:
-        """Folder of what a version of ready embeddings is searched with, without a refiner the space."""
+        """Folder of the refiner that a version names; without one that of the space of ready embeddings."""
         return self.path / "refiners" / refiner if refiner else self.space_path
 
     @property
@@ -206,20 +207,27 @@ class Gallery:
             return "" if space is None else space.in_words
         return f"images embedded by bundle '{self.table.identity(active.revision)['bundle_name']}'"
 
+    @staticmethod
+    def kept_refiner(bundle: ModelBundle) -> str:
+        """Fingerprint of the refiner that versions of a bundle name: that of ready embeddings, or one that
+        belongs to no bundle; empty where the bundle of the process has it.
+        """
+        is_apart = bundle.refiner_path != bundle.path
+        return bundle.refiner_fingerprint if is_apart or bundle.manifest.space else ""
+
     def keep_space(self, bundle: ModelBundle) -> None:
-        """Note the space of a gallery's embeddings, and keep its refiner, but no bundle with a backbone."""
+        """Note the space of a gallery's embeddings, and keep what refines it, but no backbone."""
         space, refiner = bundle.manifest.model_copy(update={"refiner": None}), bundle.manifest.refiner
-        if not space.space:
-            return
-        if read_fingerprint(self.space_path) != space.fingerprint:
+        if space.space and read_fingerprint(self.space_path) != space.fingerprint:
             _write_manifest(self.space_path, space)
-        kept = self.bundle_path(bundle.refiner_fingerprint)
-        if refiner is None or read_fingerprint(kept) is not None:
+        named = self.kept_refiner(bundle)
+        kept = self.bundle_path(named)
+        if refiner is None or not named or read_fingerprint(kept) is not None:
             return
         make_folder(kept)
         with storing(f"refiner '{kept}'"):
             for name in refiner.files:
-                write_atomically(kept / name, (bundle.path / name).read_bytes())
+                write_atomically(kept / name, (bundle.refiner_path / name).read_bytes())
         # Last: a folder without it is none.
         _write_manifest(kept, bundle.manifest)
 

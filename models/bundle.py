@@ -161,11 +161,12 @@ class BundleManifest(Frozen):
 
 
 class ModelBundle:
-    """An opened bundle whose checksums fit."""
+    """An opened bundle whose checksums fit; its refiner may lie in another folder, `refiner_path`."""
 
-    def __init__(self, path: Path, manifest: BundleManifest) -> None:
+    def __init__(self, path: Path, manifest: BundleManifest, *, refiner_path: Path | None = None) -> None:
         self.path = path
         self.manifest = manifest
+        self.refiner_path = refiner_path or path
 
     @property
     def name(self) -> str:
@@ -240,6 +241,16 @@ class ModelBundle:
         section = {**fields, "files": checksums, "backbone_fingerprint": self.fingerprint}
         _write_manifest(self.path, {**self.manifest.model_dump(), "refiner": section})
         return self.open(self.path)
+
+    def refined_by(self, folder: Path) -> Self:
+        """The same bundle with the refiner of the manifest in another folder, whose files are checked."""
+        kept = read_manifest(folder)
+        if kept.refiner is None or kept.fingerprint != self.fingerprint:
+            raise BundleError(f"'{folder}' holds no refiner of bundle '{self.name}': index again")
+        for name, expected in kept.refiner.files.items():
+            _check_file(folder, name, expected)
+        refined = self.manifest.model_copy(update={"refiner": kept.refiner})
+        return type(self)(self.path, refined, refiner_path=folder)
 
     def without_refiner(self) -> Self:
         """Take the refiner out of `bundle.json`, its files staying where they are, and open the result."""

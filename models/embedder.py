@@ -8,9 +8,10 @@ import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, suppress
+from copy import copy
 from dataclasses import dataclass, field
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Never
+from typing import TYPE_CHECKING, Never, Self
 
 import numpy as np
 from PIL import Image
@@ -88,6 +89,12 @@ class Embedder:
         if self.provider != CPU:
             self.batch_size *= _JOB_TIMES
         self._check_width()
+
+    def refined_by(self, bundle: ModelBundle) -> Self:
+        """The same open network, whose bundle has another refiner."""
+        other = copy(self)
+        other.bundle = bundle
+        return other
 
     @property
     def provider(self) -> str:

@@ -55,8 +55,9 @@ class RefinerManifest(Frozen):
 
     @model_validator(mode="after")
     def _names_its_files(self) -> RefinerManifest:
-        if set(self.files) != {REFINER_FILE, REFINER_WEIGHTS_FILE}:
-            raise ValueError(f"files must name {REFINER_FILE} and {REFINER_WEIGHTS_FILE}, and no others")
+        # The graph is for a GPU and other runtimes; what a gallery's labels chose is written without torch.
+        if {*self.files, REFINER_FILE} != {REFINER_FILE, REFINER_WEIGHTS_FILE}:
+            raise ValueError(f"files must name {REFINER_WEIGHTS_FILE}, maybe {REFINER_FILE}, and no others")
         return self
 
     def starting_threshold(self, sides: Sides, rerank: str) -> float | None:

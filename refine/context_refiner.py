@@ -11,7 +11,7 @@ are added later, are refined on the processor: a query has to get the same bits 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -26,7 +26,7 @@ from vicinal.models.runtime import CPU, Device, offers_cuda, open_session, sessi
 from vicinal.refine.errors import RefinementError, RefinerMismatchError, RefinerNotFoundError
 from vicinal.refine.neighbor_features import N_RADII, RADIUS_RANKS
 from vicinal.refine.step import log_lengths, moved_rows, normalized_rows
-from vicinal.refine.weights import load_weights
+from vicinal.refine.weights import Weights, load_weights
 
 if TYPE_CHECKING:
     import onnxruntime as ort
@@ -91,7 +91,7 @@ class Neighbors:
 
 
 class ContextRefiner:
-    """Refines embeddings with a bundle's refiner.
+    """Refines embeddings with a bundle's refiner; `weights` that are tried stand in place of its file's.
 
     A query is refined to the same bits alone and in any batch; items of a gallery, which are refined
     together, to some 1e-7.
@@ -109,7 +109,7 @@ class ContextRefiner:
         RefinementError: The weights are not of this refiner.
     """
 
-    def __init__(self, bundle: ModelBundle) -> None:
+    def __init__(self, bundle: ModelBundle, *, weights: Sequence[Weights] | None = None) -> None:
         manifest = bundle.manifest.refiner
         if manifest is None:
             raise RefinerNotFoundError(bundle.name)
@@ -122,7 +122,8 @@ class ContextRefiner:
         self.n_steps = manifest.architecture.n_steps
         self.n_neighbors = manifest.architecture.n_neighbors
         self.has_level = manifest.architecture.level
-        self.weights = load_weights(bundle.path / REFINER_WEIGHTS_FILE, manifest.architecture)
+        file = bundle.refiner_path / REFINER_WEIGHTS_FILE
+        self.weights = load_weights(file, manifest.architecture) if weights is None else list(weights)
 
     def attend(
         self,
@@ -212,7 +213,10 @@ class ContextRefiner:
         """Refine items on a GPU; None where the processor has to: asked, of few, or `auto` finds no GPU."""
         if len(items) < _FEWEST or device == "cpu" or (device == "auto" and not offers_cuda()):
             return None
-        path, checksum = self.bundle.path / REFINER_FILE, self.manifest.files[REFINER_FILE]
+        if REFINER_FILE not in self.manifest.files:
+            logger.info("refiner %s has no graph for a GPU: the processor refines", self.fingerprint)
+            return None
+        path, checksum = self.bundle.refiner_path / REFINER_FILE, self.manifest.files[REFINER_FILE]
         try:
             session = open_session(path, checksum, device=device)
             if session_provider(session) == CPU:

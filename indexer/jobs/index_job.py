@@ -142,6 +142,7 @@ class IndexJob:
         self.sync = SyncRun(gallery, embedder, plan, self.staging, on_progress)
         self._report = on_progress
         self._vectors: FloatArray = np.empty((0, 0), np.float32)
+        self._refiner_record: dict[str, Any] = {}
         self._seconds: dict[str, float] = {}
         self._lap_began = time.monotonic()
 
@@ -247,7 +248,10 @@ class IndexJob:
         """Tell whether a version has to be made."""
         if self.plan.items is None or work.active is None or not work.is_own_bundle or work.plan.is_needed:
             return True
-        if self._kept_refiner != self.gallery.refiner:
+        if self.gallery.kept_refiner(self.embedder.bundle) != self.gallery.refiner:
+            return True
+        own, columns = self.plan.own_refiner, ["id", "label"]
+        if own is not None and own.is_due(self.gallery.table.columns(work.active.revision, columns)):
             return True
         # Where copies become none, or other columns are read.
         if self.plan.team_table is not None and self.plan.team_table != self.gallery.team_table:
@@ -285,14 +289,9 @@ class IndexJob:
             missing=work.plan.ids("missing")[:_MOST_NAMED],
             left_out=work.plan.ids("left_out")[:_MOST_NAMED],
             unread=dict(islice(self.plan.unread.items(), _MOST_NAMED)),
+            own_refiner=self._refiner_record,
             **more,
         )
-
-    @property
-    def _kept_refiner(self) -> str:
-        """Fingerprint of the refiner that the gallery keeps; empty where that is another's to keep."""
-        bundle = self.embedder.bundle
-        return bundle.refiner_fingerprint if bundle.manifest.space else ""
 
     def _graph(self) -> NeighborGraph:
         self._vectors = self._read_vectors()
@@ -348,7 +347,20 @@ class IndexJob:
                 advise("refine queries alone, or take {copy_vectors}"),
             )
 
+    def _choose_refiner(self) -> None:
+        """Let the labels choose a refiner for the new version, where that is asked for."""
+        own = self.plan.own_refiner
+        if own is None:
+            return
+        left_out = ["embedding", "thumbnail"]
+        items = pa.concat_tables([rows.drop_columns(left_out) for rows in self.staging.batches()])
+        chosen = own.choose(items, self._vectors, self.staging.path / "refiner", self._report)
+        self.embedder, self.gallery.refinement = chosen.embedder, chosen.refinement
+        self._refiner_record = chosen.record
+        self._end("refiner")
+
     def _publish(self, work: SyncWork, graph: NeighborGraph) -> IndexResult:
+        self._choose_refiner()
         for _ in range(_MOST_PUBLICATIONS):
             with self._writing():
                 active = self.gallery.activation
@@ -422,7 +434,7 @@ class IndexJob:
                     rows,
                     bundle=bundle.fingerprint,
                     bundle_name=bundle.name,
-                    refiner=self._kept_refiner,
+                    refiner=self.gallery.kept_refiner(bundle),
                     team_table=self.plan.team_table,
                 )
             else:

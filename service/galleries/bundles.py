@@ -137,9 +137,11 @@ class ServedBundles:
         *,
         bundle: str | None = None,
         space: str | None = None,
+        keeps_refiner: bool = True,
     ) -> ServedBundle:
         """Bundle that serves a gallery's version, or one made of `made_of`, None for its own items; `bundle`
-        is a folder below `bundles_dir`, `space` (`NAME` or `NAME@VERSION`) made ready embeddings.
+        is a folder below `bundles_dir`, `space` (`NAME` or `NAME@VERSION`) made ready embeddings. A new
+        version keeps the refiner that the searched one names, unless it is to have that of the bundle.
         """
         if isinstance(made_of, SnapshotManifest):
             served = self._embedded_with(gallery, made_of.bundle, made_of.refiner)
@@ -152,6 +154,10 @@ class ServedBundles:
         else:
             served = self.own if bundle is None else self._open(self._named(bundle))
         self._require_named(gallery, served)
+        if not keeps_refiner:
+            served = self.without_own(gallery, served)
+        elif not served.bundle.manifest.space:
+            served = self._with_own(gallery, served)
         served.make_versions_of(gallery)
         return served
 
@@ -163,6 +169,34 @@ class ServedBundles:
                 f"gallery '{gallery.name}' holds {used.in_words}, and bundle '{self.named}' is for "
                 f"{space.in_words}: leave the bundle out, or name one of the gallery's own"
             )
+
+    def without_own(self, gallery: Gallery, served: ServedBundle) -> ServedBundle:
+        """The same bundle without a refiner that the gallery keeps."""
+        bundle = served.bundle
+        if not bundle.manifest.space:
+            return self._opened.get(bundle.fingerprint, served)
+        if bundle.path != gallery.bundle_path(bundle.refiner_fingerprint):
+            return served
+        plain = bundle.manifest.model_copy(update={"refiner": None})
+        return self._served_space(gallery.name, ModelBundle(gallery.space_path, plain))
+
+    def _with_own(self, gallery: Gallery, served: ServedBundle, refiner: str | None = None) -> ServedBundle:
+        """A bundle of images with the refiner that a version names, by default the searched one; as it is
+        where that names none, or was embedded with another bundle.
+        """
+        if refiner is None:
+            active = gallery.activation
+            identity = {} if active is None else gallery.table.identity(active.revision)
+            is_same = identity.get("bundle") == served.bundle.fingerprint
+            refiner = identity.get("refiner", "") if is_same else ""
+        if not refiner:
+            return served
+        known = self._spaces.get((gallery.name, refiner))
+        if known is None or known.bundle.fingerprint != served.bundle.fingerprint:
+            refined = served.bundle.refined_by(gallery.bundle_path(refiner))
+            known = ServedBundle.of(served.embedder.refined_by(refined), self.settings)
+            self._spaces[gallery.name, refiner] = known
+        return known
 
     def _named(self, name: str) -> ModelBundle:
         if self.settings.bundles_dir is None:
@@ -177,6 +211,15 @@ class ServedBundles:
         space = self._space_of(gallery, fingerprint, refiner)
         if space is not None:
             return space
+        served = self._of_images(gallery, fingerprint)
+        try:
+            return self._with_own(gallery, served, refiner)
+        except (BundleError, RefineError) as error:
+            reason = f"the refiner of this version cannot be used: {error}"
+            raise BundleMismatchError(gallery.name, self._own_fingerprint(), fingerprint, reason) from error
+
+    def _of_images(self, gallery: Gallery, fingerprint: str) -> ServedBundle:
+        """The bundle of a fingerprint, of those that are at hand."""
         if fingerprint in self._opened:
             return self._opened[fingerprint]
         if self.own_if_open is None and read_fingerprint(self.settings.bundle) == fingerprint:

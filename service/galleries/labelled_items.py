@@ -37,8 +37,8 @@ class LabelledItems:
             )
         labels = np.array([label for label in named if label is not None], dtype=object)
         embeddings = view.vectors(positions[is_labelled])
-        distinct = _distinct(embeddings, labels)
-        drawn = distinct[_drawn(labels[distinct], max_items, seed)]
+        distinct = distinct_items(embeddings, labels)
+        drawn = distinct[drawn_labels(labels[distinct], max_items, seed=seed)]
         return cls(
             gallery=gallery,
             embeddings=embeddings[drawn],
@@ -49,7 +49,7 @@ class LabelledItems:
         )
 
 
-def _distinct(embeddings: FloatArray, labels: Objects) -> Ints:
+def distinct_items(embeddings: FloatArray, labels: Objects) -> Ints:
     """Rows without those that are there before: one picture twice would be found by itself."""
     first: dict[tuple[str, bytes], int] = {}
     for i, (label, row) in enumerate(zip(labels.tolist(), embeddings, strict=True)):
@@ -57,7 +57,7 @@ def _distinct(embeddings: FloatArray, labels: Objects) -> Ints:
     return np.fromiter(first.values(), np.int64, len(first))
 
 
-def _drawn(labels: Objects, max_items: int, seed: int) -> Mask:
+def drawn_labels(labels: Objects, max_items: int, *, seed: int) -> Mask:
     """(n,) whether an item's label is drawn."""
     _, codes = label_codes(labels)
     sizes = np.bincount(codes)

@@ -24,6 +24,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import PurePath
+from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -61,6 +62,24 @@ _BELOW = 0.16
 _COLUMNS = ["uri", "content_sha256", "signature", "taken_at", "camera"]
 
 
+class Items(Protocol):
+    """Items among which visits are found: those of a snapshot, or of a version that is being made."""
+
+    @property
+    def embeddings(self) -> FloatArray:
+        """(n, d) embeddings, L2-normalized."""
+
+    @property
+    def labels(self) -> Objects:
+        """(n,) labels, None for none."""
+
+    @property
+    def item_table(self) -> pa.Table:
+        """(n,) rows with `metadata`."""
+
+    def __len__(self) -> int: ...
+
+
 @dataclass(frozen=True)
 class Visits:
     """Visits of n items, by a column or `auto`; the name is None for an item that is a visit of its own.
@@ -89,7 +108,7 @@ class Visits:
         return cls(column, np.array(names, dtype=object))
 
     @classmethod
-    def found(cls, snapshot: Snapshot, kept: pa.Table) -> Visits:
+    def found(cls, snapshot: Items, kept: pa.Table) -> Visits:
         """Visits by what the index kept of the photos, one row an item."""
         clues = _Clues(kept)
         parts = _Parts(len(snapshot))
@@ -244,7 +263,7 @@ def _places_by_label(labels: Objects) -> Iterator[Ints]:
             yield places[:_MOST]
 
 
-def _places_by_search(snapshot: Snapshot) -> Iterator[Ints]:
+def _places_by_search(snapshot: Items) -> Iterator[Ints]:
     """Positions of the items of each visit that searches of two or more items came from."""
     texts = snapshot.item_table["metadata"].cast(pa.string())
     named = defaultdict[str, list[int]](list)
@@ -255,6 +274,6 @@ def _places_by_search(snapshot: Snapshot) -> Iterator[Ints]:
     yield from (np.array(places) for places in named.values() if len(places) > 1)
 
 
-def _cosines(snapshot: Snapshot, places: Ints) -> FloatArray:
+def _cosines(snapshot: Items, places: Ints) -> FloatArray:
     rows = np.asarray(snapshot.embeddings[places])
     return np.asarray(rows @ rows.T)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field, StrictBool, StrictInt
 
+from vicinal.calibration.advice import advise
 from vicinal.service.errors import RequestError
 from vicinal.service.operations.place import Progress
 from vicinal.service.request_fields import CommandOption, ItemSource
@@ -21,7 +22,13 @@ if TYPE_CHECKING:
     from vicinal.indexer.sources.team_table import TeamTable
     from vicinal.service.operations.place import Place
 
-STAGES = {"copy": "Copying", "embed": "Embedding", "neighbors": "Finding neighbors", "publish": "Publishing"}
+STAGES = {
+    "copy": "Copying",
+    "embed": "Embedding",
+    "neighbors": "Finding neighbors",
+    "refiner": "Asking the labels",
+    "publish": "Publishing",
+}
 
 
 class NewVersion(ItemSource):
@@ -67,6 +74,19 @@ class NewVersion(ItemSource):
         "setting `postgres_url` or `milvus_url`.",
         examples=["auto"],
     )
+    refine: Annotated[
+        Literal["auto", "own", "bundle"],
+        CommandOption(
+            "own: the labels say whether a refiner of the gallery's own helps, and it is kept where it does; "
+            "bundle: what the bundle has; auto: as the gallery has it."
+        ),
+    ] = Field(
+        "auto",
+        description="`own`: labels that are held out say whether a refiner of the gallery's own finds more, "
+        "and the version keeps it where it does; `bundle`: the refiner of the bundle, if it has one; `auto`: "
+        "as the searched version has it. An own one is judged anew where more than a fifth of the labelled "
+        "items have come, gone or got another label.",
+    )
     max_failures: Annotated[
         StrictInt | None, CommandOption("Give up when more items than this cannot be read.")
     ] = Field(None, ge=0, description="Most images or rows that may be left out.")
@@ -76,7 +96,7 @@ class Request(NewVersion):
     """Request to index, by a command or a program."""
 
     command_order = (
-        *("source", "index", "activate", "max_failures", "workers", "build_on", "ray_address"),
+        *("source", "index", "refine", "activate", "max_failures", "workers", "build_on", "ray_address"),
         *("delete", "restore", "copy_vectors", "space"),
     )
 
@@ -265,12 +285,27 @@ def index_job(
     from vicinal.indexer.jobs.index_job import IndexJob
     from vicinal.indexer.jobs.sync.plan import IndexPlan
     from vicinal.indexer.sources import Source, SourceOptions
+    from vicinal.service.galleries.own_refiner import GalleryRefiner
 
     if source is not None:
         if request.delete:
             source.require_whole()
         progress.opened(source)
-    served = place.bundles.resolve(place.gallery, source, bundle=request.bundle, space=request.space)
+    served = place.bundles.resolve(
+        place.gallery,
+        source,
+        bundle=request.bundle,
+        space=request.space,
+        keeps_refiner=request.refine != "bundle",
+    )
+    own = None
+    if request.refine != "bundle" and (table is None or table.is_copied):
+        own = GalleryRefiner(place.bundles, place.gallery, served, is_asked=request.refine == "own")
+    elif request.refine == "own":
+        raise RequestError(
+            "refined items would be kept beside the table: ",
+            advise("leave the own refiner out, or take {copy_vectors}"),
+        )
     access = place.readable.options("", SourceOptions()).access
     plan = IndexPlan(
         source.items if isinstance(source, Source) else source,
@@ -285,6 +320,7 @@ def index_job(
         options=RunOptions(max_failures=request.max_failures, workers=workers, access=access),
         refuse=place.readable.refusal,
         unread={} if source is None else source.unread,
+        own_refiner=own,
         job=place.id if place.is_job else None,
     )
 

@@ -33,12 +33,14 @@ def deal_roles(
     draws: int,
     rng: np.random.Generator,
     ordered: bool = False,
+    visits: Ints | None = None,
 ) -> list[OpenSetRoles]:
     """Deal items into galleries and queries: each draw knows one half of the classes, the next the other.
 
     Photos of one visit are alike: with some of them in the gallery nearly anything finds the others, and
     strangers from the same shelf pass for mates. Where items come in the order in which they were taken, a
-    class cut in the middle keeps visits apart.
+    class cut in the middle keeps visits apart; where they are known, `visits` are (n,) numbers beside the
+    labels, and a gallery holds all of a class's visit or nothing.
 
     The `positions` in `labels` take part. With `ordered`, a gallery holds the earlier halves of its classes,
     and the next one the later halves, and all queries are of the other halves; without, halves are drawn, and
@@ -53,7 +55,7 @@ def deal_roles(
         parts = np.array_split(rng.permutation(names[sizes > 1]), 2)
         for turn, classes in enumerate((parts, parts[::-1])):
             known, absent = (own[np.isin(all_labels[own], some)] for some in classes)
-            gallery, queries = _halves(known if ordered else rng.permutation(known), all_labels)
+            gallery, queries = _halves(known if ordered else rng.permutation(known), all_labels, visits)
             if ordered:
                 earlier, absent = _halves(absent, all_labels)
                 if (pair + turn) % 2:
@@ -130,10 +132,20 @@ def _precisions(
     return average_precisions(np.take_along_axis(are_mates, best, axis=1), n_mates[asked])
 
 
-def _halves(positions: Ints, labels: AnyArray) -> tuple[Ints, Ints]:
-    """The first half of each class's items, rounded up, and the others."""
+def _halves(positions: Ints, labels: AnyArray, visits: Ints | None = None) -> tuple[Ints, Ints]:
+    """The first half of each class's items, rounded up to whole visits, and the others."""
+    if visits is not None:
+        positions = positions[np.argsort(_first_of_visits(visits[positions]), kind="stable")]
     ordered = positions[np.argsort(labels[positions], kind="stable")]
     _, starts, sizes = np.unique(labels[ordered], return_index=True, return_counts=True)
     ranks = np.arange(len(ordered)) - np.repeat(starts, sizes)
+    if visits is not None:
+        ranks = ranks[_first_of_visits(visits[ordered])]
     first = ranks < np.repeat((sizes + 1) // 2, sizes)
     return ordered[first], ordered[~first]
+
+
+def _first_of_visits(visits: Ints) -> Ints:
+    """(n,) place of the first item of each item's visit."""
+    _, first, own = np.unique(visits, return_index=True, return_inverse=True)
+    return np.asarray(first[own], np.int64)

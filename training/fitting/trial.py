@@ -19,9 +19,9 @@ from vicinal.training.datasets.labelled import ImageListing
 from vicinal.training.evaluation.measurement import embed_files
 from vicinal.training.fitting.report import HeldOutFigures, Interval
 from vicinal.training.refiner.config import ValidationConfig
-from vicinal.training.refiner.cross_fitting import PresentLine, refine_by
+from vicinal.training.refiner.cross_fitting import PresentLine
 from vicinal.training.refiner.embedding_set import EmbeddingSet
-from vicinal.training.refiner.validation import Outcomes, Validation, measure_gain
+from vicinal.training.refiner.validation import Outcomes, Validation, measure_gain, refine_by
 
 _FPIR = 0.05
 _DRAWS = 4
@@ -45,8 +45,12 @@ class FitTrial(Frozen):
 
 
 def carry_refiner(before: ModelBundle, bundle: ModelBundle, verdict: dict[str, Any]) -> ModelBundle:
-    """The new bundle with the refiner of the one before, where that knows nothing of its embeddings."""
+    """The new bundle with the refiner of the one before, where that knows nothing of its embeddings; one of a
+    gallery's own is judged anew when that is indexed.
+    """
     section = before.manifest.refiner
+    if before.refiner_path != before.path:
+        return bundle
     if section is None or section.architecture.form != "gated" or before.dim != bundle.dim:
         return bundle
     for name in (REFINER_FILE, REFINER_WEIGHTS_FILE):

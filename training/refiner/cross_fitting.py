@@ -17,10 +17,10 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from vicinal.calibration.arrays import FloatArray, Mask
+from vicinal.calibration.arrays import Mask
 from vicinal.models.bundle import ModelBundle
 from vicinal.models.refiner_manifest import Sides
-from vicinal.refine.context_refiner import ContextRefiner, Neighbors
+from vicinal.refine.context_refiner import ContextRefiner
 from vicinal.refine.errors import RefinerTrainingError
 from vicinal.training.refiner.embedding_set import EmbeddingSet
 from vicinal.training.refiner.network import ContextRefinerNetwork
@@ -36,6 +36,7 @@ from vicinal.training.refiner.validation import (
     Verdict,
     choose_sides,
     measure_gain,
+    refine_by,
     verdict_of,
 )
 
@@ -200,15 +201,3 @@ class _CrossFitting:
                 report(total if number and step == last < n_steps else number * n_steps + step, total)
 
         return count
-
-
-def refine_by(refiner: ContextRefiner) -> Refine:
-    """A refiner of a bundle as a validation asks it."""
-
-    def refine(rows: FloatArray, neighborhood: Neighbors, *, as_queries: bool) -> FloatArray:
-        refined = refiner.attend(
-            rows, neighborhood.contexts, neighborhood.mask, radii=neighborhood.radii if as_queries else None
-        )
-        return refined.queries if as_queries else refined.embeddings
-
-    return refine

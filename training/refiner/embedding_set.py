@@ -28,7 +28,8 @@ _SPARE = 8
 
 @dataclass(frozen=True)
 class EmbeddingSet:
-    """(n, d) float32 embeddings, L2-normalized, their (n,) labels, and the (n,) number of the space of each.
+    """(n, d) float32 embeddings, L2-normalized, their (n,) labels, and the (n,) numbers of the space and
+    of the visit of each, items that were taken together; a visit is of one class.
 
     Cross-fitting: a backbone pulls the classes that it was trained on together more than any others, and a
     refiner trained on these learns to trust neighbors that it will not have. So the classes are divided into
@@ -40,15 +41,22 @@ class EmbeddingSet:
     embeddings: FloatArray
     labels: Objects
     spaces: Ints
+    visits: Ints
 
     def __len__(self) -> int:
         return len(self.labels)
 
     @classmethod
     def of(
-        cls, embeddings: npt.ArrayLike, labels: npt.ArrayLike, folds: npt.ArrayLike | None = None
+        cls,
+        embeddings: npt.ArrayLike,
+        labels: npt.ArrayLike,
+        folds: npt.ArrayLike | None = None,
+        visits: Ints | None = None,
     ) -> EmbeddingSet:
-        """Check and normalize embeddings (n, d); `folds` name the backbone of each, None for one."""
+        """Check and normalize embeddings (n, d); `folds` name the backbone of each, None for one, `visits`
+        the items that were taken together, None where none were.
+        """
         # Text of numpy gives each label the room of the longest.
         named = np.array([str(one) for one in np.asarray(labels, dtype=object)], dtype=object)
         spaces = np.zeros(len(named), np.int64) if folds is None else np.asarray(folds)
@@ -57,10 +65,15 @@ class EmbeddingSet:
             raise RefinerTrainingError(
                 f"expected embeddings (n, d) for {len(named)} labels and {len(spaces)} folds, got {shape}"
             )
+        if visits is None:
+            visits = np.arange(len(named))
+        else:
+            _, codes = label_codes(named)
+            together = np.stack([np.asarray(codes, np.int64), visits], axis=1)
+            visits = np.unique(together, axis=0, return_inverse=True)[1].reshape(-1).astype(np.int64)
+        spaces = np.unique(spaces, return_inverse=True)[1].astype(np.int64)
         try:
-            return cls(
-                normalize(embeddings), named, np.unique(spaces, return_inverse=True)[1].astype(np.int64)
-            )
+            return cls(normalize(embeddings), named, spaces, visits)
         except ModelsError as error:
             raise RefinerTrainingError(str(error)) from error
 
@@ -70,11 +83,16 @@ class EmbeddingSet:
         dims = sorted({one.embeddings.shape[1] for one in sets})
         if len(dims) > 1:
             raise RefinerTrainingError(f"embeddings of {dims[0]} and {dims[1]} dimensions cannot be joined")
-        offsets = np.cumsum([0, *(int(one.spaces.max(initial=-1)) + 1 for one in sets)])
+
+        def apart(numbers: list[Ints]) -> Ints:
+            offsets = np.cumsum([0, *(int(one.max(initial=-1)) + 1 for one in numbers)])
+            return np.concatenate([one + first for one, first in zip(numbers, offsets[:-1], strict=True)])
+
         return cls(
             np.concatenate([one.embeddings for one in sets]),
             np.concatenate([one.labels for one in sets]),
-            np.concatenate([one.spaces + offset for one, offset in zip(sets, offsets[:-1], strict=True)]),
+            apart([one.spaces for one in sets]),
+            apart([one.visits for one in sets]),
         )
 
     def beside(self, others: EmbeddingSet) -> EmbeddingSet:
@@ -96,7 +114,7 @@ class EmbeddingSet:
 
     def subset(self, mask: Mask) -> EmbeddingSet:
         """The embeddings where `mask` (n,) is true; spaces keep their numbers."""
-        return EmbeddingSet(self.embeddings[mask], self.labels[mask], self.spaces[mask])
+        return EmbeddingSet(self.embeddings[mask], self.labels[mask], self.spaces[mask], self.visits[mask])
 
     def positions_by_space(self) -> list[Ints]:
         """Positions of each space that has any."""

@@ -61,9 +61,9 @@ class SearchBatch:
 class SearchBatches:
     """Searches of galleries, as many as the recipe has steps.
 
-    A gallery holds a random share of the items of each space, without those of some classes. Queries are
-    items that are not in it, half of them of the classes left out. Neighborhoods, candidates and radii are
-    those that the gallery has, taken from lists that are found once.
+    A gallery holds a random share of the visits of each space, without those of some classes. Queries are
+    items whose visit is not in it, half of them of the classes left out. Neighborhoods, candidates and
+    radii are those that the gallery has, taken from lists that are found once.
     """
 
     def __init__(self, items: EmbeddingSet, recipe: RefinerRecipe, device: torch.device) -> None:
@@ -78,6 +78,7 @@ class SearchBatches:
         lists, similarities = items.nearest(_LIST_LENGTH, np.arange(len(items)))
         self._embeddings = torch.from_numpy(items.embeddings).to(device)
         self._classes = torch.from_numpy(class_ids).to(device)
+        self._visits = torch.from_numpy(np.unique(items.visits, return_inverse=True)[1]).to(device)
         self._lists = torch.from_numpy(lists).to(device)
         self._similarities = torch.from_numpy(similarities).to(device)
         self._generator = torch.Generator().manual_seed(recipe.seed)
@@ -111,7 +112,8 @@ class SearchBatches:
         search = self.recipe.search
         low, high = search.gallery_share
         share = low + (high - low) * float(torch.rand((), generator=self._generator))
-        lots = torch.rand(len(self._classes), generator=self._generator).to(self._classes.device)
+        n_visits = int(self._visits.max()) + 1
+        lots = torch.rand(n_visits, generator=self._generator).to(self._classes.device)[self._visits]
         most_per_class = len(self._classes)
         if search.most_per_class is not None:
             fewest, most = search.most_per_class
@@ -134,7 +136,9 @@ class SearchBatches:
 
     def _draw_queries(self, in_gallery: Tensor, absent: Tensor) -> Tensor:
         half = self.recipe.search.n_queries // 2
-        outside = torch.nonzero(~in_gallery)[:, 0]
+        is_seen = torch.zeros_like(in_gallery)
+        is_seen[self._visits[in_gallery]] = True
+        outside = torch.nonzero(~is_seen[self._visits])[:, 0]
         order = torch.randperm(len(outside), generator=self._generator).to(outside.device)
         shuffled = outside[order]
         gone = absent[shuffled]

@@ -17,7 +17,7 @@ from vicinal.calibration.arrays import AnyFloats, FloatArray, Floats, Ints, Mask
 from vicinal.calibration.rates.average_precision import average_precisions
 from vicinal.calibration.rates.paired_bootstrap import LabelDraws, Searches, mean_figure, paired_interval
 from vicinal.models.refiner_manifest import RerankVerdict, Sides
-from vicinal.refine.context_refiner import Neighbors
+from vicinal.refine.context_refiner import ContextRefiner, Neighbors
 from vicinal.refine.errors import RefinerTrainingError
 from vicinal.refine.neighbor_features import neighborhood_radii
 from vicinal.refine.reranking import contextual_scores, kth_similarities
@@ -91,6 +91,18 @@ class Outcomes:
         """Join the answers of several searches, in their order."""
         return cls(*(np.concatenate([getattr(one, field.name) for one in parts]) for field in fields(cls)))
 
+    def of_classes(self, classes: Ints) -> Outcomes:
+        """Answers to the queries of some classes."""
+        known, absent = (np.isin(one, classes) for one in (self.mate_classes, self.other_classes))
+        return Outcomes(
+            self.mates[known],
+            self.mate_classes[known],
+            self.precisions[known],
+            self.hits[known],
+            self.others[absent],
+            self.other_classes[absent],
+        )
+
     @property
     def codes(self) -> tuple[Ints, Ints]:
         """Classes of the queries with a mate and of those without, by numbers that they share."""
@@ -110,6 +122,18 @@ class Refine(Protocol):
 
     def __call__(self, rows: FloatArray, neighborhood: Neighbors, *, as_queries: bool) -> FloatArray:
         """(n, d) refined embeddings of (n, d) rows; queries may have a length below 1."""
+
+
+def refine_by(refiner: ContextRefiner) -> Refine:
+    """A refiner of a bundle as a validation asks it."""
+
+    def refine(rows: FloatArray, neighborhood: Neighbors, *, as_queries: bool) -> FloatArray:
+        refined = refiner.attend(
+            rows, neighborhood.contexts, neighborhood.mask, radii=neighborhood.radii if as_queries else None
+        )
+        return refined.queries if as_queries else refined.embeddings
+
+    return refine
 
 
 @dataclass(frozen=True)
@@ -163,6 +187,7 @@ class Validation:
                 draws=config.draws,
                 rng=rng,
                 ordered=config.ordered,
+                visits=items.visits,
             )
         ]
 
