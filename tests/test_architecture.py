@@ -104,6 +104,7 @@ for name in {(*TRAINING_PACKAGES, "sklearn")!r}:
     sys.modules[name] = None
 import vicinal.calibration, vicinal.indexer, vicinal.models, vicinal.refine, vicinal.service.cli
 from vicinal import Settings, create_app
+from vicinal.service.training import choose_refiner
 app = create_app(Settings(data_dir=sys.argv[1], bundle=sys.argv[2], device="cpu", threads=1))
 print(len(app.routes))
 """

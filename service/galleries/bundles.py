@@ -297,7 +297,7 @@ class ServedBundles:
         path = gallery.bundle_path(refiner)
         if self.own_space is not None and self.own_space.fingerprint == fingerprint:
             path = self.settings.bundle
-        if not refiner and read_fingerprint(path) != fingerprint:
+        if not any(_is_space(one, fingerprint) for one in (path, gallery.space_path)):
             return None
         try:
             served = self._served_space(gallery.name, ModelBundle.open(path))
@@ -338,6 +338,15 @@ class ServedBundles:
         return CachingEmbedder(
             bundle, cache, device=settings.device, threads=settings.threads, limits=settings.decode_limits
         )
+
+
+def _is_space(path: Path, fingerprint: str) -> bool:
+    """Tell whether a folder names the space of a fingerprint, with a refiner or without."""
+    try:
+        manifest = read_manifest(path)
+    except BundleError:
+        return False
+    return bool(manifest.space) and manifest.fingerprint == fingerprint
 
 
 def _is_ready(gallery: Gallery) -> bool:

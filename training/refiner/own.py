@@ -7,7 +7,7 @@ other folds, and whether to refine.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
@@ -120,12 +120,10 @@ def choose_refiner(bundle: ModelBundle, items: EmbeddingSet, *, seed: int = 0) -
         present = validation.outcomes(refine_by(refiner), [line], n_neighbors=refiner.n_neighbors)[line]
     classes, dealt = items.class_ids, items.deal_classes(_FOLDS, seed)
     folds = [np.unique(classes[dealt == fold]) for fold in range(_FOLDS)]
-    judged = Outcomes.join([_judged(found, own, np.setdiff1d(classes, own)) for own in folds])
+    judged = _judged(found, folds)
 
     def gain(before: Outcomes) -> Gain:
-        # In the order of the folds, so that queries stand side by side.
-        paired = Outcomes.join([before.of_classes(own) for own in folds])
-        return measure_gain(paired, judged, _VALIDATION.fpir, seed=seed)
+        return measure_gain(_judged({off: before}, folds), judged, _VALIDATION.fpir, seed=seed)
 
     chosen = _best(found)
     return OwnRefiner(
@@ -155,14 +153,19 @@ def own_refiner(bundle: ModelBundle, numbers: Numbers | None = None) -> ContextR
     return ContextRefiner(ModelBundle(bundle.path, manifest), weights=[weights])
 
 
-def _judged(found: Mapping[Line, Outcomes], own: Ints, others: Ints) -> Outcomes:
-    """Answers to the queries of some classes by what others chose, as scores above the threshold of those:
-    scores of different sides cannot be compared.
+def _judged(found: Mapping[Line, Outcomes], folds: Sequence[Ints]) -> Outcomes:
+    """Answers to the queries of each fold of the classes by what the other folds chose, as scores above the
+    threshold of those: scores of different sides cannot be compared.
     """
-    chosen = _best({line: one.of_classes(others) for line, one in found.items()})
-    bar = found[chosen].of_classes(others).figures(_VALIDATION.fpir).threshold
-    answers = found[chosen].of_classes(own)
-    return replace(answers, mates=answers.mates - bar, others=answers.others - bar)
+    parts = []
+    for own in folds:
+        rest = np.setdiff1d(np.concatenate(folds), own)
+        others = {line: one.of_classes(rest) for line, one in found.items()}
+        chosen = _best(others)
+        bar = others[chosen].figures(_VALIDATION.fpir).threshold
+        answers = found[chosen].of_classes(own)
+        parts.append(replace(answers, mates=answers.mates - bar, others=answers.others - bar))
+    return Outcomes.join(parts)
 
 
 def _best(found: Mapping[Line, Outcomes]) -> Line:
