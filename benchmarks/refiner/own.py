@@ -12,9 +12,12 @@ from __future__ import annotations
 import argparse
 import itertools
 import tempfile
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 
@@ -29,6 +32,7 @@ from vicinal.models.embedder import Embedder
 from vicinal.refine.context_refiner import Neighbors
 from vicinal.refine.neighbor_features import neighborhood_radii
 from vicinal.service.galleries.bundles import ServedBundles
+from vicinal.service.galleries.own_refiner import GalleryRefiner
 from vicinal.service.measuring.matcher import Matcher
 from vicinal.service.operations import index
 from vicinal.service.operations.place import Place, Progress
@@ -159,7 +163,18 @@ def test(root: Path, folder: Path, bundle: Path) -> dict:
     bundles = ServedBundles(Settings(data_dir=folder / "data", bundle=bundle))
     gallery = bundles.gallery("test", is_new=True)
     request = index.Request(source=str(part.gallery), refine="own")
-    made = index.run(Place(bundles, gallery), request, Progress())
+    spent, choose_as_ever = [], GalleryRefiner.choose
+
+    def timed(*arguments: Any) -> Any:
+        began = time.process_time()
+        chosen = choose_as_ever(*arguments)
+        spent.append(time.process_time() - began)
+        return chosen
+
+    with patch.object(GalleryRefiner, "choose", timed):
+        began = time.process_time()
+        made = index.run(Place(bundles, gallery), request, Progress())
+        whole = time.process_time() - began
     config = ProtocolConfig(kind="protocol", root=root, split="test", roles=_ROLES)
     rows = config.rows()
     labels, roles = (np.array([getattr(row, key) for row in rows], object) for key in ("label", "role"))
@@ -190,7 +205,7 @@ def test(root: Path, folder: Path, bundle: Path) -> dict:
         "n_items": made.n_items,
         "n_labels": made.n_labels,
         "seconds": made.seconds,
-        "refiner_share": made.seconds["refiner"] / sum(made.seconds.values()),
+        "processor_seconds": {"whole": whole, "refiner": spent[0], "share": spent[0] / whole},
         "own_refiner": made.own_refiner,
         "n_known": searched.n,
         "n_absent": len(searched.queries) - searched.n,

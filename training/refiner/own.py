@@ -27,7 +27,7 @@ FEWEST_LABELS = 16
 """Labels with two items that are needed."""
 
 _FOLDS = 5
-_VALIDATION = ValidationConfig(draws=4)
+_VALIDATION = ValidationConfig(draws=2)
 _SIDES: tuple[Sides, ...] = ("gallery", "both")
 
 
@@ -38,7 +38,7 @@ class Numbers:
     n_neighbors: int = 8
     temperature: float = 0.1
     weight: float = 2.0
-    level: float = 2.0
+    level: float = 4.0
 
 
 @dataclass(frozen=True)

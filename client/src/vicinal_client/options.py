@@ -189,6 +189,10 @@ class ReindexOptions(TypedDict, total=False):
         index: Kind of the vector index: `auto`, `Flat`, `SQ8`, `PQ16x4fs`, `HNSW32`, or inverted lists before
             them such as `IVF1024,SQ8`; or `postgres` or `milvus`, the engine whose address is the setting
             `postgres_url` or `milvus_url`.
+        refine: `own`: labels that are held out say whether a refiner of the gallery's own finds more, and the
+            version keeps it where it does; `bundle`: the refiner of the bundle, if it has one; `auto`: as the
+            searched version has it. An own one is judged anew where more than a fifth of the labelled items
+            have come, gone or got another label.
         max_failures: Most images or rows that may be left out.
         activate: `automatic`: searches use the new version as soon as it is there, or when what is asked in
             `activate_if` holds; `manual`: it is compared with the active one and waits.
@@ -210,6 +214,7 @@ class ReindexOptions(TypedDict, total=False):
     restore: bool | None
     bundle: str | None
     index: str | None
+    refine: Literal["auto", "own", "bundle"] | None
     max_failures: int | None
     activate: Literal["automatic", "manual"] | None
     activate_if: Mapping[str, Any] | None

@@ -41,13 +41,13 @@ def nothing_alike() -> EmbeddingSet:
 
 
 def expanded(query: FloatArray, neighbors: FloatArray) -> tuple[FloatArray, float]:
-    """Softmax query expansion at temperature 0.1 with weight 2, and the length of a query at level 2."""
+    """Softmax query expansion at temperature 0.1 with weight 2, and the length of a query at level 4."""
     shares = np.exp(neighbors @ query / 0.1)
     gathered = shares / shares.sum() @ neighbors
     moved = query + 2.0 * gathered
     moved /= np.linalg.norm(moved)
     direction = gathered / np.linalg.norm(gathered)
-    z = 2.0 * np.log((query @ direction) / (moved @ direction))
+    z = 4.0 * np.log((query @ direction) / (moved @ direction))
     return moved, np.exp(-np.log1p(np.exp(-10.0 * z)) / 10.0)
 
 
