@@ -31,7 +31,7 @@ from vicinal.indexer.item_rules import readable
 from vicinal.indexer.jobs.embedding_run import EmbeddingRun, RunOptions
 from vicinal.indexer.jobs.preparation import FileState
 from vicinal.indexer.sources import ImageFile, SourceItem
-from vicinal.models.bundle import MANIFEST_FILE, ModelBundle
+from vicinal.models.bundle import MANIFEST_FILE, ModelBundle, read_manifest
 from vicinal.models.decoding import DecodeLimits
 from vicinal.models.embedder import Embedder
 from vicinal.models.errors import MissingPackageError
@@ -315,7 +315,9 @@ class _Actors:
 
         bundle = embedder.bundle
         names = (MANIFEST_FILE, *bundle.manifest.files)
-        refiner = () if bundle.manifest.refiner is None else bundle.manifest.refiner.files
+        # What the manifest there names: a gallery's own refiner lies elsewhere, and embeds nothing.
+        own = read_manifest(bundle.path).refiner
+        refiner = () if own is None else own.files
         self._files = ray.put({name: (bundle.path / name).read_bytes() for name in (*names, *refiner)})
         self._cluster = cluster
         self._limits = embedder.limits
