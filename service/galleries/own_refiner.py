@@ -155,7 +155,7 @@ class GalleryRefiner:
 
 
 def in_words(found: OwnRefiner, noun: str) -> str:
-    """What the labels say, for people."""
+    """Verdict of the labels, for people."""
     fnir, ranks = found.over_none.fnir, found.over_none.map_at_r
     before, after = (round(100 * (1.0 - one)) for one in (fnir.before, fnir.after))
     judged = f"measured on {found.n_labels:,} labels that were held out"

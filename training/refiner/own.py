@@ -43,7 +43,7 @@ class Numbers:
 
 @dataclass(frozen=True)
 class OwnRefiner:
-    """What the labels say of it.
+    """Verdict of the labels on it.
 
     Attributes:
         bundle: Whose embeddings it refines.
