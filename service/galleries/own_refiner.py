@@ -101,7 +101,7 @@ class GalleryRefiner:
 
     @cached_property
     def _last(self) -> dict[str, Any]:
-        """What the labels said last, with the version whose labels were asked; empty where they were not."""
+        """Last record, with the version whose labels were asked; empty where they were not."""
         active = self.gallery.active_version
         for version in reversed(self.gallery.versions() if active is not None else ()):
             report = self.gallery.reports.of(version)
