@@ -285,7 +285,6 @@ def index_job(
     from vicinal.indexer.jobs.index_job import IndexJob
     from vicinal.indexer.jobs.sync.plan import IndexPlan
     from vicinal.indexer.sources import Source, SourceOptions
-    from vicinal.service.galleries.own_refiner import GalleryRefiner
 
     if source is not None:
         if request.delete:
@@ -299,13 +298,15 @@ def index_job(
         keeps_refiner=request.refine != "bundle",
     )
     own = None
-    if request.refine != "bundle" and (table is None or table.is_copied):
-        own = GalleryRefiner(place.bundles, place.gallery, served, is_asked=request.refine == "own")
-    elif request.refine == "own":
+    if request.refine == "own" and table is not None and not table.is_copied:
         raise RequestError(
             "refined items would be kept beside the table: ",
             advise("leave the own refiner out, or take {copy_vectors}"),
         )
+    if request.refine == "own" or (request.refine == "auto" and place.gallery.refiner):
+        from vicinal.service.galleries.own_refiner import GalleryRefiner
+
+        own = GalleryRefiner(place.bundles, place.gallery, served, is_asked=request.refine == "own")
     access = place.readable.options("", SourceOptions()).access
     plan = IndexPlan(
         source.items if isinstance(source, Source) else source,
