@@ -8,9 +8,11 @@ way (`models/runtime.py`): measure a form where it will run.
 
 from __future__ import annotations
 
+import logging
 import tempfile
 import warnings
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import get_args
 
@@ -88,8 +90,7 @@ def _write_int8(source: Path, target: Path, images: Sequence[FloatArray]) -> Non
         raise BundleError("int8 needs images to calibrate on")
     name = onnx.load(source, load_external_data=False).graph.input[0].name
     try:
-        with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
-            warnings.simplefilter("ignore")
+        with tempfile.TemporaryDirectory() as folder, _quietly():
             prepared = Path(folder) / "prepared.onnx"
             # Batch norms go into convolutions, and every tensor gets a shape.
             quant_pre_process(source, prepared, skip_symbolic_shape=True)
@@ -105,6 +106,20 @@ def _write_int8(source: Path, target: Path, images: Sequence[FloatArray]) -> Non
             )
     except Exception as error:  # the quantizer raises many classes without a public base
         raise BundleError(f"the network cannot be written in int8: {error}") from error
+
+
+@contextmanager
+def _quietly() -> Iterator[None]:
+    """Keep what the quantizer warns of, and logs of every layer, to itself; how it embeds is what counts."""
+    root = logging.getLogger()
+    level = root.level
+    root.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        root.setLevel(level)
 
 
 def _delicate(path: Path) -> list[str]:

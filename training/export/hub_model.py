@@ -188,15 +188,17 @@ def bundle_from_hub(
         raise BundleError(
             f"{model} cannot be taken: {error}; ", advise("give its ONNX file to {import_onnx()}")
         ) from error
-    licence, megabytes = model.licence, listing.files[network].n_bytes / 1e6
-    on_note(f"{listing.name} at {listing.commit[:12]}: {network}, {megabytes:,.1f} MB, licence {licence}")
+    # Weights beside it begin with its name.
+    n_bytes = sum(one.n_bytes for path, one in listing.files.items() if path.startswith(network))
+    what, licence = f"{network}, {n_bytes / 1e6:,.1f} MB", model.licence
+    on_note(f"{listing.name} at {listing.commit[:12]}: {what}, licence {licence}")
     called = f"{network} of {model}"
     with tempfile.TemporaryDirectory() as folder:
-        taken = model.fetch([network])
-        source = taken[network]
+        files = model.fetch([network])
+        source = files[network]
         if beside := model.weights(network, external_files(source)):
-            taken |= model.fetch(list(beside.values()))
-            source = _laid_out(Path(folder), taken, network, beside)
+            files |= model.fetch(list(beside.values()))
+            source = _laid_out(Path(folder), files, network, beside)
         target = Path(folder) / "embedding.onnx"
         architecture = str(configs.get(CONFIG_FILE, {}).get("model_type", ""))
         output = write_embedding_network(source, target, architecture, called)
@@ -207,7 +209,7 @@ def bundle_from_hub(
             "backbone": architecture or listing.name,
             "licence": licence,
             "source": f"{listing.name} of the hub of Hugging Face, commit {listing.commit}",
-            "training": {"hub": {**kept, "files": {one: sha256_of(each) for one, each in taken.items()}}},
+            "training": {"hub": {**kept, "files": {one: sha256_of(each) for one, each in files.items()}}},
         }
         return import_onnx(target, path, preprocessing, fields, called=called)
 

@@ -6,10 +6,12 @@ reads; `pretrained_cfg` of `config.json` is what timm reads.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
-from vicinal.models.errors import BundleError
+from vicinal.models.bundle import Preprocessing
+from vicinal.models.errors import BundleError, in_one_line
 
 CONFIG_FILE = "config.json"
 PROCESSOR_FILES = ("preprocessor_config.json", "processor_config.json")
@@ -28,15 +30,29 @@ def hub_preprocessing(configs: Mapping[str, Mapping[str, Any]]) -> dict[str, Any
     for file in PROCESSOR_FILES:
         found = configs.get(file, {})
         found = found.get("image_processor", found)
-        if any(key in found for key in ("image_mean", "size", "do_resize")):
-            return _of_transformers(found, file)
+        if isinstance(found, Mapping) and found.keys() & {"image_mean", "size", "do_resize"}:
+            # Its library takes what is null for what is not said.
+            said = {key: value for key, value in found.items() if value is not None}
+            return _checked(partial(_of_transformers, said, file), file)
     timm = configs.get(CONFIG_FILE, {}).get("pretrained_cfg")
     if isinstance(timm, Mapping):
-        return _of_timm(timm)
+        return _checked(partial(_of_timm, timm), CONFIG_FILE)
     raise BundleError(
         f"it has no {PROCESSOR_FILES[0]}, and its {CONFIG_FILE} no pretrained_cfg: nothing says how it wants "
         "its images"
     )
+
+
+def _checked(read: Callable[[], dict[str, Any]], file: str) -> dict[str, Any]:
+    """Refuse fields of kinds and sizes that nobody expects in a file."""
+    try:
+        fields = read()
+        Preprocessing.model_validate(fields)
+    except BundleError:
+        raise
+    except (ArithmeticError, TypeError, ValueError) as error:
+        raise BundleError(f"its {file} cannot be used: {in_one_line(error)}") from error
+    return fields
 
 
 def _of_transformers(given: Mapping[str, Any], file: str) -> dict[str, Any]:

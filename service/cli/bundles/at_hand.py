@@ -82,6 +82,8 @@ def get(
     require_file(notice)
     repository = hub_model(model)
     name = name or name_of(model if model in HUB_MODELS else repository.name)
+    if name != name_of(name):
+        raise RequestError(f"--name '{name}' is no name of a bundle: use small letters, digits, . _ and -")
     path = output or home.settings().fitted_path / name
     require_place(path, overwrite=overwrite)
     sample = folder_sample(images) if images else None
@@ -89,7 +91,7 @@ def get(
     path.parent.mkdir(parents=True, exist_ok=True)
     # Beside its place: nobody finds half a bundle, and one that is replaced stays until the other is there.
     with tempfile.TemporaryDirectory(dir=path.parent, prefix=".") as folder:
-        bundle = bundle_from_hub(repository, Path(folder) / name, name, file=file, on_note=note)
+        bundle = bundle_from_hub(repository, Path(folder) / "made", name, file=file, on_note=note)
         if form is not None:
             note("Measuring its forms on this machine ...")
             bundle = give_form(bundle, form, sample, on_note=note)

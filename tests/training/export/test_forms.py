@@ -109,6 +109,20 @@ def test_a_form_names_no_folder_of_the_machine_that_made_it(
     assert [str(place) for place in places if f"{place}/".encode() in content] == []
 
 
+def test_int8_tells_no_person_what_its_quantizer_notes_of_layers(
+    network: Path, images: list[np.ndarray], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A line of its log for every layer norm of a transformer."""
+    model = onnx.load(network)
+    scale = numpy_helper.from_array(np.ones(32, np.float32), "scale")
+    model.graph.initializer.append(scale)
+    model.graph.node.insert(4, helper.make_node("LayerNormalization", ["features", "scale"], ["normed"]))
+    model.graph.node[5].input[0] = "normed"
+    onnx.save(model, tmp_path / "normed.onnx")
+    write_form(tmp_path / "normed.onnx", tmp_path / "form.onnx", "int8", images)
+    assert [one.getMessage() for one in caplog.records] == []
+
+
 def test_weights_too_large_for_float16_are_refused(tmp_path: Path) -> None:
     network = _write_network(tmp_path / "large.onnx", scale=1e6)
     with pytest.raises(BundleError, match="do not fit float16: choose another precision"):

@@ -95,6 +95,11 @@ def test_colors_become_the_numbers_of_the_library(given: dict[str, Any]) -> None
         assert np.allclose(tensor[channel], expected, rtol=1e-5, atol=1e-5)
 
 
+def test_what_is_null_is_not_said() -> None:
+    nothing = dict.fromkeys(["do_center_crop", "crop_size", "do_pad", "do_rescale", "rescale_factor"])
+    assert said({**SIGLIP, **nothing}) == said(SIGLIP)
+
+
 def test_a_processor_with_several_parts_says_it_in_one() -> None:
     found = hub_preprocessing({"processor_config.json": {"image_processor": SIGLIP, "tokenizer": {}}})
     assert found == hub_preprocessing({"preprocessor_config.json": SIGLIP})
@@ -123,6 +128,13 @@ def test_timm_says_it_in_its_own_configuration() -> None:
         ({"size": {"shortest_edge": 256}}, "scales images to"),
         ({"size": {"height": 256, "width": 256}, "do_center_crop": True, "crop_size": 224}, "and cuts .*224"),
         ({"size": {"longest_edge": 256}}, "scales images to .*longest_edge"),
+        ({"size": {"height": 9999, "width": 9999}}, "its preprocessor_config.json cannot be used: .* 2048"),
+        ({"rescale_factor": 0}, "cannot be used: .*division by zero"),
+        ({"rescale_factor": "half"}, "cannot be used: could not convert"),
+        (
+            {"size": {"shortest_edge": "big"}, "do_center_crop": True, "crop_size": 224},
+            "cannot be used: '<='",
+        ),
     ],
 )
 def test_a_way_that_bundles_do_not_have_is_refused(changed: dict[str, Any], sentence: str) -> None:

@@ -114,6 +114,7 @@ def test_a_form_is_given_where_it_is_asked_for(run: Run, hub: WebServer, catalog
         (["get", "hf:art/eye", "--notice", "gone"], "there is no file 'gone' for --notice"),
         (["get", "hf:art/gone"], "the hub has no model 'hf:art/gone'"),
         (["get", "hf:art/eye", "--file", "b.onnx"], "has no ONNX file 'b.onnx', only onnx/model.onnx"),
+        (["get", "hf:art/eye", "--name", "../Eye"], "--name '../Eye' is no name of a bundle"),
         (["show", "gone"], "there is no bundle 'gone' at hand, only"),
         (["check", "gone"], "there is no bundle 'gone' at hand, only"),
     ],
