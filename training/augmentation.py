@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import signal
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from threading import Lock
+from typing import Any
 
 import numpy as np
 import torch
 from PIL import Image
 from torch import Tensor, nn
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader, Dataset, default_collate
 from torchvision.transforms import v2
 
 from vicinal.models.bundle import Preprocessing
+from vicinal.models.errors import DatasetError
 from vicinal.training.config import AugmentationConfig, TrainingConfig
 from vicinal.training.datasets import LabelledImages
+from vicinal.training.datasets.stored_pixels import StoredPixels
 from vicinal.training.execution.processes import ALONE, Processes
 from vicinal.training.samplers import Batches
 
@@ -43,12 +46,16 @@ def training_batches(
     (step, place in the batch, position) becomes instead of its augmented pixels; batches of steps before
     `first_step` are drawn, but not loaded.
     """
+    draws = _draws(drawn_batches(images, config), first_step, processes)
+    if drawn is None and isinstance(images.pixels, StoredPixels) and not config.workers:
+        draws = _expected(draws, images.pixels)
     loader: DataLoader[tuple[Tensor, int]] = DataLoader(
         drawn or AugmentedImages(images, config.preprocessing, config.augmentation, seed=config.seed),
-        batch_sampler=_draws(drawn_batches(images, config), first_step, processes),
+        batch_sampler=draws,
         num_workers=config.workers,
         pin_memory=pin_memory,
         worker_init_fn=_ignore_interrupt,
+        collate_fn=_together,
         # Without one of its own the loader would draw from the generator of dropout.
         generator=torch.Generator(),
     )
@@ -56,7 +63,10 @@ def training_batches(
         # Workers are forked, so that they share the pixels; they open no gallery.
         warnings.filterwarnings("ignore", message="lance is not fork-safe")
         loaded = iter(loader)
-    yield from loaded
+    for batch in loaded:
+        if isinstance(batch, DatasetError):
+            raise batch
+        yield batch
 
 
 def drawn_batches(images: LabelledImages, config: TrainingConfig) -> Batches:
@@ -82,6 +92,13 @@ class AugmentedImages(Dataset[tuple[Tensor, int]]):
         image = torch.from_numpy(self.pixels[position]).permute(2, 0, 1)
         pixels = changed(image, self.transform, seed_of(self.seed, step, place))
         return pixels, int(self.class_ids[position])
+
+    def __getitems__(self, draws: Sequence[Draw]) -> list[tuple[Tensor, int]] | DatasetError:
+        # What a worker raises would come with its traceback among the words.
+        try:
+            return [self[draw] for draw in draws]
+        except DatasetError as error:
+            return error
 
 
 def changed(image: Tensor, transform: nn.Module, seed: int) -> Tensor:
@@ -120,6 +137,21 @@ def _draws(batches: Batches, first_step: int, processes: Processes) -> Iterator[
     for step, batch in islice(enumerate(batches), first_step, None):
         draws = [(step, place, position) for place, position in enumerate(batch)]
         yield draws[processes.part(len(batch))]
+
+
+def _expected(draws: Iterator[list[Draw]], pixels: StoredPixels) -> Iterator[list[Draw]]:
+    """The same draws; the images of each are decoded while those of the one before are trained on."""
+    upcoming: list[Draw] = []
+    for following in draws:
+        pixels.expect([position for _, _, position in following])
+        if upcoming:
+            yield upcoming
+        upcoming = following
+    yield upcoming
+
+
+def _together(drawn: list[tuple[Tensor, int]] | DatasetError) -> Any:
+    return drawn if isinstance(drawn, DatasetError) else default_collate(drawn)
 
 
 def seed_of(*parts: int) -> int:

@@ -73,6 +73,8 @@ class TrainingConfig(Frozen):
             float32, which is faster there. float16 scales the loss so that small gradients survive.
         compile: Compile the network's passes with `torch.compile`: the first steps take a minute or more, the
             others less than before. Needs a C++ compiler, on a GPU Triton.
+        cache_bytes: Most bytes of decoded images that each training process holds; what does not fit is
+            decoded whenever it is drawn, ahead of its use. The result is the same.
         workers: Processes that augment for each one that trains; 0 does it in the training process. The
             result is the same.
         seed: Seed of weights, held-out classes, batches and augmentation.
@@ -98,6 +100,7 @@ class TrainingConfig(Frozen):
     augmentation: AugmentationConfig = AugmentationConfig()
     precision: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
     compile: bool = False
+    cache_bytes: int = Field(4 * 2**30, ge=0)
     workers: int = Field(0, ge=0)
     seed: int = Field(0, ge=0)
     start_from: Path | None = None

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from vicinal.calibration.arrays import FloatArray, Mask
+from vicinal.calibration.arrays import FloatArray, Indices, Mask
 from vicinal.models.errors import ConfigError, TrainingStoppedError
 from vicinal.training.augmentation import drawn_batches, stored_size, training_batches
 from vicinal.training.backbones.backbone import BATCH_NORMS, EmbeddingNetwork, build_network, build_projector
@@ -29,6 +29,7 @@ from vicinal.training.checkpoint import (
 )
 from vicinal.training.config import TrainingConfig
 from vicinal.training.datasets import LabelledImages, list_images, load_datasets, load_labels
+from vicinal.training.datasets.stored_pixels import PixelStore, StoredPixels
 from vicinal.training.evaluation import map_at_r_by_halves
 from vicinal.training.execution.device import MixedPrecision, choose_device, compiled, require_compiler
 from vicinal.training.execution.processes import ALONE, Processes
@@ -131,7 +132,7 @@ class Trainer:
         network = network.to(self.device).to(memory_format=torch.channels_last)
         _try_input(network, config)
         with ExitStack() as stack:
-            images = self._load_images(network)
+            images = self._load_images(network, stack)
             # A run that was killed while its images went through the front has no checkpoint yet.
             goes_on = self.processes.from_first(
                 lambda: resume and (config.backbone.frozen_stages == 0 or self._checkpoint.is_file())
@@ -158,13 +159,13 @@ class Trainer:
             raise ConfigError("a run without a folder has no checkpoint to resume from")
         return self.folder / CHECKPOINT_FILE
 
-    def _load_images(self, network: EmbeddingNetwork) -> _Images:
+    def _load_images(self, network: EmbeddingNetwork, stack: ExitStack) -> _Images:
         config, smallest = self.config, self.config.sampler.smallest_class
         datasets = (*config.datasets, *config.validation_datasets)
         images = (
             load_labels(datasets)
             if config.backbone.frozen_stages
-            else load_datasets(datasets, stored_size(config.preprocessing))
+            else load_datasets(datasets, stored_size(config.preprocessing), limit=config.cache_bytes)
         )
         if config.validation_datasets:
             is_held = np.arange(len(images.labels)) >= sum(len(list_images(one)) for one in config.datasets)
@@ -184,7 +185,18 @@ class Trainer:
                 "the processes do not have the same recipe and images, "
                 f"{identity['n_images']:,} in process {self.processes.rank}: give all of them the same"
             )
+        if isinstance(images.pixels, StoredPixels):
+            stack.callback(images.pixels.store.close)
+            self._keep(images.pixels.store, np.concatenate([training.positions, validation.positions]))
         return _Images(training, validation, identity, network)
+
+    def _keep(self, store: PixelStore, positions: Indices) -> None:
+        n_kept = store.keep(positions)
+        if n_kept < len(positions):
+            self.observer.on_notice(
+                f"{n_kept:,} of {len(positions):,} images are kept decoded in "
+                f"{self.config.cache_bytes / 1e9:.1f} GB (cache_bytes), the others are decoded when drawn"
+            )
 
     def _cut(self, network: EmbeddingNetwork, images: _Images, stack: ExitStack) -> _Images:
         """The images as maps of the network's frozen front, where it has one."""

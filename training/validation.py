@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from vicinal.calibration.arrays import Bytes, FloatArray, HalfFloats
 from vicinal.models.bundle import Preprocessing
 from vicinal.training.datasets import LabelledImages
+from vicinal.training.datasets.stored_pixels import StoredPixels
 from vicinal.training.evaluation import retrieval_metrics
 
 # Points between first and trained weights that are tried.
@@ -52,7 +53,7 @@ def between(start: Mapping[str, Tensor], end: Mapping[str, Tensor], share: float
 
 def embed_images(
     network: nn.Module,
-    pixels: Bytes,
+    pixels: Bytes | StoredPixels,
     preprocessing: Preprocessing,
     maps: HalfFloats | None = None,
     *,

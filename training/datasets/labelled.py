@@ -1,4 +1,4 @@
-"""Labelled images: what a data set has, undecoded one by one, or all in memory at training size."""
+"""Labelled images: what a data set has, one by one, or decoded to the training size within some memory."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field, fields, replace
+from functools import partial
 
 import numpy as np
 from PIL import Image
@@ -15,9 +16,8 @@ from vicinal.models.decoding import accepted_formats
 from vicinal.models.errors import DatasetError
 from vicinal.training.datasets.files import LabelledFile, ReadImage, decoded
 from vicinal.training.datasets.layouts import DatasetConfig
+from vicinal.training.datasets.stored_pixels import Fit, PixelStore, StoredPixels
 from vicinal.training.evaluation.open_set import hold_out_classes
-
-Fit = Callable[[Image.Image], Image.Image]
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ class LabelledImages:
     """Images and labels.
 
     Attributes:
-        pixels: (n, S, S, 3) uint8 RGB; (n, 0, 0, 3) where they are not held in memory.
+        pixels: (n, S, S, 3) uint8 RGB; (n, 0, 0, 3) where they are not wanted, or those of a store.
         labels: (n,) class names, each with its data set's name before a colon.
         roles: (n,) roles; see `training.datasets.files.LabelledFile`.
         super_labels: (n,) groups of classes, named like labels. The classes of a data set without any are
@@ -85,7 +85,7 @@ class LabelledImages:
         positions: (n,) place of each image among all of the data sets, which a subset keeps.
     """
 
-    pixels: Bytes
+    pixels: Bytes | StoredPixels
     labels: Texts
     roles: Texts
     super_labels: Texts = field(default_factory=lambda: np.empty(0, np.str_))
@@ -122,20 +122,30 @@ class LabelledImages:
         return self.subset(~mask), self.subset(mask)
 
 
-def load_datasets(configs: Sequence[DatasetConfig], fit: Fit) -> LabelledImages:
+def load_datasets(
+    configs: Sequence[DatasetConfig], fit: Fit, *, limit: int | None = None, target_side: int | None = None
+) -> LabelledImages:
     """Load the images of data sets, also of several parts of one folder, and `fit` them to the training size.
+
+    With a `limit` of bytes they are those of a `PixelStore` that holds no more, which decodes them as
+    `decode_image` does for a `target_side` and is closed afterwards; without one all are decoded here, to one
+    size.
 
     Refused with DatasetError when a data set is missing, has no images, or one that cannot be decoded, when
     one is named twice, or two different ones have the same name; with MissingPackageError when a layout needs
     a package that is not installed.
     """
     listings = _list_all(configs)
-    with _opened(listings) as read:
+    n_images = sum(map(len, listings))
+    if limit is not None:
+        store = PixelStore(partial(_opened, listings, target_side), fit, limit)
+        return _labelled(StoredPixels(store, np.arange(n_images)), listings)
+    with _opened(listings, target_side) as read:
         first = np.asarray(fit(read(0)), dtype=np.uint8)
         # Filled image by image, because two copies of a large set need not fit.
-        pixels = np.empty((sum(map(len, listings)), *first.shape), np.uint8)
+        pixels = np.empty((n_images, *first.shape), np.uint8)
         pixels[0] = first
-        for position in range(1, len(pixels)):
+        for position in range(1, n_images):
             pixels[position] = fit(read(position))
     return _labelled(pixels, listings)
 
@@ -174,7 +184,7 @@ def _opened(
         yield image
 
 
-def _labelled(pixels: Bytes, listings: Sequence[ImageListing]) -> LabelledImages:
+def _labelled(pixels: Bytes | StoredPixels, listings: Sequence[ImageListing]) -> LabelledImages:
     return LabelledImages(
         pixels,
         np.concatenate([listing.labels for listing in listings]),

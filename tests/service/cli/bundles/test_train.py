@@ -121,7 +121,7 @@ def test_interrupt_before_the_first_step_stops_at_once(
 ) -> None:
     """As any command that is interrupted: 130, which shells know."""
 
-    def loading(*_: object) -> None:
+    def loading(*_: object, **__: object) -> None:
         signal.raise_signal(signal.SIGINT)
 
     monkeypatch.setattr("vicinal.training.trainer.load_datasets", loading)
