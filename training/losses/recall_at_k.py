@@ -18,6 +18,9 @@ from vicinal.training.losses.soft_ranks import (
     within_limit,
 )
 
+_KS = (1, 2, 4, 8, 16)
+_SIMIX_KS = (1, 2, 4, 8, 12, 16, 20, 24, 28, 32)
+
 
 class RecallAtKLoss(MetricLoss):
     """1 - recall@k with smooth ranks, averaged over several k and over the queries with positives.
@@ -27,7 +30,8 @@ class RecallAtKLoss(MetricLoss):
     loss above 0. The cost is n^2 times the positives a query.
 
     Args:
-        ks: Ranks at which the recall counts; with SiMix the paper takes 1, 2, 4, 8, 12, 16, ..., 32.
+        ks: Ranks at which the recall counts; None takes the paper's: 1, 2, 4, 8, 16, with SiMix 1, 2, 4, 8,
+            12, 16, ..., 32.
         rank_temperature: Width of the sigmoids over ranks.
         similarity_temperature: Width of the sigmoids over similarities.
         simix: Add a virtual example between the two items of every positive pair, as query and database item.
@@ -37,7 +41,7 @@ class RecallAtKLoss(MetricLoss):
 
     def __init__(
         self,
-        ks: Sequence[int] = (1, 2, 4, 8, 16),
+        ks: Sequence[int] | None = None,
         rank_temperature: float = 1.0,
         similarity_temperature: float = 0.01,
         simix: bool = False,
@@ -45,6 +49,8 @@ class RecallAtKLoss(MetricLoss):
         max_per_class: int | None = None,
     ) -> None:
         super().__init__()
+        if ks is None:
+            ks = _SIMIX_KS if simix else _KS
         if not ks or min(ks) < 1:
             raise ConfigError(f"ks {list(ks)} must be one or more ranks from 1 on")
         if min(rank_temperature, similarity_temperature) <= 0:

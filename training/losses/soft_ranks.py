@@ -87,6 +87,18 @@ def soft_ranks(
     return ranks
 
 
+def similarities_to_mates(
+    similarities: Tensor, mates: Classmates, virtual: VirtualExamples | None = None
+) -> Tensor:
+    """(n + v, p) similarity of each query, virtual ones after the n items, to each of its positives."""
+    if virtual is None:
+        return similarities.gather(1, mates.indices)
+    first, second, share = _mixture_of(similarities, slice(None), virtual)
+    rows = torch.lerp(similarities[second], similarities[first], share[:, None])
+    of_mates = (rows.gather(1, own[mates.indices]) for own in (second, first))
+    return torch.lerp(*of_mates, share[mates.indices])
+
+
 class _SoftRanks(torch.autograd.Function):
     @staticmethod
     def forward(

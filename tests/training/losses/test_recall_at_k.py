@@ -24,6 +24,7 @@ from vicinal.training.losses.soft_ranks import VirtualExamples, classmates, soft
 
 Evaluate = Callable[..., tuple[float, NDArray[np.float64]]]
 Vectors = dict[str, NDArray[Any]]
+KS, SIMIX_KS = (1, 2, 4, 8, 16), (1, 2, 4, 8, 12, 16, 20, 24, 28, 32)
 TOLERANCES = {"float64": {"rel": 1e-9, "abs": 1e-12}, "float32": {"rel": 1e-4, "abs": 2e-6}}
 
 
@@ -97,7 +98,7 @@ def test_simix_equals_the_reference_vectors(
     share = torch.tensor(vectors["simix_alphas"].ravel(), dtype=getattr(torch, dtype))
     first, second = torch.from_numpy(rows.reshape(-1, 2).T.copy())
     _fixed_mixtures(monkeypatch, VirtualExamples(first, second, share, torch.ones(48, dtype=torch.bool)))
-    value, _ = value_and_gradient(RecallAtKLoss(simix=True), vectors["X"], vectors["labels"], dtype)
+    value, _ = value_and_gradient(RecallAtKLoss(KS, simix=True), vectors["X"], vectors["labels"], dtype)
     assert value == pytest.approx(float(vectors["simix_k5_paper_loss"]), **TOLERANCES[dtype])
 
 
@@ -142,8 +143,13 @@ def test_simix_equals_the_slow_loop_over_built_embeddings(
     first, second, share = (x.numpy()[kept] for x in (virtual.first, virtual.second, virtual.share))
     mixed = share[:, None] * rows[first] + (1 - share[:, None]) * rows[second]
     value, _ = value_and_gradient(RecallAtKLoss(simix=True), embeddings, labels)
-    expected = _slow_loss(np.vstack([rows, mixed]), [*labels, *labels[first]])
+    expected = _slow_loss(np.vstack([rows, mixed]), [*labels, *labels[first]], ks=SIMIX_KS)
     assert value == pytest.approx(expected, rel=1e-9)
+
+
+def test_ranks_are_the_papers_unless_they_are_given() -> None:
+    found = [RecallAtKLoss(**given).ks for given in ({}, {"simix": True}, {"simix": True, "ks": (1, 3)})]
+    assert found == [KS, SIMIX_KS, (1, 3)]
 
 
 @given(sizes=st.lists(st.integers(1, 7), min_size=1, max_size=5), seed=st.integers(0, 1000))

@@ -13,7 +13,10 @@ from numpy.typing import NDArray
 torch = pytest.importorskip("torch")
 
 from vicinal.models.errors import ConfigError  # noqa: E402
+from vicinal.training.losses import smooth_ap  # noqa: E402
+from vicinal.training.losses.recall_at_k import mix_positives  # noqa: E402
 from vicinal.training.losses.smooth_ap import SmoothAPLoss  # noqa: E402
+from vicinal.training.losses.soft_ranks import classmates  # noqa: E402
 
 Evaluate = Callable[..., tuple[float, NDArray[np.float64]]]
 
@@ -26,7 +29,16 @@ def _slow_loss(
     flaw: str = "",
 ) -> float:
     """Every query, positive and other item in turn."""
-    rows = embeddings / np.linalg.norm(embeddings, axis=1, keepdims=True)
+    return _of_rows(_unit(embeddings), labels, temperature, flaw)
+
+
+def _unit(embeddings: NDArray[np.float64]) -> NDArray[np.float64]:
+    return embeddings / np.linalg.norm(embeddings, axis=1, keepdims=True)
+
+
+def _of_rows(
+    rows: NDArray[np.float64], labels: NDArray[np.int64], temperature: float = 0.01, flaw: str = ""
+) -> float:
     cosines = rows @ rows.T
     losses = []
     for q in range(len(labels)):
@@ -65,10 +77,34 @@ def test_query_in_its_own_ranks_fails_the_slow_comparison(
     assert value != pytest.approx(wrong, rel=1e-3)
 
 
+@pytest.mark.parametrize("sizes", [(4, 4, 4), (1, 2, 3, 5), (6,)])
+def test_simix_equals_the_slow_loop_over_built_embeddings(
+    make_batch: Callable[..., Any],
+    value_and_gradient: Evaluate,
+    monkeypatch: pytest.MonkeyPatch,
+    sizes: tuple[int, ...],
+) -> None:
+    """Virtual examples as real rows, not normalized again, each a query and a database item."""
+    embeddings, labels = make_batch(sizes)
+    virtual = mix_positives(classmates(torch.from_numpy(labels), max(sizes)), torch.float64)
+    monkeypatch.setattr(smooth_ap, "mix_positives", lambda *_: virtual)
+    rows, kept = _unit(embeddings), virtual.exist.numpy()
+    first, second, share = (x.numpy()[kept] for x in (virtual.first, virtual.second, virtual.share))
+    mixed = share[:, None] * rows[first] + (1 - share[:, None]) * rows[second]
+    value, _ = value_and_gradient(SmoothAPLoss(simix=True), embeddings, labels)
+    expected = _of_rows(np.vstack([rows, mixed]), np.concatenate([labels, labels[first]]))
+    assert value == pytest.approx(expected, rel=1e-9, abs=1e-12)
+
+
 @pytest.mark.parametrize("sizes", [(4, 4, 4), (1, 2, 5)])
-def test_gradient_equals_finite_differences(make_batch: Callable[..., Any], sizes: tuple[int, ...]) -> None:
+@pytest.mark.parametrize("simix", [False, True])
+def test_gradient_equals_finite_differences(
+    make_batch: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, sizes: tuple[int, ...], simix: bool
+) -> None:
     embeddings, labels = map(torch.from_numpy, make_batch(sizes))
-    loss = SmoothAPLoss(0.2)
+    virtual = mix_positives(classmates(labels, max(sizes)), torch.float64)
+    monkeypatch.setattr(smooth_ap, "mix_positives", lambda *_: virtual)
+    loss = SmoothAPLoss(0.2, simix=simix)
     assert torch.autograd.gradcheck(lambda rows: loss(rows, labels), embeddings.requires_grad_())
 
 
