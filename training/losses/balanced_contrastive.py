@@ -109,7 +109,10 @@ class BalancedContrastiveLoss(MetricLoss):
         margin: Distance that negative pairs have to reach: 4 to 10 in the paper, below 2 if normalized.
         negatives_per_positive: Weight of all negatives of an image against all its positives.
         normalize: L2-normalize the embeddings, which the paper does not.
-        importance: Weigh pairs for the way that batches are drawn; without it, all pairs of a batch alike.
+        balance: Weigh negatives by eta; without it eta is 1, which is the plain contrastive loss.
+        importance: Exponent of the importance weights, in [0, 1]: 1, or true, weighs pairs for the way that
+            batches are drawn, 0, or false, all pairs of a batch alike; between them the estimate has a bias
+            and less variance.
 
     Attributes:
         left_out: Labels of the classes that are too small.
@@ -125,12 +128,15 @@ class BalancedContrastiveLoss(MetricLoss):
         negatives_per_positive: float = 256,
         normalize: bool = False,
         *,
-        importance: bool = True,
+        balance: bool = True,
+        importance: float = 1.0,
     ) -> None:
         super().__init__()
         if isinstance(batch_design, Mapping):
             fields = {key: value for key, value in batch_design.items() if key != "kind"}
             batch_design = GroupBatch(**fields) if batch_design["kind"] == "group" else RandomPairs(**fields)
+        if not 0.0 <= importance <= 1.0:
+            raise ConfigError(f"importance {importance} is an exponent: choose it in [0, 1]")
         sizes = np.asarray(class_sizes, dtype=np.int64)
         large = sizes >= batch_design.smallest_class
         self.left_out: list[int] = np.flatnonzero(~large).tolist()
@@ -145,7 +151,8 @@ class BalancedContrastiveLoss(MetricLoss):
         self.margin = margin
         self.negatives_per_positive = negatives_per_positive
         self.normalize = normalize
-        self.importance = importance
+        self.balance = balance
+        self.importance = float(importance)
         self._sizes: Tensor
         self.register_buffer("_sizes", torch.from_numpy(np.where(large, sizes, 0)), persistent=False)
 
@@ -156,12 +163,14 @@ class BalancedContrastiveLoss(MetricLoss):
         sizes = self._sizes.to(embeddings.device)
         last = len(sizes) - 1
         n_first, n_second = (sizes[of.clamp(0, last)].to(distances.dtype) for of in (first, second))
-        balance = self.negatives_per_positive / (self.n_classes - 1) * (n_first - 1) / n_second.clamp_min(1)
-        near, far = distances.square(), balance * (self.margin - distances).clamp_min(0).square()
+        near, far = distances.square(), (self.margin - distances).clamp_min(0).square()
+        if self.balance:
+            eta = self.negatives_per_positive / (self.n_classes - 1) * (n_first - 1) / n_second.clamp_min(1)
+            far = eta * far
         if self.importance:
             positive, negative = self.batch_design.factors(self.n_images, self.n_classes)
-            near = positive * n_first * (n_first - 1) * near
-            far = negative * n_first * n_second * far
+            near = (positive * n_first * (n_first - 1)) ** self.importance * near
+            far = (negative * n_first * n_second) ** self.importance * far
         loss = mean_where(torch.where(first == second, near, far), counted)
         known = (labels >= 0) & (labels <= last) & (sizes[labels.clamp(0, last)] > 0)
         loss = required(

@@ -204,6 +204,40 @@ def test_without_importance_every_pair_of_a_batch_weighs_alike(value_and_gradien
     assert value == pytest.approx(total / 12, rel=1e-5)
 
 
+@pytest.mark.parametrize(("m", "n"), [(2, 2), (3, 2)])
+def test_without_balance_batches_estimate_the_plain_contrastive_loss(
+    value_and_gradient: Evaluate, m: int, n: int
+) -> None:
+    """Importance sampling alone: eta is 1."""
+    loss = BalancedContrastiveLoss(SIZES, GroupBatch(m, n), 3.0, balance=False)
+    value, gradient = _expectation(value_and_gradient, loss, _groups(m, n))
+    expected, expected_gradient = _full(m, flaw="no eta")
+    assert value == pytest.approx(expected, rel=1e-9)
+    assert gradient == pytest.approx(expected_gradient, abs=1e-7)
+
+
+def test_importance_weights_are_raised_to_a_power(value_and_gradient: Evaluate) -> None:
+    """Pair by pair: the uniform probability of an ordered pair over that of the design, to the power."""
+    batch, delta = [0, 1, 5, 6], 0.4
+    n_pairs, n_batch = 9 * 8, 4 * 3
+    total = 0.0
+    for i, j in itertools.permutations(batch, 2):
+        distance, size_i, size_j = math.dist(EMBEDDINGS[i], EMBEDDINGS[j]), SIZES[LABELS[i]], SIZES[LABELS[j]]
+        # Of the 12 ordered pairs of a batch 4 are positive, in one of 3 classes, and 8 in one of 6 orders.
+        same = LABELS[i] == LABELS[j]
+        drawn = 4 / n_batch / 3 / (size_i * (size_i - 1)) if same else 8 / n_batch / 6 / (size_i * size_j)
+        weight = (1 / n_pairs / drawn) ** delta
+        total += weight * (distance**2 if same else max(0.0, 3.0 - distance) ** 2)
+    loss = BalancedContrastiveLoss(SIZES, GroupBatch(2, 2), 3.0, balance=False, importance=delta)
+    value, _ = value_and_gradient(loss, EMBEDDINGS[batch], LABELS[batch])
+    assert value == pytest.approx(total / n_batch, rel=1e-5)
+
+
+def test_power_of_importance_weights_is_a_share() -> None:
+    with pytest.raises(ConfigError, match=r"importance 1\.5 is an exponent"):
+        BalancedContrastiveLoss(SIZES, GroupBatch(2, 2), 3.0, importance=1.5)
+
+
 def test_without_importance_the_estimate_is_biased(value_and_gradient: Evaluate) -> None:
     loss = BalancedContrastiveLoss(SIZES, GroupBatch(2, 2), 3.0, 5.0, importance=False)
     value, _ = _expectation(value_and_gradient, loss, _groups(2, 2))
