@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pytorch_metric_learning import losses, miners
+from pytorch_metric_learning import distances, losses, miners
 from torch import Tensor, nn
 
 from vicinal.training.losses.base import MetricLoss
@@ -50,9 +50,34 @@ def contrastive(pos_margin: float = 0.0, neg_margin: float = 1.0) -> PublishedLo
     return PublishedLoss(losses.ContrastiveLoss(pos_margin=pos_margin, neg_margin=neg_margin))
 
 
+def cosine_contrastive(pos_margin: float = 0.75, neg_margin: float = 0.6) -> PublishedLoss:
+    """Contrastive loss on cosines: each of its terms is averaged over the pairs that violate its margin.
+
+    "Supervised Metric Learning to Rank for Retrieval via Contextual Similarity Optimization", ICML 2023,
+    eq. 29; positive pairs have to reach `pos_margin`, negative ones to stay below `neg_margin`.
+    """
+    cosine = distances.CosineSimilarity()
+    return PublishedLoss(losses.ContrastiveLoss(pos_margin, neg_margin, distance=cosine))
+
+
 def triplet(margin: float = 0.05, swap: bool = False, smooth_loss: bool = False) -> PublishedLoss:
     """Triplet margin loss over all triplets of the batch (Schroff et al., "FaceNet", CVPR 2015)."""
     return PublishedLoss(losses.TripletMarginLoss(margin=margin, swap=swap, smooth_loss=smooth_loss))
+
+
+def circle(margin: float = 0.4, gamma: float = 80.0) -> PublishedLoss:
+    """Circle loss (Sun et al., CVPR 2020); the margin relaxes the cosines that are aimed at."""
+    return PublishedLoss(losses.CircleLoss(m=margin, gamma=gamma))
+
+
+def margin(margin: float = 0.2, beta: float = 1.2, nu: float = 0.0) -> PublishedLoss:
+    """Margin loss with one fixed boundary beta (Wu et al., "Sampling Matters", ICCV 2017)."""
+    return PublishedLoss(losses.MarginLoss(margin=margin, nu=nu, beta=beta))
+
+
+def fast_ap(bins: int = 10) -> PublishedLoss:
+    """FastAP, average precision by a histogram of distances (Cakir et al., CVPR 2019)."""
+    return PublishedLoss(losses.FastAPLoss(num_bins=bins))
 
 
 def proxy_anchor(n_classes: int, dim: int, *, margin: float = 0.1, alpha: float = 32.0) -> PublishedLoss:
@@ -68,3 +93,13 @@ def proxy_nca(n_classes: int, dim: int, *, softmax_scale: float = 1.0) -> Publis
 def arcface(n_classes: int, dim: int, *, margin: float = 28.6, scale: float = 64.0) -> PublishedLoss:
     """Additive angular margin loss (Deng et al., "ArcFace", CVPR 2019); the margin is in degrees."""
     return PublishedLoss(losses.ArcFaceLoss(n_classes, dim, margin=margin, scale=scale))
+
+
+def cosface(n_classes: int, dim: int, *, margin: float = 0.35, scale: float = 64.0) -> PublishedLoss:
+    """Large margin cosine loss (Wang et al., "CosFace", CVPR 2018); the margin is a cosine."""
+    return PublishedLoss(losses.CosFaceLoss(n_classes, dim, margin=margin, scale=scale))
+
+
+def normalized_softmax(n_classes: int, dim: int, *, temperature: float = 0.05) -> PublishedLoss:
+    """Softmax over normalized class weights (Zhai and Wu, BMVC 2019)."""
+    return PublishedLoss(losses.NormalizedSoftmaxLoss(n_classes, dim, temperature=temperature))

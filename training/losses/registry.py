@@ -16,6 +16,7 @@ from vicinal.training.losses.base import MetricLoss
 from vicinal.training.losses.config import LossConfig
 from vicinal.training.losses.contextual import ContextualLoss
 from vicinal.training.losses.cross_batch_memory import CrossBatchMemory, WeightedSum
+from vicinal.training.losses.mean_similarity import MeanSimilarity
 from vicinal.training.losses.recall_at_k import RecallAtKLoss
 from vicinal.training.losses.smooth_ap import SmoothAPLoss
 from vicinal.training.losses.threshold_consistent_margin import ThresholdConsistentMargin
@@ -40,10 +41,17 @@ def _cross_batch_memory(dim: int, loss: str | Mapping[str, Any], memory_size: in
 _REGISTRY: dict[str, Callable[..., MetricLoss]] = {
     "arcface": published.arcface,
     "balanced_contrastive": BalancedContrastiveLoss,
+    "circle": published.circle,
     "contextual": ContextualLoss,
     "contrastive": published.contrastive,
+    "cosface": published.cosface,
+    "cosine_contrastive": published.cosine_contrastive,
     "cross_batch_memory": _cross_batch_memory,
+    "fast_ap": published.fast_ap,
+    "margin": published.margin,
+    "mean_similarity": MeanSimilarity,
     "multi_similarity": published.MultiSimilarityLoss,
+    "normalized_softmax": published.normalized_softmax,
     "proxy_anchor": published.proxy_anchor,
     "proxy_nca": published.proxy_nca,
     "recall_at_k": RecallAtKLoss,

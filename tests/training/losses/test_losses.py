@@ -127,3 +127,33 @@ def test_batch_without_informative_pairs_gives_zero_and_can_be_differentiated() 
     loss.backward()
     assert loss.item() == 0.0
     assert not embeddings.grad.any()
+
+
+def test_mean_similarity_is_that_of_a_loop_and_is_added_to_any_loss() -> None:
+    """Over ordered pairs, each item with itself too."""
+    embeddings, labels = _sample(0)
+    cosines = [float(a @ b) / np.linalg.norm(a) / np.linalg.norm(b) for a in embeddings for b in embeddings]
+    batch = torch.from_numpy(embeddings), torch.from_numpy(labels)
+    alone = build_loss(LossConfig(name="mean_similarity", arguments={"target_similarity": 0.4}))(*batch)
+    assert alone.item() == pytest.approx((0.4 - sum(cosines) / len(cosines)) ** 2, rel=1e-9)
+    added = {"name": "mean_similarity", "weight": 2.0, "arguments": {"target_similarity": 0.4}}
+    fields = {"name": "cosine_contrastive", "add": [added]}
+    base = build_loss(LossConfig(name="cosine_contrastive"))(*batch).item()
+    summed = build_loss(LossConfig.model_validate(fields))(*batch).item()
+    assert summed == pytest.approx(base + 2.0 * alone.item(), rel=1e-9)
+
+
+def test_cosine_contrastive_averages_over_the_pairs_that_violate_a_margin() -> None:
+    """Contextual Similarity Optimization, eq. 29, pair by pair; not over all pairs, nor over distances."""
+    rng = np.random.default_rng(0)
+    labels = np.repeat(np.arange(4), 4)
+    embeddings = rng.normal(size=(16, 3)) + rng.normal(size=(4, 3))[labels]
+    cosines = _cosines(embeddings)
+    pairs = [(i, j) for i in range(16) for j in range(16) if i != j]
+    missing = [0.75 - cosines[i, j] for i, j in pairs if labels[i] == labels[j] and cosines[i, j] < 0.75]
+    excess = [cosines[i, j] - 0.6 for i, j in pairs if labels[i] != labels[j] and cosines[i, j] > 0.6]
+    batch = torch.from_numpy(embeddings), torch.from_numpy(labels)
+    value = build_loss(LossConfig(name="cosine_contrastive"))(*batch).item()
+    assert value == pytest.approx(sum(missing) / len(missing) + sum(excess) / len(excess), rel=1e-9)
+    of_contextual = LossConfig(name="contextual", arguments={"lam": 0.0, "gamma": 0.0})
+    assert value == pytest.approx(build_loss(of_contextual)(*batch).item(), rel=1e-9)

@@ -28,10 +28,17 @@ FACTS = {"n_classes": 4, "dim": 6, "class_sizes": [4, 9, 5, 6], "max_per_class":
 ARGUMENTS: dict[str, dict[str, Any]] = {
     "arcface": {},
     "balanced_contrastive": {"batch_design": {"kind": "group", "m": 4, "n": 4}, "margin": 4.0},
+    "circle": {},
     "contextual": {},
     "contrastive": {},
+    "cosface": {},
+    "cosine_contrastive": {},
     "cross_batch_memory": {"loss": "contrastive", "memory_size": 40},
+    "fast_ap": {},
+    "margin": {},
+    "mean_similarity": {},
     "multi_similarity": {},
+    "normalized_softmax": {},
     "proxy_anchor": {},
     "proxy_nca": {},
     "recall_at_k": {},
@@ -39,7 +46,8 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     "threshold_consistent_margin": {},
     "triplet": {},
 }
-OWN = ["balanced_contrastive", "contextual", "recall_at_k", "smooth_ap", "threshold_consistent_margin"]
+ANY_BATCH = ["contextual", "mean_similarity", "threshold_consistent_margin"]
+OWN = ["balanced_contrastive", "recall_at_k", "smooth_ap", *ANY_BATCH]
 every_loss = pytest.mark.parametrize("name", list(ARGUMENTS))
 
 
@@ -164,7 +172,7 @@ def _without_waiting(loss: Callable[[Tensor, Tensor], Tensor], batch: tuple[Any,
     return value.detach()
 
 
-@pytest.mark.parametrize("name", [*OWN, "recall_at_k with SiMix"])
+@pytest.mark.parametrize("name", [*OWN, "recall_at_k with SiMix", "smooth_ap with SiMix"])
 def test_host_does_not_wait_for_an_accelerator(
     make_batch: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
@@ -191,9 +199,7 @@ def test_losses_that_look_at_values_are_caught(
         _without_waiting(wrong, make_batch())
 
 
-@pytest.mark.parametrize(
-    "name", [name for name in OWN if name not in ("contextual", "threshold_consistent_margin")]
-)
+@pytest.mark.parametrize("name", [name for name in OWN if name not in ANY_BATCH])
 def test_wrong_batch_is_nan_where_labels_cannot_be_read(
     make_batch: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
