@@ -95,8 +95,8 @@ def similarities_to_mates(
         return similarities.gather(1, mates.indices)
     first, second, share = _mixture_of(similarities, slice(None), virtual)
     rows = torch.lerp(similarities[second], similarities[first], share[:, None])
-    of_mates = (rows.gather(1, own[mates.indices]) for own in (second, first))
-    return torch.lerp(*of_mates, share[mates.indices])
+    at_first, at_second = (rows.gather(1, own[mates.indices]) for own in (first, second))
+    return torch.lerp(at_second, at_first, share[mates.indices])
 
 
 class _SoftRanks(torch.autograd.Function):
