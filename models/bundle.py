@@ -34,6 +34,8 @@ from vicinal.models.configs.sealed_json import BrokenSealError, unsealed_if_seal
 from vicinal.models.errors import BundleError
 from vicinal.models.refiner_manifest import REFINER_FILE, REFINER_WEIGHTS_FILE, RefinerManifest
 
+Fit = Literal["crop", "squash", "pad", "pad_black"]
+
 
 class Preprocessing(Frozen):
     """Way from an image to a tensor; stored in the bundle, so that it travels with the weights.
@@ -41,7 +43,8 @@ class Preprocessing(Frozen):
     Attributes:
         input_size: Height and width of the tensor in pixels.
         fit: `crop` scales the shorter side to `input_size / crop_fraction` and cuts the center out;
-            `squash` scales both sides and ignores the aspect ratio; `pad` keeps the whole image on white.
+            `squash` scales both sides and ignores the aspect ratio; `pad` keeps the whole image on white,
+            `pad_black` on black, the zero padding of many papers.
         crop_fraction: Share of the scaled image that the center crop keeps, in (0, 1].
         interpolation: Pillow's resampling filter, always with antialiasing.
         mean: Mean of each RGB channel, for values in [0, 1].
@@ -49,7 +52,7 @@ class Preprocessing(Frozen):
     """
 
     input_size: int = Field(224, ge=16, le=2048)
-    fit: Literal["crop", "squash", "pad"] = "crop"
+    fit: Fit = "crop"
     crop_fraction: float = Field(1.0, gt=0.0, le=1.0)
     interpolation: Literal["bilinear", "bicubic", "lanczos"] = "bicubic"
     mean: tuple[float, float, float] = (0.485, 0.456, 0.406)
@@ -66,8 +69,9 @@ class Preprocessing(Frozen):
         resampling = Image.Resampling[self.interpolation.upper()]
         if self.fit == "squash":
             return image.resize((side, side), resampling)
-        if self.fit == "pad":
-            return ImageOps.pad(image, (side, side), resampling, color="white")
+        if self.fit != "crop":
+            ground = "white" if self.fit == "pad" else "black"
+            return ImageOps.pad(image, (side, side), resampling, color=ground)
         bleed = (1.0 - self.crop_fraction) / 2.0
         return ImageOps.fit(image, (side, side), resampling, bleed=bleed)
 

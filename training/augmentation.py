@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import signal
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -27,6 +28,8 @@ from vicinal.training.samplers import Batches
 # Step, place in the batch, position of the image.
 Draw = tuple[int, int, int]
 _STORED_PER_INPUT = 1.15
+# Width over height of a crop.
+_RATIOS = (0.8, 1.25)
 # The transforms know the global generator only.
 _GENERATOR_IN_USE = Lock()
 
@@ -110,18 +113,31 @@ def changed(image: Tensor, transform: nn.Module, seed: int) -> Tensor:
         return augmented
 
 
-def stored_size(preprocessing: Preprocessing) -> Callable[[Image.Image], Image.Image]:
-    """Fit of an image before it is augmented: larger than the input, so that a crop has pixels left."""
+def stored_size(
+    preprocessing: Preprocessing, config: AugmentationConfig
+) -> tuple[Callable[[Image.Image], Image.Image], int | None]:
+    """Fit of an image before it is augmented, and the `target_side` that it is decoded for.
+
+    Fitted it is larger than the input, so that a crop has pixels left; an original stays as it is.
+    """
+    if config.crop_from == "original":
+        # The shorter side of the smallest and narrowest crop has as many pixels as the input.
+        longest = max(_RATIOS) / config.smallest_crop
+        return _whole, math.ceil(preprocessing.input_size * math.sqrt(longest))
     side = round(preprocessing.input_size * _STORED_PER_INPUT)
-    return preprocessing.model_copy(update={"input_size": side}).resize
+    return preprocessing.model_copy(update={"input_size": side}).resize, None
+
+
+def _whole(image: Image.Image) -> Image.Image:
+    return image
 
 
 def augmentation(preprocessing: Preprocessing, config: AugmentationConfig) -> nn.Module:
     """Random changes of a (3, H, W) uint8 image, then standardization to (3, S, S) float32."""
     side = preprocessing.input_size
     steps: list[nn.Module] = [
-        v2.RandomAffine(config.degrees, fill=255),
-        v2.RandomResizedCrop(side, scale=(config.smallest_crop, 1.0), ratio=(0.8, 1.25), antialias=True),
+        v2.RandomAffine(config.degrees, fill=255 if config.fill == "white" else 0),
+        v2.RandomResizedCrop(side, scale=(config.smallest_crop, 1.0), ratio=_RATIOS, antialias=True),
         v2.ColorJitter(config.jitter, config.jitter, config.jitter, config.hue),
         v2.ToDtype(torch.float32, scale=True),
         v2.Normalize(list(preprocessing.mean), list(preprocessing.std)),

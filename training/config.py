@@ -24,20 +24,26 @@ class AugmentationConfig(Frozen):
 
     Attributes:
         smallest_crop: Smallest share of the area that a random crop keeps.
+        crop_from: `stored` cuts crops out of the image as it is fitted, 15 % larger than the input;
+            `original` out of the whole image with its aspect ratio, of which the smallest crop has the pixels
+            of the input; such images take more of `cache_bytes`.
         degrees: Largest rotation in degrees.
         jitter: Largest relative change of brightness, contrast and saturation.
         hue: Largest shift of the hue, in turns.
         erase: Probability that a random rectangle is blanked.
+        fill: Ground that turning uncovers; `black` is the zero padding of many papers.
         flip: Mirror at random; wrong for text and characters.
         views: Changed pictures of each image that are made before training, the first unchanged; only with
             `backbone.frozen_stages`. Without, every draw is changed anew.
     """
 
     smallest_crop: float = Field(0.6, gt=0.0, le=1.0)
+    crop_from: Literal["stored", "original"] = "stored"
     degrees: float = Field(12.0, ge=0.0, le=180.0)
     jitter: float = Field(0.3, ge=0.0, lt=1.0)
     hue: float = Field(0.02, ge=0.0, le=0.5)
     erase: float = Field(0.2, ge=0.0, le=1.0)
+    fill: Literal["white", "black"] = "white"
     flip: bool = False
     views: int = Field(8, ge=1)
 

@@ -93,9 +93,10 @@ def test_crop_equals_scale_then_center_crop() -> None:
     assert np.abs(actual - expected).mean() < 1.0
 
 
-def test_pad_keeps_the_whole_image_on_white() -> None:
-    resized = Preprocessing(input_size=32, fit="pad").resize(_stripes(64, 32))
-    assert resized.getpixel((16, 2)) == (255, 255, 255)
+@pytest.mark.parametrize(("fit", "ground"), [("pad", (255, 255, 255)), ("pad_black", (0, 0, 0))])
+def test_pad_keeps_the_whole_image_on_its_ground(fit: str, ground: tuple[int, int, int]) -> None:
+    resized = Preprocessing(input_size=32, fit=fit).resize(_stripes(64, 32))
+    assert resized.getpixel((16, 2)) == ground
     assert resized.getpixel((1, 16)) == (255, 0, 0)
     assert resized.getpixel((30, 16)) == (0, 0, 255)
 

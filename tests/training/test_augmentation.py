@@ -6,12 +6,13 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
+from PIL import Image
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("torchvision")
 
 from vicinal.models.bundle import Preprocessing  # noqa: E402
-from vicinal.training.augmentation import AugmentedImages, training_batches  # noqa: E402
+from vicinal.training.augmentation import AugmentedImages, stored_size, training_batches  # noqa: E402
 from vicinal.training.config import AugmentationConfig, TrainingConfig  # noqa: E402
 from vicinal.training.datasets import LabelledImages  # noqa: E402
 
@@ -70,6 +71,28 @@ def test_flip_mirrors_half_of_the_draws() -> None:
         ((one - plain.flip(-1)).abs().mean() < (one - plain).abs().mean()).item() for one in drawn
     )
     assert 15 < n_mirrored < 45
+
+
+@pytest.mark.parametrize(("fill", "level"), [("white", 1.0), ("black", 0.0)])
+def test_turning_uncovers_the_ground_that_was_asked_for(fill: str, level: float) -> None:
+    """Corners of gray pictures; `black` is zero padding."""
+    gray = LabelledImages(np.full((1, 28, 28, 3), 128, np.uint8), np.array(["set:a"]), np.array(["train"]))
+    turned = NOTHING.model_copy(update={"degrees": 45.0, "fill": fill})
+    images = AugmentedImages(gray, PREPROCESSING, turned, seed=0)
+    ground = (level - np.array(PREPROCESSING.mean)) / np.array(PREPROCESSING.std)
+    corners = np.array([images[step, 0, 0][0][:, 0, 0].numpy() for step in range(12)])
+    assert np.abs(corners - ground).max(axis=1).min() < 0.05
+
+
+def test_crops_of_the_original_keep_its_ratio_and_its_pixels() -> None:
+    """A wide image stays wide, and the smallest crop has the pixels of the input; fitted, it is square."""
+    wide = Image.fromarray(np.random.default_rng(0).integers(0, 256, (90, 240, 3)).astype(np.uint8))
+    fit, side = stored_size(PREPROCESSING, AugmentationConfig())
+    assert (fit(wide).size, side) == ((28, 28), None)
+    fit, side = stored_size(PREPROCESSING, AugmentationConfig(smallest_crop=0.16, crop_from="original"))
+    assert fit(wide) == wide
+    assert side is not None
+    assert side**2 * 0.16 / 1.25 >= 24**2 > (side - 1) ** 2 * 0.16 / 1.25
 
 
 @pytest.fixture

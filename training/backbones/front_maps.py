@@ -109,7 +109,8 @@ def make_maps(
     counts = [views] * len(training.labels) + [1] * len(held_out.labels)
     starts = np.concatenate([[0], np.cumsum(counts)]).tolist()
     observer.on_views(done, len(positions))
-    side = max(config.preprocessing.decode_side, _DECODED_SIDE)
+    _, target_side = stored_size(config.preprocessing, config.augmentation)
+    side = max(config.preprocessing.decode_side, _DECODED_SIDE, target_side or 0)
     datasets = (*config.datasets, *config.validation_datasets)
     with opened_images(datasets, target_side=side) as read, ThreadPoolExecutor(usable_processors()) as pool:
 
@@ -137,7 +138,7 @@ def discard_maps(folder: Path) -> None:
 
 def _drawing(config: TrainingConfig) -> Callable[[Image.Image, int, int], FloatArray]:
     """Function from an image, its place among all and v to (v, 3, S, S) views, the first as served."""
-    stored = stored_size(config.preprocessing)
+    stored, _ = stored_size(config.preprocessing, config.augmentation)
     transform = augmentation(config.preprocessing, config.augmentation)
 
     def draw(image: Image.Image, position: int, n_views: int) -> FloatArray:

@@ -128,8 +128,8 @@ def import_onnx(
         str, typer.Option(help="Standard deviation of red, green and blue.")
     ] = "0.229,0.224,0.225",
     fit: Annotated[
-        Literal["crop", "squash", "pad"],
-        typer.Option(help="How a photo becomes square: cut the middle out, squeeze it, or add white."),
+        Literal["crop", "squash", "pad", "pad_black"],
+        typer.Option(help="How a photo becomes square: cut the middle out, squeeze it, add white or black."),
     ] = "crop",
     crop_fraction: Annotated[
         float, typer.Option(min=0.1, max=1.0, help="Share of the scaled photo that --fit crop keeps.")

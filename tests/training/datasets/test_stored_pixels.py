@@ -155,7 +155,7 @@ def test_batches_are_the_same_whatever_is_held_and_however_many_workers(
     from vicinal.training.augmentation import stored_size, training_batches
 
     config = make_training_config(optimizer={"steps": 3})
-    fit = stored_size(config.preprocessing)
+    fit, _ = stored_size(config.preprocessing, config.augmentation)
     held = load_datasets(config.datasets, fit)
     expected = list(training_batches(held, config))
     for limit, workers in ((0, 0), (5 * 37 * 37 * 3, 0), (10**9, 0), (5 * 37 * 37 * 3, 1)):
@@ -180,7 +180,7 @@ def test_an_image_that_goes_while_training_is_one_sentence(
 
     root = make_class_folders(tmp_path / "set", n_classes=4, per_class=4)
     config = make_training_config(workers=workers, optimizer={"steps": 100})
-    images = opened(0, stored_size(config.preprocessing), root=root)
+    images = opened(0, stored_size(config.preprocessing, config.augmentation)[0], root=root)
     batches = training_batches(images, config)
     next(batches)
     (root / "class02" / "1.png").unlink()
@@ -206,7 +206,7 @@ def test_an_archive_is_read_by_several_processes(
     (tmp_path / "protocol.csv").write_text("\n".join(lines) + "\n", encoding="utf-8")
     dataset = ProtocolConfig(kind="protocol", root=tmp_path, split="train", roles=("train",))
     config = make_training_config(datasets=[dataset], optimizer={"steps": 4})
-    fit = stored_size(config.preprocessing)
+    fit, _ = stored_size(config.preprocessing, config.augmentation)
     expected = list(training_batches(load_datasets(config.datasets, fit), config))
     images = load_datasets(config.datasets, fit, limit=0)
     # Opened here already, as a run does that keeps some.
