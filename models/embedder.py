@@ -177,18 +177,21 @@ class Embedder:
         """L2-normalize what the network gives."""
         return normalize(raw)
 
-    def embed(self, images: Sequence[ImageSource], *, refuse_blank: bool = False) -> FloatArray:
-        """Embed n paths, encoded bytes or PIL images as (n, d) float32, L2-normalized.
+    def embed(
+        self, images: Sequence[ImageSource], *, refuse_blank: bool = False, raw: bool = False
+    ) -> FloatArray:
+        """Embed n paths, encoded bytes or PIL images as (n, d) float32, L2-normalized unless `raw`.
 
         An image that cannot be used, with `refuse_blank` also one of one color all over, is refused with
         ImageError; a path that cannot be read raises OSError.
         """
+        finish = np.asarray if raw else self.finish
         if len(images) == 1:
-            return self.finish(self.infer([self.prepare_source(images[0], refuse_blank=refuse_blank)]))
+            return finish(self.infer([self.prepare_source(images[0], refuse_blank=refuse_blank)]))
         with ThreadPoolExecutor(self._threads) as pool:
             prepare = partial(self.prepare_source, refuse_blank=refuse_blank)
             tensors = list(pool.map(prepare, images))
-        return self.finish(self.infer(tensors))
+        return finish(self.infer(tensors))
 
     def embed_queries(self, images: Sequence[ImageSource], milliseconds: dict[str, float]) -> FloatArray:
         """Embed the pictures of queries, and take the time.

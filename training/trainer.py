@@ -162,10 +162,11 @@ class Trainer:
     def _load_images(self, network: EmbeddingNetwork, stack: ExitStack) -> _Images:
         config, smallest = self.config, self.config.sampler.smallest_class
         datasets = (*config.datasets, *config.validation_datasets)
+        fit, target_side = stored_size(config.preprocessing, config.augmentation)
         images = (
             load_labels(datasets)
             if config.backbone.frozen_stages
-            else load_datasets(datasets, stored_size(config.preprocessing), limit=config.cache_bytes)
+            else load_datasets(datasets, fit, limit=config.cache_bytes, target_side=target_side)
         )
         if config.validation_datasets:
             is_held = np.arange(len(images.labels)) >= sum(len(list_images(one)) for one in config.datasets)
@@ -322,8 +323,10 @@ class Trainer:
 
     def _validate(self, state: State, images: _Images, loss: float) -> None:
         finite(loss, state.step, "set precision to 'float32'", ConfigError)
+        trained_by = state.beside["loss"]
+        distance = trained_by.distance if isinstance(trained_by, MetricLoss) else "cosine"
         hit_rate, map_at_r = self.processes.from_first(
-            lambda: validate(images.validation, lambda: images.embed(self.config))
+            lambda: validate(images.validation, lambda: images.embed(self.config), distance)
         )
         state.add(StepRecord(state.step, loss, hit_rate, map_at_r, state.seconds))
 

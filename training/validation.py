@@ -15,16 +15,19 @@ from vicinal.models.bundle import Preprocessing
 from vicinal.training.datasets import LabelledImages
 from vicinal.training.datasets.stored_pixels import StoredPixels
 from vicinal.training.evaluation import retrieval_metrics
+from vicinal.training.evaluation.metrics import Distance
 
 # Points between first and trained weights that are tried.
 SHARES = (0.0, 0.25, 0.5, 0.75, 1.0)
 
 
-def validate(images: LabelledImages, embed: Callable[[], FloatArray]) -> tuple[float, float]:
+def validate(
+    images: LabelledImages, embed: Callable[[], FloatArray], distance: Distance = "cosine"
+) -> tuple[float, float]:
     """Hit rate at rank 1 and MAP@R of held-out images among themselves; NaN where no two are of a class."""
     if len(np.unique(images.labels)) == len(images.labels):
         return math.nan, math.nan
-    metrics = retrieval_metrics(embed(), images.class_ids, ks=(1,))
+    metrics = retrieval_metrics(embed(), images.class_ids, ks=(1,), distance=distance)
     return metrics.hit_rate[1], metrics.map_at_r
 
 

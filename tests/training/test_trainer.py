@@ -317,6 +317,21 @@ def _dictate_scores(monkeypatch: pytest.MonkeyPatch, *scores: float) -> None:
     monkeypatch.setattr("vicinal.training.trainer.validate", lambda *_: (0.0, next(upcoming)))
 
 
+def test_unnormalized_embeddings_are_judged_by_euclidean_distance(
+    make_training_config: MakeConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As their loss compares them, which is the base of a sum."""
+    noted: list[str] = []
+    monkeypatch.setattr(
+        "vicinal.training.trainer.validate", lambda *given: (noted.append(given[2]), (0.0, 0.0))[1]
+    )
+    normalized = {**BALANCED, "arguments": {"margin": 1.0, "normalize": True}}
+    for loss in ({**BALANCED, "add": ["mean_similarity"]}, normalized, "multi_similarity"):
+        config = make_training_config(sampler=GROUP, loss=loss, optimizer={"steps": 1, "warmup_steps": 0})
+        Trainer(config).run()
+    assert noted == ["euclidean", "cosine", "cosine"]
+
+
 def test_training_stops_when_the_held_out_classes_stop_improving(
     make_training_config: MakeConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -39,3 +39,12 @@ def test_images_without_a_mate_cannot_be_validated_on(tiny_backbone: BackboneCon
             validate(images, lambda: embed_images(build_network(tiny_backbone), images.pixels, SQUASHED)),
         )
     )
+
+
+def test_held_out_images_are_ranked_by_the_distance_of_the_loss() -> None:
+    """Two classes in one direction, which only their lengths tell apart."""
+    labels = np.array(["a:one", "a:two", "a:one", "a:two"])
+    images = LabelledImages(np.zeros((4, 0, 0, 3), np.uint8), labels, np.full(4, "train"))
+    rows = np.array([[1.0, 1.1], [9.0, 9.1], [1.1, 1.0], [9.1, 9.0]], np.float32)
+    assert validate(images, lambda: rows, "euclidean") == (1.0, 1.0)
+    assert validate(images, lambda: rows)[0] < 1.0

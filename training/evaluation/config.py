@@ -11,6 +11,7 @@ from vicinal.calibration.frozen import Frozen
 from vicinal.models.configs.file import checked, models_of, read_toml
 from vicinal.models.errors import ConfigError
 from vicinal.training.datasets.layouts import MeasurableConfig
+from vicinal.training.evaluation.metrics import Distance
 
 
 class RetrievalTest(Frozen):
@@ -20,11 +21,14 @@ class RetrievalTest(Frozen):
         name: Name of the test, which a bundle's metrics are listed under.
         dataset: Where its images come from; their roles say who searches whom.
         ks: Ranks of the hit rates and recalls; None takes those of the whole run.
+        distance: `cosine`, or `euclidean` for a network whose loss does not normalize embeddings; None takes
+            that of the whole run.
     """
 
     name: str
     dataset: MeasurableConfig
     ks: tuple[Annotated[int, Field(ge=1)], ...] | None = Field(None, min_length=1)
+    distance: Distance | None = None
 
 
 # Layouts that a folder says all about.
@@ -37,8 +41,10 @@ _KINDS = {
 # What a measurement needs besides: the roles, and the authors' way of drawing a gallery.
 _MEASURED: dict[str, dict[str, Any]] = {
     "protocol": {"roles": ("gallery", "query", "absent")},
-    "vehicle_id": {"gallery_seed": 0},
+    "vehicle_id": {"gallery_seed": 0, "gallery_draws": 10},
 }
+# The authors' test lists of VehicleID, by their number of vehicles.
+_SIZES = {"small": 800, "medium": 1600, "large": 2400}
 
 
 class _Tests(BaseModel):
@@ -60,7 +66,8 @@ def parse_test(text: str, *, split: str | None = None) -> RetrievalTest:
     """Read a data set as `KIND:ROOT`, with the settings that suit a measurement.
 
     The text is such as `cub200:data/CUB_200_2011`, `folder:photos` or `manifest:photos/manifest.csv`; without
-    a `split` it means `test` of a layout that has parts, and all of a manifest.
+    a `split` it means `test` of a layout that has parts, and all of a manifest. Of `vehicle_id` the splits
+    `small`, `medium` and `large` are the authors' test lists.
     """
     kind, separator, place = text.partition(":")
     if not separator or not place or kind not in _KINDS:
@@ -75,4 +82,6 @@ def parse_test(text: str, *, split: str | None = None) -> RetrievalTest:
     name = root.name or kind
     if part is not None:
         name, fields["split"] = f"{name}-{part}", part
+    if kind == "vehicle_id" and part in _SIZES:
+        fields |= {"split": "test", "test_size": _SIZES[part]}
     return checked(RetrievalTest, {"name": name, "dataset": {**fields, "root": root}}, f"'{text}'")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import zipfile
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
@@ -18,6 +18,8 @@ from vicinal.models.errors import DatasetError, EvaluationError, ImageError
 from vicinal.models.progress import OnProgress, no_progress
 from vicinal.training.datasets import ImageListing, list_images
 from vicinal.training.datasets.files import LabelledFile, ReadImage
+from vicinal.training.datasets.layouts import DatasetConfig
+from vicinal.training.datasets.layouts.published import VehicleIdConfig
 from vicinal.training.datasets.layouts.revisited import RevisitedConfig
 from vicinal.training.evaluation.config import RetrievalTest
 from vicinal.training.evaluation.metrics import judged_metrics
@@ -25,12 +27,12 @@ from vicinal.training.evaluation.report import Evaluation, EvaluationSettings, e
 
 _DIFFICULTIES: tuple[Literal["easy", "medium", "hard"], ...] = ("easy", "medium", "hard")
 # What a bundle states: clustering takes longest and says least about search.
-_STATED = EvaluationSettings(ks=(1,), nmi=False)
+_STATED = EvaluationSettings(ks=(1,), nmi=False, coarse=False)
 _NOT_STATED = ("recall_", "n_without_mate", "n_classes")
 _DIGITS = 5
 # Images of which the pixels are held at a time.
 _BATCH = 64
-_ARRAYS = ("embeddings", "labels", "roles")
+_ARRAYS = ("embeddings", "labels", "roles", "super_labels")
 
 
 def measure_test(
@@ -40,7 +42,7 @@ def measure_test(
     *,
     on_progress: OnProgress = no_progress,
 ) -> Evaluation:
-    """Embed the images of a test and measure; the test's own ranks are preferred to those of the settings.
+    """Embed the images of a test and measure; the test's own ranks and distance go before the settings'.
 
     Gives the figures of `evaluate`; of a landmark set `mean_average_precision` and `precision_<k>`, each with
     its difficulty before it, `n_gallery` and `n_queries`.
@@ -48,15 +50,36 @@ def measure_test(
     if isinstance(test.dataset, RevisitedConfig):
         return _measure_landmarks(embedder, test.dataset, on_progress)
     chosen = settings or EvaluationSettings()
+    chosen = replace(chosen, ks=test.ks or chosen.ks, distance=test.distance or chosen.distance)
     listing = list_images(test.dataset)
-    embeddings = embed_files(embedder, listing, on_progress=on_progress)
-    return evaluate(
-        embeddings,
-        listing.labels,
-        listing.roles,
-        settings=chosen if test.ks is None else replace(chosen, ks=test.ks),
-        on_progress=on_progress,
-    )
+    embeddings = embed_files(embedder, listing, on_progress=on_progress, raw=chosen.distance == "euclidean")
+
+    def measured(roles: Texts, settings: EvaluationSettings) -> Evaluation:
+        return evaluate(
+            embeddings,
+            listing.labels,
+            roles,
+            super_labels=listing.super_labels,
+            settings=settings,
+            on_progress=on_progress,
+        )
+
+    first = measured(listing.roles, chosen)
+    # The other draws of a gallery change who searches whom alone.
+    searched = replace(chosen, nmi=False, opis=False)
+    drawn = [measured(roles, searched).figures for roles in _other_draws(test.dataset)]
+    means = {
+        name: float(np.mean([first.figures[name], *(one[name] for one in drawn)]))
+        for name in (drawn[0] if drawn else ())
+    }
+    return replace(first, figures=first.figures | means)
+
+
+def _other_draws(config: DatasetConfig) -> Iterator[Texts]:
+    """Roles of the further draws of a data set's gallery, where it has such."""
+    if isinstance(config, VehicleIdConfig) and config.gallery_seed is not None:
+        for seed in range(config.gallery_seed + 1, config.gallery_seed + config.gallery_draws):
+            yield list_images(config.model_copy(update={"gallery_seed": seed})).roles
 
 
 def manifest_metrics(embedder: Embedder, test: RetrievalTest) -> dict[str, float]:
@@ -87,38 +110,39 @@ def _measure_landmarks(embedder: Embedder, config: RevisitedConfig, on_progress:
 
 @dataclass(frozen=True)
 class StoredEmbeddings:
-    """Embeddings (n, d) that were made before, normalized or not, with labels and perhaps roles."""
+    """Embeddings (n, d) that were made before, normalized or not, with labels and perhaps others."""
 
     embeddings: AnyFloats
     labels: AnyArray
     roles: Texts | None
+    super_labels: AnyArray | None = None
 
 
 def embed_files(
-    embedder: Embedder, listing: ImageListing, *, on_progress: OnProgress = no_progress
+    embedder: Embedder, listing: ImageListing, *, on_progress: OnProgress = no_progress, raw: bool = False
 ) -> FloatArray:
-    """Embed the images of a data set; gives (n, d) float32, L2-normalized."""
+    """Embed the images of a data set; gives (n, d) float32, L2-normalized or as the network gives them."""
     embeddings = np.empty((len(listing), embedder.bundle.dim), np.float32)
     with listing.open() as read:
         for start in range(0, len(listing), _BATCH):
             batch = listing.files[start : start + _BATCH]
-            embeddings[start : start + len(batch)] = _embed(embedder, batch, read)
+            embeddings[start : start + len(batch)] = _embed(embedder, batch, read, raw)
             on_progress("embed", start + len(batch), len(listing))
     return embeddings
 
 
-def _embed(embedder: Embedder, files: Sequence[LabelledFile], read: ReadImage) -> FloatArray:
+def _embed(embedder: Embedder, files: Sequence[LabelledFile], read: ReadImage, raw: bool) -> FloatArray:
     try:
-        return embedder.embed([read(file) for file in files])
+        return embedder.embed([read(file) for file in files], raw=raw)
     except ImageError as error:
         if len(files) == 1:
             raise DatasetError(f"image '{files[0].path}' cannot be used: {error.reason}") from error
     # One by one, the image that cannot be used gives its name.
-    return np.concatenate([_embed(embedder, [file], read) for file in files])
+    return np.concatenate([_embed(embedder, [file], read, raw) for file in files])
 
 
 def read_embeddings(path: Path) -> StoredEmbeddings:
-    """Read an `.npz` file with the arrays `embeddings`, `labels` and optionally `roles`."""
+    """Read an `.npz` file with the arrays `embeddings`, `labels`, and maybe `roles` and `super_labels`."""
     try:
         with path.open("rb") as stream:
             stored = np.load(stream, allow_pickle=False)
@@ -132,14 +156,15 @@ def read_embeddings(path: Path) -> StoredEmbeddings:
     if missing:
         raise EvaluationError(f"'{path}' has no array '{missing[0]}'")
     embeddings, labels, roles = arrays["embeddings"], arrays["labels"], arrays.get("roles")
+    super_labels = arrays.get("super_labels")
     if embeddings.ndim != 2 or not np.issubdtype(embeddings.dtype, np.floating):
         raise EvaluationError(
             f"'{path}' has embeddings of shape {embeddings.shape} and type {embeddings.dtype}, "
             "expected (n, d) floating-point numbers"
         )
-    for name, array in (("labels", labels), ("roles", roles)):
+    for name, array in (("labels", labels), ("roles", roles), ("super_labels", super_labels)):
         if array is not None and array.shape != (len(embeddings),):
             raise EvaluationError(
                 f"'{path}' has {name} of shape {array.shape}, expected ({len(embeddings)},)"
             )
-    return StoredEmbeddings(embeddings, labels, None if roles is None else roles.astype(str))
+    return StoredEmbeddings(embeddings, labels, None if roles is None else roles.astype(str), super_labels)

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
-from vicinal.calibration.arrays import Ints
+from vicinal.calibration.arrays import FloatArray, Floats, Ints
 from vicinal.models.errors import EvaluationError, MissingPackageError
 from vicinal.models.similarity import normalize
 from vicinal.training.evaluation.ranking import item_ranks, mate_positions
 
+# What embeddings are compared by; Euclidean ones are not normalized.
+Distance = Literal["cosine", "euclidean"]
+Mean = Literal["arithmetic", "geometric"]
 _CUTOFF = 1000
 _MEANS = ("r_precision", "map_at_r", "mean_average_precision", "map_at_1000")
 
@@ -61,20 +64,23 @@ def retrieval_metrics(
     gallery_embeddings: npt.ArrayLike | None = None,
     gallery_labels: npt.ArrayLike | None = None,
     ks: Sequence[int] = (1, 2, 4, 8),
+    distance: Distance = "cosine",
 ) -> RetrievalMetrics:
     """Rank a gallery for each query and average; ties are broken by gallery position.
 
     Queries (n, d) search a gallery (m, d), or without one each other, each without itself; embeddings may be
-    normalized or not. `ks` are the ranks of `hit_rate` and `recall`. Refused with EvaluationError when no
+    normalized or not, which `euclidean` distances tell apart. `ks` are the ranks of `hit_rate` and `recall`.
+    Refused with EvaluationError when no
     query has a mate, only one of the two gallery arguments is given, or numbers of embeddings and labels
     differ; with EmbeddingError when an embedding is zero or not finite.
     """
     if (gallery_embeddings is None) != (gallery_labels is None):
         raise EvaluationError("gallery_embeddings and gallery_labels go together")
-    queries, query_labels = normalize(embeddings), np.asarray(labels)
-    items, item_labels = queries, query_labels
-    if gallery_embeddings is not None:
-        items, item_labels = normalize(gallery_embeddings), np.asarray(gallery_labels)
+    query_labels = np.asarray(labels)
+    item_labels = query_labels if gallery_labels is None else np.asarray(gallery_labels)
+    queries, items = _comparable(
+        embeddings, embeddings if gallery_embeddings is None else gallery_embeddings, distance
+    )
     for name, one, own in (("query", queries, query_labels), ("gallery", items, item_labels)):
         if len(one) != len(own):
             raise EvaluationError(f"{len(one)} {name} embeddings, but {len(own)} labels")
@@ -82,6 +88,29 @@ def retrieval_metrics(
     itself = list(np.arange(len(queries))[:, None]) if gallery_embeddings is None else None
     ranks = item_ranks(queries, items, mates, itself)
     return _average([_of_query(one, ks) for one in ranks], ks)
+
+
+def _comparable(
+    embeddings: npt.ArrayLike, gallery: npt.ArrayLike, distance: Distance
+) -> tuple[FloatArray, FloatArray]:
+    """Queries and items, none longer than 1, whose products rise as the distance falls."""
+    if distance == "cosine":
+        queries = normalize(embeddings)
+        return queries, queries if gallery is embeddings else normalize(gallery)
+    raw, own = (np.asarray(one, np.float64) for one in (embeddings, gallery))
+    if not np.isfinite(raw).all() or not np.isfinite(own).all():
+        raise EvaluationError("an embedding holds values that are not finite")
+    # |q - x|^2 = |q|^2 - 2 (q x - |x|^2 / 2); a shift and a scale of all keep the order, and the digits.
+    center = own.mean(axis=0)
+    raw, own = raw - center, own - center
+    scale = max(_longest(own), 1e-300)
+    lifted = np.column_stack([raw / scale, np.ones(len(raw))])
+    items = np.column_stack([own / scale, -((own / scale) ** 2).sum(axis=1) / 2.0])
+    return normalize(lifted), (items / max(_longest(items), 1.0)).astype(np.float32)
+
+
+def _longest(rows: Floats) -> float:
+    return float(np.linalg.norm(rows, axis=1).max(initial=0.0))
 
 
 def _of_query(ranks: Ints, ks: Sequence[int]) -> list[float] | None:
@@ -219,20 +248,33 @@ def scikit_metrics() -> Any:
     return metrics
 
 
-def clustering_nmi(embeddings: npt.ArrayLike, labels: npt.ArrayLike, *, seed: int = 0) -> float:
-    """NMI between the labels and k-means clusters of the unit embeddings, as many as there are labels.
+def clustering_nmi(
+    embeddings: npt.ArrayLike,
+    labels: npt.ArrayLike,
+    *,
+    seed: int = 0,
+    mean: Mean = "arithmetic",
+    distance: Distance = "cosine",
+) -> float:
+    """NMI between the labels and k-means clusters, as many as there are labels; see `nmi` and `k_means`.
 
     Refused with EmbeddingError when an embedding is zero or not finite, with MissingPackageError without
     Faiss or scikit-learn.
     """
     classes = np.unique(np.asarray(labels), return_inverse=True)[1]
-    return nmi(classes, k_means(embeddings, int(classes.max()) + 1, seed=seed))
+    return nmi(classes, k_means(embeddings, int(classes.max()) + 1, seed=seed, distance=distance), mean=mean)
 
 
 def k_means(
-    embeddings: npt.ArrayLike, n_clusters: int, *, seed: int = 0, n_restarts: int = 3, n_iterations: int = 20
+    embeddings: npt.ArrayLike,
+    n_clusters: int,
+    *,
+    seed: int = 0,
+    n_restarts: int = 3,
+    n_iterations: int = 20,
+    distance: Distance = "cosine",
 ) -> Ints:
-    """(n,) clusters of unit embeddings (n, d), at most n, by the k-means of Faiss.
+    """(n,) clusters of embeddings (n, d), normalized for `cosine`, at most n, by the k-means of Faiss.
 
     The run with the smallest distances to the centroids is kept. The same machine gives the same clusters
     again for a seed; another one may round differently.
@@ -241,7 +283,8 @@ def k_means(
         import faiss
     except ImportError as error:
         raise MissingPackageError("faiss", "cpu", "clustering embeddings") from error
-    unit = np.ascontiguousarray(normalize(embeddings))
+    unit = normalize(embeddings) if distance == "cosine" else np.asarray(embeddings, np.float32)
+    unit = np.ascontiguousarray(unit)
     if not 1 <= n_clusters <= len(unit):
         raise EvaluationError(f"{len(unit)} embeddings cannot make {n_clusters} clusters")
     # Without the two limits Faiss clusters a sample only, and warns about clusters of few points.
@@ -253,14 +296,15 @@ def k_means(
     return clustering.index.search(unit, 1)[1][:, 0]
 
 
-def nmi(labels: npt.ArrayLike, clusters: npt.ArrayLike) -> float:
+def nmi(labels: npt.ArrayLike, clusters: npt.ArrayLike, *, mean: Mean = "arithmetic") -> float:
     """Normalized mutual information, in [0, 1]; 1 when labels and clusters are the same partition.
 
-    Divided by the arithmetic mean of the two entropies, as metric learning reports it. Refused with
+    Divided by a mean of the two entropies: most papers take the arithmetic one, 2 I / (H + H'), some, as
+    scikit-learn did before 0.22, the geometric one, which gives no less. Refused with
     EvaluationError when the two have different lengths or none, with MissingPackageError without
     scikit-learn.
     """
     first, second = np.asarray(labels), np.asarray(clusters)
     if len(first) != len(second) or not len(first):
         raise EvaluationError(f"{len(first)} labels and {len(second)} clusters do not describe one set")
-    return float(scikit_metrics().normalized_mutual_info_score(first, second))
+    return float(scikit_metrics().normalized_mutual_info_score(first, second, average_method=mean))

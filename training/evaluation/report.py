@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from vicinal.calibration import CalibrationError, opis_floor
+from vicinal.calibration import CalibrationError, opis, opis_floor
 from vicinal.calibration.arrays import AnyArray, FloatArray
 from vicinal.models.errors import EvaluationError
 from vicinal.models.progress import OnProgress, no_progress
 from vicinal.models.similarity import normalize
-from vicinal.training.evaluation.metrics import auroc, clustering_nmi, retrieval_metrics
+from vicinal.training.evaluation.metrics import Distance, auroc, k_means, nmi, retrieval_metrics
 from vicinal.training.evaluation.ranking import top_similarities
 
 _AMONG_THEMSELVES = ("train", "test")
+_COARSE = ("hit_rate_1", "map_at_r", "mean_average_precision")
 _ROLES = (*_AMONG_THEMSELVES, "gallery", "query", "absent", "unused")
 
 
@@ -26,12 +29,19 @@ class EvaluationSettings:
     Attributes:
         ks: Ranks of the hit rates and recalls.
         nmi: Cluster, which takes long with thousands of classes.
+        distance: `cosine`, or `euclidean` for embeddings that are compared as they are, not normalized.
+        coarse: Rank by super-labels too, where there are some.
         opis: Measure OPIS over all pairs, and its sampling floor, with `n_repetitions` simulated worlds.
+        opis_options: Arguments of `calibration.opis` other than its defaults: a range of thresholds, what the
+            utility is of, its weight c; for these no floor is simulated.
     """
 
     ks: tuple[int, ...] = (1, 2, 4, 8)
+    distance: Distance = "cosine"
+    coarse: bool = True
     nmi: bool = True
     opis: bool = True
+    opis_options: Mapping[str, Any] = field(default_factory=dict)
     n_repetitions: int = 50
     seed: int = 0
 
@@ -49,6 +59,7 @@ def evaluate(
     labels: npt.ArrayLike,
     roles: npt.ArrayLike | None = None,
     *,
+    super_labels: npt.ArrayLike | None = None,
     settings: EvaluationSettings | None = None,
     on_progress: OnProgress = no_progress,
 ) -> Evaluation:
@@ -60,9 +71,10 @@ def evaluate(
 
     Returns:
         Retrieval metrics of the queries that have a mate; `auroc` of the top similarity between those and
-        queries without one, where there are both; `nmi`, OPIS and its sampling floor of all searched and
-        searching images, absent ones aside; and the counts `n_gallery`, `n_queries` (absent ones aside),
-        `n_absent`, `n_without_mate` (absent ones too) and `n_classes`.
+        queries without one, where there are both; with two `super_labels` or more `coarse_` R@1, MAP@R and
+        mAP, for which an image of the same super-label is a mate; `nmi`, `nmi_geometric`, OPIS and its
+        sampling floor of all searched and searching images, absent ones aside; and the counts `n_gallery`,
+        `n_queries` (absent ones aside), `n_absent`, `n_without_mate` (absent ones too) and `n_classes`.
 
     Raises:
         EvaluationError: Lengths differ, a role is unknown or contradicts the labels, or no query has a mate.
@@ -71,24 +83,32 @@ def evaluate(
     """
     settings = settings or EvaluationSettings()
     n_steps = 2 + settings.nmi + settings.opis
-    search = _Search(normalize(embeddings), np.asarray(labels), roles)
+    search = _Search(np.asarray(embeddings), np.asarray(labels), roles)
     on_progress("measure", 0, n_steps)
     notes: tuple[str, ...] = ()
-    figures = search.retrieval(settings.ks)
+    figures = search.retrieval(search.labels, settings.ks, settings.distance)
+    known = search.queries | search.gallery
+    if settings.coarse and super_labels is not None and len(set(np.asarray(super_labels)[known])) > 1:
+        coarse = search.retrieval(np.asarray(super_labels), (1,), settings.distance)
+        figures |= {f"coarse_{name}": coarse[name] for name in _COARSE}
     on_progress("measure", 1, n_steps)
     area, n_without_mate = search.auroc()
+    is_cosine = settings.distance == "cosine"
     on_progress("measure", 2, n_steps)
-    known = search.queries | search.gallery
-    unit, names = search.unit[known], search.labels[known]
+    own, names = search.embeddings[known], search.labels[known]
     if settings.nmi:
-        figures["nmi"] = clustering_nmi(unit, names, seed=settings.seed)
+        classes = np.unique(names, return_inverse=True)[1]
+        found = k_means(own, int(classes.max()) + 1, seed=settings.seed, distance=settings.distance)
+        figures["nmi"], figures["nmi_geometric"] = nmi(classes, found), nmi(classes, found, mean="geometric")
         on_progress("measure", 3, n_steps)
-    if area is not None:
+    if area is not None and is_cosine:
         figures["auroc"] = area
-    if settings.opis:
-        found, notes = _opis(unit, names, settings)
-        figures |= found
-        on_progress("measure", n_steps, n_steps)
+    if settings.opis and not is_cosine:
+        notes = ("AUROC and OPIS are of cosines: they are not measured",)
+    elif settings.opis:
+        by_class, notes = _opis(search.unit[known], names, settings)
+        figures |= by_class
+    on_progress("measure", n_steps, n_steps)
     counts = {
         "n_gallery": search.gallery.sum(),
         "n_queries": search.queries.sum(),
@@ -102,14 +122,15 @@ def evaluate(
 class _Search:
     """A labelled set, and who of it searches whom; `queries`, `gallery` and `absent` are masks."""
 
-    def __init__(self, unit: FloatArray, labels: AnyArray, roles: npt.ArrayLike | None) -> None:
-        given = np.full(len(unit), "test") if roles is None else np.asarray(roles).astype(str)
-        if not len(unit) == len(labels) == len(given):
-            raise EvaluationError(f"{len(unit)} embeddings, but {len(labels)} labels and {len(given)} roles")
+    def __init__(self, embeddings: AnyArray, labels: AnyArray, roles: npt.ArrayLike | None) -> None:
+        n = len(embeddings)
+        given = np.full(n, "test") if roles is None else np.asarray(roles).astype(str)
+        if not n == len(labels) == len(given):
+            raise EvaluationError(f"{n} embeddings, but {len(labels)} labels and {len(given)} roles")
         unknown = sorted(set(given.tolist()) - set(_ROLES))
         if unknown:
             raise EvaluationError(f"role '{unknown[0]}', expected one of {', '.join(_ROLES)}")
-        self.unit, self.labels = unit, labels
+        self.embeddings, self.unit, self.labels = embeddings, normalize(embeddings), labels
         self.queries, self.gallery, self.absent = given == "query", given == "gallery", given == "absent"
         if self.queries.any() and not self.gallery.any():
             raise EvaluationError("there are images with the role 'query', but none with the role 'gallery'")
@@ -123,15 +144,15 @@ class _Search:
                 "is in the gallery"
             )
 
-    def retrieval(self, ks: tuple[int, ...]) -> dict[str, float]:
-        """Retrieval metrics of the queries."""
-        queries, labels = self.unit[self.queries], self.labels[self.queries]
-        if self.among_themselves:
-            return retrieval_metrics(queries, labels, ks=ks).figures
-        items, item_labels = self.unit[self.gallery], self.labels[self.gallery]
-        return retrieval_metrics(
-            queries, labels, gallery_embeddings=items, gallery_labels=item_labels, ks=ks
-        ).figures
+    def retrieval(self, labels: AnyArray, ks: tuple[int, ...], distance: Distance) -> dict[str, float]:
+        """Retrieval metrics of the queries, by labels or super-labels."""
+        options: dict[str, Any] = {"ks": ks, "distance": distance}
+        if not self.among_themselves:
+            options |= {
+                "gallery_embeddings": self.embeddings[self.gallery],
+                "gallery_labels": labels[self.gallery],
+            }
+        return retrieval_metrics(self.embeddings[self.queries], labels[self.queries], **options).figures
 
     def auroc(self) -> tuple[float | None, int]:
         """AUROC of the top similarity with against without a mate, and the number of queries without one."""
@@ -152,6 +173,9 @@ def _opis(
     unit: FloatArray, labels: AnyArray, settings: EvaluationSettings
 ) -> tuple[dict[str, float], tuple[str, ...]]:
     try:
+        if settings.opis_options:
+            measured = opis(unit, labels, **settings.opis_options)
+            return {"opis": measured.opis, "epsilon_opis": measured.epsilon_opis}, ()
         floor = opis_floor(unit, labels, n_repetitions=settings.n_repetitions, seed=settings.seed)
     except CalibrationError as error:
         return {}, (f"OPIS is not measured: {error}",)

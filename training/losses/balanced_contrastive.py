@@ -151,6 +151,7 @@ class BalancedContrastiveLoss(MetricLoss):
         self.margin = margin
         self.negatives_per_positive = negatives_per_positive
         self.normalize = normalize
+        self.distance = "cosine" if normalize else "euclidean"
         self.balance = balance
         self.importance = float(importance)
         self._sizes: Tensor

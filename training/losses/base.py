@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from vicinal.models.errors import ConfigError
+from vicinal.training.evaluation.metrics import Distance
 
 _SMALLEST_NORM = 1e-12
 
@@ -32,7 +33,12 @@ class MetricLoss(nn.Module, ABC):
     It is computed in float32, also under autocast and for shorter floats, and in float64 for float64
     embeddings. It looks at no value on the host, so that an accelerator is not waited for, unless a class
     says otherwise.
+
+    Attributes:
+        distance: What it compares embeddings by, and so has to be judged by.
     """
+
+    distance: Distance = "cosine"
 
     def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
         """Loss of (n, d) embeddings, n >= 1, raw or normalized: scalar, 0 with a graph if nothing counts."""

@@ -74,7 +74,7 @@ class WeightedSum(MetricLoss):
 
     def __init__(self, base: MetricLoss, additions: Sequence[tuple[float, MetricLoss]]) -> None:
         super().__init__()
-        self.base = base
+        self.base, self.distance = base, base.distance
         self.additions = tuple(additions)
         # Proxies of an added loss are parameters too.
         self._modules_added = nn.ModuleList([loss for _, loss in additions])

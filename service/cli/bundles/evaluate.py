@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 from rich.table import Table
@@ -39,13 +39,31 @@ def evaluate(
         Path | None, typer.Option(help="Folder that the paths in --config start from; here by default.")
     ] = None,
     embeddings: Annotated[
-        Path | None, typer.Option(help=".npz file with embeddings, labels and optionally roles, instead.")
+        Path | None,
+        typer.Option(help=".npz file with embeddings, labels and maybe roles and super_labels, instead."),
     ] = None,
     ranks: Annotated[
         list[int] | None, typer.Option("--k", min=1, help="Rank of R@k and recall@k; 1, 2, 4 and 8.")
     ] = None,
+    distance: Annotated[
+        Literal["cosine", "euclidean"],
+        typer.Option(help="Compare normalized embeddings, or those of a loss that does not normalize."),
+    ] = "cosine",
     nmi: Annotated[bool, typer.Option(help="Cluster, which takes long with thousands of classes.")] = True,
     opis: Annotated[bool, typer.Option(help="Measure OPIS over all pairs, and its floor.")] = True,
+    opis_of: Annotated[
+        Literal["specificity", "precision"] | None,
+        typer.Option(help="What its utility balances with the sensitivity; specificity by default."),
+    ] = None,
+    opis_c: Annotated[
+        float | None, typer.Option(help="Weight of the sensitivity in the utility; 1 by default.")
+    ] = None,
+    opis_far: Annotated[
+        tuple[float, float] | None, typer.Option(help="FAR at the ends of its range; 0.01 0.1 by default.")
+    ] = None,
+    opis_frr: Annotated[
+        tuple[float, float] | None, typer.Option(help="FRR at the ends of its range, instead.")
+    ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the clustering and of the OPIS floor.")] = 0,
     json_output: JsonOption = False,
 ) -> None:
@@ -55,7 +73,11 @@ def evaluate(
     # What is missing is told before images are embedded for an hour.
     scikit_metrics()
     ks = tuple(sorted(set(ranks or EvaluationSettings.ks)))
-    settings = EvaluationSettings(ks=ks, nmi=nmi, opis=opis, seed=seed)
+    given = {"of": opis_of, "c": opis_c, "far_range": opis_far, "frr_range": opis_frr}
+    options = {name: value for name, value in given.items() if value is not None}
+    settings = EvaluationSettings(
+        ks=ks, distance=distance, nmi=nmi, opis=opis, opis_options=options, seed=seed
+    )
     if (embeddings is not None) == bool(data or config):
         raise RequestError("say what to measure on: --data KIND:ROOT, --config FILE, or --embeddings FILE")
     if embeddings is not None:
@@ -90,6 +112,7 @@ def _measure_stored(path: Path, settings: EvaluationSettings) -> _Measured:
             stored.embeddings,
             stored.labels,
             stored.roles,
+            super_labels=stored.super_labels,
             settings=settings,
             on_progress=lambda _stage, done, total, *_: update("Measuring", done, total),
         )
@@ -143,6 +166,7 @@ _LABELS = {
     "mean_average_precision": "mAP",
     "map_at_1000": "mAP@1000",
     "nmi": "NMI",
+    "nmi_geometric": "  by the geometric mean",
     "auroc": "AUROC, mate or none",
     "opis": "OPIS",
     "opis_floor": "  if all classes were equal",
@@ -159,7 +183,7 @@ _LABELS_AT_RANK = {"hit_rate": "R@", "precision": "mP@"}
 
 def _label(name: str) -> str:
     difficulty, _, rest = name.partition("_")
-    if difficulty in ("easy", "medium", "hard"):
+    if difficulty in ("easy", "medium", "hard", "coarse"):
         return f"{difficulty} {_label(rest)}"
     kind, _, rank = name.rpartition("_")
     if kind in _LABELS_AT_RANK:

@@ -37,7 +37,9 @@ def test_a_protocol_is_measured_with_all_roles_of_its_test_part() -> None:
         (
             "vehicle_id:v",
             "v-test",
-            VehicleIdConfig(kind="vehicle_id", root=Path("v"), split="test", gallery_seed=0),
+            VehicleIdConfig(
+                kind="vehicle_id", root=Path("v"), split="test", gallery_seed=0, gallery_draws=10
+            ),
         ),
     ],
 )
@@ -49,6 +51,12 @@ def test_a_data_set_is_named_by_kind_and_folder(text: str, name: str, dataset: o
 def test_another_part_can_be_measured() -> None:
     assert parse_test("grocery_store:g", split="val").dataset.split == "val"
     assert parse_test("manifest:g", split="val").dataset.split == "val"
+
+
+@pytest.mark.parametrize(("split", "size"), [("small", 800), ("medium", 1600), ("large", 2400)])
+def test_the_test_lists_of_vehicles_are_called_as_the_authors_call_them(split: str, size: int) -> None:
+    test = parse_test("vehicle_id:v", split=split)
+    assert (test.name, test.dataset.split, test.dataset.test_size) == (f"v-{split}", "test", size)
 
 
 @pytest.mark.parametrize(

@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from vicinal.models.embedder import Embedder
 from vicinal.models.errors import DatasetError
+from vicinal.models.similarity import normalize
+from vicinal.training.datasets import list_images
 from vicinal.training.datasets.layouts.folder import FolderConfig
 from vicinal.training.datasets.layouts.manifest import ManifestConfig
+from vicinal.training.datasets.layouts.published import VehicleIdConfig
 from vicinal.training.datasets.layouts.revisited import RevisitedConfig
-from vicinal.training.evaluation import EvaluationSettings
+from vicinal.training.evaluation import EvaluationSettings, evaluate
 from vicinal.training.evaluation.config import RetrievalTest
-from vicinal.training.evaluation.measurement import measure_test
+from vicinal.training.evaluation.measurement import embed_files, measure_test
 
 Write = Callable[[Path, dict[str, tuple[int, int]]], None]
 QUICK = EvaluationSettings(n_repetitions=2)
@@ -44,6 +49,42 @@ def test_the_ranks_of_the_test_are_preferred(embedder: Embedder, manifest: Retri
     test = manifest.model_copy(update={"ks": (1, 3)})
     figures = measure_test(embedder, test, QUICK).figures
     assert [name for name in figures if name.startswith("hit_rate")] == ["hit_rate_1", "hit_rate_3"]
+
+
+def test_a_gallery_that_is_drawn_is_averaged_over_its_draws(
+    tmp_path: Path, embedder: Embedder, write_pictures: Write
+) -> None:
+    """VehicleID: one image a vehicle is the gallery; each draw is searched as the authors do."""
+    labels = [label for label in range(4) for _ in range(3)]
+    write_pictures(tmp_path, {f"image/{at:07d}.jpg": (label, at) for at, label in enumerate(labels)})
+    lines = [f"{at:07d} {label}" for at, label in enumerate(labels)]
+    (tmp_path / "train_test_split").mkdir()
+    (tmp_path / "train_test_split" / "test_list_800.txt").write_text("\n".join(lines), encoding="utf-8")
+    config = VehicleIdConfig(kind="vehicle_id", root=tmp_path, split="test", gallery_seed=3, gallery_draws=4)
+    settings = EvaluationSettings(ks=(1,), nmi=False, opis=False)
+    found = measure_test(embedder, RetrievalTest(name="all", dataset=config), settings).figures
+    single = [
+        RetrievalTest(
+            name="one", dataset=config.model_copy(update={"gallery_seed": seed, "gallery_draws": 1})
+        )
+        for seed in range(3, 7)
+    ]
+    figures = [measure_test(embedder, test, settings).figures for test in single]
+    for name in ("mean_average_precision", "hit_rate_1", "n_queries"):
+        assert found[name] == pytest.approx(sum(one[name] for one in figures) / 4)
+    assert (found["n_gallery"], found["n_queries"]) == (4, 8)
+
+
+def test_distances_are_of_what_the_network_gives(embedder: Embedder, manifest: RetrievalTest) -> None:
+    """Not normalized; a test may say so for itself."""
+    listing = list_images(manifest.dataset)
+    raw = embed_files(embedder, listing, raw=True)
+    assert np.ptp(np.linalg.norm(raw, axis=1)) > 0.01
+    assert normalize(raw) == pytest.approx(embed_files(embedder, listing), abs=1e-6)
+    own = manifest.model_copy(update={"distance": "euclidean"})
+    settings = EvaluationSettings(nmi=False, opis=False)
+    expected = evaluate(raw, listing.labels, listing.roles, settings=replace(settings, distance="euclidean"))
+    assert measure_test(embedder, own, settings).figures == expected.figures
 
 
 def test_progress_names_the_stages_in_order(embedder: Embedder, manifest: RetrievalTest) -> None:

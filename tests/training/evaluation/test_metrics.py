@@ -264,3 +264,37 @@ def test_auroc_is_the_share_of_pairs_in_order_with_ties_half(
 def test_auroc_of_one_kind_of_query_is_refused(with_mate: list[float], without_mate: list[float]) -> None:
     with pytest.raises(ValueError, match="with and without a mate"):
         auroc(with_mate, without_mate)
+
+
+@pytest.mark.parametrize("has_gallery", [False, True])
+@pytest.mark.parametrize("offset", [0.0, 50.0])
+def test_euclidean_ranks_are_those_of_a_loop_over_distances(has_gallery: bool, offset: float) -> None:
+    """Of embeddings whose lengths differ, far from the origin too: cosines rank them otherwise."""
+    rng = np.random.default_rng(0)
+    embeddings = rng.normal(size=(40, 3)) * rng.uniform(0.5, 8.0, (40, 1)) + offset
+    labels = rng.integers(0, 6, 40)
+    own = np.arange(15, 40) if has_gallery else np.arange(40)
+    asked = np.arange(15) if has_gallery else np.arange(40)
+    hits, precisions = [], []
+    for q in asked:
+        database = [x for x in own if x != q]
+        ranked = sorted(database, key=lambda x: float(np.linalg.norm(embeddings[q] - embeddings[x])))
+        relevant = [labels[x] == labels[q] for x in ranked]
+        if any(relevant):
+            hits.append(relevant[0])
+            found = [i for i, one in enumerate(relevant) if one]
+            precisions.append(np.mean([(n + 1) / (i + 1) for n, i in enumerate(found)]))
+    gallery = {"gallery_embeddings": embeddings[own], "gallery_labels": labels[own]} if has_gallery else {}
+    metrics = retrieval_metrics(embeddings[asked], labels[asked], distance="euclidean", **gallery)
+    assert metrics.hit_rate[1] == pytest.approx(np.mean(hits))
+    assert metrics.mean_average_precision == pytest.approx(np.mean(precisions))
+    by_cosine = retrieval_metrics(embeddings[asked], labels[asked], **gallery)
+    assert by_cosine.mean_average_precision != pytest.approx(np.mean(precisions), rel=1e-3)
+
+
+def test_equal_embeddings_have_no_distance_to_fail_on() -> None:
+    metrics = retrieval_metrics(np.ones((4, 2)), [0, 1, 0, 1], distance="euclidean")
+    # All are equally near, and rank by their position.
+    assert metrics.hit_rate[1] == 0.25
+    with pytest.raises(EvaluationError, match="not finite"):
+        retrieval_metrics([[np.nan], [1.0]], [0, 0], distance="euclidean")

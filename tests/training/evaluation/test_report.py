@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from vicinal.calibration import opis_floor
+from vicinal.calibration import opis, opis_floor
 from vicinal.models.errors import EvaluationError
 from vicinal.training.evaluation import EvaluationSettings, auroc, clustering_nmi, evaluate, retrieval_metrics
 
@@ -139,3 +139,42 @@ def test_progress_rises_to_the_last_step(nmi: bool, opis: bool) -> None:
 def test_sets_that_contradict_themselves_are_refused(labels: str, roles: list[str], reason: str) -> None:
     with pytest.raises(EvaluationError, match=reason):
         evaluate(np.eye(4), list(labels), roles, settings=QUICK)
+
+
+def test_super_labels_are_ranked_by_too() -> None:
+    """An image of another class of its super-label is a mate."""
+    embeddings, labels, roles = _sample()
+    groups = np.array([f"group-{int(label[-1]) % 3}" for label in labels])
+    figures = evaluate(embeddings, labels, roles, super_labels=groups, settings=QUICK).figures
+    query, gallery = roles == "query", roles == "gallery"
+    precisions = []
+    for row, group in zip(_unit(embeddings[query]), groups[query], strict=True):
+        order = np.argsort(-(_unit(embeddings[gallery]) @ row))
+        found = np.flatnonzero(groups[gallery][order] == group)
+        precisions.append(np.mean((np.arange(len(found)) + 1) / (found + 1)))
+    assert figures["coarse_mean_average_precision"] == pytest.approx(np.mean(precisions))
+    one = evaluate(embeddings, labels, roles, super_labels=["all"] * len(labels), settings=QUICK).figures
+    assert not [name for name in one if name.startswith("coarse_")]
+
+
+def test_embeddings_are_compared_as_they_are_where_that_is_asked_for() -> None:
+    embeddings, labels, _ = _sample()
+    embeddings = embeddings * np.random.default_rng(1).uniform(0.2, 5.0, (len(labels), 1))
+    settings = EvaluationSettings(ks=(1,), distance="euclidean", nmi=False, opis=False)
+    figures = evaluate(embeddings, labels, settings=settings).figures
+    expected = retrieval_metrics(embeddings, labels, ks=(1,), distance="euclidean").figures
+    assert expected.items() <= figures.items()
+
+
+def test_no_figure_is_of_cosines_beside_those_of_distances() -> None:
+    figures = evaluate(*_sample(), settings=EvaluationSettings(distance="euclidean", n_repetitions=2)).figures
+    assert not [name for name in figures if "opis" in name or name == "auroc"]
+
+
+def test_another_opis_is_measured_as_it_is_asked_for() -> None:
+    embeddings, labels, _ = _sample()
+    options = {"of": "precision", "c": 2.0, "frr_range": (0.1, 0.5)}
+    settings = EvaluationSettings(nmi=False, opis_options=options)
+    figures = evaluate(embeddings, labels, settings=settings).figures
+    assert figures["opis"] == pytest.approx(opis(embeddings, labels, **options).opis, rel=1e-4)
+    assert "opis_floor" not in figures

@@ -113,12 +113,14 @@ class VehicleIdConfig(PartedFolder):
         test_size: Vehicles of the test list; the papers' small, medium and large are 800, 1600 and 2400.
         gallery_seed: None gives test images no part, so that they are searched among themselves; a number
             draws one image a vehicle for the gallery, as the authors do, and makes the others queries.
+        gallery_draws: Draws, with this seed and those after it, over which a measurement averages.
     """
 
     origin: ClassVar[str] = "PKU VehicleID from https://www.pkuml.org/resources/pku-vehicleid.html"
     kind: Literal["vehicle_id"]
     test_size: Literal[800, 1600, 2400, 3200, 6000, 13164] = 800
     gallery_seed: int | None = Field(None, ge=0)
+    gallery_draws: int = Field(1, ge=1)
 
     def rows(self) -> list[LabelledFile]:
         """Images of the training list or of one test list, in file order; labels are vehicle ids."""
