@@ -154,10 +154,6 @@ def epsilon_opis(specificity: Floats, sensitivity: Floats, epsilon: float, c: fl
     if not 0.0 < epsilon <= 1.0:
         raise CalibrationError(f"epsilon is {epsilon!r}, expected a share up to 1")
     n_group = n_of_share(epsilon, len(specificity))
-    order = np.argsort(utility(specificity, sensitivity), axis=0, kind="stable")
-    if not 0.0 < epsilon <= 0.5:
-        raise CalibrationError(f"epsilon is {epsilon!r}, expected a share up to 0.5")
-    n_group = max(1, int(epsilon * len(specificity)))
     order = np.argsort(utility(specificity, sensitivity, c), axis=0, kind="stable")
     worst, best = (
         utility(
