@@ -22,5 +22,5 @@ class MeanSimilarity(MetricLoss):
         self.target_similarity = target_similarity
 
     def compute(self, embeddings: Tensor, labels: Tensor) -> Tensor:  # noqa: ARG002
-        """Of the batch, whatever its classes."""
+        """Mean over the pairs of the batch, whatever its classes."""
         return (self.target_similarity - cosine_similarities(embeddings).mean()).square()
