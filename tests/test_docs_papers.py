@@ -43,7 +43,7 @@ def _commands() -> list[str]:
     return lines + re.findall(r"`(vicinal [^`]*)`", PAGE) + re.findall(r"`(python -m [^`]*)`", PAGE)
 
 
-@pytest.mark.parametrize(("paper", "settings"), _cells(), ids=lambda part: " ".join(part)[:60])
+@pytest.mark.parametrize(("paper", "settings"), _cells(), ids=str)
 def test_the_recipe_keys_of_a_row_make_a_recipe_and_its_loss(paper: str, settings: list[str]) -> None:
     if paper.startswith("ACR") and not settings[0].startswith("loss=p"):
         checked(RefinerRecipe, override({}, settings), "the row")
