@@ -123,6 +123,12 @@ class TrainingConfig(Frozen):
                 )
         return self
 
+    def with_steps(self, steps: int) -> TrainingConfig:
+        """The same run with another number of steps, looked at as often."""
+        every = max(1, self.validate_every * steps // self.optimizer.steps)
+        optimizer = self.optimizer.model_copy(update={"steps": steps})
+        return self.model_copy(update={"optimizer": optimizer, "validate_every": every})
+
     @classmethod
     def load(
         cls, path: Path, *, data_root: Path | None = None, settings: Sequence[str] = ()

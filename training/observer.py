@@ -38,6 +38,10 @@ class TrainingObserver:
     def on_views(self, done: int, total: int) -> None:
         """Images were run through the frozen part of the network, before the first step."""
 
+    def on_ready(self, steps: int) -> int:
+        """Images are loaded, and run through the frozen part; gives how many of the steps are taken."""
+        return steps
+
     def on_start(self) -> None:
         """Images are loaded, and the first step is next."""
 

@@ -18,7 +18,13 @@ from vicinal.calibration.arrays import FloatArray, Indices, Mask
 from vicinal.models.errors import ConfigError, TrainingStoppedError
 from vicinal.training.augmentation import drawn_batches, stored_size, training_batches
 from vicinal.training.backbones.backbone import BATCH_NORMS, EmbeddingNetwork, build_network, build_projector
-from vicinal.training.backbones.front_maps import DrawnMaps, FrontMaps, make_maps
+from vicinal.training.backbones.front_maps import (
+    DrawnMaps,
+    EarlierMaps,
+    FrontMaps,
+    make_maps,
+    no_earlier_maps,
+)
 from vicinal.training.backbones.frozen_front import CutNetwork
 from vicinal.training.checkpoint import (
     CHECKPOINT_FILE,
@@ -91,7 +97,7 @@ class Trainer:
     """Trains one network as a configuration says, on `auto`, `cpu`, `cuda` or `cuda:<number>`.
 
     Log, curves and checkpoint go into the folder, written by the first of the processes alone; None writes
-    nothing.
+    nothing. Of images that went through the frozen part before, with the same views, `earlier` has the maps.
     """
 
     def __init__(
@@ -102,8 +108,10 @@ class Trainer:
         device: str = "auto",
         observer: TrainingObserver | None = None,
         processes: Processes = ALONE,
+        earlier: EarlierMaps = no_earlier_maps,
     ) -> None:
         self.config = config
+        self.earlier = earlier
         self.folder = folder
         self.processes = processes
         self.device = choose_device(device, processes.local_rank)
@@ -141,6 +149,10 @@ class Trainer:
                 check_checkpoint(self._checkpoint, images.identity)
             with self.processes.in_turn():
                 images = self._cut(network, images, stack)
+            planned = config.optimizer.steps
+            steps = self.processes.from_first(lambda: self.observer.on_ready(planned))
+            if steps != planned:
+                self.config = config.with_steps(steps)
             notice = self.precision.fit(images.network, network, config.preprocessing.input_size)
             if notice:
                 self.observer.on_notice(notice)
@@ -216,6 +228,7 @@ class Trainer:
             config,
             identity=images.identity,
             observer=self.observer,
+            earlier=self.earlier,
         )
         return replace(images, network=cut, maps=maps)
 

@@ -71,9 +71,10 @@ def promise(report: dict[str, Any], runs: dict[str, Any]) -> dict[str, Any]:
     known = np.array([row["mate_score"] for row in run["rows"] if row["role"] == "query"])
     strangers = np.array([row["top_score"] for row in run["rows"] if row["role"] == "absent"])
     found = float((known >= lowest_threshold(strangers, report["fpir"])).mean())
-    low, high = report["found_after"]["low"], report["found_after"]["high"]
+    low = min(report["found_after"]["low"], report["found_apart"]["low"])
+    high = report["found_after"]["high"]
     return {
-        "promised": report["found_after"],
+        "promised": {"value": report["found_after"]["value"], "low": low, "high": high},
         "found_at_exactly_this_fpir": round(found, 4),
         "found_at_the_calibrated_threshold": round(1.0 - run["test"]["fnir"]["value"], 4),
         "holds": low <= found <= high,

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 FEWEST_LABELS = 12
 # Each held-out photo is also asked for where its label is not: 5 % of fewer would be no photo at all.
 _FEWEST_HELD_OUT = 20
+# More are looked at again and again for as long as it takes to learn.
+_MOST_HELD_OUT = 2000
 # Of so many labels of like size, one is held out.
 _ONE_OF = 5
 _SEEN_SIDE = 64
@@ -69,7 +71,10 @@ def read_labelled_images(
 
 
 def hold_out(photos: LabelledImages, seed: int) -> Split:
-    """Hold out one of five labels, of every size alike, and all labels with one photo."""
+    """Hold out one of five labels, of every size alike, and all labels with one photo.
+
+    Of thousands of photos fewer labels are held out.
+    """
     from vicinal.service.training import Split
 
     sizes = np.bincount(photos.codes)
@@ -83,6 +88,8 @@ def hold_out(photos: LabelledImages, seed: int) -> Split:
     order = np.argsort(-sizes[sizes > 1], kind="stable")
     starts = range(0, len(order) - _ONE_OF // 2, _ONE_OF)
     held = [paired[rng.choice(order[start : start + _ONE_OF])] for start in starts]
+    while sizes[held].sum() > _MOST_HELD_OUT and len(held) > 2:
+        held = held[::2]
     is_held = np.isin(photos.codes, held)
     if is_held.sum() < _FEWEST_HELD_OUT:
         raise RequestError(

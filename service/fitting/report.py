@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING
 from vicinal.service.words import number_of
 
 if TYPE_CHECKING:
-    from vicinal.service.training import FitReport, PhotosUsed
+    from vicinal.service.training import FitReport, LabelLook, PhotosUsed
 
 
 def report_lines(report: FitReport) -> list[str]:
     """Lines for people."""
     before, after = 100 * report.found_before.value, 100 * report.found_after.value
-    ends = f"[95 %: {100 * report.found_after.low:.0f} to {100 * report.found_after.high:.0f}]"
+    low = min(report.found_after.low, report.found_apart.low)
+    ends = f"[95 %: {100 * low:.0f} to {100 * report.found_after.high:.0f}]"
     lines = [
         f"Of 100 photos of things you have, {before:.0f} were found before, {after:.0f} now {ends}, at the "
         f"same rate of wrong matches ({100 * report.fpir:.2g} in 100).",
@@ -25,7 +26,8 @@ def report_lines(report: FitReport) -> list[str]:
         f"Measured in a trial that learned without {report.n_held_out_labels:,} of the labels, on their "
         f"{report.n_held_out_photos:,} photos, beside the other labels. The new bundle has learned from all.",
         "The later photos of each label, by file name, were searched among its earlier ones, and the other "
-        "way round. Where names do not follow time, photos of another day are found less often than this.",
+        f"way round. With look-alikes of a label kept apart, too, {100 * report.found_apart.value:.0f} are "
+        "found: the range begins there, for where names do not follow time another day is like that.",
     ]
     if not report.helps:
         lines.append("It did not help: stay with the bundle that you have.")
@@ -34,7 +36,12 @@ def report_lines(report: FitReport) -> list[str]:
             f"The gain may be chance (95 %: {100 * report.gain.low:+.0f} to {100 * report.gain.high:+.0f}): "
             "compare below before you use it."
         )
-    return [*lines, *use_lines(report, "Learned"), f"Bundle: {report.bundle}"]
+    return [
+        *lines,
+        *use_lines(report, "Learned"),
+        *look_lines(report, report.bundle),
+        f"Bundle: {report.bundle}",
+    ]
 
 
 def use_lines(used: PhotosUsed, verb: str) -> list[str]:
@@ -58,6 +65,22 @@ def use_lines(used: PhotosUsed, verb: str) -> list[str]:
     ):
         if n:
             lines.append(f"  {number_of(n, what)} {which}")
+    return lines
+
+
+def look_lines(look: LabelLook, bundle: str) -> list[str]:
+    """Lines for people: the labels that look wrong, for a bundle in that folder."""
+    if not look.n_doubtful:
+        return []
+    looks = "looks" if look.n_doubtful == 1 else "look"
+    lines = [
+        f"{number_of(look.n_doubtful, 'label')} {looks} wrong, of {number_of(look.n_looked, 'photo')} that "
+        "were looked at: correct them and fit again. All are in "
+        f"{Path(bundle) / 'doubtful-labels.csv'}, such as",
+        *(f"  {one.file}: '{one.label}' looks like '{one.looks_like}'" for one in look.doubtful),
+    ]
+    if look.loss is not None:
+        lines.append("With so many it learns by recall@k, which wrong labels harm less.")
     return lines
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -19,11 +20,12 @@ if TYPE_CHECKING:
     from vicinal.models.bundle import ModelBundle
     from vicinal.service.jobs.records import Job
     from vicinal.service.operations.place import Place
-    from vicinal.service.training import FitReport, LabelledImages, PhotosUsed
+    from vicinal.service.training import FitReport, LabelledImages, LabelLook, PhotosUsed
 
 STAGES = {
     "look": "Looking at the photos",
     "try": "Trying out this machine",
+    "labels": "Looking at the labels",
     "views": "Making views of the photos",
     "trial": "Trying without some labels",
     "train": "Learning from all labels",
@@ -78,6 +80,7 @@ def run(place: Place, request: Request, progress: Progress) -> FitReport:
     from vicinal.indexer.storage.home import Mirror
     from vicinal.service.fitting.labelled_images import read_labelled_images
 
+    began = time.monotonic()
     gallery = Gallery.open(place.gallery.path, engines=place.bundles.engines)
     before = place.bundles.resolve(gallery, gallery.snapshot().manifest).bundle
     photos = read_labelled_images(
@@ -85,7 +88,7 @@ def run(place: Place, request: Request, progress: Progress) -> FitReport:
     )
     output = _claimed(place, request)
     # An attempt that died before its plan was written has nothing to go on with.
-    report = learn(photos, output, before, request, progress, start="go on")
+    report = learn(photos, output, before, request, progress, start="go on", began=began)
     mirror = Mirror.of(output)
     if mirror is not None:
         # The other replicas search with it, too.
@@ -102,9 +105,13 @@ def learn(
     *,
     start: Literal["new", "resume", "overwrite", "go on"] = "new",
     recipe: Path | None = None,
-    on_plan: Callable[[PhotosUsed], None] = lambda _: None,
+    began: float | None = None,
+    on_plan: Callable[[PhotosUsed, LabelLook], None] = lambda *_: None,
 ) -> FitReport:
-    """Adapt the model to photos; `go on` resumes an earlier run in the folder, where there is one."""
+    """Adapt the model to photos; `go on` resumes an earlier run in the folder, where there is one.
+
+    The minutes count from `began`, by `time.monotonic`; None is now.
+    """
     from vicinal.service.fitting.labelled_images import hold_out
     from vicinal.service.training import require_train_extra
 
@@ -122,6 +129,7 @@ def learn(
         seed=request.seed,
         recipe=recipe,
         report=progress.of_files,
+        began=began,
         on_plan=on_plan,
     )
     return fitting.run(start)

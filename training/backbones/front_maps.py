@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -38,6 +38,9 @@ from vicinal.training.observer import TrainingObserver
 MAPS_FILE = "front-maps.npy"
 PROGRESS_FILE = "front-maps.json"
 RunFront = Callable[[FloatArray], AnyFloats]
+Made = TypeVar("Made")
+# From an image's place among all to the maps of its views, where they were made before.
+EarlierMaps = Callable[[int], HalfFloats | None]
 
 # Images between two notes of the progress.
 _NOTED = 64
@@ -68,6 +71,10 @@ class FrontMaps:
         return self.rows[self.n_training * self.views :]
 
 
+def no_earlier_maps(_position: int) -> None:
+    """No maps were made before."""
+
+
 class DrawnMaps(Dataset[tuple[Tensor, int]]):
     """Drawn training images, each as one of its views."""
 
@@ -92,8 +99,11 @@ def make_maps(
     *,
     identity: Mapping[str, Any],
     observer: TrainingObserver,
+    earlier: EarlierMaps = no_earlier_maps,
 ) -> FrontMaps:
     """Run every view of every image through the front, or go on where an earlier run of the same was.
+
+    `earlier` has the maps of images with the same views of another run.
 
     On a CPU the front runs in ONNX Runtime, which is several times faster than torch there.
     """
@@ -114,12 +124,17 @@ def make_maps(
     datasets = (*config.datasets, *config.validation_datasets)
     with opened_images(datasets, target_side=side) as read, ThreadPoolExecutor(usable_processors()) as pool:
 
-        def tensors(place: int) -> FloatArray:
-            return draw(read(positions[place]), positions[place], counts[place])
+        def maps_of(place: int) -> Callable[[], AnyFloats]:
+            position = positions[place]
+            made = earlier(position)
+            if made is not None:
+                return lambda: made
+            images = draw(read(position), position, counts[place])
+            return lambda: run(images)
 
         left = range(done, len(positions))
-        for place, images in zip(left, _ahead(pool, tensors, left), strict=True):
-            rows[starts[place] : starts[place + 1]] = run(images)
+        for place, found in zip(left, _ahead(pool, maps_of, left), strict=True):
+            rows[starts[place] : starts[place + 1]] = found()
             observer.on_views(place + 1, len(positions))
             stops = observer.should_stop()
             if (place + 1) % _NOTED == 0 or place + 1 == len(positions) or stops:
@@ -222,11 +237,9 @@ def _front_runner(cut: CutNetwork, side: int) -> RunFront:
     return lambda images: np.asarray(session.run(None, {"images": images})[0])
 
 
-def _ahead(
-    pool: ThreadPoolExecutor, task: Callable[[int], FloatArray], places: Iterable[int]
-) -> Iterator[FloatArray]:
+def _ahead(pool: ThreadPoolExecutor, task: Callable[[int], Made], places: Iterable[int]) -> Iterator[Made]:
     """Results in order, a few of them made before they are asked for."""
-    waiting: deque[Future[FloatArray]] = deque()
+    waiting: deque[Future[Made]] = deque()
     try:
         for place in places:
             waiting.append(pool.submit(task, place))

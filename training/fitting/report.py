@@ -29,7 +29,8 @@ class HeldOutFigures(Frozen):
         fpir: Rate of wrong matches that both bundles are compared at.
         found_before: Share of the photos of things that are there which the bundle before finds.
         found_after: The same with the new bundle.
-        gain: The difference, paired over labels.
+        found_apart: The same with look-alikes of a label kept apart, as photos of other days are.
+        gain: The difference of the first two, paired over labels.
         hit_rate_before: Share of them whose first answer is right, before.
         hit_rate_after: The same with the new bundle.
         map_at_r_before: MAP@R before.
@@ -43,6 +44,7 @@ class HeldOutFigures(Frozen):
     fpir: float
     found_before: Interval
     found_after: Interval
+    found_apart: Interval
     gain: Interval
     hit_rate_before: float
     hit_rate_after: float
@@ -78,7 +80,34 @@ class PhotosUsed(Frozen):
     per_label: int | None
 
 
-class FitReport(HeldOutFigures, PhotosUsed):
+class DoubtfulLabel(Frozen):
+    """A photo whose label looks wrong: its file, its label, the label that it looks like, and how surely: the
+    similarity to the second-nearest photo of that one minus the one to the nearest of its own.
+    """
+
+    file: str
+    label: str
+    looks_like: str
+    margin: float
+
+
+class LabelLook(Frozen):
+    """Look at the labels before anything is learned, by the bundle that is used so far.
+
+    Attributes:
+        n_looked: Photos that were looked at.
+        n_doubtful: Those whose label looks wrong.
+        doubtful: The most doubtful of them; a table in the bundle's folder has all.
+        loss: Loss that is learned with because so many labels look wrong; None where they do not.
+    """
+
+    n_looked: int = 0
+    n_doubtful: int = 0
+    doubtful: tuple[DoubtfulLabel, ...] = ()
+    loss: str | None = None
+
+
+class FitReport(HeldOutFigures, PhotosUsed, LabelLook):
     """Report of a fitting, and of a trial without some of the labels that said what it changes.
 
     Attributes:

@@ -10,7 +10,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -18,13 +18,14 @@ import numpy as np
 import torch
 
 from vicinal.calibration.advice import advise
-from vicinal.calibration.arrays import Mask
+from vicinal.calibration.arrays import FloatArray, HalfFloats, Mask
 from vicinal.models.bundle import ModelBundle, read_fingerprint
 from vicinal.models.configs.file import checked, read_toml
+from vicinal.models.embedder import Embedder
 from vicinal.models.errors import ConfigError
 from vicinal.models.probe import write_probe
 from vicinal.models.progress import OnProgress, no_progress
-from vicinal.training.backbones.front_maps import discard_maps
+from vicinal.training.backbones.front_maps import MAPS_FILE, EarlierMaps, discard_maps, no_earlier_maps
 from vicinal.training.backbones.weights import PACKAGED_WEIGHTS
 from vicinal.training.card import write_card, write_notice
 from vicinal.training.checkpoint import CHECKPOINT_FILE
@@ -35,10 +36,26 @@ from vicinal.training.export.choice import give_form
 from vicinal.training.export.network import export_network
 from vicinal.training.export.sample import Sample
 from vicinal.training.files import write_text
+from vicinal.training.fitting.doubtful_labels import (
+    choose_photos,
+    doubtful_labels,
+    embed_photos,
+    write_doubtful,
+)
 from vicinal.training.fitting.labelled_images import LabelledImages, Split
-from vicinal.training.fitting.plan import FitPlan, FitSpeed, plan_fit
-from vicinal.training.fitting.report import FitReport, PhotosUsed
+from vicinal.training.fitting.plan import (
+    MOST_TRIED_ON,
+    SECONDS_OF_AN_EXPORT,
+    SHARE_PLANNED,
+    FitPlan,
+    FitSize,
+    FitSpeed,
+    plan_fit,
+    steps_in,
+)
+from vicinal.training.fitting.report import FitReport, LabelLook, PhotosUsed
 from vicinal.training.fitting.trial import FitTrial, carry_refiner, search_held_out
+from vicinal.training.losses.config import LossConfig, named_loss
 from vicinal.training.observer import StepProgress, TrainingObserver
 from vicinal.training.recipe import RUN_FILES, Start, bundle_fields, files_of_run
 from vicinal.training.trainer import Trainer, TrainingResult
@@ -46,6 +63,7 @@ from vicinal.training.trainer import Trainer, TrainingResult
 PHOTOS_FILE = "photos.csv"
 PLAN_FILE = "fit-plan.json"
 REPORT_FILE = "fit.json"
+DOUBTFUL_FILE = "doubtful-labels.csv"
 # Network and measurements without the held-out labels; the folder goes when the bundle is there.
 TRIAL_FOLDER = "trial"
 TRIAL_FILE = "trial.json"
@@ -55,7 +73,18 @@ RECIPE = Path(__file__).with_name("recipe.toml")
 _TRIED_LABELS = 16
 _TRIED_VIEWS = 2
 _TRIED_STEPS = 3
+_TRIED_PHOTOS = 24
 _VALIDATIONS = 6
+# Photos that are looked at for wrong labels, and the share of the minutes that it may take.
+_MOST_LOOKED = 5000
+_FOR_THE_LOOK = 0.08
+# From so many on, wrong labels cost recall@k less than multi-similarity. Half of them are found.
+_MANY_DOUBTFUL = 0.05
+_NAMED_DOUBTFUL = 5
+# Photos that the form of the final network is tried on.
+_AGREED_ON = 200
+# A machine that looks so much slower or faster than it was is believed.
+_SLOWER, _FASTER = 4.0, 0.5
 # What drawn products add is classes: with so many of their own, photos learn better without. 38 labels gain
 # by them, 637 lose; where between the two it turns was not measured.
 _MANY_LABELS = 150
@@ -70,10 +99,20 @@ class _Watcher(TrainingObserver):
     notices: list[str] = field(default_factory=list)
     views: list[tuple[float, int]] = field(default_factory=list)
     steps: list[float] = field(default_factory=list)
+    decide: Callable[[int], int] = lambda steps: steps
 
     def on_views(self, done: int, total: int) -> None:
         self.views.append((time.monotonic(), done))
         self.report("views", done, total)
+
+    @property
+    def seconds_of_views(self) -> float:
+        """Seconds that the views of all images take, by those that were made in this start of the run."""
+        (first, done), (last, total) = self.views[0], self.views[-1]
+        return (last - first) * total / max(1, total - done)
+
+    def on_ready(self, steps: int) -> int:
+        return self.decide(steps)
 
     def on_start(self) -> None:
         self.steps.append(time.monotonic())
@@ -124,8 +163,9 @@ class Fitting:
     """Adaptation of the model to photos.
 
     The refiner of the bundle `before`, which is used so far, is carried over where it fits. `report` gets the
-    progress in the stages `try`, `views`, `trial` and `measure`, then `views` again, `train` and `export`;
-    `on_plan` what is learned from, as soon as that is known.
+    progress in the stages `try`, `labels`, `views`, `trial` and `measure`, then `views` again, `train` and
+    `export`; `on_plan` what is learned from and which labels look wrong, as soon as that is known. The
+    minutes count from `began`, by `time.monotonic`.
     """
 
     def __init__(
@@ -139,7 +179,8 @@ class Fitting:
         seed: int = 0,
         recipe: Path | None = None,
         report: OnProgress = no_progress,
-        on_plan: Callable[[PhotosUsed], None] = lambda _: None,
+        began: float | None = None,
+        on_plan: Callable[[PhotosUsed, LabelLook], None] = lambda *_: None,
     ) -> None:
         self.photos, self.output, self.before = photos, output, before
         self.minutes, self.seed = minutes, seed
@@ -147,15 +188,19 @@ class Fitting:
         self.recipe = read_toml(recipe or RECIPE)
         self.split = split
         self.seconds: dict[str, float] = {}
+        self._began = time.monotonic() if began is None else began
+        # Seconds of a step of the trial, and embeddings of the bundle before, by file.
+        self._step: float | None = None
+        self._known: dict[str, FloatArray] = {}
 
     def run(self, start: Start = "new") -> FitReport:
         """Train without the held-out labels, measure on them, then train on all in the same way."""
         self._prepare(start)
-        plan = self._plan()
+        plan = self.plan = self._plan()
         if start == "resume" and (self.output / REPORT_FILE).is_file():
             self._clean()
             return FitReport.model_validate_json((self.output / REPORT_FILE).read_bytes())
-        self.on_plan(self.photos.used(self.split))
+        self.on_plan(self.photos.used(self.split), plan.look)
         with _threads(plan.speed.threads):
             trial = self._trial(plan, is_resumed=start == "resume")
             bundle = self._learn_all(plan, trial, is_resumed=start == "resume")
@@ -176,7 +221,7 @@ class Fitting:
     def _prepare(self, start: Start) -> None:
         if self._others and self.output.absolute().name == DemoCatalogConfig.name:
             raise ConfigError("drawn products go by the name 'demo': ", advise("choose another {output}"))
-        files = (*RUN_FILES, PHOTOS_FILE, PLAN_FILE, REPORT_FILE, TRIAL_FOLDER)
+        files = (*RUN_FILES, PHOTOS_FILE, PLAN_FILE, REPORT_FILE, DOUBTFUL_FILE, TRIAL_FOLDER)
         found = files_of_run(self.output, files, start)
         if start == "overwrite" and found:
             if not (self.output / PLAN_FILE).is_file() and read_fingerprint(self.output) is None:
@@ -210,15 +255,18 @@ class Fitting:
             )
         with self._timed("try"):
             speed = self._speed()
+        with self._timed("labels"):
+            look = self._look(speed)
         _, sizes = np.unique(self.photos.codes[self.split.training], return_counts=True)
         plan = plan_fit(
             sizes,
             int(self.split.held_out.sum()),
-            sum(1 for one in self._others for _ in DemoCatalogConfig.model_validate(one).rows()),
+            self._n_drawn,
             speed,
             minutes=self.minutes,
-            spent=self.seconds.get("try", 0.0),
+            spent=time.monotonic() - self._began,
             asked=asked,
+            look=look,
         )
         self.split = self._narrowed(plan)
         self.photos.write_manifest(self.output / PHOTOS_FILE, self.split)
@@ -230,8 +278,32 @@ class Fitting:
             return self.split
         return self.photos.at_most(plan.per_label, self.split, self.seed)
 
+    def _look(self, speed: FitSpeed) -> LabelLook:
+        """Find labels that look wrong, by the bundle before, which has learned nothing of these labels."""
+        most = int(min(_MOST_LOOKED, _FOR_THE_LOOK * 60.0 * self.minutes / speed.photo))
+        looked = choose_photos(self.photos, most, self.seed)
+        self._known = embed_photos(self.before, [self.photos.paths[i] for i in looked], self.report)
+        doubtful = doubtful_labels(self.photos, looked, self._known)
+        if doubtful:
+            write_doubtful(self.output / DOUBTFUL_FILE, doubtful)
+        recipe = checked(LossConfig, named_loss(self.recipe.get("loss", {})), "the recipe of the fitting")
+        is_many = len(doubtful) > _MANY_DOUBTFUL * len(looked)
+        return LabelLook(
+            n_looked=len(looked),
+            n_doubtful=len(doubtful),
+            # Where a report goes, the folders of this machine are nobody's.
+            doubtful=tuple(
+                one.model_copy(update={"file": Path(one.file).name}) for one in doubtful[:_NAMED_DOUBTFUL]
+            ),
+            loss="recall_at_k" if is_many and recipe.name == "multi_similarity" else None,
+        )
+
+    @property
+    def _n_drawn(self) -> int:
+        return sum(1 for one in self._others for _ in DemoCatalogConfig.model_validate(one).rows())
+
     def _speed(self) -> FitSpeed:
-        """Train a few steps on a few photos, and take the time."""
+        """Train a few steps on a few photos, embed some, and take the time."""
         some = np.unique(self.photos.codes[self.split.training])[:_TRIED_LABELS]
         few = Split(self.split.training & np.isin(self.photos.codes, some), self.split.held_out & False)
         few = self.photos.at_most(4, few, self.seed)
@@ -244,6 +316,13 @@ class Fitting:
                 Trainer(config, observer=watcher).run()
             finally:
                 torch.set_num_threads(threads)
+        embedder = Embedder(self.before, device="cpu")
+        tried = [self.photos.paths[i].read_bytes() for i in np.flatnonzero(few.training)[:_TRIED_PHOTOS]]
+        # The first call finds memory.
+        embedder.embed(tried[:2])
+        started = time.monotonic()
+        embedder.embed(tried)
+        photo = (time.monotonic() - started) / len(tried)
         self.report("try", 1, 1)
         first, last = watcher.views[0], watcher.views[-1]
         n_views = _TRIED_VIEWS * (last[1] - first[1])
@@ -251,6 +330,7 @@ class Fitting:
         return FitSpeed(
             view=max(1e-6, (last[0] - first[0]) / n_views),
             step=max(1e-6, step),
+            photo=max(1e-6, photo),
             threads=fewer,
             batch_size=config.sampler.batch_size,
         )
@@ -264,15 +344,19 @@ class Fitting:
         config = self._config(self.output, "trial", views=plan.views, steps=plan.steps)
         result = self._train(config, folder, is_resumed=is_resumed, stage="trial")
         held_out = list_images(config.validation_datasets[0])
-        with self._timed("measure"):
+        with self._timed("form"):
             bundle = export_network(result.network, folder, bundle_fields(config, result))
-            bundle = give_form(bundle, "auto", Sample(held_out, is_labelled=True))
+            some = sorted(held_out.files, key=lambda file: str(file.label))[:MOST_TRIED_ON]
+            sample = Sample(replace(held_out, files=tuple(some)), is_labelled=True)
+            bundle = give_form(bundle, "auto", sample)
+        with self._timed("measure"):
             figures, verdict = search_held_out(
                 self.before,
                 bundle,
                 held_out,
                 list_images(config.datasets[0]),
                 seed=self.seed,
+                known=self._known,
                 on_embedded=lambda done, total: self.report("measure", done, total),
             )
         trial = FitTrial(
@@ -283,7 +367,6 @@ class Fitting:
             figures=figures,
         )
         write_text(path, trial.model_dump_json(indent=2) + "\n")
-        discard_maps(folder)
         return trial
 
     def _learn_all(self, plan: FitPlan, trial: FitTrial, *, is_resumed: bool) -> ModelBundle:
@@ -295,14 +378,16 @@ class Fitting:
         torch.save(result.network.state_dict(), self.output / "weights.pt")
         with self._timed("export"):
             self.report("export", 0, 1)
-            fields = bundle_fields(config, result)
+            fields = bundle_fields(config.with_steps(self.plan.decided["train"]), result)
             packaged = PACKAGED_WEIGHTS.get(config.backbone.name)
             if config.backbone.weights == "package" and packaged is not None:
                 licence = config.licence if config.licence != "unknown" else packaged.licence
                 fields |= {"licence": licence, "source": packaged.source}
             bundle = export_network(result.network, self.output, fields)
             # Searches among photos that it learned from would flatter every form, so that none is measured.
-            bundle = give_form(bundle, trial.form, Sample(list_images(config.datasets[0])))
+            listing = list_images(config.datasets[0])
+            some = listing.files[:: max(1, len(listing) // _AGREED_ON)]
+            bundle = give_form(bundle, trial.form, Sample(replace(listing, files=some)))
             bundle = carry_refiner(self.before, bundle, trial.verdict)
             self.report("export", 1, 1)
         return bundle
@@ -315,7 +400,51 @@ class Fitting:
         with self._timed(stage):
             folder.mkdir(exist_ok=True)
             watcher = _Watcher(self.report, stage)
-            return Trainer(config, folder=folder, observer=watcher).run(resume=goes_on)
+            watcher.decide = lambda steps: self._decided(stage, steps, watcher)
+            earlier = self._earlier() if stage == "train" else no_earlier_maps
+            result = Trainer(config, folder=folder, observer=watcher, earlier=earlier).run(resume=goes_on)
+        if len(watcher.steps) > 2:
+            self._step = float(np.median(np.diff(watcher.steps)))
+        return result
+
+    def _decided(self, stage: Literal["trial", "train"], planned: int, watcher: _Watcher) -> int:
+        """Steps that there is time for, now that the views are there; a resumed run takes the same."""
+        if stage not in self.plan.decided:
+            left = 60.0 * SHARE_PLANNED * self.minutes - (time.monotonic() - self._began)
+            if stage == "trial":
+                size, plan = self._size, self.plan
+                n_views = plan.views * (size.n_training + size.n_drawn) + size.n_held_out
+                slower = watcher.seconds_of_views / (n_views * plan.speed.view)
+                speed = plan.speed.times(float(np.clip(slower, _FASTER, _SLOWER)))
+                steps = size.steps_of_trial(left, speed, plan.views)
+            else:
+                step, end = self._step or self.plan.speed.step, self.seconds.get("form", SECONDS_OF_AN_EXPORT)
+                steps = min(planned, steps_in(left - end, step))
+            self.plan = self.plan.model_copy(update={"decided": {**self.plan.decided, stage: steps}})
+            write_text(self.output / PLAN_FILE, self.plan.model_dump_json(indent=2) + "\n")
+        return self.plan.decided[stage]
+
+    @property
+    def _size(self) -> FitSize:
+        return FitSize(int(self.split.training.sum()), int(self.split.held_out.sum()), self._n_drawn)
+
+    def _earlier(self) -> EarlierMaps:
+        """Maps of the trial's photos, which stand before the held-out ones in the manifest, and of the others
+        after them.
+        """
+        path, size, views = self.output / TRIAL_FOLDER / MAPS_FILE, self._size, self.plan.views
+        n_rows = views * (size.n_training + size.n_drawn) + size.n_held_out
+        rows = np.load(path, mmap_mode="r") if path.is_file() else np.empty(0, np.float16)
+        if len(rows) != n_rows:
+            return no_earlier_maps
+
+        def maps_of(position: int) -> HalfFloats | None:
+            if size.n_training <= position < size.n_training + size.n_held_out:
+                return None
+            place = position if position < size.n_training else position - size.n_held_out
+            return np.asarray(rows[place * views : (place + 1) * views])
+
+        return maps_of
 
     def _config(
         self, folder: Path, part: Literal["try", "trial", "all"], *, views: int, steps: int
@@ -328,7 +457,9 @@ class Fitting:
         if section is not None and section.architecture.form == "gated" and "dim" in backbone:
             # Its refiner can only go along to embeddings of this length.
             backbone["dim"] = self.before.dim
+        loss = self.plan.look.loss if part != "try" else None
         changes: dict[str, Any] = {
+            **({} if loss is None else {"loss": {"name": loss}}),
             "name": _name(self.output),
             "backbone": backbone,
             "seed": self.seed,
@@ -376,6 +507,7 @@ class Fitting:
         return FitReport(
             **trial.figures.model_dump(),
             **self.photos.used(self.split).model_dump(),
+            **plan.look.model_dump(),
             bundle=str(self.output),
             name=bundle.name,
             fingerprint=bundle.fingerprint,

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
+from vicinal.calibration.arrays import FloatArray, Ints
 from vicinal.calibration.frozen import Frozen
 from vicinal.calibration.rates.paired_bootstrap import LabelDraws, Searches
 from vicinal.models.bundle import ModelBundle, Precision
@@ -17,16 +18,20 @@ from vicinal.models.refiner_manifest import REFINER_FILE, REFINER_WEIGHTS_FILE
 from vicinal.refine.context_refiner import ContextRefiner
 from vicinal.training.datasets.labelled import ImageListing
 from vicinal.training.evaluation.measurement import embed_files
+from vicinal.training.fitting.plan import MOST_BESIDE
 from vicinal.training.fitting.report import HeldOutFigures, Interval
 from vicinal.training.refiner.config import ValidationConfig
 from vicinal.training.refiner.cross_fitting import PresentLine
 from vicinal.training.refiner.embedding_set import EmbeddingSet
 from vicinal.training.refiner.validation import Outcomes, Validation, measure_gain, refine_by
+from vicinal.training.samplers.batches import members_by_class
 
 _FPIR = 0.05
 _DRAWS = 4
-# Photos of the other labels in a gallery; two bundles embed them in half a minute.
-_MOST_BESIDE = 2000
+# Photos are look-alikes from the median of a label's pairs by 1.5 times as much as 16 % of them lie below it.
+_FEWEST_ALIKE = 3
+_FAR_ABOVE = 1.5
+_BELOW = 0.16
 
 
 class FitTrial(Frozen):
@@ -67,23 +72,31 @@ def search_held_out(
     beside: ImageListing,
     *,
     seed: int,
+    known: Mapping[str, FloatArray],
     on_embedded: Callable[[int, int], None],
 ) -> tuple[HeldOutFigures, dict[str, Any]]:
-    """Search the held-out labels with two bundles."""
+    """Search the held-out labels with two bundles; embeddings of the one before may be `known` by file."""
     bundle = carry_refiner(before, bundle, {"sides": "off", "rerank": "off"})
-    step = -(-len(beside) // _MOST_BESIDE)
+    step = -(-len(beside) // MOST_BESIDE)
     beside = replace(beside, files=beside.files[::step])
     n = len(listing) + len(beside)
 
-    def validation(one: ModelBundle, done_before: int) -> Validation:
-        return _validation(one, listing, beside, seed, lambda done: on_embedded(done_before + done, 2 * n))
+    def embedded(one: ModelBundle, done_before: int, known: Mapping[str, FloatArray]) -> list[EmbeddingSet]:
+        def report(done: int) -> None:
+            on_embedded(done_before + done, 2 * n)
 
-    validations = validation(before, 0), validation(bundle, n)
+        return _embedded(one, [listing, beside], known, report)
+
+    sets = embedded(before, 0, known), embedded(bundle, n, {})
+    validations = [_validation(one, some, seed) for one, some in zip((before, bundle), sets, strict=True)]
     bundle, verdict = _decided(bundle, validations[1])
     found_before, found_after = (
         PresentLine.of(one).outcomes(searches)
         for one, searches in zip((before, bundle), validations, strict=True)
     )
+    # By the bundle before, which has not learned to lay the photos of a label together.
+    visits = look_alikes(sets[0][0])
+    found_apart = PresentLine.of(bundle).outcomes(_validation(bundle, sets[1], seed, visits))
     gain = measure_gain(found_before, found_after, _FPIR, seed=seed)
     section = bundle.manifest.refiner
     _, sizes = np.unique(listing.labels, return_counts=True)
@@ -93,6 +106,7 @@ def search_held_out(
         fpir=_FPIR,
         found_before=_found_interval(found_before, seed),
         found_after=_found_interval(found_after, seed),
+        found_apart=_found_interval(found_apart, seed),
         # Fewer misses are more finds, so that the ends change places.
         gain=Interval(value=gain.fnir.before - gain.fnir.after, low=-gain.fnir.high, high=-gain.fnir.low),
         hit_rate_before=gain.hit_rate_1.before,
@@ -105,27 +119,57 @@ def search_held_out(
     return figures, verdict
 
 
-def _validation(
+def _embedded(
     bundle: ModelBundle,
-    listing: ImageListing,
-    beside: ImageListing,
-    seed: int,
+    listings: Sequence[ImageListing],
+    known: Mapping[str, FloatArray],
     on_embedded: Callable[[int], None],
+) -> list[EmbeddingSet]:
+    """Embeddings of some photos, those that are known by their file or made now."""
+    embedder, sets, done_before = Embedder(bundle, device="cpu"), list[EmbeddingSet](), 0
+    for some in listings:
+        if all(file.path in known for file in some.files):
+            rows = np.stack([known[file.path] for file in some.files])
+        else:
+            rows = embed_files(
+                embedder,
+                some,
+                on_progress=lambda _stage, done, *_, base=done_before: on_embedded(base + done),
+            )
+        done_before += len(some)
+        on_embedded(done_before)
+        sets.append(EmbeddingSet.of(rows, some.labels))
+    return sets
+
+
+def _validation(
+    bundle: ModelBundle, sets: Sequence[EmbeddingSet], seed: int, visits: Ints | None = None
 ) -> Validation:
-    """Searches among the held-out photos, the same for every bundle."""
-    embedder = Embedder(bundle, device="cpu")
-
-    def embedded(some: ImageListing, done_before: int) -> EmbeddingSet:
-        rows = embed_files(
-            embedder, some, on_progress=lambda _stage, done, *_: on_embedded(done_before + done)
-        )
-        return EmbeddingSet.of(rows, some.labels)
-
+    """Searches among the held-out photos beside the others, the same for every bundle."""
+    held_out, beside = sets
     section = bundle.manifest.refiner
     k = 8 if section is None else section.architecture.n_neighbors
     config = ValidationConfig(fpir=_FPIR, draws=_DRAWS, ordered=True)
-    held_out, others = embedded(listing, 0), embedded(beside, len(listing))
-    return Validation(held_out, k, config, seed=seed, beside=others)
+    return Validation(held_out, k, config, seed=seed, beside=beside, visits=visits)
+
+
+def look_alikes(items: EmbeddingSet) -> Ints:
+    """(n,) visits: photos of a label joined that are far more alike than its typical pair.
+
+    It is the rule by which a calibration keeps look-alikes apart where nothing else tells visits.
+    """
+    visits = np.arange(len(items))
+    for own in members_by_class(items.class_ids):
+        if len(own) < _FEWEST_ALIKE:
+            continue
+        alike = items.embeddings[own] @ items.embeddings[own].T
+        median, low = np.quantile(alike[np.triu_indices(len(own), 1)], [0.5, _BELOW])
+        is_joined = (alike > median + _FAR_ABOVE * (median - low)) | np.eye(len(own), dtype=bool)
+        roots, joined = np.arange(len(own)), np.zeros(len(own), np.int64)
+        while not np.array_equal(roots, joined):
+            roots, joined = np.where(is_joined, roots, len(own)).min(axis=1), roots
+        visits[own] = own[roots]
+    return visits
 
 
 def _decided(bundle: ModelBundle, validation: Validation) -> tuple[ModelBundle, dict[str, Any]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Annotated
 
@@ -42,11 +43,12 @@ def fit(
 
     Exit status: 0 if more is found than before, 1 if not, 2 after an error.
     """
+    began = time.monotonic()
     from vicinal.indexer.jobs.index_job import gallery_items
     from vicinal.indexer.sources import read_source
     from vicinal.models.bundle import ModelBundle
     from vicinal.service.fitting.labelled_images import read_labelled_images
-    from vicinal.service.fitting.report import next_commands, report_lines, use_lines
+    from vicinal.service.fitting.report import look_lines, next_commands, report_lines, use_lines
     from vicinal.service.training import require_train_extra
 
     if (source is None) == (gallery is None):
@@ -68,7 +70,10 @@ def fit(
             progress,
             start=start,
             recipe=recipe,
-            on_plan=lambda used: say(*use_lines(used, "Learns"), to=errors),
+            began=began,
+            on_plan=lambda used, look: say(
+                *use_lines(used, "Learns"), *look_lines(look, str(output)), to=errors
+            ),
         )
     commands = next_commands(
         made, None if source is None else str(source), gallery, home.data_dir, home.bundle

@@ -60,6 +60,13 @@ def test_one_of_five_labels_is_held_out_of_every_size() -> None:
     assert (split.training | split.held_out).all()
 
 
+def test_of_thousands_of_photos_fewer_labels_are_held_out() -> None:
+    photos = photos_of([50] * 250 + [10] * 250)
+    held = photos.labels[hold_out(photos, 0).held_out]
+    assert 1000 <= len(held) <= 2000
+    assert sorted(set(np.unique(held, return_counts=True)[1])) == [10, 50]
+
+
 def test_a_label_with_one_photo_is_measured_with_and_not_learned_from() -> None:
     photos = photos_of([10] * 15 + [1])
     split = hold_out(photos, 0)

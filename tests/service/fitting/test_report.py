@@ -30,6 +30,7 @@ def report(low: float = 0.2, value: float = 0.36, **changes: Any) -> FitReport:
         "fpir": 0.05,
         "found_before": Interval(value=0.47, low=0.4, high=0.6),
         "found_after": Interval(value=0.83, low=0.71, high=0.9),
+        "found_apart": Interval(value=0.75, low=0.62, high=0.85),
         "gain": Interval(value=value, low=low, high=0.5),
         "hit_rate_before": 0.85,
         "hit_rate_after": 0.93,
@@ -49,7 +50,7 @@ def report(low: float = 0.2, value: float = 0.36, **changes: Any) -> FitReport:
 def test_the_figures_are_said_in_plain_words() -> None:
     lines = report_lines(report())
     assert lines[0] == (
-        "Of 100 photos of things you have, 47 were found before, 83 now [95 %: 71 to 90], at the same "
+        "Of 100 photos of things you have, 47 were found before, 83 now [95 %: 62 to 90], at the same "
         "rate of wrong matches (5 in 100)."
     )
     assert any(
@@ -102,3 +103,12 @@ def test_photos_without_a_gallery_are_indexed() -> None:
 def test_all_photos_are_accounted_for(changes: dict[str, int | None], said: str) -> None:
     told = "\n".join(report_lines(report(**changes)))
     assert ("Learned from 573 of 1,203 photos, of 30 labels." in told, said in told) == (True, True)
+
+
+def test_labels_that_look_wrong_are_named() -> None:
+    one = {"file": "7.jpg", "label": "lime", "looks_like": "lemon", "margin": 0.3}
+    told = report_lines(report(n_looked=900, n_doubtful=80, doubtful=(one,), loss="recall_at_k"))
+    assert any("80 labels look wrong, of 900 photos" in line for line in told)
+    assert "  7.jpg: 'lime' looks like 'lemon'" in told
+    assert any("recall@k" in line for line in told)
+    assert not any("look wrong" in line for line in report_lines(report()))

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -21,9 +22,11 @@ from vicinal.models.bundle import ModelBundle  # noqa: E402
 from vicinal.models.errors import ConfigError  # noqa: E402
 from vicinal.models.progress import OnProgress, no_progress  # noqa: E402
 from vicinal.service.fitting.labelled_images import hold_out, read_labelled_images  # noqa: E402
-from vicinal.training.fitting import run  # noqa: E402
+from vicinal.training.backbones import front_maps  # noqa: E402
+from vicinal.training.backbones.frozen_front import CutNetwork  # noqa: E402
+from vicinal.training.fitting import doubtful_labels, run  # noqa: E402
 from vicinal.training.fitting.plan import FitSpeed  # noqa: E402
-from vicinal.training.fitting.report import PhotosUsed  # noqa: E402
+from vicinal.training.fitting.report import LabelLook, PhotosUsed  # noqa: E402
 from vicinal.training.fitting.run import Fitting  # noqa: E402
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -59,7 +62,7 @@ fitting(Path(photos), Path(output), ModelBundle.open(before), die).run(*resumes)
 def make_quick(replace: object) -> None:
     """Fix what depends on the machine's speed."""
     assert callable(replace)
-    speed = FitSpeed(view=0.01, step=0.01, batch_size=16, threads=1)
+    speed = FitSpeed(view=0.01, step=0.01, photo=0.01, batch_size=16, threads=1)
     replace(Fitting, "_speed", lambda _: speed)
     replace(run, "give_form", lambda bundle, *_: bundle)
 
@@ -119,16 +122,50 @@ def without_picture() -> object:
 @pytest.mark.usefixtures("_quick")
 def test_a_bundle_and_its_report_come_out(photos: Path, tmp_path: Path, tiny_bundle: ModelBundle) -> None:
     run = fitting(photos, tmp_path / "mine", tiny_bundle)
-    said: list[PhotosUsed] = []
-    run.on_plan = said.append
+    said: list[PhotosUsed | LabelLook] = []
+    run.on_plan = lambda used, look: said.extend((used, look))
     report = run.run()
-    assert [one.model_dump().items() <= report.model_dump().items() for one in said] == [True]
+    assert [one.model_dump().items() <= report.model_dump().items() for one in said] == [True, True]
     assert ModelBundle.open(tmp_path / "mine").fingerprint == report.fingerprint
     assert (report.n_labels, report.n_held_out_labels, report.n_held_out_photos) == (15, 3, 24)
     assert report.found_after.low <= report.found_after.value <= report.found_after.high
     left = {path.name for path in (tmp_path / "mine").iterdir()}
     assert not left & {"front-maps.npy", "checkpoint.pt", "trial"}
     assert "probe.npz" in left
+
+
+@pytest.mark.usefixtures("_quick")
+def test_photos_go_through_the_front_once(
+    photos: Path, tmp_path: Path, tiny_bundle: ModelBundle, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those of the trial are there when all labels are learned from."""
+    n_views: list[int] = []
+    whole = front_maps._front_runner
+
+    def counting(cut: CutNetwork, side: int) -> front_maps.RunFront:
+        run_front = whole(cut, side)
+        return lambda images: (n_views.append(len(images)), run_front(images))[1]
+
+    monkeypatch.setattr(front_maps, "_front_runner", counting)
+    once = fitting(photos, tmp_path / "mine", tiny_bundle, text=RECIPE + DRAWN)
+    once.run()
+    # The trial takes the held-out ones as they are.
+    assert sum(n_views) == once._size.n_viewed * once.plan.views + once._size.n_held_out
+
+
+@pytest.mark.usefixtures("_quick")
+def test_labels_that_look_wrong_are_listed_and_learned_from_by_recall_at_k(
+    photos: Path, tmp_path: Path, tiny_bundle: ModelBundle, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = np.array([3, 1]), np.array([0, 2]), np.array([0.5, 0.25])
+    monkeypatch.setattr(doubtful_labels, "find_doubtful", lambda *_: found)
+    monkeypatch.setattr(run, "_MANY_DOUBTFUL", 0.01)
+    report = fitting(photos, tmp_path / "mine", tiny_bundle, minutes=1.0).run()
+    assert (report.n_doubtful, report.loss) == (2, "recall_at_k")
+    assert ModelBundle.open(tmp_path / "mine").manifest.training["loss"] == "recall_at_k"
+    listed = (tmp_path / "mine" / run.DOUBTFUL_FILE).read_text(encoding="utf-8").splitlines()
+    assert [line.rpartition(",")[2] for line in listed] == ["margin", "0.5", "0.25"]
+    assert "/" not in report.doubtful[0].file
 
 
 @pytest.mark.usefixtures("_quick")
