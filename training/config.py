@@ -67,9 +67,9 @@ class TrainingConfig(Frozen):
         patience: Validations without a better MAP@R on the held-out classes after which training stops; None
             trains all steps.
         interpolate: Of the points between the first weights and the trained ones, keep the one with the best
-            MAP@R of held-out classes: of the later half of each among the earlier halves and the trained
-            classes, and the other way round. A number keeps the point at this share of the way: what lies
-            nearer to general weights stays more general.
+            MAP@R of held-out classes, or one nearer to the first that loses less than .01 of it: of the later
+            half of each among the earlier halves and the trained classes, and the other way round. A number
+            keeps the point at this share of the way: what lies nearer to general weights stays more general.
         form: Form of the exported network, measured beside float32 on the images of the first data set,
             on which int8 is calibrated, too; `auto` takes the fastest that loses little.
         source: Where the first weights come from; the bundle's `NOTICE` names it.

@@ -347,7 +347,7 @@ class Trainer:
         """Give the network the best weights, and say how far from the first ones they lie."""
         weights, wanted = state.best_weights, self.config.interpolate
         share = 1.0 if wanted is False else wanted
-        if wanted:
+        if wanted is not False:
             if wanted is True:
                 share = self.processes.from_first(
                     lambda: best_between(

@@ -19,6 +19,8 @@ from vicinal.training.evaluation.metrics import Distance
 
 # Points between first and trained weights that are tried.
 SHARES = (0.0, 0.25, 0.5, 0.75, 1.0)
+# Points whose figure is lower than the best by less are as good: the held-out classes cannot tell them apart.
+_AS_GOOD = 0.01
 
 
 def validate(
@@ -39,9 +41,14 @@ def best_between(
     """Share of the way, of `SHARES`, to the best point on the line from first weights to trained ones.
 
     Wortsman et al., "Robust fine-tuning of zero-shot models", CVPR 2022: such a point keeps much of what the
-    first weights knew of other images. Of equal ones the largest share is taken.
+    first weights knew of other images. Of points as good as the best the nearest to the first weights is
+    taken, which tells strangers apart better, and the first weights themselves only where they are best.
     """
-    return max(SHARES, key=lambda share: (measure(between(start, end, share)), share))
+    first, *others = (measure(between(start, end, share)) for share in SHARES)
+    best = max(others)
+    if first > best:
+        return SHARES[0]
+    return next(share for share, one in zip(SHARES[1:], others, strict=True) if not one < best - _AS_GOOD)
 
 
 def between(start: Mapping[str, Tensor], end: Mapping[str, Tensor], share: float) -> dict[str, Tensor]:

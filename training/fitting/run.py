@@ -88,6 +88,8 @@ _SLOWER, _FASTER = 4.0, 0.5
 # What drawn products add is classes: with so many of their own, photos learn better without. 38 labels gain
 # by them, 637 lose; where between the two it turns was not measured.
 _MANY_LABELS = 150
+# A catalog of drawn products for so many photos: with few of them, drawing would take most of the time.
+_PHOTOS_A_CATALOG = 600
 
 
 @dataclass
@@ -478,9 +480,13 @@ class Fitting:
     @property
     def _others(self) -> list[dict[str, Any]]:
         """Data sets of the recipe that share the batches with the photos, where these have few labels."""
-        is_rich = len(np.unique(self.photos.codes[self._used])) >= _MANY_LABELS
-        others: list[dict[str, Any]] = [] if is_rich else self.recipe.get("datasets", [])
-        return others
+        if len(np.unique(self.photos.codes[self._used])) >= _MANY_LABELS:
+            return []
+        n_catalogs = max(1, int((~self.photos.is_single).sum()) // _PHOTOS_A_CATALOG)
+        return [
+            {**one, "seeds": one["seeds"][:n_catalogs]} if "seeds" in one else one
+            for one in self.recipe.get("datasets", [])
+        ]
 
     def _sampler(self, name: str, part: str, *, is_shared: bool) -> dict[str, Any]:
         """Batches of the photos' labels; half of a shared one is of the recipe's data sets."""
