@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import signal
 import warnings
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from threading import Lock
@@ -157,13 +158,13 @@ def _draws(batches: Batches, first_step: int, processes: Processes) -> Iterator[
 
 def _expected(draws: Iterator[list[Draw]], pixels: StoredPixels) -> Iterator[list[Draw]]:
     """The same draws; the images of each are decoded while those of the one before are trained on."""
-    upcoming: list[Draw] = []
+    waiting: deque[list[Draw]] = deque()
     for following in draws:
         pixels.expect([position for _, _, position in following])
-        if upcoming:
-            yield upcoming
-        upcoming = following
-    yield upcoming
+        waiting.append(following)
+        if len(waiting) > 1:
+            yield waiting.popleft()
+    yield from waiting
 
 
 def _together(drawn: list[tuple[Tensor, int]] | DatasetError) -> Any:

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from tests.service.types import Fail, Run
+from vicinal.calibration import opis
 from vicinal.models.bundle import ModelBundle
 from vicinal.training.evaluation import retrieval_metrics
 
@@ -68,6 +69,19 @@ def test_what_takes_long_can_be_left_out(run: Run, stored: Path) -> None:
     output = run("evaluate", "--embeddings", stored, "--no-nmi", "--no-opis").stdout
     assert "NMI" not in output
     assert "OPIS" not in output
+
+
+def test_other_distances_and_another_opis_can_be_asked_for(run: Run, stored: Path) -> None:
+    with np.load(stored) as arrays:
+        embeddings, labels = arrays["embeddings"], arrays["labels"]
+    np.savez(stored, embeddings=embeddings, labels=labels, super_labels=labels // 2)
+    options = ("--opis-of", "precision", "--opis-c", 2, "--opis-frr", 0.1, 0.4, "--no-nmi", "--json")
+    figures = json.loads(run("evaluate", "--embeddings", stored, *options).stdout)["tests"][0]["figures"]
+    found = opis(embeddings, labels, of="precision", c=2.0, frr_range=(0.1, 0.4))
+    assert figures["opis"] == pytest.approx(found.opis, rel=1e-4)
+    output = run("evaluate", "--embeddings", stored, "--distance", "euclidean").stdout
+    for row in ("coarse mAP", "coarse R@1", "by the geometric mean", "AUROC and OPIS are of cosines"):
+        assert row in output
 
 
 def test_several_tests_stand_side_by_side(run: Run, catalog: Path, tmp_path: Path) -> None:

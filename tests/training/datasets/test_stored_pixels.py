@@ -165,6 +165,7 @@ def test_batches_are_the_same_whatever_is_held_and_however_many_workers(
         for (pixels, labels), (wanted, named) in zip(training_batches(images, own), expected, strict=True):
             assert torch.equal(pixels, wanted)
             assert torch.equal(labels, named)
+    assert list(training_batches(images, config, first_step=3)) == []
 
 
 @pytest.mark.parametrize("workers", [0, 1])

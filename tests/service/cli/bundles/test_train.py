@@ -98,7 +98,7 @@ def test_a_run_is_not_overwritten_unasked(run: Run, fail: Fail, recipe: Path, ou
 def test_interrupted_run_says_how_to_go_on_and_does(
     run: Run, fail: Fail, recipe: Path, output: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """Between two validations; the bundle is that of a run that nobody interrupted."""
+    """Between two validations; the bundle is that of an uninterrupted run that held all images decoded."""
     own = TrainingWatcher.on_step
 
     def interrupted(watcher: TrainingWatcher, progress: StepProgress) -> None:
@@ -109,7 +109,7 @@ def test_interrupted_run_says_how_to_go_on_and_does(
     arguments = ["train", recipe, "-o", output, "--set", "loss.add=['tcm']", "--device", "cpu"]
     with monkeypatch.context() as patch:
         patch.setattr(TrainingWatcher, "on_step", interrupted)
-        line = fail(*arguments)
+        line = fail(*arguments, "--set", "cache_bytes=20000")
     assert "training stopped at step 3 of 4: go on with `vicinal train " in line
     run(*shlex.split(line.split("`")[1])[1:])
     run(*arguments[:3], tmp_path / "whole", *arguments[4:])
