@@ -1,10 +1,12 @@
 """A gallery's own refiner: how its numbers were chosen, and what `vicinal index --refine own` finds.
 
 `choose` searches with many numbers on labels that are no test classes: the calibration parts of dogs and
-characters, and draws of 20 labels of the groceries, whose official test half is another visit. `test`
+characters, and draws of 20 labels of the groceries, whose official test half is another visit. `gates` trains
+gates and a level on the labels of the same galleries instead, which takes minutes. `test`
 indexes the galleries of the test classes as a user would, searches them for the protocol's queries with the
 own refiner, without any, and with that of the bundle, and compares FNIR at FPIR 5 % on the same queries,
-paired over labels. It also says what the labels cost of the index job.
+paired over labels. It also says what the labels cost of the index job. `promise` calibrates the groceries'
+gallery by leaving items out, and tries the promise.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ import argparse
 import itertools
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -33,23 +35,23 @@ from vicinal.refine.context_refiner import Neighbors
 from vicinal.refine.neighbor_features import neighborhood_radii
 from vicinal.service.galleries.bundles import ServedBundles
 from vicinal.service.galleries.own_refiner import GalleryRefiner
+from vicinal.service.local_gallery import LocalGallery
 from vicinal.service.measuring.matcher import Matcher
+from vicinal.service.measuring.records.record import promised_range
 from vicinal.service.operations import index
 from vicinal.service.operations.place import Place, Progress
 from vicinal.service.settings import Settings
 from vicinal.training.datasets.layouts.protocol import ProtocolConfig
-from vicinal.training.refiner.embedding_set import nearest_items
+from vicinal.training.refiner.embedding_set import EmbeddingSet, nearest_items
 from vicinal.training.refiner.own import Numbers, own_refiner
-from vicinal.training.refiner.validation import SIDES, refine_by
+from vicinal.training.refiner.validation import Refine, refine_by
 
 SETS = ("grocery", "dogfacenet", "omniglot")
 _ROLES = ("gallery", "query", "absent")
 _FPIR = 0.05
 _BATCH = 64
-_GRID = [
-    Numbers(*one)
-    for one in itertools.product((4, 8, 16), (0.1, 0.2), (0.5, 1.0, 2.0, 4.0), (0.5, 1.0, 2.0, 4.0))
-]
+_SCALES = (0.5, 1.0, 2.0, 4.0)
+_GRID = [Numbers(*one) for one in itertools.product((4, 8, 16), (0.1, 0.2), _SCALES, _SCALES)]
 
 
 class Searched:
@@ -103,44 +105,92 @@ def choosing_sets(data: Path, embedder: Embedder, draws: int) -> Iterator[tuple[
         yield f"grocery {seed}", photos.embeddings, Searched(photos.labels, roles)
 
 
-def choose(data: Path, bundle: ModelBundle, draws: int) -> list[dict]:
-    """FNIR and R@1 of all numbers and sides on all choosing sets."""
+def choose(
+    data: Path,
+    bundle: ModelBundle,
+    draws: int,
+    tried: Callable[[ModelBundle, np.ndarray, Searched], list[dict]],
+) -> list[dict]:
+    """FNIR and R@1 of what is tried on all choosing sets."""
     rows = []
     for name, unit, searched in choosing_sets(data, Embedder(bundle, device="cpu", threads=1), draws):
         rows += [{"set": name, **row} for row in tried(bundle, unit, searched)]
-        print(name, rows[-1], flush=True)
+        print(name, rows[-3:], flush=True)
     return rows
 
 
-def tried(bundle: ModelBundle, unit: np.ndarray, searched: Searched) -> list[dict]:
-    """FNIR and R@1 of all numbers and sides on one set."""
-    gallery, queries = unit[searched.gallery], unit[searched.queries]
-    own, nothing = np.arange(len(gallery)), np.full(len(queries), -1)
-    near, alike = nearest_items(gallery, gallery, 32, query_groups=own, item_groups=own)
-    asked, _ = nearest_items(queries, gallery, 32, query_groups=nothing, item_groups=own)
-    radii = neighborhood_radii(alike)
-    mates = searched.labels[searched.queries][:, None] == searched.labels[searched.gallery]
+class Tried:
+    """Searches of one set by what is refined, and by which refiner."""
 
-    def figures(items: np.ndarray, moved: np.ndarray) -> dict[str, float]:
-        scores = moved @ items.T
-        found = searched.searches(np.where(mates, scores, -1.0).max(axis=1), scores.max(axis=1))
+    def __init__(self, unit: np.ndarray, searched: Searched) -> None:
+        self.gallery, self.queries = unit[searched.gallery], unit[searched.queries]
+        own, nothing = np.arange(len(self.gallery)), np.full(len(self.queries), -1)
+        self.near, alike = nearest_items(self.gallery, self.gallery, 32, query_groups=own, item_groups=own)
+        self.asked, _ = nearest_items(self.queries, self.gallery, 32, query_groups=nothing, item_groups=own)
+        self.radii, self.searched = neighborhood_radii(alike), searched
+        self.mates = searched.labels[searched.queries][:, None] == searched.labels[searched.gallery]
+
+    def figures(self, items: np.ndarray, moved: np.ndarray) -> dict[str, float]:
+        """FNIR at FPIR 5 % and R@1."""
+        scores, searched = moved @ items.T, self.searched
+        found = searched.searches(np.where(self.mates, scores, -1.0).max(axis=1), scores.max(axis=1))
         draws = LabelDraws(found.mate_labels, found.other_labels, seed=0)
-        hits = np.take_along_axis(mates, scores.argmax(axis=1)[:, None], axis=1)[: searched.n]
+        hits = np.take_along_axis(self.mates, scores.argmax(axis=1)[:, None], axis=1)[: searched.n]
         fnir = draws.measured([found.error_when_held("fpir", _FPIR)])[0]
-        return {"fnir": float(fnir), "hit_rate_1": float(hits.mean())}
+        return {"fnir": round(float(fnir), 4), "hit_rate_1": round(float(hits.mean()), 4)}
 
-    def of(ids: np.ndarray) -> Neighbors:
-        return Neighbors(gallery[np.maximum(ids, 0)], ids >= 0, radii[np.maximum(ids, 0)])
+    def rows(self, refine: Refine, k: int) -> list[dict]:
+        """The figures of each choice of sides."""
 
-    rows = [{"sides": "off", **figures(gallery, queries)}]
+        def of(ids: np.ndarray) -> Neighbors:
+            places = np.maximum(ids[:, :k], 0)
+            return Neighbors(self.gallery[places], ids[:, :k] >= 0, self.radii[places])
+
+        items = refine(self.gallery, of(self.near), as_queries=False)
+        moved = refine(self.queries, of(self.asked), as_queries=True)
+        pairs = {"gallery": (items, self.queries), "query": (self.gallery, moved), "both": (items, moved)}
+        return [{"sides": sides, **self.figures(*pair)} for sides, pair in pairs.items()]
+
+
+def numbers_tried(bundle: ModelBundle, unit: np.ndarray, searched: Searched) -> list[dict]:
+    """All numbers and sides on one set."""
+    tried = Tried(unit, searched)
+    rows = [{"sides": "off", **tried.figures(tried.gallery, tried.queries)}]
     for numbers in _GRID:
-        refine, k = refine_by(own_refiner(bundle, numbers)), numbers.n_neighbors
-        items = refine(gallery, of(near[:, :k]), as_queries=False)
-        moved = refine(queries, of(asked[:, :k]), as_queries=True)
-        for sides in SIDES[1:]:
-            pair = (gallery if sides == "query" else items, queries if sides == "gallery" else moved)
-            rows.append({"sides": sides, **asdict(numbers), **figures(*pair)})
+        found = tried.rows(refine_by(own_refiner(bundle, numbers)), numbers.n_neighbors)
+        # The level is one of queries.
+        rows += [
+            {**row, **asdict(numbers)}
+            for row in found
+            if row["sides"] != "gallery" or numbers.level == _SCALES[0]
+        ]
     return rows
+
+
+def gates_trained(bundle: ModelBundle, unit: np.ndarray, searched: Searched) -> list[dict]:
+    """Gates and a level that learned from the gallery's labels (torch), and seconds of a processor."""
+    from vicinal.training.refiner.config import RefinerRecipe
+    from vicinal.training.refiner.cross_fitting import cross_fit
+    from vicinal.training.refiner.trainer import RefinerTrainer, refine_with
+
+    del bundle
+    tried = Tried(unit, searched)
+    items = EmbeddingSet.of(tried.gallery, searched.labels[searched.gallery])
+    settings = [
+        "optimizer.steps=100",
+        "validation.every=50",
+        "validation.folds=4",
+        "optimizer.warmup_steps=20",
+    ]
+    recipe, began = RefinerRecipe.load(None, settings=settings), time.process_time()
+    trained = cross_fit(RefinerTrainer(recipe), items)
+    seconds = round(time.process_time() - began, 1)
+    verdict = {"verdict": trained.verdict.sides, "processor_seconds": seconds}
+    found = tried.rows(refine_with(trained.network), recipe.refiner.n_neighbors)
+    return [
+        {"sides": "off", **tried.figures(tried.gallery, tried.queries)},
+        *({**row, **verdict} for row in found),
+    ]
 
 
 def scored(
@@ -214,18 +264,58 @@ def test(root: Path, folder: Path, bundle: Path) -> dict:
     }
 
 
+def promise(root: Path, folder: Path, bundle: Path) -> list[dict]:
+    """What leave-one-out promises for FPIR 5 % with the own refiner and without any, and what comes of it."""
+    part = extract_part(root, "test", folder / "photos")
+    shop = LocalGallery("test", ServedBundles(Settings(data_dir=folder / "data", bundle=bundle)))
+    config = ProtocolConfig(kind="protocol", root=root, split="test", roles=_ROLES)
+    asked = [row for row in config.rows() if row.role != "gallery"]
+    with config.open() as read:
+        photos = shop.bundles.own.embedder.embed([read(row) for row in asked])
+    found = []
+    for refine, options in (("own", {}), ("bundle", {"refine": "off"})):
+        shop.index(part.gallery, refine=refine)
+        record = shop.calibrate("fpir=5%", try_rerank=False, **options)
+        counted: dict[str, list[bool]] = {"fnir": [], "fpir": []}
+        for start in range(0, len(photos), _BATCH):
+            answers = shop.matcher.search(
+                embeddings=photos[start : start + _BATCH],
+                limit=100,
+                threshold=record.threshold,
+                rerank="off",
+                **options,
+            )
+            for answer, row in zip(answers, asked[start : start + _BATCH], strict=True):
+                labels = {one.label for one in answer.matches}
+                if row.role == "query":
+                    counted["fnir"].append(row.label not in labels)
+                else:
+                    counted["fpir"].append(bool(labels))
+        rates = {rate: float(np.mean(events)) for rate, events in counted.items()}
+        promised = {rate: promised_range(record, rate) for rate in rates}
+        ends = {rate: [one.low, one.high] for rate, one in promised.items()}
+        found.append({"refine": refine, "threshold": record.threshold, "shown": rates, "promised": ends})
+    return found
+
+
 def main() -> None:
     """Choose or test, print, and save the raw results."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("mode", choices=("choose", "test"))
+    parser.add_argument("mode", choices=("choose", "gates", "test", "promise"))
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--bundle", type=Path, default=default_bundle_path())
     parser.add_argument("--draws", type=int, default=8, help="draws of labels of the groceries")
     parser.add_argument("--sets", nargs="+", default=SETS, choices=SETS)
     arguments = parser.parse_args()
-    if arguments.mode == "choose":
-        rows = choose(arguments.data, ModelBundle.open(arguments.bundle), arguments.draws)
-        print(save_result("own_refiner_choice", {"rows": rows}))
+    if arguments.mode == "promise":
+        with tempfile.TemporaryDirectory() as folder:
+            rows = promise(arguments.data / "grocery", Path(folder), arguments.bundle)
+        print(save_result("own_refiner_promise", {"rows": rows}), rows)
+        return
+    if arguments.mode != "test":
+        tried, suffix = (numbers_tried, "choice") if arguments.mode == "choose" else (gates_trained, "gates")
+        rows = choose(arguments.data, ModelBundle.open(arguments.bundle), arguments.draws, tried)
+        print(save_result(f"own_refiner_{suffix}", {"rows": rows}))
         return
     found = {}
     for name in arguments.sets:
