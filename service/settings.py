@@ -286,8 +286,8 @@ class Settings(BaseSettings):
     @property
     def bundle_folders(self) -> list[Path]:
         """Folders whose subfolders are the bundles at hand."""
-        given = () if self.bundles_dir is None else (self.bundles_dir,)
-        return [one for one in dict.fromkeys((*given, self.fitted_path)) if one.is_dir()]
+        folders = (self.bundles_dir, self.fitted_path, default_bundle_path().parent)
+        return [one for one in dict.fromkeys(folders) if one is not None and one.is_dir()]
 
     @property
     def jobs_path(self) -> Path:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from vicinal.service.operations.place import Place
     from vicinal.service.settings import Settings
 
-BUNDLE_HELP = "Model bundle; VICINAL_BUNDLE, or the one that ships with Vicinal."
+BUNDLE_HELP = "Model bundle, by folder or name; VICINAL_BUNDLE, or the one that ships with Vicinal."
 NameArgument = Annotated[str, typer.Argument(help="Name of the gallery.")]
 GalleryOption = Annotated[str, typer.Option("--gallery", "-g", help="Name of the gallery.")]
 BundleOption = Annotated[Path | None, typer.Option(help=BUNDLE_HELP)]
@@ -99,11 +99,17 @@ def load_settings(**given: Any) -> Settings:
     from vicinal.models.bundle import read_manifest
     from vicinal.service.settings import Settings
 
-    if given.get("bundle") is not None:
-        # It may be opened late, or not at all where a gallery has its own.
-        read_manifest(given["bundle"])
+    given = {name: value for name, value in given.items() if value is not None}
+    bundle = given.pop("bundle", None)
     try:
-        return Settings(**{name: value for name, value in given.items() if value is not None})
+        settings = Settings(**given)
+        if bundle is None:
+            return settings
+        named = [folder / bundle for folder in settings.bundle_folders]
+        found = next((one for one in named if not bundle.exists() and one.is_dir()), bundle)
+        # It may be opened late, or not at all where a gallery has its own.
+        read_manifest(found)
+        return settings.model_copy(update={"bundle": found})
     except SettingsError as error:
         raise RequestError(f"settings cannot be read: {error}") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:

@@ -30,9 +30,7 @@ if TYPE_CHECKING:
 
 app = Commands(help="Fetch a model from the hub; list, show and check bundles.", no_args_is_help=True)
 
-BundleArgument = Annotated[
-    str, typer.Argument(metavar="BUNDLE", help="Its name among those at hand, or its folder.")
-]
+BundleArgument = Annotated[Path, typer.Argument(help="Its folder, or its name among those at hand.")]
 
 
 @app.command()
@@ -140,9 +138,8 @@ def show(bundle: BundleArgument, home: DataHome, json_output: JsonOption = False
     """Describe a bundle: its way with images, source, licence, and the checksums of its files."""
     from vicinal.models.bundle import read_manifest
 
-    settings = home.settings()
-    path = _place_of(settings, bundle)
-    manifest = read_manifest(path)
+    settings = home.settings(bundle=bundle)
+    path, manifest = settings.bundle, read_manifest(settings.bundle)
     told = _told(path, manifest, _galleries_by_fingerprint(settings))
     if json_output:
         print_json({**manifest.model_dump(mode="json"), **told})
@@ -177,38 +174,21 @@ def check(bundle: BundleArgument, home: DataHome, json_output: JsonOption = Fals
     from vicinal.service.cli.server import print_findings
     from vicinal.service.doctor import examine_network
 
-    settings = home.settings()
-    chosen = settings.model_copy(update={"bundle": _place_of(settings, bundle)})
-    print_findings(list(examine_network(chosen)), json_output=json_output)
+    print_findings(list(examine_network(home.settings(bundle=bundle))), json_output=json_output)
 
 
 def _at_hand(settings: Settings) -> Iterator[tuple[Path, BundleManifest]]:
-    """Folders of bundles, each once: that of the settings, the one that ships, and those in their folders."""
-    from vicinal.models.bundle import default_bundle_path, read_manifest
+    """Folders of bundles, each once: that of the settings, and those in the folders of bundles."""
+    from vicinal.models.bundle import read_manifest
     from vicinal.models.errors import BundleError
 
     below = (one for folder in settings.bundle_folders for one in sorted(folder.iterdir()))
-    for path in dict.fromkeys((settings.bundle, default_bundle_path(), *below)):
+    for path in dict.fromkeys((settings.bundle, *below)):
         try:
             yield path, read_manifest(path)
         except BundleError:
             # What is no bundle is not listed; `check` says why.
             continue
-
-
-def _place_of(settings: Settings, bundle: str) -> Path:
-    """Folder of a bundle by its path, or by its name."""
-    given = Path(bundle)
-    if given.is_dir():
-        return given
-    found = [*_at_hand(settings)]
-    # By folder first: two bundles may bear one name.
-    chosen = next((path for path, _ in found if path.name == bundle), None)
-    chosen = chosen or next((path for path, manifest in found if manifest.name == bundle), None)
-    if chosen is None:
-        there = ", ".join(path.name for path, _ in found)
-        raise RequestError(f"there is no bundle '{bundle}' at hand, only {there}")
-    return chosen
 
 
 def _told(path: Path, manifest: BundleManifest, used: dict[str, list[str]]) -> dict[str, Any]:

@@ -46,7 +46,7 @@ def test_a_fetched_model_is_found_by_its_galleries_without_being_named(
     assert "licence mit" in (made / "NOTICE").read_text(encoding="utf-8")
     card = (made / "MODEL_CARD.md").read_text(encoding="utf-8")
     assert "Its embedding is image_embeds of the network that it was made from" in card
-    run("index", catalog, "-g", "own", "--bundle", made)
+    run("index", catalog, "-g", "own", "--bundle", "eye")
     query = next(catalog.glob("*/*.png"))
     answer = json.loads(run("search", query, "-g", "own", "--json").stdout)
     assert answer["bundle"] == ModelBundle.open(made).fingerprint
@@ -115,8 +115,8 @@ def test_a_form_is_given_where_it_is_asked_for(run: Run, hub: WebServer, catalog
         (["get", "hf:art/gone"], "the hub has no model 'hf:art/gone'"),
         (["get", "hf:art/eye", "--file", "b.onnx"], "has no ONNX file 'b.onnx', only onnx/model.onnx"),
         (["get", "hf:art/eye", "--name", "../Eye"], "--name '../Eye' is no name of a bundle"),
-        (["show", "gone"], "there is no bundle 'gone' at hand, only"),
-        (["check", "gone"], "there is no bundle 'gone' at hand, only"),
+        (["show", "gone"], "'gone' is no model bundle: it has no bundle.json"),
+        (["check", "gone"], "'gone' is no model bundle: it has no bundle.json"),
     ],
 )
 def test_what_cannot_be_done_is_one_line(fail: Fail, hub: WebServer, words: list[str], message: str) -> None:
