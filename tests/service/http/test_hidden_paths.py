@@ -66,7 +66,7 @@ DAMAGES: dict[str, tuple[Damage, str]] = {
     "pointer": (_garble("galleries/shoes/active*.json"), "gallery-damaged"),
     "snapshot": (_garble("snapshot.json"), "no_match"),
     "index and arrays": (_garble("versions/1/*[yx]"), "no_match"),
-    "rows": (_remove("items.lance"), "gallery-damaged"),
+    "rows": (_remove("items.lance"), "gallery-files-damaged"),
     "jobs": (lambda settings: _noise(settings.data_dir / "jobs.db"), "jobs-unavailable"),
     "calibration": (_garble("calibrations/*.json"), "calibration-damaged"),
     "bundle": (_garble("bundles/first/backbone.onnx"), "bundle-mismatch"),
