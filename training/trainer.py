@@ -64,7 +64,8 @@ _NAMED_CLASSES = 5
 class TrainingResult:
     """A trained network at its best validation.
 
-    `share` says how far from the first weights to the best ones the kept weights lie, in [0, 1].
+    `share` says how far from the first weights to the best ones the kept weights lie, in [0, 1]; where that
+    was chosen, `map_at_r` is what it was chosen by.
     """
 
     network: EmbeddingNetwork
@@ -72,6 +73,7 @@ class TrainingResult:
     best: StepRecord
     training: LabelledImages
     share: float = 1.0
+    map_at_r: float = math.nan
 
 
 @dataclass(frozen=True)
@@ -162,8 +164,8 @@ class Trainer:
             if self.processes.count > 1:
                 state.load_state_dict(self.processes.from_first(state.state_dict))
             self._optimize(state, images)
-            share = self._keep_best(state, images)
-        return TrainingResult(network.eval(), state.records, state.best, images.training, share)
+            share, map_at_r = self._keep_best(state, images)
+        return TrainingResult(network.eval(), state.records, state.best, images.training, share, map_at_r)
 
     @property
     def _checkpoint(self) -> Path:
@@ -343,13 +345,13 @@ class Trainer:
         )
         state.add(StepRecord(state.step, loss, hit_rate, map_at_r, state.seconds))
 
-    def _keep_best(self, state: State, images: _Images) -> float:
-        """Give the network the best weights, and say how far from the first ones they lie."""
-        weights, wanted = state.best_weights, self.config.interpolate
+    def _keep_best(self, state: State, images: _Images) -> tuple[float, float]:
+        """Give the network the best weights; says how far from the first ones they lie, and their figure."""
+        weights, wanted, map_at_r = state.best_weights, self.config.interpolate, math.nan
         share = 1.0 if wanted is False else wanted
         if wanted is not False:
             if wanted is True:
-                share = self.processes.from_first(
+                share, map_at_r = self.processes.from_first(
                     lambda: best_between(
                         state.start_weights, weights, lambda tried: self._map_at_r(state, images, tried)
                     )
@@ -359,7 +361,7 @@ class Trainer:
                 f"kept the weights {share:.0%} of the way from the first to the best ones"
             )
         state.network.load_state_dict(weights)
-        return share
+        return share, map_at_r
 
     def _map_at_r(self, state: State, images: _Images, weights: dict[str, Tensor]) -> float:
         """MAP@R of the held-out classes beside the trained ones, which are what they are mistaken for."""

@@ -37,18 +37,20 @@ def best_between(
     start: Mapping[str, Tensor],
     end: Mapping[str, Tensor],
     measure: Callable[[dict[str, Tensor]], float],
-) -> float:
+) -> tuple[float, float]:
     """Share of the way, of `SHARES`, to the best point on the line from first weights to trained ones.
 
     Wortsman et al., "Robust fine-tuning of zero-shot models", CVPR 2022: such a point keeps much of what the
     first weights knew of other images. Of points as good as the best the nearest to the first weights is
     taken, which tells strangers apart better, and the first weights themselves only where they are best.
+    Gives the share and its figure.
     """
     first, *others = (measure(between(start, end, share)) for share in SHARES)
     best = max(others)
     if first > best:
-        return SHARES[0]
-    return next(share for share, one in zip(SHARES[1:], others, strict=True) if not one < best - _AS_GOOD)
+        return SHARES[0], first
+    points = zip(SHARES[1:], others, strict=True)
+    return next((share, one) for share, one in points if not one < best - _AS_GOOD)
 
 
 def between(start: Mapping[str, Tensor], end: Mapping[str, Tensor], share: float) -> dict[str, Tensor]:

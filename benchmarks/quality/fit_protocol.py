@@ -27,6 +27,7 @@ from benchmarks.common.record import save_result
 from benchmarks.quality.protocol_search import run_set, vicinal
 from vicinal.calibration.targets import lowest_threshold
 from vicinal.training.datasets.layouts.protocol import ProtocolConfig
+from vicinal.training.fitting.report import HeldOutFigures
 
 
 def extract_training(root: Path, folder: Path, *, wrong: float = 0.0, seed: int = 0) -> Path:
@@ -64,17 +65,21 @@ def fitted(manifest: Path, output: Path, minutes: float, *options: str) -> dict[
 
 
 def promise(report: dict[str, Any], runs: dict[str, Any]) -> dict[str, Any]:
-    """What the trial promised, and what the test queries give in the pipeline that it decided on."""
+    """What the trial promised for a gallery of unseen labels alone, and what the test queries give in the
+    pipeline that it decided on.
+    """
     refine = report["refine"] or "off"
     name = report["rerank"] or "off"
     run = runs[name if refine == "off" else f"refine {refine}, {name}"]
     known = np.array([row["mate_score"] for row in run["rows"] if row["role"] == "query"])
     strangers = np.array([row["top_score"] for row in run["rows"] if row["role"] == "absent"])
     found = float((known >= lowest_threshold(strangers, report["fpir"])).mean())
-    low = min(report["found_after"]["low"], report["found_apart"]["low"])
-    high = report["found_after"]["high"]
+    fields = HeldOutFigures.model_fields
+    figures = HeldOutFigures.model_validate({name: report[name] for name in fields})
+    low, high = figures.range_alone
     return {
-        "promised": {"value": report["found_after"]["value"], "low": low, "high": high},
+        "promised": {"value": figures.found_alone.value, "low": low, "high": high},
+        "promised_beside_all_labels": {"value": figures.found_after.value, "ends": figures.range_beside},
         "found_at_exactly_this_fpir": round(found, 4),
         "found_at_the_calibrated_threshold": round(1.0 - run["test"]["fnir"]["value"], 4),
         "holds": low <= found <= high,

@@ -16,18 +16,22 @@ if TYPE_CHECKING:
 def report_lines(report: FitReport) -> list[str]:
     """Lines for people."""
     before, after = 100 * report.found_before.value, 100 * report.found_after.value
-    low = min(report.found_after.low, report.found_apart.low)
-    ends = f"[95 %: {100 * low:.0f} to {100 * report.found_after.high:.0f}]"
+    beside, alone = (
+        f"[95 %: {100 * low:.0f} to {100 * high:.0f}]"
+        for low, high in (report.range_beside, report.range_alone)
+    )
     lines = [
-        f"Of 100 photos of things you have, {before:.0f} were found before, {after:.0f} now {ends}, at the "
+        f"Of 100 photos of things you have, {before:.0f} were found before, {after:.0f} now {beside}, at the "
         f"same rate of wrong matches ({100 * report.fpir:.2g} in 100).",
         f"The first answer was right for {100 * report.hit_rate_before:.0f} of 100 before, for "
         f"{100 * report.hit_rate_after:.0f} now.",
         f"Measured in a trial that learned without {report.n_held_out_labels:,} of the labels, on their "
         f"{report.n_held_out_photos:,} photos, beside the other labels. The new bundle has learned from all.",
+        "Alone in a gallery, where less can be mistaken, "
+        f"{100 * report.found_alone.value:.0f} of 100 are found now {alone}.",
         "The later photos of each label, by file name, were searched among its earlier ones, and the other "
-        f"way round. With look-alikes of a label kept apart, too, {100 * report.found_apart.value:.0f} are "
-        "found: the range begins there, for where names do not follow time another day is like that.",
+        "way round. The ranges begin where look-alikes of a label are kept apart, too: where names do not "
+        "follow time, photos of another day are like that.",
     ]
     if not report.helps:
         lines.append("It did not help: stay with the bundle that you have.")
@@ -79,7 +83,7 @@ def look_lines(look: LabelLook, bundle: str) -> list[str]:
         f"{Path(bundle) / 'doubtful-labels.csv'}, such as",
         *(f"  {one.file}: '{one.label}' looks like '{one.looks_like}'" for one in look.doubtful),
     ]
-    if look.loss is not None:
+    if look.safer_loss is not None:
         lines.append("With so many it learns by recall@k, which wrong labels harm less.")
     return lines
 

@@ -64,4 +64,5 @@ def test_of_points_as_good_as_the_best_the_nearest_to_the_first_weights_is_kept(
     figures: list[float], share: float
 ) -> None:
     start, end = {"weight": torch.tensor(0.0)}, {"weight": torch.tensor(1.0)}
-    assert best_between(start, end, lambda tried: figures[int(4 * tried["weight"])]) == share
+    kept, figure = best_between(start, end, lambda tried: figures[int(4 * tried["weight"])])
+    np.testing.assert_equal((kept, figure), (share, figures[int(4 * share)]))

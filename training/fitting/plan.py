@@ -26,12 +26,12 @@ SHARE_PLANNED = 0.95
 _FOR_STEPS = 0.55
 # The fewest that are worth a training.
 _FEWEST_VIEWS = 2
-# The trial without the held-out labels, then all labels.
-_TRAININGS = 2
+# Fewer steps in a trial are too few to try two losses.
+_WORTH_A_CHOICE = 75
 # Looks at the held-out labels during the steps, and points between the weights that are tried after them.
 _LOOKS, _POINTS = 6, 5
-# Photos that a head is centered on, in both trainings.
-_CENTERED_ON = 2 * 1024
+# Photos that a head is centered on.
+_CENTERED_ON = 1024
 # Through the back alone, to learning from it.
 _WITHOUT_LEARNING = 1 / 3
 # A photo in float32, float16 and int8, to one in int8.
@@ -62,14 +62,16 @@ class FitSpeed(Frozen):
 class FitPlan(Frozen):
     """Plan of a run, reckoned with a speed; a resumed one has the same.
 
-    It has the `views` of each photo, the `steps` of each of the two trainings, and at most `per_label` photos
-    of a label, None for all. Once the views are there, each training gets the steps that there is time for
-    then: `decided`. `look` says which labels look wrong.
+    It has the `views` of each photo, the `steps` of each training, of which `n_trials` leave the held-out
+    labels out, and at most `per_label` photos of a label, None for all. Once the views are there, the trials
+    and the training of all labels get the steps that there is time for then: `decided`. `look` says which
+    labels look wrong.
     """
 
     asked: dict[str, str | int | float]
     views: int
     steps: int
+    n_trials: int
     per_label: int | None
     speed: FitSpeed
     look: LabelLook = LabelLook()
@@ -78,11 +80,12 @@ class FitPlan(Frozen):
 
 @dataclass(frozen=True)
 class FitSize:
-    """Numbers of photos to learn from in the trial and held out, and of drawn pictures in the batches."""
+    """Numbers of photos to learn from in a trial and held out, of drawn pictures, and of trials."""
 
     n_training: int
     n_held_out: int
     n_drawn: int
+    n_trials: int = 1
 
     @property
     def n_viewed(self) -> int:
@@ -92,19 +95,20 @@ class FitSize:
     def seconds_beside(self, speed: FitSpeed) -> float:
         """Seconds of all but the steps and the views of training photos: looks, exports, measurement."""
         n_beside = min(self.n_training, MOST_BESIDE)
-        looked = (_LOOKS + _POINTS) * self.n_held_out + _POINTS * n_beside + _CENTERED_ON
+        looked = self.n_trials * ((_LOOKS + _POINTS) * self.n_held_out + _POINTS * n_beside)
+        looked += (self.n_trials + 1) * _CENTERED_ON
         embedded = _FORMS * min(self.n_held_out, MOST_TRIED_ON) + self.n_held_out + n_beside
         return (
             looked * _WITHOUT_LEARNING * speed.step / speed.batch_size
             + embedded * speed.photo
             + self.n_held_out * speed.view
-            + _TRAININGS * SECONDS_OF_AN_EXPORT
+            + 2 * SECONDS_OF_AN_EXPORT
         )
 
     def steps_of_trial(self, seconds: float, speed: FitSpeed, views: int) -> int:
-        """Steps of each training, where the views of the trial are there and so many seconds left."""
+        """Steps of each training, where the views of the trials are there and so many seconds left."""
         left = seconds - self.seconds_beside(speed) - views * self.n_held_out * speed.view
-        return steps_in(left, _TRAININGS * speed.step)
+        return steps_in(left, (self.n_trials + 1) * speed.step)
 
 
 def steps_in(seconds: float, step: float) -> int:
@@ -122,17 +126,21 @@ def plan_fit(
     spent: float,
     asked: Mapping[str, str | int | float],
     look: LabelLook | None = None,
+    n_trials: int = 1,
 ) -> FitPlan:
-    """Fit views and steps into the minutes, for labels with (c,) `sizes` photos to learn from."""
+    """Fit views and steps into the minutes, for labels with (c,) `sizes` photos to learn from.
+
+    Of `n_trials` there is one where more would leave each too few steps.
+    """
     counts = np.asarray(sizes, np.int64)
     seconds = 60.0 * SHARE_PLANNED * minutes - spent
 
     def of(cap: int) -> FitSize:
-        return FitSize(int(np.minimum(counts, cap).sum()), n_held_out, n_drawn)
+        return FitSize(int(np.minimum(counts, cap).sum()), n_held_out, n_drawn, n_trials)
 
     def most_views(size: FitSize) -> float:
         left = max(0.0, seconds - size.seconds_beside(speed))
-        affordable = left - min(_FOR_STEPS * left, _TRAININGS * MOST_STEPS * speed.step)
+        affordable = left - min(_FOR_STEPS * left, (n_trials + 1) * MOST_STEPS * speed.step)
         return affordable / (speed.view * size.n_viewed)
 
     largest = int(counts.max())
@@ -142,10 +150,16 @@ def plan_fit(
         per_label = next((cap for cap in range(largest, 4, -1) if most_views(of(cap)) >= views), 4)
     size = of(per_label or largest)
     viewed = views * (size.n_training + n_drawn) * speed.view
+    steps = size.steps_of_trial(seconds - viewed, speed, views)
+    if n_trials > 1 and steps < _WORTH_A_CHOICE:
+        return plan_fit(
+            sizes, n_held_out, n_drawn, speed, minutes=minutes, spent=spent, asked=asked, look=look
+        )
     return FitPlan(
         asked=dict(asked),
         views=views,
-        steps=size.steps_of_trial(seconds - viewed, speed, views),
+        steps=steps,
+        n_trials=n_trials,
         per_label=per_label,
         speed=speed,
         look=look or LabelLook(),

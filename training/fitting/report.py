@@ -30,6 +30,8 @@ class HeldOutFigures(Frozen):
         found_before: Share of the photos of things that are there which the bundle before finds.
         found_after: The same with the new bundle.
         found_apart: The same with look-alikes of a label kept apart, as photos of other days are.
+        found_alone: As `found_after`, in a gallery of the held-out labels alone.
+        found_alone_apart: As `found_apart`, in that gallery.
         gain: The difference of the first two, paired over labels.
         hit_rate_before: Share of them whose first answer is right, before.
         hit_rate_after: The same with the new bundle.
@@ -45,6 +47,8 @@ class HeldOutFigures(Frozen):
     found_before: Interval
     found_after: Interval
     found_apart: Interval
+    found_alone: Interval
+    found_alone_apart: Interval
     gain: Interval
     hit_rate_before: float
     hit_rate_after: float
@@ -52,6 +56,16 @@ class HeldOutFigures(Frozen):
     map_at_r_after: float
     refine: Sides | None
     rerank: RerankVerdict | None
+
+    @property
+    def range_beside(self) -> tuple[float, float]:
+        """Range of what is found beside the other labels, from look-alikes kept apart to together."""
+        return min(self.found_apart.low, self.found_after.low), self.found_after.high
+
+    @property
+    def range_alone(self) -> tuple[float, float]:
+        """The same in a gallery of the held-out labels alone."""
+        return min(self.found_alone_apart.low, self.found_alone.low), self.found_alone.high
 
 
 class PhotosUsed(Frozen):
@@ -98,19 +112,20 @@ class LabelLook(Frozen):
         n_looked: Photos that were looked at.
         n_doubtful: Those whose label looks wrong.
         doubtful: The most doubtful of them; a table in the bundle's folder has all.
-        loss: Loss that is learned with because so many labels look wrong; None where they do not.
+        safer_loss: Loss that is learned with because so many labels look wrong; None where they do not.
     """
 
     n_looked: int = 0
     n_doubtful: int = 0
     doubtful: tuple[DoubtfulLabel, ...] = ()
-    loss: str | None = None
+    safer_loss: str | None = None
 
 
 class FitReport(HeldOutFigures, PhotosUsed, LabelLook):
     """Report of a fitting, and of a trial without some of the labels that said what it changes.
 
     Attributes:
+        loss: Loss that was learned with.
         share: How far from the first weights to the trained ones the kept weights lie.
         seconds: Seconds by stage, of the last start of the run.
     """
@@ -118,6 +133,7 @@ class FitReport(HeldOutFigures, PhotosUsed, LabelLook):
     bundle: str
     name: str
     fingerprint: str
+    loss: str
     share: float
     views: int
     steps: int

@@ -25,7 +25,13 @@ from vicinal.models.embedder import Embedder
 from vicinal.models.errors import ConfigError
 from vicinal.models.probe import write_probe
 from vicinal.models.progress import OnProgress, no_progress
-from vicinal.training.backbones.front_maps import MAPS_FILE, EarlierMaps, discard_maps, no_earlier_maps
+from vicinal.training.backbones.front_maps import (
+    MAPS_FILE,
+    PROGRESS_FILE,
+    EarlierMaps,
+    discard_maps,
+    no_earlier_maps,
+)
 from vicinal.training.backbones.weights import PACKAGED_WEIGHTS
 from vicinal.training.card import write_card, write_notice
 from vicinal.training.checkpoint import CHECKPOINT_FILE
@@ -81,6 +87,8 @@ _FOR_THE_LOOK = 0.08
 # From so many on, wrong labels cost recall@k less than multi-similarity. Half of them are found.
 _MANY_DOUBTFUL = 0.05
 _NAMED_DOUBTFUL = 5
+# Which of them is better depends on the photos; both learn from the same views.
+_BUILT_IN_LOSS, _OTHER_LOSS = "multi_similarity", "recall_at_k"
 # Photos that the form of the final network is tried on.
 _AGREED_ON = 200
 # A machine that looks so much slower or faster than it was is believed.
@@ -269,6 +277,7 @@ class Fitting:
             spent=time.monotonic() - self._began,
             asked=asked,
             look=look,
+            n_trials=len(self._losses(look)),
         )
         self.split = self._narrowed(plan)
         self.photos.write_manifest(self.output / PHOTOS_FILE, self.split)
@@ -288,7 +297,6 @@ class Fitting:
         doubtful = doubtful_labels(self.photos, looked, self._known)
         if doubtful:
             write_doubtful(self.output / DOUBTFUL_FILE, doubtful)
-        recipe = checked(LossConfig, named_loss(self.recipe.get("loss", {})), "the recipe of the fitting")
         is_many = len(doubtful) > _MANY_DOUBTFUL * len(looked)
         return LabelLook(
             n_looked=len(looked),
@@ -297,8 +305,22 @@ class Fitting:
             doubtful=tuple(
                 one.model_copy(update={"file": Path(one.file).name}) for one in doubtful[:_NAMED_DOUBTFUL]
             ),
-            loss="recall_at_k" if is_many and recipe.name == "multi_similarity" else None,
+            safer_loss=_OTHER_LOSS if is_many and self._own_loss == _BUILT_IN_LOSS else None,
         )
+
+    @property
+    def _own_loss(self) -> str:
+        """Loss that the recipe names."""
+        loss = named_loss(self.recipe.get("loss", {}))
+        return checked(LossConfig, loss, "the recipe of the fitting").name
+
+    def _losses(self, look: LabelLook) -> list[str]:
+        """Losses to try: the recipe's, and beside the built-in one's the other."""
+        if look.safer_loss is not None:
+            return [look.safer_loss]
+        is_cut = bool(self.recipe["backbone"].get("frozen_stages", 0))
+        own = self._own_loss
+        return [own, _OTHER_LOSS] if is_cut and own == _BUILT_IN_LOSS else [own]
 
     @property
     def _n_drawn(self) -> int:
@@ -343,8 +365,15 @@ class Fitting:
         path = folder / TRIAL_FILE
         if path.is_file():
             return FitTrial.model_validate_json(path.read_bytes())
-        config = self._config(self.output, "trial", views=plan.views, steps=plan.steps)
-        result = self._train(config, folder, is_resumed=is_resumed, stage="trial")
+        configs: dict[str, TrainingConfig] = {}
+        results: dict[str, TrainingResult] = {}
+        for loss in self._losses(plan.look)[: plan.n_trials]:
+            own = folder if not results else _beside(folder, loss)
+            configs[loss] = self._config(self.output, "trial", views=plan.views, steps=plan.steps, loss=loss)
+            results[loss] = self._train(configs[loss], own, is_resumed=is_resumed, stage="trial")
+        # Of figures that are no numbers the first is taken.
+        loss = max(results, key=lambda one: (results[one].map_at_r, one == _BUILT_IN_LOSS))
+        config, result = configs[loss], results[loss]
         held_out = list_images(config.validation_datasets[0])
         with self._timed("form"):
             bundle = export_network(result.network, folder, bundle_fields(config, result))
@@ -362,6 +391,7 @@ class Fitting:
                 on_embedded=lambda done, total: self.report("measure", done, total),
             )
         trial = FitTrial(
+            loss=loss,
             share=result.share,
             steps=result.best.step,
             form=bundle.manifest.precision or "float32",
@@ -373,7 +403,7 @@ class Fitting:
 
     def _learn_all(self, plan: FitPlan, trial: FitTrial, *, is_resumed: bool) -> ModelBundle:
         """The bundle of a network that learned from all labels as the trial says."""
-        config = self._config(self.output, "all", views=plan.views, steps=trial.steps)
+        config = self._config(self.output, "all", views=plan.views, steps=trial.steps, loss=trial.loss)
         # All the way is no point between the ends.
         config = config.model_copy(update={"interpolate": trial.share if trial.share < 1.0 else False})
         result = self._train(config, self.output, is_resumed=is_resumed, stage="train")
@@ -428,7 +458,8 @@ class Fitting:
 
     @property
     def _size(self) -> FitSize:
-        return FitSize(int(self.split.training.sum()), int(self.split.held_out.sum()), self._n_drawn)
+        n_held_out = int(self.split.held_out.sum())
+        return FitSize(int(self.split.training.sum()), n_held_out, self._n_drawn, self.plan.n_trials)
 
     def _earlier(self) -> EarlierMaps:
         """Maps of the trial's photos, which stand before the held-out ones in the manifest, and of the others
@@ -449,7 +480,13 @@ class Fitting:
         return maps_of
 
     def _config(
-        self, folder: Path, part: Literal["try", "trial", "all"], *, views: int, steps: int
+        self,
+        folder: Path,
+        part: Literal["try", "trial", "all"],
+        *,
+        views: int,
+        steps: int,
+        loss: str | None = None,
     ) -> TrainingConfig:
         """The recipe with the photos that a manifest in a folder lists; a try takes nothing else."""
         photos: dict[str, Any] = {"kind": "manifest", "root": folder.absolute(), "file": PHOTOS_FILE}
@@ -459,9 +496,8 @@ class Fitting:
         if section is not None and section.architecture.form == "gated" and "dim" in backbone:
             # Its refiner can only go along to embeddings of this length.
             backbone["dim"] = self.before.dim
-        loss = self.plan.look.loss if part != "try" else None
         changes: dict[str, Any] = {
-            **({} if loss is None else {"loss": {"name": loss}}),
+            **({} if loss in (None, self._own_loss) else {"loss": {"name": loss}}),
             "name": _name(self.output),
             "backbone": backbone,
             "seed": self.seed,
@@ -517,6 +553,7 @@ class Fitting:
             bundle=str(self.output),
             name=bundle.name,
             fingerprint=bundle.fingerprint,
+            loss=trial.loss,
             share=trial.share,
             views=plan.views,
             steps=trial.steps,
@@ -540,6 +577,16 @@ def _threads(number: int) -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(before)
+
+
+def _beside(folder: Path, loss: str) -> Path:
+    """A folder for the trial of another loss, with the same maps of the front."""
+    own = folder / loss
+    own.mkdir(exist_ok=True)
+    for name in (MAPS_FILE, PROGRESS_FILE):
+        if (folder / name).is_file() and not (own / name).exists():
+            (own / name).hardlink_to(folder / name)
+    return own
 
 
 def _name(output: Path) -> str:

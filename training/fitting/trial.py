@@ -37,11 +37,13 @@ _BELOW = 0.16
 class FitTrial(Frozen):
     """Findings of holding labels out, which are kept when all labels are learned from.
 
-    `share` is that of the kept weights between the first and the trained ones, `steps` those after which the
-    held-out labels were searched best, `form` the fastest one here that loses little on their photos, and
-    `verdict` the manifest fields of the refiner that was carried over, empty without one.
+    `loss` is the one whose network searched the held-out labels best, `share` that of the kept weights
+    between the first and the trained ones, `steps` those after which the held-out labels were searched best,
+    `form` the fastest one here that loses little on their photos, and `verdict` the manifest fields of the
+    refiner that was carried over, empty without one.
     """
 
+    loss: str
     share: float
     steps: int
     form: Precision
@@ -96,7 +98,11 @@ def search_held_out(
     )
     # By the bundle before, which has not learned to lay the photos of a label together.
     visits = look_alikes(sets[0][0])
-    found_apart = PresentLine.of(bundle).outcomes(_validation(bundle, sets[1], seed, visits))
+    alone = sets[1][:1]
+    found_apart, found_alone, found_alone_apart = (
+        _found_interval(PresentLine.of(bundle).outcomes(_validation(bundle, some, seed, taken)), seed)
+        for some, taken in ((sets[1], visits), (alone, None), (alone, visits))
+    )
     gain = measure_gain(found_before, found_after, _FPIR, seed=seed)
     section = bundle.manifest.refiner
     _, sizes = np.unique(listing.labels, return_counts=True)
@@ -106,7 +112,9 @@ def search_held_out(
         fpir=_FPIR,
         found_before=_found_interval(found_before, seed),
         found_after=_found_interval(found_after, seed),
-        found_apart=_found_interval(found_apart, seed),
+        found_apart=found_apart,
+        found_alone=found_alone,
+        found_alone_apart=found_alone_apart,
         # Fewer misses are more finds, so that the ends change places.
         gain=Interval(value=gain.fnir.before - gain.fnir.after, low=-gain.fnir.high, high=-gain.fnir.low),
         hit_rate_before=gain.hit_rate_1.before,
@@ -145,12 +153,14 @@ def _embedded(
 def _validation(
     bundle: ModelBundle, sets: Sequence[EmbeddingSet], seed: int, visits: Ints | None = None
 ) -> Validation:
-    """Searches among the held-out photos beside the others, the same for every bundle."""
-    held_out, beside = sets
+    """Searches among the held-out photos, alone or beside the others, the same for every bundle."""
+    held_out, *beside = sets
+    if visits is not None:
+        held_out = replace(held_out, visits=visits)
     section = bundle.manifest.refiner
     k = 8 if section is None else section.architecture.n_neighbors
     config = ValidationConfig(fpir=_FPIR, draws=_DRAWS, ordered=True)
-    return Validation(held_out, k, config, seed=seed, beside=beside, visits=visits)
+    return Validation(held_out, k, config, seed=seed, beside=beside[0] if beside else None)
 
 
 def look_alikes(items: EmbeddingSet) -> Ints:

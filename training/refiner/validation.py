@@ -155,8 +155,7 @@ class Validation:
     """Searches among classes that the refiner was not trained on.
 
     Each space is searched by itself, and all are counted together. Embeddings `beside`, of other classes,
-    stand in every gallery of their space and are no queries. Items of equal `visits`, (n,) of those held out,
-    are never each other's mates, candidates or context; a query without another mate is left out.
+    stand in every gallery of their space and are no queries.
     """
 
     def __init__(
@@ -167,19 +166,12 @@ class Validation:
         *,
         seed: int,
         beside: EmbeddingSet | None = None,
-        visits: Ints | None = None,
     ) -> None:
         self.config = config
         self.n_neighbors = n_neighbors
         items = held_out if beside is None else held_out.beside(beside)
         self._unit = items.embeddings
         self._classes = items.class_ids
-        self._visits = np.arange(len(items))
-        # Most often every item is a visit of its own, which needs no look.
-        self._has_visits = visits is not None
-        if visits is not None:
-            # They are named by positions, so that none bears the number of an item beside.
-            self._visits[: len(held_out)] = visits
         rng = np.random.default_rng(seed)
         others = np.arange(len(held_out), len(items))
         self._searches = [
@@ -255,31 +247,18 @@ class Validation:
         return self.outcomes(None, [line])[line]
 
     def _prepare(self, gallery: Ints, known: Ints, absent: Ints) -> _Search:
-        if self._has_visits:
-            known = np.array([one for one in known if self._has_mate(one, gallery)], np.int64)
         queries = np.concatenate([known, absent])
         rows = np.concatenate([gallery, queries])
-        # Nothing but the visit of an item, which is itself at least, is left out of its context.
+        # Nothing but a gallery item itself is left out of a context.
         contexts, similarities = nearest_items(
             self._unit[rows],
             self._unit[gallery],
             MOST_NEIGHBORS,
-            query_groups=self._visits[rows],
-            item_groups=self._visits[gallery],
+            query_groups=rows,
+            item_groups=gallery,
         )
         radii = neighborhood_radii(similarities[: len(gallery)])
         return _Search(gallery, queries, len(known), contexts, radii)
-
-    def _apart(self, search: _Search, start: int, n: int) -> Mask | None:
-        """(n, m) which gallery items are of other visits than some queries; None where all are."""
-        if not self._has_visits:
-            return None
-        asked = search.queries[start : start + n]
-        return np.asarray(self._visits[asked, None] != self._visits[search.gallery])
-
-    def _has_mate(self, query: int, gallery: Ints) -> bool:
-        is_mate = self._classes[gallery] == self._classes[query]
-        return bool((is_mate & (self._visits[gallery] != self._visits[query])).any())
 
     def _outcomes(self, search: _Search, line: Line, gallery: FloatArray, queries: FloatArray) -> Outcomes:
         is_plain = line.rerank == "off"
@@ -302,13 +281,10 @@ class Validation:
         Gives the best score of a mate of each query that has one, the best of each query, and again of those
         with a mate average precision and hit.
         """
-        is_apart = self._apart(search, start, len(scores))
-        scores = scores if is_apart is None else np.where(is_apart, scores, -np.inf)
         best = scores.max(axis=1, initial=-np.inf).astype(np.float64)
         n = min(len(scores), max(0, search.n_known - start))
         own = self._classes[search.queries[start : start + n]]
         known, mates = scores[:n], own[:, None] == self._classes[search.gallery]
-        mates = mates if is_apart is None else mates & is_apart[:n]
         best_mates = np.where(mates, known, -np.inf).max(axis=1, initial=-np.inf).astype(np.float64)
         ranked = _ranked_mates(known, mates)
         hits = ranked[:, 0].astype(np.float64) if n else np.empty(0)

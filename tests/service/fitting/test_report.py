@@ -31,11 +31,14 @@ def report(low: float = 0.2, value: float = 0.36, **changes: Any) -> FitReport:
         "found_before": Interval(value=0.47, low=0.4, high=0.6),
         "found_after": Interval(value=0.83, low=0.71, high=0.9),
         "found_apart": Interval(value=0.75, low=0.62, high=0.85),
+        "found_alone": Interval(value=0.9, low=0.85, high=0.97),
+        "found_alone_apart": Interval(value=0.8, low=0.7, high=0.9),
         "gain": Interval(value=value, low=low, high=0.5),
         "hit_rate_before": 0.85,
         "hit_rate_after": 0.93,
         "map_at_r_before": 0.5,
         "map_at_r_after": 0.7,
+        "loss": "recall_at_k",
         "share": 0.5,
         "views": 8,
         "steps": 300,
@@ -52,6 +55,9 @@ def test_the_figures_are_said_in_plain_words() -> None:
     assert lines[0] == (
         "Of 100 photos of things you have, 47 were found before, 83 now [95 %: 62 to 90], at the same "
         "rate of wrong matches (5 in 100)."
+    )
+    assert any(
+        "Alone in a gallery, where less is mistaken, 90 are found [95 %: 70 to 97]" in one for one in lines
     )
     assert any(
         line.startswith("Measured in a trial that learned without 8 of the labels, on their 412 photos")
@@ -107,7 +113,7 @@ def test_all_photos_are_accounted_for(changes: dict[str, int | None], said: str)
 
 def test_labels_that_look_wrong_are_named() -> None:
     one = {"file": "7.jpg", "label": "lime", "looks_like": "lemon", "margin": 0.3}
-    told = report_lines(report(n_looked=900, n_doubtful=80, doubtful=(one,), loss="recall_at_k"))
+    told = report_lines(report(n_looked=900, n_doubtful=80, doubtful=(one,), safer_loss="recall_at_k"))
     assert any("80 labels look wrong, of 900 photos" in line for line in told)
     assert "  7.jpg: 'lime' looks like 'lemon'" in told
     assert any("recall@k" in line for line in told)

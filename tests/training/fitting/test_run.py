@@ -28,6 +28,7 @@ from vicinal.training.fitting import doubtful_labels, run  # noqa: E402
 from vicinal.training.fitting.plan import FitSpeed  # noqa: E402
 from vicinal.training.fitting.report import LabelLook, PhotosUsed  # noqa: E402
 from vicinal.training.fitting.run import Fitting  # noqa: E402
+from vicinal.training.trainer import Trainer  # noqa: E402
 
 ROOT = Path(__file__).resolve().parents[3]
 RECIPE = """
@@ -39,6 +40,8 @@ name = "plain_conv_net"
 arguments = { channels = [4, 8] }
 dim = 8
 frozen_stages = 1
+[loss]
+name = "contrastive"
 [preprocessing]
 input_size = 16
 fit = "squash"
@@ -160,12 +163,40 @@ def test_labels_that_look_wrong_are_listed_and_learned_from_by_recall_at_k(
     found = np.array([3, 1]), np.array([0, 2]), np.array([0.5, 0.25])
     monkeypatch.setattr(doubtful_labels, "find_doubtful", lambda *_: found)
     monkeypatch.setattr(run, "_MANY_DOUBTFUL", 0.01)
-    report = fitting(photos, tmp_path / "mine", tiny_bundle, minutes=1.0).run()
-    assert (report.n_doubtful, report.loss) == (2, "recall_at_k")
+    text = RECIPE.replace("contrastive", "multi_similarity")
+    report = fitting(photos, tmp_path / "mine", tiny_bundle, text=text, minutes=1.0).run()
+    assert (report.n_doubtful, report.safer_loss) == (2, "recall_at_k")
     assert ModelBundle.open(tmp_path / "mine").manifest.training["loss"] == "recall_at_k"
     listed = (tmp_path / "mine" / run.DOUBTFUL_FILE).read_text(encoding="utf-8").splitlines()
     assert [line.rpartition(",")[2] for line in listed] == ["margin", "0.5", "0.25"]
     assert "/" not in report.doubtful[0].file
+
+
+@pytest.mark.usefixtures("_quick")
+@pytest.mark.parametrize(("figures", "loss"), [((0.5, 0.6), "recall_at_k"), ((0.6, 0.6), "multi_similarity")])
+def test_the_loss_is_taken_that_searches_held_out_labels_best(
+    photos: Path,
+    tmp_path: Path,
+    tiny_bundle: ModelBundle,
+    monkeypatch: pytest.MonkeyPatch,
+    figures: tuple[float, float],
+    loss: str,
+) -> None:
+    """Both are tried, and the run that learns from all labels is told which."""
+    monkeypatch.setattr("vicinal.training.fitting.plan._WORTH_A_CHOICE", 30)
+    left, keep = list(figures), Trainer._keep_best
+    monkeypatch.setattr(Trainer, "_keep_best", lambda *args: (keep(*args)[0], left.pop(0)))
+    monkeypatch.setattr(
+        Fitting, "_learn_all", lambda *args, **_: (_ for _ in ()).throw(ChosenError(args[2].loss))
+    )
+    text = RECIPE.replace("contrastive", "multi_similarity")
+    with pytest.raises(ChosenError, match=loss):
+        fitting(photos, tmp_path / "mine", tiny_bundle, text=text).run()
+    assert not left
+
+
+class ChosenError(Exception):
+    pass
 
 
 @pytest.mark.usefixtures("_quick")

@@ -199,32 +199,6 @@ def test_more_of_others_in_the_gallery_makes_searching_harder() -> None:
     assert beside.fnir > alone.fnir
 
 
-def test_items_of_a_visit_are_no_mates_and_hide_each_other() -> None:
-    items, line = blobs(n_classes=12, size=4), Line("off")
-    config, own = ValidationConfig(draws=2, ordered=True), np.arange(48)
-    plain = Validation(items, 4, config, seed=0).outcomes(None, [line])[line]
-    alone = Validation(items, 4, config, seed=0, visits=own).outcomes(None, [line])[line]
-    np.testing.assert_array_equal(alone.mates, plain.mates)
-    # The first of the earlier half and of the later half of each class were taken together.
-    visits = np.where(own % 4 == 2, own - 2, own)
-    apart = Validation(items, 4, config, seed=0, visits=visits)
-    found, unit = apart.outcomes(None, [line])[line], items.embeddings
-    for search in apart._searches:
-        known = search.queries[: search.n_known]
-        assert np.isin(items.class_ids[known], items.class_ids[search.gallery]).all()
-    expected = [
-        max(
-            unit[i] @ unit[j]
-            for j in search.gallery
-            if items.class_ids[i] == items.class_ids[j] and visits[i] != visits[j]
-        )
-        for search in apart._searches
-        for i in search.queries[: search.n_known]
-    ]
-    np.testing.assert_allclose(found.mates, np.exp(2 * np.array(expected) - 2), rtol=1e-5)
-    assert Validation(items, 4, config, seed=0, visits=own // 4 * 4).n_known == 0
-
-
 def test_spaces_are_searched_apart_and_counted_together() -> None:
     apart = [blobs(seed=seed) for seed in (0, 1)]
     joined = validate(EmbeddingSet.join(apart), draws=1)
