@@ -56,8 +56,8 @@ def test_the_figures_are_said_in_plain_words() -> None:
         "Of 100 photos of things you have, 47 were found before, 83 now [95 %: 62 to 90], at the same "
         "rate of wrong matches (5 in 100)."
     )
-    assert any(
-        "Alone in a gallery, where less is mistaken, 90 are found [95 %: 70 to 97]" in one for one in lines
+    assert (
+        "Alone in a gallery, where less can be mistaken, 90 of 100 are found now [95 %: 70 to 97]." in lines
     )
     assert any(
         line.startswith("Measured in a trial that learned without 8 of the labels, on their 412 photos")
