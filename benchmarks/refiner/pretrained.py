@@ -5,13 +5,12 @@ from __future__ import annotations
 import dataclasses
 import functools
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from benchmarks.losses.features import BACKBONE, FeatureParts, load_features
 from benchmarks.losses.learners import HEAD, train
-from benchmarks.losses.runs import run_of
+from benchmarks.losses.runs import BASE_LOSSES, run_of
 from benchmarks.losses.training import Run
 from benchmarks.refiner.embedded import N_FOLDS, Base, Embedded, Trained, Wanted, in_one_space, prepare
 from benchmarks.refiner.searches import Embeddings
@@ -19,9 +18,8 @@ from vicinal.models.similarity import normalize
 from vicinal.training.backbones.backbone import classifier_of
 from vicinal.training.backbones.projection import from_classifier
 
-__all__ = ["PRETRAINED_BASES", "ClassifierBase", "FeatureBase", "HeadBase", "features_of"]
+__all__ = ["PRETRAINED_BASES", "TUNED_BASES", "ClassifierBase", "FeatureBase", "HeadBase", "features_of"]
 
-_MULTI_SIMILARITY: dict[str, Any] = {"name": "multi_similarity"}
 # Chosen on held-out classes by the study of heads; see docs/studies/pretrained-heads.md.
 _RATES = {"grocery": 3e-4, "dogfacenet": 3e-4, "omniglot": 3e-3}
 _STEPS = 200
@@ -74,9 +72,14 @@ class ClassifierBase(FeatureBase):
 
 @dataclasses.dataclass(frozen=True)
 class HeadBase:
-    """A linear head, trained on the training classes of a set and cross-fitted on its folds."""
+    """A linear head, trained on the training classes of a set and cross-fitted on its folds.
+
+    Attributes:
+        loss: Name of the loss in `losses.runs.BASE_LOSSES`.
+    """
 
     name: str = "head"
+    loss: str = "multi_similarity"
 
     def is_ready(self, _: Wanted) -> bool:
         """Always: heads that are missing are trained."""
@@ -96,13 +99,19 @@ class HeadBase:
         """The run on all training classes, and the same without the classes of each fold."""
         common = {"learning_rate": _RATES[images], "steps": _STEPS}
         return [
-            run_of(images, "refiner", f"{self.name}{suffix}", _MULTI_SIMILARITY, seed, fold=fold, **common)
+            run_of(
+                images, "refiner", f"{self.name}{suffix}", BASE_LOSSES[self.loss], seed, fold=fold, **common
+            )
             for suffix, fold in [("", None), *((f"-fold{i}", (i, N_FOLDS)) for i in range(N_FOLDS))]
         ]
 
 
 PRETRAINED_BASES: dict[str, Base] = {
     base.name: base for base in (ClassifierBase(), FeatureBase(), HeadBase())
+}
+# What a refiner of the paper refines: embeddings that were tuned on the classes that it learns from.
+TUNED_BASES: dict[str, Base] = {
+    loss: HeadBase(loss, loss) for loss in ("multi_similarity", "recall_at_k", "proxy_anchor")
 }
 
 

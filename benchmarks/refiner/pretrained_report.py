@@ -1,4 +1,4 @@
-"""Raw result and tables of the refiner study from pretrained features."""
+"""Raw results and tables of the refiner studies from pretrained features, as they are and tuned."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from benchmarks.refiner.embedded import Wanted
 from benchmarks.refiner.pretrained import features_of
 from benchmarks.refiner.report import cells, intervals, markdown_table, outcome_of
 from benchmarks.refiner.searches import SIDES
-from benchmarks.refiner.tasks import PRETRAINED
+from benchmarks.refiner.tasks import PRETRAINED, TUNED, Study
 
-__all__ = ["compare_all", "control_of", "pretrained_tables", "report_pretrained"]
+__all__ = ["compare_all", "control_of", "pretrained_tables", "report_pretrained", "report_tuned"]
 
 Record = dict[str, Any]
 Row = dict[str, Any]
@@ -51,6 +51,19 @@ def report_pretrained(roots: Path, work: Path) -> None:
     replace_tables(_PAGE, pretrained_tables(stored["records"], stored["differences"]))
 
 
+def report_tuned(roots: Path, work: Path) -> None:
+    """The same of the paper's refiner on tuned embeddings."""
+    records = [
+        json.loads(path.read_text(encoding="utf-8"))
+        for path in sorted((work / "refiner" / "records").glob("*.json"))
+    ]
+    compared = compare_all(records, roots, work, TUNED)
+    save_result(TUNED.result, {"threads": 1, "differences": compared, "records": records})
+    made = {f"tuned-{images}": _set_table(records, images, TUNED) for images in _images(records)}
+    made["tuned-differences"] = _difference_table(compared)
+    replace_tables(_PAGE.with_name("tuned-refiners.md"), made)
+
+
 def control_of(record: Record, chosen_by: str) -> Row:
     """The control, its setting and its sides that held-out classes choose of all three.
 
@@ -64,7 +77,9 @@ def control_of(record: Record, chosen_by: str) -> Row:
     return max(rows, key=lambda row: row["held_out"]["map_at_r"])
 
 
-def compare_all(records: Sequence[Record], roots: Path, work: Path) -> list[dict[str, Any]]:
+def compare_all(
+    records: Sequence[Record], roots: Path, work: Path, study: Study = PRETRAINED
+) -> list[dict[str, Any]]:
     """Each refiner, both sides refined, against the chosen controls and against the base.
 
     Returns:
@@ -72,10 +87,10 @@ def compare_all(records: Sequence[Record], roots: Path, work: Path) -> list[dict
         `MAP@R` or `FNIR` chose on held-out classes), differences and their intervals by figure.
     """
     found = []
-    for images in SETS:
+    for images in _images(records):
         part = features_of(Wanted(images, 0, roots, work)).test
         known, absent = (part.labels[part.roles == role] for role in ("query", "absent"))
-        for base, group, name, own in _refiners(records, images):
+        for base, group, name, own in _refiners(records, images, study):
             controls = {one["seed"]: one for one in _records(records, images, base, "controls", "controls")}
             pairs: dict[str, list[Any]] = {name: [] for name in ("base", *_CHOSEN_BY)}
             for record in own:
@@ -116,10 +131,12 @@ def _records(records: Sequence[Record], images: str, base: str, group: str, name
     return [one for one in records if (one["images"], one["base"], one["group"], one["name"]) == wanted]
 
 
-def _refiners(records: Sequence[Record], images: str) -> Iterator[tuple[str, str, str, list[Record]]]:
+def _refiners(
+    records: Sequence[Record], images: str, study: Study = PRETRAINED
+) -> Iterator[tuple[str, str, str, list[Record]]]:
     """Base, group, name and records of each refiner that is no sweep, in the order of the tasks."""
-    named = dict.fromkeys((task.base, task.group, task.name) for task in PRETRAINED.tasks)
-    for base in PRETRAINED.bases:
+    named = dict.fromkeys((task.base, task.group, task.name) for task in study.tasks)
+    for base in study.bases:
         for own_base, group, name in named:
             own = _records(records, images, base, group, name)
             if own and own_base == base and group not in ("controls", *_SWEEPS):
@@ -127,12 +144,30 @@ def _refiners(records: Sequence[Record], images: str) -> Iterator[tuple[str, str
 
 
 def _named(group: str, name: str) -> str:
-    return f"as the paper, {name}" if group == "paper" else name
+    return f"as the paper, {name}" if group in ("paper", "long") else name
 
 
-def _set_table(records: Sequence[Record], images: str) -> str:
+def _images(records: Sequence[Record]) -> list[str]:
+    """Image sets that were measured, in their order."""
+    measured = {one["images"] for one in records}
+    return [images for images in SETS if images in measured]
+
+
+def _difference_table(compared: Sequence[dict[str, Any]]) -> str:
     lines = []
-    for base in PRETRAINED.bases:
+    for one in compared:
+        by_map, base = one["against"]["MAP@R"], one["against"]["base"]
+        cells = [base["map_at_r"], base["fnir_at_fpir_5"], by_map["map_at_r"], by_map["fnir_at_fpir_5"]]
+        lines.append(
+            [one["images"], one["base"], _named(one["group"], one["name"]), *map(_difference, cells)]
+        )
+    head = ["set", "base", "refiner, both sides", "MAP@R - base", "FNIR - base"]
+    return markdown_table([*head, "MAP@R - control by MAP@R", "FNIR - control by MAP@R"], lines)
+
+
+def _set_table(records: Sequence[Record], images: str, study: Study = PRETRAINED) -> str:
+    lines = []
+    for base in study.bases:
         controls = _records(records, images, base, "controls", "controls")
         if not controls:
             continue
@@ -143,7 +178,7 @@ def _set_table(records: Sequence[Record], images: str) -> str:
         for by in _CHOSEN_BY:
             rows = [control_of(one, by) for one in controls]
             lines.append([base, f"best control by {by}", *cells([row["test"] for row in rows], _COLUMNS)])
-        for own_base, group, name, own in _refiners(records, images):
+        for own_base, group, name, own in _refiners(records, images, study):
             if own_base == base:
                 rows = [row for one in own for row in one["rows"] if row["name"] == _SIDES]
                 lines.append([base, _named(group, name), *cells([row["test"] for row in rows], _COLUMNS)])

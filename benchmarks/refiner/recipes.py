@@ -8,6 +8,8 @@ from typing import Any, Literal
 __all__ = [
     "GATES",
     "LADDER",
+    "LONG",
+    "LONG_FROM_ZERO",
     "PAPER_FORMS",
     "SWEPT_NEIGHBORS",
     "SWEPT_STEPS",
@@ -125,6 +127,22 @@ _STEPS = {
     for prefix, form, kind in (("", "gated", "unseen"), ("paper ", "paper", "seen"))
     for t in SWEPT_STEPS
 }
+# The paper's form with as many steps as it needs, on embeddings of classes that its base was tuned on.
+_LONG = {"optimizer": {"steps": 2000}, "validation": {"every": 250}}
+LONG = {
+    **{f"{t} blocks": Variant("paper", _LONG | {"refiner": {"n_steps": t}}, "seen") for t in SWEPT_STEPS},
+    "1 block, without neighbors": Variant(
+        "paper", _LONG | {"refiner": _ONE_STEP | {"neighbors": "none"}}, "seen"
+    ),
+    "1 block, unseen classes": Variant("paper", _LONG | {"refiner": _ONE_STEP}),
+}
+# The same, but it starts as the embedding that it refines.
+LONG_FROM_ZERO = {
+    f"{t} blocks, zero start": Variant(
+        "paper", _LONG | {"refiner": {"n_steps": t, "zero_init_output": True}}, "seen"
+    )
+    for t in (1, 8)
+}
 # By group and name of a task.
 VARIANTS: dict[str, dict[str, Variant]] = {
     "refiner": _REFINERS,
@@ -134,6 +152,7 @@ VARIANTS: dict[str, dict[str, Variant]] = {
     "ladder": LADDER,
     "neighbors": _NEIGHBORS,
     "steps": _STEPS,
+    "long": LONG | LONG_FROM_ZERO,
 }
 
 

@@ -1,13 +1,14 @@
 """The refiner study: what neighbors add to embeddings, on characters and photos.
 
-Two studies with the same measurements: `scratch`, whose bases are small networks that learned from scratch
-(`bases.py`), and `pretrained`, whose bases start from ImageNet weights (`pretrained.py`).
+Studies with the same measurements: `scratch`, whose bases are small networks that learned from scratch
+(`bases.py`), `pretrained`, whose bases start from ImageNet weights (`pretrained.py`), and `tuned`: the
+paper's refiner alone, with more steps, on heads that were tuned on the classes it learns from.
 
 Three stages, each of which goes on where it stopped:
     train    bases from scratch (about an hour on two cores) go to the work folder; the others make themselves
     measure  controls, refiners, sweeps; what every query got goes to the work folder
-    report   the raw result, benchmarks/results/refiner_study.json or refiner_pretrained.json, and the tables
-             and plots of docs/RESULTS.md or docs/studies/pretrained-refiners.md
+    report   the raw result in benchmarks/results (refiner_study.json, refiner_pretrained.json,
+             refiner_tuned.json), and the tables and plots of docs/RESULTS.md or of a page of docs/studies
 
 Everything is chosen on held-out training classes: settings of controls, steps of a training, sides.
 Calibration classes give the threshold. Test classes are only reported. The gated form itself was designed on
@@ -294,10 +295,11 @@ def main() -> None:
     elif given.stage == "measure":
         measure_all(given.study, given.data, work, given.jobs)
     else:
-        from benchmarks.refiner.pretrained_report import report_pretrained
+        from benchmarks.refiner.pretrained_report import report_pretrained, report_tuned
         from benchmarks.refiner.report import report
 
-        {"scratch": report, "pretrained": report_pretrained}[given.study](given.data, work)
+        reports = {"scratch": report, "pretrained": report_pretrained, "tuned": report_tuned}
+        reports[given.study](given.data, work)
 
 
 if __name__ == "__main__":

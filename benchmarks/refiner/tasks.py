@@ -8,10 +8,18 @@ from dataclasses import dataclass
 from benchmarks.losses.runs import SEEDS, SETS
 from benchmarks.refiner.bases import BASES
 from benchmarks.refiner.embedded import Base
-from benchmarks.refiner.pretrained import PRETRAINED_BASES
-from benchmarks.refiner.recipes import GATES, LADDER, PAPER_FORMS, SWEPT_NEIGHBORS, SWEPT_STEPS
+from benchmarks.refiner.pretrained import PRETRAINED_BASES, TUNED_BASES
+from benchmarks.refiner.recipes import (
+    GATES,
+    LADDER,
+    LONG,
+    LONG_FROM_ZERO,
+    PAPER_FORMS,
+    SWEPT_NEIGHBORS,
+    SWEPT_STEPS,
+)
 
-__all__ = ["PRETRAINED", "SCRATCH", "STUDIES", "Study", "Task"]
+__all__ = ["PRETRAINED", "SCRATCH", "STUDIES", "TUNED", "Study", "Task"]
 
 _SWEEPS = (
     ("neighbors", [str(k) for k in SWEPT_NEIGHBORS]),
@@ -149,8 +157,20 @@ def _pretrained_tasks() -> tuple[Task, ...]:
     )
 
 
+def _tuned_tasks() -> tuple[Task, ...]:
+    bases = list(TUNED_BASES)
+    parts = (("controls", ["controls"], bases), ("long", LONG, bases), ("long", LONG_FROM_ZERO, bases[:1]))
+    return tuple(
+        task
+        for group, names, own in parts
+        for name in names
+        for task in _over(own, SEEDS[:1], group, [name], _PHOTOS)
+    )
+
+
 SCRATCH = Study("refiner_study", BASES, _scratch_tasks(), reranks=True)
 PRETRAINED = Study(
     "refiner_pretrained", PRETRAINED_BASES, _pretrained_tasks(), reranks=False, steps_share=0.5
 )
-STUDIES = {"scratch": SCRATCH, "pretrained": PRETRAINED}
+TUNED = Study("refiner_tuned", TUNED_BASES, _tuned_tasks(), reranks=False)
+STUDIES = {"scratch": SCRATCH, "pretrained": PRETRAINED, "tuned": TUNED}
