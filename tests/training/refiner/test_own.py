@@ -81,7 +81,9 @@ def test_labels_that_nothing_tells_do_not(space: ModelBundle) -> None:
 def test_a_bundle_that_has_it_gains_nothing(space: ModelBundle, tmp_path: Path) -> None:
     once = choose_refiner(space, regions()).write(tmp_path / "kept")
     again = choose_refiner(once, regions())
-    assert again.over_present.fnir.after == again.over_present.fnir.before
+    # Each fold is refined by what the others choose, which need not be the sides that all labels chose.
+    fnir = again.over_present.fnir
+    assert fnir.low <= 0.0 <= fnir.high
     assert not again.helps
 
 
