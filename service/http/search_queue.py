@@ -128,7 +128,7 @@ class SearchQueue:
         # Waiting or being answered, and waiting alone, in expected seconds of one thread.
         self._cost = self._waiting_cost = 0.0
         self._n_under_way = 0
-        self._n_idle = 0
+        self._n_at_work = 0
         self._costs = dict(_FIRST_GUESS)
         # Of a search of any kind, before it is known of which.
         self._usual_cost = min(_FIRST_GUESS.values())
@@ -247,6 +247,7 @@ class SearchQueue:
                 self._answer([one for one in batch if one not in gone and one not in late])
             finally:
                 with self._changed:
+                    self._n_at_work -= 1
                     self._cost -= sum(one.cost for one in batch)
                     self._note_under_way(-len(batch))
 
@@ -254,14 +255,13 @@ class SearchQueue:
         """The next search, with those that are best answered together with it; none at the end."""
         own = threading.current_thread()
         with self._changed:
-            self._n_idle += 1
             while not self._waiting and own in self._threads:
                 self._changed.wait()
-            # What waits is shared out to all threads that have nothing to do.
-            share = math.ceil(len(self._waiting) / self._n_idle)
-            self._n_idle -= 1
             if not self._waiting:
                 return []
+            # What waits is shared out to all threads that have nothing to do, or are yet to begin.
+            share = math.ceil(len(self._waiting) / max(1, self._n_threads - self._n_at_work))
+            self._n_at_work += 1
             batch = [self._waiting.popleft()]
             kind, n_queries = batch[0].kind, len(batch[0].queries)
             most = max(_MOST_TOGETHER, self._n_embedded_together())
@@ -347,7 +347,7 @@ class SearchQueue:
         return self._keeper.offered(answers, first.matcher, arguments["asked"], queries, embeddings)
 
     def _is_alone(self) -> bool:
-        return self._n_threads == 1 or self._n_idle == self._n_threads - 1
+        return self._n_threads == 1 or self._n_at_work == 1
 
 
 def _tell(outcomes: Sequence[tuple[Search, Outcome]]) -> None:

@@ -125,6 +125,25 @@ def test_a_search_that_nothing_waits_beside_has_the_processor_alone(
     assert all(isinstance(one, list) for one in outcomes)
 
 
+def test_a_thread_that_is_yet_to_begin_leaves_the_processor(
+    make_state: Callable[..., State], pictures: list[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state, start, late = make_state(threads=2), threading.Thread.start, []
+
+    def held_back(thread: threading.Thread) -> None:
+        if thread.name == "search 1":
+            late.append(thread)
+        else:
+            start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", held_back)
+    network = Network(state)
+    network.go_on.set()
+    asyncio.run(state.searches.answered(of_images(pictures[0])))
+    assert (network.runs, len(late)) == ([(1, True)], 1)
+    start(late[0])
+
+
 def test_one_bad_picture_fails_alone(make_state: Callable[..., State], pictures: list[bytes]) -> None:
     state = make_state(threads=1)
     network = Network(state)
