@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
+
+pytest.importorskip("torch")
 
 from vicinal.training.fitting.trial import look_alikes
 from vicinal.training.refiner.embedding_set import EmbeddingSet
