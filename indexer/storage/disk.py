@@ -6,8 +6,10 @@ import fcntl
 import hashlib
 import math
 import os
+import random
 import secrets
 import shutil
+import sqlite3
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -127,6 +129,22 @@ def replace_file(path: Path, content: str | bytes, *, durable: bool = True) -> N
         staging.replace(path)
         if durable:
             sync_path(path.parent)
+
+
+def write_ahead(file: sqlite3.Connection, *, patience: float) -> None:
+    """Let a file of SQLite have a write-ahead log, within some seconds. Who switches a new file to it needs
+    it alone, and SQLite does not wait for that.
+    """
+    until = time.monotonic() + patience
+    while True:
+        try:
+            file.execute("pragma journal_mode = wal")
+            return
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode != sqlite3.SQLITE_BUSY or time.monotonic() > until:
+                raise
+            # Not in step with others that try.
+            time.sleep(random.uniform(0.001, _POLL_SECONDS))
 
 
 def sha256_of_file(path: Path) -> str:

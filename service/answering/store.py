@@ -28,6 +28,7 @@ import numpy as np
 from vicinal.calibration.arrays import FloatArray
 from vicinal.indexer.errors import StorageError
 from vicinal.indexer.hygiene import CLOSE_SIMILARITY, are_same_pictures
+from vicinal.indexer.storage.disk import write_ahead
 from vicinal.indexer.storage.files import size_of, storing
 from vicinal.indexer.storage.home import Mirror
 from vicinal.service.answering.event_batches import new_number, note_added, note_deleted, reading_batch, share
@@ -528,7 +529,7 @@ class SearchStore:
             # It is opened for each use: a gallery may be renamed, deleted and made anew in between.
             address = f"{self.path.absolute().as_uri()}?mode=rw"
             with closing(sqlite3.connect(address, _BUSY_SECONDS, isolation_level=None, uri=True)) as file:
-                file.execute("pragma journal_mode=wal")
+                write_ahead(file, patience=_BUSY_SECONDS)
                 file.execute("pragma synchronous=full")
                 file.execute("pragma secure_delete=on")
                 if not file.execute("pragma user_version").fetchone()[0]:

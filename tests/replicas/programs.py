@@ -70,7 +70,7 @@ class Store:
 
     def new_home(self) -> str:
         """Address of a home that nobody has used."""
-        # What moto holds is that of the whole process, where another test may have thrown all of it away.
+        # What moto holds is that of the whole process.
         if _BUCKET not in {one["Name"] for one in self.client.list_buckets()["Buckets"]}:
             self.client.create_bucket(Bucket=_BUCKET)
         return f"s3://{_BUCKET}/{secrets.token_hex(4)}"

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from vicinal.indexer.errors import HomeError
+from vicinal.indexer.storage.disk import write_ahead
 from vicinal.indexer.storage.home.log import Checkpoint, Lease, sha256_of
 
 _SECONDS = 30.0
@@ -68,7 +69,7 @@ class Ledger:
             raise self._refused(error) from error
         weakref.finalize(self, self._file.close)
         with self._open() as file:
-            file.execute("PRAGMA journal_mode = WAL")
+            write_ahead(file, patience=_SECONDS)
             file.execute("PRAGMA synchronous = NORMAL")
             file.executescript(_TABLES)
 

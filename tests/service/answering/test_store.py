@@ -3,9 +3,11 @@ from __future__ import annotations
 import json
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import closing
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -158,6 +160,18 @@ def test_several_threads_keep_and_answer_at_once(store: SearchStore) -> None:
         list(pool.map(work, range(24)))
     assert store.n_kept == 24
     assert len(store.answers()) == 24
+
+
+def test_a_new_file_that_another_writes_is_waited_for(store: SearchStore) -> None:
+    store.path.parent.mkdir()
+    store.path.touch()
+    with closing(sqlite3.connect(store.path, isolation_level=None)) as other, ThreadPoolExecutor(1) as pool:
+        other.execute("begin immediate")
+        kept = pool.submit(store.keep, [(a_search(), None)], **ALWAYS)
+        wait([kept], 0.2)
+        other.execute("commit")
+        kept.result()
+    assert store.n_kept == 1
 
 
 KILLED = """

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 from PIL import ExifTags, Image
 
-from tests.s3_server import serving_s3
+from tests.s3_server import serving_bucket
 from tests.service.types import Fail, Run
 from vicinal.indexer.gallery import Gallery
 from vicinal.service.measuring.matcher import Matcher
@@ -239,12 +239,11 @@ def test_queries_are_of_any_source_that_is_indexed(
 @pytest.mark.slow
 def test_queries_of_a_bucket_are_read_where_they_are(run: Run, data_dir: Path, catalog: Path) -> None:
     wanted = json.loads(run("calibrate", "-g", "shoes", "--queries", catalog, "--json").stdout)
-    with serving_s3() as client:
-        client.create_bucket(Bucket="queries")
+    with serving_bucket() as (client, bucket):
         for one in catalog.rglob("*.png"):
             key = one.relative_to(catalog).as_posix()
-            client.put_object(Bucket="queries", Key=key, Body=one.read_bytes())
-        record = json.loads(run("calibrate", "-g", "shoes", "--queries", "s3://queries", "--json").stdout)
+            client.put_object(Bucket=bucket, Key=key, Body=one.read_bytes())
+        record = json.loads(run("calibrate", "-g", "shoes", "--queries", f"s3://{bucket}", "--json").stdout)
     assert record["threshold"] == wanted["threshold"]
 
 

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.hub_server import put_dataset
-from tests.s3_server import serving_s3
+from tests.s3_server import serving_bucket
 from tests.service.types import Encode, Fail, Run, View
 from tests.web_server import WebServer, in_turn, redirects, sends, serving, streams
 from vicinal.indexer.sources import web as web_module
@@ -141,27 +141,26 @@ def test_a_folder_on_the_web_cannot_be_listed(fail: Fail, web: WebServer) -> Non
 def test_a_bucket_of_photos_is_indexed_searched_and_added_to(
     run: Run, fail: Fail, tmp_path: Path, view: View, encode: Encode
 ) -> None:
-    with serving_s3() as client:
-        client.create_bucket(Bucket="shop")
+    with serving_bucket() as (client, bucket):
         for number, label in enumerate(LABELS):
             for one in range(2):
                 key = f"photos/{label}/{one}.png"
-                client.put_object(Bucket="shop", Key=key, Body=encode(view(number, one)))
-        client.put_object(Bucket="shop", Key="photos/list.xlsx", Body=b"words")
-        output = run("index", "s3://shop/photos", "-g", "shop").stdout
+                client.put_object(Bucket=bucket, Key=key, Body=encode(view(number, one)))
+        client.put_object(Bucket=bucket, Key="photos/list.xlsx", Body=b"words")
+        output = run("index", f"s3://{bucket}/photos", "-g", "shop").stdout
         assert output.splitlines()[:2] == [
             "6 items with 3 labels; 2 items a label",
             "  files that are not read: 1 .xlsx",
         ]
-        assert "Nothing to do" in run("index", "s3://shop/photos/", "-g", "shop").stdout
+        assert "Nothing to do" in run("index", f"s3://{bucket}/photos/", "-g", "shop").stdout
         view(0, 9).save(tmp_path / "query.png")
         found = best(run, tmp_path / "query.png")
-        assert (found["label"], found["uri"].rpartition("/")[0]) == ("milk", "s3://shop/photos/milk")
+        assert (found["label"], found["uri"].rpartition("/")[0]) == ("milk", f"s3://{bucket}/photos/milk")
         assert found["id"].startswith("photos/milk/")
-        client.put_object(Bucket="shop", Key="photos/salt/7.png", Body=encode(view(2, 7)))
-        added = run("gallery", "add", "shop", "s3://shop/photos").stdout
+        client.put_object(Bucket=bucket, Key="photos/salt/7.png", Body=encode(view(2, 7)))
+        added = run("gallery", "add", "shop", f"s3://{bucket}/photos").stdout
         assert "Added 1 item, replaced 0, skipped 0, unchanged 6; gallery shop holds 7" in added
-        assert "'s3://shop/none' cannot be listed" in fail("index", "s3://shop/none", "-g", "other")
+        assert f"'s3://{bucket}/none' cannot be listed" in fail("index", f"s3://{bucket}/none", "-g", "other")
         # From the stored images, with another index; and with another bundle they are read from the bucket.
         run("index", "-g", "shop", "--index", "HNSW8")
         assert best(run, tmp_path / "query.png")["label"] == "milk"

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.s3_server import serving_s3
+from tests.s3_server import serving_bucket
 from vicinal.indexer.storage.home.joining import join
 from vicinal.indexer.storage.home.mirror import Mirror
 from vicinal.indexer.storage.home.stores import HomeStore, open_store
@@ -19,9 +19,8 @@ from vicinal.indexer.storage.home.stores import HomeStore, open_store
 def bucket() -> Iterator[str]:
     """The address of a bucket."""
     pytest.importorskip("obstore")
-    with serving_s3() as client:
-        client.create_bucket(Bucket="replicas")
-        yield "s3://replicas"
+    with serving_bucket() as (_, name):
+        yield f"s3://{name}"
 
 
 @pytest.fixture(params=["folder", "bucket"])

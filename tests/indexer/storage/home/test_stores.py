@@ -70,7 +70,7 @@ def test_a_folder_that_is_not_mounted_is_no_empty_home(tmp_path: Path) -> None:
 
 def test_a_store_that_nobody_answers_for_says_so(bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{free_port()}")
-    with pytest.raises(HomeError, match="home 's3://replicas' does not answer") as raised:
+    with pytest.raises(HomeError, match=f"home '{bucket}' does not answer") as raised:
         open_store(bucket).get("home.json")
     assert "secret" not in str(raised.value)
     assert raised.value.headers == {"Retry-After": "5"}
