@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from vicinal.indexer.jobs.sync.plan import IndexResult
     from vicinal.indexer.sources import EmbeddingSource, ImageFile, Source
     from vicinal.indexer.sources.team_table import TeamTable
+    from vicinal.service.galleries.bundles import ServedBundle
+    from vicinal.service.galleries.own_refiner import GalleryRefiner
     from vicinal.service.operations.place import Place
 
 STAGES = {
@@ -297,16 +299,6 @@ def index_job(
         space=request.space,
         keeps_refiner=request.refine != "bundle",
     )
-    own = None
-    if request.refine == "own" and table is not None and not table.is_copied:
-        raise RequestError(
-            "refined items would be kept beside the table: ",
-            advise("leave the own refiner out, or take {copy_vectors}"),
-        )
-    if request.refine == "own" or (request.refine == "auto" and place.gallery.refiner):
-        from vicinal.service.galleries.own_refiner import GalleryRefiner
-
-        own = GalleryRefiner(place.bundles, place.gallery, served, is_asked=request.refine == "own")
     access = place.readable.options("", SourceOptions()).access
     plan = IndexPlan(
         source.items if isinstance(source, Source) else source,
@@ -321,7 +313,7 @@ def index_job(
         options=RunOptions(max_failures=request.max_failures, workers=workers, access=access),
         refuse=place.readable.refusal,
         unread={} if source is None else source.unread,
-        own_refiner=own,
+        own_refiner=_own_refiner(place, request, served, table),
         job=place.id if place.is_job else None,
     )
 
@@ -332,6 +324,23 @@ def index_job(
 
     job = IndexJob(place.gallery, served.embedder, plan, on_progress=report)
     return job
+
+
+def _own_refiner(
+    place: Place, request: NewVersion, served: ServedBundle, table: TeamTable | None
+) -> GalleryRefiner | None:
+    """The choice of a refiner by the labels; None where it is not asked for and was not before."""
+    is_asked = request.refine == "own"
+    if is_asked and table is not None and not table.is_copied:
+        raise RequestError(
+            "refined items would be kept beside the table: ",
+            advise("leave the own refiner out, or take {copy_vectors}"),
+        )
+    if not is_asked and not (request.refine == "auto" and place.gallery.refiner):
+        return None
+    from vicinal.service.galleries.own_refiner import GalleryRefiner
+
+    return GalleryRefiner(place.bundles, place.gallery, served, is_asked=is_asked)
 
 
 def require_devices(place: Place, request: NewVersion) -> None:
