@@ -225,12 +225,13 @@ class Integrity:
 
     def _check_once(self, check: _Check, asked: int) -> None:
         """Check a version, unless another process of the machine has done so since a moment."""
-        self._mend_tables(check)
+        # Taking a lock makes the folder it lies in: that of a gallery may just have gone.
+        if not check.snapshot.is_replaced:
+            self._mend_tables(check)
         while not check.snapshot.is_replaced:
             if check.notes.is_checked_since(asked):
                 check.is_whole, check.found = True, None
                 return
-            # Taking a lock makes the folder it lies in: that of a version may just have gone.
             lock = check.reader.gallery.path / "check.lock"
             try:
                 with file_lock(lock, "another process checks"):
