@@ -253,10 +253,10 @@ class Engines:
                 with suppress(EngineError):
                     with self.asking(kind) as engine:
                         engine.drop(name)
-                    self._left.remove((kind, name))
-            with self._lock:
-                if not self._left:
-                    return
+                    with self._lock:
+                        self._left.remove((kind, name))
+                        if not self._left:
+                            return
 
     def _of(self, name: str) -> tuple[Engine, _Circuit]:
         with self._lock:
