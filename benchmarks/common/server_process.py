@@ -12,7 +12,7 @@ from pathlib import Path
 
 import httpx
 
-from vicinal.service.http.serving.server import listen
+from tests.ports import free_port
 
 __all__ = ["memory_of", "running_server", "server_process"]
 
@@ -42,8 +42,7 @@ def running_server(
     Yields:
         The server's base URL and the id of its process.
     """
-    with listen("127.0.0.1", 0) as free:
-        port = free.getsockname()[1]
+    port = free_port()
     command = [*python, "-m", "vicinal", "serve", "--port", str(port), "--data-dir", str(data_dir)]
     variables = {**os.environ, **(environment or {})}
     with subprocess.Popen([*command, "--bundle", str(bundle)], env=variables, cwd=folder) as server:

@@ -21,6 +21,7 @@ from pathlib import Path
 import pytest
 
 from tests.networks import enter_network
+from tests.ports import own_numbers
 
 __all__ = ["Host", "Network", "enter_namespace", "networked"]
 
@@ -94,10 +95,10 @@ def enter_namespace(name: str) -> None:
 class _Bridges:
     def __init__(self, n_hosts: int) -> None:
         _remove_left_over()
-        # Drawn without the seed of the tests: processes of one run make theirs side by side.
+        # Processes of one run make theirs side by side.
         drawn = random.SystemRandom()
         self._token = f"{_PREFIX}{os.getpid():x}{drawn.randrange(16**2):02x}"
-        self._net = f"10.{drawn.randrange(64, 250)}"
+        self._net = f"10.{drawn.choice(own_numbers(64, 250))}"
         self._names = [f"{self._token}{i}" for i in range(n_hosts)]
 
     def build(self) -> Network:
