@@ -7,11 +7,13 @@ from contextlib import ExitStack
 
 import pytest
 from axe_playwright_python.base import AXE_SCRIPT
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 from tests.programs import program
 
 _SERIOUS = ("serious", "critical")
+# In milliseconds, and long enough for a busy machine: what is expected ends the wait at once.
+expect.set_options(timeout=60_000)
 
 
 def chromium() -> str:

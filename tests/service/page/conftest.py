@@ -204,7 +204,8 @@ def made_once(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, Callab
 
 
 def _settings(data_dir: Path, **changes: Any) -> Settings:
-    return Settings(data_dir=data_dir, device="cpu", threads=1, **changes)
+    # A job that a test says somebody works on is left alone however long it is looked at.
+    return Settings(data_dir=data_dir, device="cpu", threads=1, job_heartbeat_seconds=300.0, **changes)
 
 
 def _make(folder: Path, name: str, photos: Path, queries: Sequence[Path]) -> None:

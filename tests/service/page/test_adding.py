@@ -20,7 +20,6 @@ from vicinal.service.settings import Settings
 
 pytestmark = pytest.mark.slow
 
-LONG = 60_000
 ITEMS = "**/v1/galleries/*/items"
 HOSTILE = "<img src=x onerror=alert(1)>\u202egnp.jpg"
 
@@ -92,8 +91,8 @@ def test_the_first_gallery_is_made_of_a_folder_and_searched(
     page.get_by_label("Name of the gallery").fill("Tassen & Töpfe")
     expect(page.get_by_text("It becomes tassen-topfe")).to_be_visible()
     page.get_by_role("button", name="Make it of 24 photos").click()
-    expect(page.get_by_role("status").get_by_text("24 photos were added.")).to_be_visible(timeout=LONG)
-    expect(page.get_by_role("link", name="Measure how sure a match is")).to_be_visible(timeout=LONG)
+    expect(page.get_by_role("status").get_by_text("24 photos were added.")).to_be_visible()
+    expect(page.get_by_role("link", name="Measure how sure a match is")).to_be_visible()
     body = empty.call("GET", "v1/galleries/tassen-topfe")
     assert (body["n_items"], body["n_labels"]) == (24, 3)
     # What was dropped is a version, which can be calibrated.
@@ -115,7 +114,7 @@ def test_500_files_at_once_come_once(
     expect(page.get_by_role("heading", name="501 photos")).to_be_visible()
     page.get_by_role("button", name="Make it of 501 photos").click()
     expect(page.get_by_role("progressbar")).to_be_visible()
-    expect(page.get_by_text("500 photos were added.")).to_be_visible(timeout=LONG)
+    expect(page.get_by_text("500 photos were added.")).to_be_visible()
     left = page.get_by_role("region", name="Left out")
     expect(left.get_by_role("heading")).to_have_text("Left out: 3")
     for said in (
@@ -132,7 +131,7 @@ def test_500_files_at_once_come_once(
     page.goto(f"{empty.url}/#/g/shop/add")
     choose_folder(page, folder)
     page.get_by_role("button", name="Add 501 photos").click()
-    expect(page.get_by_text("500 photos were there already.")).to_be_visible(timeout=LONG)
+    expect(page.get_by_text("500 photos were there already.")).to_be_visible()
     assert n_items(shop) == 500
 
 
@@ -151,7 +150,7 @@ def test_an_answer_that_is_lost_adds_nothing_twice(things: Served, open_place: O
     page.route(ITEMS, lose_first)
     drop(page, {f"{number}.jpg": photo(number) for number in range(12)})
     page.get_by_role("button", name="Add 12 photos").click()
-    expect(page.get_by_role("status").filter(has_text="there already.")).to_be_visible(timeout=LONG)
+    expect(page.get_by_role("status").filter(has_text="there already.")).to_be_visible()
     assert (set(lost), n_items(things)) == ({200}, 12)
 
 
@@ -176,7 +175,7 @@ def test_a_busy_server_is_waited_for(things: Served, open_place: OpenPlace) -> N
     drop(page, {"1.jpg": photo(1)})
     page.get_by_role("button", name="Add 1 photo").click()
     expect(page.get_by_text("Waiting: Too much is asked at once.")).to_be_visible()
-    expect(page.get_by_text("1 photo was added.")).to_be_visible(timeout=LONG)
+    expect(page.get_by_text("1 photo was added.")).to_be_visible()
 
 
 def test_what_was_stopped_goes_on(things: Served, open_place: OpenPlace) -> None:
@@ -189,7 +188,7 @@ def test_what_was_stopped_goes_on(things: Served, open_place: OpenPlace) -> None
     expect(page.get_by_text("40 photos were not sent.")).to_be_visible()
     page.unroute(ITEMS)
     page.get_by_role("button", name="Go on").click()
-    expect(page.get_by_text("40 photos were added.")).to_be_visible(timeout=LONG)
+    expect(page.get_by_text("40 photos were added.")).to_be_visible()
     assert n_items(things) == 40
 
 
@@ -260,15 +259,15 @@ def test_another_photo_of_a_name_is_asked_about(
     page = open_place(things.url, "g/things/add", expects=("409",))
     drop(page, {"1.jpg": photo(1)})
     page.get_by_role("button", name="Add 1 photo").click()
-    expect(page.get_by_text("1 photo was added.")).to_be_visible(timeout=LONG)
+    expect(page.get_by_text("1 photo was added.")).to_be_visible()
     page.get_by_role("button", name="Add more").click()
     drop(page, {"1.jpg": photo(2)})
     page.get_by_role("button", name="Add 1 photo").click()
     asked = page.get_by_role("region", name="Names that are taken")
-    expect(asked).to_contain_text("1 photo has the name of another one that is there", timeout=LONG)
+    expect(asked).to_contain_text("1 photo has the name of another one that is there")
     asked.get_by_role("button", name=answer).click()
     expect(asked).to_have_count(0)
-    expect(page.get_by_role("button", name="Add more")).to_be_visible(timeout=LONG)
+    expect(page.get_by_role("button", name="Add more")).to_be_visible()
     assert n_items(things) == n
 
 

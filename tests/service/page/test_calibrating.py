@@ -14,7 +14,6 @@ from tests.waiting import wait_until
 
 pytestmark = pytest.mark.slow
 CALIBRATE = "v1/admin/galleries/{}/calibrations"
-SECONDS = 30_000
 
 
 def slide(page: Page, score: float) -> None:
@@ -74,7 +73,7 @@ def test_the_slider_tells_what_changes_before_anything_does(demo: Served, open_p
     expect(page.get_by_text(f"{flips['searches']['to_match']} would get a match")).to_be_visible()
     moved = page.locator(".calibrate-moved")
     moved.first.scroll_into_view_if_needed()
-    expect(moved.first.locator("img").first).to_have_js_property("complete", True, timeout=SECONDS)
+    expect(moved.first.locator("img").first).to_have_js_property("complete", True)
     page.get_by_role("button", name=f"Back to {before:.4f}").click()
     expect(moved).to_have_count(0)
     assert threshold(demo) == before
@@ -134,7 +133,7 @@ def test_from_nothing_to_a_threshold_after_changes_became_a_version(
     page.get_by_label("Of 100 things I lack, at most", exact=True).check()
     page.get_by_label("Of 100 things I lack, at most … get a match: number").fill("10")
     page.get_by_role("button", name="Calibrate", exact=True).click()
-    expect(page.get_by_text("of 100 things I lack, at most 10 get a match")).to_be_visible(timeout=SECONDS)
+    expect(page.get_by_text("of 100 things I lack, at most 10 get a match")).to_be_visible()
     (record,) = shop.call("GET", CALIBRATE.format(name))["calibrations"]
     (listed,) = shop.call("GET", "v1/galleries")["galleries"]
     assert (record["is_active"], record["n_items"]) == (True, listed["n_items"])
@@ -187,7 +186,7 @@ def test_a_promise_is_checked_with_new_photos(demo: Served, open_place: OpenPlac
     expect(page.get_by_text("of 5 things:")).to_be_visible()
     page.get_by_role("button", name="Check with these photos").click()
     said = page.locator(".calibrate-checked")
-    expect(said).to_contain_text("of 5 things", timeout=SECONDS)
+    expect(said).to_contain_text("of 5 things")
     (active,) = [
         one for one in demo.call("GET", CALIBRATE.format("demo"))["calibrations"] if one["is_active"]
     ]
@@ -201,7 +200,7 @@ def test_a_gallery_without_labels_says_what_helps(demo: Served, open_place: Open
     demo.call("POST", "v1/galleries/bare/items", files={"image": (photo.name, photo.read_bytes())})
     page = open_place(demo.url, "g/bare/calibrate", expects=("422",))
     page.get_by_role("button", name="Calibrate", exact=True).click()
-    expect(page.get_by_role("alert")).to_contain_text("has no labels", timeout=SECONDS)
+    expect(page.get_by_role("alert")).to_contain_text("has no labels")
     expect(page.get_by_role("link", name="answer questions about pairs of photos")).to_be_visible()
 
 
@@ -212,7 +211,7 @@ def test_another_job_is_followed_in_place_of_a_second_one(demo: Served, open_pla
     page.get_by_role("button", name="Calibrate", exact=True).click()
     wait_until(lambda: demo.call("GET", f"v1/jobs/{job['id']}")["state"] == "succeeded")
     expect(page.get_by_role("button", name="Calibrate", exact=True)).not_to_have_attribute(
-        "aria-busy", "true", timeout=SECONDS
+        "aria-busy", "true"
     )
 
 

@@ -191,7 +191,7 @@ def test_a_look_begins_tells_how_far_it_is_and_shows_what_it_found(
     page.get_by_label("Also changed copies").uncheck()
     page.get_by_role("button", name="Look again").click()
     records = page.get_by_label("Look of")
-    expect(records.get_by_role("option")).to_have_count(2, timeout=20_000)
+    expect(records.get_by_role("option")).to_have_count(2)
     expect(groups(page)).to_have_count(N // 4)
     expect(page.locator(".doubles-photo .tag").first).to_have_text("same file")
     # What was found last is shown first.

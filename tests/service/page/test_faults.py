@@ -11,6 +11,7 @@ from playwright.sync_api import Page, expect
 
 from tests.browsers import findings
 from tests.service.page.conftest import OpenPlace, Served
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.slow
 
@@ -30,7 +31,7 @@ def test_a_server_that_is_gone_is_waited_for_and_nothing_must_be_pressed(
     assert findings(page) == []
     shot(page, "away")
     page.context.set_offline(False)
-    expect(page.get_by_text(AWAY)).to_have_count(0, timeout=10_000)
+    expect(page.get_by_text(AWAY)).to_have_count(0)
     expect(page.get_by_role("heading", name="No such job")).to_be_visible()
     expect(page.get_by_role("alert")).to_have_count(0)
 
@@ -86,10 +87,7 @@ def test_a_version_that_is_swapped_meanwhile_is_searched(demo: Served, open_plac
     other = next(one["id"] for one in reversed(listed) if not any(one["label"] in text for text in shown))
     demo.call("DELETE", "v1/galleries/demo/item", params={"id": other})
     demo.call("POST", "v1/galleries/demo/compaction")
-    for _ in range(200):
-        if demo.call("GET", "v1/galleries/demo")["version"] != before:
-            break
-        page.wait_for_timeout(50)
+    wait_until(lambda: demo.call("GET", "v1/galleries/demo")["version"] != before)
     page.locator(".search-result").get_by_role("button", name="Search with").first.click()
     expect(page.get_by_text("A newer version of this gallery is searched now.")).to_be_visible()
     expect(page.locator(".search-result").first).to_be_visible()

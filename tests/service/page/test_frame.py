@@ -9,6 +9,7 @@ from playwright.sync_api import expect
 
 from tests.browsers import findings, fits, small_targets
 from tests.service.page.conftest import OpenPlace, Served, Watch
+from tests.waiting import wait_until
 from vicinal.service.http.app import create_app
 from vicinal.service.http.serving.server import serving
 from vicinal.service.http.state import state_of
@@ -70,7 +71,7 @@ def test_a_server_that_is_away_is_told_and_found_again(demo: Served, open_place:
     page = open_place(demo.url, "galleries", expects=("ERR_",))
     page.route("**/v1/**", lambda route: route.abort())
     page.reload()
-    expect(page.get_by_role("alert")).to_contain_text("The server does not answer", timeout=10_000)
+    expect(page.get_by_role("alert")).to_contain_text("The server does not answer")
     page.unroute("**/v1/**")
     page.get_by_role("button", name="Try again").click()
     expect(page.get_by_role("link", name="demo")).to_be_visible()
@@ -164,9 +165,7 @@ def test_what_is_wrong_with_a_page_is_noticed(
     """Negative control."""
     page = open_place(demo.url, "key")
     page.evaluate(f"() => {{ try {{ {wrong} }} catch (error) {{ console.error(error.message) }} }}")
-    for _ in range(100):
-        if watch.faults:
-            break
-        page.wait_for_timeout(20)
+    # What a page says is heard while something is asked of it.
+    wait_until(lambda: watch.faults or page.wait_for_timeout(20))
     assert any(fault in one for one in watch.faults), watch.faults
     watch.faults.clear()

@@ -15,7 +15,6 @@ from tests.service.page.conftest import ADMIN, READER, OpenPlace, Served
 pytestmark = pytest.mark.slow
 
 HUGE = 100_000
-LONG = 30_000
 
 
 def test_a_gallery_that_cannot_be_searched_says_why(demo: Served, open_place: OpenPlace) -> None:
@@ -69,7 +68,7 @@ def test_a_row_of_photos_gets_a_label_and_one_a_detail(demo: Served, open_place:
     page.get_by_role("button", name="Label").click()
     page.get_by_label("What do they show?").fill("bags")
     page.get_by_role("button", name="New: bags").click()
-    expect(page.get_by_text("3 photos have the label bags now.")).to_be_visible(timeout=LONG)
+    expect(page.get_by_text("3 photos have the label bags now.")).to_be_visible()
     found = demo.call("GET", "v1/galleries/demo/items", params={"filter": "label = 'bags'"})
     assert found["n_items"] == 3
     page.locator(".gallery-item").first.click()
@@ -133,7 +132,7 @@ def test_another_version_is_searched_and_the_first_again(demo: Served, open_plac
     expect(page.get_by_text("1 change is in no version yet.")).to_be_visible()
     page.get_by_role("button", name="Make a version of it").click()
     card = page.locator(".gallery-versions li")
-    expect(card).to_have_count(2, timeout=LONG)
+    expect(card).to_have_count(2)
     expect(card.first).to_contain_text("searched now")
     card.nth(1).get_by_role("button", name="Search this one").click()
     page.get_by_label("Exactly as it was built").check()

@@ -38,7 +38,6 @@ WALKS = (
     else [("desk", "demo"), ("phone", "shop_with_keys")]
 )
 EXPECTED = ("400", "401", "404", "409", "422", "500")
-LONG = 60_000
 
 
 @dataclass(frozen=True)
@@ -125,7 +124,7 @@ def look_at_one_that_fails(walk: Walk, place: str, under_way: str, **how: Any) -
     expect(walk.page.locator(under_way)).to_be_visible()
     walk.look(f"{place}-running")
     jobs.finish(jobs.get(job.id), state="failed", problem="the disk is full")
-    expect(walk.page.get_by_role("alert")).to_contain_text("The disk is full.", timeout=LONG)
+    expect(walk.page.get_by_role("alert")).to_contain_text("The disk is full.")
     walk.look(f"{place}-failed")
 
 
@@ -208,7 +207,7 @@ def test_versions_names_and_storage(walk: Walk) -> None:
     walk.look("gallery-nothing")
     walk.go("g/{g}?view=versions")
     walk.press("Make a version of it")
-    expect(page.locator(".gallery-versions li")).to_have_count(2, timeout=LONG)
+    expect(page.locator(".gallery-versions li")).to_have_count(2)
     walk.look("gallery-versions")
     walk.press("Search this one")
     walk.look("gallery-back")
@@ -255,8 +254,8 @@ def test_making_a_gallery(walk: Walk, tmp_path: Path) -> None:
     for route in held:
         route.continue_()
     page.unroute("**/v1/galleries/my-things/items")
-    expect(page.get_by_text("6 photos were added.")).to_be_visible(timeout=LONG)
-    expect(page.get_by_role("link", name="Measure how sure a match is")).to_be_visible(timeout=LONG)
+    expect(page.get_by_text("6 photos were added.")).to_be_visible()
+    expect(page.get_by_role("link", name="Measure how sure a match is")).to_be_visible()
     expect(page.get_by_role("region", name="Left out")).to_contain_text("prices.csv")
     walk.look("make-made")
     walk.go("g/my-things/add")
@@ -436,7 +435,7 @@ def test_pairs(walk: Walk) -> None:
     expect(page.locator(".pairs-known h2")).to_contain_text("Of 100 matches, about")
     walk.look("pairs-known")
     walk.press("Finish and use this threshold")
-    expect(page.locator(".pairs-done")).to_contain_text("This rests on answers about", timeout=LONG)
+    expect(page.locator(".pairs-done")).to_contain_text("This rests on answers about")
     walk.look("pairs-done")
 
 
@@ -504,9 +503,9 @@ def test_checking_and_comparing(walk: Walk) -> None:
         choose(page, "Photos of this thing", photos[:1])
     expect(page.get_by_text("of 4 things:")).to_be_visible()
     walk.look("calibrate-check")
-    expect(page.locator(".calibrate-job")).to_have_count(0, timeout=LONG)
+    expect(page.locator(".calibrate-job")).to_have_count(0)
     walk.press("Check with these photos")
-    expect(page.locator(".calibrate-checked")).to_contain_text("of 4 things", timeout=LONG)
+    expect(page.locator(".calibrate-checked")).to_contain_text("of 4 things")
     walk.look("calibrate-checked")
     walk.press("History", "tab")
     walk.press("Compare")
@@ -528,7 +527,7 @@ def test_doubles(walk: Walk) -> None:
     page.get_by_label("Also changed copies").uncheck()
     walk.press("Look for doubles")
     groups = page.locator(".doubles-group")
-    expect(groups.first).to_be_visible(timeout=LONG)
+    expect(groups.first).to_be_visible()
     walk.look("doubles")
     page.get_by_label("Of each group keep").select_option("folder")
     page.get_by_text("Folders that are never touched").click()
@@ -545,7 +544,7 @@ def test_doubles(walk: Walk) -> None:
     walk.press("Delete ticked")
     walk.look("doubles-delete")
     walk.press(walk.dialog.get_by_role("button", name=re.compile("^Delete ")))
-    expect(page.locator(".notice")).to_contain_text("deleted.", timeout=LONG)
+    expect(page.locator(".notice")).to_contain_text("deleted.")
 
 
 def test_looking_for_doubles(walk: Walk) -> None:
@@ -566,7 +565,7 @@ def test_jobs(walk: Walk) -> None:
         walk.dialog.get_by_label("Job").select_option(kind)
         walk.look(f"jobs-start-{kind.split()[0].lower()}")
     walk.press("Start")
-    expect(page.get_by_role("link", name="Show the photos")).to_be_visible(timeout=LONG)
+    expect(page.get_by_role("link", name="Show the photos")).to_be_visible()
     for summary in page.locator("main summary").all():
         walk.press(summary)
     expect(page.locator(".jobs-log li").first).to_be_visible()

@@ -19,7 +19,6 @@ from vicinal.service.http.serving.server import serving
 pytestmark = pytest.mark.slow
 
 N_THINGS, LEAST_ANSWERS, MOST_ANSWERS = 14, 10, 20
-LONG = 60_000
 
 
 @pytest.fixture
@@ -77,7 +76,7 @@ def test_a_newcomer_comes_from_an_empty_page_to_a_gallery_without_doubles(
     expect(page.get_by_role("heading", level=1)).to_have_text("Make your first gallery")
     page.get_by_label("Choose a folder").set_input_files(shop)
     page.get_by_role("button", name=re.compile("Make it of .* photos")).click()
-    expect(page.get_by_role("status").get_by_text("photos were added.")).to_be_visible(timeout=LONG)
+    expect(page.get_by_role("status").get_by_text("photos were added.")).to_be_visible()
     page.get_by_role("link", name="Search in it").click()
     search(had[0], had[0].parent.name)
     expect(page.get_by_role("heading", name=re.compile("(Match|Not sure|No match)$"))).to_be_visible()
@@ -85,7 +84,7 @@ def test_a_newcomer_comes_from_an_empty_page_to_a_gallery_without_doubles(
 
     page.get_by_role("link", name="Measure it").click()
     page.get_by_role("button", name="Calibrate", exact=True).click()
-    expect(page.get_by_text("Calibrated: searches are decided by it")).to_be_visible(timeout=LONG)
+    expect(page.get_by_text("Calibrated: searches are decided by it")).to_be_visible()
     shot(page, "newcomer-calibrated")
 
     go("Search")
@@ -117,7 +116,7 @@ def test_a_newcomer_comes_from_an_empty_page_to_a_gallery_without_doubles(
 
     go("Doubles")
     page.get_by_role("button", name="Look for doubles").click()
-    expect(page.get_by_role("button", name="Delete ticked")).to_be_visible(timeout=LONG)
+    expect(page.get_by_role("button", name="Delete ticked")).to_be_visible()
     page.get_by_role("button", name="Delete ticked").click()
     page.get_by_role("dialog").get_by_role("button", name=re.compile("^Delete .* photos$")).click()
     expect(page.get_by_text(re.compile("^[0-9]+ photos deleted.$"))).to_be_visible()

@@ -55,9 +55,7 @@ def answer(url: str, n: int) -> None:
 
 
 def answered(page: Page, n: int) -> None:
-    expect(page.locator(".head [role=status]")).to_have_text(
-        f"{n} answer{'' if n == 1 else 's'}", timeout=20_000
-    )
+    expect(page.locator(".head [role=status]")).to_have_text(f"{n} answer{'' if n == 1 else 's'}")
     expect(page.locator(".pairs-photos img")).to_have_count(2)
 
 
@@ -72,7 +70,7 @@ def test_a_session_on_a_desk_by_keys(url: str, open_place: OpenPlace) -> None:
         answered(page, n + 1)
     expect(page.locator(".pairs-known h2")).to_contain_text("Of 100 matches, about")
     finish.click()
-    expect(page.locator(".pairs-done")).to_contain_text("This rests on answers about", timeout=20_000)
+    expect(page.locator(".pairs-done")).to_contain_text("This rests on answers about")
     expect(page.locator(".pairs-asked")).to_be_hidden()
     page.get_by_role("link", name="Search the gallery").click()
     expect(page.get_by_role("heading", level=1)).to_have_text("Search")

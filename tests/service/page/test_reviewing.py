@@ -46,7 +46,7 @@ def review(open_place: OpenPlace, url: str) -> Page:
 def answered(page: Page, n: int) -> None:
     """Wait for an answer to be kept: the page then takes a key again."""
     said = page.locator(".head [role=status]")
-    expect(said).to_have_text(f"{n} answer{'' if n == 1 else 's'}", timeout=20_000)
+    expect(said).to_have_text(f"{n} answer{'' if n == 1 else 's'}")
 
 
 def asked(page: Page) -> str:
