@@ -17,6 +17,7 @@ import pytest
 from tests.service.conftest import (  # noqa: F401
     base_dir,
     calibrate,
+    calibrated_base,
     calibrated_dir,
     catalog,
     data_dir,

@@ -8,7 +8,6 @@ import logging
 import os
 import shutil
 import sys
-import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
@@ -21,6 +20,7 @@ from fastapi.testclient import TestClient
 from PIL import Image
 from typer.testing import CliRunner, Result
 
+from tests import waiting
 from tests.service.redis_server import RedisServer
 from vicinal.calibration import Target
 from vicinal.calibration.arrays import FloatArray
@@ -174,20 +174,28 @@ def calibrate() -> Callable[..., str]:
 def make_settings(tiny_bundle: ModelBundle) -> Callable[..., Settings]:
     def make(data_dir: Path, **changes: object) -> Settings:
         fields = {"data_dir": data_dir, "bundle": tiny_bundle.path, "device": "cpu", "threads": 1}
+        # A Redis that runs is waited for on a busy machine too; tests of one that hangs wait less.
+        fields |= {"redis_timeout_seconds": 10.0}
         return Settings.model_validate({**fields, **changes})
 
     return make
 
 
 @pytest.fixture(scope="session")
-def calibrated_dir(
+def calibrated_base(
     tmp_path_factory: pytest.TempPathFactory, base_dir: Path, calibrate: Callable[..., str]
 ) -> Path:
-    """Data folder with the gallery `shoes`, calibrated for an FPIR of 5 %; not to be changed."""
+    """Data folder with the gallery `shoes`, calibrated for an FPIR of 5 %; it is copied, and not served."""
     root = tmp_path_factory.mktemp("calibrated") / "data"
     shutil.copytree(base_dir, root)
     calibrate(Gallery(root / "galleries" / GALLERY))
     return root
+
+
+@pytest.fixture(scope="session")
+def calibrated_dir(tmp_path_factory: pytest.TempPathFactory, calibrated_base: Path) -> Path:
+    """A copy that servers share: they note in it what they did, at any time; not to be changed further."""
+    return Path(shutil.copytree(calibrated_base, tmp_path_factory.mktemp("served") / "data"))
 
 
 @pytest.fixture(scope="session")
@@ -320,13 +328,5 @@ def fail(
 
 @pytest.fixture
 def wait_until() -> Callable[[Callable[[], bool]], None]:
-    """Waits until something is true, and fails after half a minute."""
-
-    def wait(is_true: Callable[[], bool], seconds: float = 30.0) -> None:
-        deadline = time.monotonic() + seconds
-        while not is_true():
-            if time.monotonic() > deadline:
-                raise TimeoutError("it did not come true")
-            time.sleep(0.02)
-
-    return wait
+    """Waits until something is true."""
+    return waiting.wait_until

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -44,12 +45,17 @@ def test_a_matcher_is_opened_once(galleries: OpenGalleries) -> None:
 
 @pytest.mark.parametrize("n_searches", [1, 3])
 def test_a_search_reads_no_small_file_that_was_not_replaced(
-    calibrated_dir: Path, make_settings: MakeSettings, monkeypatch: pytest.MonkeyPatch, n_searches: int
+    calibrated_base: Path,
+    tmp_path: Path,
+    make_settings: MakeSettings,
+    monkeypatch: pytest.MonkeyPatch,
+    n_searches: int,
 ) -> None:
     """The pointer, the pipeline and the calibration in force are read again when they are other files."""
-    client = TestClient(create_app(make_settings(calibrated_dir)))
+    copy = Path(shutil.copytree(calibrated_base, tmp_path / "copy"))
+    client = TestClient(create_app(make_settings(copy)))
     query = {"item_id": "plain/view 0.png"}
-    gallery = calibrated_dir / "galleries" / "shoes"
+    gallery = copy / "galleries" / "shoes"
     (record,) = [path.name for path in (gallery / "calibrations").glob("2*-*[0-9a-f].json")]
     small = ("active.json", "calibrations/active.json", f"calibrations/{record}")
     for name in small:

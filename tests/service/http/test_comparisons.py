@@ -34,13 +34,13 @@ PIPELINES = {"rerank": ["off", "contextual"], "k": [4], "beta": [0.3]}
 @pytest.fixture
 def settings(
     tmp_path: Path,
-    calibrated_dir: Path,
+    calibrated_base: Path,
     catalog: Path,
     make_settings: MakeSettings,
     write_bundle: Callable[..., ModelBundle],
 ) -> Settings:
     """A calibrated gallery, the bundle `other`, and the folder of pictures `photos`."""
-    shutil.copytree(calibrated_dir, tmp_path / "data")
+    shutil.copytree(calibrated_base, tmp_path / "data")
     write_bundle(tmp_path / "bundles" / "other", seed=1)
     shutil.copytree(catalog, tmp_path / "sources" / "photos")
     return make_settings(

@@ -25,9 +25,9 @@ def disk(tmp_path: Path) -> Iterator[Path]:
 
 
 @pytest.fixture
-def client(disk: Path, calibrated_dir: Path, make_settings: MakeSettings) -> TestClient:
+def client(disk: Path, calibrated_base: Path, make_settings: MakeSettings) -> TestClient:
     """Client of a server on a small disk."""
-    shutil.copytree(calibrated_dir, disk / "data")
+    shutil.copytree(calibrated_base, disk / "data")
     return TestClient(create_app(make_settings(disk / "data")))
 
 

@@ -189,9 +189,9 @@ def test_page_sizes_out_of_range_are_refused(client: TestClient, size: str) -> N
 
 
 def test_a_damaged_calibration_is_named_in_the_list_and_hides_no_gallery(
-    calibrated_dir: Path, tmp_path: Path, make_settings: MakeSettings
+    calibrated_base: Path, tmp_path: Path, make_settings: MakeSettings
 ) -> None:
-    copy = Path(shutil.copytree(calibrated_dir, tmp_path / "copy"))
+    copy = Path(shutil.copytree(calibrated_base, tmp_path / "copy"))
     for record in copy.rglob("calibrations/2*.json"):
         record.write_text("{}")
     with TestClient(create_app(make_settings(copy))) as client:
@@ -213,10 +213,13 @@ def test_a_gallery_that_was_never_measured_promises_nothing(
     assert (body["standing"]["word"], body["promise_in_short"]) == ("never_measured", None)
 
 
-def test_the_storage_of_a_gallery_is_the_sum_of_its_parts(client: TestClient, calibrated_dir: Path) -> None:
-    body = client.get(f"{SHOES}/storage").json()
+def test_the_storage_of_a_gallery_is_the_sum_of_its_parts(
+    calibrated_base: Path, tmp_path: Path, make_settings: MakeSettings
+) -> None:
+    copy = Path(shutil.copytree(calibrated_base, tmp_path / "copy"))
+    body = TestClient(create_app(make_settings(copy))).get(f"{SHOES}/storage").json()
     parts = [body[f"{one}_bytes"] for one in ("table", "versions", "calibrations", "searches", "other")]
-    files = [one for one in (calibrated_dir / "galleries" / "shoes").rglob("*") if one.is_file()]
+    files = [one for one in (copy / "galleries" / "shoes").rglob("*") if one.is_file()]
     assert sum(parts) == body["bytes"] == sum(one.stat().st_size for one in files)
     assert min(parts[:3]) > 0
     assert body["free_bytes"] > 0

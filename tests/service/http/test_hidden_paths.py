@@ -99,9 +99,9 @@ BODIES: dict[str, list[dict[str, Any]]] = {
 
 @pytest.fixture
 def settings(
-    calibrated_dir: Path, tiny_bundle: ModelBundle, tmp_path: Path, make_settings: MakeSettings
+    calibrated_base: Path, tiny_bundle: ModelBundle, tmp_path: Path, make_settings: MakeSettings
 ) -> Settings:
-    shutil.copytree(calibrated_dir, tmp_path / "data")
+    shutil.copytree(calibrated_base, tmp_path / "data")
     shutil.copytree(tiny_bundle.path, tmp_path / "bundles" / "first")
     (tmp_path / "sources").mkdir()
     return make_settings(

@@ -74,9 +74,9 @@ class Watched:
 
 @pytest.fixture(scope="module")
 def server(
-    calibrated_dir: Path, tiny_bundle: ModelBundle, tmp_path_factory: pytest.TempPathFactory
+    calibrated_base: Path, tiny_bundle: ModelBundle, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Watched]:
-    data = Path(shutil.copytree(calibrated_dir, tmp_path_factory.mktemp("hostile") / "data"))
+    data = Path(shutil.copytree(calibrated_base, tmp_path_factory.mktemp("hostile") / "data"))
     with (
         served(data, tiny_bundle, **SETTINGS) as (
             port,

@@ -43,8 +43,8 @@ Serve = Callable[..., AbstractContextManager[TestClient]]
 
 
 @pytest.fixture
-def data(tmp_path: Path, calibrated_dir: Path) -> Path:
-    return Path(shutil.copytree(calibrated_dir, tmp_path / "served"))
+def data(tmp_path: Path, calibrated_base: Path) -> Path:
+    return Path(shutil.copytree(calibrated_base, tmp_path / "served"))
 
 
 @pytest.fixture
@@ -247,7 +247,6 @@ def test_kept_searches_are_counted_and_deleted_on_demand(
         assert client.delete("/v1/admin/galleries/none/searches").status_code == 404
     assert store.n_kept == 0
     lines = [json.loads(line) for line in (data / "audit" / "audit.jsonl").read_text().splitlines()]
-    # Other tests may have changed what the folder is a copy of.
     deletions = [one for one in lines if "n_deleted" in one]
     assert [(one["searches"], one["n_deleted"]) for one in deletions] == [
         ([ids[0], "0" * 32], 1),
@@ -297,10 +296,10 @@ def test_old_searches_go_where_nothing_is_kept_any_more(
 
 @pytest.mark.slow
 def test_a_full_disk_keeps_no_search_and_is_told_until_there_is_room(
-    tmp_path: Path, calibrated_dir: Path, make_settings: MakeSettings, photo: Callable[..., bytes]
+    tmp_path: Path, calibrated_base: Path, make_settings: MakeSettings, photo: Callable[..., bytes]
 ) -> None:
     with mounted(tmp_path / "disk", "16m") as disk:
-        shutil.copytree(calibrated_dir, disk / "data")
+        shutil.copytree(calibrated_base, disk / "data")
         store = SearchStore(disk / "data" / "galleries" / "shoes")
         app = create_app(make_settings(disk / "data", keep_searches=100))
         with TestClient(app) as client:

@@ -97,8 +97,8 @@ def test_an_uploaded_photo_has_its_thumbnail_alone(client: TestClient, photos: P
 
 
 @pytest.fixture
-def kept_data(calibrated_dir: Path, tmp_path: Path) -> Path:
-    return Path(shutil.copytree(calibrated_dir, tmp_path / "served"))
+def kept_data(calibrated_base: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(calibrated_base, tmp_path / "served"))
 
 
 @pytest.fixture

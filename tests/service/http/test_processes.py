@@ -33,8 +33,8 @@ REQUEST = (
 
 
 @pytest.fixture
-def data(calibrated_dir: Path, tmp_path: Path) -> Path:
-    return Path(shutil.copytree(calibrated_dir, tmp_path / "data"))
+def data(calibrated_base: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(calibrated_base, tmp_path / "data"))
 
 
 @contextmanager
@@ -179,7 +179,7 @@ def test_clients_lose_no_request_when_the_server_stops(
     data: Path, tiny_bundle: ModelBundle, workers: str
 ) -> None:
     with served(data, tiny_bundle, "--workers", workers) as (port, server):
-        client = started(Plan("127.0.0.1", port, [REQUEST], connections=24, seconds=5.0, warm_up=0.0))
+        client = started(Plan("127.0.0.1", port, [REQUEST], connections=8, seconds=8.0, warm_up=0.0))
         wait_until(lambda: n_answered(port) > 100)
         server.send_signal(signal.SIGTERM)
         _, written = server.communicate(timeout=60)

@@ -60,7 +60,7 @@ def test_a_stopped_server_ends_without_an_error(
 def is_alive(url: str) -> bool:
     try:
         return httpx.get(url).status_code == 200
-    except httpx.ConnectError:
+    except httpx.TransportError:
         return False
 
 
@@ -72,9 +72,9 @@ def test_accepted_connections_do_not_wait_for_acknowledgments() -> None:
 
 
 def test_an_application_that_is_served_in_another_way_works_on_jobs(
-    calibrated_dir: Path, tmp_path: Path, make_settings: MakeSettings
+    calibrated_base: Path, tmp_path: Path, make_settings: MakeSettings
 ) -> None:
-    copy = Path(shutil.copytree(calibrated_dir, tmp_path / "copy"))
+    copy = Path(shutil.copytree(calibrated_base, tmp_path / "copy"))
     with TestClient(create_app(make_settings(copy))) as client:
         accepted = client.post("/v1/admin/galleries/shoes/calibrations", json={"activate": False})
         assert wait_for_job(client, accepted)["state"] == "succeeded"
