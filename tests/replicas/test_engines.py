@@ -41,7 +41,8 @@ def engine(request: pytest.FixtureRequest, network: Network, kind: str) -> Itera
 @pytest.fixture
 def replicas(make_replicas: MakeReplicas, engine: EngineBeside, tmp_path: Path) -> list[Replica]:
     """Two that serve both galleries, and work."""
-    made = make_replicas(2, VICINAL_RUN_JOBS="true", VICINAL_SOURCES_DIR=str(tmp_path), **engine.variables)
+    given = {"VICINAL_RUN_JOBS": "true", "VICINAL_REDIS_TIMEOUT_SECONDS": "10", **engine.variables}
+    made = make_replicas(2, VICINAL_SOURCES_DIR=str(tmp_path), **given)
     source = str(write_versions(tmp_path)[0])
     for gallery, index in ((GALLERY, "Flat"), (BESIDE, engine.kind)):
         made[0].run("index", source, "-g", gallery, "--space", SPACE, "--index", index)

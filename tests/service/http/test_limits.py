@@ -23,7 +23,7 @@ KEYS = {"alice": ["search"], "bob": ["search"]}
 
 @pytest.fixture
 def link(redis_server: RedisServer) -> RedisLink:
-    return RedisLink(redis_server.url, timeout_seconds=0.2, retry_seconds=0.05)
+    return RedisLink(redis_server.url, timeout_seconds=1.0, retry_seconds=60.0)
 
 
 @pytest.fixture

@@ -29,8 +29,8 @@ def http(
     settings = make_settings(
         calibrated_dir,
         redis_url=redis_server.url,
-        redis_timeout_seconds=0.2,
-        redis_retry_seconds=0.1,
+        redis_timeout_seconds=1.0,
+        redis_retry_seconds=1.0,
         rate_limit="1000/minute",
         run_jobs=False,
     )

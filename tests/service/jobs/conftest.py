@@ -62,7 +62,9 @@ def open_queue(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[], J
     if request.param == "sqlite":
         return lambda: JobQueue(tmp_path / "jobs.db")
     server = request.getfixturevalue("redis_server")
-    return lambda: JobQueue(tmp_path / "unused.db", RedisLink(server.url, retry_seconds=0.05))
+    return lambda: JobQueue(
+        tmp_path / "unused.db", RedisLink(server.url, timeout_seconds=10.0, retry_seconds=0.05)
+    )
 
 
 @pytest.fixture

@@ -24,13 +24,13 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture
 def store(redis_server: RedisServer, tmp_path: Path) -> JobStore:
-    link = RedisLink(redis_server.url, timeout_seconds=0.2, retry_seconds=0.05)
+    link = RedisLink(redis_server.url, timeout_seconds=1.0, retry_seconds=0.05)
     return JobStore(JobQueue(tmp_path / "unused.db", link))
 
 
 @pytest.fixture
 def worker(redis_server: RedisServer, tmp_path: Path, steps: Steps) -> Iterator[JobWorker]:
-    link = RedisLink(redis_server.url, timeout_seconds=0.2, retry_seconds=0.05)
+    link = RedisLink(redis_server.url, timeout_seconds=0.5, retry_seconds=0.05)
     store = JobStore(JobQueue(tmp_path / "unused.db", link))
     with JobWorker(store, {"steps": steps}, heartbeat_seconds=0.1) as running:
         yield running
