@@ -22,13 +22,17 @@ def signal_a_thread_beside(pid: int, number: signal.Signals) -> None:
         ValueError: No such thread takes it.
     """
     listed = {int(path.name) for path in Path(f"/proc/{pid}/task").iterdir()} - {pid}
-    threads = {tid for tid in listed if not _blocked(pid, tid) >> (number - 1) & 1}
+    threads = {tid for tid in listed if _takes(pid, tid, number)}
     library = ctypes.CDLL(None, use_errno=True)
     if library.tgkill(pid, min(threads), number):
         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
 
 
-def _blocked(pid: int, tid: int) -> int:
-    """Mask of the signals that a thread does not take."""
-    status = Path(f"/proc/{pid}/task/{tid}/status").read_text()
-    return int(status.partition("SigBlk:")[2].split()[0], 16)
+def _takes(pid: int, tid: int, number: signal.Signals) -> bool:
+    """Tell whether a thread takes a signal; one that has ended since takes none."""
+    try:
+        status = Path(f"/proc/{pid}/task/{tid}/status").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    blocked = int(status.partition("SigBlk:")[2].split()[0], 16)
+    return not blocked >> (number - 1) & 1

@@ -132,7 +132,8 @@ def test_no_vectors_lie_on_the_disk_and_nothing_of_ours_in_the_database(
         assert unit.astype(np.float32).tobytes()[:16] not in content, file
         assert ROWS[5].tobytes()[:16] not in content, file
         assert PASSWORD.encode() not in content, file
-    assert team.run("SELECT count(*) FROM pg_class WHERE relname LIKE 'vicinal%'") == [(0,)]
+    own = over.gallery.tables.prefix
+    assert team.run(f"SELECT count(*) FROM pg_class WHERE relname LIKE '{own}%'") == [(0,)]
     assert over.matcher.snapshot.manifest.index == "over-postgres"
 
 

@@ -113,7 +113,7 @@ def nodes(scratch: Path, n: int) -> Iterator[Any]:
         cluster = Cluster(initialize_head=True, head_node_args={**room, "include_dashboard": False})
         for _ in range(n - 1):
             cluster.add_node(**room)
-    cluster.wait_for_nodes()
+    cluster.wait_for_nodes(timeout=SECONDS)
     yield cluster
     cluster.shutdown()
 

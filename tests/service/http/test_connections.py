@@ -52,10 +52,12 @@ def crowded(waiting: FastAPI) -> Iterator[str]:
 
 @pytest.fixture
 def waiting(calibrated_dir: Path, make_settings: MakeSettings) -> FastAPI:
-    """Its application, which answers nobody at `/waiting/`."""
+    """Its application, which answers nobody at `/waiting/`, and counts who comes there."""
     app = create_app(make_settings(calibrated_dir, max_connections=MOST))
+    app.state.n_begun = 0
 
     async def for_ever(_: object, receive: Callable[[], Awaitable[Message]], __: object) -> None:
+        app.state.n_begun += 1
         while (await receive())["type"] != "http.disconnect":
             pass
 
@@ -64,14 +66,14 @@ def waiting(calibrated_dir: Path, make_settings: MakeSettings) -> FastAPI:
 
 
 @pytest.fixture
-def working(crowded: str) -> Iterator[Callable[[str], None]]:
+def working(waiting: FastAPI, crowded: str) -> Iterator[Callable[[str], None]]:
     """Begins a request from an address, which the server is at work on for ever."""
     with ExitStack() as held:
 
         def begin(address: str) -> None:
-            there = held.enter_context(connected(crowded, address))
+            there, n_begun = held.enter_context(connected(crowded, address)), waiting.state.n_begun
             there.sendall(b"GET /waiting/ HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
-            time.sleep(0.02)
+            wait_until(lambda: waiting.state.n_begun > n_begun, every=0.001)
 
         yield begin
 
@@ -417,8 +419,7 @@ def test_who_takes_nothing_in_of_its_answers_keeps_nobody_out(
         for _ in range(MOST):
             there = held.enter_context(connected(url, "127.0.0.2"))
             there.sendall(b"GET /large/ HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
-        time.sleep(1)
-        assert httpx.post(url + SEARCH, json=ITEM).status_code == 200
+        wait_until(lambda: httpx.post(url + SEARCH, json=ITEM).status_code == 200, every=0.1)
 
 
 @pytest.mark.slow
@@ -513,18 +514,20 @@ def test_a_client_that_takes_nothing_in_is_cut_off(
 ) -> None:
     monkeypatch.setattr(connections, "_SEND_SECONDS", 0.5)
     app = create_app(make_settings(calibrated_dir))
-    large = b"x" * 50_000_000
+    large, over = b"x" * 50_000_000, threading.Event()
 
     async def endless(scope: object, receive: object, send: Callable[..., object]) -> None:
         del scope, receive
         await send({"type": "http.response.start", "status": 200, "headers": []})  # type: ignore[misc]
         await send({"type": "http.response.body", "body": large, "more_body": True})  # type: ignore[misc]
         await send({"type": "http.response.body", "body": large, "more_body": False})  # type: ignore[misc]
+        over.set()
 
     app.mount("/large", endless)
     with serving(app) as url, connected(url) as there:
         there.sendall(b"GET /large/ HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
-        time.sleep(1.5)
+        # It waits for the client, or until that is cut off.
+        wait_until(over.is_set)
         assert 0 < len(rest_of(there)) < 2 * len(large)
 
 

@@ -84,6 +84,10 @@ def warnings_in(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
 
 
+def told_away(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [line for line in warnings_in(caplog) if "does not answer" in line]
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("is_stopped", "ends"),
@@ -109,6 +113,7 @@ def test_a_worker_that_starts_while_the_store_is_held_waits_and_then_works(
         holder.send_signal(signal.SIGSTOP)
         os.waitpid(holder.pid, os.WUNTRACED)
     with JobWorker(JobStore(JobQueue(path)), {"steps": steps}, heartbeat_seconds=0.1):
+        wait_until(lambda: warnings_in(caplog))
         # Several looks into the queue, and several at the others' jobs.
         threading.Event().wait(1.5)
         assert steps.finished == []
@@ -140,9 +145,9 @@ def test_a_worker_whose_store_is_held_later_says_so_once_and_loses_nothing(
         held = sqlite3.connect(path, isolation_level=None)
         held.execute("begin exclusive")
         may_go_on.set()
-        wait_until(lambda: len(steps.finished) == 5)
+        wait_until(lambda: len(steps.finished) == 5 and told_away(caplog))
         threading.Event().wait(1.5)
-        assert len([line for line in warnings_in(caplog) if "does not answer" in line]) == 1
+        assert len(told_away(caplog)) == 1
         held.close()
         wait_until(lambda: store.get(job.id).is_final)
     assert store.get(job.id).state == "succeeded"

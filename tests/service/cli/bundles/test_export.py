@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 import time
 from pathlib import Path
 
@@ -55,17 +56,19 @@ def test_without_a_network_the_reason_is_one_line_at_once(
     started = time.monotonic()
     line = fail("export", "--backbone", backbone, "-o", tmp_path / "made")
     assert "cannot be fetched (there is no connection to the hub)" in line
-    assert time.monotonic() - started < 5.0
+    assert time.monotonic() - started < 20
     assert not constants.HF_HUB_OFFLINE
 
 
 def test_a_hub_that_does_not_answer_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     """Looking up a name may hang for as long as the system likes."""
+    enough = threading.Event()
     monkeypatch.setattr(weights_module, "_SECONDS_TO_ANSWER", 0.05)
-    monkeypatch.setattr(weights_module.httpx, "head", lambda *_, **__: time.sleep(0.5))
+    monkeypatch.setattr(weights_module.httpx, "head", lambda *_, **__: enough.wait(60))
     started = time.monotonic()
     assert not weights_module._is_reachable("https://example.org")
-    assert time.monotonic() - started < 0.4
+    assert time.monotonic() - started < 30
+    enough.set()
 
 
 @pytest.mark.parametrize(
