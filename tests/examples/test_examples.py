@@ -87,13 +87,13 @@ def test_an_adapted_model_is_compared_and_used(
     """In this process, with a network and a recipe that learn within seconds."""
     pytest.importorskip("torch", reason="training needs torch")
     from tests.training.fitting.test_run import RECIPE, make_quick
-    from vicinal.training.fitting import run as fitting
+    from vicinal.training.fitting import recipe as fit_recipe
 
     make_quick(monkeypatch.setattr)
     monkeypatch.setattr("vicinal.training.log.Figure.savefig", lambda *_, **__: None)
     recipe = tmp_path / "recipe.toml"
     recipe.write_text(RECIPE, encoding="utf-8")
-    monkeypatch.setattr(fitting, "RECIPE", recipe)
+    monkeypatch.setattr(fit_recipe, "RECIPE", recipe)
     monkeypatch.setattr(sys, "argv", ["adapt_and_compare.py", str(catalog.gallery), "0.1"])
     runpy.run_path(str(EXAMPLES / "adapt_and_compare.py"), run_name="__main__")
     first, reason, last = capsys.readouterr().out.splitlines()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -14,7 +15,10 @@ from vicinal.models.embedder import Embedder
 from vicinal.models.progress import OnProgress
 from vicinal.training.files import replacing
 from vicinal.training.fitting.labelled_images import LabelledImages, Split
-from vicinal.training.fitting.report import DoubtfulLabel
+from vicinal.training.fitting.report import DoubtfulLabel, LabelLook
+
+if TYPE_CHECKING:
+    from vicinal.training.fitting.recipe import FitRecipe
 
 # The second photo of another label must be nearer than so many photos are to the nearest of their own label,
 # so that a photo unlike all others is not doubted, and nearer than the nearest of its own label by so many
@@ -28,6 +32,33 @@ _ROWS = 512
 _LEAST_OF_A_LABEL = 3
 # Photos that are embedded at a time.
 _BATCH = 64
+# From so many on, wrong labels cost recall@k less than multi-similarity. Half of them are found.
+_MANY_DOUBTFUL = 0.05
+_NAMED = 5
+
+
+def look_at_labels(
+    recipe: FitRecipe, most: int, table: Path, report: OnProgress
+) -> tuple[LabelLook, dict[str, FloatArray]]:
+    """Find labels that look wrong, by the bundle before, which has learned nothing of these labels.
+
+    It looks at no more than `most` photos, lists what it finds in `table`, and gives the embeddings by file.
+    """
+    photos = recipe.photos
+    looked = choose_photos(photos, most, recipe.seed)
+    known = embed_photos(recipe.before, [photos.paths[i] for i in looked], report)
+    doubtful = doubtful_labels(photos, looked, known)
+    if doubtful:
+        write_doubtful(table, doubtful)
+    is_many = len(doubtful) > _MANY_DOUBTFUL * len(looked)
+    look = LabelLook(
+        n_looked=len(looked),
+        n_doubtful=len(doubtful),
+        # Where a report goes, the folders of this machine are nobody's.
+        doubtful=tuple(one.model_copy(update={"file": Path(one.file).name}) for one in doubtful[:_NAMED]),
+        safer_loss=recipe.safer_loss if is_many else None,
+    )
+    return look, known
 
 
 def choose_photos(photos: LabelledImages, most: int, seed: int) -> Ints:

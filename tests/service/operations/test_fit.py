@@ -24,7 +24,7 @@ from vicinal.service.jobs.records import Job, JobProgress  # noqa: E402
 from vicinal.service.jobs.runner import JobContext  # noqa: E402
 from vicinal.service.operations import fit  # noqa: E402
 from vicinal.service.surfaces.jobs import OperationJob  # noqa: E402
-from vicinal.training.fitting import run  # noqa: E402
+from vicinal.training.fitting import recipe as fit_recipe  # noqa: E402
 
 REQUEST = {"name": "mine", "minutes": 0.1}
 
@@ -54,7 +54,7 @@ def job(tmp_path: Path, make_settings: MakeSettings, monkeypatch: pytest.MonkeyP
     make_quick(monkeypatch.setattr)
     recipe = tmp_path / "recipe.toml"
     recipe.write_text(RECIPE, encoding="utf-8")
-    monkeypatch.setattr(run, "RECIPE", recipe)
+    monkeypatch.setattr(fit_recipe, "RECIPE", recipe)
     monkeypatch.setattr("vicinal.training.log.Figure.savefig", lambda *_, **__: None)
     photos = write_class_folders(tmp_path / "photos", n_classes=15, per_class=8, side=20)
     settings = make_settings(tmp_path / "data", sources_dir=photos)

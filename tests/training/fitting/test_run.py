@@ -24,7 +24,7 @@ from vicinal.models.progress import OnProgress, no_progress  # noqa: E402
 from vicinal.service.fitting.labelled_images import hold_out, read_labelled_images  # noqa: E402
 from vicinal.training.backbones import front_maps  # noqa: E402
 from vicinal.training.backbones.frozen_front import CutNetwork  # noqa: E402
-from vicinal.training.fitting import doubtful_labels, run  # noqa: E402
+from vicinal.training.fitting import doubtful_labels, recipe, run  # noqa: E402
 from vicinal.training.fitting.plan import FitSpeed  # noqa: E402
 from vicinal.training.fitting.report import LabelLook, PhotosUsed  # noqa: E402
 from vicinal.training.fitting.run import Fitting  # noqa: E402
@@ -66,7 +66,7 @@ def make_quick(replace: object) -> None:
     """Fix what depends on the machine's speed."""
     assert callable(replace)
     speed = FitSpeed(view=0.01, step=0.01, photo=0.01, batch_size=16, threads=1)
-    replace(Fitting, "_speed", lambda _: speed)
+    replace(run, "look_at_speed", lambda _: speed)
     replace(run, "give_form", lambda bundle, *_: bundle)
 
 
@@ -90,8 +90,8 @@ def fitting(
     minutes: float = 0.1,
     seed: int = 0,
 ) -> Fitting:
-    recipe = photos.parent / "recipe.toml"
-    recipe.write_text(text, encoding="utf-8")
+    path = photos.parent / "recipe.toml"
+    path.write_text(text, encoding="utf-8")
     found = read_labelled_images(read_source(photos))
     return Fitting(
         found,
@@ -100,7 +100,7 @@ def fitting(
         before,
         minutes=minutes,
         seed=seed,
-        recipe=recipe,
+        recipe=path,
         report=report,
     )
 
@@ -162,7 +162,7 @@ def test_labels_that_look_wrong_are_listed_and_learned_from_by_recall_at_k(
 ) -> None:
     found = np.array([3, 1]), np.array([0, 2]), np.array([0.5, 0.25])
     monkeypatch.setattr(doubtful_labels, "find_doubtful", lambda *_: found)
-    monkeypatch.setattr(run, "_MANY_DOUBTFUL", 0.01)
+    monkeypatch.setattr(doubtful_labels, "_MANY_DOUBTFUL", 0.01)
     text = RECIPE.replace("contrastive", "multi_similarity")
     report = fitting(photos, tmp_path / "mine", tiny_bundle, text=text, minutes=1.0).run()
     assert (report.n_doubtful, report.safer_loss) == (2, "recall_at_k")
@@ -212,7 +212,7 @@ def test_drawn_products_share_the_batches(photos: Path, tmp_path: Path, tiny_bun
 def test_photos_with_many_labels_learn_without_drawn_products(
     photos: Path, tmp_path: Path, tiny_bundle: ModelBundle, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(run, "_MANY_LABELS", 15)
+    monkeypatch.setattr(recipe, "_MANY_LABELS", 15)
     report = fitting(photos, tmp_path / "mine", tiny_bundle, text=RECIPE + DRAWN).run()
     assert ModelBundle.open(tmp_path / "mine").manifest.training["classes"] == report.n_labels
 
