@@ -46,7 +46,7 @@ LEAST_LABELS = 5
 
 
 class Target(Frozen):
-    """What the threshold must hold.
+    """Target that the threshold must hold.
 
     Attributes:
         rate: `far` (share of negative pairs accepted), `frr` (share of positive pairs rejected), `fpir`

@@ -23,7 +23,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class RedisState:
-    """Whether Redis answers.
+    """State of Redis.
 
     Attributes:
         problem: Why it is left alone; None while it answers.

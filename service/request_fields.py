@@ -92,14 +92,7 @@ _WHOSE = CommandOption("Whose threshold; auto is the setting.")
 
 
 class PipelineChoice(Request):
-    """The pipeline that a call is about.
-
-    Attributes:
-        refine: What it refines.
-        steps: Steps of the refiner.
-        rerank: How it re-ranks.
-        group_by: What it decides as one.
-    """
+    """The pipeline that a call is about."""
 
     refine: Annotated[RefineChoice, _WHOSE] = Field(
         "auto", description="What the pipeline refines; `auto` is the service's."
@@ -260,7 +253,7 @@ _VISITS_BY = CommandOption("As for calibrate; that of the calibration in force."
 
 
 class ComparisonOptions(Request):
-    """How variants are compared."""
+    """Options of a comparison of variants."""
 
     target: Annotated[
         TargetText | None,

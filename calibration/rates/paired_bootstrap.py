@@ -95,7 +95,7 @@ class Searches:
 
 @dataclass(frozen=True)
 class SelectionSplit:
-    """What choosing the best of several variants promises too much.
+    """Excess of what choosing the best of several variants promises.
 
     Attributes:
         promised: Error of the best on the labels that it was chosen on, mean over the splits.

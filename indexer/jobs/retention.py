@@ -37,7 +37,7 @@ class RetentionPolicy(BaseModel):
 
 @dataclass(frozen=True)
 class VersionSummary:
-    """One version of a gallery."""
+    """Version of a gallery."""
 
     version: int
     created_at: datetime

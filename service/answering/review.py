@@ -174,7 +174,7 @@ class KeptSearchBody(Body):
 
 
 class KeptSearchPageBody(Body):
-    """One page of kept searches."""
+    """Page of kept searches."""
 
     searches: list[KeptSearchBody]
     next: str | None = Field(description="Cursor of the next page; null at the end.")

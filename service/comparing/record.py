@@ -31,7 +31,7 @@ FigureName = Literal["error", "fnir", "fpir", "hit_rate", "map_at_r", "auroc", "
 
 
 class PipelineGrid(Frozen):
-    """Which pipelines are tried besides a version's own: every combination."""
+    """Pipelines that are tried besides a version's own: every combination."""
 
     refine: tuple[Sides, ...] | None = Field(
         None, description="What is refined; all that bundle and version can when null."
@@ -78,7 +78,7 @@ class PipelineGrid(Frozen):
 
 
 class ComparisonRequest(ComparisonOptions):
-    """Which variants are compared with the present one, and how."""
+    """Variants that are compared with the present one, and how."""
 
     versions: tuple[StrictInt, ...] = Field(
         (), max_length=8, description="Other versions of the gallery, each with its own bundle and pipeline."
@@ -90,7 +90,7 @@ class ComparisonRequest(ComparisonOptions):
 
 
 class ActivationConditions(Frozen):
-    """What must hold for a version to be activated by itself; each is read at the bad end of its interval."""
+    """Conditions on which a version is activated by itself; each is read at the bad end of its interval."""
 
     hit_rate_drop_at_most: Share | None = Field(None, description="By how much the hit rate may fall.")
     fnir_rise_at_most: Share | None = Field(
@@ -191,7 +191,7 @@ class ItemCounts(Frozen):
 
 
 class ConditionOutcome(Frozen):
-    """Whether one condition holds.
+    """Outcome of a condition.
 
     Attributes:
         condition: Its name.
@@ -209,7 +209,7 @@ class ConditionOutcome(Frozen):
 
 
 class Decision(Frozen):
-    """Whether a version is to be activated by itself.
+    """Decision whether a version is to be activated by itself.
 
     Attributes:
         activate: Whether all conditions hold.

@@ -13,7 +13,7 @@ KEPT_RULE = "kept of each group: most pixels, then most bytes, then taken first,
 
 
 class DuplicateOptions(Request):
-    """What is looked for."""
+    """Options of a look for duplicates."""
 
     near: Annotated[
         StrictBool,
@@ -28,7 +28,7 @@ class DuplicateOptions(Request):
 
 
 class DuplicateItem(BaseModel, frozen=True, extra="forbid"):
-    """One photo of a group."""
+    """Photo of a group."""
 
     id: str
     uri: str
@@ -53,7 +53,7 @@ class DuplicateGroup(BaseModel, frozen=True, extra="forbid"):
 
 
 class CopyThreshold(BaseModel, frozen=True, extra="forbid"):
-    """Where changed copies begin, and what that rests on."""
+    """Score at which changed copies begin, and what that rests on."""
 
     value: float | None = Field(description="Null where no threshold has the precision.")
     asked_precision: float
@@ -68,7 +68,7 @@ class CopyThreshold(BaseModel, frozen=True, extra="forbid"):
 
 
 class DuplicateSummary(BaseModel, frozen=True, extra="forbid"):
-    """What was found, without the groups.
+    """Findings without the groups.
 
     Attributes:
         rule: Which photo of each group is kept.

@@ -40,7 +40,7 @@ _TIDY_SECONDS = 6 * 3600.0
 
 @dataclass(frozen=True)
 class HomeState:
-    """How far a replica is behind its home."""
+    """State of a replica: how far it is behind its home."""
 
     __pydantic_config__ = ConfigDict(json_schema_serialization_defaults_required=True)
 

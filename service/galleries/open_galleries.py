@@ -54,7 +54,7 @@ UNREADABLE = (*ERRORS, OSError)
 
 @dataclass(frozen=True)
 class CheckedGallery:
-    """How far the files of a gallery are known to be whole."""
+    """Knowledge of a gallery's files: how far they are whole."""
 
     state: Annotated[
         IntegrityState,
@@ -74,7 +74,7 @@ _UNCHECKED = CheckedGallery()
 
 @dataclass(frozen=True)
 class GalleryState:
-    """Whether a gallery can be searched, and how searches without further options are made."""
+    """State of a gallery: whether it can be searched, and how searches without further options are made."""
 
     __pydantic_config__ = ConfigDict(json_schema_serialization_defaults_required=True)
 

@@ -57,7 +57,7 @@ class SentEmbedding:
 
 @dataclass(frozen=True)
 class SentItem:
-    """One image or embedding of a request, and the id that it has or would have got."""
+    """Image or embedding of a request, and the id that it has or would have got."""
 
     place: Annotated[int, Field(description="Its place in the request, from 0.")]
     id: str

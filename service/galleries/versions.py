@@ -77,7 +77,7 @@ def prune_gallery(gallery: Gallery, policy: RetentionPolicy) -> Pruning:
 
 @dataclass(frozen=True)
 class CompactionState:
-    """How far the live changes of a gallery are from being a new version."""
+    """State of a gallery's live changes: how far they are from being a new version."""
 
     state: Annotated[Literal["idle", "due", "running"], Field(description="In the server that answers.")]
     n_changes: Annotated[int, Field(description="What searches carry along because of live changes.")]

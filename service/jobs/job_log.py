@@ -20,7 +20,7 @@ _LISTENED = logging.getLogger("vicinal")
 
 
 class JobLogLine(BaseModel, frozen=True):
-    """One line of a job's log.
+    """Line of a job's log.
 
     Attributes:
         level: `info`, what it did; `warning` and `error` may name files and processes of the server.

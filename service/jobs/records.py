@@ -13,7 +13,7 @@ FINAL_STATES: frozenset[JobState] = frozenset({"succeeded", "failed", "cancelled
 
 
 class JobFailure(BaseModel, frozen=True, from_attributes=True):
-    """One file that could not be used, and why."""
+    """File that could not be used, and why."""
 
     id: str
     path: str
@@ -21,7 +21,7 @@ class JobFailure(BaseModel, frozen=True, from_attributes=True):
 
 
 class JobProgress(BaseModel, frozen=True):
-    """How far a job is.
+    """Progress of a job.
 
     Attributes:
         stage: What it does at the moment; None before it starts.
@@ -49,7 +49,7 @@ class JobProgress(BaseModel, frozen=True):
 
 
 class Job(BaseModel, frozen=True):
-    """One job.
+    """Job as it is recorded.
 
     Attributes:
         kind: What it does, such as `reindex`.

@@ -87,7 +87,7 @@ class _Current(BaseModel, frozen=True, extra="forbid"):
 
 
 class LabelEstimate(BaseModel, frozen=True, extra="forbid"):
-    """What the answers so far say.
+    """Estimate from the answers so far.
 
     Attributes:
         threshold: Lowest accepted score; the lowest at which the target holds in the mean.
@@ -111,7 +111,7 @@ class LabelQuestion(BaseModel, frozen=True, extra="forbid"):
 
 
 class LabelState(BaseModel, frozen=True, extra="forbid"):
-    """How far a session is."""
+    """State of a session."""
 
     id: str = Field(description="Id of the session, and of the calibration that it ends as.")
     gallery: str

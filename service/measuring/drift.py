@@ -24,7 +24,7 @@ DriftLevel = Annotated[
 
 
 class DriftState(BaseModel):
-    """How far the searches have drifted from those of a calibration.
+    """Drift of the searches from those of a calibration.
 
     Attributes:
         since: When the calibration was put in force.

@@ -62,7 +62,7 @@ _DISTANCES = {"initial": 2.0, "refined": 2.0, "final": 1.0}
 
 
 class RateEvidence(Frozen):
-    """One rate at the threshold, and how far it can be trusted.
+    """Rate at the threshold, and how far it can be trusted.
 
     Attributes:
         rate: Share of the trials with the event.
@@ -85,7 +85,7 @@ class RateEvidence(Frozen):
 
 
 class Prediction(Frozen):
-    """Where the target's rate will lie, at 95 %, when a number of further labels is measured.
+    """Range of the target's rate, at 95 %, when a number of further labels is measured.
 
     Attributes:
         n_labels: Further labels.
@@ -118,7 +118,7 @@ class LargerGallery(Frozen):
 
 
 class VisitEvidence(Frozen):
-    """Which photos were taken together, and what it changes to keep them apart.
+    """Photos that were taken together, and what it changes to keep them apart.
 
     Attributes:
         by: Metadata column that names the visit, or `auto` where visits were looked for.
@@ -143,7 +143,7 @@ class VisitEvidence(Frozen):
 
 
 class AnotherDay(Frozen):
-    """What leaving items out says of a rate for photos of another day.
+    """Rate for photos of another day, as far as leaving items out tells it.
 
     Leave-one-out differs from a search with a new photo in two ways.
 
@@ -239,7 +239,7 @@ class StatedRate(Frozen):
 
 
 class AnswerEvidence(Frozen):
-    """What a threshold from answers about pairs of photos rests on (`calibration.rates.answered_pairs`).
+    """Evidence of a threshold from answers about pairs of photos (`calibration.rates.answered_pairs`).
 
     Attributes:
         n_pairs: Pairs that questions were drawn from: what searches for items of the gallery show.
@@ -261,7 +261,7 @@ class AnswerEvidence(Frozen):
 
 
 class SearchEvidence(Frozen):
-    """What a threshold from answers to searches rests on (`calibration.rates.answered_searches`).
+    """Evidence of a threshold from answers to searches (`calibration.rates.answered_searches`).
 
     Attributes:
         n_sampled: Searches that the answered ones were drawn from, a random sample of all.
@@ -391,7 +391,7 @@ class RerankTrial(Frozen):
 
 
 class Evidence(Frozen):
-    """What a calibration's rates rest on.
+    """Evidence that a calibration's rates rest on.
 
     Attributes:
         rates: By name: `far`, `frr`, `fpir`, `fnir` and `precision`, as far as they were measured. A

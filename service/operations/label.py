@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Request(Asked):
-    """What to label for."""
+    """Request to begin a labelling."""
 
     target: Annotated[
         TargetText,

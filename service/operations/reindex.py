@@ -31,24 +31,7 @@ logger = logging.getLogger(__name__)
 
 
 class ReindexRequest(NewVersion):
-    """What to make of a gallery; without a source its own items are taken.
-
-    Attributes:
-        source: Folder, manifest, dataset or ready embeddings below `sources_dir`, or a data set of the hub,
-            of which is taken over what is new or changed.
-        space: What made the ready embeddings.
-        prefix: See `SourceOptions`; it and the following say how the source is read.
-        on_conflict: What to do with an image whose id belongs to another image of another source.
-        delete: Remove items that came from the source and that it no longer lists.
-        restore: Bring back items that were removed and that the source still lists.
-        bundle: Name of a bundle below `bundles_dir`; the service's own when None.
-        index: Factory string of the vector index, or `auto`.
-        max_failures: Give up when more images or rows than this cannot be used.
-        activate: `automatic`: searches use the new version as soon as it is there; `manual`: it is compared
-            with the active one and waits to be activated.
-        activate_if: Compare it, and activate it when all of these conditions hold.
-        comparison: How it is compared.
-    """
+    """Request to make a gallery anew; without a source its own items are taken."""
 
     activate: Literal["automatic", "manual"] = Field(
         "automatic",

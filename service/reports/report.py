@@ -29,7 +29,7 @@ _BASIS = "This rests on "
 
 
 class CalibrationSummaryBody(BaseModel, frozen=True):
-    """One record of the history."""
+    """Record of the history."""
 
     id: str
     created_at: datetime
@@ -56,7 +56,7 @@ class CalibrationHistoryBody(BaseModel, frozen=True):
 
 
 class CalibrationStateBody(BaseModel, frozen=True):
-    """One record, and how it stands to the gallery as it is."""
+    """Record, and how it stands to the gallery as it is."""
 
     record: CalibrationRecord
     is_active: bool = Field(description="Whether searches with its pipeline use it.")

@@ -24,7 +24,7 @@ _SENTENCES: dict[StandingWord, str] = {
 
 
 class Standing(BaseModel, frozen=True):
-    """How far what a gallery promises can be relied on."""
+    """Standing of a gallery's promise: how far it can be relied on."""
 
     word: StandingWord = Field(
         description="`holds`: measured, and nothing speaks against it; `unsure`: the gallery has changed "

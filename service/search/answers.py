@@ -30,7 +30,7 @@ _MOST_RANKS = 1000
 
 @dataclass(frozen=True)
 class ExplainedNeighbor:
-    """One neighbor in the context of a query."""
+    """Neighbor in the context of a query."""
 
     id: str
     label: str | None
@@ -73,7 +73,7 @@ class ExplainedRefinement:
 
 @dataclass(frozen=True)
 class Explanation:
-    """What a search did with a query."""
+    """Explanation of what a search did with a query."""
 
     devices: Annotated[
         dict[str, str],
@@ -91,7 +91,7 @@ class Explanation:
 
 @dataclass(frozen=True)
 class Candidate:
-    """One scored item."""
+    """Scored item."""
 
     id: str
     label: str | None
@@ -120,7 +120,7 @@ class Candidate:
 
 @dataclass(frozen=True)
 class FoundGroup:
-    """One scored group of items, such as a product, with its best photos."""
+    """Scored group of items, such as a product, with its best photos."""
 
     group: Annotated[
         str | None,
@@ -144,7 +144,7 @@ class FoundGroup:
 
 @dataclass(frozen=True)
 class Threshold:
-    """What an answer was decided by."""
+    """Threshold that an answer was decided by."""
 
     __pydantic_config__ = ConfigDict(json_schema_serialization_defaults_required=True)
 

@@ -130,7 +130,7 @@ class Rerank(BaseModel):
 
 
 class Group(BaseModel):
-    """One decision a group of items: a product, a person, a place.
+    """Decision by groups of items: a product, a person, a place.
 
     `service.search.group_scores` says how each score is made. Which of them searches use comes with the
     calibration in force for `by`.

@@ -87,7 +87,7 @@ __all__ = [
 
 
 class Activation(Model):
-    """One change of what is in force.
+    """Change of what is in force.
 
     Attributes:
         kind: `activate`, or `roll_back` to what was in force before.
@@ -100,7 +100,7 @@ class Activation(Model):
 
 
 class ActivePipeline(Model):
-    """What `auto` stands for in the searches of a gallery.
+    """Pipeline that `auto` stands for in the searches of a gallery.
 
     Attributes:
         version: The version that is searched.
@@ -125,7 +125,7 @@ class ActivePipeline(Model):
 
 
 class SentItem(Model):
-    """One image or embedding of a request, and the id that it has or would have got.
+    """Image or embedding of a request, and the id that it has or would have got.
 
     Attributes:
         place: Its place in the request, from 0.
@@ -166,7 +166,7 @@ class RefusedItem(SentItem):
 
 
 class Addition(Model):
-    """What became of the images or embeddings that were sent.
+    """Outcome for the images or embeddings that were sent.
 
     Attributes:
         unchanged: Those that were there already under their id.
@@ -184,7 +184,7 @@ class Addition(Model):
 
 
 class Alias(Model):
-    """One alias.
+    """Alias of a gallery.
 
     Attributes:
         gallery: Name of the gallery that it stands for.
@@ -201,7 +201,7 @@ class AliasList(Model):
 
 
 class Candidate(Model):
-    """One scored item.
+    """Scored item.
 
     Attributes:
         rank: From 1.
@@ -229,7 +229,7 @@ class Candidate(Model):
 
 
 class Threshold(Model):
-    """What an answer was decided by.
+    """Threshold that an answer was decided by.
 
     Attributes:
         value: Lowest accepted score; null when there is no calibration and none was given.
@@ -260,7 +260,7 @@ class Threshold(Model):
 
 
 class FoundGroup(Model):
-    """One scored group of items, such as a product, with its best photos.
+    """Scored group of items, such as a product, with its best photos.
 
     Attributes:
         group: Its label or value of the metadata key; null for an item without one, alone.
@@ -298,7 +298,7 @@ class ExplainedRefinement(Model):
 
 
 class Explanation(Model):
-    """What a search did with a query.
+    """Explanation of what a search did with a query.
 
     Attributes:
         devices: What each stage of the search ran on: `cpu`, the GPUs of the index, or the provider of ONNX
@@ -407,7 +407,7 @@ class Rates(Model):
 
 
 class CalibrationSummary(Model):
-    """One record of the history.
+    """Record of the history.
 
     Attributes:
         source: One of `leave_one_out`, `queries`, `searches`, `answers`, `by_hand`.
@@ -446,7 +446,7 @@ class CalibrationHistory(Model):
 
 
 class Target(Model):
-    """What the threshold must hold.
+    """Target that the threshold must hold.
 
     Attributes:
         rate: `far` (share of negative pairs accepted), `frr` (share of positive pairs rejected), `fpir`
@@ -467,7 +467,7 @@ class Target(Model):
 
 
 class CalibrationRecord(Model):
-    """One threshold, what it was measured on, and what it holds for.
+    """Threshold, what it was measured on, and what it holds for.
 
     Attributes:
         source: `leave_one_out` over the gallery, labelled `queries`, answers to `searches` that a service
@@ -499,7 +499,7 @@ class CalibrationRecord(Model):
 
 
 class Calibration(Model):
-    """One record, and how it stands to the gallery as it is.
+    """Record, and how it stands to the gallery as it is.
 
     Attributes:
         is_active: Whether searches with its pipeline use it.
@@ -518,7 +518,7 @@ class Calibration(Model):
 
 
 class CompactionState(Model):
-    """How far the live changes of a gallery are from being a new version.
+    """State of a gallery's live changes: how far they are from being a new version.
 
     Attributes:
         state: In the server that answers. One of `idle`, `due`, `running`.
@@ -622,7 +622,7 @@ class DecidedSearches(WrongMatch):
 
 
 class DeletedSearches(Model):
-    """What became of a deletion of kept searches.
+    """Outcome of a deletion of kept searches.
 
     Attributes:
         deleted: Searches that are gone, with their pictures and answers.
@@ -632,7 +632,7 @@ class DeletedSearches(Model):
 
 
 class Deletion(Model):
-    """What became of a deletion.
+    """Outcome of a deletion.
 
     Attributes:
         removed: Items that are gone; an id that was sent twice counts once.
@@ -673,7 +673,7 @@ class Disagreement(Model):
 
 
 class Standing(Model):
-    """How far what a gallery promises can be relied on.
+    """Standing of a gallery's promise: how far it can be relied on.
 
     Attributes:
         word: `holds`: measured, and nothing speaks against it; `unsure`: the gallery has changed since;
@@ -688,7 +688,7 @@ class Standing(Model):
 
 
 class Gallery(Model):
-    """One gallery.
+    """Gallery as it is.
 
     Attributes:
         aliases: Further names that it is reached by.
@@ -748,7 +748,7 @@ class GalleryList(Model):
 
 
 class GalleryState(Model):
-    """Whether a gallery can be searched, and how searches without further options are made.
+    """State of a gallery: whether it can be searched, and how searches without further options are made.
 
     Attributes:
         problem: Why not; null when it can.
@@ -808,7 +808,7 @@ class GivenAnswers(Model):
 
 
 class Item(Model):
-    """One item."""
+    """Item of a gallery."""
 
     id: str
     label: str | None
@@ -817,7 +817,7 @@ class Item(Model):
 
 
 class ItemPage(Model):
-    """One page of items.
+    """Page of items.
 
     Attributes:
         next: Cursor of the next page; null at the end.
@@ -830,7 +830,7 @@ class ItemPage(Model):
 
 
 class JobFailure(Model):
-    """One file that could not be used, and why."""
+    """File that could not be used, and why."""
 
     id: str
     path: str
@@ -838,7 +838,7 @@ class JobFailure(Model):
 
 
 class JobProgress(Model):
-    """How far a job is.
+    """Progress of a job.
 
     Attributes:
         stage: What it does at the moment; None before it starts.
@@ -866,7 +866,7 @@ class JobProgress(Model):
 
 
 class Job(Ending):
-    """One job.
+    """Job as it is recorded.
 
     Attributes:
         kind: What it does, such as `reindex`.
@@ -944,7 +944,7 @@ class KeptSearch(Model):
 
 
 class KeptSearchPage(Model):
-    """One page of kept searches.
+    """Page of kept searches.
 
     Attributes:
         next: Cursor of the next page; null at the end.
@@ -1009,7 +1009,7 @@ class LabelList(Model):
 
 
 class Limits(Model):
-    """What is taken in one request, as the settings of these names say.
+    """Limits of one request, as the settings of these names say.
 
     Attributes:
         max_batch: Most images or queries.
@@ -1081,7 +1081,7 @@ class PassedSearch(Model):
 
 
 class Readiness(Model):
-    """Whether searches can be answered, and by what.
+    """Readiness: whether searches can be answered, and by what.
 
     Attributes:
         bundle: Fingerprint of the bundle of the settings. Null, as are the next three, while it is not open:
@@ -1107,7 +1107,7 @@ class RemovedItem(Model):
 
 
 class Rights(Model):
-    """What the key of a call may do.
+    """Rights of the key of a call.
 
     Attributes:
         asks_for_keys: Whether calls need a key; without, everybody may do all.
@@ -1218,7 +1218,7 @@ class TakenBack(Model):
 
 
 class Version(Model):
-    """One version of a gallery.
+    """Version of a gallery.
 
     Attributes:
         kind: Made by an `index` job or by a `compaction`.

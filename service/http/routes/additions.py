@@ -98,7 +98,7 @@ class RefusedItemBody(Body):
 
 
 class AdditionBody(Body):
-    """What became of the images or embeddings that were sent."""
+    """Outcome for the images or embeddings that were sent."""
 
     added: list[AddedItem]
     unchanged: list[SentItem] = Field(description="Those that were there already under their id.")

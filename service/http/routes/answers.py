@@ -73,7 +73,7 @@ class LabelListBody(Body):
 
 
 class DeletedSearchesBody(Body):
-    """What became of a deletion of kept searches."""
+    """Outcome of a deletion of kept searches."""
 
     deleted: int = Field(description="Searches that are gone, with their pictures and answers.")
 
@@ -182,7 +182,7 @@ def list_searches(
 
 @admin_router.get("/searches/{search}")
 def get_search(gallery: str, search: str, state: StateDependency) -> KeptSearchBody:
-    """One kept search, and what was said of it."""
+    """Read a kept search, and what was said of it."""
     return _review(state, gallery).search(search)
 
 

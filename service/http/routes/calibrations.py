@@ -49,7 +49,7 @@ router = APIRouter(prefix="/v1/admin/galleries/{gallery}", tags=["calibrations"]
 
 
 class CalibrationStart(calibrate.Request, SentEmbeddings):
-    """What to calibrate; with queries from a source, as embeddings with labels, or from the gallery."""
+    """Request to calibrate; with queries from a source, as embeddings with labels, or from the gallery."""
 
     labels: Labels | None = Field(
         None, description="Label of each embedding; one that the gallery lacks makes a query without a mate."
@@ -127,7 +127,7 @@ def roll_back(gallery: str, body: PipelineChoice, state: StateDependency) -> Cal
 
 @router.get("/calibrations/{calibration}")
 def get_calibration(gallery: str, calibration: str, state: StateDependency) -> CalibrationStateBody:
-    """One calibration with its evidence, and whether it still holds."""
+    """Read a calibration with its evidence, and whether it still holds."""
     matcher = state.galleries.matcher(gallery)
     return describe_record(matcher, matcher.calibrations.find(calibration))
 
@@ -172,7 +172,7 @@ def get_points(
 
 @router.get("/calibrations/{calibration}/drift")
 def get_drift(gallery: str, calibration: str, state: StateDependency) -> DriftState:
-    """Whether searches still look like the queries of the calibration, since it was put in force."""
+    """Tell whether searches still look like the queries of the calibration, since it was put in force."""
     matcher = state.galleries.matcher(gallery)
     return state.galleries.drift.drift(matcher, matcher.calibrations.find(calibration))
 

@@ -25,17 +25,17 @@ router = APIRouter(prefix="/v1/admin/galleries/{gallery}", tags=["comparisons"],
 
 
 class ComparisonStart(operation.Request, SentEmbeddings):
-    """What to compare; labelled queries can also come as embeddings of the one bundle of all variants."""
+    """Request to compare; labelled queries can also come as embeddings of the one bundle of all variants."""
 
 
 class VariantChoice(Asked):
-    """Which of the compared variants is put in force."""
+    """Choice of the compared variant that is put in force."""
 
     variant: StrictInt | None = Field(None, ge=0, description="Its number; the recommended one when null.")
 
 
 class ActivePipelineBody(Body):
-    """What `auto` stands for in the searches of a gallery."""
+    """Pipeline that `auto` stands for in the searches of a gallery."""
 
     version: int = Field(description="The version that is searched.")
     pipeline: str
@@ -73,7 +73,7 @@ def list_comparisons(gallery: str, state: StateDependency) -> list[Comparison]:
 
 @router.get("/comparisons/{comparison}")
 def get_comparison(gallery: str, comparison: str, state: StateDependency) -> Comparison:
-    """One comparison."""
+    """Read a comparison."""
     return ComparisonStore(state.galleries.gallery(gallery)).find(comparison)
 
 
@@ -89,7 +89,7 @@ def activate_variant(
 
 @router.get("/pipeline")
 def get_pipeline(gallery: str, state: StateDependency) -> ActivePipelineBody:
-    """What searches without further options are made with."""
+    """Read the pipeline that searches without further options are made with."""
     return _described(state.galleries.matcher(gallery))
 
 

@@ -29,7 +29,7 @@ router = APIRouter(
 
 
 class DuplicatePageBody(DuplicateSummary):
-    """What was found, and one page of its groups."""
+    """Findings, and one page of their groups."""
 
     n_groups: int = Field(description="Groups on all pages.")
     groups: tuple[DuplicateGroup, ...] = Field(description="Largest first, then most certain.")
@@ -93,7 +93,7 @@ def get_duplicates(
         Query(description="Without photos that have gone since, and what persons called no copies."),
     ] = False,
 ) -> DuplicatePageBody:
-    """One record, its groups page by page."""
+    """Read a record, its groups page by page."""
     opened = state.galleries.gallery(gallery)
     found = DuplicateStore(opened).find(record)
     groups: Sequence[DuplicateGroup] = found.groups
@@ -105,7 +105,7 @@ def get_duplicates(
 
 @router.get("/{record}/report", response_class=HTMLResponse)
 def get_duplicates_page(gallery: str, record: str, state: StateDependency) -> HTMLResponse:
-    """One record as a page with its pictures side by side, which needs no network."""
+    """Give a record as a page with its pictures side by side, which needs no network."""
     opened = state.galleries.gallery(gallery)
     page = render_duplicates(DuplicateStore(opened).find(record), opened)
     return html_page(page, shipped=page_style(), img="data:")

@@ -54,7 +54,7 @@ class CalibrationBody(Body):
 
 
 class GalleryBody(Body):
-    """One gallery."""
+    """Gallery as it is."""
 
     name: str
     aliases: list[str] = Field(description="Further names that it is reached by.")
@@ -104,13 +104,13 @@ class GalleryListBody(Body):
 
 
 class AliasTarget(Asked):
-    """What an alias stands for."""
+    """Target of an alias."""
 
     gallery: str = Field(description="Name of the gallery, or another alias of it.")
 
 
 class AliasBody(Body):
-    """One alias."""
+    """Alias of a gallery."""
 
     alias: str
     gallery: str = Field(description="Name of the gallery that it stands for.")
@@ -124,7 +124,7 @@ class AliasListBody(Body):
 
 @dataclass(frozen=True)
 class VersionBody(VersionSummary):
-    """One version of a gallery."""
+    """Version of a gallery."""
 
     comparison: Annotated[
         str | None, Field(description="Its newest comparison with another, in one line.")
@@ -155,7 +155,7 @@ def list_galleries(request: Request, state: StateDependency) -> GalleryListBody:
 
 @router.get("/galleries/{gallery}")
 def get_gallery(gallery: str, request: Request, state: StateDependency) -> GalleryBody:
-    """One gallery: its size, index, bundle and calibration."""
+    """Read a gallery: its size, index, bundle and calibration."""
     return _describe(state.galleries.matcher(gallery), request)
 
 
@@ -176,7 +176,7 @@ def list_versions(gallery: str, state: StateDependency) -> VersionListBody:
 
 @router.get("/galleries/{gallery}/compaction")
 def get_compaction(gallery: str, request: Request, state: StateDependency) -> CompactionState:
-    """Whether live changes are being made a new version, and what became of the last time."""
+    """Tell whether live changes are being made a new version, and what became of the last time."""
     found = state.galleries.maintenance.compaction_state(state.galleries.reader(gallery))
     if found.problem is None or call_of(request.scope).in_full:
         return found

@@ -39,7 +39,7 @@ ItemId = Annotated[str, Query(alias="id", description="Id of the item, whatever 
 
 
 class ItemBody(Body):
-    """One item."""
+    """Item of a gallery."""
 
     id: str
     label: str | None
@@ -48,7 +48,7 @@ class ItemBody(Body):
 
 
 class ItemPageBody(Body):
-    """One page of items."""
+    """Page of items."""
 
     items: list[ItemBody]
     next: str | None = Field(description="Cursor of the next page; null at the end.")
@@ -56,7 +56,7 @@ class ItemPageBody(Body):
 
 
 class ItemPatch(Asked):
-    """What shall be different: members that are left out stay as they are."""
+    """Change of an item: members that are left out stay as they are."""
 
     label: Label = Field(None, description="The label; null for none.")
     metadata: dict[str, Any] = Field(
@@ -72,7 +72,7 @@ class ItemDeletion(Asked):
 
 
 class DeletionBody(Body):
-    """What became of a deletion."""
+    """Outcome of a deletion."""
 
     removed: int = Field(description="Items that are gone; an id that was sent twice counts once.")
     n_items: int = Field(description="Items in the gallery now.")
@@ -136,7 +136,7 @@ def get_thumbnail_at(gallery: str, item_id: str, state: StateDependency) -> Resp
 
 @router.get("/item")
 def get_item(gallery: str, item_id: ItemId, state: StateDependency) -> ItemBody:
-    """One item; an id that a path can carry may also stand in one, `…/items/{id}`, here and below."""
+    """Read an item; an id that a path can carry may also stand in one, `…/items/{id}`, here and below."""
     return _item(state.galleries.matcher(gallery).view, gallery, item_id)
 
 

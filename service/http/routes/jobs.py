@@ -71,13 +71,7 @@ class JobLogBody(Body):
 
 
 class FitRequest(fit.Request):
-    """How to adapt the model to a gallery's labelled photos.
-
-    Attributes:
-        name: Name of the new bundle, a folder below `bundles` in the data folder.
-        minutes: About how long it may take.
-        seed: Seed of everything that is drawn.
-    """
+    """Request to adapt the model to a gallery's labelled photos."""
 
 
 def page_of(rows: Sequence[Row], after: int, size: int) -> tuple[tuple[Row, ...], int | None]:
@@ -215,7 +209,7 @@ def list_jobs(
 
 @router.get("/jobs/{job_id}")
 def get_job(job_id: str, request: Request, state: StateDependency) -> Job:
-    """One job: its state, counts, rate, time left and the first files that could not be used."""
+    """Read a job: its state, counts, rate, time left and the first files that could not be used."""
     return _seen_by(request, state, job_id)
 
 
@@ -262,7 +256,7 @@ def get_job_failures(
 
 @router.get("/jobs/{job_id}/log")
 def get_job_log(job_id: str, request: Request, state: StateDependency) -> JobLogBody:
-    """What a job did and what it warned of, by its lines; a key of some galleries gets the stages alone."""
+    """Tell what a job did and warned of, by its lines; a key of some galleries gets the stages alone."""
     job = _seen_by(request, state, job_id)
     lines = (JobLogLine.model_validate(one) for one in state.jobs.lines(job.id))
     in_full = call_of(request.scope).in_full

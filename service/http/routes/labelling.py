@@ -19,7 +19,7 @@ router = APIRouter(
 
 
 class LabellingStart(label.Request):
-    """What to label for."""
+    """Request to begin a labelling."""
 
 
 class LabelAnswer(Request):
@@ -44,7 +44,7 @@ def start_labelling(gallery: str, body: LabellingStart, state: StateDependency) 
 
 @router.get("")
 def get_labelling(gallery: str, state: StateDependency) -> LabelState:
-    """How far the session under way is, and what it asks next."""
+    """Tell how far the session under way is, and what it asks next."""
     session, matcher = _current(state, gallery)
     return session.state(matcher)
 

@@ -35,7 +35,7 @@ _DOCS_FILES = {"swagger-ui-bundle.js": "text/javascript", "swagger-ui.css": "tex
 
 
 class LimitsBody(Body):
-    """What is taken in one request, as the settings of these names say."""
+    """Limits of one request, as the settings of these names say."""
 
     max_image_bytes: int
     max_image_pixels: int
@@ -46,7 +46,7 @@ class LimitsBody(Body):
 
 
 class ReadinessBody(Body):
-    """Whether searches can be answered, and by what."""
+    """Readiness: whether searches can be answered, and by what."""
 
     ready: bool
     reasons: list[str]
@@ -100,7 +100,7 @@ def readyz(
         ),
     ] = "all",
 ) -> ReadinessBody:
-    """Whether searches can be answered: 503 when a gallery cannot be searched, with the reasons.
+    """Tell whether searches can be answered: 503 when a gallery cannot be searched, with the reasons.
 
     Where API keys are asked for, galleries are named to those who send one that is for all of them.
     """
@@ -125,7 +125,7 @@ def metrics(state: StateDependency) -> Response:
 
 
 class RightsBody(Body):
-    """What the key of a call may do."""
+    """Rights of the key of a call."""
 
     asks_for_keys: bool = Field(description="Whether calls need a key; without, everybody may do all.")
     name: str | None = Field(description="The key's name, as changes are noted under; null without keys.")
@@ -135,7 +135,7 @@ class RightsBody(Body):
 
 @key_router.get("/me")
 def get_rights(request: Request, state: StateDependency) -> RightsBody:
-    """What the key that was sent may do, so that a program offers nothing else."""
+    """Tell what the key that was sent may do, so that a program offers nothing else."""
     grant = call_of(request.scope).grant
     if grant is None:
         return RightsBody(

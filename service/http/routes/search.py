@@ -44,7 +44,7 @@ _KINDS = {
 
 
 class Query(Asked):
-    """One query: exactly one of the three fields."""
+    """Query by exactly one of the three fields."""
 
     image_base64: str | None = Field(None, description="An encoded image, base64, also as a `data:` address.")
     embedding: Vector | None = Field(None, description="An embedding of the service's bundle.")

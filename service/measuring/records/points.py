@@ -128,7 +128,7 @@ class PointColumns(Frozen):
 
 
 class RateGrid(Frozen):
-    """One rate over the thresholds, with its 95 % interval; null where it was not measured."""
+    """Rate over the thresholds, with its 95 % interval; null where it was not measured."""
 
     rate: list[float | None]
     low: list[float | None]
@@ -145,7 +145,7 @@ class Grid(Frozen):
 
 
 class PointsBody(Frozen):
-    """What a calibration was made from, for whoever moves its threshold."""
+    """Points that a calibration was made from, for whoever moves its threshold."""
 
     ids: list[str] = Field(description="Ids of queries and of items.")
     labels: list[str]

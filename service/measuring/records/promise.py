@@ -40,7 +40,7 @@ _THINGS = {"fnir": "things you have", "fpir": "things you do not have"}
 
 
 class CheckedRate(Frozen):
-    """One promised rate, and what the queries showed."""
+    """Promised rate, and what the queries showed."""
 
     n_trials: int
     n_events: int = Field(description="Queries that missed all their mates, or that got any match.")
@@ -63,7 +63,7 @@ class CheckedRate(Frozen):
 
 
 class PromiseCheck(Frozen):
-    """Whether what a calibration promised holds for new queries."""
+    """Check whether what a calibration promised holds for new queries."""
 
     source: Literal["queries", "searches"] = Field(
         "queries", description="Labelled `queries`, or answers to `searches` that were kept."

@@ -57,7 +57,7 @@ class Rates(Frozen):
 
 
 class CalibrationRecord(Frozen):
-    """One threshold, what it was measured on, and what it holds for.
+    """Threshold, what it was measured on, and what it holds for.
 
     Attributes:
         source: `leave_one_out` over the gallery, labelled `queries`, answers to `searches` that a service

@@ -58,7 +58,7 @@ class Activation(Frozen):
 
 
 class ActivationEvent(Frozen):
-    """One change of what is in force.
+    """Change of what is in force.
 
     Attributes:
         kind: `activate`, or `roll_back` to what was in force before.

@@ -98,7 +98,7 @@ class AnswerCalls(Calls):
 
     @operation
     def get_search(self, gallery: str, search: str) -> Steps[KeptSearch]:
-        """One kept search, and what was said of it."""
+        """Read a kept search, and what was said of it."""
         return (yield from self._ask("GET", admin_path(gallery, "searches", search), KeptSearch))
 
     @operation

@@ -57,7 +57,7 @@ class CalibrationCalls(Calls):
 
     @operation
     def get_calibration(self, gallery: str, calibration: str) -> Steps[Calibration]:
-        """One calibration with its evidence, and whether it still holds."""
+        """Read a calibration with its evidence, and whether it still holds."""
         return (yield from self._ask("GET", admin_path(gallery, "calibrations", calibration), Calibration))
 
     @operation
@@ -103,7 +103,7 @@ class CalibrationCalls(Calls):
 
     @operation
     def get_comparison(self, gallery: str, comparison: str) -> Steps[Comparison]:
-        """One comparison."""
+        """Read a comparison."""
         return (yield from self._ask("GET", admin_path(gallery, "comparisons", comparison), Comparison))
 
     @operation
@@ -116,7 +116,7 @@ class CalibrationCalls(Calls):
 
     @operation
     def get_pipeline(self, gallery: str) -> Steps[ActivePipeline]:
-        """What searches without further options are made with."""
+        """Read the pipeline that searches without further options are made with."""
         return (yield from self._ask("GET", admin_path(gallery, "pipeline"), ActivePipeline))
 
     @operation

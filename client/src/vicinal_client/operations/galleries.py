@@ -52,7 +52,7 @@ class GalleryCalls(Calls):
 
     @operation
     def get_gallery(self, gallery: str) -> Steps[Gallery]:
-        """One gallery: its size, index, bundle and calibration."""
+        """Read a gallery: its size, index, bundle and calibration."""
         return (yield from self._ask("GET", path_of("galleries", gallery), Gallery))
 
     @operation
@@ -105,7 +105,7 @@ class GalleryCalls(Calls):
 
     @operation
     def get_compaction(self, gallery: str) -> Steps[CompactionState]:
-        """Whether live changes are being made a new version, and what became of the last time."""
+        """Tell whether live changes are being made a new version, and what became of the last time."""
         return (yield from self._ask("GET", path_of("galleries", gallery, "compaction"), CompactionState))
 
     @operation

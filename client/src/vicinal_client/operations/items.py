@@ -57,7 +57,7 @@ class ItemCalls(Calls):
 
     @operation
     def get_item(self, gallery: str, item_id: str) -> Steps[Item]:
-        """One item."""
+        """Item of a gallery."""
         path = path_of("galleries", gallery, "item")
         return (yield from self._ask("GET", path, Item, params={"id": item_id}))
 

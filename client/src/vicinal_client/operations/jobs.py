@@ -38,7 +38,7 @@ class JobCalls(Calls):
 
     @operation
     def get_job(self, job_id: str) -> Steps[Job]:
-        """One job: its state, counts, rate, time left and the first files that could not be used."""
+        """Read a job: its state, counts, rate, time left and the first files that could not be used."""
         return (yield from self._ask("GET", path_of("jobs", job_id), Job))
 
     @operation
