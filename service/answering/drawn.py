@@ -25,6 +25,15 @@ from vicinal.service.measuring.visits import Visits
 # Searches that stand for all, beside those that were drawn.
 _MOST_DRAWN_FROM = 2000
 _ABSENT, _UNSURE, _UNLABELLED = object(), object(), object()
+_NOT_DRAWN = "answers to searches that were not drawn, which are left out"
+_OTHER_BUNDLE = "answered searches of another bundle, which are left out"
+_ITEMS = (
+    "answered searches that have become items, and are no queries any more (those that were missed go first, "
+    "so that a little fewer may be found than is said: answer newer ones)"
+)
+_NO_LABEL = "answers that name an item without a label, which are left out"
+_SEARCHED_AGAIN = "answered searches of another version or pipeline, which were searched for again"
+_LACKING = "answers with a label that the gallery lacks now, which count as of things that it lacks"
 
 
 @dataclass(frozen=True)
@@ -58,14 +67,10 @@ def drawn_searches(store: SearchStore, snapshot: Snapshot, pipeline: str) -> Dra
     drawn = [one for one in searches.values() if one.drawn_at is not None and one.id in answers]
     usable = [one for one in drawn if one.bundle == bundle]
     told = [_Told(one, _said(settle(answers[one.id]), labels)) for one in usable]
+    of_usable = {one.id: answers[one.id] for one in usable}
+    twice = said_twice(of_usable, store.answers(replaced=True), store.asked())
     # How often a person errs is told by what was asked again at random, which surprising answers were not.
-    twice = [
-        pair
-        for pair in said_twice(
-            {one.id: answers[one.id] for one in usable}, store.answers(replaced=True), store.asked()
-        )
-        if pair[0].kind != "absent"
-    ]
+    twice = [pair for pair in twice if pair[0].kind != "absent"]
     queries, others = [one for one in told if one.is_query], [one for one in told if not one.is_query]
     if not queries:
         raise CalibrationError(
@@ -76,6 +81,14 @@ def drawn_searches(store: SearchStore, snapshot: Snapshot, pipeline: str) -> Dra
     sample = [one for one in searches.values() if one.in_sample and one.bundle == bundle] or usable
     items = {one.item_id: one.visit for one in searches.values() if one.item_id is not None}
     names = [items.get(item_id) for item_id in labels]
+    counts = {
+        _NOT_DRAWN: len(answers) - len(drawn),
+        _OTHER_BUNDLE: len(drawn) - len(usable),
+        _ITEMS: sum(one.is_item for one in told),
+        _NO_LABEL: sum(one.said is _UNLABELLED for one in told),
+        _SEARCHED_AGAIN: sum(now != (one.search.version, one.search.pipeline) for one in queries),
+        _LACKING: sum(isinstance(one.said, str) and one.said not in known for one in queries),
+    }
     return DrawnSearches(
         labelled=LabelledQueries(
             _embeddings(one.search for one in queries),
@@ -89,37 +102,7 @@ def drawn_searches(store: SearchStore, snapshot: Snapshot, pipeline: str) -> Dra
         visits=Visits("searches", np.array(names, dtype=object)),
         n_again=len(twice),
         n_disagreed=sum(differ(*pair) for pair in twice),
-        warnings=tuple(
-            f"{what}: {n:,}"
-            for n, what in (
-                (
-                    len(answers) - len(drawn),
-                    "answers to searches that were not drawn, which are left out",
-                ),
-                (
-                    len(drawn) - len(usable),
-                    "answered searches of another bundle, which are left out",
-                ),
-                (
-                    sum(one.is_item for one in told),
-                    "answered searches that have become items, and are no queries any more (those that were "
-                    "missed go first, so that a little fewer may be found than is said: answer newer ones)",
-                ),
-                (
-                    sum(one.said is _UNLABELLED for one in told),
-                    "answers that name an item without a label, which are left out",
-                ),
-                (
-                    sum(now != (one.search.version, one.search.pipeline) for one in queries),
-                    "answered searches of another version or pipeline, which were searched for again",
-                ),
-                (
-                    sum(isinstance(one.said, str) and one.said not in known for one in queries),
-                    "answers with a label that the gallery lacks now, which count as of things that it lacks",
-                ),
-            )
-            if n
-        ),
+        warnings=tuple(f"{what}: {n:,}" for what, n in counts.items() if n),
     )
 
 

@@ -20,6 +20,7 @@ from vicinal.models.progress import OnProgress, no_progress
 from vicinal.service.measuring.evidence import (
     ERROR_RATES,
     Apart,
+    Evidence,
     SpaceOpis,
     gather_evidence,
     measure_opis,
@@ -204,7 +205,7 @@ class Calibrator:
     ) -> Calibration:
         """Choose the best threshold that holds the target; for arguments see `measure`."""
         self._require(queries, measured.group, target)
-        trials, pipeline, manifest = measured.trials, self.scorer.pipeline, self.snapshot.manifest
+        trials, pipeline = measured.trials, self.scorer.pipeline
         threshold, leaves_one_out = choose_threshold(trials, target), queries.positions is not None
         apart = chosen = None
         if leaves_one_out and self.visits is not None and not self.visits.are_told:
@@ -231,8 +232,24 @@ class Calibrator:
             near_duplicates=self._near_duplicates(measured, queries),
             group_forms=tried,
         )
+        record = self._record(queries, measured, target, threshold, pipeline, evidence)
+        curves = gather_curves(measured, threshold, snapshot=self.snapshot, queries=queries, opis=opis)
+        scores = StoredScores.of(trials, measured.searched_scores, apart)
+        points = gather_points(measured, snapshot=self.snapshot, queries=queries)
+        return Calibration(record, scores, curves, points, measured, opis)
+
+    def _record(
+        self,
+        queries: LabelledQueries,
+        measured: Measurement,
+        target: Target,
+        threshold: float,
+        pipeline: Pipeline,
+        evidence: Evidence,
+    ) -> CalibrationRecord:
+        trials, manifest = measured.trials, self.snapshot.manifest
         shares = {name: evidence.rates[name].rate if name in evidence.rates else None for name in ERROR_RATES}
-        record = CalibrationRecord(
+        return CalibrationRecord(
             format_version=2,
             id=new_calibration_id(),
             created_at=datetime.now(UTC),
@@ -254,10 +271,6 @@ class Calibrator:
             seed=self.seed,
             warnings=tuple(self._warnings(queries, measured, evidence.near_duplicates)),
         )
-        curves = gather_curves(measured, threshold, snapshot=self.snapshot, queries=queries, opis=opis)
-        scores = StoredScores.of(trials, measured.searched_scores, apart)
-        points = gather_points(measured, snapshot=self.snapshot, queries=queries)
-        return Calibration(record, scores, curves, points, measured, opis)
 
     def _require(self, queries: LabelledQueries, group: Group | None, target: Target) -> None:
         require_labels(self._labels, queries.labels)

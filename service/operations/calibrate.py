@@ -23,11 +23,12 @@ if TYPE_CHECKING:
 
     from vicinal.calibration.targets import Target
     from vicinal.models.bundle import Noun
-    from vicinal.service.measuring.calibrator import Calibration
+    from vicinal.service.measuring.calibrator import Calibration, Calibrator
     from vicinal.service.measuring.matcher import Matcher
     from vicinal.service.measuring.queries import QueryReading
     from vicinal.service.measuring.records.record import CalibrationRecord
     from vicinal.service.measuring.searches import DrawnSearches
+    from vicinal.service.measuring.visits import Visits
     from vicinal.service.operations.place import Place
     from vicinal.service.search.pipeline import Pipeline
 
@@ -316,15 +317,10 @@ def measure(
     queries: QueryReading | None = None,
     progress: Progress | None = None,
 ) -> Calibration:
-    """Calibrate the built version, by all labelled items where there are neither queries nor answers; nothing
-    is kept.
-    """
-    from vicinal.service.measuring.calibrator import Calibrator, same_pictures_of
-    from vicinal.service.measuring.group_trials import group_forms
+    """Calibrate the built version, by its labels where nothing else is given; keep nothing."""
     from vicinal.service.measuring.queries import coarse_labels_by_column, require_labels
     from vicinal.service.measuring.rerank_trial import try_reranks
     from vicinal.service.measuring.visits import find_visits
-    from vicinal.service.search.pipeline import starting_threshold
 
     gallery, snapshot, pipeline = matcher.gallery, matcher.snapshot, matcher.chosen(request)
     if not snapshot.manifest.n_labels:
@@ -333,22 +329,8 @@ def measure(
     is_outside = queries is not None or request.answers
     by = "none" if is_outside and request.visits_by == "auto" else request.visits_by
     visits = find_visits(by, gallery, snapshot)
-
-    def make(pipeline: Pipeline) -> Calibrator:
-        return Calibrator(
-            snapshot,
-            pipeline,
-            most_queries=request.max_queries,
-            refinement=matcher.refinement(pipeline),
-            visits=visits,
-            same_pictures=same_pictures_of(gallery, snapshot),
-            forms=None if pipeline.group is None else group_forms(pipeline.group.by, request.group_score),
-            # Forms of group score are chosen later; the bundle knows the best photo's.
-            starting=starting_threshold(matcher.embedder.bundle, pipeline.model_copy(update={"group": None})),
-            device=gallery.index_device,
-        )
-
-    calibrator, trial, progress = make(pipeline), None, progress or Progress()
+    calibrator = _calibrator(matcher, request, pipeline, visits)
+    trial, progress = None, progress or Progress()
     if request.answers:
         return calibrator.measure_searches(
             answered_searches(matcher, pipeline),
@@ -357,16 +339,18 @@ def measure(
             absent=request.absent,
             on_progress=progress,
         )
-    if _is_tried(matcher, request, pipeline):
-        labelled = queries.labelled() if queries else calibrator.leave_one_out()
+    is_tried = _is_tried(matcher, request, pipeline)
+    labelled = queries.labelled() if queries else calibrator.leave_one_out()
+    if is_tried:
         trial = try_reranks(calibrator, labelled, request.whole_target(), progress)
     if trial is not None and trial.chosen != pipeline.rerank:
-        calibrator = make(pipeline.model_copy(update={"rerank": trial.chosen}))
+        reranked = pipeline.model_copy(update={"rerank": trial.chosen})
+        calibrator = _calibrator(matcher, request, reranked, visits)
     coarse = request.coarse_labels
     if request.coarse_by is not None:
         coarse = coarse_labels_by_column(snapshot, request.coarse_by, queries.metadata if queries else ())
     found = calibrator.measure(
-        queries.labelled() if queries else calibrator.leave_one_out(),
+        labelled,
         request.whole_target(),
         coarse_labels=coarse,
         absent=request.absent,
@@ -379,6 +363,26 @@ def measure(
     if queries is not None:
         record = record.model_copy(update={"warnings": (*queries.warnings, *record.warnings)})
     return replace(found, record=record)
+
+
+def _calibrator(matcher: Matcher, request: Request, pipeline: Pipeline, visits: Visits | None) -> Calibrator:
+    from vicinal.service.measuring.calibrator import Calibrator, same_pictures_of
+    from vicinal.service.measuring.group_trials import group_forms
+    from vicinal.service.search.pipeline import starting_threshold
+
+    gallery, snapshot = matcher.gallery, matcher.snapshot
+    return Calibrator(
+        snapshot,
+        pipeline,
+        most_queries=request.max_queries,
+        refinement=matcher.refinement(pipeline),
+        visits=visits,
+        same_pictures=same_pictures_of(gallery, snapshot),
+        forms=None if pipeline.group is None else group_forms(pipeline.group.by, request.group_score),
+        # Forms of group score are chosen later; the bundle knows the best photo's.
+        starting=starting_threshold(matcher.embedder.bundle, pipeline.model_copy(update={"group": None})),
+        device=gallery.index_device,
+    )
 
 
 def _is_tried(matcher: Matcher, request: Request, pipeline: Pipeline) -> bool:

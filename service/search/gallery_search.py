@@ -268,14 +268,25 @@ class GallerySearch:
         devices = stage_devices(searched_on, self.embedder.runs_on)
         devices = {stage: devices.get(stage, "cpu") for stage in milliseconds}
         started = time.perf_counter()
-        refined: Sequence[ExplainedRefinement | None] = [None] * len(queries)
-        if self.refiner is not None:
-            n_steps, is_used = pipeline.refine.steps or self.refiner.n_steps, pipeline.refine.of_query
-            explainer = Explainer(self.view, scorer.space, self.refiner, n_steps, is_used)
-            refined = explainer.explain_all(queries, scored.positions, items)
+        refined = self._refined(scorer, pipeline, queries, scored, items)
         milliseconds["explain"] = 1e3 * (time.perf_counter() - started)
         pairs = zip(answers, refined, strict=True)
         return [replace(one, explanation=Explanation(devices, way)) for one, way in pairs]
+
+    def _refined(
+        self,
+        scorer: Scorer,
+        pipeline: Pipeline,
+        queries: FloatArray,
+        scored: ScoredCandidates,
+        items: Ints | None,
+    ) -> Sequence[ExplainedRefinement | None]:
+        """The way of each query through the refiner; None without one."""
+        if self.refiner is None:
+            return [None] * len(queries)
+        n_steps, is_used = pipeline.refine.steps or self.refiner.n_steps, pipeline.refine.of_query
+        explainer = Explainer(self.view, scorer.space, self.refiner, n_steps, is_used)
+        return explainer.explain_all(queries, scored.positions, items)
 
     def chosen(self, choice: PipelineChoice) -> Pipeline:
         """The pipeline that a request names, with the form of group score that is in force for it."""
