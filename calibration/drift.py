@@ -128,10 +128,7 @@ def population_stability_index(expected: Ints, actual: Ints) -> float:
 
 
 def share_change(then: tuple[int, int], now: tuple[int, int]) -> tuple[float, float]:
-    """95 % interval of the difference of two shares, now minus then (Newcombe, 1998, method 10).
-
-    Queries count as independent of each other; where each user asks many times it is too short.
-    """
+    """95 % interval of now minus then (Newcombe, 1998, method 10), for queries independent of each other."""
     (a, n), (b, m) = then, now
     z = NormalDist().inv_cdf(0.975)
     p, q = a / n, b / m

@@ -77,9 +77,7 @@ class NotEnoughAnswersError(CalibrationError):
 
 
 class UnreachableTargetError(CalibrationError):
-    """No threshold in [0, 1] holds the target, such as `FPIR 5 %`, but the `lowest` or `highest` rate that is
-    `reachable`.
-    """
+    """No threshold in [0, 1] holds the target, but the `lowest` or `highest` rate that is `reachable`."""
 
     def __init__(self, target: str, reachable: float, bound: str, cause: str) -> None:
         super().__init__(

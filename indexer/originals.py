@@ -13,14 +13,11 @@ from vicinal.indexer.views.view import GalleryView
 
 
 def read_original(gallery: Gallery, view: GalleryView, item_id: str, *, most: int) -> bytes:
-    """Encoded image that an item was made of.
-
-    What is read has the checksum of what was indexed, so that nothing else of the machine is ever given away.
+    """Encoded image that an item was made of, with the checksum of what was indexed: nothing else is given.
 
     Raises:
         ItemNotFoundError: There is no such item.
-        OriginalNotFoundError: It came without a file, or that has gone, was changed, or is larger than `most`
-            bytes.
+        OriginalNotFoundError: Its file never was, has gone, was changed, or is larger than `most` bytes.
     """
     position = view.positions([item_id])
     if position[0] < 0:

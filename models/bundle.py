@@ -287,10 +287,7 @@ def read_manifest(path: Path) -> BundleManifest:
 
 
 def space_manifest(text: str, dim: int) -> BundleManifest:
-    """Manifest of a space without a refiner.
-
-    `NAME` or `NAME@VERSION`, such as `clip-vit-b32` or `openai/clip-vit-b32@2`; version 1 without.
-    """
+    """Manifest of a space without a refiner, `NAME` or `NAME@VERSION` (1 without), as `clip-vit-b32@2`."""
     found = _SPACE.fullmatch(text)
     if found is None:
         raise BundleError(

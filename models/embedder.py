@@ -194,10 +194,7 @@ class Embedder:
         return finish(self.infer(tensors))
 
     def embed_queries(self, images: Sequence[ImageSource], milliseconds: dict[str, float]) -> FloatArray:
-        """Embed the pictures of queries, and take the time.
-
-        Gives (n, d) float32, L2-normalized; `milliseconds` gets the time of the stages `decode` and `embed`.
-        """
+        """(n, d) float32 of pictures, L2-normalized; `milliseconds` gets the stages `decode` and `embed`."""
         prepared = self.prepare_queries(images, milliseconds)
         started = time.perf_counter()
         embedded = self.finish_queries(prepared, self.infer(prepared.tensors))
@@ -318,10 +315,7 @@ def _run(session: ort.InferenceSession, batch: Sequence[FloatArray]) -> FloatArr
 
 
 def _padded(session: ort.InferenceSession, batch: Sequence[FloatArray], most: int) -> FloatArray:
-    """Run a batch, with blank images up to a power of two.
-
-    cuDNN prepares its convolutions anew for every number of images that it has not met.
-    """
+    """Run a batch, padded to a power of two: cuDNN prepares its convolutions anew for every other size."""
     n = min(most, 1 << (len(batch) - 1).bit_length())
     blanks = [np.zeros_like(batch[0])] * (n - len(batch))
     return _run(session, [*batch, *blanks])[: len(batch)]

@@ -69,9 +69,7 @@ def _leave(status: list[int]) -> None:
 
 
 class BackgroundWork:
-    """Work of one thread while it is entered as a context; it ends when what waits is done, or is left alone
-    after `stop_seconds`.
-    """
+    """Work of a thread while entered as a context; its end waits `stop_seconds` at most for what is left."""
 
     name = "background"
     stop_seconds: float | None = None

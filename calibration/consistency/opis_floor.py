@@ -146,9 +146,7 @@ def simulate_floor(
     n_repetitions: int,
     seed: int,
 ) -> OpisFloor:
-    """Draw worlds of equal classes on given pairs, with (n, N) specificities of all images, of which each
-    class has one of (T,) sizes.
-    """
+    """Draw worlds of equal classes of (T,) sizes on given pairs, with (n, N) specificities of all images."""
     if n_repetitions < 2:
         raise CalibrationError(f"n_repetitions is {n_repetitions}, a spread needs at least 2")
     sensitivity = measured.sensitivity.mean(axis=0)
@@ -306,9 +304,7 @@ class PairImages:
 def pair_opis_floor(
     found: ClassUtilities, trials: Trials, images: PairImages, *, n_repetitions: int = 30
 ) -> OpisFloor:
-    """Simulate OPIS and epsilon-OPIS for equal classes on the pairs of a calibration, with fewer repetitions
-    for millions of pairs.
-    """
+    """Simulate OPIS and epsilon-OPIS of equal classes on a calibration's pairs; of millions fewer worlds."""
     if trials.low_pairs is not None and found.thresholds[-1] < trials.low_pairs.ceiling:
         raise CalibrationError("the calibration range reaches below the pairs that were listed one by one")
     pairs = _unordered_pairs(found, trials, images)

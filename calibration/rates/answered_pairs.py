@@ -64,9 +64,7 @@ class PairStrata:
 
     @classmethod
     def of(cls, scores: Floats, *, first: int = 8, growth: float = 2.0**0.25, n_others: int = 0) -> Self:
-        """Divide pairs so that each stratum lowers the threshold to about `growth` times the accepted pairs;
-        those of equal score share one.
-        """
+        """Divide pairs so that each stratum accepts about `growth` times as many; equal scores share one."""
         if not len(scores):
             raise CalibrationError("there are no pairs to ask about: the gallery has fewer than two images")
         falling = -np.sort(-scores)

@@ -44,9 +44,7 @@ class SearchStrata:
 
     @classmethod
     def of(cls, scores: Floats, threshold: float | None) -> Self:
-        """Divide (n,) best scores, at least one, at quantiles, the nearest of which gives way to the
-        threshold, where there is one.
-        """
+        """Divide (n,) best scores, n >= 1, at quantiles; the nearest gives way to the threshold, if any."""
         edges = np.quantile(scores, np.arange(1, _N_STRATA) / _N_STRATA)
         if threshold is not None and scores.min() < threshold <= scores.max():
             edges[np.argmin(np.abs(edges - threshold))] = threshold
@@ -123,9 +121,7 @@ def next_draws(
 
 
 def one_a_visit(order: npt.ArrayLike, drawn: Mask, in_sample: Mask, visits: AnyArray | None) -> Mask:
-    """(m,) whether a search stands for its visit: one that was drawn, else one of the sample, the first in
-    order.
-    """
+    """(m,) whether a search stands for its visit: a drawn one, else the first of the sample in order."""
     n = len(drawn)
     if visits is None:
         return np.ones(n, bool)

@@ -55,11 +55,7 @@ def safety_line(
 
 
 def upper_bound(counts: LabelCounts, *, confidence: float, beside: float | None = None) -> float:
-    """The upper end alone: the true rate is at most this with the confidence, whatever labels are like.
-
-    Raises:
-        CalibrationError: The confidence is out of range, or each trial stands under two labels.
-    """
+    """The upper end alone: the true rate is at most this with the confidence; CalibrationError as above."""
     return float(np.quantile(_drawn_rates(counts, with_event=1.0, beside=beside), _share(confidence)))
 
 
@@ -89,9 +85,7 @@ class StrangerScores:
 
     @classmethod
     def of(cls, scores: Floats, codes: Codes, totals: Ints | None = None) -> Self:
-        """Strangers by (n,) best scores and (n,) labels as numbers; (L,) totals where these are the highest
-        of more.
-        """
+        """Strangers by (n,) best scores and labels as numbers; (L,) totals where these are the highest."""
         sizes = np.bincount(codes) if totals is None else totals
         order = np.argsort(scores, kind="stable")
         from_here = np.cumsum(1.0 / sizes[codes[order]][::-1])[::-1]

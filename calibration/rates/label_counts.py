@@ -74,9 +74,7 @@ class LabelCounts:
 
     @classmethod
     def of(cls, is_event: Mask, *codes: Codes, weights: Floats | None = None) -> LabelCounts | None:
-        """Count (n,) trials by the number of their label, or by two where a trial has two different labels;
-        all count alike without weights. None without trials.
-        """
+        """Count (n,) trials by label, or by two different ones; all alike without weights. None for none."""
         if len(codes) not in (1, 2):
             raise CalibrationError(f"{len(codes)} labels a trial were given, expected one or two")
         size = max(int(one.max(initial=0)) for one in codes) + 1
@@ -179,9 +177,7 @@ def impostor_label_effect(
 def near_labels(
     labels: Iterable[str], gallery_labels: Iterable[str], coarse_labels: Mapping[str, str]
 ) -> Mask:
-    """(n,) whether another label of the gallery has the coarse label of each label, which is not its own
-    neighbor in leave-one-out.
-    """
+    """(n,) whether another label of the gallery, not the label itself, has its coarse label."""
     wanted, known = list(labels), set(gallery_labels)
     missing = sorted({*wanted, *known} - set(coarse_labels))
     if missing:

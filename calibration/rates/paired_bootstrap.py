@@ -160,9 +160,7 @@ class LabelDraws:
         ]
 
     def selection(self, errors: Sequence[Figure], n_splits: int = 500) -> SelectionSplit | None:
-        """Optimism of choosing the lowest of the variants' errors, the first of equals; None with too few
-        labels to split.
-        """
+        """Optimism of choosing the lowest error, the first of equals; None with too few labels to split."""
         if any(len(labels) < 2 for labels in self._kinds):
             return None
         first, second = (self._values(errors, self._halves(n_splits, half)) for half in (0, 1))

@@ -245,9 +245,7 @@ class PostgresEngine:
         is_change: bool = False,
         failures: Failures = (),
     ) -> Answer:
-        """Put a question to a connection; one that was kept may have gone, and is replaced once. `failures`
-        say first what is wrong.
-        """
+        """Ask a connection, once more where a kept one has gone; `failures` say first what is wrong."""
         kept = None if is_change else self._kept()
         if kept is not None:
             try:

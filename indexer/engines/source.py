@@ -95,9 +95,7 @@ class EngineSource(MeasuredSource[EngineFile]):
         items: pa.Table,
         on_progress: OnProgress = no_progress,
     ) -> Self:
-        """Make a table of (n, d) float32 vectors, L2-normalized, and their items, and measure how much of it
-        a search has to look at.
-        """
+        """Make a table of (n, d) float32 vectors, L2-normalized, and measure how much a search looks at."""
         try:
             with engines.asking(kind) as engine:
                 engine.build(name, embeddings, items, on_progress)
@@ -175,9 +173,7 @@ class EngineSource(MeasuredSource[EngineFile]):
 def until_found(find: Callable[[Ints, int], tuple[Ints, Mask]], n_queries: int, n: int, n_asked: int) -> Ints:
     """(n_queries, n) positions, -1 where there are fewer, after twice as many were asked for again and again.
 
-    Args:
-        find: Gives (b, n) positions for (b,) chosen queries of so many rows that are asked for, and which of
-            these queries have more rows to give.
+    `find` gives (b, n) positions for (b,) chosen queries and a number of rows, and which of them have more.
     """
     found = np.full((n_queries, n), -1, np.int64)
     chosen = np.arange(n_queries)

@@ -207,9 +207,7 @@ class TeamVectors:
             self.n_gone += n_changed if is_gone else -n_changed
 
     def items(self, positions: Sequence[int] | AnyInts) -> list[dict[str, Any] | None]:
-        """Label, uri and metadata of some items, as the table says them now; None where one is gone, or says
-        what no item may.
-        """
+        """Label, uri and metadata of items, as the table says now; None where gone, or no item may be so."""
         asked = np.array(positions, np.int64)
         self._read_there(np.unique(asked[asked >= 0]))
         with self.reader() as reader:

@@ -26,11 +26,7 @@ class Order(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> Order:
-        """Understand an order; its fields are written as in filters.
-
-        Raises:
-            ValueError: It is none.
-        """
+        """Understand an order, its fields written as in filters; ValueError where it is none."""
         named, n_descending = _DESCENDING.subn("", text.strip())
         if named in ("score", "added", "label"):
             return cls(named, is_descending=bool(n_descending))  # type: ignore[arg-type]
@@ -43,13 +39,7 @@ class Order(NamedTuple):
         return cls("metadata", found.field.keys, bool(n_descending))
 
     def sorted(self, items: Sequence[Mapping[str, Any]], sequences: Sequence[int]) -> list[int]:
-        """Places of items that stand best first, by their order; equal ones stay so, those without a value
-        come last.
-
-        Args:
-            items: Items with `label` and `metadata`.
-            sequences: Number of each, by when it was added.
-        """
+        """Places of items, best first, in this order, ties by `sequences`, those without a value last."""
         places = list(range(len(items)))
         if self.by == "score":
             return places[::-1] if self.is_descending else places

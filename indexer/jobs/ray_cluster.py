@@ -209,11 +209,7 @@ class RayCluster:
         self.provider = ""
 
     def require_head(self) -> None:
-        """Wait for the head of the cluster where it is away, though not for long; called before it is needed.
-
-        Raises:
-            ClusterError: It stays away.
-        """
+        """Wait a while for the head of the cluster where it is away; ClusterError where it stays so."""
         import ray
 
         host, _, port = ray.get_runtime_context().gcs_address.rpartition(":")

@@ -133,9 +133,7 @@ def remove_file(path: Path) -> None:
 
 
 def fetched_again(path: Path) -> bool:
-    """Bring what is damaged of a file, or below a folder, back from the home of its mirror; tell whether
-    anything was.
-    """
+    """Bring back from its home what is damaged of a file, or below a folder; tell whether anything was."""
     mirror = Mirror.keeping(path)
     try:
         is_mended = mirror is not None and mirror.mend(mirror.place_of(path))

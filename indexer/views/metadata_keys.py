@@ -67,11 +67,7 @@ class MetadataKey:
 
 
 def metadata_keys(texts: Mapping[str, int]) -> list[MetadataKey]:
-    """Keys of metadata, at most `MOST_KEYS`, those that most items have first.
-
-    Args:
-        texts: Metadata as JSON, and how many items have each.
-    """
+    """Keys of metadata, at most `MOST_KEYS`, most items first, of JSON texts and how many items have each."""
     found: dict[tuple[str, ...], MetadataKey] = {}
     for text, n in texts.items():
         for path, value in _values(_read(text)):

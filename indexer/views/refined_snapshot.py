@@ -247,9 +247,7 @@ def lost_tables(snapshot: Snapshot) -> list[LostTable]:
 
 
 def mend_tables(snapshot: Snapshot) -> int:
-    """Make the lost tables of a version again, and no others; their number. Who has the version open opens it
-    again.
-    """
+    """Make the lost tables of a version again; their number. Who has the version open opens it again."""
     tables, version, lost = snapshot.tables, snapshot.manifest.version, lost_tables(snapshot)
     for source, files, names, vectors, space in lost:
         with built_index(source.spec, tables, version, space, snapshot.item_table) as make_index:

@@ -379,9 +379,7 @@ class GalleryView:
 
     @cached_property
     def metadata(self) -> tuple[list[MetadataKey], int]:
-        """Keys of the items' metadata, and the number of items that were looked at: all, or some from
-        everywhere.
-        """
+        """Keys of the items' metadata, and how many items were looked at: all, or some from everywhere."""
         live = np.delete(np.arange(self.n_positions), self.dead)
         if len(live) > _MOST_METADATA:
             live = live[np.linspace(0, len(live) - 1, _MOST_METADATA).astype(np.int64)]

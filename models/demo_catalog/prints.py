@@ -16,10 +16,7 @@ _Pen = ImageDraw.ImageDraw
 
 
 def draw_print(product: Product, size: tuple[int, int], *, plate: bool) -> Bytes:
-    """The mark as RGBA pixels of shape (height, width, 4), transparent where nothing is printed.
-
-    A patterned surface always gets a plate: ink on a pattern cannot be read.
-    """
+    """(height, width, 4) RGBA of the mark; a patterned surface gets a plate, as ink on it cannot be read."""
     plate = plate or product.pattern not in ("plain", "gradient", "blocks")
     image = Image.new("RGBA", size)
     if not product.label and product.logo == "none" and not plate:

@@ -88,10 +88,7 @@ def render_view(product: Product, view: int, *, size: int = 224) -> Image.Image:
 
 
 def draw_product(product: Product, px: int, *, turn: float = 0.0, light: float = -0.5) -> Image.Image:
-    """The product alone, upright, as an RGBA picture of (px, px) pixels on a transparent ground.
-
-    Light comes from `light`, -1 the left, 1 the right.
-    """
+    """The product alone, upright, as (px, px) RGBA on a transparent ground, lit from -1, left, to 1."""
     easel = Easel(product, px, turn=turn, light=light)
     DRAWINGS[product.kind](easel, product)
     return easel.image

@@ -33,10 +33,7 @@ _WHITE_IS_ZERO, _UNSIGNED, _SIGNED = 0, 1, 2
 
 
 def is_blank(image: Image.Image, levels: int = _BLANK_LEVELS) -> bool:
-    """Tell if an RGB image is of one color all over, so that nothing can be told from it.
-
-    `levels`, of 256, are the most that a channel differs by.
-    """
+    """Tell if an RGB image is of one color: no channel differs by more than `levels` of 256."""
     # A few pixels tell of nearly every picture that there is something on it.
     few = image.resize((_FEW_SIDE, _FEW_SIDE), Image.Resampling.NEAREST)
     return _spread(few) <= levels and _spread(image) <= levels

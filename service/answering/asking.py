@@ -69,9 +69,7 @@ class Asking:
         return at is not None and (answered is None or answered < at)
 
     def unanswered(self, searches: Iterable[KeptSearch]) -> list[str]:
-        """Searches that nobody has answered, or not again: those put to the person, then those that others
-        leave lying.
-        """
+        """Unanswered searches: those put to the person, then those that others leave lying."""
         long_ago = datetime.now(UTC) - _PATIENCE
         mine, lying = list[str](), dict[str, datetime]()
         for one in searches:

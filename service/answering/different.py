@@ -71,9 +71,7 @@ class CalledDifferent:
         self._known: tuple[tuple[int, ...], dict[str, _Pairs]] = (), {}
 
     def of(self, queries: FloatArray, view: GalleryView) -> list[Ints] | None:
-        """Ascending positions of what each query, (B, d) initial embeddings, was called different from; None
-        where that is nothing for any.
-        """
+        """Ascending positions of what (B, d) queries were called different from; None without any."""
         pairs = self._pairs(view.snapshot.manifest.bundle)
         if pairs is None or not len(queries):
             return None

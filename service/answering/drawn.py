@@ -55,11 +55,7 @@ class _Told:
 
 
 def drawn_searches(store: SearchStore, snapshot: Snapshot, pipeline: str) -> DrawnSearches:
-    """Answered searches of a gallery, for a version and the key of the pipeline to be measured.
-
-    Raises:
-        CalibrationError: No answered search can be used.
-    """
+    """Answered searches of a gallery, for a version and a pipeline's key; CalibrationError without any."""
     searches = {one.id: one for one in store.searches(most=_MOST_DRAWN_FROM)}
     answers = {one: found for one, found in standing(store.answers()).items() if one in searches}
     bundle = snapshot.manifest.bundle

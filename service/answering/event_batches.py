@@ -345,9 +345,7 @@ def _has_senders(file: sqlite3.Connection) -> bool:
 
 
 def join_visits(file: sqlite3.Connection, one: str, other: str) -> bool:
-    """Make one visit of two, which has the lower name: that of the search that came first; whether they were
-    two.
-    """
+    """Make one visit of two, by the lower name, that of the first search; whether they were two."""
     known = "select as_visit from same_visits where visit = ?"
     roots = {(file.execute(known, (each,)).fetchone() or (each,))[0] for each in (one, other)}
     if len(roots) == 1:

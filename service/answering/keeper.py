@@ -77,9 +77,7 @@ class _Offered:
 class SearchKeeper(BackgroundWork):
     """Keeps searches of one process while it is entered as a context; at its end all that waits is kept.
 
-    Args:
-        settings: How many searches of a gallery are kept, and how long.
-        count: Told what became of how many searches.
+    `settings` say how many of a gallery, and how long; `count` is told what became of how many.
     """
 
     name = "kept searches"
@@ -143,9 +141,7 @@ class SearchKeeper(BackgroundWork):
             )
 
     def wait_for(self, store: SearchStore, search_id: str) -> None:
-        """Wait until a search is kept here, for some seconds where another process or replica just answered
-        it; few may wait at a time.
-        """
+        """Wait some seconds for a search that another process or replica just answered; few may at a time."""
         self.wait()
         self._wait_until(lambda: store.has(search_id), is_likely=is_just_made(search_id))
 

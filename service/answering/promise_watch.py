@@ -52,13 +52,10 @@ def try_promise(matcher: Matcher) -> PromiseCheck | None:
 
 
 class PromiseWatch(BackgroundWork):
-    """Tries promises on a thread of its own while it is entered as a context.
+    """Tries promises, one at a time, on a thread of its own while it is entered as a context.
 
-    One promise is tried at a time, and the thread then rests for as long as that took. Answers that come
-    meanwhile are tried together.
-
-    Args:
-        find_matcher: Gives the matcher of the present state of a gallery by its name.
+    The thread rests for as long as a try took; answers that come meanwhile are tried together. `find_matcher`
+    gives the matcher of a gallery by its name.
     """
 
     name = "promises"

@@ -256,11 +256,7 @@ class SearchReview:
         return explain_wrong(self.matcher, search_id, item_id)
 
     def take_back(self, number: int, *, by: str | None) -> str:
-        """Take an answer back, of a person or, None, of anybody; what is known then.
-
-        Raises:
-            AnswerNotFoundError: There is none, or it is another person's.
-        """
+        """Take an answer back, of a person or, None, of anybody; tell what is known then."""
         told = {one.number: one.by for one in self.store.answers()}
         # What was called different outlives its search.
         told |= {one.answer: one.by for one in self.store.different()}

@@ -78,9 +78,7 @@ class _NoHome:
 
 
 class SharedSearches:
-    """Kept searches of one gallery on one replica, and what the batches of all say; without a home only what
-    is left of them.
-    """
+    """Kept searches of a gallery on a replica, and what all batches say; without a home what is left."""
 
     def __init__(self, store: SearchStore, home: Home | None = None) -> None:
         self.store = store
@@ -274,9 +272,7 @@ class SharedSearches:
 
 
 class SearchSharing(BackgroundWork):
-    """Shares the kept searches of a replica's galleries while it is entered as a context; without a home it
-    does nothing.
-    """
+    """Shares the kept searches of a replica's galleries while it is entered; does nothing without a home."""
 
     name = "shared searches"
 

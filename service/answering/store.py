@@ -270,9 +270,7 @@ class SearchStore:
         return None if found[0][0] is None else bytes(found[0][0])
 
     def searches(self, since: datetime | None = None, *, most: int | None = None) -> list[KeptSearch]:
-        """All kept searches, or those since a moment, oldest first; with `most` a random sample of so many,
-        and all that were drawn.
-        """
+        """Kept searches (`since` a moment), oldest first; with `most` a random sample, and all drawn ones."""
         start, key = 0.0 if since is None else since.timestamp(), self.sample_key()
         found = self._read(
             f"select {_COLUMNS} from searches where at >= ? and (drawn_at is not null or id in (select id "
@@ -392,9 +390,7 @@ class SearchStore:
         ]
 
     def draw(self, search_ids: Collection[str], *, asked: Collection[str] = (), by: str = "") -> None:
-        """Note that searches were drawn to be asked about, and whom some were put to; what was said before
-        counts from now on.
-        """
+        """Note searches as drawn, and whom some were put to; what was said before counts from now on."""
         if not search_ids and not asked:
             return
         now = datetime.now(UTC).timestamp()

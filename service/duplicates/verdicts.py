@@ -69,12 +69,7 @@ class CopyVerdicts:
         }
 
     def add(self, view: GalleryView, first: str, others: Sequence[str], *, by: str) -> CopyVerdict:
-        """Keep that a photo is no copy of others.
-
-        Raises:
-            ItemNotFoundError: There is no such item.
-            RequestError: Two of them have the same bytes.
-        """
+        """Keep that a photo is no copy of others; RequestError where two have the same bytes."""
         asked = (first, *dict.fromkeys(others))
         held = digests_of(self._gallery, view, asked)
         for one in asked:

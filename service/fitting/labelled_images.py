@@ -71,10 +71,7 @@ def read_labelled_images(
 
 
 def hold_out(photos: LabelledImages, seed: int) -> Split:
-    """Hold out one of five labels, of every size alike, and all labels with one photo.
-
-    Of thousands of photos fewer labels are held out.
-    """
+    """Hold out labels with one photo, and one of five others of every size; of thousands of photos fewer."""
     from vicinal.service.training import Split
 
     sizes = np.bincount(photos.codes)

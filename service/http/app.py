@@ -106,10 +106,7 @@ ROUTERS = (
 
 
 def create_app(settings: Settings | None = None) -> FastAPI:
-    """Create the application and load the model bundle.
-
-    Args:
-        settings: Settings; from the environment when None.
+    """Create the application and load the model bundle; settings come from the environment when None.
 
     Raises:
         BundleError: The bundle cannot be used.

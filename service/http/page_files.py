@@ -38,13 +38,7 @@ class PageFile:
 
 @dataclass(frozen=True)
 class PageFiles:
-    """All files of the page at one moment.
-
-    Attributes:
-        digest: Stands in their addresses; of what is in them.
-        shell: The HTML that all begins with, which names the digest.
-        files: By path, without the shell.
-    """
+    """Files of the page by path, its `shell`, and the digest of all, which stands in their addresses."""
 
     digest: str
     shell: str
@@ -73,14 +67,7 @@ def _read(folder: Path, stamps: tuple[tuple[Path, int], ...]) -> PageFiles:
 
 
 def bundled(modules: Mapping[str, str]) -> dict[str, bytes]:
-    """Files that hold modules, each as a function that is called once and returns what the module exports.
-
-    Args:
-        modules: Texts by path; none may import what imports it.
-
-    Raises:
-        graphlib.CycleError: Modules import each other.
-    """
+    """Files of modules, each as a function called once; `graphlib.CycleError` where they are a cycle."""
     needs = {path: [_at(path, named) for _, named in _IMPORT.findall(text)] for path, text in modules.items()}
     bundles, elsewhere = dict[str, str](), dict[str, set[str]]()
     for path in TopologicalSorter(needs).static_order():

@@ -56,9 +56,7 @@ class DrawnSearches:
     def scored(
         self, measured: Measurement, snapshot: Snapshot, scorer: Scorer, threshold: float | None
     ) -> AnsweredSearches:
-        """The answers with scores, by what was `measured` of the labelled ones; strata have an edge at the
-        threshold.
-        """
+        """The answers with scores, by what was `measured`; strata have an edge at the threshold."""
         n, known = len(measured.codes), measured.mates.has_mate
         others, sample = (
             self._top_scores(rows, snapshot, scorer, measured.group) for rows in (self.others, self.sample)

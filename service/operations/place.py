@@ -83,9 +83,7 @@ class Operation(Generic[Asked, Made]):
 
 
 class Readable:
-    """Sources that whoever asked may read: here all that the machine's owner may, whom commands and programs
-    of one's own work for.
-    """
+    """Sources that whoever asked may read: here, for the machine's owner, all."""
 
     def check(self, name: str, *, also: tuple[str, ...] = (), takes_hub: bool = False) -> None:
         """Refuse what is no source; here opening it says what is wrong."""

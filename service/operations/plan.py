@@ -134,11 +134,7 @@ class _Serving(NamedTuple):
 
 
 def run(request: Request) -> Plan:
-    """Compute a plan.
-
-    Raises:
-        RequestError: What is wished for cannot be: too many items, too long vectors, pictures of none.
-    """
+    """Compute a plan; RequestError where what is wished for cannot be."""
     _require_possible(request)
     costs = GalleryCosts(
         *(request.items, request.dim, request.cores),

@@ -23,13 +23,7 @@ _VISITED, _ROUNDS = 8, 10
 
 
 class Range(BaseModel):
-    """Least and most that a number may be.
-
-    Attributes:
-        low: The least.
-        high: The most.
-        is_measured: Whether galleries of such sizes were measured; else it is by formula alone.
-    """
+    """Least and most that a number may be; not `is_measured` where it is by formula alone."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -158,11 +152,7 @@ def unit_costs() -> dict[str, Any]:
 
 
 def cost(name: str, n: int, dim: int) -> Range:
-    """A cost of `COSTS` for n items of so many dimensions.
-
-    Raises:
-        KeyError: There is no cost of this name.
-    """
+    """A cost of `COSTS` for n items of so many dimensions."""
     fitted = unit_costs()["costs"][name]
     value = sum(unit * TERMS[term](n, dim) for term, unit in fitted["units"].items())
     least, most = fitted["items"]

@@ -14,11 +14,7 @@ def copies_among(view: GalleryView, table: ItemTable, positions: Ints) -> list[i
     """Place of the first item that each of n items is a copy of, -1 where it is of none before it.
 
     Copies have the same file, or are as close in the embedding and at 16 x 16 pixels as near duplicates are.
-
-    Args:
-        view: What was searched.
-        table: Its items.
-        positions: (n,) different items, the better ones first.
+    `positions` are (n,) different items, the better ones first.
     """
     n = len(positions)
     if n < 2:

@@ -505,9 +505,7 @@ class GallerySearch:
 
 
 def _decided(scores: Floats, threshold: Threshold) -> tuple[int, int, Verdict | None]:
-    """Count a query's candidates and matches, and say what they come to: the one place where a threshold is
-    applied, unrounded.
-    """
+    """Candidates, matches and verdict of a query: the one place where a threshold is applied, unrounded."""
     n_valid = int(np.isfinite(scores).sum())
     if threshold.value is None:
         return n_valid, 0, None

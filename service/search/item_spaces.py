@@ -102,9 +102,7 @@ class InitialSpace:
     def nearest(
         self, queries: FloatArray, n: int, excluded: Sequence[Ints], selection: Selection | None
     ) -> Ints:
-        """(B, w) positions, at least the n nearest of each query, -1 for padding; the excluded ones may be
-        among them.
-        """
+        """(B, w) positions, the n nearest of each query among them, excluded ones too; -1 for padding."""
         n_excluded = max(len(out) for out in excluded)
         return self.view.nearest(queries, max(1, min(len(self.view), n + n_excluded)), selection)
 

@@ -194,11 +194,7 @@ def build_network(config: BackboneConfig, *, input_size: int | None = None) -> E
 
 
 def classifier_of(config: BackboneConfig) -> FloatArray | None:
-    """Matrix (classes, width) of the linear classifier that a network's first weights come with, if any.
-
-    Its rows say in which directions of the features things differ that the network was taught to tell apart;
-    `training.backbones.projection.from_classifier` makes a head of it.
-    """
+    """(classes, width) classifier of a network's first weights, if any; see `projection.from_classifier`."""
     if config.weights is not None:
         names = classifier_name(
             _create_trunk(config.model_copy(update={"weights": None, "pretrained": False}))

@@ -103,10 +103,7 @@ def classifier_name(trunk: Any) -> tuple[str, ...]:
 
 @contextmanager
 def hub_or_cache() -> Iterator[None]:
-    """Let the hub's client take what it has kept, or say at once that it has not, where there is no network.
-
-    By itself it tries for half a minute.
-    """
+    """Let the hub's client take what it kept, or say at once, not after 30 s, that there is no network."""
     from huggingface_hub import constants
 
     logger = logging.getLogger("huggingface_hub")

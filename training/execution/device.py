@@ -130,10 +130,7 @@ def _choose_dtype(wanted: Precision, device: torch.device) -> torch.dtype:
 
 
 def compiled(network: nn.Module) -> nn.Module:
-    """The network with compiled passes, to train by.
-
-    Its parameters are the network's own. Names of what is saved come from the network, which stays as it was.
-    """
+    """The network with compiled passes, to train by; its parameters and their names are the network's own."""
     return cast("nn.Module", torch.compile(network, backend=_BACKEND, options=_OPTIONS))
 
 

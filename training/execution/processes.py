@@ -102,10 +102,7 @@ class Processes:
         return int(numbers)
 
     def from_first(self, make: Callable[[], Value]) -> Value:
-        """Value of tensors and plain values that the first process makes; the others wait for it.
-
-        Where there are several processes it is a copy, with all tensors in the memory of the host.
-        """
+        """Value of tensors, copied to the host, and plain values that the first process makes, for all."""
         if self.count == 1:
             return make()
         stream = io.BytesIO()
@@ -130,8 +127,7 @@ class Processes:
     def own_draws(self, device: torch.device) -> Iterator[None]:
         """Context in which torch draws other random numbers in each process; afterwards all draw the same.
 
-        Before, all processes have the same random states. Alone, nothing changes. Where nothing is drawn
-        inside, what comes afterwards draws as it would alone.
+        Alone, nothing changes; where nothing is drawn inside, what comes afterwards draws as it would alone.
         """
         if self.count == 1:
             yield

@@ -53,10 +53,7 @@ def write_onnx(
     outputs: Sequence[str],
     free_axes: Mapping[str, Mapping[int, str]],
 ) -> None:
-    """Write a network as an ONNX graph.
-
-    `free_axes` are, for each input, axes that may have any length from 1 on; equal names have equal lengths.
-    """
+    """Write an ONNX graph; `free_axes` of each input have any length from 1 on, equal names equal ones."""
     free = {name: torch.export.Dim(name, min=1) for axes in free_axes.values() for name in axes.values()}
     shapes = tuple({axis: free[name] for axis, name in free_axes[one].items()} for one in examples)
     logging.getLogger("torch.onnx").setLevel(logging.ERROR)

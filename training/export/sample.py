@@ -60,7 +60,7 @@ class Sample:
 
 
 def folder_sample(folder: Path) -> Sample:
-    """The images of a folder and of the folders in it, at most 2,000, evenly by path.
+    """Take at most 2,000 images below a folder, evenly by path.
 
     They count as labelled where each lies in a subfolder and some subfolder has two or more.
     """

@@ -7,13 +7,7 @@ from vicinal.models.refiner_manifest import RerankVerdict, Sides
 
 
 class Interval(Frozen):
-    """A share with its 95 % interval over labels.
-
-    Attributes:
-        value: As measured.
-        low: Lower end.
-        high: Upper end.
-    """
+    """Share with its 95 % interval over labels."""
 
     value: float
     low: float

@@ -299,9 +299,7 @@ class Fitting:
         return FitSize(int(self.split.training.sum()), n_held_out, self.recipe.n_drawn, self.plan.n_trials)
 
     def _earlier(self) -> EarlierMaps:
-        """Maps of the trial's photos, which stand before the held-out ones in the manifest, and of the others
-        after them.
-        """
+        """Maps of the trial's photos: those before and after the held-out ones in the manifest."""
         path, size, views = self.output / TRIAL_FOLDER / MAPS_FILE, self._size, self.plan.views
         n_rows = views * (size.n_training + size.n_drawn) + size.n_held_out
         rows = np.load(path, mmap_mode="r") if path.is_file() else np.empty(0, np.float16)

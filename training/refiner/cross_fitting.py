@@ -46,9 +46,7 @@ _FEWEST_A_FOLD = 4
 
 @dataclass(frozen=True)
 class PresentLine:
-    """Way to search without the refiner that is trained: a line, and the refiner used so far, if there is
-    one.
-    """
+    """Way to search without the refiner that is trained: a line, and the refiner used so far, if any."""
 
     line: Line
     refiner: ContextRefiner | None = None

@@ -33,10 +33,7 @@ _FLOAT_BYTES = 4
 def export_refiner(
     network: ContextRefinerNetwork, bundle: ModelBundle, fields: Mapping[str, Any]
 ) -> ModelBundle:
-    """Put a refiner into a bundle, in place of the one that it may have.
-
-    The bundle is without a refiner until the new one has passed its parity check.
-    """
+    """Put a refiner into a bundle in place of its own, which goes before the new one's parity check."""
     architecture = network.architecture
     if architecture.dim != bundle.dim:
         raise RefinementError(

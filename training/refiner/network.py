@@ -84,10 +84,7 @@ class ContextRefinerNetwork(nn.Module):
     def _log_lengths(
         self, steps: Tensor, attention: Tensor, query: Tensor, context: Tensor, mask: Tensor, radii: Tensor
     ) -> Tensor:
-        """(B, T) logarithms of the lengths, without meaning for a row without neighbors.
-
-        No gradient goes back to the direction: a level must not be bought with a worse ranking.
-        """
+        """(B, T) logarithms of lengths; the direction gets no gradient: a level must not worsen rankings."""
         near, far = (one.masked_fill(~mask[..., None], 0.0) for one in (context, radii))
         refined, shares, present = steps.detach(), attention.detach(), mask.to(query.dtype)
         logs = [

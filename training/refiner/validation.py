@@ -276,10 +276,8 @@ class Validation:
         return Outcomes(best_mates, classes[:n], precisions, hits, best[n:], classes[n:])
 
     def _found(self, search: _Search, start: int, scores: AnyFloats) -> tuple[Floats, Floats, Floats, Floats]:
-        """Read the scores of some queries, (q, m).
-
-        Gives the best score of a mate of each query that has one, the best of each query, and again of those
-        with a mate average precision and hit.
+        """Best score of a mate of each query that has one, best score of each, and again of those with a mate
+        average precision and hit, from scores (q, m).
         """
         best = scores.max(axis=1, initial=-np.inf).astype(np.float64)
         n = min(len(scores), max(0, search.n_known - start))
@@ -307,10 +305,7 @@ def choose_sides(figures: Mapping[Sides, SideFigures]) -> Sides:
 
 
 def _ranked_mates(scores: AnyFloats, is_mate: Mask) -> Mask:
-    """(n, w) whether the items on the first w ranks are mates, w the most mates of any query and at least 1.
-
-    Scores, (n, m), are -inf for what was not found.
-    """
+    """(n, w) whether the first w ranks are mates, w the most mates, >= 1; (n, m) scores are -inf for none."""
     width = min(scores.shape[1], max(1, int(is_mate.sum(axis=1).max(initial=0))))
     # Sorting whole rows would take longer than all the rest.
     first = np.argpartition(-scores, width - 1, axis=1)[:, :width]
@@ -381,11 +376,7 @@ class Gain:
 
 
 def measure_gain(before: Outcomes, after: Outcomes, fpir: float, *, seed: int) -> Gain:
-    """Compare what the same queries got.
-
-    Intervals come from a paired bootstrap over classes, see `calibration.rates.paired_bootstrap`; thresholds
-    are found anew in each draw.
-    """
+    """Compare what the same queries got, by a paired bootstrap over classes with new thresholds each draw."""
     known, absent = before.codes
     figures = [
         figure

@@ -44,10 +44,7 @@ SamplerConfig = Annotated[
 
 
 def leave_out_small_classes(images: LabelledImages, smallest: int) -> tuple[LabelledImages, list[str]]:
-    """Leave out the classes with fewer than `smallest` images, and give their sorted names.
-
-    Refused with ConfigError when no class is left.
-    """
+    """Leave out classes with fewer than `smallest` images, and name them; ConfigError where none is left."""
     names, sizes = np.unique(images.labels, return_counts=True)
     small = names[sizes < smallest]
     if len(small) == len(names):

@@ -101,10 +101,7 @@ def members_of_pairs(labels: npt.ArrayLike) -> list[Indices]:
 
 
 def draw_images(rng: np.random.Generator, members: Indices, per_class: int) -> list[int]:
-    """`per_class` different images of a class; all that it has where these are fewer.
-
-    A copy would be a positive that is found without learning anything.
-    """
+    """`per_class` different images of a class, or all; a copy would be a positive that teaches nothing."""
     drawn: list[int] = rng.choice(members, min(per_class, len(members)), replace=False).tolist()
     return drawn
 

@@ -222,9 +222,7 @@ class OwnRefiner(Protocol):
     def choose(
         self, items: pa.Table, embeddings: FloatArray, folder: Path, report: OnProgress
     ) -> ChosenRefiner:
-        """The refiner of a version of items, (n,) rows and (n, d) embeddings, as it is or chosen anew; its
-        files are written to `folder`.
-        """
+        """Refiner for (n,) rows with (n, d) embeddings, kept or chosen anew; it is written to `folder`."""
 
 
 @dataclass(frozen=True)

@@ -103,12 +103,7 @@ class TableAddress:
 
 
 def let_in(address: str, servers: Mapping[str, str]) -> str:
-    """Address of a table with the user and password of the setting that names the same server, where it has
-    none of its own.
-
-    Args:
-        servers: Addresses of engines by their names.
-    """
+    """Address of a table, with user and password of the setting for its server where it has none."""
     try:
         parts = urlsplit(address)
         engine = _ENGINES[parts.scheme]

@@ -117,12 +117,7 @@ def milvus_collection(server: str, collection: str, shown: str) -> Iterator[Milv
 
 
 def ways_of(told: Mapping[str, Any], named: Mapping[str, str]) -> Ways:
-    """Columns that the fields of a collection become, but for its vectors, and how they are read of a row.
-
-    Args:
-        told: Description of the collection, as Milvus gives it.
-        named: Names of fields by what they hold; `label` and `path` may stand in no schema.
-    """
+    """Columns that a collection's fields become, but for vectors; `named` ones may stand in no schema."""
     kinds = {str(one["name"]): one["type"].name for one in told["fields"]}
     ways: Ways = {
         name: (
@@ -147,11 +142,8 @@ def wanted_of(told: Mapping[str, Any], embedding: str) -> list[str]:
 
 
 def mark_of(ask: Callable[..., Any], told: Mapping[str, Any], embedding: str) -> TableMark:
-    """State of a collection: Milvus tells what is there, and neither what was changed nor when. So the first
-    rows are compared, which others have come in place of wherever all were embedded anew.
-
-    Args:
-        ask: Call that queries the collection.
+    """State of a collection, by a call that queries it: Milvus tells what is there, not what changed. So the
+    first rows are compared, which others replace wherever all were embedded anew.
     """
     counted = ask(output_fields=["count(*)"])
     first = ask(output_fields=wanted_of(told, embedding), limit=_ROWS_COMPARED)

@@ -133,12 +133,7 @@ class Follower:
                 return
 
     def mend(self, place: str) -> bool:
-        """Fetch again what of a file, or of those below a folder, is not byte by byte what the home has; tell
-        whether there was any.
-
-        Raises:
-            HomeError: The home does not answer, or has it damaged, too.
-        """
+        """Fetch again what of a file or folder differs from the home; tell whether any did, or HomeError."""
         named = self.ledger.row(place)
         rows = {place: named} if named is not None else self.ledger.rows(place)
         wrong = [row for row in rows.values() if row.object and not self._is_whole(row)]

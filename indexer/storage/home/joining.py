@@ -21,8 +21,7 @@ from vicinal.models.configs.sealed_json import sealed
 
 
 def join(data_dir: Path, home: str) -> Mirror:
-    """Make a data folder a mirror of a home, or open it as one: what the home holds is brought here, and
-    galleries that only the folder holds are brought there.
+    """Make a data folder a mirror of a home, or open it: what either holds alone is brought to the other.
 
     Raises:
         HomeError: The home does not answer, takes a name twice, or the folder belongs to another.

@@ -89,10 +89,7 @@ class Batch:
 
 @dataclass
 class Layer:
-    """Lays files of a home into a data folder; `lay` under the lock of the mirror, `fetch` without.
-
-    `on_fetch` is told how many bytes came.
-    """
+    """Lays files of a home: `lay` under the mirror's lock, `fetch` without; `on_fetch` hears its bytes."""
 
     data_dir: Path
     ledger: Ledger

@@ -33,9 +33,7 @@ CREATE TABLE IF NOT EXISTS applied (number INTEGER);
 
 
 class Row(NamedTuple):
-    """A file of the home, or one that is gone, whose object is ''; `identity` is '' where it does not lie
-    here as it should.
-    """
+    """A file of the home, its object '' where gone, `identity` '' where it does not lie here as it should."""
 
     path: str
     object: str

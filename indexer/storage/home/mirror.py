@@ -97,11 +97,7 @@ class Mirror(Follower):
     # Following
 
     def pull(self, *, brings_own: bool = False) -> int:
-        """Bring what is new in the home here, and own counts there, from time to time or now.
-
-        Returns:
-            Number of the last entry.
-        """
+        """Bring what is new in the home here, own counts there at times or now; number of its last entry."""
         try:
             self.catch_up()
         except HomeError as error:
@@ -117,11 +113,7 @@ class Mirror(Follower):
         return self.ledger.applied()
 
     def require_home(self) -> None:
-        """Refuse a change at once where the last look of a process that pulls has found the home away.
-
-        Raises:
-            HomeError: It was, a moment ago.
-        """
+        """Refuse a change at once, by HomeError, where a process that pulls has just found the home away."""
         try:
             age, problem = time.time() - self._away.stat().st_mtime, self._away.read_text(encoding="utf-8")
         except FileNotFoundError:
@@ -269,12 +261,7 @@ class Mirror(Follower):
         is_needed: bool = True,
         **fields: Any,
     ) -> None:
-        """Bring changes to the home in one step, and then here.
-
-        Args:
-            came: Content by path, or the target of an alias.
-            gallery: Gallery whose table comes with it, where this thread holds its lease.
-        """
+        """Bring changes to the home in one step, with the table of a leased gallery, and then here."""
         contents, went = dict(came), list(gone)
         if gallery and self._leases.hold_of(gallery) is not None:
             changed, removed = self.table_changes(gallery)

@@ -47,9 +47,8 @@ class Line:
 def read_lines(
     path: Path, columns: Sequence[str], *, skip: int = 0, separator: str | None = None
 ) -> Iterator[Line]:
-    """Lines of a text file, split at `separator`, None for any white space.
-
-    Empty ones and a first one that names the columns are passed over.
+    """Lines of a text file, split at `separator`, None for any white space; empty ones, and a first one that
+    names the columns, are passed over.
     """
     for number, text in enumerate(_text(path).split("\n"), start=1):
         if number <= skip or not text.strip():
