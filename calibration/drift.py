@@ -94,8 +94,7 @@ class Drift:
 
     psi: float  # Population stability index of the top scores, at least 0
     chance_psi: float  # What PSI reaches by chance in one of a hundred comparisons of so many queries
-    no_match_change: float  # Share of queries without a match, now minus then
-    no_match_interval: tuple[float, float]  # 95 % interval of that change
+    no_match_interval: tuple[float, float]  # 95 % interval of the change of the share without a match
     # `none`, `moderate` (PSI from 0.1, or a change of the no-match share beyond chance) or `strong` (PSI from
     # 0.25); a PSI within chance counts as none.
     level: Level
@@ -116,7 +115,7 @@ def measure_drift(reference: TopScoreCounts, current: TopScoreCounts) -> Drift:
         level = "strong"
     elif (psi >= _MODERATE and psi > chance) or change[0] > 0.0 or change[1] < 0.0:
         level = "moderate"
-    return Drift(psi, chance, current.no_match_share - reference.no_match_share, change, level, current.n)
+    return Drift(psi, chance, change, level, current.n)
 
 
 def population_stability_index(expected: Ints, actual: Ints) -> float:

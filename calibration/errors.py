@@ -36,9 +36,7 @@ class NotEnoughTrialsError(CalibrationError):
         if n_trials:
             reason += f"; the lowest rate that {n_trials:,} can show is {3.0 / n_trials:.2g}"
         super().__init__(reason)
-        self.rate = rate
-        self.n_trials = n_trials
-        self.needed = needed
+        self.rate, self.n_trials, self.needed = rate, n_trials, needed
         # What a program reads beside the sentence.
         self.members = {"rate": rate, "n_trials": n_trials, "needed": needed, "trials": what}
 
@@ -58,8 +56,7 @@ class NotEnoughLabelsError(CalibrationError):
             f"{target} needs {what} of at least {needed:,} labels, this calibration has {n_labels:,}: ",
             advise("add items of other labels, or search for some of them by {queries}"),
         )
-        self.n_labels = n_labels
-        self.needed = needed
+        self.n_labels, self.needed = n_labels, needed
         self.members = {"target": target, "n_labels": n_labels, "needed": needed, "trials": what}
 
 
@@ -71,8 +68,7 @@ class NotEnoughAnswersError(CalibrationError):
             f"{target} needs answers to at least {needed:,} {what}, there are {n_answers:,}: ",
             advise("answer more of them by {review()}"),
         )
-        self.n_answers = n_answers
-        self.needed = needed
+        self.n_answers, self.needed = n_answers, needed
         self.members = {"target": target, "n_answers": n_answers, "needed": needed, "searches": what}
 
 
@@ -84,6 +80,5 @@ class UnreachableTargetError(CalibrationError):
             f"{target} cannot be reached: {cause}; the {bound} that a threshold in [0, 1] reaches is "
             f"{100.0 * reachable:.4g} %"
         )
-        self.target = target
-        self.reachable = reachable
+        self.target, self.reachable = target, reachable
         self.members = {"target": target, "reachable": reachable, "bound": bound}

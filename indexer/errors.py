@@ -130,9 +130,7 @@ class VersionNotFoundError(GalleryNotFoundError):
     def __init__(self, gallery: str, version: int, known: list[int]) -> None:
         only = f", only {', '.join(map(str, known))}" if known else ""
         super().__init__(f"gallery '{gallery}' has no version {version}{only}")
-        self.gallery = gallery
-        self.version = version
-        self.known = known
+        self.gallery, self.version, self.known = gallery, version, known
 
 
 class AliasNotFoundError(GalleryError, LookupError):
@@ -162,8 +160,7 @@ class GalleryExistsError(GalleryError):
         else:
             taken = f"gallery '{name}' exists:"
         super().__init__(f"{taken} choose another name")
-        self.name = name
-        self.stands_for = stands_for
+        self.name, self.stands_for = name, stands_for
 
 
 class GalleryAliasedError(GalleryError):
@@ -183,8 +180,7 @@ class ItemNotFoundError(GalleryError, LookupError):
 
     def __init__(self, gallery: str, item_id: str) -> None:
         super().__init__(f"gallery '{gallery}' has no item '{item_id}'")
-        self.gallery = gallery
-        self.item_id = item_id
+        self.gallery, self.item_id = gallery, item_id
 
 
 class NotSetAsideError(GalleryError, LookupError):
@@ -192,8 +188,7 @@ class NotSetAsideError(GalleryError, LookupError):
 
     def __init__(self, gallery: str, item_id: str) -> None:
         super().__init__(f"in gallery '{gallery}' no item '{item_id}' is set aside")
-        self.gallery = gallery
-        self.item_id = item_id
+        self.gallery, self.item_id = gallery, item_id
 
 
 class ItemExistsError(GalleryError):
@@ -223,8 +218,7 @@ class NoImageError(GalleryError, LookupError):
 
     def __init__(self, gallery: str, item_id: str) -> None:
         super().__init__(f"item '{item_id}' of gallery '{gallery}' came as an embedding: it has no image")
-        self.gallery = gallery
-        self.item_id = item_id
+        self.gallery, self.item_id = gallery, item_id
 
 
 class OriginalNotFoundError(NoImageError):
@@ -236,8 +230,7 @@ class OriginalNotFoundError(NoImageError):
             f"the file of item '{item_id}' is not where gallery '{gallery}' could read it: only the small "
             "picture is kept",
         )
-        self.gallery = gallery
-        self.item_id = item_id
+        self.gallery, self.item_id = gallery, item_id
 
 
 class SpaceMismatchError(GalleryError):
@@ -247,9 +240,7 @@ class SpaceMismatchError(GalleryError):
         super().__init__(
             f"gallery '{gallery}' holds {held}, not {given}: index these into a gallery of their own"
         )
-        self.gallery = gallery
-        self.held = held
-        self.given = given
+        self.gallery, self.held, self.given = gallery, held, given
 
 
 class TeamTableError(GalleryError):
@@ -265,9 +256,7 @@ class BundleMismatchError(GalleryError):
             + (reason or ""),
             None if reason else advise("name its bundle ({bundle}), put it into bundles_dir, or index again"),
         )
-        self.gallery = gallery
-        self.expected = expected
-        self.actual = actual
+        self.gallery, self.expected, self.actual = gallery, expected, actual
 
 
 class GalleryNotRefinedError(GalleryError):
@@ -279,8 +268,7 @@ class GalleryNotRefinedError(GalleryError):
             f"version {version} of gallery '{gallery}' holds no items refined by {wanted}, but {held}: ",
             advise("run {refine()}, or index it again", gallery=gallery),
         )
-        self.gallery = gallery
-        self.version = version
+        self.gallery, self.version = gallery, version
 
 
 class GalleryBusyError(GalleryError):
@@ -307,8 +295,7 @@ class FilterError(GalleryError):
     def __init__(self, expression: str, reason: str) -> None:
         shown = expression if len(expression) <= 100 else expression[:97] + "..."
         super().__init__(f"filter `{shown}` cannot be used: {reason}")
-        self.expression = expression
-        self.reason = reason
+        self.expression, self.reason = expression, reason
 
 
 class BuildError(IndexerError, RuntimeError):

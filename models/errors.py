@@ -130,8 +130,7 @@ class TrainingStoppedError(ModelsError):
 
     def __init__(self, step: int, n_steps: int, how_to_resume: str = "resume it from its checkpoint") -> None:
         super().__init__(f"training stopped at step {step:,} of {n_steps:,}: {how_to_resume}")
-        self.step = step
-        self.n_steps = n_steps
+        self.step, self.n_steps = step, n_steps
 
 
 class LostProcessError(ModelsError, RuntimeError):
@@ -165,5 +164,4 @@ class MissingPackageError(ModelsError, ImportError):
 
     def __init__(self, package: str, extra: str, purpose: str) -> None:
         super().__init__(f"{purpose} needs {package}: {install_command(extra)}")
-        self.package = package
-        self.extra = extra
+        self.package, self.extra = package, extra

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.table import Table
@@ -97,7 +97,7 @@ def review(
         _try_promise(place)
     elif json_output:
         asked = reviewed.next(n, by=by).questions if n else []
-        print_json({"known": reviewed.known().model_dump(mode="json"), "questions": _plain(asked)})
+        print_json({"known": reviewed.known(), "questions": asked})
     else:
         are_kept = _ask(place, reviewed, by)
         _try_promise(place)
@@ -222,7 +222,3 @@ def _print_given(given: GivenAnswerBody, *, as_json: bool) -> None:
     for told in (given.why and given.why.sentence, given.disagrees, given.note):
         if told:
             say(f"note: {told}")
-
-
-def _plain(asked: list[Any]) -> list[Any]:
-    return [one.model_dump(mode="json") for one in asked]

@@ -48,18 +48,12 @@ class ChangeNotices(BackgroundWork):
     def _work(self) -> None:
         while not self._is_stopping:
             self._poll()
-            subscription = self._subscribe()
+            subscription = None if self._link is None else self._link.subscribed(_CHANNEL)
             if subscription is None:
                 self._waited(self._poll_seconds)
             else:
                 with closing(subscription):
                     self._listen(subscription)
-
-    def _subscribe(self) -> PubSub | None:
-        with suppress(RedisAwayError):
-            if self._link is not None:
-                return self._link.ask(_subscription)
-        return None
 
     def _listen(self, subscription: PubSub) -> None:
         """Follow the notices until Redis falls silent, and poll as well: not every change has a notice."""
@@ -99,9 +93,3 @@ class ChangeNotices(BackgroundWork):
         except IndexerError as error:
             # It was deleted, or /readyz says what is wrong with it.
             logger.debug("a gallery that changed cannot be opened: %s", error)
-
-
-def _subscription(redis: Any) -> PubSub:
-    subscription: PubSub = redis.pubsub(ignore_subscribe_messages=True)
-    subscription.subscribe(_CHANNEL)
-    return subscription

@@ -178,7 +178,7 @@ class HomeFollower(BackgroundWork):
                 except (GalleryBusyError, StorageError):
                     self._waited(_RETRY_SECONDS)
             while not self._is_stopping:
-                subscription = self._subscription()
+                subscription = None if self._link is None else self._link.subscribed(_CHANNEL)
                 if subscription is None:
                     self._pull()
                     self._waited(_LOOK_SECONDS)
@@ -197,12 +197,6 @@ class HomeFollower(BackgroundWork):
                     message = subscription.get_message(timeout=0.0)
             except self._failures:
                 return
-
-    def _subscription(self) -> PubSub | None:
-        with suppress(RedisAwayError):
-            if self._link is not None:
-                return self._link.ask(_subscribed)
-        return None
 
     def _pull(self) -> None:
         before = self._mirror.lag().number
@@ -240,9 +234,3 @@ def _announce(link: RedisLink | None, home: str, number: int) -> None:
 def _told(redis: Any, home: str, number: int) -> None:
     redis.zadd(_NEWEST, {home: number}, gt=True)
     redis.publish(_CHANNEL, home)
-
-
-def _subscribed(redis: Any) -> PubSub:
-    subscription: PubSub = redis.pubsub(ignore_subscribe_messages=True)
-    subscription.subscribe(_CHANNEL)
-    return subscription

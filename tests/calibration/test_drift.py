@@ -95,8 +95,8 @@ def test_other_scores_are_a_drift(shape: tuple[float, float], level: str) -> Non
 def test_more_queries_without_a_match_are_a_drift() -> None:
     reference = TopScoreCounts((0.5,), (100, 900), 100)
     drift = measure_drift(reference, TopScoreCounts((0.5,), (150, 850), 150))
-    assert drift.no_match_change == pytest.approx(0.05)
-    assert drift.no_match_interval[0] > 0.0
+    low, high = drift.no_match_interval
+    assert 0.0 < low < 0.05 < high
     assert drift.level == "moderate"
 
 

@@ -36,11 +36,10 @@ _SINGLES = 5
 
 @dataclass(frozen=True)
 class Sample:
-    """Images to try a network on: labelled, so that searches can be judged, or drawn for want of photos."""
+    """Images to try a network on: labelled, so that searches can be judged, or not."""
 
     listing: ImageListing
     is_labelled: bool = False
-    is_drawn: bool = False
 
     def prepared(self, preprocessing: Preprocessing, most: int = 100) -> list[FloatArray]:
         """At most so many of the images, evenly over all of them, as arrays (3, S, S)."""
@@ -83,7 +82,7 @@ def folder_sample(folder: Path) -> Sample:
 
 def drawn_sample() -> Sample:
     """100 pictures of products that the demo catalog draws, for want of photos."""
-    return Sample(ImageListing(_DRAWN.name, tuple(_DRAWN.rows()), _DRAWN.open), is_drawn=True)
+    return Sample(ImageListing(_DRAWN.name, tuple(_DRAWN.rows()), _DRAWN.open))
 
 
 def _decoded(read: ReadImage, file: LabelledFile) -> Image.Image:
