@@ -196,7 +196,7 @@ def write_batch(file: sqlite3.Connection, path: Path) -> Told:
     The file of searches is read as it is at one moment; nobody who changes it waits.
     """
     path.touch(mode=0o600)
-    with _beside(file, path, "rwc"):
+    with batch_beside(file, path, "rwc"):
         file.execute("pragma batch.journal_mode = off")
         file.execute(f"pragma batch.page_size = {_PAGE_BYTES}")
         file.execute("begin")
@@ -247,7 +247,8 @@ def is_whole(path: Path) -> bool:
 
 
 @contextmanager
-def _beside(file: sqlite3.Connection, path: Path, mode: str) -> Iterator[None]:
+def batch_beside(file: sqlite3.Connection, path: Path, mode: str = "ro&immutable=1") -> Iterator[None]:
+    """A batch beside an open file of searches, before a transaction begins."""
     file.execute("attach ? as batch", (f"{path.absolute().as_uri()}?mode={mode}",))
     try:
         yield
@@ -255,13 +256,6 @@ def _beside(file: sqlite3.Connection, path: Path, mode: str) -> Iterator[None]:
         if file.in_transaction:
             file.execute("rollback")
         file.execute("detach batch")
-
-
-@contextmanager
-def reading_batch(file: sqlite3.Connection, path: Path) -> Iterator[None]:
-    """A batch beside an open file of searches, before a transaction begins."""
-    with _beside(file, path, "ro&immutable=1"):
-        yield
 
 
 class Merged(NamedTuple):

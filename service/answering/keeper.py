@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import logging
 import math
 import threading
 import time
@@ -12,8 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
-from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
@@ -26,6 +24,7 @@ from vicinal.service.answering.event_batches import told_at
 from vicinal.service.answering.store import (
     KeptCandidate,
     KeptSearch,
+    SearchProblems,
     SearchStore,
     is_just_made,
     new_search_id,
@@ -37,7 +36,6 @@ from vicinal.service.search.answers import Answer
 from vicinal.service.search.gallery_search import EmbeddedImages
 from vicinal.service.settings import Settings
 
-logger = logging.getLogger(__name__)
 Outcome = Literal["kept", "too_many", "failed"]
 
 # Searches that a process keeps: as many a second, more of them where few came before. Each takes a core some
@@ -92,7 +90,7 @@ class SearchKeeper(BackgroundWork):
         self._is_at_work = False
         self._may_wait = threading.Semaphore(_MOST_WAITERS)
         # Why searches of a gallery cannot be kept, as it was told last.
-        self._problems: dict[Path, str] = {}
+        self._problems = SearchProblems("kept")
 
     def offered(
         self,
@@ -128,10 +126,7 @@ class SearchKeeper(BackgroundWork):
     @property
     def problems(self) -> list[str]:
         """Reasons why searches of galleries cannot be kept."""
-        return [
-            f"searches of gallery '{path.name}' are not kept: {reason}"
-            for path, reason in sorted(self._problems.items())
-        ]
+        return self._problems.told
 
     def wait(self) -> None:
         """Wait until all that was offered so far is kept."""
@@ -177,13 +172,13 @@ class SearchKeeper(BackgroundWork):
             for one in batch:
                 by_gallery[one.matcher.gallery.path].append(one)
             for path, own in by_gallery.items():
-                self._try(path, partial(self._keep, SearchStore(path), own))
+                self._problems.tried(path, partial(self._keep, SearchStore(path), own))
             with self._changed:
                 self._is_at_work = False
                 self._changed.notify_all()
             if looks_at <= time.monotonic():
                 looks_at = time.monotonic() + _SECONDS_BETWEEN_LOOKS
-                self._try(self._settings.galleries_path, self._let_go)
+                self._problems.tried(self._settings.galleries_path, self._let_go)
 
     def _keep(self, store: SearchStore, offered: Sequence[_Offered]) -> None:
         kept: list[tuple[KeptSearch, bytes | None]] = []
@@ -211,19 +206,7 @@ class SearchKeeper(BackgroundWork):
         most, days = self._settings.keep_searches or None, self._settings.keep_searches_days
         for gallery in list_galleries(self._settings.galleries_path):
             let_go = SearchStore(gallery.path).let_go
-            self._try(gallery.path, partial(let_go, most=most, days=days))
-
-    def _try(self, path: Path, do: Callable[[], Any]) -> None:
-        try:
-            do()
-        except Exception as error:  # Whatever it is, searches are answered, and the next ones are kept
-            if self._problems.get(path) != str(error):
-                self._problems[path] = str(error)
-                logger.warning("searches of gallery '%s' are not kept: %s", path.name, error)
-        else:
-            self._problems.pop(path, None)
-        # One that was deleted has no problem.
-        self._problems = {path: reason for path, reason in self._problems.items() if path.is_dir()}
+            self._problems.tried(gallery.path, partial(let_go, most=most, days=days))
 
 
 def _kept(offered: _Offered, salt: str) -> tuple[KeptSearch, bytes | None]:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import logging
 import shutil
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
@@ -34,7 +34,7 @@ from vicinal.service.answering.event_batches import (
     stop_sharing,
     write_batch,
 )
-from vicinal.service.answering.store import SearchStore, read_search, visit_of
+from vicinal.service.answering.store import SearchProblems, SearchStore, read_search, visit_of
 from vicinal.service.errors import SearchStoreError
 from vicinal.service.process import BackgroundWork
 from vicinal.service.settings import Settings
@@ -283,28 +283,25 @@ class SearchSharing(BackgroundWork):
         self._shared: dict[Path, SharedSearches] = {}
         # Look of a gallery's files when it was last settled.
         self._states: dict[Path, tuple[tuple[int, ...], ...]] = {}
-        self._problems: dict[Path, str] = {}
+        self._problems = SearchProblems("shared")
 
     @property
     def problems(self) -> list[str]:
         """Reasons why searches of galleries are not shared."""
-        return [
-            f"searches of gallery '{folder.parent.name}' are not shared: {reason}"
-            for folder, reason in sorted(self._problems.items())
-            if folder.is_dir()
-        ]
+        return self._problems.told
 
     def __enter__(self) -> Self:
         if self._home is None:
             for folder in self._folders():
                 # What is left of a home that this machine was a replica of.
                 if (folder / _EVENTS).exists():
-                    self._try(folder, partial(self._opened(folder).end, self._settings.keep_searches_days))
+                    end = partial(self._opened(folder).end, self._settings.keep_searches_days)
+                    self._problems.tried(folder.parent, end)
             return self
         # Before anyone answers: answers are numbered otherwise from then on.
         for folder in self._folders():
             if (shared := self._opened(folder)).store.exists:
-                self._try(folder, shared.begin)
+                self._problems.tried(folder.parent, shared.begin)
         return super().__enter__()
 
     def _work(self) -> None:
@@ -329,7 +326,7 @@ class SearchSharing(BackgroundWork):
                 days=self._settings.keep_searches_days,
                 thorough=thorough,
             )
-            if self._try(folder, settle):
+            if self._problems.tried(folder.parent, settle):
                 self._states[folder] = state
 
     def _folders(self) -> list[Path]:
@@ -342,17 +339,6 @@ class SearchSharing(BackgroundWork):
         if folder not in self._shared:
             self._shared[folder] = SharedSearches(SearchStore(folder.parent), self._home)
         return self._shared[folder]
-
-    def _try(self, folder: Path, do: Callable[[], bool | None]) -> bool:
-        try:
-            is_done = do()
-        except Exception as error:  # Whatever it is, the next round tries again
-            if folder.is_dir() and self._problems.get(folder) != str(error):
-                self._problems[folder] = str(error)
-                logger.warning("searches of gallery '%s' are not shared: %s", folder.parent.name, error)
-            return False
-        self._problems.pop(folder, None)
-        return is_done is not False
 
 
 def _state_of(folder: Path) -> tuple[tuple[int, ...], ...]:

@@ -12,11 +12,12 @@ answered.
 from __future__ import annotations
 
 import json
+import logging
 import math
 import secrets
 import sqlite3
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, nullcontext
 from dataclasses import astuple, dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -31,9 +32,10 @@ from vicinal.indexer.hygiene import CLOSE_SIMILARITY, are_same_pictures
 from vicinal.indexer.storage.disk import write_ahead
 from vicinal.indexer.storage.files import size_of, storing
 from vicinal.indexer.storage.home import Mirror
-from vicinal.service.answering.event_batches import new_number, note_added, note_deleted, reading_batch, share
+from vicinal.service.answering.event_batches import batch_beside, new_number, note_added, note_deleted, share
 from vicinal.service.errors import AnswerNotFoundError, SearchNotFoundError, SearchStoreError
 
+logger = logging.getLogger(__name__)
 AnswerKind = Literal["item", "label", "absent", "unsure", "wrong"]
 _FOLDER, _FILE = "searches", "searches.sqlite"
 _CHANGES = "different.changes"
@@ -508,7 +510,7 @@ class SearchStore:
                 self.path.parent.mkdir(mode=0o700, exist_ok=True)
             # Queries are in it. What SQLite lays beside it is as private as the file itself.
             self.path.touch(mode=0o600)
-        with self.opened() as file, nullcontext() if beside is None else reading_batch(file, beside):
+        with self.opened() as file, nullcontext() if beside is None else batch_beside(file, beside):
             file.execute("begin immediate")
             before = file.execute(_N_CHANGES).fetchone()
             yield file
@@ -541,6 +543,35 @@ class SearchStore:
                 f"kept searches of gallery '{self.gallery.name}' cannot be read: {error}; where that stays, "
                 f"move '{self.path}' away with its -wal and -shm, and searches are kept anew"
             ) from error
+
+
+class SearchProblems:
+    """Reasons why searches of galleries are not `kept`, say, each told once in the log."""
+
+    def __init__(self, what: str) -> None:
+        self._what = what
+        self._reasons: dict[Path, str] = {}
+
+    @property
+    def told(self) -> list[str]:
+        """Sentences on those that last; a gallery that was deleted has none."""
+        return [
+            f"searches of gallery '{gallery.name}' are not {self._what}: {reason}"
+            for gallery, reason in sorted(self._reasons.items())
+            if gallery.is_dir()
+        ]
+
+    def tried(self, gallery: Path, do: Callable[[], object]) -> bool:
+        """Do something for a gallery, and tell whether it was done: neither failed nor gave False."""
+        try:
+            is_done = do()
+        except Exception as error:  # Whatever it is, the next round tries again
+            if gallery.is_dir() and self._reasons.get(gallery) != str(error):
+                self._reasons[gallery] = str(error)
+                logger.warning("searches of gallery '%s' are not %s: %s", gallery.name, self._what, error)
+            return False
+        self._reasons.pop(gallery, None)
+        return is_done is not False
 
 
 def standing(answers: Sequence[SearchAnswer]) -> dict[str, list[SearchAnswer]]:
