@@ -78,20 +78,12 @@ class Ledger:
 
     def row(self, place: str) -> Row | None:
         """A file that is or was there."""
-        with self._open() as file:
-            found = file.execute(f"SELECT {_COLUMNS} FROM files WHERE path = ?", (place,)).fetchone()
-        return None if found is None else Row(*found)
+        return next(iter(self._rows("path = ?", place)), None)
 
     def rows(self, below: str = "") -> dict[str, Row]:
         """Files of the home below a folder, by path."""
-        with self._open() as file:
-            return {
-                row[0]: Row(*row)
-                for row in file.execute(
-                    f"SELECT {_COLUMNS} FROM files WHERE path >= ? AND path < ? AND object != ''",
-                    (f"{below}/" if below else "", f"{below}0" if below else "\U0010ffff"),
-                )
-            }
+        ends = (f"{below}/", f"{below}0") if below else ("", "\U0010ffff")
+        return {row.path: row for row in self._rows("path >= ? AND path < ? AND object != ''", *ends)}
 
     def table(self, folder: str, file: str) -> dict[str, str]:
         """Identities of the files of a table and of the file beside it, by path."""
@@ -114,15 +106,11 @@ class Ledger:
 
     def missing(self) -> list[Row]:
         """Files that do not lie here as they should."""
-        with self._open() as file:
-            asked = f"SELECT {_COLUMNS} FROM files WHERE identity = '' AND object != ''"
-            return [Row(*row) for row in file.execute(asked)]
+        return self._rows("identity = '' AND object != ''")
 
     def with_content(self, sha256: str) -> list[Row]:
         """Files of this content."""
-        with self._open() as file:
-            asked = f"SELECT {_COLUMNS} FROM files WHERE sha256 = ?"
-            return [Row(*row) for row in file.execute(asked, (sha256,))]
+        return self._rows("sha256 = ?", sha256)
 
     def lease(self, scope: str) -> Lease | None:
         """Last lease of a scope."""
@@ -138,8 +126,7 @@ class Ledger:
         """All of it, without what lies here."""
         with self._open() as file:
             files = {
-                row[0]: (row[1], row[2], row[3], row[4])
-                for row in file.execute(f"SELECT {_COLUMNS} FROM files WHERE object != ''")
+                path: (row.object, row.size, row.number, row.replica) for path, row in self.rows().items()
             }
             leases = {
                 row[0]: Lease(token=row[1], holder=row[2], replica=row[3], is_held=bool(row[4]))
@@ -158,7 +145,14 @@ class Ledger:
         """Note what an entry changed, in one step."""
         with self._open() as file, file:
             if moved is not None:
-                _move(file, *moved, number)
+                source, target = moved
+                _write(
+                    file,
+                    [
+                        row._replace(path=target + path.removeprefix(source), number=number)
+                        for path, row in self.rows(source).items()
+                    ],
+                )
             _write(file, rows)
             file.executemany(
                 "INSERT OR REPLACE INTO leases VALUES (?, ?, ?, ?, ?)",
@@ -171,6 +165,10 @@ class Ledger:
         """Note what lies here, of entries that were taken."""
         with self._open() as file, file:
             _write(file, rows)
+
+    def _rows(self, where: str, *values: str) -> list[Row]:
+        with self._open() as file:
+            return [Row(*row) for row in file.execute(f"SELECT {_COLUMNS} FROM files WHERE {where}", values)]
 
     @contextmanager
     def _open(self) -> Iterator[sqlite3.Connection]:
@@ -200,13 +198,3 @@ def _write(file: sqlite3.Connection, rows: Iterable[Row]) -> None:
             for one in rows
         ],
     )
-
-
-def _move(file: sqlite3.Connection, source: str, target: str, number: int) -> None:
-    """Give the files of a folder the name of another."""
-    moved = file.execute(
-        f"SELECT {_COLUMNS} FROM files WHERE path >= ? AND path < ? AND object != ''",
-        (f"{source}/", f"{source}0"),
-    ).fetchall()
-    rows = (Row(*one) for one in moved)
-    _write(file, [one._replace(path=target + one.path.removeprefix(source), number=number) for one in rows])
