@@ -1,10 +1,9 @@
 """Multistage back-propagation: batches of thousands with the memory of one chunk (torch).
 
-Patel et al., "Recall@k Surrogate Loss with Large Batches and Similarity Mixup" (RSK, CVPR 2022), section
-4.2. A metric-learning loss needs the embeddings of the whole batch, but not the activations: pass 1 embeds
-chunk by chunk without a graph, the loss gives a gradient for every embedding, and pass 2 embeds each
-chunk again with a graph and sends that gradient through it. Processes that train together have a part of the
-batch each.
+Patel et al., "Recall@k Surrogate Loss with Large Batches and Similarity Mixup" (RSK, CVPR 2022), section 4.2.
+A metric-learning loss needs the embeddings of the whole batch, but not the activations: pass 1 embeds chunk
+by chunk without a graph, the loss gives a gradient for every embedding, and pass 2 embeds each chunk again
+with a graph and sends that gradient through it. Processes that train together have a part of the batch each.
 """
 
 from __future__ import annotations

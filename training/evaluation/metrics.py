@@ -70,9 +70,8 @@ def retrieval_metrics(
 
     Queries (n, d) search a gallery (m, d), or without one each other, each without itself; embeddings may be
     normalized or not, which `euclidean` distances tell apart. `ks` are the ranks of `hit_rate` and `recall`.
-    Refused with EvaluationError when no
-    query has a mate, only one of the two gallery arguments is given, or numbers of embeddings and labels
-    differ; with EmbeddingError when an embedding is zero or not finite.
+    Refused with EvaluationError when no query has a mate, only one of the two gallery arguments is given, or
+    numbers of embeddings and labels differ; with EmbeddingError when an embedding is zero or not finite.
     """
     if (gallery_embeddings is None) != (gallery_labels is None):
         raise EvaluationError("gallery_embeddings and gallery_labels go together")
@@ -300,9 +299,8 @@ def nmi(labels: npt.ArrayLike, clusters: npt.ArrayLike, *, mean: Mean = "arithme
     """Normalized mutual information, in [0, 1]; 1 when labels and clusters are the same partition.
 
     Divided by a mean of the two entropies: most papers take the arithmetic one, 2 I / (H + H'), some, as
-    scikit-learn did before 0.22, the geometric one, which gives no less. Refused with
-    EvaluationError when the two have different lengths or none, with MissingPackageError without
-    scikit-learn.
+    scikit-learn did before 0.22, the geometric one, which gives no less. Refused with EvaluationError when
+    the two have different lengths or none, with MissingPackageError without scikit-learn.
     """
     first, second = np.asarray(labels), np.asarray(clusters)
     if len(first) != len(second) or not len(first):
