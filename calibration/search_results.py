@@ -34,8 +34,7 @@ class CalibratedThreshold:
         fpir: Share of the queries without a mate that get any match; a 95 % interval with it.
         fnir: Share of the queries with a mate that get none of theirs among the results; None without such.
         precision: Share of the matches that are mates, over queries with and without; None without matches.
-        n_queries: Number of queries.
-        n_labels: Number of their labels: what the intervals rest on.
+        n_labels: Labels of the queries: what the intervals rest on.
         warnings: What could make the rates wrong.
         absent: Share of the searches for things that the gallery lacks, which the precision is for.
     """

@@ -25,11 +25,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class RedisState:
-    """State of Redis.
-
-    Attributes:
-        problem: Why it is left alone; None while it answers.
-    """
+    """State of Redis; `problem` says why it is left alone, None while it answers."""
 
     available: bool
     problem: str | None = None

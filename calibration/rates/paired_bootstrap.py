@@ -100,7 +100,6 @@ class SelectionSplit:
     Attributes:
         promised: Error of the best on the labels that it was chosen on, mean over the splits.
         shown: Its error on the other labels.
-        n_splits: Splits.
     """
 
     promised: float
@@ -110,14 +109,7 @@ class SelectionSplit:
 
 @dataclass(frozen=True)
 class FigureChange:
-    """A figure of one of several variants, and its difference to that of the first.
-
-    Attributes:
-        value: As it was measured.
-        difference: value minus that of the first.
-        low: Lower end of the difference's interval over labels.
-        high: Upper end.
-    """
+    """Figure of one of several variants, and its difference to the first's with an interval over labels."""
 
     value: float
     difference: float

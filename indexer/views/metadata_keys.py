@@ -30,10 +30,7 @@ class MetadataKey:
         n_items: Items that have a value.
         kinds: Number of values of each kind; texts that are plain numbers count as numbers, those that begin
             with a day as dates, as filters take them.
-        low: Least number.
-        high: Largest number.
         first_day: Earliest day, such as `2026-01-31`.
-        last_day: Latest day.
         values: Short values and how many items have each, at most `MOST_VALUES` of them.
     """
 

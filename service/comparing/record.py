@@ -109,13 +109,8 @@ class ActivationConditions(Frozen):
 
 
 class PairedFigure(Frozen):
-    """A figure of one variant, and its difference to the present one's on the same queries.
-
-    Attributes:
-        value: As it was measured.
-        difference: value minus that of the present variant; None where that has no such figure.
-        low: Lower end of the difference's 95 % interval, by drawing labels.
-        high: Upper end.
+    """A figure of one variant, and its difference to the present one's on the same queries with a 95 %
+    interval, by drawing labels; None where that has no such figure.
     """
 
     value: float
@@ -176,9 +171,6 @@ class ItemCounts(Frozen):
     """Items of the present version and of another, with their live changes.
 
     Attributes:
-        both: Ids in both.
-        only_present: Ids in the present version alone.
-        only_other: Ids in the other alone.
         other_image: Ids in both, with another file behind them.
         other_label: Ids in both, with another label.
     """
@@ -191,15 +183,7 @@ class ItemCounts(Frozen):
 
 
 class ConditionOutcome(Frozen):
-    """Outcome of a condition.
-
-    Attributes:
-        condition: Its name.
-        limit: What was asked for.
-        value: The bad end of the interval; None where nothing was measured.
-        holds: Whether it does.
-        reason: Why, in one sentence.
-    """
+    """Outcome of a condition; `value` is the bad end of the interval, None where nothing was measured."""
 
     condition: str
     limit: float | bool
@@ -209,13 +193,7 @@ class ConditionOutcome(Frozen):
 
 
 class Decision(Frozen):
-    """Decision whether a version is to be activated by itself.
-
-    Attributes:
-        activate: Whether all conditions hold.
-        outcomes: Each of them.
-        reason: All in one sentence.
-    """
+    """Decision whether a version is to be activated by itself: it is where all conditions hold."""
 
     activate: bool
     outcomes: tuple[ConditionOutcome, ...]
@@ -227,20 +205,14 @@ class Comparison(Frozen):
 
     Attributes:
         id: Its name, that of its job.
-        request: What was asked for.
         target: What the variants were calibrated for; None where nothing says it.
-        n_queries: Queries.
         n_with_mate: Those with a mate in every variant.
-        n_labels: Labels among them all.
         items: What each other version shares with the present one.
         variants: The present one first.
         recommended: Number of the variant to use.
-        reason: Why.
         optimism: How much more error the variant with the lowest one on half of the labels shows on the other
             half; None with too few labels.
         conditions: What must hold for the last variant to be activated; None when a person decides.
-        decision: Whether they hold.
-        warnings: What makes the comparison worth less.
     """
 
     format_version: Literal[1] = 1

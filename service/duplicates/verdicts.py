@@ -30,8 +30,7 @@ class CopyVerdict(BaseModel, frozen=True, extra="forbid"):
 
     Attributes:
         number: By which it can be taken back.
-        first: Id of a photo.
-        others: Ids of photos that it is no copy of, nor they of it.
+        others: Ids of photos that the first is no copy of, nor they of it.
         contents: SHA-256 of the bytes of all of these, by id.
         by: Name of the key that said it.
     """

@@ -54,16 +54,13 @@ class Job(BaseModel, frozen=True):
     Attributes:
         kind: What it does, such as `reindex`.
         gallery: The gallery it works on; one job a gallery.
-        request: What was asked for.
         folders: Folders below `sources_dir` that it may read, by the key that asked; None for all.
         cancel_requested: Whether somebody wants it cancelled; filled in when a record is read.
         revision: Grows by one with every change of the record.
         attempt: How often it was begun; more than once when a worker died.
         worker: Who works on it, or did last.
-        problem: Why it failed.
         problem_type: Stable type of that problem, as an answer would carry it.
         problem_members: What else a program can read of it.
-        result: What it made.
     """
 
     id: str

@@ -29,7 +29,6 @@ class DriftState(BaseModel):
     Attributes:
         since: When the calibration was put in force.
         level: `unknown` where there is nothing to compare; see `calibration.Drift` for the others.
-        reason: Why it is unknown.
         n_queries: Searches that were counted since, in all processes; those with a filter are not.
         psi: Population stability index of the top scores.
         chance_psi: What it reaches by chance in one of a hundred comparisons of so many searches.

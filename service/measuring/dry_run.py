@@ -55,7 +55,6 @@ class Flips(Frozen):
     """Searches whose answer would change.
 
     Attributes:
-        n: All searches.
         to_match: Those without a match now that would get one.
         to_no_match: Those that would lose all.
     """
@@ -71,10 +70,8 @@ class DryRunResult(Frozen):
     Attributes:
         scores_of: The calibration whose stored scores were counted.
         current: The threshold in force; None when there is none.
-        tried: The other one.
         flips: Of all `searches`, by any match; of those `with_mate`, by a match with a mate; of those
             `without_mate`, by any match. Empty when there is no threshold in force.
-        warnings: What makes the result worth less.
     """
 
     pipeline: str

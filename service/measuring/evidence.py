@@ -68,8 +68,6 @@ class RateEvidence(Frozen):
         rate: Share of the trials with the event.
         low: Lower end of the 95 % interval for labels like these (`calibration.rate_interval`). It also holds
             for the rate that the threshold was chosen by.
-        high: Upper end.
-        n_trials: Trials it was measured on.
         n_labels: Labels behind them; a negative pair counts under two.
         effective_labels: Labels of equal size that would weigh as evenly.
         leave_one_label_out: Lowest and highest rate when the trials of one label are left out.
@@ -85,13 +83,7 @@ class RateEvidence(Frozen):
 
 
 class Prediction(Frozen):
-    """Range of the target's rate, at 95 %, when a number of further labels is measured.
-
-    Attributes:
-        n_labels: Further labels.
-        low: Lower end.
-        high: Upper end.
-    """
+    """Range of the target's rate, at 95 %, when a number of further labels is measured."""
 
     n_labels: int
     low: float
@@ -225,13 +217,7 @@ class UnsureBand(Frozen):
 
 
 class StatedRate(Frozen):
-    """A rate with its 95 % interval.
-
-    Attributes:
-        rate: The rate.
-        low: Lower end.
-        high: Upper end.
-    """
+    """A rate with its 95 % interval."""
 
     rate: float
     low: float
@@ -329,13 +315,7 @@ class OpisEvidence(Frozen):
 
 
 class ClassEvidence(Frozen):
-    """Utility of one class over the calibration range.
-
-    Attributes:
-        label: Its label.
-        mean_utility: Mean over the range, in [0, 1].
-        lowest_utility: Lowest of the range.
-    """
+    """Utility of one class over the calibration range: its mean and its lowest, in [0, 1]."""
 
     label: str
     mean_utility: float

@@ -154,12 +154,10 @@ class TriedForm:
     """A form of group score, and the error that it leaves at the target.
 
     Attributes:
-        group: The form.
         error: FNIR (or FPIR, where the target holds FNIR) at the threshold that holds the target; None where
             none does.
         difference: error minus that of `max`.
         low: Lower end of the difference's interval over labels, which holds 95 % for all forms together.
-        high: Upper end.
     """
 
     group: Group

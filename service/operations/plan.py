@@ -67,10 +67,7 @@ class Figure(Body):
     """Figure of a plan.
 
     Attributes:
-        name: What it is of.
         unit: `bytes`, `hours` or `searches/s`.
-        low: The least.
-        high: The most.
         is_measured: Whether galleries of such sizes were measured; else it is by formula.
     """
 

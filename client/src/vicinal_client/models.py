@@ -87,10 +87,10 @@ __all__ = [
 
 
 class Activation(Model):
-    """Change of what is in force.
+    """Change of what is in force: `activate`, or `roll_back` to what was in force before.
 
     Attributes:
-        kind: `activate`, or `roll_back` to what was in force before.
+        kind: One of `activate`, `roll_back`.
     """
 
     kind: str
@@ -551,13 +551,9 @@ class Comparison(Model):
 
     Attributes:
         id: Its name, that of its job.
-        n_queries: Queries.
         n_with_mate: Those with a mate in every variant.
-        n_labels: Labels among them all.
         variants: The present one first.
         recommended: Number of the variant to use.
-        reason: Why.
-        warnings: What makes the comparison worth less.
     """
 
     id: str
@@ -871,14 +867,11 @@ class Job(Ending):
     Attributes:
         kind: What it does, such as `reindex`.
         gallery: The gallery it works on; one job a gallery.
-        request: What was asked for.
         cancel_requested: Whether somebody wants it cancelled; filled in when a record is read.
         revision: Grows by one with every change of the record.
         attempt: How often it was begun; more than once when a worker died.
-        problem: Why it failed.
         problem_type: Stable type of that problem, as an answer would carry it.
         problem_members: What else a program can read of it.
-        result: What it made.
     """
 
     id: str

@@ -50,7 +50,6 @@ class JobFailuresBody(Body):
     """Page of the files that a job could not use, in the order in which it met them.
 
     Attributes:
-        failures: The files, each with its reason.
         next: Number after which the next page begins, as `after`; None on the last.
         n_kept: How many are kept, at most 10,000; the job's own count is `progress.failed`.
     """

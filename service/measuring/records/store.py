@@ -58,11 +58,7 @@ class Activation(Frozen):
 
 
 class ActivationEvent(Frozen):
-    """Change of what is in force.
-
-    Attributes:
-        kind: `activate`, or `roll_back` to what was in force before.
-    """
+    """Change of what is in force: `activate`, or `roll_back` to what was in force before."""
 
     kind: Literal["activate", "roll_back"]
     pipeline: str
