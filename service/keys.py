@@ -17,9 +17,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import NamedTuple
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
 from vicinal.calibration.advice import advise
+from vicinal.calibration.frozen import Frozen
 from vicinal.indexer.errors import StorageError
 from vicinal.indexer.storage.files import (
     SealedFile,
@@ -43,10 +44,8 @@ _PATIENCE = 10.0
 _NOBODY = "0" * 64
 
 
-class KeyRecord(BaseModel):
+class KeyRecord(Frozen):
     """Record of a key; `galleries` None is for all; `digest` is BLAKE2b of the secret, the salt as key."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     id: str
     name: str
@@ -202,10 +201,8 @@ class KeyStore:
             self.path.chmod(0o600)
 
 
-class Grant(BaseModel):
+class Grant(BaseModel, frozen=True):
     """Rights of a key: its only galleries, and folders below `sources_dir`; None for all."""
-
-    model_config = ConfigDict(frozen=True)
 
     name: str
     scopes: tuple[Scope, ...]

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 from pydantic import (
     AfterValidator,
     BaseModel,
-    ConfigDict,
     Field,
     StrictBool,
     StrictFloat,
@@ -57,20 +56,16 @@ class CommandOption:
         self.more = more
 
 
-class Request(BaseModel):
+class Request(BaseModel, frozen=True, extra="forbid"):
     """A request: fields that are stated once, for every surface."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     command_options: ClassVar[Mapping[str, CommandOption]] = {}
     # Fields that stand first in `--help`, in this order.
     command_order: ClassVar[Sequence[str]] = ()
 
 
-class Body(BaseModel):
+class Body(BaseModel, frozen=True, from_attributes=True):
     """Body of an answer, which may be read off the attributes of what it tells of."""
-
-    model_config = ConfigDict(frozen=True, from_attributes=True)
 
 
 def _target_text(text: str) -> str:

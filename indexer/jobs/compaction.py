@@ -13,9 +13,10 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from vicinal.calibration.arrays import FloatArray, Ints
+from vicinal.calibration.frozen import Frozen
 from vicinal.indexer.errors import GalleryBusyError
 from vicinal.indexer.graph.neighbor_graph import NeighborGraph, update_neighbor_graph
 from vicinal.indexer.reader import GalleryReader
@@ -28,7 +29,7 @@ from vicinal.models.progress import OnProgress, no_progress
 _BLOCK = 16_384
 
 
-class CompactionPolicy(BaseModel):
+class CompactionPolicy(Frozen):
     """Limits at which a gallery is compacted.
 
     Attributes:
@@ -36,8 +37,6 @@ class CompactionPolicy(BaseModel):
         least: Not before so many changes, whatever the share.
         most: After so many changes in any case: each search compares the added items one by one.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     share: float = Field(0.1, gt=0.0, le=1.0)
     least: int = Field(100, ge=1)

@@ -10,8 +10,9 @@ from itertools import chain
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
+from vicinal.calibration.frozen import Frozen
 from vicinal.indexer.errors import GalleryError
 from vicinal.indexer.gallery import Gallery
 from vicinal.indexer.storage.files import size_of
@@ -21,15 +22,13 @@ from vicinal.indexer.views.snapshot import snapshot_manifest
 READER_GRACE = timedelta(minutes=10)
 
 
-class RetentionPolicy(BaseModel):
+class RetentionPolicy(Frozen):
     """Rules by which versions stay: one of them is enough, and the active one always does.
 
     Attributes:
         versions: The newest so many versions stay after a compaction; the active one always does.
         days: All that are younger than so many days stay too.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     versions: int = Field(3, ge=1)
     days: float = Field(7.0, ge=0.0)

@@ -18,7 +18,7 @@ from pathlib import Path, PurePosixPath
 from typing import IO, BinaryIO, Literal
 
 import pyarrow as pa
-from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
+from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from vicinal.indexer.engines import Engines
 from vicinal.indexer.engines.tables import OWNER_FILE
@@ -37,10 +37,8 @@ _BLOCK = 2**20
 _Checksums = TypeAdapter(dict[str, tuple[int, str]])
 
 
-class ArchiveHead(BaseModel):
+class ArchiveHead(BaseModel, frozen=True):
     """First file of an exported gallery, with the bundle's fingerprint and the number of searched items."""
-
-    model_config = ConfigDict(frozen=True)
 
     format: Literal["vicinal gallery"] = "vicinal gallery"
     format_version: Literal[1] = 1

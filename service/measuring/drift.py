@@ -7,7 +7,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
 from vicinal.calibration import TopScoreCounts, measure_drift
 from vicinal.calibration.frozen import Frozen
@@ -23,7 +23,7 @@ DriftLevel = Annotated[
 ]
 
 
-class DriftState(BaseModel):
+class DriftState(BaseModel, frozen=True):
     """Drift of the searches from those of a calibration.
 
     Attributes:
@@ -39,8 +39,6 @@ class DriftState(BaseModel):
         counts_then: The calibration's queries in each bin.
         counts_now: Searches since in each bin.
     """
-
-    model_config = ConfigDict(frozen=True)
 
     calibration: str
     pipeline: str

@@ -13,7 +13,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel
 
 # As `indexer/graph` has them; tests/service/planning compares.
 FLAT_LIMIT, EXACT_LIMIT = 10_000, 100_000
@@ -22,10 +22,8 @@ _LONG, _MANY = 256, 50_000
 _VISITED, _ROUNDS = 8, 10
 
 
-class Range(BaseModel):
+class Range(BaseModel, frozen=True):
     """Least and most that a number may be; not `is_measured` where it is by formula alone."""
-
-    model_config = ConfigDict(frozen=True)
 
     low: float
     high: float

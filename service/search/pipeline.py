@@ -16,9 +16,10 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 from urllib.parse import quote
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
 from vicinal.calibration.advice import advise
+from vicinal.calibration.frozen import Frozen
 from vicinal.indexer.graph.neighbor_graph import N_NEIGHBORS
 from vicinal.indexer.storage.files import SealedFile, remove_file, write_sealed
 from vicinal.models.bundle import ModelBundle
@@ -34,7 +35,7 @@ GroupScore = Literal["max", "mean", "lme", "vote", "share", "learned"]
 _LONGEST_KEY = 256
 
 
-class Refine(BaseModel):
+class Refine(Frozen):
     """Refinement of embeddings by the bundle's refiner, in front of the search.
 
     Attributes:
@@ -43,8 +44,6 @@ class Refine(BaseModel):
         steps: Steps of the refiner; 0 when off.
         refiner: Fingerprint of the refiner; empty when off.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     sides: Sides = "off"
     steps: int = Field(0, ge=0)
@@ -68,7 +67,7 @@ class Refine(BaseModel):
         return self.sides in ("query", "both")
 
 
-class Rerank(BaseModel):
+class Rerank(Frozen):
     """Re-ranking of the candidates: off, until a calibration has tried it on the gallery.
 
     The defaults of `contextual` are chosen by `benchmarks/quality/rerank_settings.py`, those of
@@ -88,8 +87,6 @@ class Rerank(BaseModel):
             average.
         lam: k-reciprocal: weight of the similarity, in [0, 1].
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     method: RerankMethod = "off"
     k: int = Field(8, ge=2, le=N_NEIGHBORS)
@@ -129,7 +126,7 @@ class Rerank(BaseModel):
         return {"off": 0.0, "contextual": self.beta, "k_reciprocal": 1.0 - self.lam}[self.method]
 
 
-class Group(BaseModel):
+class Group(Frozen):
     """Decision by groups of items: a product, a person, a place.
 
     `service.search.group_scores` says how each score is made. Which of them searches use comes with the
@@ -144,8 +141,6 @@ class Group(BaseModel):
         k: `vote`, `share` and `learned`: nearest items of the query that have a vote.
         weights: `learned`: weight of each feature, and the intercept last; empty until a calibration fits it.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     by: str = Field(min_length=1, max_length=_LONGEST_KEY)
     score: GroupScore = "max"
@@ -177,7 +172,7 @@ class Group(BaseModel):
         return f"group={self.form}{weights if self.weights else ''}"
 
 
-class Pipeline(BaseModel):
+class Pipeline(Frozen):
     """All that happens between an embedding and what the threshold is applied to.
 
     Attributes:
@@ -185,8 +180,6 @@ class Pipeline(BaseModel):
         rerank: How candidates are re-ranked.
         group: What is decided as one; every item by itself when None.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     refine: Refine = Refine()
     rerank: Rerank = Rerank()
@@ -312,10 +305,8 @@ logger = logging.getLogger(__name__)
 PipelineSource = Literal["settings", "comparison", "calibration"]
 
 
-class ChosenPipeline(BaseModel):
+class ChosenPipeline(Frozen):
     """A pipeline that was put in force for a gallery."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     pipeline: Pipeline
     bundle: str
