@@ -10,7 +10,6 @@ from vicinal.calibration import CalibrationError
 from vicinal.models.progress import no_progress
 from vicinal.service.answering.drawn import drawn_searches
 from vicinal.service.answering.store import SearchStore
-from vicinal.service.measuring.calibrator import Calibrator
 from vicinal.service.measuring.matcher import Matcher
 from vicinal.service.measuring.records.promise import PromiseCheck, check_calibration
 from vicinal.service.process import BackgroundWork
@@ -29,12 +28,7 @@ def try_promise(matcher: Matcher) -> PromiseCheck | None:
     record = matcher.calibrations.active(pipeline) if store.exists else None
     if record is None or record.evidence is None or matcher.thresholds.of_record(record).value is None:
         return None
-    calibrator = Calibrator(
-        matcher.snapshot,
-        record.pipeline,
-        refinement=matcher.refinement(record.pipeline),
-        device=matcher.gallery.index_device,
-    )
+    calibrator = matcher.calibrator(record.pipeline)
     try:
         drawn = drawn_searches(store, matcher.snapshot, record.pipeline.key)
         found = check_calibration(

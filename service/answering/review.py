@@ -36,7 +36,6 @@ from vicinal.service.answering.store import (
 )
 from vicinal.service.answering.why import FEW_OTHERS, DecidedSearchesBody, WrongMatchBody, explain_wrong
 from vicinal.service.errors import AnswerNotFoundError, RequestError, UnknownLabelError
-from vicinal.service.measuring.calibrator import Calibrator
 from vicinal.service.measuring.evidence import StatedRate
 from vicinal.service.measuring.matcher import Matcher
 from vicinal.service.request_fields import Body
@@ -499,12 +498,7 @@ class SearchReview:
             return known
         found: dict[SearchRate, StatedRate] = {}
         pipeline = self.matcher.thresholds.with_form(self.matcher.pipeline, self.threshold)
-        calibrator = Calibrator(
-            self.matcher.snapshot,
-            pipeline,
-            refinement=self.matcher.refinement(pipeline),
-            device=self.matcher.gallery.index_device,
-        )
+        calibrator = self.matcher.calibrator(pipeline)
         # Where nothing that was drawn could be told.
         with suppress(CalibrationError):
             drawn = drawn_searches(self.store, self.matcher.snapshot, self.pipeline)

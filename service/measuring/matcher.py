@@ -19,6 +19,7 @@ from vicinal.models.bundle import ModelBundle
 from vicinal.models.embedder import Embedder
 from vicinal.refine.context_refiner import ContextRefiner
 from vicinal.service.errors import CalibrationMismatchError, CalibrationRecordError, RequestError
+from vicinal.service.measuring.calibrator import Calibrator
 from vicinal.service.measuring.records.record import CalibrationRecord, new_calibration_id
 from vicinal.service.measuring.records.store import CalibrationStore
 from vicinal.service.measuring.table_watch import TableWatch
@@ -307,6 +308,11 @@ class Matcher(GallerySearch):
         )
         matcher.keep_of(self)
         return matcher
+
+    def calibrator(self, pipeline: Pipeline) -> Calibrator:
+        """Calibrator of a pipeline on the built version."""
+        refinement, device = self.refinement(pipeline), self.gallery.index_device
+        return Calibrator(self.snapshot, pipeline, refinement=refinement, device=device)
 
     def activate(self, record_id: str) -> CalibrationRecord:
         """Put a record in force that was kept."""

@@ -76,7 +76,6 @@ def require(place: Place, request: Request) -> None:
 def run(place: Place, request: Request, progress: Progress) -> PromiseCheck:
     """Try what a calibration promised on the built version, and keep what was found beside it."""
     from vicinal.calibration.errors import CalibrationError
-    from vicinal.service.measuring.calibrator import Calibrator
     from vicinal.service.measuring.records.promise import check_calibration
 
     place.settle()
@@ -91,12 +90,7 @@ def run(place: Place, request: Request, progress: Progress) -> PromiseCheck:
             "were sent they are gone: start the check again"
         )
     found = check_calibration(
-        Calibrator(
-            matcher.snapshot,
-            record.pipeline,
-            refinement=matcher.refinement(record.pipeline),
-            device=matcher.gallery.index_device,
-        ),
+        matcher.calibrator(record.pipeline),
         record,
         queries.labelled() if queries else answered_searches(matcher, record.pipeline),
         warnings=(*(queries.warnings if queries else ()), *_warnings(matcher, record)),
