@@ -2,7 +2,9 @@
 
 `choose` searches with many numbers on labels that are no test classes: the calibration parts of dogs and
 characters, and draws of 20 labels of the groceries, whose official test half is another visit. `gates` trains
-gates and a level on the labels of the same galleries instead, which takes minutes. `test`
+gates and a level instead, on the gallery's own labels and on others of its image set, for drawn galleries
+that are about as large as those of test classes; and it says what the gallery's labels would have said of
+the numbers. That takes a quarter of an hour. `test`
 indexes the galleries of the test classes as a user would, searches them for the protocol's queries with the
 own refiner, without any, and with that of the bundle, and compares FNIR at FPIR 5 % on the same queries,
 paired over labels. It also says what the labels cost of the index job. `promise` calibrates the groceries'
@@ -15,7 +17,7 @@ import argparse
 import itertools
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -27,7 +29,13 @@ from benchmarks.common.record import save_result
 from benchmarks.quality.another_day import Photos
 from benchmarks.quality.protocol_data import extract_part
 from vicinal.calibration.label_codes import label_codes
-from vicinal.calibration.rates.paired_bootstrap import LabelDraws, Searches, mean_figure
+from vicinal.calibration.rates.paired_bootstrap import (
+    Figure,
+    LabelDraws,
+    Searches,
+    mean_figure,
+    paired_interval,
+)
 from vicinal.indexer.jobs.refinement import refine_gallery
 from vicinal.models.bundle import ModelBundle, default_bundle_path
 from vicinal.models.embedder import Embedder
@@ -41,9 +49,10 @@ from vicinal.service.measuring.records.record import promised_range
 from vicinal.service.operations import index
 from vicinal.service.operations.place import Place, Progress
 from vicinal.service.settings import Settings
+from vicinal.training.datasets.files import LabelledFile
 from vicinal.training.datasets.layouts.protocol import ProtocolConfig
 from vicinal.training.refiner.embedding_set import EmbeddingSet, nearest_items
-from vicinal.training.refiner.own import Numbers, own_refiner
+from vicinal.training.refiner.own import Numbers, choose_refiner, own_refiner
 from vicinal.training.refiner.validation import Refine, refine_by
 
 SETS = ("grocery", "dogfacenet", "omniglot")
@@ -51,20 +60,32 @@ _ROLES = ("gallery", "query", "absent")
 _FPIR = 0.05
 _BATCH = 64
 _SCALES = (0.5, 1.0, 2.0, 4.0)
+_TRAININGS = (("gallery", 1200), ("set", 400))
+# Labels of a drawn gallery, and others that are searched for.
+_DRAWN = {"grocery": (20, 8), "dogfacenet": (300, 108), "omniglot": (180, 66)}
+_MOST_OF_PART = 3000
 _GRID = [Numbers(*one) for one in itertools.product((4, 8, 16), (0.1, 0.2), _SCALES, _SCALES)]
 
 
 class Searched:
     """Queries with their labels, those with a mate first, in the gallery of some items."""
 
-    def __init__(self, labels: np.ndarray, roles: np.ndarray) -> None:
+    def __init__(self, labels: np.ndarray, roles: np.ndarray, days: np.ndarray | None = None) -> None:
         self.gallery, known, absent = (np.flatnonzero(roles == role) for role in _ROLES)
         self.queries, self.n = np.concatenate([known, absent]), len(known)
-        self.labels = labels
+        self.labels, self.days = labels, days
+
+    def others(self, unit: np.ndarray) -> EmbeddingSet:
+        """Embeddings of the labels that play no part; a day's are a visit where days are known."""
+        part = np.concatenate([self.gallery, self.queries])
+        left = ~np.isin(self.labels, self.labels[part])
+        return EmbeddingSet.of(
+            unit[left], self.labels[left], visits=None if self.days is None else self.days[left]
+        )
 
     def searches(self, best_mates: np.ndarray, best: np.ndarray) -> Searches:
         """Scores (q,) as they are compared; those of mates are of no account without one."""
-        codes = np.asarray(label_codes(self.labels[self.queries])[1], np.int64)
+        codes = np.asarray(label_codes(self.labels)[1], np.int64)[self.queries]
         return Searches(best_mates[: self.n], codes[: self.n], best[self.n :], codes[self.n :])
 
 
@@ -83,38 +104,74 @@ def changes(lines: dict[str, tuple[Searches, np.ndarray]]) -> dict[str, dict]:
     return found
 
 
+def embedded(config: ProtocolConfig, rows: Sequence[LabelledFile], embedder: Embedder) -> np.ndarray:
+    """(n, d) embeddings of photos."""
+    with config.open() as read:
+        parts = [
+            embedder.embed([read(row) for row in rows[start : start + _BATCH]])
+            for start in range(0, len(rows), _BATCH)
+        ]
+    return np.concatenate(parts)
+
+
 def choosing_sets(data: Path, embedder: Embedder, draws: int) -> Iterator[tuple[str, np.ndarray, Searched]]:
-    """Embeddings and searches of labels that are no test classes."""
+    """Embeddings and searches of labels that are no test classes: the protocol's, and drawn groceries."""
     for name in ("dogfacenet", "omniglot"):
         config = ProtocolConfig(kind="protocol", root=data / name, split="calibration", roles=_ROLES)
         rows = config.rows()
-        with config.open() as read:
-            parts = [
-                embedder.embed([read(row) for row in rows[start : start + _BATCH]])
-                for start in range(0, len(rows), _BATCH)
-            ]
         labels, roles = (np.array([getattr(row, key) for row in rows], object) for key in ("label", "role"))
-        yield name, np.concatenate(parts), Searched(labels, roles)
+        yield name, embedded(config, rows, embedder), Searched(labels, roles)
     photos = Photos(data / "grocery", embedder)
+    yield from drawn_galleries("grocery", photos.embeddings, photos.labels, photos.is_later, draws)
+
+
+def drawn_galleries(
+    name: str, unit: np.ndarray, labels: np.ndarray, is_later: np.ndarray | None, draws: int
+) -> Iterator[tuple[str, np.ndarray, Searched]]:
+    """Searches of drawn labels for their later photos, or for half of them where no day is known."""
+    n_known, n_absent = _DRAWN[name]
     for seed in range(draws):
-        drawn = np.random.default_rng(seed).permutation(np.unique(photos.labels))
-        is_known, is_absent = np.isin(photos.labels, drawn[:20]), np.isin(photos.labels, drawn[20:28])
-        roles = np.full(len(photos.labels), "unused", object)
-        roles[is_known] = np.where(photos.is_later[is_known], "query", "gallery")
-        roles[is_absent & photos.is_later] = "absent"
-        yield f"grocery {seed}", photos.embeddings, Searched(photos.labels, roles)
+        rng = np.random.default_rng(seed)
+        drawn, later = rng.permutation(np.unique(labels)), is_later
+        if later is None:
+            order = np.lexsort([rng.random(len(labels)), labels.astype(str)])
+            later = np.zeros(len(labels), bool)
+            later[order[1::2]] = True
+        is_known = np.isin(labels, drawn[:n_known])
+        is_absent = np.isin(labels, drawn[n_known : n_known + n_absent])
+        roles = np.full(len(labels), "unused", object)
+        roles[is_known] = np.where(later[is_known], "query", "gallery")
+        roles[is_absent & later] = "absent"
+        days = None if is_later is None else is_later.astype(np.int64)
+        yield f"{name} {seed}", unit, Searched(labels, roles, days)
 
 
-def choose(
-    data: Path,
-    bundle: ModelBundle,
-    draws: int,
-    tried: Callable[[ModelBundle, np.ndarray, Searched], list[dict]],
-) -> list[dict]:
-    """FNIR and R@1 of what is tried on all choosing sets."""
+def large_sets(
+    data: Path, embedder: Embedder, draws: int, sets: Sequence[str]
+) -> Iterator[tuple[str, np.ndarray, Searched]]:
+    """Drawn galleries of all image sets, about as large as those of test classes."""
+    parts = (("calibration", _ROLES), ("train", ("train",)))
+    for name in sets:
+        if name == "grocery":
+            photos = Photos(data / name, embedder)
+            unit, labels, is_later = photos.embeddings, photos.labels, photos.is_later
+        else:
+            configs = [
+                ProtocolConfig(kind="protocol", root=data / name, split=split, roles=roles)
+                for split, roles in parts
+            ]
+            listed = [config.rows()[:_MOST_OF_PART] for config in configs]
+            units = [embedded(one, rows, embedder) for one, rows in zip(configs, listed, strict=True)]
+            unit, is_later = np.concatenate(units), None
+            labels = np.array([row.label for rows in listed for row in rows], object)
+        yield from drawn_galleries(name, unit, labels, is_later, draws)
+
+
+def choose(data: Path, bundle: ModelBundle, draws: int) -> list[dict]:
+    """FNIR and R@1 of all numbers and sides on all choosing sets."""
     rows = []
     for name, unit, searched in choosing_sets(data, Embedder(bundle, device="cpu", threads=1), draws):
-        rows += [{"set": name, **row} for row in tried(bundle, unit, searched)]
+        rows += [{"set": name, **row} for row in numbers_tried(bundle, unit, searched)]
         print(name, rows[-3:], flush=True)
     return rows
 
@@ -130,17 +187,24 @@ class Tried:
         self.radii, self.searched = neighborhood_radii(alike), searched
         self.mates = searched.labels[searched.queries][:, None] == searched.labels[searched.gallery]
 
+    def searches(self, items: np.ndarray, moved: np.ndarray) -> tuple[Searches, np.ndarray]:
+        """Scores, and whether the first item is a mate of each query that has one."""
+        scores = moved @ items.T
+        found = self.searched.searches(
+            np.where(self.mates, scores, -1.0).max(axis=1), scores.max(axis=1).astype(np.float64)
+        )
+        hits = np.take_along_axis(self.mates, scores.argmax(axis=1)[:, None], axis=1)
+        return found, hits[: self.searched.n, 0].astype(np.float64)
+
     def figures(self, items: np.ndarray, moved: np.ndarray) -> dict[str, float]:
         """FNIR at FPIR 5 % and R@1."""
-        scores, searched = moved @ items.T, self.searched
-        found = searched.searches(np.where(self.mates, scores, -1.0).max(axis=1), scores.max(axis=1))
+        found, hits = self.searches(items, moved)
         draws = LabelDraws(found.mate_labels, found.other_labels, seed=0)
-        hits = np.take_along_axis(self.mates, scores.argmax(axis=1)[:, None], axis=1)[: searched.n]
         fnir = draws.measured([found.error_when_held("fpir", _FPIR)])[0]
         return {"fnir": round(float(fnir), 4), "hit_rate_1": round(float(hits.mean()), 4)}
 
-    def rows(self, refine: Refine, k: int) -> list[dict]:
-        """The figures of each choice of sides."""
+    def pairs(self, refine: Refine, k: int) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+        """Items and queries by what is refined."""
 
         def of(ids: np.ndarray) -> Neighbors:
             places = np.maximum(ids[:, :k], 0)
@@ -148,8 +212,7 @@ class Tried:
 
         items = refine(self.gallery, of(self.near), as_queries=False)
         moved = refine(self.queries, of(self.asked), as_queries=True)
-        pairs = {"gallery": (items, self.queries), "query": (self.gallery, moved), "both": (items, moved)}
-        return [{"sides": sides, **self.figures(*pair)} for sides, pair in pairs.items()]
+        return {"gallery": (items, self.queries), "query": (self.gallery, moved), "both": (items, moved)}
 
 
 def numbers_tried(bundle: ModelBundle, unit: np.ndarray, searched: Searched) -> list[dict]:
@@ -157,40 +220,90 @@ def numbers_tried(bundle: ModelBundle, unit: np.ndarray, searched: Searched) -> 
     tried = Tried(unit, searched)
     rows = [{"sides": "off", **tried.figures(tried.gallery, tried.queries)}]
     for numbers in _GRID:
-        found = tried.rows(refine_by(own_refiner(bundle, numbers)), numbers.n_neighbors)
+        found = tried.pairs(refine_by(own_refiner(bundle, numbers)), numbers.n_neighbors)
         # The level is one of queries.
         rows += [
-            {**row, **asdict(numbers)}
-            for row in found
-            if row["sides"] != "gallery" or numbers.level == _SCALES[0]
+            {"sides": sides, **tried.figures(*pair), **asdict(numbers)}
+            for sides, pair in found.items()
+            if sides != "gallery" or numbers.level == _SCALES[0]
         ]
     return rows
 
 
-def gates_trained(bundle: ModelBundle, unit: np.ndarray, searched: Searched) -> list[dict]:
-    """Gates and a level that learned from the gallery's labels (torch), and seconds of a processor."""
+def trained(items: EmbeddingSet, steps: int) -> Refine:
+    """Gates and a level (torch) that start as the expansion with the numbers."""
     from vicinal.training.refiner.config import RefinerRecipe
-    from vicinal.training.refiner.cross_fitting import cross_fit
     from vicinal.training.refiner.trainer import RefinerTrainer, refine_with
 
-    del bundle
-    tried = Tried(unit, searched)
-    items = EmbeddingSet.of(tried.gallery, searched.labels[searched.gallery])
-    settings = [
-        "optimizer.steps=100",
-        "validation.every=50",
-        "validation.folds=4",
-        "optimizer.warmup_steps=20",
-    ]
-    recipe, began = RefinerRecipe.load(None, settings=settings), time.process_time()
-    trained = cross_fit(RefinerTrainer(recipe), items)
-    seconds = round(time.process_time() - began, 1)
-    verdict = {"verdict": trained.verdict.sides, "processor_seconds": seconds}
-    found = tried.rows(refine_with(trained.network), recipe.refiner.n_neighbors)
-    return [
-        {"sides": "off", **tried.figures(tried.gallery, tried.queries)},
-        *({**row, **verdict} for row in found),
-    ]
+    numbers = Numbers()
+    settings = {
+        "refiner.n_neighbors": numbers.n_neighbors,
+        "refiner.temperature": numbers.temperature,
+        "refiner.expansion_weight": numbers.weight,
+        "optimizer.steps": steps,
+        "validation.every": steps,
+    }
+    recipe = RefinerRecipe.load(None, settings=[f"{key}={value}" for key, value in settings.items()])
+    training = RefinerTrainer(recipe).begin(items)
+    for _ in training.checkpoints():
+        pass
+    return refine_with(training.network)
+
+
+def gates(data: Path, bundle: ModelBundle, draws: int, sets: Sequence[str]) -> list[dict]:
+    """FNIR and R@1 with the numbers and with gates, beside searches without either; and what labels say."""
+    embedder = Embedder(bundle, device="cpu", threads=1)
+    # The first of each set before the second of any.
+    galleries = sorted(large_sets(data, embedder, draws, sets), key=lambda one: one[0].split()[1])
+    k, rows, found = Numbers().n_neighbors, list[dict](), dict[str, list[dict]]()
+    for name, unit, searched in galleries:
+        tried, images = Tried(unit, searched), name.split()[0]
+        own = EmbeddingSet.of(tried.gallery, searched.labels[searched.gallery])
+        sources = {"gallery": own, "set": searched.others(unit)}
+        said = choose_refiner(bundle, own)
+        rows.append({"set": name, "labels_say": said.sides if said.helps else "off", **said.over_none.flat()})
+        lines = {("off", "off"): tried.searches(tried.gallery, tried.queries)}
+        tries = {"numbers": refine_by(own_refiner(bundle))}
+        # Of other groceries the bundle that ships has seen some.
+        for source, steps in _TRAININGS:
+            tries[f"{source}, {steps} steps"] = trained(sources[source], steps)
+        for line, refine in tries.items():
+            for sides, pair in tried.pairs(refine, k).items():
+                lines[line, sides] = tried.searches(*pair)
+        found.setdefault(images, []).append(lines)
+        rows += [{"set": name, **row} for row in pooled([lines])]
+        print(*rows[-len(lines) - 1 :], sep="\n", flush=True)
+    return rows + [{"set": images, **row} for images, draws in found.items() for row in pooled(draws)]
+
+
+def pooled(draws: list[dict]) -> list[dict]:
+    """Figures of each line beside the first, means of galleries whose labels are drawn together."""
+    known, absent = (
+        np.concatenate([getattr(one["off", "off"][0], key) for one in draws])
+        for key in ("mate_labels", "other_labels")
+    )
+
+    def mean(figures: list[Figure]) -> Figure:
+        return lambda times: np.mean([figure(times) for figure in figures], axis=0)
+
+    kinds = {
+        "fnir": lambda searches, _: searches.error_when_held("fpir", _FPIR),
+        "hit_rate_1": lambda searches, hits: mean_figure(hits, searches.mate_labels),
+    }
+    rows = [{"line": line, "sides": sides} for line, sides in draws[0]]
+    drawn = LabelDraws(known, absent, seed=0)
+    for kind, figure in kinds.items():
+        figures = [mean([figure(*one[key]) for one in draws]) for key in draws[0]]
+        values, changed = drawn.measured(figures), drawn.drawn(figures)
+        for row, value, after in zip(rows, values, changed, strict=True):
+            low, high = paired_interval(changed[0], after)
+            row[kind] = {
+                "value": float(value),
+                "difference": float(value - values[0]),
+                "low": low,
+                "high": high,
+            }
+    return rows
 
 
 def scored(
@@ -230,13 +343,7 @@ def test(root: Path, folder: Path, bundle: Path) -> dict:
     labels, roles = (np.array([getattr(row, key) for row in rows], object) for key in ("label", "role"))
     searched = Searched(labels, roles)
     own = bundles.matcher(gallery)
-    with config.open() as read:
-        asked = np.concatenate(
-            [
-                own.embedder.embed([read(rows[i]) for i in searched.queries[start : start + _BATCH]])
-                for start in range(0, len(searched.queries), _BATCH)
-            ]
-        )
+    asked = embedded(config, [rows[i] for i in searched.queries], own.embedder)
     plain = bundles.without_own(gallery, bundles.resolve(gallery, gallery.snapshot().manifest))
     lines = {"none": (own, {"refine": "off", "rerank": "off"}), "own": (own, {"rerank": "off"})}
     if plain.refinement is not None:
@@ -313,9 +420,14 @@ def main() -> None:
         print(save_result("own_refiner_promise", {"rows": rows}), rows)
         return
     if arguments.mode != "test":
-        tried, suffix = (numbers_tried, "choice") if arguments.mode == "choose" else (gates_trained, "gates")
-        rows = choose(arguments.data, ModelBundle.open(arguments.bundle), arguments.draws, tried)
-        print(save_result(f"own_refiner_{suffix}", {"rows": rows}))
+        bundle = ModelBundle.open(arguments.bundle)
+        if arguments.mode == "choose":
+            name, rows = "choice", choose(arguments.data, bundle, arguments.draws)
+        else:
+            name, rows = "longer_gates", gates(arguments.data, bundle, arguments.draws, arguments.sets)
+        if arguments.bundle != default_bundle_path():
+            name += f"_{bundle.name}"
+        print(save_result(f"own_refiner_{name}", {"rows": rows}))
         return
     found = {}
     for name in arguments.sets:
