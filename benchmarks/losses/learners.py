@@ -20,6 +20,7 @@ from benchmarks.losses.measures import among_themselves, measure_test, search_me
 from benchmarks.losses.training import Run, batches, loss_of, optimizer_of, training_images
 from vicinal.calibration import cosine_margin
 from vicinal.models.similarity import normalize
+from vicinal.training.evaluation.metrics import Distance
 from vicinal.training.multistage import multistage_backward
 
 __all__ = ["DIM", "HEAD", "STAGES", "Learner", "measure", "measure_held_out", "measure_search", "train"]
@@ -48,13 +49,16 @@ class Learner:
     untrained: Callable[[Features], nn.Module]
 
 
-def train(run: Run, learner: Learner, training: Features) -> tuple[nn.Module, dict[str, Any]]:
+def train(
+    run: Run, learner: Learner, training: Features, super_labels: npt.NDArray[np.str_] | None = None
+) -> tuple[nn.Module, dict[str, Any]]:
     """Train what learns.
 
     Args:
         run: What decides it; its backbone is not used.
         learner: What learns.
         training: Training part; each draw of an image takes one of its views.
+        super_labels: (n,) of its images, for batches that want them.
 
     Returns:
         The trained part, and the run's record.
@@ -68,7 +72,7 @@ def train(run: Run, learner: Learner, training: Features) -> tuple[nn.Module, di
     optimizer, schedule = optimizer_of(run, network, loss_function)
     started = time.process_time()
     losses: list[float] = []
-    for positions in batches(run, class_ids):
+    for positions in batches(run, class_ids, () if super_labels is None else super_labels[chosen]):
         drawn = own.views[positions, rng.integers(own.views.shape[1], size=len(positions))]
         optimizer.zero_grad(set_to_none=True)
         loss = multistage_backward(
@@ -94,9 +98,9 @@ def measure(network: nn.Module, parts: FeatureParts) -> dict[str, float]:
     return measure_test(embedded, parts.calibration, parts.test)
 
 
-def measure_search(network: nn.Module, part: Features) -> dict[str, float]:
-    """R@1 and MAP@R alone; see `measures.search_metrics`."""
-    return search_metrics(_embed(network, part), part)
+def measure_search(network: nn.Module, part: Features, distance: Distance = "cosine") -> dict[str, float]:
+    """What searches find; see `measures.search_metrics`."""
+    return search_metrics(_embed(network, part), part, distance)
 
 
 def measure_held_out(network: nn.Module, run: Run, training: Features) -> dict[str, Any]:

@@ -11,6 +11,7 @@ import numpy.typing as npt
 from benchmarks.losses.images import Parts
 from vicinal.calibration import opis, opis_floor
 from vicinal.training.evaluation import auroc, retrieval_metrics
+from vicinal.training.evaluation.metrics import Distance
 
 __all__ = ["Labelled", "among_themselves", "measure_parts", "measure_test", "search_metrics", "top_scores"]
 
@@ -90,8 +91,8 @@ def _threshold(absent: npt.NDArray[np.float64]) -> float:
     return float(np.nextafter(np.sort(absent)[::-1][allowed], np.inf))
 
 
-def search_metrics(embeddings: Embeddings, part: Labelled) -> dict[str, float]:
-    """R@1 and MAP@R of the queries in the gallery; images without these roles search each other."""
+def search_metrics(embeddings: Embeddings, part: Labelled, distance: Distance = "cosine") -> dict[str, float]:
+    """R@1, MAP@R and mAP of the queries in the gallery; images without these roles search each other."""
     query, gallery = part.roles == "query", part.roles == "gallery"
     if query.any():
         found = retrieval_metrics(
@@ -100,10 +101,15 @@ def search_metrics(embeddings: Embeddings, part: Labelled) -> dict[str, float]:
             gallery_embeddings=embeddings[gallery],
             gallery_labels=part.labels[gallery],
             ks=(1,),
+            distance=distance,
         )
     else:
-        found = retrieval_metrics(embeddings, part.labels, ks=(1,))
-    return {"hit_rate_1": found.hit_rate[1], "map_at_r": found.map_at_r}
+        found = retrieval_metrics(embeddings, part.labels, ks=(1,), distance=distance)
+    return {
+        "hit_rate_1": found.hit_rate[1],
+        "map_at_r": found.map_at_r,
+        "mean_average_precision": found.mean_average_precision,
+    }
 
 
 def among_themselves(embeddings: Embeddings, labels: npt.NDArray[np.str_]) -> dict[str, Any]:

@@ -14,7 +14,7 @@ import numpy as np
 from benchmarks.losses.runs import BASE_LOSSES, SIMIX_KS, run_of
 from benchmarks.losses.training import Run
 
-__all__ = ["HEADS", "TCM_CHOICES", "TUNING", "Plan", "Trial"]
+__all__ = ["HEADS", "TCM_CHOICES", "TUNING", "Plan", "Trial", "lowest_opis"]
 
 Record = Mapping[str, Any]
 
@@ -117,24 +117,16 @@ class Plan:
         ]
 
     def choose_tcm(self, images: str, records: Sequence[Record]) -> dict[str, str]:
-        """By loss, the choice of TCM of the lowest OPIS on held-out classes among those that cost little.
-
-        Where every choice costs more, it is the one of the best MAP@R.
-        """
+        """By loss, the choice of TCM by `lowest_opis`."""
         chosen = {name: trial.tcm[0] for name, trial in self._chosen_for(images).items()}
         for name, rate in self.choose_rates(images, records).items():
             if not self._tried(images, name):
                 continue
-            base = _base(images, name, rate, records)
             tried = {
                 choice: _of(records, images, "tcm", f"{name}+{choice}")
                 for choice in self._tried(images, name)
             }
-            cheap = [choice for choice, own in tried.items() if _is_cheap(own, base)]
-            if cheap:
-                chosen[name] = min(cheap, key=lambda choice: _mean(tried[choice], "opis"))
-            else:
-                chosen[name] = max(tried, key=lambda choice: _mean(tried[choice], "map_at_r"))
+            chosen[name] = lowest_opis(_base(images, name, rate, records), tried)
         return chosen
 
     def loss_runs(self, images: str, records: Sequence[Record]) -> list[Run]:
@@ -206,6 +198,17 @@ class Plan:
         own = self.trials[images][trial]
         settings = {**self.changes, **own.changes, **changes}
         return run_of(images, group, name, {**own.loss, "add": add}, seed, learning_rate=rate, **settings)
+
+
+def lowest_opis(base: Sequence[Record], tried: Mapping[str, Sequence[Record]]) -> str:
+    """The choice of the lowest OPIS on held-out classes among those that cost the base little there.
+
+    Where every choice costs more, it is the one of the best MAP@R.
+    """
+    cheap = [choice for choice, own in tried.items() if _is_cheap(own, base)]
+    if cheap:
+        return min(cheap, key=lambda choice: _mean(tried[choice], "opis"))
+    return max(tried, key=lambda choice: _mean(tried[choice], "map_at_r"))
 
 
 def _tcm(choice: str, base: Sequence[Record]) -> dict[str, Any]:

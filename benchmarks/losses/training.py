@@ -20,7 +20,12 @@ from vicinal.training.backbones.backbone import BackboneConfig, EmbeddingNetwork
 from vicinal.training.losses.config import LossConfig
 from vicinal.training.losses.registry import build_loss
 from vicinal.training.multistage import multistage_backward
-from vicinal.training.samplers import ClassBalancedConfig, GroupConfig, RandomPairsConfig
+from vicinal.training.samplers import (
+    ClassBalancedConfig,
+    GroupConfig,
+    HierarchicalConfig,
+    RandomPairsConfig,
+)
 
 __all__ = [
     "DIM",
@@ -51,8 +56,8 @@ class Run:
         name: What distinguishes it from the others of the group.
         loss: Loss configuration, as in a recipe.
         seed: Seed of weights, batches and augmentation.
-        sampler: `{kind = "class_balanced", batch_size, per_class}`, `{kind = "group", m, n}` or
-            `{kind = "random_pairs", p, n_pairs}`.
+        sampler: `{kind = "class_balanced", batch_size, per_class}`, the same of kind `hierarchical`,
+            `{kind = "group", m, n}` or `{kind = "random_pairs", p, n_pairs}`.
         steps: Optimizer steps.
         learning_rate: Peak of the cosine schedule.
         label_noise: Share of the training images that get the label of another class.
@@ -181,16 +186,19 @@ def training_images(
     return chosen, own
 
 
-def batches(run: Run, class_ids: npt.NDArray[np.int64]) -> Iterator[npt.NDArray[np.int64]]:
-    """Positions of each batch's images."""
+def batches(
+    run: Run, class_ids: npt.NDArray[np.int64], super_labels: npt.ArrayLike = ()
+) -> Iterator[npt.NDArray[np.int64]]:
+    """Positions of each batch's images; the hierarchical sampler wants their (n,) super-labels."""
     settings = {key: value for key, value in run.sampler.items() if key != "kind"}
     kinds = {
         "class_balanced": ClassBalancedConfig,
         "group": GroupConfig,
+        "hierarchical": HierarchicalConfig,
         "random_pairs": RandomPairsConfig,
     }
     drawn: Iterator[npt.NDArray[np.int64]] = kinds[run.sampler["kind"]](**settings).batches(
-        class_ids, n_batches=run.steps, seed=run.seed
+        class_ids, super_labels, n_batches=run.steps, seed=run.seed
     )
     return drawn
 
@@ -201,7 +209,8 @@ def loss_of(run: Run, class_ids: npt.NDArray[np.int64], dim: int) -> nn.Module:
         LossConfig.model_validate(run.loss),
         dim=dim,
         class_sizes=np.bincount(class_ids).tolist(),
-        max_per_class=run.sampler.get("per_class"),
+        # A class may come more than once in a batch of super-labels.
+        max_per_class=None if run.sampler["kind"] == "hierarchical" else run.sampler.get("per_class"),
     )
 
 
