@@ -27,8 +27,8 @@ def report_lines(report: FitReport) -> list[str]:
         f"{100 * report.hit_rate_after:.0f} now.",
         f"Measured in a trial that learned without {report.n_held_out_labels:,} of the labels, on their "
         f"{report.n_held_out_photos:,} photos, beside the other labels. The new bundle has learned from all.",
-        "Alone in a gallery, where less can be mistaken, "
-        f"{100 * report.found_alone.value:.0f} of 100 are found now {alone}.",
+        f"In a gallery of {number_of(report.n_labels, 'label')} that it has not learned from, "
+        f"{100 * report.found_alone.value:.0f} of 100 would be found {alone}.",
         "The later photos of each label, by file name, were searched among its earlier ones, and the other "
         "way round. The ranges begin where look-alikes of a label are kept apart, too: where names do not "
         "follow time, photos of another day are like that.",

@@ -24,7 +24,8 @@ class HeldOutFigures(Frozen):
         found_before: Share of the photos of things that are there which the bundle before finds.
         found_after: The same with the new bundle.
         found_apart: The same with look-alikes of a label kept apart, as photos of other days are.
-        found_alone: As `found_after`, in a gallery of the held-out labels alone.
+        found_alone: As `found_after`, in a gallery of as many labels as were given, none of them learned
+            from: measured in one of the held-out labels alone, at the threshold that so many would need.
         found_alone_apart: As `found_apart`, in that gallery.
         gain: The difference of the first two, paired over labels.
         hit_rate_before: Share of them whose first answer is right, before.
@@ -58,7 +59,7 @@ class HeldOutFigures(Frozen):
 
     @property
     def range_alone(self) -> tuple[float, float]:
-        """The same in a gallery of the held-out labels alone."""
+        """The same in a gallery of labels that were not learned from."""
         return min(self.found_alone_apart.low, self.found_alone.low), self.found_alone.high
 
 

@@ -98,10 +98,12 @@ def search_held_out(
     )
     # By the bundle before, which has not learned to lay the photos of a label together.
     visits = look_alikes(sets[0][0])
-    alone = sets[1][:1]
-    found_apart, found_alone, found_alone_apart = (
-        _found_interval(PresentLine.of(bundle).outcomes(_validation(bundle, some, seed, taken)), seed)
-        for some, taken in ((sets[1], visits), (alone, None), (alone, visits))
+    line, alone = PresentLine.of(bundle), sets[1][:1]
+    found_apart = _found_interval(line.outcomes(_validation(bundle, sets[1], seed, visits)), seed)
+    n_labels = len(np.unique(np.concatenate([listing.labels, beside.labels])))
+    found_alone, found_alone_apart = (
+        _found_interval(line.outcomes(one), seed, fpir_among(one.n_gallery_labels, n_labels))
+        for one in (_validation(bundle, alone, seed, taken) for taken in (None, visits))
     )
     gain = measure_gain(found_before, found_after, _FPIR, seed=seed)
     section = bundle.manifest.refiner
@@ -194,10 +196,19 @@ def _decided(bundle: ModelBundle, validation: Validation) -> tuple[ModelBundle, 
     return bundle.with_refiner({**fields, **verdict}), verdict
 
 
-def _found_interval(found: Outcomes, seed: int) -> Interval:
-    """Share found at the rate of wrong matches, with its interval over labels."""
+def fpir_among(n_labels: float, n_wanted: int) -> float:
+    """FPIR whose threshold among some labels is the one of the asked FPIR among as many as are wanted.
+
+    A query without a mate may match each label there is, so that more of them need a higher threshold. Were
+    each met by itself, all of n would be passed by with 1 - FPIR = (1 - p)^n.
+    """
+    return 1.0 - (1.0 - _FPIR) ** min(1.0, n_labels / n_wanted)
+
+
+def _found_interval(found: Outcomes, seed: int, fpir: float = _FPIR) -> Interval:
+    """Share found at a rate of wrong matches, with its interval over labels."""
     known, absent = found.codes
-    figures = [Searches(found.mates, known, found.others, absent).error_when_held("fpir", _FPIR)]
+    figures = [Searches(found.mates, known, found.others, absent).error_when_held("fpir", fpir)]
     draws = LabelDraws(known, absent, seed)
     value = 1.0 - float(draws.measured(figures)[0])
     low, high = np.quantile(1.0 - draws.drawn(figures)[0], [0.025, 0.975]).tolist()

@@ -201,6 +201,11 @@ class Validation:
         """Queries without a mate."""
         return sum(len(search.queries) - search.n_known for search in self._searches)
 
+    @property
+    def n_gallery_labels(self) -> float:
+        """Labels that a gallery holds, in the mean."""
+        return float(np.mean([len(np.unique(self._classes[one.gallery])) for one in self._searches]))
+
     def require_queries(self) -> None:
         """Refuse classes that say nothing at the rate to compare at."""
         needed = int(np.ceil(1.0 / self.config.fpir))
