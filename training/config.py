@@ -70,6 +70,9 @@ class TrainingConfig(Frozen):
             MAP@R of held-out classes, or one nearer to the first that loses less than .01 of it: of the later
             half of each among the earlier halves and the trained classes, and the other way round. A number
             keeps the point at this share of the way: what lies nearer to general weights stays more general.
+        served_size: Side in pixels that the finished bundle fits images to; None as in training. Random crops
+            show things larger than they are in whole images, which a larger side makes up for: Touvron et
+            al., "Fixing the train-test resolution discrepancy", NeurIPS 2019.
         form: Form of the exported network, measured beside float32 on the images of the first data set,
             on which int8 is calibrated, too; `auto` takes the fastest that loses little.
         source: Where the first weights come from; the bundle's `NOTICE` names it.
@@ -101,6 +104,7 @@ class TrainingConfig(Frozen):
     validate_every: int = Field(250, ge=1)
     patience: int | None = Field(None, ge=1)
     interpolate: bool | Annotated[float, Field(gt=0.0, lt=1.0)] = False
+    served_size: int | None = Field(None, ge=16, le=2048)
     form: Precision | Literal["auto"] = "float32"
     source: str = ""
     augmentation: AugmentationConfig = AugmentationConfig()

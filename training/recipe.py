@@ -121,11 +121,13 @@ def files_of_run(output: Path, names: Sequence[str], start: Start) -> list[str]:
 
 def bundle_fields(config: TrainingConfig, result: TrainingResult) -> dict[str, Any]:
     """Manifest fields that follow from the recipe and the training run."""
-    training = result.training
+    training, preprocessing = result.training, config.preprocessing.model_dump()
+    if config.served_size is not None:
+        preprocessing["input_size"] = config.served_size
     return {
         "name": config.name,
         "backbone": config.backbone.name,
-        "preprocessing": config.preprocessing.model_dump(),
+        "preprocessing": preprocessing,
         "licence": config.licence,
         "source": config.source,
         "labels_sha256": training.labels_sha256,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import pickle
 import tempfile
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -100,6 +101,8 @@ class Trainer:
 
     Log, curves and checkpoint go into the folder, written by the first of the processes alone; None writes
     nothing. Of images that went through the frozen part before, with the same views, `earlier` has the maps.
+    Weights of other runs from the same first ones, `averaged`, are averaged with the best ones of this run:
+    Wortsman et al., "Model soups", ICML 2022.
     """
 
     def __init__(
@@ -111,9 +114,10 @@ class Trainer:
         observer: TrainingObserver | None = None,
         processes: Processes = ALONE,
         earlier: EarlierMaps = no_earlier_maps,
+        averaged: Sequence[Mapping[str, Tensor]] = (),
     ) -> None:
         self.config = config
-        self.earlier = earlier
+        self.earlier, self.averaged = earlier, averaged
         self.folder = folder
         self.processes = processes
         self.device = choose_device(device, processes.local_rank)
@@ -348,6 +352,8 @@ class Trainer:
     def _keep_best(self, state: State, images: _Images) -> tuple[float, float]:
         """Give the network the best weights; says how far from the first ones they lie, and their figure."""
         weights, wanted, map_at_r = state.best_weights, self.config.interpolate, math.nan
+        for number, others in enumerate(self.averaged, start=2):
+            weights = between(weights, others, 1.0 / number)
         share = 1.0 if wanted is False else wanted
         if wanted is not False:
             if wanted is True:

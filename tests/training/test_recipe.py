@@ -23,6 +23,7 @@ licence = "Apache-2.0"
 source = "nothing but random numbers"
 form = "int8"
 interpolate = 0.5
+served_size = 48
 validation_share = 0.0
 
 [backbone]
@@ -83,6 +84,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory, color_folder: Path) -> Mo
 def test_the_bundle_says_what_it_was_trained_on_and_measured_on(finished: ModelBundle) -> None:
     manifest = ModelBundle.open(finished.path).manifest
     assert (manifest.training["steps"], len(manifest.labels_sha256)) == (2, 64)
+    assert manifest.preprocessing.input_size == 48
     assert set(manifest.metrics["shades"]) == {
         *("hit_rate_1", "r_precision", "map_at_r", "mean_average_precision", "map_at_1000", "auroc"),
         *("opis", "opis_floor", "opis_floor_spread"),

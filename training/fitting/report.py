@@ -120,7 +120,7 @@ class FitReport(HeldOutFigures, PhotosUsed, LabelLook):
     """Report of a fitting, and of a trial without some of the labels that said what it changes.
 
     Attributes:
-        loss: Loss that was learned with.
+        losses: Losses that were learned with, each in a training of its own; the weights are their mean.
         share: How far from the first weights to the trained ones the kept weights lie.
         seconds: Seconds by stage, of the last start of the run.
     """
@@ -128,7 +128,7 @@ class FitReport(HeldOutFigures, PhotosUsed, LabelLook):
     bundle: str
     name: str
     fingerprint: str
-    loss: str
+    losses: tuple[str, ...]
     share: float
     views: int
     steps: int

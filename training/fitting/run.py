@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from vicinal.calibration.advice import advise
 from vicinal.calibration.arrays import FloatArray, HalfFloats
@@ -47,7 +49,7 @@ from vicinal.training.fitting.plan import (
     plan_fit,
     steps_in,
 )
-from vicinal.training.fitting.recipe import BUILT_IN_LOSS, PHOTOS_FILE, FitRecipe
+from vicinal.training.fitting.recipe import PHOTOS_FILE, FitRecipe
 from vicinal.training.fitting.report import FitReport, LabelLook, PhotosUsed
 from vicinal.training.fitting.speed import Watcher, look_at_speed, threads_of_torch
 from vicinal.training.fitting.trial import FitTrial, carry_refiner, search_held_out
@@ -114,7 +116,7 @@ class Fitting:
         self.on_plan(self.photos.used(self.split), plan.look)
         with threads_of_torch(plan.speed.threads):
             trial = self._trial(plan, is_resumed=start == "resume")
-            bundle = self._learn_all(plan, trial, is_resumed=start == "resume")
+            bundle = self._learn_all(trial, is_resumed=start == "resume")
         report = self._report(bundle, plan, trial)
         write_notice(bundle)
         write_card(bundle)
@@ -182,7 +184,7 @@ class Fitting:
             spent=time.monotonic() - self._began,
             asked=asked,
             look=look,
-            n_trials=len(self.recipe.losses(look)),
+            n_losses=len(self.recipe.losses(look)),
         )
         self.split = self._narrowed(plan)
         self.photos.write_manifest(self.output / PHOTOS_FILE, self.split)
@@ -200,17 +202,7 @@ class Fitting:
         path = folder / TRIAL_FILE
         if path.is_file():
             return FitTrial.model_validate_json(path.read_bytes())
-        configs: dict[str, TrainingConfig] = {}
-        results: dict[str, TrainingResult] = {}
-        for loss in self.recipe.losses(plan.look)[: plan.n_trials]:
-            own = folder if not results else _beside(folder, loss)
-            configs[loss] = self.recipe.config(
-                self.output, "trial", views=plan.views, steps=plan.steps, loss=loss
-            )
-            results[loss] = self._train(configs[loss], own, is_resumed=is_resumed, stage="trial")
-        # Of figures that are no numbers the first is taken.
-        loss = max(results, key=lambda one: (results[one].map_at_r, one == BUILT_IN_LOSS))
-        config, result = configs[loss], results[loss]
+        config, result, steps = self._train("trial", plan.steps, True, is_resumed=is_resumed)
         held_out = list_images(config.validation_datasets[0])
         with self._timed("form"):
             bundle = export_network(result.network, folder, bundle_fields(config, result))
@@ -228,9 +220,8 @@ class Fitting:
                 on_embedded=lambda done, total: self.report("measure", done, total),
             )
         trial = FitTrial(
-            loss=loss,
             share=result.share,
-            steps=result.best.step,
+            steps=steps,
             form=bundle.manifest.precision or "float32",
             verdict=verdict,
             figures=figures,
@@ -238,16 +229,16 @@ class Fitting:
         write_text(path, trial.model_dump_json(indent=2) + "\n")
         return trial
 
-    def _learn_all(self, plan: FitPlan, trial: FitTrial, *, is_resumed: bool) -> ModelBundle:
+    def _learn_all(self, trial: FitTrial, *, is_resumed: bool) -> ModelBundle:
         """The bundle of a network that learned from all labels as the trial says."""
-        config = self.recipe.config(self.output, "all", views=plan.views, steps=trial.steps, loss=trial.loss)
         # All the way is no point between the ends.
-        config = config.model_copy(update={"interpolate": trial.share if trial.share < 1.0 else False})
-        result = self._train(config, self.output, is_resumed=is_resumed, stage="train")
+        share = trial.share if trial.share < 1.0 else False
+        config, result, _ = self._train("train", trial.steps, share, is_resumed=is_resumed)
         torch.save(result.network.state_dict(), self.output / "weights.pt")
         with self._timed("export"):
             self.report("export", 0, 1)
             fields = bundle_fields(config.with_steps(self.plan.decided["train"]), result)
+            fields["training"]["loss"] = ", ".join(self._losses)
             packaged = PACKAGED_WEIGHTS.get(config.backbone.name)
             if config.backbone.weights == "package" and packaged is not None:
                 licence = config.licence if config.licence != "unknown" else packaged.licence
@@ -261,20 +252,38 @@ class Fitting:
             self.report("export", 1, 1)
         return bundle
 
+    @property
+    def _losses(self) -> list[str]:
+        """Losses that there is time for."""
+        return self.recipe.losses(self.plan.look)[: self.plan.n_losses]
+
     def _train(
-        self, config: TrainingConfig, folder: Path, *, is_resumed: bool, stage: Literal["trial", "train"]
-    ) -> TrainingResult:
-        # A run may have been killed before this training began.
-        goes_on = is_resumed and (folder / CHECKPOINT_FILE).is_file()
+        self, stage: Literal["trial", "train"], steps: int, interpolate: bool | float, *, is_resumed: bool
+    ) -> tuple[TrainingConfig, TrainingResult, int]:
+        """Train with each loss and average the weights; the last configuration, the result, the best step."""
+        part: Literal["trial", "all"] = "trial" if stage == "trial" else "all"
+        folder = self.output / TRIAL_FOLDER if stage == "trial" else self.output
+        earlier = self._earlier() if stage == "train" else no_earlier_maps
+        averaged: list[Mapping[str, Tensor]] = []
+        best = 0
         with self._timed(stage):
-            folder.mkdir(exist_ok=True)
-            watcher = Watcher(self.report, stage)
-            watcher.decide = lambda steps: self._decided(stage, steps, watcher)
-            earlier = self._earlier() if stage == "train" else no_earlier_maps
-            result = Trainer(config, folder=folder, observer=watcher, earlier=earlier).run(resume=goes_on)
-        if len(watcher.steps) > 2:
-            self._step = float(np.median(np.diff(watcher.steps)))
-        return result
+            for number, loss in enumerate(self._losses, start=1):
+                own = folder if number == 1 else _beside(folder, self.output / TRIAL_FOLDER / stage / loss)
+                own.mkdir(exist_ok=True)
+                config = self.recipe.config(self.output, part, views=self.plan.views, steps=steps, loss=loss)
+                is_last = number == len(self._losses)
+                config = config.model_copy(update={"interpolate": interpolate if is_last else False})
+                others = tuple(averaged) if is_last else ()
+                watcher = Watcher(self.report, stage)
+                watcher.decide = partial(self._decided, stage, watcher=watcher)
+                trainer = Trainer(config, folder=own, observer=watcher, earlier=earlier, averaged=others)
+                # A run may have been killed before this training began.
+                result = trainer.run(resume=is_resumed and (own / CHECKPOINT_FILE).is_file())
+                averaged.append(result.network.state_dict())
+                best = max(best, result.best.step)
+                if len(watcher.steps) > 2:
+                    self._step = float(np.median(np.diff(watcher.steps)))
+        return config, result, best
 
     def _decided(self, stage: Literal["trial", "train"], planned: int, watcher: Watcher) -> int:
         """Steps that there is time for, now that the views are there; a resumed run takes the same."""
@@ -288,7 +297,7 @@ class Fitting:
                 steps = size.steps_of_trial(left, speed, plan.views)
             else:
                 step, end = self._step or self.plan.speed.step, self.seconds.get("form", SECONDS_OF_AN_EXPORT)
-                steps = min(planned, steps_in(left - end, step))
+                steps = min(planned, steps_in(left - end, len(self._losses) * step))
             self.plan = self.plan.model_copy(update={"decided": {**self.plan.decided, stage: steps}})
             write_text(self.output / PLAN_FILE, self.plan.model_dump_json(indent=2) + "\n")
         return self.plan.decided[stage]
@@ -296,7 +305,7 @@ class Fitting:
     @property
     def _size(self) -> FitSize:
         n_held_out = int(self.split.held_out.sum())
-        return FitSize(int(self.split.training.sum()), n_held_out, self.recipe.n_drawn, self.plan.n_trials)
+        return FitSize(int(self.split.training.sum()), n_held_out, self.recipe.n_drawn, self.plan.n_losses)
 
     def _earlier(self) -> EarlierMaps:
         """Maps of the trial's photos: those before and after the held-out ones in the manifest."""
@@ -322,7 +331,7 @@ class Fitting:
             bundle=str(self.output),
             name=bundle.name,
             fingerprint=bundle.fingerprint,
-            loss=trial.loss,
+            losses=tuple(self._losses),
             share=trial.share,
             views=plan.views,
             steps=trial.steps,
@@ -337,10 +346,9 @@ class Fitting:
         self.seconds[stage] = time.monotonic() - started
 
 
-def _beside(folder: Path, loss: str) -> Path:
-    """A folder for the trial of another loss, with the same maps of the front."""
-    own = folder / loss
-    own.mkdir(exist_ok=True)
+def _beside(folder: Path, own: Path) -> Path:
+    """A folder of its own for another loss, with the same maps of the front."""
+    own.mkdir(parents=True, exist_ok=True)
     for name in (MAPS_FILE, PROGRESS_FILE):
         if (folder / name).is_file() and not (own / name).exists():
             (own / name).hardlink_to(folder / name)

@@ -37,13 +37,11 @@ _BELOW = 0.16
 class FitTrial(Frozen):
     """Findings of holding labels out, which are kept when all labels are learned from.
 
-    `loss` is the one whose network searched the held-out labels best, `share` that of the kept weights
-    between the first and the trained ones, `steps` those after which the held-out labels were searched best,
-    `form` the fastest one here that loses little on their photos, and `verdict` the manifest fields of the
-    refiner that was carried over, empty without one.
+    `share` is that of the kept weights between the first and the trained ones, `steps` those after which the
+    held-out labels were searched best, `form` the fastest one here that loses little on their photos, and
+    `verdict` the manifest fields of the refiner that was carried over, empty without one.
     """
 
-    loss: str
     share: float
     steps: int
     form: Precision

@@ -38,7 +38,7 @@ def report(low: float = 0.2, value: float = 0.36, **changes: Any) -> FitReport:
         "hit_rate_after": 0.93,
         "map_at_r_before": 0.5,
         "map_at_r_after": 0.7,
-        "loss": "recall_at_k",
+        "losses": ("multi_similarity", "recall_at_k"),
         "share": 0.5,
         "views": 8,
         "steps": 300,

@@ -67,10 +67,10 @@ def test_a_machine_that_turns_out_slower_takes_fewer_steps() -> None:
     assert (steps[0] > steps[1], steps[2]) == (True, FEWEST_STEPS)
 
 
-def test_two_losses_are_tried_where_each_trial_keeps_enough_steps() -> None:
+def test_two_losses_are_learned_by_where_each_keeps_enough_steps() -> None:
     def trials(step: float) -> int:
         speed = FitSpeed(view=0.01, step=step, photo=0.01, batch_size=64, threads=2)
-        made = plan_fit([50] * 40, 400, 0, speed, minutes=15.0, spent=10.0, asked={}, n_trials=2)
-        return made.n_trials
+        made = plan_fit([50] * 40, 400, 0, speed, minutes=15.0, spent=10.0, asked={}, n_losses=2)
+        return made.n_losses
 
     assert [trials(0.5), trials(4.0)] == [2, 1]

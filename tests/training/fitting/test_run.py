@@ -28,7 +28,7 @@ from vicinal.training.fitting import doubtful_labels, recipe, run  # noqa: E402
 from vicinal.training.fitting.plan import FitSpeed  # noqa: E402
 from vicinal.training.fitting.report import LabelLook, PhotosUsed  # noqa: E402
 from vicinal.training.fitting.run import Fitting  # noqa: E402
-from vicinal.training.trainer import Trainer  # noqa: E402
+from vicinal.training.trainer import Trainer, TrainingResult  # noqa: E402
 
 ROOT = Path(__file__).resolve().parents[3]
 RECIPE = """
@@ -173,30 +173,25 @@ def test_labels_that_look_wrong_are_listed_and_learned_from_by_recall_at_k(
 
 
 @pytest.mark.usefixtures("_quick")
-@pytest.mark.parametrize(("figures", "loss"), [((0.5, 0.6), "recall_at_k"), ((0.6, 0.6), "multi_similarity")])
-def test_the_loss_is_taken_that_searches_held_out_labels_best(
-    photos: Path,
-    tmp_path: Path,
-    tiny_bundle: ModelBundle,
-    monkeypatch: pytest.MonkeyPatch,
-    figures: tuple[float, float],
-    loss: str,
+def test_the_weights_of_both_losses_are_averaged(
+    photos: Path, tmp_path: Path, tiny_bundle: ModelBundle, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Both are tried, and the run that learns from all labels is told which."""
-    monkeypatch.setattr("vicinal.training.fitting.plan._WORTH_A_CHOICE", 30)
-    left, keep = list(figures), Trainer._keep_best
-    monkeypatch.setattr(Trainer, "_keep_best", lambda *args: (keep(*args)[0], left.pop(0)))
-    monkeypatch.setattr(
-        Fitting, "_learn_all", lambda *args, **_: (_ for _ in ()).throw(ChosenError(args[2].loss))
-    )
+    monkeypatch.setattr("vicinal.training.fitting.plan._WORTH_TWO", 30)
+    trained, run_trainer = [], Trainer.run
+
+    def noting(trainer: Trainer, *, resume: bool = False) -> TrainingResult:
+        result = run_trainer(trainer, resume=resume)
+        trained.append((trainer.config.loss.name, len(trainer.averaged)))
+        return result
+
+    monkeypatch.setattr(Trainer, "run", noting)
     text = RECIPE.replace("contrastive", "multi_similarity")
-    with pytest.raises(ChosenError, match=loss):
-        fitting(photos, tmp_path / "mine", tiny_bundle, text=text).run()
-    assert not left
-
-
-class ChosenError(Exception):
-    pass
+    report = fitting(photos, tmp_path / "mine", tiny_bundle, text=text).run()
+    losses = ("multi_similarity", "recall_at_k")
+    assert trained == [(losses[0], 0), (losses[1], 1)] * 2
+    assert report.losses == losses
+    assert ModelBundle.open(tmp_path / "mine").manifest.training["loss"] == ", ".join(losses)
+    assert not (tmp_path / "mine" / run.TRIAL_FOLDER).exists()
 
 
 @pytest.mark.usefixtures("_quick")
