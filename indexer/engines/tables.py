@@ -26,7 +26,7 @@ from vicinal.indexer.errors import (
     GalleryError,
 )
 from vicinal.indexer.graph.vector_index import Candidates, check_factory
-from vicinal.indexer.storage.disk import hold_file
+from vicinal.indexer.storage.disk import hold_file, paths_below
 from vicinal.indexer.storage.files import FileSeal, file_lock, read_sealed_or_refuse, write_sealed
 
 logger = logging.getLogger(__name__)
@@ -125,7 +125,7 @@ class GalleryTables:
     def of_version(self, folder: Path) -> dict[str, str]:
         """Engine by the name of each table that the files in a folder of a version, or of several, name."""
         found = {}
-        for path in folder.rglob("*.index"):
+        for path in paths_below(folder, "*.index"):
             try:
                 file = read_source_file(path, EngineFile)
             except GalleryError:

@@ -15,6 +15,7 @@ from pydantic import Field
 from vicinal.calibration.frozen import Frozen
 from vicinal.indexer.errors import GalleryError
 from vicinal.indexer.gallery import Gallery
+from vicinal.indexer.storage.disk import paths_below
 from vicinal.indexer.storage.files import size_of
 from vicinal.indexer.views.snapshot import snapshot_manifest
 
@@ -131,4 +132,4 @@ def created_at(gallery: Gallery, version: int) -> datetime:
 
 
 def _folder_bytes(folder: Path) -> int:
-    return size_of(folder.rglob("*"))
+    return size_of(paths_below(folder))

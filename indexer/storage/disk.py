@@ -153,6 +153,16 @@ def sha256_of_file(path: Path) -> str:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
+def paths_below(folder: Path, pattern: str = "*") -> list[Path]:
+    """Paths below a folder that match; none is missed while others make, rename and remove folders."""
+    while True:
+        try:
+            return list(folder.rglob(pattern))
+        except FileNotFoundError:
+            # A folder went before it was read: it may be there by another name, which was passed already.
+            continue
+
+
 def files_below(folder: str, place: str) -> Iterator[str]:
     """Files below a folder, which stands for `place` in what is given: of a table there are thousands."""
     try:

@@ -34,7 +34,7 @@ from typing import Generic, Self, TypeVar
 
 from vicinal.calibration.frozen import Frozen
 from vicinal.indexer.errors import DamagedGalleryError, GalleryError, HomeError, StorageError
-from vicinal.indexer.storage.disk import hold_file, replace_file
+from vicinal.indexer.storage.disk import hold_file, paths_below, replace_file
 from vicinal.indexer.storage.disk import make_folder as make_folder
 from vicinal.indexer.storage.disk import making_in as making_in
 from vicinal.indexer.storage.disk import remove_half_made as remove_half_made
@@ -235,7 +235,7 @@ def read_bound(path: Path, sha256: str) -> bytes:
 
 def broken_files(folder: Path) -> Iterator[Path]:
     """Sealed files below a gallery's folder that are not what was written, sorted."""
-    for path in sorted(folder.rglob("*.json")):
+    for path in sorted(paths_below(folder, "*.json")):
         if _PASSED_OVER.isdisjoint(path.relative_to(folder).parts[:-1]):
             try:
                 read_sealed(path)

@@ -9,6 +9,7 @@ from typing import Annotated
 from pydantic import Field
 
 from vicinal.indexer.gallery import Gallery
+from vicinal.indexer.storage.disk import paths_below
 from vicinal.indexer.storage.files import size_of
 
 
@@ -29,12 +30,12 @@ def storage_use(gallery: Gallery) -> StorageUse:
     """Bytes of a gallery on the disk."""
     path = gallery.path
     table, versions, calibrations, searches = (
-        size_of(one for folder in folders for one in (path / folder).rglob("*"))
+        size_of(one for folder in folders for one in paths_below(path / folder))
         for folders in (("items.lance",), ("versions", "refiners"), ("calibrations",), ("searches",))
     )
     # Files come and go meanwhile: the parts never take more than the whole.
     known = table + versions + calibrations + searches
-    whole = max(known, size_of(path.rglob("*")))
+    whole = max(known, size_of(paths_below(path)))
     return StorageUse(
         bytes=whole,
         table_bytes=table,

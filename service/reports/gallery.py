@@ -8,6 +8,7 @@ from vicinal.indexer.errors import BundleMismatchError
 from vicinal.indexer.gallery import Gallery
 from vicinal.indexer.hygiene import Hygiene
 from vicinal.indexer.reader import GalleryReader
+from vicinal.indexer.storage.disk import paths_below
 from vicinal.indexer.storage.files import size_of
 from vicinal.indexer.views.view import GalleryView
 from vicinal.service.answering.store import SearchStore
@@ -39,7 +40,7 @@ def gallery_lines(gallery: Gallery, bundles: ServedBundles) -> Iterator[str]:
         yield f"Searches: {search_words(matcher.pipeline, matcher.embedder.bundle)}"
         yield from _threshold_lines(matcher)
     n_versions = len(gallery.versions())
-    size = size_of(gallery.path.rglob("*"))
+    size = size_of(paths_below(gallery.path))
     made_by = f"Model {built.bundle_name} ({built.bundle})"
     if space is not None:
         made_by = f"Space {space.space}@{space.version} of {space.dim} dimensions"

@@ -7,10 +7,12 @@ import stat
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from vicinal.indexer.storage.disk import paths_below
 from vicinal.indexer.storage.files import make_folder, making_in, remove_half_made
 
 HOLDING = """
@@ -67,3 +69,21 @@ def test_nobody_else_looks_into_folders_that_are_made(tmp_path: Path, umask: int
     made = [tmp_path / name for name in ("data", "data/galleries", "data/galleries/shoes")]
     assert [stat.S_IMODE(path.stat().st_mode) for path in made] == [0o700] * 3
     assert stat.S_IMODE(tmp_path.stat().st_mode) == 0o755
+
+
+def test_a_folder_that_is_renamed_while_others_are_walked_is_not_missed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    staged, walk = tmp_path / "1.partial", Path.rglob
+    staged.mkdir()
+    (staged / "1.index").touch()
+
+    def renaming(folder: Path, pattern: str) -> Iterator[Path]:
+        if staged.exists():
+            staged.rename(tmp_path / "1")
+            # As the walk does that has read the old name.
+            os.scandir(staged)
+        return walk(folder, pattern)
+
+    monkeypatch.setattr(Path, "rglob", renaming)
+    assert paths_below(tmp_path, "*.index") == [tmp_path / "1" / "1.index"]
