@@ -180,12 +180,12 @@ def test_what_cannot_be_kept_is_told_once_and_touches_no_answer(
 ) -> None:
     store.path.parent.mkdir()
     store.path.write_bytes(b"no such file" * 1000)
-    with caplog.at_level(logging.WARNING, keeper.__name__):
+    with caplog.at_level(logging.WARNING, SearchStore.__module__):
         for _ in range(2):
             with serve() as client:
                 answers = [search(client, photo(2)) for _ in range(3)]
     assert {one["verdict"] for one in answers} == {"match"}
-    said = [one.getMessage() for one in caplog.records if one.name == keeper.__name__]
+    said = [one.getMessage() for one in caplog.records if one.name == SearchStore.__module__]
     # Once in each of the two servers.
     assert len(said) == 2
     assert "searches of gallery 'shoes' are not kept" in said[0]
