@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import math
 import time
 from collections.abc import Callable
@@ -163,3 +164,13 @@ def _new_stages(training: Features) -> nn.Module:
 
 HEAD = Learner("frozen", load_features, _new_head, untrained=lambda _: nn.Identity())
 STAGES = Learner("last two stages learn", load_maps, _new_stages, untrained=_new_stages)
+
+
+def asked_of_heads(description: str | None, name: str) -> argparse.Namespace:
+    """What a study of heads is asked for: its stage, and where data, frozen features and its work lie."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("stage", choices=["run", "report"])
+    parser.add_argument("--data", type=Path, default=Path("../shared/data"))
+    parser.add_argument("--frozen", type=Path, default=Path("build/frozen"))
+    parser.add_argument("--work", type=Path, default=Path("build") / name)
+    return parser.parse_args()

@@ -10,7 +10,6 @@ training classes; test classes are only reported.
 
 from __future__ import annotations
 
-import argparse
 import csv
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -24,7 +23,7 @@ import torch
 
 from benchmarks.common.record import RESULTS, save_result
 from benchmarks.losses.features import FeatureParts, Features
-from benchmarks.losses.learners import HEAD, measure, measure_held_out, measure_search, train
+from benchmarks.losses.learners import HEAD, asked_of_heads, measure, measure_held_out, measure_search, train
 from benchmarks.losses.pretrained_runs import HEADS, lowest_opis
 from benchmarks.losses.report import by_seed, cell, records_of, replace_tables, row
 from benchmarks.losses.runs import BASE_LOSSES, run_of
@@ -328,12 +327,7 @@ class _Study:
 
 def main() -> None:
     """Run what was not run yet and save the records, or write the tables from them."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("stage", choices=["run", "report"])
-    parser.add_argument("--data", type=Path, default=Path("../shared/data"))
-    parser.add_argument("--frozen", type=Path, default=Path("build/frozen"))
-    parser.add_argument("--work", type=Path, default=Path("build/loss_tables"))
-    given = parser.parse_args()
+    given = asked_of_heads(__doc__, NAME)
     if given.stage == "run":
         torch.set_num_threads(1)
         parts = {images: HEAD.load(given.data / images, given.frozen) for images in SETS}

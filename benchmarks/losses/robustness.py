@@ -9,7 +9,6 @@ held-out training classes without any harm; test classes are only reported.
 
 from __future__ import annotations
 
-import argparse
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -21,7 +20,7 @@ import torch
 
 from benchmarks.common.record import RESULTS, save_result
 from benchmarks.losses.features import FeatureParts, Features
-from benchmarks.losses.learners import HEAD, measure_search, train
+from benchmarks.losses.learners import HEAD, asked_of_heads, measure_search, train
 from benchmarks.losses.report import cell, records_of, replace_tables, row
 from benchmarks.losses.training import Run
 
@@ -189,12 +188,7 @@ def _records(work: Path) -> list[dict[str, Any]]:
 
 def main() -> None:
     """Run what was not run yet and save the records, or write the tables from them."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("stage", choices=["run", "report"])
-    parser.add_argument("--data", type=Path, default=Path("../shared/data"))
-    parser.add_argument("--frozen", type=Path, default=Path("build/frozen"))
-    parser.add_argument("--work", type=Path, default=Path("build/contextual_robustness"))
-    given = parser.parse_args()
+    given = asked_of_heads(__doc__, "contextual_robustness")
     if given.stage == "run":
         torch.set_num_threads(1)
         parts = {images: HEAD.load(given.data / images, given.frozen) for images in SETS}
