@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
+from tests.logs import said_by
 from tests.stand_in_gpus import SmallGpu
 from vicinal.models import embedder as embedder_module
 from vicinal.models.bundle import BACKBONE_FILE, ModelBundle, space_manifest
@@ -130,7 +131,8 @@ def test_a_gpu_with_too_little_memory_takes_half_from_then_on(
     for _ in range(2):
         np.testing.assert_array_equal(embedder.embed(photos), expected)
     assert gpu.sizes == [6, 3, 3, 1, 3, 3, 1]
-    assert caplog.messages == ["the GPU's memory is too small for 6 images at a time: 3 from now on"]
+    (message,) = said_by(caplog, Embedder.__module__)
+    assert message == "the GPU's memory is too small for 6 images at a time: 3 from now on"
 
 
 def test_threads_that_meet_it_together_halve_once(

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import logging
 import time
 
 import pytest
 from prometheus_client import CollectorRegistry
 from redis import Redis
 
+from tests.logs import said_by
 from tests.service.redis_server import RedisServer
 from tests.waiting import Clock
 from vicinal.service.errors import RedisAwayError, RequestError
@@ -103,7 +103,7 @@ def test_going_and_coming_back_are_logged_once_each(
     clock.now += RETRY_SECONDS
     for _ in range(2):
         link.ask(ping)
-    logged = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
+    logged = said_by(caplog, RedisLink.__module__)
     assert ["going on without it" in logged[0], logged[1:]] == [True, ["Redis answers again"]]
 
 

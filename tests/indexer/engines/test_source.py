@@ -8,6 +8,7 @@ import pyarrow as pa
 import pytest
 
 from tests.indexer.engines.fakes import ExactEngine, engines_with
+from tests.logs import said_by
 from vicinal.indexer.engines import Engines, EngineSource
 from vicinal.indexer.errors import DamagedGalleryError, EngineAwayError, EngineError, EngineTableError
 from vicinal.indexer.filters import Filter
@@ -99,7 +100,7 @@ def test_an_engine_that_fails_is_left_alone_until_one_question_finds_out(
         now[0] = 10.0
         assert source.search(unit(1, 1), 3).shape == (1, 3)
         assert engines.states[0].problem is None
-    told = [record.getMessage() for record in caplog.records]
+    told = said_by(caplog, "vicinal.indexer.engines", logging.INFO)
     assert told == ["it went; trying again every 5 s", "PostgreSQL answers again"]
 
 

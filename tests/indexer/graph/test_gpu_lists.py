@@ -7,6 +7,7 @@ import logging
 import numpy as np
 import pytest
 
+from tests.logs import said_by
 from tests.stand_in_gpus import StandInGpus, stand_in_gpus
 from vicinal.calibration.arrays import FloatArray
 from vicinal.indexer.errors import IndexDeviceError
@@ -81,7 +82,7 @@ def test_where_it_fails_auto_goes_on_on_the_processor(
         assert_is_of_processor(built(embeddings), embeddings)
         with pytest.raises(IndexDeviceError, match=r"^cuda:0 failed: CUDA error 719 unspecified launch fail"):
             built(embeddings, "cuda:0")
-    assert len(caplog.messages) == 1
+    assert len(said_by(caplog, gpu.__name__)) == 1
 
 
 def test_what_has_no_room_is_said_before_anything_is_sent(
@@ -92,7 +93,7 @@ def test_what_has_no_room_is_said_before_anything_is_sent(
         with pytest.raises(IndexDeviceError, match=r"^cuda:0 has 0\.1 GiB free, too little to compare 1,500"):
             built(embeddings, "cuda")
     assert gpus.compared == []
-    assert len(caplog.messages) == 1
+    assert len(said_by(caplog, gpu.__name__)) == 1
 
 
 def test_where_the_driver_s_tool_is_missing_faiss_finds_out(
@@ -101,10 +102,10 @@ def test_where_the_driver_s_tool_is_missing_faiss_finds_out(
     with stand_in_gpus([], n=1) as gpus:
         gpus.holds = 512 * QUERY + N * ITEM
         assert_is_of_processor(built(embeddings), embeddings)
-        assert caplog.messages == []
+        assert said_by(caplog, gpu.__name__) == []
         gpus.holds -= 1
         assert_is_of_processor(built(embeddings), embeddings)
-    (message,) = caplog.messages
+    (message,) = said_by(caplog, gpu.__name__)
     assert message.startswith("neighbors are found on the processor: cuda:0 failed: ")
     assert message.endswith("out of memory")
 

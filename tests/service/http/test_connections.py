@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import socket
 import threading
 import time
@@ -15,6 +16,7 @@ import pytest
 from fastapi import FastAPI
 from starlette.types import Message
 
+from tests.logs import said_by
 from tests.service.types import MakeSettings
 from tests.waiting import wait_until
 from vicinal.service.http.app import create_app
@@ -222,7 +224,7 @@ def test_who_leaves_before_the_body_is_whole_is_no_error_of_the_server(
         metrics = httpx.get(f"{url}/metrics").text
     assert f'{counted},status="none"}} 1.0' in metrics
     assert "internal-error" not in metrics
-    assert [record for record in caplog.records if record.levelname == "ERROR"] == []
+    assert said_by(caplog, "vicinal.service.http", logging.ERROR) == []
 
 
 def test_slow_bodies_leave_searches_alone(impatient: str) -> None:

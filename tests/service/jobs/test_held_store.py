@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import signal
 import sqlite3
@@ -15,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.disks import full, mounted
+from tests.logs import said_by
 from tests.service.jobs.conftest import Steps
 from tests.waiting import wait_until
 from vicinal.service.errors import JobsUnavailableError
@@ -81,7 +81,7 @@ def thaws_and_lets_go(process: subprocess.Popen[bytes]) -> None:
 
 
 def warnings_in(caplog: pytest.LogCaptureFixture) -> list[str]:
-    return [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
+    return said_by(caplog, "vicinal.service.jobs")
 
 
 def told_away(caplog: pytest.LogCaptureFixture) -> list[str]:
@@ -151,7 +151,7 @@ def test_a_worker_whose_store_is_held_later_says_so_once_and_loses_nothing(
         held.close()
         wait_until(lambda: store.get(job.id).is_final)
     assert store.get(job.id).state == "succeeded"
-    assert not [record for record in caplog.records if record.exc_info]
+    assert not [one for one in caplog.records if one.exc_info and one.name.startswith("vicinal.service.jobs")]
 
 
 @pytest.mark.slow

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.logs import said_by
 from tests.service.jobs.conftest import Steps
 from tests.service.redis_server import RedisServer
 from tests.waiting import wait_until
@@ -96,10 +96,10 @@ def test_an_idle_worker_says_once_that_redis_is_away(
     worker: JobWorker, redis_server: RedisServer, caplog: pytest.LogCaptureFixture
 ) -> None:
     redis_server.stop()
-    wait_until(lambda: bool(caplog.records))
+    wait_until(lambda: said_by(caplog, "vicinal.service"))
     # Time for many polls.
     threading.Event().wait(1.5)
-    logged = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
+    logged = said_by(caplog, "vicinal.service")
     assert ["Redis does not answer" in line for line in logged] == [True]
 
 

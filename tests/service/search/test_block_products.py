@@ -9,6 +9,7 @@ import faiss
 import numpy as np
 import pytest
 
+from tests.logs import said_by
 from tests.service.conftest import overlapping
 from tests.service.pipelines import CONTEXTUAL
 from tests.service.types import WriteGallery
@@ -17,6 +18,7 @@ from vicinal.calibration import Target
 from vicinal.calibration.arrays import FloatArray
 from vicinal.indexer.errors import IndexDeviceError
 from vicinal.indexer.gallery import Gallery
+from vicinal.indexer.graph import gpu
 from vicinal.indexer.graph.gpu import WORK_BYTES
 from vicinal.indexer.views.snapshot import Snapshot
 from vicinal.models.embedder import Embedder
@@ -94,7 +96,7 @@ def test_where_it_fails_auto_goes_on_on_the_processor(
         gpus.fails = fails
         found = calibrated(snapshot, "auto")
     assert len(gpus.compared) == 2
-    assert caplog.messages == [
+    assert said_by(caplog, gpu.__name__) == [
         "pairs are compared on the processor: cuda:0 failed: Error in bfKnn: CUDA error 719"
     ]
     assert_are_equal(found, calibrated(snapshot))
@@ -118,7 +120,7 @@ def test_a_block_without_room_is_told_with_both_numbers(
         with pytest.raises(IndexDeviceError, match=r"cuda:0 has 128 MiB free, a block of pairs takes 129$"):
             calibrated(snapshot, "cuda")
         found = calibrated(snapshot, "auto")
-    assert (gpus.compared, len(caplog.messages)) == ([], 1)
+    assert (gpus.compared, len(said_by(caplog, gpu.__name__))) == ([], 1)
     assert_are_equal(found, calibrated(snapshot))
 
 

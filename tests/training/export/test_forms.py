@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import logging
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,7 @@ onnx = pytest.importorskip("onnx")
 import onnxruntime as ort  # noqa: E402
 from onnx import TensorProto, helper, numpy_helper  # noqa: E402
 
+from tests.logs import said_by  # noqa: E402
 from vicinal.models.bundle import Precision  # noqa: E402
 from vicinal.models.errors import BundleError  # noqa: E402
 from vicinal.models.runtime import open_session  # noqa: E402
@@ -120,7 +122,7 @@ def test_int8_tells_no_person_what_its_quantizer_notes_of_layers(
     model.graph.node[5].input[0] = "normed"
     onnx.save(model, tmp_path / "normed.onnx")
     write_form(tmp_path / "normed.onnx", tmp_path / "form.onnx", "int8", images)
-    assert [one.getMessage() for one in caplog.records] == []
+    assert said_by(caplog, "root", logging.INFO) == []
 
 
 def test_weights_too_large_for_float16_are_refused(tmp_path: Path) -> None:
