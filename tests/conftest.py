@@ -24,6 +24,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from tests.networks import own_network
+from tests.patience import be_patient
 from tests.postgres_server import PostgresServer
 from tests.programs import missing_programs
 from vicinal.calibration.arrays import FloatArray
@@ -41,6 +42,8 @@ for _signal in (signal.SIGINT, signal.SIGQUIT):
 for _name in [name for name in os.environ if name.startswith("VICINAL_")]:
     if not _name.startswith("VICINAL_TEST_"):
         del os.environ[_name]
+
+be_patient()
 
 # How long an example takes says nothing here: the first one may import a library, and machines are shared.
 hypothesis.settings.register_profile("untimed", deadline=None)

@@ -21,11 +21,12 @@ from tests.waiting import wait_until
 PASSWORD = "Milvus"
 _SETTINGS = {
     "common.security.authorizationEnabled": "true",
-    # It looks ten times as often what is to be done, and soon misses a server that was killed.
+    # It looks ten times as often what is to be done, and soon misses a server that was killed, though not one
+    # whose machine stands still for a while.
     "queryCoord.checkInterval": 100,
     "queryCoord.distPullInterval": 50,
-    "queryCoord.heartbeatAvailableInterval": 3000,
-    "common.session.ttl": 5,
+    "queryCoord.heartbeatAvailableInterval": 15000,
+    "common.session.ttl": 15,
 }
 
 

@@ -19,6 +19,7 @@ from typing import Any
 
 import pytest
 
+from tests.patience import SECONDS
 from tests.ports import free_port
 
 __all__ = ["PASSWORD", "PostgresServer"]
@@ -68,7 +69,9 @@ class PostgresServer:
         """Connection of the owner of all."""
         import psycopg
 
-        with psycopg.connect(self.url(database=database), autocommit=True, connect_timeout=5) as connection:
+        with psycopg.connect(
+            self.url(database=database), autocommit=True, connect_timeout=int(SECONDS)
+        ) as connection:
             yield connection
 
     @contextmanager

@@ -49,7 +49,9 @@ def redirects(to: str, status: int = 302) -> Answer:
     return sends(b"", status, Location=to)
 
 
-def streams(chunk: bytes, n_chunks: int, n_bytes_said: int | None = None) -> Answer:
+def streams(
+    chunk: bytes, n_chunks: int, n_bytes_said: int | None = None, on_chunk: Callable[[], None] = lambda: None
+) -> Answer:
     """Sends without an end of its own: so many chunks, and perhaps a length that it claims."""
 
     def answer(request: BaseHTTPRequestHandler) -> None:
@@ -59,6 +61,7 @@ def streams(chunk: bytes, n_chunks: int, n_bytes_said: int | None = None) -> Ans
         request.end_headers()
         for _ in range(n_chunks):
             request.wfile.write(chunk)
+            on_chunk()
 
     return answer
 

@@ -322,4 +322,4 @@ def test_its_thread_ends_with_the_client() -> None:
     left = set(threading.enumerate()) - before
     assert not any(one.name == "vicinal-in-process" for one in left)
     # Those that ran the application's functions end beside it.
-    wait_until(lambda: set(threading.enumerate()) <= before)
+    wait_until(lambda: not any(one.is_alive() for one in left))

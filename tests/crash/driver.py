@@ -362,6 +362,7 @@ class CrashDriver:
             "VICINAL_RETENTION__VERSIONS": str(RETENTION.versions),
             "VICINAL_RETENTION__DAYS": str(RETENTION.days),
             "VICINAL_JOB_HEARTBEAT_SECONDS": "0.25",
+            "VICINAL_MAX_WAIT_SECONDS": "60",
         }
 
     def _words(self, step: Step) -> list[str]:

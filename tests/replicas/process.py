@@ -4,6 +4,7 @@
 
 FILE gets the number of the process. SIGUSR1 arms a fuse: so many steps on the disk and in the home later as
 FILE.fuse says, the process gets a signal, SIGKILL or SIGSTOP, which moments drawn by a clock hardly ever hit.
+With the variable TEST_IS_PATIENT it waits longer for engines.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import sys
 from pathlib import Path
 
 from tests.crash.children import Fuse
+from tests.patience import be_patient_with_engines
 from tests.replicas.hosts import enter_namespace
 from vicinal.indexer.storage.home.stores import BucketStore
 from vicinal.service.cli.main import main
@@ -24,6 +26,8 @@ _NEVER = 10**9
 def _run(namespace: str, file: Path, words: list[str]) -> None:
     if namespace != "-":
         enter_namespace(namespace)
+    if os.environ.get("TEST_IS_PATIENT"):
+        be_patient_with_engines()
     fuse = Fuse(_NEVER)
     fuse.install((BucketStore, ("fetch", "put", "put_if_absent")), (os, ("link",)))
 

@@ -110,6 +110,7 @@ class Replica:
             "VICINAL_DATA_DIR": str(self.data_dir),
             "VICINAL_API_KEYS": f'{{"{KEY}": ["search", "write", "admin"]}}',
             "VICINAL_THREADS": "1",
+            "VICINAL_MAX_WAIT_SECONDS": "60",
             "VICINAL_DEVICE": "cpu",
             "VICINAL_RUN_JOBS": "false",
             "VICINAL_LOG_FORMAT": "console",

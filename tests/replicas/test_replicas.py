@@ -241,7 +241,7 @@ def test_searches_go_on_without_the_home_and_changes_are_refused(
 
 
 def test_a_job_works_wherever_it_is_taken(make_replicas: MakeReplicas, tmp_path: Path) -> None:
-    patient = {"VICINAL_REDIS_TIMEOUT_SECONDS": "10"}
+    patient = {"VICINAL_REDIS_TIMEOUT_SECONDS": "60"}
     serving, working = make_replicas(2, VICINAL_SOURCES_DIR=str(tmp_path), **patient)
     source = write_versions(tmp_path)[0]
     serving.run("index", str(source), "-g", GALLERY, "--space", SPACE)

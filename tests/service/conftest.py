@@ -174,8 +174,8 @@ def calibrate() -> Callable[..., str]:
 def make_settings(tiny_bundle: ModelBundle) -> Callable[..., Settings]:
     def make(data_dir: Path, **changes: object) -> Settings:
         fields = {"data_dir": data_dir, "bundle": tiny_bundle.path, "device": "cpu", "threads": 1}
-        # A Redis that runs is waited for on a busy machine too; tests of one that hangs wait less.
-        fields |= {"redis_timeout_seconds": 10.0}
+        # What runs is waited for on a busy machine too; tests of what hangs wait less.
+        fields |= {"redis_timeout_seconds": 60.0, "max_wait_seconds": 60.0}
         return Settings.model_validate({**fields, **changes})
 
     return make
@@ -272,6 +272,12 @@ def write_gallery(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Sna
         )
 
     return write
+
+
+@pytest.fixture
+def patience(request: pytest.FixtureRequest) -> float:
+    """Seconds that an answer of Redis is waited for: many, unless a test that freezes it says less."""
+    return float(getattr(request, "param", 60.0))
 
 
 @pytest.fixture

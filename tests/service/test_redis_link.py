@@ -23,8 +23,8 @@ def clock() -> Clock:
 
 
 @pytest.fixture
-def link(redis_server: RedisServer, clock: Clock) -> RedisLink:
-    return RedisLink(redis_server.url, timeout_seconds=1.0, retry_seconds=RETRY_SECONDS, clock=clock)
+def link(redis_server: RedisServer, clock: Clock, patience: float) -> RedisLink:
+    return RedisLink(redis_server.url, timeout_seconds=patience, retry_seconds=RETRY_SECONDS, clock=clock)
 
 
 def ping(client: Redis) -> bool:
@@ -53,6 +53,7 @@ def test_a_stopped_redis_is_away_and_asked_again_only_after_the_retry_time(
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("patience", [1.0], indirect=True)
 def test_a_frozen_redis_is_away_until_it_goes_on(
     link: RedisLink, redis_server: RedisServer, clock: Clock
 ) -> None:

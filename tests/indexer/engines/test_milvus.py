@@ -168,6 +168,7 @@ def test_a_collection_that_was_released_is_loaded_again(
 )
 def test_an_address_that_does_not_do_is_an_error_that_does_not_tell_it(
     milvus_server: MilvusServer,
+    monkeypatch: pytest.MonkeyPatch,
     capfd: pytest.CaptureFixture[str],
     caplog: pytest.LogCaptureFixture,
     address: str,
@@ -175,6 +176,9 @@ def test_an_address_that_does_not_do_is_an_error_that_does_not_tell_it(
     words: str,
 ) -> None:
     caplog.set_level(logging.DEBUG)
+    if kind is EngineAwayError:
+        # Its client waits for as long as it may.
+        monkeypatch.setattr("vicinal.indexer.milvus_connection.CONNECT_SECONDS", 2.0)
     url = address.format(at=milvus_server.address, free=free_port())
     with pytest.raises(EngineError, match=words) as caught:
         MilvusEngine(url).names("vicinal_")

@@ -15,6 +15,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.waiting import wait_until
 from vicinal.calibration.arrays import FloatArray
 from vicinal.indexer.errors import (
     BundleMismatchError,
@@ -349,9 +350,11 @@ def test_no_reader_ever_sees_half_of_a_change(reader: GalleryReader, rows: Rows,
 
     with ThreadPoolExecutor(1) as pool:
         reading = pool.submit(read)
+        wait_until(lambda: seen or reading.done())
         for turn in range(1, 15):
             new = rows(["a", "b"], unit(2, seed=turn), labels=[str(turn)] * 2)
             add_items(reader, new, bundle=BUNDLE, conflict="replace")
+        wait_until(lambda: len(set(seen)) > 1 or reading.done())
         done.set()
         reading.result()
     assert {len(set(pair)) for pair in seen} == {1}

@@ -143,14 +143,14 @@ def test_a_redirect_to_a_file_of_the_machine_is_refused(server: WebServer) -> No
 @pytest.mark.parametrize("said", [10 * 2**30, None])
 def test_of_a_huge_file_no_more_is_kept_than_allowed(server: WebServer, said: int | None) -> None:
     """A server that claims 10 GB, and one that sends without an end."""
-    server.answers["/1.jpg"] = streams(b"x" * 2**16, 100_000, said)
+    sent: list[None] = []
+    server.answers["/1.jpg"] = streams(b"x" * 2**16, 100_000, said, lambda: sent.append(None))
     tracemalloc.start()
-    started = time.monotonic()
     with pytest.raises(ImageTooLargeError, match="100,000"):
         read(server.url("/1.jpg"))
     assert tracemalloc.get_traced_memory()[1] < 8 * 2**20
     tracemalloc.stop()
-    assert time.monotonic() - started < 10
+    assert len(sent) < 10_000
 
 
 @pytest.mark.slow
@@ -166,7 +166,7 @@ def test_a_server_that_sends_a_drop_at_a_time_is_given_up(server: WebServer) -> 
     server.answers["/1.jpg"] = drip
     started = time.monotonic()
     assert "ReadTimeout" in refusal(server.url("/1.jpg"), WebAccess(public_only=False, seconds=0.5))
-    assert time.monotonic() - started < 15
+    assert time.monotonic() - started < 60
     enough.set()
 
 
@@ -221,16 +221,16 @@ def test_the_time_for_a_file_holds_whatever_trickles(
     started = time.monotonic()
     with dripping(begin, drop) as url:
         assert "cannot be read" in refusal(url, WebAccess(public_only=is_public, seconds=0.5))
-    assert time.monotonic() - started < 15
+    assert time.monotonic() - started < 60
 
 
 @pytest.mark.slow
 def test_the_time_for_a_file_holds_while_its_name_is_looked_up(monkeypatch: pytest.MonkeyPatch) -> None:
     done = threading.Event()
-    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: done.wait(20) and [])
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: done.wait(300) and [])
     started = time.monotonic()
     assert "takes too long" in refusal("http://slow.example/1.jpg", WebAccess(seconds=0.5))
-    assert time.monotonic() - started < 15
+    assert time.monotonic() - started < 60
     done.set()
 
 
@@ -248,7 +248,7 @@ def test_the_time_for_a_file_holds_for_all_addresses_of_its_name(monkeypatch: py
     resolves(monkeypatch, [f"8.8.8.{n}" for n in range(200)])
     started = time.monotonic()
     assert "cannot be read" in refusal("http://many.example/1.jpg", WebAccess(seconds=0.5))
-    assert time.monotonic() - started < 15
+    assert time.monotonic() - started < 60
     assert max(waits) <= 0.5
 
 
@@ -283,10 +283,10 @@ def test_a_name_that_cannot_be_is_one_sentence(address: str, access: WebAccess) 
 @pytest.mark.slow
 def test_a_server_that_says_nothing_is_given_up(server: WebServer) -> None:
     enough = threading.Event()
-    server.answers["/1.jpg"] = lambda _: enough.wait(20) and None
+    server.answers["/1.jpg"] = lambda _: enough.wait(300) and None
     started = time.monotonic()
     assert "ReadTimeout" in refusal(server.url("/1.jpg"), WebAccess(public_only=False, seconds=0.5))
-    assert time.monotonic() - started < 15
+    assert time.monotonic() - started < 60
     enough.set()
 
 

@@ -40,7 +40,7 @@ class OpenedNames:
 
 @pytest.fixture
 def link(redis_server: RedisServer) -> RedisLink:
-    return RedisLink(redis_server.url, timeout_seconds=10.0, retry_seconds=0.05)
+    return RedisLink(redis_server.url, timeout_seconds=60.0, retry_seconds=0.05)
 
 
 @pytest.fixture

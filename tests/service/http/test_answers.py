@@ -17,6 +17,7 @@ from tests.service.types import MakeSettings
 from vicinal.indexer.gallery import Gallery
 from vicinal.indexer.transfer.moving import copy_gallery
 from vicinal.models.embedder import Embedder
+from vicinal.service.answering import keeper
 from vicinal.service.answering.store import KeptSearch, SearchStore, new_search_id
 from vicinal.service.http.app import create_app
 from vicinal.service.keys import KeyStore
@@ -247,6 +248,7 @@ def test_an_answer_waits_for_a_search_that_another_process_is_about_to_keep(
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(SearchStore, "has", looked)
+        patch.setattr(keeper, "_LONGEST_WAIT", 60.0)
         given = told(web.post(ANSWERS, json={"search_id": late.id, "absent": True}))
     thread.join()
     assert given["search_id"] == late.id

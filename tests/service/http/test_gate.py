@@ -44,7 +44,7 @@ def address(calibrated_dir: Path, make_settings: MakeSettings) -> Iterator[str]:
 
 
 def answer_to(
-    address: str, method: str, path: str, *, seconds: float = 10.0, **headers: str
+    address: str, method: str, path: str, *, seconds: float = 60.0, **headers: str
 ) -> tuple[int, bytes]:
     """Status and body of what is answered to the head of a request whose body never comes."""
     lines = [f"{method} {path} HTTP/1.1", "Host: localhost", "Content-Length: 262144000"]

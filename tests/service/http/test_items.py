@@ -16,6 +16,7 @@ from fastapi.testclient import TestClient
 from PIL import Image
 
 from tests.service.types import Encode, MakeSettings, View
+from tests.waiting import wait_until
 from vicinal.models.decoding import accepted_formats
 from vicinal.service.http.app import create_app
 from vicinal.service.http.state import state_of
@@ -365,9 +366,11 @@ def test_searches_go_on_and_see_one_state_each_while_items_are_replaced(
 
     with ThreadPoolExecutor(1) as pool:
         searching = pool.submit(search)
+        wait_until(lambda: seen or searching.done())
         for turn in range(1, 8):
             fields = {"label": str(turn), "metadata": json.dumps({"turn": str(turn)})}
             assert add(client, picture(), id="mine", on_conflict="replace", **fields).status_code == 200
+        wait_until(lambda: len(set(seen)) > 1 or searching.done())
         done.set()
         searching.result()
     assert [pair for pair in seen if pair[0] != pair[1]] == []

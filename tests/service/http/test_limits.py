@@ -22,8 +22,8 @@ KEYS = {"alice": ["search"], "bob": ["search"]}
 
 
 @pytest.fixture
-def link(redis_server: RedisServer) -> RedisLink:
-    return RedisLink(redis_server.url, timeout_seconds=1.0, retry_seconds=60.0)
+def link(redis_server: RedisServer, patience: float) -> RedisLink:
+    return RedisLink(redis_server.url, timeout_seconds=patience, retry_seconds=60.0)
 
 
 @pytest.fixture
@@ -59,7 +59,7 @@ def test_replicas_count_together_in_redis(link: RedisLink) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("way", ["stop", "freeze"])
+@pytest.mark.parametrize(("way", "patience"), [("stop", 60.0), ("freeze", 1.0)], indirect=["patience"])
 def test_without_redis_every_replica_counts_alone(
     link: RedisLink, redis_server: RedisServer, way: str
 ) -> None:

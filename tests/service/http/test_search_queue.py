@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import shutil
 import threading
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,7 +16,7 @@ import pytest
 from PIL import Image
 
 from tests.service.types import MakeSettings
-from tests.waiting import wait_until
+from tests.waiting import SECONDS, Clock, wait_until
 from vicinal.calibration.arrays import FloatArray
 from vicinal.indexer.transfer.moving import copy_gallery
 from vicinal.models.errors import NoDirectionError, NotAnImageError
@@ -264,7 +263,10 @@ def test_a_network_that_gives_no_numbers_fails_its_search_and_ends_no_thread(
     assert asyncio.run(state.searches.answered(of_images(pictures[0])))[0].matches
 
 
-def test_what_is_on_its_way_to_the_queue_counts_as_waiting(make_state: Callable[..., State]) -> None:
+def test_what_is_on_its_way_to_the_queue_counts_as_waiting(
+    make_state: Callable[..., State], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(search_queue, "_OVERLOAD_SECONDS", 1000.0)
     state = make_state(threads=1, max_wait_seconds=0.05)
     # Each is expected to take 2 ms before any was measured.
     state.searches.check(n_present=25)
@@ -279,13 +281,14 @@ def test_what_is_on_its_way_to_the_queue_counts_as_waiting(make_state: Callable[
 def test_a_queue_that_stays_long_is_no_burst(
     make_state: Callable[..., State], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(search_queue, "_STANDING_SECONDS", 0.05)
-    # Each is expected to take 2 ms before any was measured: 800 ms, of two seconds that they may wait.
+    clock = Clock()
+    monkeypatch.setattr(search_queue, "time", SimpleNamespace(monotonic=clock))
+    # Each is expected to take 2 ms before any was measured: 800 ms, of a minute that they may wait.
     many = 400
     stays, is_emptied = make_state(threads=1).searches, make_state(threads=1).searches
     for queue in (stays, is_emptied):
         queue.check(many)
-    time.sleep(0.1)
+    clock.now += search_queue._STANDING_SECONDS + 0.1
     with pytest.raises(TooManyRequestsError):
         stays.check(many)
     is_emptied.check(0)
@@ -343,6 +346,7 @@ def test_while_searches_are_turned_away_only_as_many_wait_as_keep_the_threads_bu
 
         return asyncio.run(run())
 
+    monkeypatch.setattr(search_queue, "_STANDING_SECONDS", 1000.0)
     # Negative control: a burst may wait as long as there is time.
     assert n_admitted(make_state(threads=1)) == len(pictures)
     monkeypatch.setattr(search_queue, "_OVERLOAD_SECONDS", 1000.0)
@@ -413,7 +417,7 @@ def test_threads_end_when_the_queue_stops(make_state: Callable[..., State], pict
     assert len(threads) == 2
     state.searches.stop()
     for thread in threads:
-        thread.join(timeout=10)
+        thread.join(SECONDS)
         assert not thread.is_alive()
     # Whoever asks again is answered by others.
     assert asyncio.run(state.searches.answered(of_images(pictures[0])))[0].matches

@@ -17,19 +17,19 @@ from vicinal.service.http.serving.server import serving
 
 pytestmark = pytest.mark.slow
 
-OUTAGES = [("stop", "start"), ("freeze", "thaw")]
+OUTAGES = [("stop", "start", 60.0), ("freeze", "thaw", 1.0)]
 SEARCH = "/v1/galleries/shoes/search"
 
 
 @pytest.fixture
 def http(
-    calibrated_dir: Path, make_settings: MakeSettings, redis_server: RedisServer
+    calibrated_dir: Path, make_settings: MakeSettings, redis_server: RedisServer, patience: float
 ) -> Iterator[httpx.Client]:
     """Client of a real server that uses Redis for everything, and is asked again soon after a failure."""
     settings = make_settings(
         calibrated_dir,
         redis_url=redis_server.url,
-        redis_timeout_seconds=1.0,
+        redis_timeout_seconds=patience,
         redis_retry_seconds=1.0,
         rate_limit="1000/minute",
         run_jobs=False,
@@ -64,7 +64,7 @@ def sample(http: httpx.Client, series: str) -> float:
     return float(value)
 
 
-@pytest.mark.parametrize(("go_away", "come_back"), OUTAGES)
+@pytest.mark.parametrize(("go_away", "come_back", "patience"), OUTAGES, indirect=["patience"])
 def test_searches_go_on_and_say_the_same(
     http: httpx.Client, queries: list[bytes], redis_server: RedisServer, go_away: str, come_back: str
 ) -> None:
@@ -76,11 +76,11 @@ def test_searches_go_on_and_say_the_same(
     assert answers(http, queries) == during
 
 
-@pytest.mark.parametrize(("go_away", "come_back"), OUTAGES)
+@pytest.mark.parametrize(("go_away", "come_back", "patience"), OUTAGES, indirect=["patience"])
 def test_the_state_is_seen_in_readiness_and_metrics_and_it_recovers(
     http: httpx.Client, queries: list[bytes], redis_server: RedisServer, go_away: str, come_back: str
 ) -> None:
-    answers(http, queries[:1])
+    wait_until(lambda: answers(http, queries[:1]) and redis_state(http)[1])
     states = [(redis_state(http), sample(http, "vicinal_redis_up"))]
     getattr(redis_server, go_away)()
     answers(http, queries[1:2])

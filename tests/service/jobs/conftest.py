@@ -63,7 +63,7 @@ def open_queue(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[], J
         return lambda: JobQueue(tmp_path / "jobs.db")
     server = request.getfixturevalue("redis_server")
     return lambda: JobQueue(
-        tmp_path / "unused.db", RedisLink(server.url, timeout_seconds=10.0, retry_seconds=0.05)
+        tmp_path / "unused.db", RedisLink(server.url, timeout_seconds=60.0, retry_seconds=0.05)
     )
 
 

@@ -18,13 +18,13 @@ from vicinal.service.jobs.worker import JobWorker
 
 
 @pytest.fixture
-def start_worker(open_queue: Callable[[], JobQueue]) -> Iterator[Callable[[Steps], JobWorker]]:
-    """Starts a worker as one more process would, with hasty heartbeats."""
+def start_worker(open_queue: Callable[[], JobQueue]) -> Iterator[Callable[..., JobWorker]]:
+    """Starts a worker as one more process would, with heartbeats that none is too late for."""
     with ExitStack() as running:
 
-        def start(steps: Steps) -> JobWorker:
-            store = JobStore(open_queue())
-            return running.enter_context(JobWorker(store, {"steps": steps}, heartbeat_seconds=0.1))
+        def start(steps: Steps, heartbeat_seconds: float = 60.0) -> JobWorker:
+            worker = JobWorker(JobStore(open_queue()), {"steps": steps}, heartbeat_seconds=heartbeat_seconds)
+            return running.enter_context(worker)
 
         yield start
 
@@ -70,6 +70,7 @@ def test_a_worker_that_stops_in_mid_job_leaves_it_to_the_next(
     assert at_two.wait(30)
     stopping = threading.Thread(target=first.stop)
     stopping.start()
+    wait_until(first._stopping.is_set)
     may_go_on.set()
     stopping.join(30)
     wait_until(lambda: store.get(job.id).state == "queued")
@@ -80,12 +81,12 @@ def test_a_worker_that_stops_in_mid_job_leaves_it_to_the_next(
 
 @pytest.mark.slow
 def test_a_worker_finds_a_job_that_another_left_behind(
-    store: JobStore, job: Job, steps: Steps, start_worker: Callable[[Steps], JobWorker]
+    store: JobStore, job: Job, steps: Steps, start_worker: Callable[..., JobWorker]
 ) -> None:
     store.queue.dequeue()
     store.claim(job.id, 1, "dead")
     store.save(job.model_copy(update={"state": "running", "attempt": 1, "worker": "dead"}))
-    start_worker(steps)
+    start_worker(steps, heartbeat_seconds=0.1)
     wait_until(lambda: store.get(job.id).is_final)
     assert (store.get(job.id).state, store.get(job.id).attempt) == ("succeeded", 2)
 

@@ -30,12 +30,12 @@ N_ITEMS = 60
 BATCH = 4
 PER_COMMIT = 8
 # The batch after the first that is committed.
-FREEZES_AT = 2 * PER_COMMIT // BATCH + 1
+HALTS_AT = 2 * PER_COMMIT // BATCH + 1
 
-# A worker whose network is slow, so that there is time to kill it in the middle. It freezes itself after some
-# batches where it is told to: between its steps in the store, or in the middle of one.
-SLOW_WORKER = f"""
-import signal, sys, threading, time
+# A worker that halts after some batches where it is told to: it waits to be killed, or freezes itself between
+# its steps in the store, or in the middle of one.
+HALTING_WORKER = f"""
+import signal, sys, threading
 from contextlib import nullcontext
 from functools import partial
 from vicinal.indexer.jobs import embedding_run
@@ -49,24 +49,27 @@ from vicinal.service.operations.reindex import OPERATION
 from vicinal.service.surfaces.jobs import OperationJob
 from vicinal.service.settings import Settings
 
-freeze, n_batches = sys.argv[2], 0
+halt, n_batches = sys.argv[2], 0
 
-class SlowEmbedder(Embedder):
+class HaltingEmbedder(Embedder):
     def infer(self, tensors):
         global n_batches
-        time.sleep(0.15)
         n_batches += 1
-        if n_batches == {FREEZES_AT} and freeze:
+        if n_batches == {HALTS_AT} and halt == "to be killed":
+            print("it waits", file=sys.stderr, flush=True)
+            # Its other thread leaves signs of life.
+            threading.Event().wait()
+        if n_batches == {HALTS_AT} and halt:
             storage = store.queue.storage
             # No thread of this process, of which one leaves signs of life, is in the middle of a step then.
             between = getattr(storage, "lock", nullcontext())
-            with between if freeze == "between steps" else storage.db(commit=True):
+            with between if halt == "between steps" else storage.db(commit=True):
                 # To this thread, which goes no step further; another might take a signal to the process.
                 signal.pthread_kill(threading.get_ident(), signal.SIGSTOP)
         return super().infer(tensors)
 
 settings = Settings.model_validate_json(sys.argv[1])
-embedder = SlowEmbedder(ModelBundle.open(settings.bundle), device="cpu", threads=1, batch_size={BATCH})
+embedder = HaltingEmbedder(ModelBundle.open(settings.bundle), device="cpu", threads=1, batch_size={BATCH})
 embedding_run.RunOptions = partial(embedding_run.RunOptions, rows_per_commit={PER_COMMIT})
 kinds = {{"reindex": OperationJob(OPERATION, ServedBundles(settings, embedder=embedder), lambda name: None)}}
 store = JobStore(JobQueue(settings.jobs_path, settings.open_link()))
@@ -121,18 +124,12 @@ def start(settings: Settings) -> Iterator[Callable[[list[str]], subprocess.Popen
 
 @pytest.fixture
 def start_worker(start: Callable[[list[str]], subprocess.Popen[bytes]], settings: Settings) -> StartWorker:
-    return lambda freeze="": start(["-c", SLOW_WORKER, settings.model_dump_json(), freeze])
+    return lambda halt="": start(["-c", HALTING_WORKER, settings.model_dump_json(), halt])
 
 
-def has_committed(store: JobStore, job: Job) -> Callable[[], bool]:
-    """Whether a batch is on the disk, and not nearly all of them."""
-
-    def look() -> bool:
-        done = store.get(job.id).progress.done
-        assert done < N_ITEMS - PER_COMMIT, "the worker was too fast to be caught"
-        return done >= 2 * PER_COMMIT
-
-    return look
+def wait_until_it_waits(process: subprocess.Popen[bytes]) -> None:
+    assert process.stderr is not None
+    assert b"it waits\n" in iter(process.stderr.readline, b""), "it ended before"
 
 
 def searched_ids(settings: Settings) -> list[str]:
@@ -151,8 +148,8 @@ def test_a_killed_worker_s_job_is_finished_by_the_next_without_doubling_an_item(
     settings: Settings, store: JobStore, job: Job, start_worker: StartWorker, catalog: Path
 ) -> None:
     expected = with_the_source(settings, catalog)
-    first = start_worker()
-    wait_until(has_committed(store, job))
+    first = start_worker("to be killed")
+    wait_until_it_waits(first)
     first.send_signal(signal.SIGKILL)
     first.wait(timeout=30)
     assert store.get(job.id).state == "running"
@@ -178,7 +175,6 @@ def test_a_frozen_worker_is_not_worked_against_and_gives_way_when_it_thaws(
     expected = with_the_source(settings, catalog)
     first = start_worker("between steps")
     wait_until_frozen(first)
-    committed = store.get(job.id).progress.done
     start_worker()
     # The second has tried, found that the first still holds the rows, and tries again.
     wait_until(lambda: store.get(job.id).attempt >= 3)
@@ -186,7 +182,7 @@ def test_a_frozen_worker_is_not_worked_against_and_gives_way_when_it_thaws(
     first.send_signal(signal.SIGCONT)
     wait_until(lambda: store.get(job.id).is_final)
     ended = store.get(job.id)
-    assert (ended.state, ended.progress.skipped >= committed - PER_COMMIT) == ("succeeded", True)
+    assert (ended.state, ended.progress.skipped >= PER_COMMIT) == ("succeeded", True)
     assert searched_ids(settings) == expected
 
 

@@ -17,7 +17,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from structlog.contextvars import get_contextvars
 
 from tests.service.types import MakeSettings
-from tests.waiting import wait_until
+from tests.waiting import SECONDS, wait_until
 from vicinal.models.errors import MissingPackageError, install_command
 from vicinal.service.http.app import create_app
 from vicinal.service.http.state import state_of
@@ -86,6 +86,7 @@ def no_outer_collector(monkeypatch: pytest.MonkeyPatch) -> None:
 def collector(monkeypatch: pytest.MonkeyPatch) -> Iterator[Collector]:
     with Collector() as server:
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", server.url)
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", f"{SECONDS:.0f}")
         thread = threading.Thread(target=server.serve_forever, daemon=True)
         thread.start()
         yield server
@@ -103,9 +104,10 @@ def client(collector: Collector, calibrated_dir: Path, make_settings: MakeSettin
 
 @pytest.fixture
 def told(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Warnings and errors that are logged."""
+    """Warnings and errors that are logged of traces."""
     told: list[str] = []
     handler = logging.Handler(logging.WARNING)
+    handler.addFilter(logging.Filter(traces.__name__))
     handler.emit = lambda record: told.append(record.getMessage())  # type: ignore[method-assign]
     root = logging.getLogger()
     monkeypatch.setattr(root, "handlers", [*root.handlers, handler])
@@ -219,7 +221,10 @@ def test_probes_are_no_spans(client: TestClient, collector: Collector) -> None:
 
 
 @pytest.mark.slow
-def test_what_is_left_is_sent_when_the_server_stops(client: TestClient, collector: Collector) -> None:
+def test_what_is_left_is_sent_when_the_server_stops(
+    client: TestClient, collector: Collector, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(traces, "_END_SECONDS", SECONDS)
     with client:
         client.get("/v1/galleries")
     assert [one.name for one in collector.spans] == ["GET /v1/galleries"]

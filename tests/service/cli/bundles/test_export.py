@@ -56,7 +56,7 @@ def test_without_a_network_the_reason_is_one_line_at_once(
     started = time.monotonic()
     line = fail("export", "--backbone", backbone, "-o", tmp_path / "made")
     assert "cannot be fetched (there is no connection to the hub)" in line
-    assert time.monotonic() - started < 20
+    assert time.monotonic() - started < 25
     assert not constants.HF_HUB_OFFLINE
 
 
