@@ -45,11 +45,12 @@ ADMIN, WRITER, READER = "an-admin-key", "a-writer-key", "a-reader-key"
 KEYS = {ADMIN: SCOPES, WRITER: ("search", "write"), READER: ("search",)}
 N_KEPT, N_ANSWERED = 12, 4
 N_SHOP, SHOP_VIEWS = 200, 5
-# Notes go after 8 or 16 seconds, in which a busy machine may not come to look at them.
+# Notes go after 8 or 16 seconds, in which a busy machine may not come to look at them. They do go: on a phone
+# they lie over buttons.
 NOTES_STAY = """{
   const later = window.setTimeout.bind(window);
   const stays = (ms) => ms === 8000 || ms === 16000;
-  window.setTimeout = (does, ms, ...given) => later(does, stays(ms) ? 600_000 : ms, ...given);
+  window.setTimeout = (does, ms, ...given) => later(does, stays(ms) ? 20_000 : ms, ...given);
 }"""
 
 
