@@ -5,8 +5,11 @@ import os
 import signal
 import socket
 import sys
+import threading
+from contextlib import suppress
 
-# A signal waits until it is known whom it is for.
+# A signal waits until it is known whom it is for, and for the thread that hands it on: one that came just
+# before a read would be noticed after it.
 signals = (signal.SIGTERM, signal.SIGINT)
 signal.pthread_sigmask(signal.SIG_BLOCK, signals)
 with socket.socket(socket.AF_UNIX) as connection:
@@ -16,9 +19,14 @@ with socket.socket(socket.AF_UNIX) as connection:
     connection.sendall(message[sent:])
     with connection.makefile("r") as answer:
         process = int(answer.readline())
-        for name in signals:
-            signal.signal(name, lambda number, _: os.kill(process, number))
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, signals)
+
+        def hand_on() -> None:
+            while True:
+                number = signal.sigwait(signals)
+                with suppress(ProcessLookupError):
+                    os.kill(process, number)
+
+        threading.Thread(target=hand_on, daemon=True).start()
         status = int(answer.readline() or 70)
 # That of a process which a signal ended, as a shell gives it.
 sys.exit(status if status >= 0 else 128 - status)

@@ -17,7 +17,13 @@ import os, sys
 print(sys.argv, os.getcwd(), os.environ["OWN"], sys.stdin.read(), "vicinal" in sys.modules)
 sys.exit("that is all")
 """
-WAITS = "import signal; print('ready', flush=True); signal.pause()"
+# No single wait: a signal that comes just before one is noticed after it.
+WAITS = """
+import time
+print("ready", flush=True)
+while True:
+    time.sleep(0.1)
+"""
 
 
 def test_it_has_the_words_folder_variables_and_streams_that_it_was_given(tmp_path: Path) -> None:
