@@ -14,7 +14,6 @@ import signal
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 from collections.abc import Callable, Generator, Iterator
-from contextlib import nullcontext
 from pathlib import Path
 
 import hypothesis
@@ -23,7 +22,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from tests.networks import own_network
+from tests.networks import enter_own_network, threads_here
 from tests.patience import be_patient
 from tests.postgres_server import PostgresServer
 from tests.programs import missing_programs
@@ -44,6 +43,10 @@ for _name in [name for name in os.environ if name.startswith("VICINAL_")]:
         del os.environ[_name]
 
 be_patient()
+
+# Threads of numpy stay outside, and ask no server. Those of Arrow do, and come later.
+ELDER_THREADS = threads_here()
+HAS_OWN_NETWORK = enter_own_network()
 
 # How long an example takes says nothing here: the first one may import a library, and machines are shared.
 hypothesis.settings.register_profile("untimed", deadline=None)
@@ -99,13 +102,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.path in slow:
             item.add_marker("slow")
-
-
-@pytest.hookimpl(wrapper=True, tryfirst=True)
-def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
-    """A browser drops what it loads when a link of the machine comes or goes, as those of hosts do."""
-    with own_network() if "start_browser" in getattr(item, "fixturenames", ()) else nullcontext():
-        return (yield)
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import ctypes
 import fcntl
-import os
 import socket
 import struct
-from collections.abc import Iterator
-from contextlib import contextmanager
-from functools import cache
+import sys
 from pathlib import Path
 
-__all__ = ["enter_network", "own_network"]
+__all__ = ["enter_network", "enter_own_network", "threads_here"]
 
 _NEW_NETWORK = 0x40000000
 _SET_FLAGS, _UP = 0x8914, 0x1
@@ -32,34 +29,19 @@ def enter_network(number: int) -> None:
         raise OSError(ctypes.get_errno(), "the network cannot be entered")
 
 
-@contextmanager
-def own_network() -> Iterator[None]:
-    """Run in this process's own network, always the same; where it may have none, in that of the machine."""
-    networks = _own_and_outer()
-    if networks is None:
-        yield
-        return
-    own, outer = networks
-    enter_network(own)
-    try:
-        yield
-    finally:
-        enter_network(outer)
+def enter_own_network() -> bool:
+    """Move this process, for good, to a network that nobody else is in; whether it may have one.
+
+    A browser drops what it loads when a link of its network comes or goes, as those of hosts do. Threads that
+    run already stay where they are.
+    """
+    if not sys.platform.startswith("linux") or ctypes.CDLL(None).unshare(_NEW_NETWORK):
+        return False
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
+        fcntl.ioctl(any_socket, _SET_FLAGS, struct.pack("16sH22x", b"lo", _UP))
+    return True
 
 
-@cache
-def _own_and_outer() -> tuple[int, int] | None:
-    """Files of a new network and of the one that this thread is in."""
-    current = Path("/proc/thread-self/ns/net")
-    if not current.exists():
-        return None
-    outer = os.open(current, os.O_RDONLY)
-    if ctypes.CDLL(None).unshare(_NEW_NETWORK):
-        os.close(outer)
-        return None
-    try:
-        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
-            fcntl.ioctl(any_socket, _SET_FLAGS, struct.pack("16sH22x", b"lo", _UP))
-        return os.open(current, os.O_RDONLY), outer
-    finally:
-        enter_network(outer)
+def threads_here() -> set[Path]:
+    """Folders of all threads of this process, also of those that libraries have started."""
+    return set(Path("/proc/self/task").glob("*"))

@@ -1,24 +1,41 @@
-"""A process's own network: its loopback works, and what happens to the links of the machine goes unseen."""
+"""The tests' own network: each process of a run has one, and all its threads are in it."""
 
 from __future__ import annotations
 
-import socket
+import subprocess
+import sys
+from contextlib import suppress
+from pathlib import Path
 
 import pytest
 
-from tests.networks import own_network
+from tests.conftest import ELDER_THREADS, HAS_OWN_NETWORK
+from tests.networks import threads_here
+
+_ENTER = """
+import socket
+from tests.networks import enter_own_network
+assert enter_own_network()
+print([name for _, name in socket.if_nameindex()])
+with socket.create_server(("127.0.0.1", 0)) as server, socket.create_connection(server.getsockname()):
+    print("its loopback works")
+"""
 
 
-def test_it_has_its_loopback_alone_while_it_lasts() -> None:
-    outer = socket.if_nameindex()
-    with socket.create_server(("127.0.0.1", 0)) as elsewhere, own_network():
-        if len(outer) > 1 and socket.if_nameindex() == outer:
-            pytest.skip("a network of one's own needs root")
-        assert [name for _, name in socket.if_nameindex()] == ["lo"]
-        with (
-            socket.create_server(("127.0.0.1", 0)) as server,
-            socket.create_connection(server.getsockname()),
-            pytest.raises(ConnectionRefusedError),
-        ):
-            socket.create_connection(elsewhere.getsockname())
-    assert socket.if_nameindex() == outer
+@pytest.fixture(autouse=True)
+def _needs_root() -> None:
+    if not HAS_OWN_NETWORK:
+        pytest.skip("a network of one's own needs root")
+
+
+def test_a_new_one_has_its_loopback_alone() -> None:
+    done = subprocess.run([sys.executable, "-c", _ENTER], check=True, capture_output=True, text=True)
+    assert done.stdout.splitlines() == ["['lo']", "its loopback works"]
+
+
+def test_all_threads_are_in_it() -> None:
+    """Also those of pools that tests before this one have made libraries start."""
+    own = Path("/proc/self/ns/net").readlink()
+    for thread in threads_here() - ELDER_THREADS:
+        with suppress(FileNotFoundError):  # It has ended
+            assert (thread / "ns" / "net").readlink() == own
