@@ -11,7 +11,7 @@ from pathlib import Path
 
 __all__ = ["enter_network", "enter_own_network", "threads_here"]
 
-_NEW_NETWORK = 0x40000000
+_NEW_NETWORK, _NEW_NAME = 0x40000000, 0x04000000
 _SET_FLAGS, _UP = 0x8914, 0x1
 
 
@@ -35,8 +35,10 @@ def enter_own_network() -> bool:
     A browser drops what it loads when a link of its network comes or goes, as those of hosts do. Threads that
     run already stay where they are.
     """
-    if not sys.platform.startswith("linux") or ctypes.CDLL(None).unshare(_NEW_NETWORK):
+    if not sys.platform.startswith("linux") or ctypes.CDLL(None).unshare(_NEW_NETWORK | _NEW_NAME):
         return False
+    # The machine's own name may lead to an address that is not in it, which Ray would take for this node's.
+    socket.sethostname("localhost")
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
         fcntl.ioctl(any_socket, _SET_FLAGS, struct.pack("16sH22x", b"lo", _UP))
     return True

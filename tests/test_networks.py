@@ -19,6 +19,8 @@ assert enter_own_network()
 print([name for _, name in socket.if_nameindex()])
 with socket.create_server(("127.0.0.1", 0)) as server, socket.create_connection(server.getsockname()):
     print("its loopback works")
+with socket.create_server((socket.gethostbyname(socket.gethostname()), 0)):
+    print("its name leads there")
 """
 
 
@@ -30,7 +32,7 @@ def _needs_root() -> None:
 
 def test_a_new_one_has_its_loopback_alone() -> None:
     done = subprocess.run([sys.executable, "-c", _ENTER], check=True, capture_output=True, text=True)
-    assert done.stdout.splitlines() == ["['lo']", "its loopback works"]
+    assert done.stdout.splitlines() == ["['lo']", "its loopback works", "its name leads there"]
 
 
 def test_all_threads_are_in_it() -> None:
