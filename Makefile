@@ -60,6 +60,7 @@ bench-peers: $(VENV)/.dev ## the same work by Vicinal and by what a user would t
 	$(PYTHON) -m venv build/peers-chroma
 	build/peers-chroma/bin/python -m pip install -r benchmarks/peers/requirements-chroma.txt
 	$(BIN)/python -m benchmarks.peers.http_search --folder build/http --chroma build/peers-chroma/bin/chroma
+	$(BIN)/python -m benchmarks.peers.report
 
 openapi: $(VENV)/.base ## write openapi.json and what the client has of it, which tests compare with what is served
 	$(BIN)/vicinal openapi > openapi.json

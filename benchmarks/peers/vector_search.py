@@ -84,6 +84,11 @@ def opened(items: FloatArray, wanted: list[str], folder: Path) -> tuple[dict[str
     return engines, rows
 
 
+def able(rows: dict[str, Any]) -> list[str]:
+    """Names of the engines that find enough: only these can be the fastest."""
+    return [name for name, row in rows.items() if row.get("recall_at_10", 0.0) >= MARK - 0.005]
+
+
 def main() -> None:
     """Build all engines, choose their efforts, let them take turns, and save the rows."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -117,9 +122,7 @@ def main() -> None:
             for _ in range(arguments.rounds):
                 for name, engine in engines.items():
                     spent[name].append(turn(engine, timed, efforts[name], batch))
-            # Only what finds enough can be the fastest.
-            able = [name for name in engines if rows[name]["recall_at_10"] >= MARK - 0.005]
-            fastest = [min(spent[name][i] for name in able) for i in range(arguments.rounds)]
+            fastest = [min(spent[name][i] for name in able(rows)) for i in range(arguments.rounds)]
             for name, values in spent.items():
                 ratios = [value / best for value, best in zip(values, fastest, strict=True)]
                 rows[name][f"batch_{batch}"] = {
