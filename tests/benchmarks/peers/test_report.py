@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
+pytest.importorskip("matplotlib")
+
 from benchmarks.peers import report
 from benchmarks.peers.report import Row, draw_search, rows
 
