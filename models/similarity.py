@@ -11,12 +11,14 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from vicinal.calibration.arrays import FloatArray, Ints
+from vicinal.calibration.arrays import FloatArray, Floats, Ints, Mask
 from vicinal.models.errors import IMAGE_HINT, EmbeddingError, NoDirectionError
 
 _SMALLEST_NORM = 1e-12
 # Numbers that are widened at a time, so that they stay in the processor's cache.
 _AT_ONCE = 2**17
+# Of more pairs that lie near, copies take longer than sums of all.
+_FEW_NEAR = 1 / 16
 
 
 def normalize(vectors: npt.ArrayLike) -> FloatArray:
@@ -74,12 +76,43 @@ def exact_similarities(queries: FloatArray, items: FloatArray) -> FloatArray:
     return np.clip(wide, -1.0, 1.0).astype(np.float32)
 
 
+def rounding_bound(dim: int) -> np.float32:
+    """How far a product of two unit vectors, summed in float32 in any order, lies from its exact similarity.
+
+    A sum of d products of float32 numbers is off by at most `d u / (1 - d u)` times the sum of their absolute
+    values, u = 2^-24 (Higham, Accuracy and Stability of Numerical Algorithms, 3.1), and that sum is at most 1
+    here. One unit more is for the rounding of the similarity, and a quarter for lengths that are not quite 1.
+    """
+    terms = (dim + 1) * 2.0**-24
+    return np.float32(1.25 * terms / (1.0 - terms))
+
+
+def reaches(vectors: FloatArray, least: Floats, asked: Mask) -> Mask:
+    """(B, w, w) whether the exact similarity of vector i to vector j of each set is at least what i asks for.
+
+    A product of matrices tells of most pairs, however it is rounded; the few that lie near are summed one by
+    one, as `exact_similarities` does.
+
+    Args:
+        vectors: (B, w, d) float32, L2-normalized.
+        least: (B, w) what each of them asks for.
+        asked: (B, w, w) pairs to tell of; the others are told anything.
+    """
+    wanted, bound = least[:, :, None], rounding_bound(vectors.shape[-1])
+    products = vectors @ vectors.transpose(0, 2, 1)
+    reached = products >= wanted
+    near = (np.abs(products - wanted) <= bound) & asked
+    if near.sum() > near.size * _FEW_NEAR:
+        return exact_similarities(vectors, vectors[:, None]) >= wanted
+    rows, i, j = np.nonzero(near)
+    reached[rows, i, j] = (
+        exact_similarities(vectors[rows, i], vectors[rows, j][:, None])[:, 0] >= least[rows, i]
+    )
+    return reached
+
+
 def most_similar(products: FloatArray, n: int, dim: int) -> Ints:
     """Find items that can be among the n most similar ones of a query, however products were rounded.
-
-    A sum of d products of float32 numbers, in any order, is off by at most `g = d u / (1 - d u)` times the
-    sum of their absolute values, u = 2^-24 (Higham, Accuracy and Stability of Numerical Algorithms, 3.1),
-    and that sum is at most 1 here. What lies 2 g below the n-th largest is not among the n most similar.
 
     `products`, (B, w), are of queries of length 1 at most with unit vectors, summed in float32; -inf for
     items that do not count. Gives (B, m) places in a row, in no order, the n most similar of each row among
@@ -88,9 +121,7 @@ def most_similar(products: FloatArray, n: int, dim: int) -> Ints:
     width = products.shape[1]
     if width <= n:
         return np.broadcast_to(np.arange(width), products.shape)
-    # One unit more for the rounding of what is compared: float32 similarities.
-    terms = (dim + 1) * 2.0**-24
-    bound = np.float32(2.5 * terms / (1.0 - terms))
-    least = np.partition(products, width - n, axis=1)[:, width - n, None] - bound
+    # Two products are compared, each of which is rounded.
+    least = np.partition(products, width - n, axis=1)[:, width - n, None] - 2 * rounding_bound(dim)
     n_kept = int((products >= least).sum(axis=1).max())
     return np.argpartition(products, width - n_kept, axis=1)[:, width - n_kept :]

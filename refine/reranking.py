@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vicinal.calibration.arrays import FloatArray, Floats, Mask
-from vicinal.models.similarity import exact_similarities, normalize
+from vicinal.models.similarity import exact_similarities, normalize, reaches
 
 
 def dense_contextual_scores(similarities: npt.ArrayLike, k: int, beta: float, eps: float = 0.0) -> Floats:
@@ -170,8 +170,8 @@ def _shared_neighbors(
     embeddings: FloatArray, similarities: FloatArray, radius: Floats, inside: Mask
 ) -> Floats:
     """(B, w) number of members of N(q), the query included, that belong to N(j) for each j in N(q)."""
-    pairs = exact_similarities(embeddings, embeddings[:, None])
-    member = (pairs >= radius[:, :, None]) & inside[:, None, :]
+    counted = inside[:, None, :] & inside[:, :, None]
+    member = reaches(embeddings, radius, counted) & inside[:, None, :]
     # An item is its own first neighbor, also where rounding puts its similarity to itself below 1.
     diagonal = np.arange(member.shape[1])
     member[:, diagonal, diagonal] = inside

@@ -10,7 +10,7 @@ import numpy as np
 from vicinal.calibration.arrays import FloatArray, Ints, Mask
 from vicinal.indexer.graph.neighbor_graph import SPARE_NEIGHBORS, nearest_first
 from vicinal.indexer.views.view import GalleryView
-from vicinal.models.similarity import exact_similarities
+from vicinal.models.similarity import exact_similarities, most_similar
 from vicinal.refine.neighbor_features import N_RADII, neighborhood_radii
 
 _NOBODY: Ints = np.empty(0, np.int64)
@@ -77,8 +77,13 @@ def _nearest(
     view: GalleryView, queries: FloatArray, k: int, excluded: Sequence[Ints], n_fetched: int
 ) -> Ints:
     found = view.nearest(queries, n_fetched)
+    gone = _gone(found, excluded)
+    products = view.products(queries, found)
+    products[gone] = -np.inf
+    kept = np.arange(len(found))[:, None], most_similar(products, k, queries.shape[1])
+    found, gone = found[kept], gone[kept]
     similarities = exact_similarities(queries, view.vectors(found))
-    similarities[_gone(found, excluded)] = -np.inf
+    similarities[gone] = -np.inf
     found, similarities = nearest_first(found, similarities, k)
     return _padded(np.where(np.isfinite(similarities), found, -1), k)
 

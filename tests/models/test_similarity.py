@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from vicinal.calibration.arrays import FloatArray
+from vicinal.models import similarity
 from vicinal.models.errors import EmbeddingError
-from vicinal.models.similarity import as_embeddings, exact_similarities, most_similar, normalize
+from vicinal.models.similarity import as_embeddings, exact_similarities, most_similar, normalize, reaches
 
 SHAPES = {"n_items": st.integers(1, 40), "dim": st.integers(2, 200), "seed": st.integers(0, 2**32 - 1)}
 
@@ -205,3 +206,37 @@ def test_keeping_by_rounded_products_alone_would_lose_some() -> None:
         for row, one in zip(exact, _rounded(queries, items), strict=True):
             missed += len(set(np.argsort(-row)[:10].tolist()) - set(np.argsort(-one)[:10].tolist()))
     assert missed > 0
+
+
+def _sets_of_near_vectors(seed: int) -> tuple[FloatArray, FloatArray, NDArray[np.float64]]:
+    """Sets of vectors that point nearly the same way, their similarities, and limits that some just reach."""
+    rng = np.random.default_rng(seed)
+    n_sets, width, dim = int(rng.integers(1, 6)), int(rng.integers(1, 40)), int(rng.choice([8, 64, 256]))
+    middle = rng.normal(size=dim) * rng.choice([0, 5, 50])
+    vectors = normalize(middle + rng.normal(size=(n_sets * width, dim))).reshape(n_sets, width, dim)
+    vectors[:, rng.integers(0, width)] = vectors[:, 0]
+    exact = exact_similarities(vectors, vectors[:, None])
+    chosen = rng.integers(0, width, (n_sets, width))
+    limits = np.take_along_axis(exact, chosen[:, :, None], axis=2)[:, :, 0].astype(np.float64)
+    return vectors, exact, limits - rng.choice([0.0, 0.025], limits.shape)
+
+
+@given(st.integers(0, 2**32 - 1), st.sampled_from([0.0, 1 / 16, 1.0]))
+@settings(max_examples=60, deadline=None)
+def test_what_reaches_a_limit_is_told_as_exact_similarities_tell(seed: int, few: float) -> None:
+    vectors, exact, limits = _sets_of_near_vectors(seed)
+    asked = np.random.default_rng(seed).random(exact.shape) < 0.9
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(similarity, "_FEW_NEAR", few)
+        told = reaches(vectors, limits, asked)
+    assert (told == (exact >= limits[:, :, None]))[asked].all()
+
+
+def test_rounded_products_alone_would_tell_wrongly() -> None:
+    """Negative control: without the sums of what lies near, some pairs change sides."""
+    wrong = 0
+    for seed in range(20):
+        vectors, exact, limits = _sets_of_near_vectors(seed)
+        told = reaches(vectors, limits, np.zeros(exact.shape, bool))
+        wrong += int((told != (exact >= limits[:, :, None])).sum())
+    assert wrong > 0
