@@ -17,8 +17,6 @@ from vicinal.models.errors import IMAGE_HINT, EmbeddingError, NoDirectionError
 _SMALLEST_NORM = 1e-12
 # Numbers that are widened at a time, so that they stay in the processor's cache.
 _AT_ONCE = 2**17
-# Of more pairs that lie near, copies take longer than sums of all.
-_FEW_NEAR = 1 / 16
 
 
 def normalize(vectors: npt.ArrayLike) -> FloatArray:
@@ -76,21 +74,10 @@ def exact_similarities(queries: FloatArray, items: FloatArray) -> FloatArray:
     return np.clip(wide, -1.0, 1.0).astype(np.float32)
 
 
-def rounding_bound(dim: int) -> np.float32:
-    """How far a product of two unit vectors, summed in float32 in any order, lies from its exact similarity.
-
-    A sum of d products of float32 numbers is off by at most `d u / (1 - d u)` times the sum of their absolute
-    values, u = 2^-24 (Higham, Accuracy and Stability of Numerical Algorithms, 3.1), and that sum is at most 1
-    here. One unit more is for the rounding of the similarity, and a quarter for lengths that are not quite 1.
-    """
-    terms = (dim + 1) * 2.0**-24
-    return np.float32(1.25 * terms / (1.0 - terms))
-
-
 def reaches(vectors: FloatArray, least: Floats, asked: Mask) -> Mask:
     """(B, w, w) whether the exact similarity of vector i to vector j of each set is at least what i asks for.
 
-    A product of matrices tells of most pairs, however it is rounded; the few that lie near are summed one by
+    A product of matrices tells of nearly all pairs, however it is rounded; the few others are summed one by
     one, as `exact_similarities` does.
 
     Args:
@@ -98,17 +85,23 @@ def reaches(vectors: FloatArray, least: Floats, asked: Mask) -> Mask:
         least: (B, w) what each of them asks for.
         asked: (B, w, w) pairs to tell of; the others are told anything.
     """
-    wanted, bound = least[:, :, None], rounding_bound(vectors.shape[-1])
-    products = vectors @ vectors.transpose(0, 2, 1)
-    reached = products >= wanted
-    near = (np.abs(products - wanted) <= bound) & asked
-    if near.sum() > near.size * _FEW_NEAR:
-        return exact_similarities(vectors, vectors[:, None]) >= wanted
-    rows, i, j = np.nonzero(near)
-    reached[rows, i, j] = (
-        exact_similarities(vectors[rows, i], vectors[rows, j][:, None])[:, 0] >= least[rows, i]
-    )
+    wide, bound = vectors.astype(np.float64), _off_by(vectors.shape[-1], 2.0**-53)
+    products, cut = wide @ wide.transpose(0, 2, 1), _rounded_up_from(least)[:, :, None]
+    reached = products >= cut + bound
+    undecided = ((products >= cut - bound) & asked) > reached
+    if undecided.any():
+        rows, i, j = np.nonzero(undecided)
+        exact = exact_similarities(vectors[rows, i], vectors[rows, j][:, None])[:, 0]
+        reached[rows, i, j] = exact >= least[rows, i]
     return reached
+
+
+def _rounded_up_from(least: Floats) -> Floats:
+    """Where sums begin that, rounded to float32 in [-1, 1], are at least so much; between two of those."""
+    above = least.astype(np.float32)
+    above = np.where(above < least, np.nextafter(above, np.float32(np.inf)), above)
+    below = np.nextafter(above, np.float32(-np.inf))
+    return np.where(least <= -1.0, -np.inf, (above.astype(np.float64) + below) / 2.0)
 
 
 def most_similar(products: FloatArray, n: int, dim: int) -> Ints:
@@ -121,7 +114,19 @@ def most_similar(products: FloatArray, n: int, dim: int) -> Ints:
     width = products.shape[1]
     if width <= n:
         return np.broadcast_to(np.arange(width), products.shape)
-    # Two products are compared, each of which is rounded.
-    least = np.partition(products, width - n, axis=1)[:, width - n, None] - 2 * rounding_bound(dim)
+    # One unit more for the rounding of what is compared: float32 similarities.
+    bound = np.float32(_off_by(dim + 1, 2.0**-24))
+    least = np.partition(products, width - n, axis=1)[:, width - n, None] - bound
     n_kept = int((products >= least).sum(axis=1).max())
     return np.argpartition(products, width - n_kept, axis=1)[:, width - n_kept :]
+
+
+def _off_by(dim: int, unit: float) -> float:
+    """How far two sums of the d products of two unit vectors, in any order, can lie from each other.
+
+    Each is off by at most `d u / (1 - d u)` times the sum of their absolute values, u the unit of rounding
+    (Higham, Accuracy and Stability of Numerical Algorithms, 3.1), and that sum is at most 1 here, or a little
+    more, as lengths are rounded too.
+    """
+    terms = dim * unit
+    return 2.5 * terms / (1.0 - terms)
