@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from vicinal.calibration.arrays import FloatArray
+from vicinal.models import similarity
 from vicinal.models.errors import EmbeddingError
 from vicinal.models.similarity import as_embeddings, exact_similarities, most_similar, normalize, reaches
 
@@ -220,20 +221,30 @@ def _sets_of_near_vectors(seed: int) -> tuple[FloatArray, FloatArray, NDArray[np
     return vectors, exact, limits - rng.choice([0.0, 0.025], limits.shape)
 
 
-@given(st.integers(0, 2**32 - 1))
+@given(st.integers(0, 2**32 - 1), st.sampled_from([None, 1e-6]))
 @settings(max_examples=60, deadline=None)
-def test_what_reaches_a_limit_is_told_as_exact_similarities_tell(seed: int) -> None:
+def test_what_reaches_a_limit_is_told_as_exact_similarities_tell(seed: int, bound: float | None) -> None:
+    """Also where a wider bound leaves many pairs to be summed one by one."""
     vectors, exact, limits = _sets_of_near_vectors(seed)
     asked = np.random.default_rng(seed).random(exact.shape) < 0.9
-    told = reaches(vectors, limits, asked)
+    with pytest.MonkeyPatch.context() as patched:
+        if bound is not None:
+            patched.setattr(similarity, "_off_by", lambda dim, unit: bound)
+        told = reaches(vectors, limits, asked)
     assert (told == (exact >= limits[:, :, None]))[asked].all()
 
 
-def test_rounded_products_alone_would_tell_wrongly() -> None:
-    """Negative control: without the sums of what lies near, some pairs change sides."""
+def test_sums_that_are_not_rounded_would_tell_wrongly() -> None:
+    """Negative control: some pairs reach their limit only as float32 numbers."""
     wrong = 0
     for seed in range(20):
         vectors, exact, limits = _sets_of_near_vectors(seed)
-        told = reaches(vectors, limits, np.zeros(exact.shape, bool))
+        wide = vectors.astype(np.float64)
+        told = wide @ wide.transpose(0, 2, 1) >= limits[:, :, None]
         wrong += int((told != (exact >= limits[:, :, None])).sum())
     assert wrong > 0
+
+
+def test_opposite_vectors_reach_the_least_limit() -> None:
+    vectors = np.stack([row := _random(1, 200, 3)[0], -row])[None]
+    assert reaches(vectors, np.full((1, 2), -1.0), np.ones((1, 2, 2), bool)).all()
