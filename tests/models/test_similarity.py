@@ -229,7 +229,7 @@ def test_what_reaches_a_limit_is_told_as_exact_similarities_tell(seed: int, boun
     asked = np.random.default_rng(seed).random(exact.shape) < 0.9
     with pytest.MonkeyPatch.context() as patched:
         if bound is not None:
-            patched.setattr(similarity, "_off_by", lambda dim, unit: bound)
+            patched.setattr(similarity, "_off_by", lambda *_: bound)
         told = reaches(vectors, limits, asked)
     assert (told == (exact >= limits[:, :, None]))[asked].all()
 
