@@ -46,6 +46,14 @@ RECALL, _MEASURED_BY = 0.995, 512
 # Exact re-scoring chooses among as many candidates as hold the same share of the few or the many nearest that
 # are found at all; measured too, up to the most.
 _FEW_NEAREST, _MANY_NEAREST, _MOST_CANDIDATES = 10, 100, 400
+# A graph is followed until as many items were looked at from all sides as its effort says, and at least as
+# many as are asked for; the least of these that holds the same share is taken.
+_EFFORTS = (16, 20, 24, 32, 40, 48, 64, 80, 100, 112, 128, 160, 192, 256, 320, 400, 512, 768, 1024, 1536, 2048)
+# Faiss looks for the best of what is still to be looked at from one end to the other.
+_MOST_EFFORT = 2 * _EFFORTS[-1]
+# What a graph is built with: half as much takes two thirds of the time, and more effort in every search.
+_BUILD_EFFORT = 80
+GRAPH = "HNSW16,SQ8"
 
 # Whether what this thread works on was shared out to it.
 _shared = threading.local()
@@ -54,12 +62,12 @@ _LONGEST_FACTORY = 64
 _MOST_LISTS, _MOST_EDGES = 65_536, 64
 _CODES = r"SQ(?:4|8|fp16)|PQ(?P<subquantizers>[1-9][0-9]{0,4})(?:x4(?:fsr?)?|x8)?"
 _KINDS = re.compile(
-    rf"auto|HNSW(?P<edges>[2-9]|[1-9][0-9]{{1,3}})(?:,Flat)?|"
+    rf"auto|graph|HNSW(?P<edges>[2-9]|[1-9][0-9]{{1,3}})(?:,Flat|,SQ8)?|"
     rf"(?:IVF(?P<lists>[1-9][0-9]{{0,8}}),)?(?:Flat|{_CODES})"
 )
 _KINDS_IN_WORDS = (
-    f"auto, Flat, SQ4, SQ8, SQfp16, PQ16 (also x4, x4fs, x8), HNSW2 to HNSW{_MOST_EDGES}, or inverted lists "
-    f"before them, such as IVF1024,SQ8, of up to IVF{_MOST_LISTS}; or an engine: postgres"
+    f"auto, graph, Flat, SQ4, SQ8, SQfp16, PQ16 (also x4, x4fs, x8), HNSW2 to HNSW{_MOST_EDGES} (also ,SQ8), "
+    f"or inverted lists before them, such as IVF1024,SQ8, of up to IVF{_MOST_LISTS}; or an engine: postgres"
 )
 
 
@@ -94,7 +102,7 @@ class Candidates:
         return max(n, math.ceil(between))
 
 
-# Of graphs, of which more is searched the more are asked for, and of flat indexes in float16.
+# Of flat indexes in float16.
 _UNMEASURED = Candidates(160, 400)
 
 
@@ -102,7 +110,7 @@ class FaissIndex:
     """Nearest neighbors by inner product, over positions 0..n-1; never changed after it was built.
 
     `spec` is its factory string; a search among all items looks into `n_probed` inverted lists, 0 of a kind
-    without lists.
+    without lists, or follows a graph with an `effort`, 0 of a kind without one.
     """
 
     device = "cpu"
@@ -116,7 +124,8 @@ class FaissIndex:
         inner = self._faiss.downcast_index(index)
         self._n_lists: int = getattr(inner, "nlist", 0)
         self.n_probed: int = getattr(inner, "nprobe", 0)
-        self._among_all = self._parameters(None)
+        self.effort: int = inner.hnsw.efSearch if hasattr(inner, "hnsw") else 0
+        self._codes = self._faiss.downcast_index(inner.storage) if self.effort else index
 
     @property
     def is_exact(self) -> bool:
@@ -125,9 +134,16 @@ class FaissIndex:
 
     @classmethod
     def build(cls, embeddings: FloatArray, factory: str = "auto") -> Self:
-        """Train and fill an index with (n, d) float32, L2-normalized."""
+        """Train and fill an index with (n, d) float32, L2-normalized.
+
+        Faiss takes all threads. From 1.15 on it links the items of a graph in batches that see nothing of each
+        other, so that as many threads as there are build the same one; an older Faiss builds the same one by
+        one thread alone.
+        """
         check_factory(factory, embeddings.shape[1])
-        specs = automatic_factories(*embeddings.shape) if factory == "auto" else (factory,)
+        specs: tuple[str, ...] = (GRAPH if factory == "graph" else factory,)
+        if factory == "auto":
+            specs = automatic_factories(*embeddings.shape)
         return cls(*_built(import_faiss(), embeddings, specs))
 
     @classmethod
@@ -138,9 +154,9 @@ class FaissIndex:
         if not seal.fits(path, whole=True):
             raise DamagedGalleryError(f"index file '{path}' is missing or damaged", path)
         faiss = import_faiss()
-        # Inverted lists and flat vectors are mapped in different ways; all else is read.
+        # Inverted lists are mapped in another way than flat vectors and graphs; all else is read.
         flags = faiss.IO_FLAG_MMAP | faiss.IO_FLAG_READ_ONLY if spec.startswith("IVF") else 0
-        flags = faiss.IO_FLAG_MMAP_IFC if spec == "Flat" else flags
+        flags = faiss.IO_FLAG_MMAP_IFC if spec.startswith(("Flat", "HNSW")) else flags
         try:
             return cls(faiss.read_index(str(path), flags), spec, candidates)
         except (MemoryError, RuntimeError) as error:
@@ -154,8 +170,8 @@ class FaissIndex:
 
     @property
     def can_select(self) -> bool:
-        """Tell whether Faiss can restrict this kind of index: flat ones and inverted lists."""
-        return self.is_exact or self._n_lists > 0
+        """Tell whether Faiss can restrict this kind of index: flat ones, inverted lists and graphs."""
+        return self.is_exact or self._n_lists > 0 or self.effort > 0
 
     def n_fetched(self, n: int) -> int:
         """Items to search for, so that the n nearest are among them when all are compared exactly."""
@@ -166,27 +182,41 @@ class FaissIndex:
     ) -> Ints:
         """(B, n) positions of the nearest items, nearest first, -1 where there are fewer."""
         del filter  # The mask says all.
-        parameters = self._among_all if among is None else self._parameters(among)
+        selector = None
+        if among is not None:
+            selector = self._faiss.IDSelectorBitmap(np.packbits(among, bitorder="little"))
+        parameters = self._parameters(n, selector, among)
         blocks = [queries[start : start + _TOGETHER] for start in range(0, len(queries), _TOGETHER)]
 
         def find(block: FloatArray) -> Ints:
             with _one_thread(self._faiss):
-                return np.asarray(self.as_faiss.search(block, n, params=parameters)[1])
+                if parameters is None:
+                    return self._compared(block, n, selector)
+                found = np.asarray(self.as_faiss.search(block, n, params=parameters)[1])
+                if self.effort and (short := np.flatnonzero(found[:, -1] < 0)).size:
+                    # Where those that may be found lie far away, the graph is left before they are reached.
+                    found[short] = self._compared(block[short], n, selector)
+                return found
 
         found = shared_out(find, blocks)
         return np.concatenate(found) if found else np.empty((0, n), np.int64)
 
-    def _parameters(self, among: Mask | None) -> Any:
-        selector = None
-        if among is not None:
-            selector = self._faiss.IDSelectorBitmap(np.packbits(among, bitorder="little"))
-        if not self._n_lists:
-            return None if selector is None else self._faiss.SearchParameters(sel=selector)
-        n_probed = self.n_probed
-        if among is not None:
-            # The fewer items may be found, the further away they lie: as many of them are compared as of all.
-            n_probed = math.ceil(n_probed * len(among) / max(1, int(among.sum())))
-        return self._faiss.SearchParametersIVF(nprobe=min(self._n_lists, n_probed), sel=selector)
+    def _parameters(self, n: int, selector: Any, among: Mask | None) -> Any:
+        """Parameters of a search for n items; None where all that may be found are compared."""
+        # The fewer items may be found, the further away they lie: as many of them are compared as of all.
+        n_all, n_left = (1, 1) if among is None else (len(among), max(1, int(among.sum())))
+        if self._n_lists:
+            n_probed = math.ceil(self.n_probed * n_all / n_left)
+            return self._faiss.SearchParametersIVF(nprobe=min(self._n_lists, n_probed), sel=selector)
+        effort = math.ceil(max(self.effort, n) * n_all / n_left)
+        if self.effort and effort <= _MOST_EFFORT:
+            return self._faiss.SearchParametersHNSW(efSearch=effort, sel=selector)
+        return None
+
+    def _compared(self, queries: FloatArray, n: int, selector: Any) -> Ints:
+        """Nearest by the codes of all items that may be found."""
+        parameters = None if selector is None else self._faiss.SearchParameters(sel=selector)
+        return np.asarray(self._codes.search(queries, n, params=parameters)[1])
 
 
 def check_factory(factory: str, dim: int) -> None:
@@ -265,8 +295,7 @@ def _one_thread(faiss: Any) -> Iterator[None]:
 def _built(faiss: Any, embeddings: FloatArray, specs: Sequence[str]) -> tuple[Any, str, Candidates]:
     """An index, trained, filled and measured, its factory string, and how many candidates it needs."""
     n_items = len(embeddings)
-    is_measured = n_items > 1 and not (specs[0] == "Flat" or specs[0].startswith("HNSW"))
-    sample = NearestSample.of(embeddings) if is_measured else None
+    sample = NearestSample.of(embeddings) if n_items > 1 and specs[0] != "Flat" else None
     for spec in specs:
         try:
             index = _trained(faiss, embeddings, spec)
@@ -280,13 +309,17 @@ def _built(faiss: Any, embeddings: FloatArray, specs: Sequence[str]) -> tuple[An
             reason = str(error).strip().splitlines()[-1]
             raise GalleryError(f"Faiss cannot build '{spec}' over {n_items} items: {reason}") from error
         break
-    return index, spec, _UNMEASURED if sample is None else _measured(index, sample)
+    if sample is None:
+        return index, spec, _UNMEASURED
+    return index, spec, _followed(index, sample) if hasattr(index, "hnsw") else _measured(index, sample)
 
 
 def _trained(faiss: Any, embeddings: FloatArray, spec: str) -> Any:
     """An index without items."""
     index = faiss.index_factory(embeddings.shape[1], spec, faiss.METRIC_INNER_PRODUCT)
     _leave_out_polysemous_codes(faiss, index)
+    if hasattr(index, "hnsw"):
+        index.hnsw.efConstruction = _BUILD_EFFORT
     index.train(_training_sample(faiss, index, embeddings))
     return index
 
@@ -318,14 +351,42 @@ class NearestSample:
 
 def _measured(index: Any, sample: NearestSample) -> Candidates:
     """Numbers of an index's candidates that hold the nearest of some items."""
-    fetched = index.search(sample.queries, min(index.ntotal, _MOST_CANDIDATES + 1))[1]
-    found = [among[among != row] for row, among in zip(sample.rows, fetched, strict=True)]
+    found = _others_found(index, sample, _MOST_CANDIDATES)
     few, many = (
         1 + _covering(np.concatenate([np.isin(*pair).nonzero()[0] for pair in zip(found, near, strict=True)]))
         for near in (sample.few, sample.many)
     )
     # Where there are no hundred others, none is left out.
     return Candidates(few, max(few, many, _MANY_NEAREST))
+
+
+def _followed(graph: Any, sample: NearestSample) -> Candidates:
+    """The same of a graph, which is told to be followed as far as most of the ten nearest lie. A search for
+    more candidates than that follows it further by itself: of the hundred nearest so many are asked for as hold
+    most, and what is needed beyond the most candidates is the effort of every search.
+    """
+    for_few = 0
+    for effort in _EFFORTS:
+        graph.hnsw.efSearch = effort
+        found = _others_found(graph, sample, effort)
+        for_few = for_few or effort * _holds(found, sample.few)
+        if for_few and effort >= _MANY_NEAREST and _holds(found, sample.many):
+            break
+    measured = _measured(graph, sample)
+    graph.hnsw.efSearch = for_few if effort <= _MOST_CANDIDATES else effort
+    return Candidates(measured.of_few, max(measured.of_many, min(effort, _MOST_CANDIDATES)))
+
+
+def _others_found(index: Any, sample: NearestSample, n: int) -> list[Ints]:
+    """At most n candidates of each item of a sample, but for itself."""
+    fetched = index.search(sample.queries, min(index.ntotal, n + 1))[1]
+    return [among[among != row] for row, among in zip(sample.rows, fetched, strict=True)]
+
+
+def _holds(found: list[Ints], nearest: list[Ints]) -> bool:
+    """Tell whether most of the nearest are found."""
+    held = sum(int(np.isin(near, among).sum()) for among, near in zip(found, nearest, strict=True))
+    return held >= RECALL * sum(map(len, nearest))
 
 
 def _choose_probes(faiss: Any, lists: Any, queries: FloatArray, nearest: list[FloatArray]) -> None:

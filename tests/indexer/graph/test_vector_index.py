@@ -30,7 +30,7 @@ from vicinal.models.similarity import normalize
 
 DIM = 32
 N_CLUSTERED = 12_000
-FACTORIES = ["Flat", "IVF8,Flat", "IVF8,SQ8", "IVF8,PQ16x4fs", "IVF8,PQ8x4fsr"]
+FACTORIES = ["Flat", "graph", "IVF8,Flat", "IVF8,SQ8", "IVF8,PQ16x4fs", "IVF8,PQ8x4fsr"]
 
 
 def _random(n: int, dim: int = DIM, seed: int = 0) -> FloatArray:
@@ -277,8 +277,76 @@ def test_as_many_candidates_are_fetched_as_hold_the_nearest(
     for n in (20, 50):
         assert _recall(coarse.search(queries, coarse.n_fetched(n)), _nearest(queries, vectors, n)) > 0.95
     assert FaissIndex.build(vectors, "Flat").n_fetched(8) == 8
-    graph = FaissIndex.build(vectors, "HNSW8")
-    assert (graph.n_fetched(8), graph.n_fetched(100)) == (160, 400)
+
+
+@pytest.mark.slow
+def test_graph_is_followed_as_far_as_holds_the_nearest(
+    clustered: tuple[FloatArray, FloatArray],
+) -> None:
+    vectors, queries = clustered
+    near, far = (FaissIndex.build(vectors, kind) for kind in ("graph", "HNSW2,SQ8"))
+    assert near.spec == "HNSW16,SQ8"
+    assert near.effort <= 64 < far.effort
+    assert near.n_fetched(8) <= 20
+    assert near.n_fetched(100) < 200
+    for n in (10, 100):
+        assert _recall(near.search(queries, near.n_fetched(n)), _nearest(queries, vectors, n)) > 0.98
+    nearest = _nearest(queries, vectors, 10)
+    assert _recall(far.search(queries, far.n_fetched(10)), nearest) > 0.97
+    # Negative control: with the effort of the other graph.
+    far.effort = near.effort
+    assert _recall(far.search(queries, near.n_fetched(10)), nearest) < 0.95
+
+
+def test_opened_graph_is_mapped_and_followed_as_far(embeddings: FloatArray, tmp_path: Path) -> None:
+    path = tmp_path / "saved.index"
+    index = FaissIndex.build(embeddings, "HNSW4,SQ8")
+    opened = _saved(index, path)
+    assert opened.effort == index.effort > 16
+    assert str(path) in Path("/proc/self/maps").read_text()
+
+
+def test_graph_is_the_same_by_any_number_of_threads(embeddings: FloatArray) -> None:
+    rows = np.concatenate([embeddings, _random(2000, seed=3)])
+    linked = []
+    try:
+        for n in (1, 2, 5):
+            faiss.omp_set_num_threads(n)
+            built = FaissIndex.build(rows, "graph").as_faiss
+            linked.append(faiss.vector_to_array(built.hnsw.neighbors).copy())
+    finally:
+        faiss.omp_set_num_threads(1)
+    assert [np.array_equal(one, linked[0]) for one in linked] == [True] * 3
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("share", [0.5, 0.1, 0.01])
+def test_graph_is_searched_among_some_items(clustered: tuple[FloatArray, FloatArray], share: float) -> None:
+    vectors, queries = clustered
+    index = FaissIndex.build(vectors, "graph")
+    among = np.random.default_rng(1).random(len(vectors)) < share
+    found = index.search(queries, index.n_fetched(10), among)
+    assert among[found].all()
+    assert _recall(found, np.flatnonzero(among)[_nearest(queries, vectors[among], 10)]) > 0.98
+    alone = np.concatenate([index.search(query[None], index.n_fetched(10), among) for query in queries])
+    assert np.array_equal(alone, found)
+
+
+def test_graph_finds_items_that_are_all_far_from_a_query() -> None:
+    """Two clusters, opposite each other: whoever asks at one may see the other alone."""
+    offsets = 0.2 * _random(1000)
+    vectors = normalize(np.where(np.arange(1000)[:, None] < 500, 1.0, -1.0) / np.sqrt(DIM) + offsets)
+    among = np.arange(1000) >= 500
+    found = FaissIndex.build(vectors, "graph").search(vectors[:20], 30, among)
+    assert among[found].all()
+    assert _recall(found, 500 + _nearest(vectors[:20], vectors[among], 10)) > 0.95
+
+
+def test_graph_gives_all_items_where_all_are_asked_for(embeddings: FloatArray) -> None:
+    copies = np.concatenate([embeddings[:50], np.repeat(embeddings[:1], 300, axis=0)])
+    found = FaissIndex.build(copies, "graph").search(embeddings[:3], 400)
+    assert np.array_equal(np.sort(found[:, :350], axis=1), np.tile(np.arange(350), (3, 1)))
+    assert (found[:, 350:] == -1).all()
 
 
 def test_candidates_grow_with_what_is_wanted() -> None:
@@ -339,6 +407,7 @@ def test_search_leaves_the_threads_of_faiss_as_they_were(index: FaissIndex, embe
         "SQ8",
         "PQ8x4fs",
         "HNSW16",
+        "HNSW16,SQ8",
         "IVF16,Flat",
         "IVF16,SQ8",
         "IVF16,PQ8",
@@ -412,6 +481,9 @@ def test_more_lists_than_items_cannot_be_trained(embeddings: FloatArray) -> None
             "RFlat",
             "IVF16(IVF16,Flat),Flat",
             "NSG32",
+            "Graph",
+            "graph,SQ8",
+            "HNSW16,PQ8",
         ),
         *(
             "IVF100000000,Flat",
@@ -439,7 +511,7 @@ def test_what_is_no_known_kind_of_a_size_is_refused_in_a_sentence(
     factory: str, embeddings: FloatArray
 ) -> None:
     for refuse in (lambda: check_factory(factory, 512), lambda: FaissIndex.build(embeddings[:50], factory)):
-        with pytest.raises(GalleryError, match="expected auto, Flat, ") as caught:
+        with pytest.raises(GalleryError, match="expected auto, graph, Flat, ") as caught:
             refuse()
         assert len(str(caught.value)) < 400
 
@@ -465,6 +537,8 @@ def test_sub_quantizers_divide_the_length() -> None:
         "PQ8x8",
         "HNSW8",
         "HNSW8,Flat",
+        "HNSW8,SQ8",
+        "graph",
         "IVF4,Flat",
         "IVF4,SQ8",
         "IVF4,PQ8x4fs",

@@ -198,7 +198,7 @@ def test_a_damaged_compacted_version_is_made_again(reader: GalleryReader, unit: 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("before", "after"), [("Flat", "Flat"), ("SQ8", "SQ8")])
+@pytest.mark.parametrize(("before", "after"), [("Flat", "Flat"), ("SQ8", "SQ8"), ("graph", "HNSW16,SQ8")])
 def test_an_index_that_was_chosen_by_hand_stays(
     live_gallery: Gallery,
     publish: Callable[..., int],

@@ -22,7 +22,7 @@ from vicinal.indexer.views.view import GalleryView
 
 BUNDLE = "0123456789abcdef"
 N, N_ADDED, DIM = 600, 60, 8
-INDEXES = ["Flat", "IVF4,Flat", "SQ8", "Flat on a GPU", "IVF4,Flat on a GPU"]
+INDEXES = ["Flat", "graph", "IVF4,Flat", "SQ8", "Flat on a GPU", "IVF4,Flat on a GPU"]
 Rows = Callable[..., pa.Table]
 Unit = Callable[..., FloatArray]
 
