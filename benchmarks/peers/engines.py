@@ -71,16 +71,17 @@ class Vicinal(Engine):
     """
 
     efforts = (0,)
+    index = "auto"
 
-    @staticmethod
-    def build(items: FloatArray, folder: Path) -> None:
+    @classmethod
+    def build(cls, items: FloatArray, folder: Path) -> None:
         """See `Engine`; neighbor lists, which such a search does not use, are left empty."""
         n = len(items)
         lists = NeighborGraph(
             np.full((n, N_NEIGHBORS), -1, np.int32), np.full((n, N_NEIGHBORS), -np.inf, np.float32)
         )
         bundle = write_bundle(folder / "bundle", items.shape[1])
-        write_gallery(Gallery(folder / "gallery"), items, bundle, graph=lists)
+        write_gallery(Gallery(folder / "gallery"), items, bundle, graph=lists, index=cls.index)
 
     def __init__(self, folder: Path) -> None:
         self._view = GalleryReader(Gallery(folder / "gallery")).view()
@@ -114,6 +115,18 @@ class VicinalNearest(Vicinal):
         found = self._view.nearest(queries, k)
         scores = exact_similarities(queries, self._view.vectors(found))
         return np.take_along_axis(found, np.lexsort((found, -scores), axis=1)[:, :k], axis=1)
+
+
+class VicinalGraph(Vicinal):
+    """The same with `index = graph`."""
+
+    index = "graph"
+
+
+class VicinalGraphNearest(VicinalNearest):
+    """The k nearest by it."""
+
+    builds = "Vicinal, graph"
 
 
 class FaissHnsw(Engine):
@@ -372,6 +385,8 @@ class MilvusLite(Engine):
 ENGINES: dict[str, type[Engine]] = {
     "Vicinal": Vicinal,
     "Vicinal, 10 nearest": VicinalNearest,
+    "Vicinal, graph": VicinalGraph,
+    "Vicinal, graph, 10 nearest": VicinalGraphNearest,
     "Faiss, IVF-PQ re-scored": FaissRefined,
     "Faiss, HNSW": FaissHnsw,
     "hnswlib": Hnswlib,

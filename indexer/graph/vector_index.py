@@ -48,7 +48,29 @@ RECALL, _MEASURED_BY = 0.995, 512
 _FEW_NEAREST, _MANY_NEAREST, _MOST_CANDIDATES = 10, 100, 400
 # A graph is followed until as many items were looked at from all sides as its effort says, and at least as
 # many as are asked for; the least of these that holds the same share is taken.
-_EFFORTS = (16, 20, 24, 32, 40, 48, 64, 80, 100, 112, 128, 160, 192, 256, 320, 400, 512, 768, 1024, 1536, 2048)
+_EFFORTS = (
+    16,
+    20,
+    24,
+    32,
+    40,
+    48,
+    64,
+    80,
+    100,
+    112,
+    128,
+    160,
+    192,
+    256,
+    320,
+    400,
+    512,
+    768,
+    1024,
+    1536,
+    2048,
+)
 # Faiss looks for the best of what is still to be looked at from one end to the other.
 _MOST_EFFORT = 2 * _EFFORTS[-1]
 # What a graph is built with: half as much takes two thirds of the time, and more effort in every search.
@@ -361,20 +383,21 @@ def _measured(index: Any, sample: NearestSample) -> Candidates:
 
 
 def _followed(graph: Any, sample: NearestSample) -> Candidates:
-    """The same of a graph, which is told to be followed as far as most of the ten nearest lie. A search for
-    more candidates than that follows it further by itself: of the hundred nearest so many are asked for as hold
-    most, and what is needed beyond the most candidates is the effort of every search.
+    """The same of a graph, which is told to be followed as far as holds most of the ten nearest. A search for
+    more candidates follows it further by itself: of the hundred nearest, so many are fetched as hold most.
     """
-    for_few = 0
+    wanted = [sample.few, sample.many]
+    efforts = []
     for effort in _EFFORTS:
         graph.hnsw.efSearch = effort
         found = _others_found(graph, sample, effort)
-        for_few = for_few or effort * _holds(found, sample.few)
-        if for_few and effort >= _MANY_NEAREST and _holds(found, sample.many):
+        while len(efforts) < 2 and (effort == _EFFORTS[-1] or _holds(found, wanted[len(efforts)])):
+            efforts.append(effort)
+        if len(efforts) == 2:
             break
     measured = _measured(graph, sample)
-    graph.hnsw.efSearch = for_few if effort <= _MOST_CANDIDATES else effort
-    return Candidates(measured.of_few, max(measured.of_many, min(effort, _MOST_CANDIDATES)))
+    graph.hnsw.efSearch = efforts[0]
+    return Candidates(measured.of_few, max(measured.of_many, min(efforts[1], _MOST_CANDIDATES)))
 
 
 def _others_found(index: Any, sample: NearestSample, n: int) -> list[Ints]:
