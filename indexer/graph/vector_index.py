@@ -47,35 +47,12 @@ RECALL, _MEASURED_BY = 0.995, 512
 # are found at all; measured too, up to the most.
 _FEW_NEAREST, _MANY_NEAREST, _MOST_CANDIDATES = 10, 100, 400
 # A graph is followed until as many items were looked at from all sides as its effort says, and at least as
-# many as are asked for; the least of these that holds the same share is taken.
-_EFFORTS = (
-    16,
-    20,
-    24,
-    32,
-    40,
-    48,
-    64,
-    80,
-    100,
-    112,
-    128,
-    160,
-    192,
-    256,
-    320,
-    400,
-    512,
-    768,
-    1024,
-    1536,
-    2048,
-)
-# Faiss looks for the best of what is still to be looked at from one end to the other.
-_MOST_EFFORT = 2 * _EFFORTS[-1]
-# What a graph is built with: half as much takes two thirds of the time, and more effort in every search.
+# many as are asked for; the least of these that holds the same share of the ten nearest is taken.
+_EFFORTS = (16, 20, 24, 32, 40, 48, 64, 80, 112, 160, 224, 320, 448, 640, 896, 1280, 2048)
+# One step of it takes as long as comparing so many codes one after the other, or passing over as many times
+# that. Of more than the most, Faiss looks for the best from one end to the other.
+_CODES_A_STEP, _MOST_EFFORT = 40, 4096
 _BUILD_EFFORT = 80
-GRAPH = "HNSW16,SQ8"
 
 # Whether what this thread works on was shared out to it.
 _shared = threading.local()
@@ -158,12 +135,12 @@ class FaissIndex:
     def build(cls, embeddings: FloatArray, factory: str = "auto") -> Self:
         """Train and fill an index with (n, d) float32, L2-normalized.
 
-        Faiss takes all threads. From 1.15 on it links the items of a graph in batches that see nothing of each
-        other, so that as many threads as there are build the same one; an older Faiss builds the same one by
-        one thread alone.
+        Faiss takes all threads. Since 1.15 it links the items of a graph in batches, of which none sees the
+        links of its own batch: any number of threads builds the same graph. An older Faiss does so by one
+        thread; by several it builds another one each time, in which each search is as repeatable.
         """
         check_factory(factory, embeddings.shape[1])
-        specs: tuple[str, ...] = (GRAPH if factory == "graph" else factory,)
+        specs: tuple[str, ...] = ("HNSW16,SQ8" if factory == "graph" else factory,)
         if factory == "auto":
             specs = automatic_factories(*embeddings.shape)
         return cls(*_built(import_faiss(), embeddings, specs))
@@ -226,12 +203,15 @@ class FaissIndex:
     def _parameters(self, n: int, selector: Any, among: Mask | None) -> Any:
         """Parameters of a search for n items; None where all that may be found are compared."""
         # The fewer items may be found, the further away they lie: as many of them are compared as of all.
-        n_all, n_left = (1, 1) if among is None else (len(among), max(1, int(among.sum())))
+        n_all = n_left = self.as_faiss.ntotal
+        if among is not None:
+            n_left = max(1, int(among.sum()))
         if self._n_lists:
             n_probed = math.ceil(self.n_probed * n_all / n_left)
             return self._faiss.SearchParametersIVF(nprobe=min(self._n_lists, n_probed), sel=selector)
         effort = math.ceil(max(self.effort, n) * n_all / n_left)
-        if self.effort and effort <= _MOST_EFFORT:
+        most = min(_MOST_EFFORT, (n_left + n_all // _CODES_A_STEP) // _CODES_A_STEP)
+        if self.effort and effort <= most:
             return self._faiss.SearchParametersHNSW(efSearch=effort, sel=selector)
         return None
 
@@ -327,13 +307,13 @@ def _built(faiss: Any, embeddings: FloatArray, specs: Sequence[str]) -> tuple[An
                 if lists.nprobe > _MOST_PROBED * lists.nlist and spec != specs[-1]:
                     continue
             index.add(embeddings)
+            if sample is not None and hasattr(index, "hnsw"):
+                _choose_effort(index, sample)
         except RuntimeError as error:
             reason = str(error).strip().splitlines()[-1]
             raise GalleryError(f"Faiss cannot build '{spec}' over {n_items} items: {reason}") from error
         break
-    if sample is None:
-        return index, spec, _UNMEASURED
-    return index, spec, _followed(index, sample) if hasattr(index, "hnsw") else _measured(index, sample)
+    return index, spec, _UNMEASURED if sample is None else _measured(index, sample)
 
 
 def _trained(faiss: Any, embeddings: FloatArray, spec: str) -> Any:
@@ -382,34 +362,10 @@ def _measured(index: Any, sample: NearestSample) -> Candidates:
     return Candidates(few, max(few, many, _MANY_NEAREST))
 
 
-def _followed(graph: Any, sample: NearestSample) -> Candidates:
-    """The same of a graph, which is told to be followed as far as holds most of the ten nearest. A search for
-    more candidates follows it further by itself: of the hundred nearest, so many are fetched as hold most.
-    """
-    wanted = [sample.few, sample.many]
-    efforts = []
-    for effort in _EFFORTS:
-        graph.hnsw.efSearch = effort
-        found = _others_found(graph, sample, effort)
-        while len(efforts) < 2 and (effort == _EFFORTS[-1] or _holds(found, wanted[len(efforts)])):
-            efforts.append(effort)
-        if len(efforts) == 2:
-            break
-    measured = _measured(graph, sample)
-    graph.hnsw.efSearch = efforts[0]
-    return Candidates(measured.of_few, max(measured.of_many, min(efforts[1], _MOST_CANDIDATES)))
-
-
 def _others_found(index: Any, sample: NearestSample, n: int) -> list[Ints]:
     """At most n candidates of each item of a sample, but for itself."""
     fetched = index.search(sample.queries, min(index.ntotal, n + 1))[1]
     return [among[among != row] for row, among in zip(sample.rows, fetched, strict=True)]
-
-
-def _holds(found: list[Ints], nearest: list[Ints]) -> bool:
-    """Tell whether most of the nearest are found."""
-    held = sum(int(np.isin(near, among).sum()) for among, near in zip(found, nearest, strict=True))
-    return held >= RECALL * sum(map(len, nearest))
 
 
 def _choose_probes(faiss: Any, lists: Any, queries: FloatArray, nearest: list[FloatArray]) -> None:
@@ -421,6 +377,16 @@ def _choose_probes(faiss: Any, lists: Any, queries: FloatArray, nearest: list[Fl
         products = centers @ query
         ranks.append((products > products[quantizer.search(near, 1)[1]]).sum(axis=1))
     lists.nprobe = 1 + _covering(np.concatenate(ranks))
+
+
+def _choose_effort(graph: Any, sample: NearestSample) -> None:
+    """Have a graph be followed as far as most of the nearest items lie."""
+    wanted = RECALL * sum(map(len, sample.few))
+    for effort in _EFFORTS:
+        graph.hnsw.efSearch = effort
+        found = _others_found(graph, sample, effort)
+        if sum(np.isin(*pair).sum() for pair in zip(sample.few, found, strict=True)) >= wanted:
+            break
 
 
 def _covering(ranks: Ints) -> int:

@@ -284,25 +284,26 @@ def test_graph_is_followed_as_far_as_holds_the_nearest(
     clustered: tuple[FloatArray, FloatArray],
 ) -> None:
     vectors, queries = clustered
-    near, far = (FaissIndex.build(vectors, kind) for kind in ("graph", "HNSW2,SQ8"))
+    near, far = (FaissIndex.build(vectors, kind) for kind in ("graph", "HNSW4,SQ8"))
     assert near.spec == "HNSW16,SQ8"
     assert near.effort <= 64 < far.effort
     assert near.n_fetched(8) <= 20
-    assert near.n_fetched(100) < 200
-    for n in (10, 100):
-        assert _recall(near.search(queries, near.n_fetched(n)), _nearest(queries, vectors, n)) > 0.98
+    assert 100 <= near.n_fetched(100) < 120
     nearest = _nearest(queries, vectors, 10)
-    assert _recall(far.search(queries, far.n_fetched(10)), nearest) > 0.97
+    for index in (near, far):
+        assert _recall(index.search(queries, index.n_fetched(10)), nearest) > 0.98
+    assert _recall(near.search(queries, near.n_fetched(100)), _nearest(queries, vectors, 100)) > 0.98
     # Negative control: with the effort of the other graph.
     far.effort = near.effort
-    assert _recall(far.search(queries, near.n_fetched(10)), nearest) < 0.95
+    assert _recall(far.search(queries, far.n_fetched(10)), nearest) < 0.97
 
 
 def test_opened_graph_is_mapped_and_followed_as_far(embeddings: FloatArray, tmp_path: Path) -> None:
     path = tmp_path / "saved.index"
     index = FaissIndex.build(embeddings, "HNSW4,SQ8")
     opened = _saved(index, path)
-    assert opened.effort == index.effort > 16
+    assert opened.effort == index.effort > 0
+    assert (opened.candidates, opened.can_select) == (index.candidates, True)
     assert str(path) in Path("/proc/self/maps").read_text()
 
 
@@ -320,7 +321,7 @@ def test_graph_is_the_same_by_any_number_of_threads(embeddings: FloatArray) -> N
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("share", [0.5, 0.1, 0.01])
+@pytest.mark.parametrize("share", [1.0, 0.5, 0.1, 0.01])
 def test_graph_is_searched_among_some_items(clustered: tuple[FloatArray, FloatArray], share: float) -> None:
     vectors, queries = clustered
     index = FaissIndex.build(vectors, "graph")
