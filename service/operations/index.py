@@ -71,9 +71,9 @@ class NewVersion(ItemSource):
         str, CommandOption("auto, graph, Flat, SQ8, HNSW32, IVF1024,SQ8 and the like, postgres or milvus.")
     ] = Field(
         "auto",
-        description="Kind of the vector index: `auto`, `graph` (`HNSW16,SQ8`: quicker searches, a longer "
-        "build and a larger file), `Flat`, `SQ8`, `PQ16x4fs`, `HNSW32`, or inverted lists before them such "
-        "as `IVF1024,SQ8`; or `postgres` or `milvus`, the engine whose address is the setting "
+        description="Kind of the vector index: `auto`, `graph` (`HNSW16,SQ8`: single queries in less time, "
+        "for a longer build and a larger file), `Flat`, `SQ8`, `PQ16x4fs`, `HNSW32`, or inverted lists "
+        "before them such as `IVF1024,SQ8`; or `postgres` or `milvus`, the engine whose address is the setting "
         "`postgres_url` or `milvus_url`.",
         examples=["auto"],
     )

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from tests.disks import short_files
 from vicinal.calibration.arrays import FloatArray
 from vicinal.indexer.errors import GalleryError, StorageError
+from vicinal.indexer.graph import vector_index
 from vicinal.indexer.graph.vector_index import (
     FLAT_LIMIT,
     Candidates,
@@ -417,7 +418,10 @@ def test_search_leaves_the_threads_of_faiss_as_they_were(index: FaissIndex, embe
         "IVF16,PQ8x4fsr",
     ],
 )
-def test_every_kind_finds_the_same_alone_and_in_a_batch(embeddings: FloatArray, factory: str) -> None:
+def test_every_kind_finds_the_same_alone_and_in_a_batch(
+    embeddings: FloatArray, factory: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(vector_index, "_CODES_A_STEP", 1)
     index = FaissIndex.build(embeddings, factory)
     alone = np.concatenate([index.search(query[None], 30) for query in embeddings[:100]])
     for n_queries in (2, 15, 16, 17, 19, 20, 32, 100):

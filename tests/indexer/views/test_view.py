@@ -13,6 +13,7 @@ import pytest
 from tests.stand_in_gpus import stand_in_gpus
 from vicinal.calibration.arrays import FloatArray
 from vicinal.indexer.gallery import Gallery
+from vicinal.indexer.graph import vector_index
 from vicinal.indexer.graph.gpu import IndexDevices
 from vicinal.indexer.jobs.changes import Patch, add_items, patch_items, remove_items
 from vicinal.indexer.reader import GalleryReader
@@ -43,7 +44,9 @@ def changed(
     add_items(reader, rows([f"new {i}" for i in range(N_ADDED)], unit(N_ADDED, seed=1)), bundle=BUNDLE)
     built, added = range(0, N, 5), range(0, N_ADDED, 5)
     remove_items(reader, [*(str(i) for i in built), *(f"new {i}" for i in added)])
-    with stand_in_gpus([2**30]) as gpus:
+    with stand_in_gpus([2**30]) as gpus, pytest.MonkeyPatch.context() as patch:
+        # So few codes would be compared one by one in place of following a graph.
+        patch.setattr(vector_index, "_CODES_A_STEP", 1)
         view = GalleryReader(Gallery(gallery.path), IndexDevices("cuda" if gpu else "cpu")).view()
         view.nearest(unit(1), 1)
         assert bool(gpus.batches) == bool(gpu)
