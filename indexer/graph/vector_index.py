@@ -53,6 +53,7 @@ _EFFORTS = (16, 20, 24, 32, 40, 48, 64, 80, 112, 160, 224, 320, 448, 640, 896, 1
 # that. Of more than the most, Faiss looks for the best from one end to the other.
 _CODES_A_STEP, _MOST_EFFORT = 40, 4096
 _BUILD_EFFORT = 80
+GRAPH = "HNSW16,SQ8"
 
 # Whether what this thread works on was shared out to it.
 _shared = threading.local()
@@ -140,7 +141,7 @@ class FaissIndex:
         thread; by several it builds another one each time, in which each search is as repeatable.
         """
         check_factory(factory, embeddings.shape[1])
-        specs: tuple[str, ...] = ("HNSW16,SQ8" if factory == "graph" else factory,)
+        specs: tuple[str, ...] = (GRAPH if factory == "graph" else factory,)
         if factory == "auto":
             specs = automatic_factories(*embeddings.shape)
         return cls(*_built(import_faiss(), embeddings, specs))

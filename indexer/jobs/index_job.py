@@ -258,7 +258,8 @@ class IndexJob:
             return True
         if self._is_over:
             return False
-        return self.plan.index not in ("auto", self.gallery.snapshot().manifest.index)
+        manifest = self.gallery.snapshot().manifest
+        return self.plan.index not in ("auto", manifest.index, manifest.index_kind)
 
     def _unchanged(self, work: SyncWork, active: Activation) -> IndexResult:
         """The result where nothing had to be done."""

@@ -36,7 +36,7 @@ from vicinal.indexer.errors import DamagedGalleryError, GalleryError
 from vicinal.indexer.graph.candidate_source import CandidateSource
 from vicinal.indexer.graph.gpu import IndexDevices
 from vicinal.indexer.graph.neighbor_graph import NeighborGraph
-from vicinal.indexer.graph.vector_index import Candidates, FaissIndex, automatic_factories
+from vicinal.indexer.graph.vector_index import GRAPH, Candidates, FaissIndex, automatic_factories
 from vicinal.indexer.item_rules import DEEPEST_METADATA, MOST_METADATA_BYTES, is_deeper, n_bytes
 from vicinal.indexer.sources.team_table import TeamTable
 from vicinal.indexer.storage.files import (
@@ -176,7 +176,9 @@ class SnapshotManifest(DerivedManifest):
     @property
     def index_kind(self) -> str:
         """The kind of index that was chosen by hand, or `auto`."""
-        return "auto" if self.index in automatic_factories(self.n_items, self.dim) else self.index
+        if self.index in automatic_factories(self.n_items, self.dim):
+            return "auto"
+        return "graph" if self.index == GRAPH else self.index
 
 
 @dataclass(frozen=True)

@@ -73,8 +73,8 @@ class NewVersion(ItemSource):
         "auto",
         description="Kind of the vector index: `auto`, `graph` (`HNSW16,SQ8`: single queries in less time, "
         "for a longer build and a larger file), `Flat`, `SQ8`, `PQ16x4fs`, `HNSW32`, or inverted lists "
-        "before them such as `IVF1024,SQ8`; or `postgres` or `milvus`, the engine whose address is the setting "
-        "`postgres_url` or `milvus_url`.",
+        "before them such as `IVF1024,SQ8`; or `postgres` or `milvus`, the engine whose address is the "
+        "setting `postgres_url` or `milvus_url`.",
         examples=["auto"],
     )
     refine: Annotated[

@@ -325,12 +325,18 @@ def test_live_changes_and_their_compaction_come_along(
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(("kind", "spec"), [("IVF2,Flat", "IVF2,Flat"), ("graph", "HNSW16,SQ8")])
 def test_another_index_is_built_of_what_is_there(
-    indexed: Gallery, photos: Path, sync: Callable[..., IndexResult], embedder: CountingEmbedder
+    indexed: Gallery,
+    photos: Path,
+    sync: Callable[..., IndexResult],
+    embedder: CountingEmbedder,
+    kind: str,
+    spec: str,
 ) -> None:
-    result = sync(photos, index="IVF2,Flat")
-    assert (result.is_new, result.index, embedder.n_embedded) == (True, "IVF2,Flat", 0)
-    assert not sync(photos, index="IVF2,Flat").is_new
+    result = sync(photos, index=kind)
+    assert (result.is_new, result.index, embedder.n_embedded) == (True, spec, 0)
+    assert not sync(photos, index=kind).is_new
 
 
 @pytest.fixture
