@@ -70,16 +70,21 @@ def halved(pictures: FloatArray) -> FloatArray:
     return np.asarray(pictures.reshape(m, side // 2, 2, side // 2, 2, n_colors).mean(axis=(2, 4)))
 
 
+def grayed(pictures: FloatArray) -> FloatArray:
+    """Gray images, (..., 1), of (..., 3 or 1) pixels."""
+    return pictures if pictures.shape[-1] == 1 else np.asarray(pictures @ _GRAY)[..., None]
+
+
 def align(inner: FloatArray, outer: FloatArray, start: Warps, n_steps: int) -> tuple[Warps, FloatArray]:
-    """Move warps to where (m, S, S, 3) pictures correlate best; also gives (m,) gray correlations there."""
+    """Move warps to where (m, S, S, 3 or 1) pictures correlate best; also gives (m,) correlations there."""
     m, side = inner.shape[:2]
     grid = _grid(side)
-    gray = inner @ _GRAY
+    gray = grayed(inner)[..., 0]
     template = gray.reshape(m, side * side)
     template = template - template.mean(axis=1, keepdims=True)
     norms = np.linalg.norm(template, axis=1) + 1e-3
     solver = _solver(gray, template / norms[:, None], grid)
-    gray_outer = (outer @ _GRAY)[..., None]
+    gray_outer = grayed(outer)
     matrices, shifts = start.matrices.copy(), start.shifts.copy()
     best, best_matrices, best_shifts = np.full(m, -1.0, np.float32), matrices.copy(), shifts.copy()
     for step in range(n_steps + 1):

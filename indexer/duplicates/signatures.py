@@ -17,6 +17,7 @@ BOXES = np.array(
 )
 # Pixels a side of a compared cut: more tell less, because cuts never fit crops exactly.
 _SIDE = 6
+CUT_DIM = _SIDE**2 * 3
 _BLANK = 1e-3
 
 

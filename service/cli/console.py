@@ -140,14 +140,17 @@ def progress_bar(clock: Callable[[], float] = time.monotonic) -> Iterator[OnProg
 def progress_of(
     stages: Mapping[str, str], on_source: Callable[[Source | EmbeddingSource], None] | None = None
 ) -> Iterator[Progress]:
-    """Progress of an operation as a bar with the titles of its stages; others are not shown."""
+    """Progress of an operation as a bar with the titles of its stages; others are not shown.
+
+    What it says of how long it takes is a line on standard error.
+    """
     with progress_bar() as update:
 
         def show(stage: str, done: int, total: int, note: str = "", /) -> None:
             if stage in stages:
                 update(stages[stage], done, total, note)
 
-        yield Progress(show, on_source)
+        yield Progress(show, on_source, lambda plan: say(plan, to=errors))
 
 
 def say(*lines: str, to: Console = console) -> None:

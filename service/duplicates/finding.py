@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
-from datetime import UTC, datetime
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime, timedelta
 
 import numpy as np
 import pyarrow as pa
@@ -27,6 +27,7 @@ from vicinal.service.duplicates.threshold import choose_threshold, threshold_sen
 from vicinal.service.duplicates.verdicts import VERDICTS, CopyVerdicts
 from vicinal.service.errors import DuplicatesNotFoundError
 from vicinal.service.records import RecordFolder
+from vicinal.service.words import number_of
 
 _COLUMNS = ["id", "uri", "label", "content_sha256", "taken_at", "added_at", "sequence"]
 # Photos that copies are made of; the pictures of the gallery that they are told from are all its own.
@@ -71,8 +72,12 @@ def find_duplicates(
     record_id: str,
     *,
     on_progress: OnProgress = no_progress,
+    on_plan: Callable[[str], None] = lambda _: None,
 ) -> DuplicateRecord:
-    """Find the copies in a gallery as it is searched; nothing is changed."""
+    """Find the copies in a gallery as it is searched; nothing is changed.
+
+    `on_plan` is told how many comparisons there are and about how long they take, before most are made.
+    """
     items = gallery.table.columns(view.revision, _COLUMNS)
     twins = _twins(items["content_sha256"].to_pylist())
     threshold, found, sizes = None, None, None
@@ -83,7 +88,7 @@ def find_duplicates(
             "for, and changed copies cannot be told from items that are merely alike"
         )
     elif options.near and len(twins) > 1:
-        threshold, found, sizes = _near(gallery, view, items, twins, options, on_progress)
+        threshold, found, sizes = _near(gallery, view, items, twins, options, on_progress, on_plan)
         sentence = threshold_sentence(threshold)
     groups, notes = make_groups(items, twins, found, sizes)
     copies = [one for group in groups for one in group.copies]
@@ -120,6 +125,7 @@ def _near(
     twins: list[list[int]],
     options: DuplicateOptions,
     on_progress: OnProgress,
+    on_plan: Callable[[str], None],
 ) -> tuple[CopyThreshold, ComparedPairs | None, Ints]:
     """The threshold, the pairs of files that reach it, and the sizes of the thumbnails."""
     n = len(twins)
@@ -131,15 +137,27 @@ def _near(
     index = CutIndex(pictures.signatures)
     near = index.candidates(pictures.signatures, own=True, on_progress=on_progress)
     pairs = unordered(near, _neighbor_pairs(view, sequences, twins))
-    compared = compare(pictures, pictures, pairs, on_progress)
+    # First, so that what is said of the comparisons, by far the longest, holds for all that is left.
+    made = _made_scores(index, pictures, chosen, originals, rng, on_progress)
+    compared = compare(
+        pictures,
+        pictures,
+        pairs,
+        on_progress,
+        on_estimate=lambda n_pairs, seconds: on_plan(_plan(n_pairs, n, seconds)),
+    )
     different = _called_different(gallery, view, sequences, twins)
     different |= _called_no_copies(gallery, items["content_sha256"].to_pylist(), twins)
     compared = _without(_closed(pictures, compared), different)
-    made = _made_scores(index, pictures, chosen, originals, rng, on_progress)
     threshold = choose_threshold(made, compared.scores, options.precision)
     if threshold.value is None:
         return threshold, None, pictures.sizes
     return threshold, compared[np.flatnonzero(compared.scores >= threshold.value)], pictures.sizes
+
+
+def _plan(n_pairs: int, n_pictures: int, seconds: float) -> str:
+    about = timedelta(seconds=max(1, round(seconds)))
+    return f"{number_of(n_pairs, 'comparison')} of {number_of(n_pictures, 'photo')} take about {about}"
 
 
 def _read(

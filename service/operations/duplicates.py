@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 STAGES = {
     "pictures": "Reading pictures",
     "candidates": "Looking for candidates",
-    "compare": "Comparing",
     "made copies": "Making copies to try",
+    "compare": "Comparing",
 }
 _TOLD = ("n_exact", "n_near", "n_bytes", "sentence")
 
@@ -27,7 +27,8 @@ def run(place: Place, request: DuplicateOptions, progress: Progress) -> Duplicat
     from vicinal.service.duplicates.finding import find_duplicates
 
     gallery = Gallery.open(place.gallery.path, engines=place.bundles.engines)
-    return find_duplicates(gallery, GalleryReader(gallery).view(), request, place.id, on_progress=progress)
+    view = GalleryReader(gallery).view()
+    return find_duplicates(gallery, view, request, place.id, on_progress=progress, on_plan=progress.planned)
 
 
 def _keep(place: Place, found: DuplicateRecord) -> None:

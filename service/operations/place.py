@@ -36,9 +36,11 @@ class Progress:
         self,
         on_progress: OnProgress | None = None,
         on_source: Callable[[Source | EmbeddingSource], None] | None = None,
+        on_plan: Callable[[str], None] | None = None,
     ) -> None:
         self._on_progress = on_progress
         self._on_source = on_source
+        self._on_plan = on_plan
         self.total = self.done = self.skipped = 0
         self.failures: list[Failure] = []
 
@@ -56,6 +58,11 @@ class Progress:
         """Tell of a source that is open, for a look at it."""
         if self._on_source is not None:
             self._on_source(source)
+
+    def planned(self, plan: str) -> None:
+        """Tell in words how much there is to do, and about how long it takes."""
+        if self._on_plan is not None:
+            self._on_plan(plan)
 
 
 def _nothing(*_: Any) -> None:

@@ -133,6 +133,10 @@ class _Reported(Progress):
         if time.monotonic() - self._kept_at >= _SECONDS_BETWEEN_LISTS:
             self.keep_failures()
 
+    def planned(self, plan: str) -> None:
+        """Tell it as a line of the job's log; the record has the time left of every stage."""
+        self._context.log.add(plan)
+
     def keep_failures(self) -> None:
         """Keep all files that could not be used, where there are more than at the last time."""
         self._kept_at = time.monotonic()

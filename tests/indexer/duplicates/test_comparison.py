@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import io
+import threading
+from typing import Any
 
 import numpy as np
 import pytest
 from PIL import Image
 
 from tests.photos import draw_photo
+from tests.waiting import Clock
+from vicinal.indexer.duplicates import comparison
 from vicinal.indexer.duplicates.candidates import CutIndex, unordered
 from vicinal.indexer.duplicates.comparison import ComparedPairs, Images, compare
 from vicinal.indexer.duplicates.made_copies import CHANGES, Change, make_copy
@@ -150,3 +154,92 @@ def test_the_work_stops_when_it_is_told_to(pictures: Images) -> None:
 def test_pairs_are_told_once_and_lower_first() -> None:
     found = unordered(np.array([[3, 1], [1, 3], [2, 2]]), np.array([[0, 4]]))
     assert found.tolist() == [[0, 4], [1, 3]]
+
+
+def same_shots(photos: list[Image.Image], index: int) -> list[Image.Image]:
+    """A photo, and others like it in which something moved: between copies and mere photos."""
+    first = photos[index]
+    moved = [first.copy() for _ in range(3)]
+    for number, one in enumerate(moved):
+        one.paste(photos[index + 1].crop((0, 0, 12 + 8 * number, 12)), (30, 40))
+    return [first, *moved]
+
+
+@pytest.mark.slow
+def test_what_is_left_out_would_not_score(photos: list[Image.Image], monkeypatch: pytest.MonkeyPatch) -> None:
+    """All scores from the least on are those, to the last bit, of a comparison that leaves nothing out."""
+    likes = [one for index in range(0, 16, 4) for one in same_shots(photos, index)]
+    copies = [one for change in CHANGES for one in copies_of(photos[:20], change)]
+    pictures = store([*photos, *likes, *copies])
+    n = len(pictures.sizes)
+    pairs = np.stack(np.triu_indices(n, 1), axis=1)
+    pairs = pairs[np.random.default_rng(0).permutation(len(pairs))[:6000]]
+    pairs = unordered(pairs, CutIndex(pictures.signatures).candidates(pictures.signatures, own=True))
+    found = compare(pictures, pictures, pairs)
+    thorough = compare_thoroughly(monkeypatch, pictures, pairs)
+    reach = thorough.scores >= comparison.LEAST_SCORE
+    assert reach.sum() > 200
+    assert np.array_equal(found.scores, np.where(reach, thorough.scores, 0.0))
+    for name in ("areas", "orientations"):
+        assert np.array_equal(getattr(found, name)[reach], getattr(thorough, name)[reach])
+
+
+def compare_thoroughly(monkeypatch: pytest.MonkeyPatch, pictures: Images, pairs: np.ndarray) -> ComparedPairs:
+    with monkeypatch.context() as patched:
+        patched.setattr(comparison, "LEAST_SCORE", 0.0)
+        return compare(pictures, pictures, pairs)
+
+
+def test_a_look_that_asks_too_much_is_noticed(
+    photos: list[Image.Image], pictures: Images, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Negative control."""
+    monkeypatch.setattr(comparison, "_FAR_OFF", 0.999999)
+    crops = store([one.crop((0, 0, 130, 100)) for one in photos[:8]])
+    assert compare(crops, pictures, identity(8)).scores.max() == 0.0
+
+
+def test_pairs_score_the_same_alone_and_among_others(pictures: Images) -> None:
+    pairs = np.random.default_rng(1).integers(0, 12, (60, 2))
+    together = compare(pictures, pictures, pairs)
+    alone = [compare(pictures, pictures, pairs[i : i + 1]).scores[0] for i in range(len(pairs))]
+    assert together.scores.tolist() == alone
+
+
+def test_how_many_there_are_comes_first_and_then_an_estimate_by_the_first_few(
+    pictures: Images, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(comparison, "_BLOCK", 10)
+    monkeypatch.setattr(comparison, "usable_processors", lambda: 2)
+    clock = Clock(100.0)
+    told: list[tuple[str, float, float]] = []
+    real = comparison._compare
+
+    def compare_in_three_seconds(*given: Any) -> ComparedPairs:
+        with lock:
+            clock.now += 3.0
+        return real(*given)
+
+    lock = threading.Lock()
+    monkeypatch.setattr(comparison, "_compare", compare_in_three_seconds)
+    monkeypatch.setattr(comparison, "_MOST_THREADS", 1)
+    compare(
+        pictures,
+        pictures,
+        identity(40),
+        lambda stage, done, total, *_: told.append((stage, done, total)),
+        on_estimate=lambda n, seconds: told.append(("estimate", n, seconds)),
+        clock=clock,
+    )
+    assert told[0] == ("compare", 0, 40)
+    assert [one for one in told if one[0] == "compare"] == [("compare", n, 40) for n in range(0, 41, 10)]
+    ((at, (_, n, seconds)),) = [(at, one) for at, one in enumerate(told) if one[0] == "estimate"]
+    # Other blocks may be done by the time that the first one is looked at.
+    assert (at, n, seconds in (12.0, 24.0, 36.0, 48.0)) == (1, 40, True)
+
+
+def test_what_pictures_need_lies_in_files(pictures: Images) -> None:
+    """The memory of a look does not grow with the gallery: the system may drop mapped pages at any time."""
+    pictures.prepare()
+    for held in (pictures.pixels, pictures.grays, pictures.cuts, pictures.turned):
+        assert isinstance(held, np.memmap)

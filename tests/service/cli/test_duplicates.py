@@ -85,6 +85,13 @@ def test_the_sentence_says_how_sure_that_is(run: Run, album: dict[str, str]) -> 
 
 
 @pytest.mark.slow
+def test_how_long_it_takes_is_said_beside_the_output(run: Run, album: dict[str, str]) -> None:
+    said = run("duplicates", "-g", "album", "--json")
+    assert "comparisons of 70 photos take about 0:0" in said.stderr
+    assert json.loads(said.stdout)["n_exact"] == 10
+
+
+@pytest.mark.slow
 def test_exact_copies_alone(run: Run, album: dict[str, str]) -> None:
     record = found(run, "--exact")
     assert (record["n_exact"], record["n_near"], record["threshold"]) == (10, 0, None)

@@ -165,6 +165,16 @@ def test_damaged_verdicts_say_what_helps(client: TestClient, record_id: str, app
 
 
 @pytest.mark.slow
+def test_a_job_says_how_much_there_is_to_compare(client: TestClient, worker: None) -> None:
+    job = wait_for_job(client, client.post(DUPLICATES, json={}))
+    lines = [one["text"] for one in client.get(f"/v1/jobs/{job['id']}/log").json()["lines"]]
+    (plan,) = [one for one in lines if "comparisons of 70 photos take about" in one]
+    progress = job["progress"]
+    assert plan.startswith(f"{progress['stage_total']:,} comparisons") or progress["stage"] == "keep"
+    assert lines.index("compare") < lines.index(plan)
+
+
+@pytest.mark.slow
 def test_exact_copies_alone(client: TestClient, worker: None) -> None:
     job = wait_for_job(client, client.post(DUPLICATES, json={"near": False}))
     assert (job["result"]["n_exact"], job["result"]["n_near"]) == (10, 0)
