@@ -182,10 +182,11 @@ def rate_at_or_above(scores: Floats, thresholds: Floats, weights: Floats | None 
     """Share of the scores that reach each threshold; NaN without scores. All count alike without weights."""
     if not len(scores):
         return np.full(len(thresholds), np.nan)
+    if weights is None or not len(weights):
+        below = np.searchsorted(np.sort(scores), thresholds, side="left")
+        return (len(scores) - below) / len(scores)
     order = np.argsort(scores, kind="stable")
     below = np.searchsorted(scores[order], thresholds, side="left")
-    if weights is None or not len(weights):
-        return (len(scores) - below) / len(scores)
     up_to = np.append(0.0, weights[order].cumsum())
     return np.asarray(1.0 - up_to[below] / up_to[-1])
 

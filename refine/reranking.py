@@ -96,8 +96,10 @@ def kth_similarities(neighbor_similarities: FloatArray, k: int, removed: Mask | 
         raise ValueError(f"k must lie between 2 and {width + 1} for lists of {width} neighbors, got {k}")
     others = neighbor_similarities
     if removed is not None:
-        last = neighbor_similarities[..., -1:]
-        others = -np.sort(-np.where(removed, last, neighbor_similarities), axis=-1)
+        lacking = removed.any(axis=-1)
+        lists = neighbor_similarities[lacking]
+        others = neighbor_similarities.copy()
+        others[lacking] = -np.sort(-np.where(removed[lacking], lists[..., -1:], lists), axis=-1)
     itself = np.ones((*others.shape[:-1], 1), dtype=np.float32)
     # Column 0 is the item itself, so the k-th neighbor stands in column k - 1.
     return np.concatenate([itself, others], axis=-1)[..., k - 2 : k]

@@ -62,6 +62,8 @@ _CORRELATIONS = np.linspace(0.0, 0.5, 501)[:-1]
 _MOST_BETWEEN = 0.95
 # A larger class is drawn with so many images: beyond, Var psi falls as 1 / n_i to good accuracy.
 _MOST_IMAGES = 300
+# Numbers that are counted in a table rather than sorted: it has at most so many cells for each.
+_SPARSE = 4
 # Drawn pairs at a time.
 _BLOCK = 2**20
 
@@ -218,13 +220,13 @@ def _shared_covariance(pairs: PositivePairs, sensitivity: Floats) -> Floats:
 
 def _accepted(rows: Ints, strict: Ints, loose: Ints, n_thresholds: int) -> tuple[Floats, Floats]:
     """(r, N) sums of the acceptance of pairs and of its square; 1/2 where one direction is accepted."""
-    sums = []
-    for first, second in ((0.5, 0.5), (0.25, 0.75)):
-        table = np.zeros((int(rows.max()) + 1, n_thresholds + 1))
-        np.add.at(table, (rows, loose), first)
-        np.add.at(table, (rows, strict), second)
-        sums.append(table[:, :n_thresholds].cumsum(axis=1))
-    return sums[0], sums[1]
+    width = n_thresholds + 1
+    size = (int(rows.max()) + 1) * width
+    loosely, strictly = (
+        np.bincount(rows * width + slots, minlength=size).reshape(-1, width)[:, :-1].cumsum(axis=1)
+        for slots in (loose, strict)
+    )
+    return 0.5 * loosely + 0.5 * strictly, 0.25 * loosely + 0.75 * strictly
 
 
 def _class_sums(table: Floats, class_of: Ints) -> Floats:
@@ -270,7 +272,7 @@ def _draw_sensitivities(
     counts = np.zeros(len(pairs.shrinkage) * width)
     for start in range(0, len(pairs.rows), _BLOCK):
         part = slice(start, start + _BLOCK)
-        drawn = of_images[pairs.images[part]].sum(axis=1)
+        drawn = of_images[pairs.images[part, 0]] + of_images[pairs.images[part, 1]]
         drawn += np.sqrt(1.0 - 2.0 * correlation) * rng.standard_normal(len(drawn))
         cells = pairs.rows[part] * width + np.searchsorted(cuts, drawn)
         counts += np.bincount(cells, weights=pairs.weights[part], minlength=len(counts))
@@ -326,20 +328,35 @@ def _unordered_pairs(found: ClassUtilities, trials: Trials, images: PairImages) 
     row_of[found.codes] = np.arange(len(found.codes))
     rows = row_of[trials.labels.mates]
     kept = rows >= 0
-    _, dense = np.unique(images.mates[kept], return_inverse=True)
-    ends = np.sort(dense.reshape(-1, 2), axis=1)
+    mates = images.mates[kept]
+    is_there = np.zeros(int(mates.max(initial=-1)) + 1, bool)
+    is_there[mates] = True
+    dense = (np.cumsum(is_there) - 1)[mates]
+    n_images = int(is_there.sum())
+    # One number a pair: rows of two take twenty times as long to sort, and a large class has millions.
+    ends = np.minimum(dense[:, 0], dense[:, 1]) * n_images + np.maximum(dense[:, 0], dense[:, 1])
     # First threshold, from the strictest on, that each score reaches; N for none.
     n_reached = np.searchsorted(found.thresholds[::-1], trials.mate_scores[kept], side="right")
     slots = len(found.thresholds) - n_reached
-    unique, inverse, times = np.unique(ends, axis=0, return_inverse=True, return_counts=True)
-    inverse = inverse.ravel()
+    unique, inverse, times = _distinct(ends, n_images**2)
     strict, loose = np.zeros(len(unique), np.int64), np.full(len(unique), len(found.thresholds))
     np.maximum.at(strict, inverse, slots)
     np.minimum.at(loose, inverse, slots)
     of_class = np.empty(len(unique), np.int64)
     of_class[inverse] = rows[kept]
     weights, shrinkage = times.astype(np.float64), np.ones(len(found.codes))
-    return PositivePairs(unique, of_class, strict, loose, weights, shrinkage)
+    ends = np.stack(np.divmod(unique, max(1, n_images)), axis=1)
+    return PositivePairs(ends, of_class, strict, loose, weights, shrinkage)
+
+
+def _distinct(numbers: Ints, n: int) -> tuple[Ints, Ints, Ints]:
+    """Distinct numbers below n, ascending, the place of each number among them, and how often each occurs."""
+    if n > _SPARSE * len(numbers):
+        return np.unique(numbers, return_inverse=True, return_counts=True)
+    counts = np.bincount(numbers, minlength=n)
+    places = np.cumsum(counts > 0) - 1
+    distinct = np.flatnonzero(counts)
+    return distinct, places[numbers], counts[distinct]
 
 
 def _query_specificities(found: ClassUtilities, trials: Trials, images: PairImages) -> Floats:

@@ -185,7 +185,7 @@ class GalleryView:
 
     def is_dead(self, positions: Ints) -> Mask:
         """Tell whether rows were removed or replaced."""
-        return places_of(self.dead, positions) >= 0
+        return places_of(self.dead, positions) >= 0 if len(self.dead) else np.zeros(np.shape(positions), bool)
 
     @property
     def n_gone(self) -> int:

@@ -343,9 +343,9 @@ class TrialScoring:
             own = [np.array([position]) for position in queries.positions[rows]]
         if self._visits is not None and queries.visits is not None:
             members = map(self._visits.members, queries.visits[rows])
-            own = [np.union1d(one, other) for one, other in zip(own, members, strict=True)]
+            own = [_united(one, other) for one, other in zip(own, members, strict=True)]
         of_label = map(self._labels.of_label, codes.tolist())
-        return own, [np.union1d(one, other) for one, other in zip(of_label, own, strict=True)]
+        return own, [_united(other, one) for one, other in zip(of_label, own, strict=True)]
 
     def _have_mates(self) -> bool:
         """Tell whether every query has a mate."""
@@ -406,6 +406,15 @@ def _group_labels(codes: Ints, labels: GalleryLabels) -> Ints:
     found = np.full(int(codes.max(initial=0)) + 1, -1, dtype=np.int64)
     found[pairs[order] // n] = pairs[order] % n
     return found
+
+
+def _united(some: Ints, all_but_some: Ints) -> Ints:
+    """Positions of both, ascending; quick where the second has the first."""
+    places = np.searchsorted(all_but_some, some)
+    is_there = places < len(all_but_some)
+    if is_there.all() and (all_but_some[places] == some).all():
+        return all_but_some
+    return np.union1d(some, all_but_some)
 
 
 def _chunks(n: int, at_once: int = _CHUNK) -> Iterator[slice]:

@@ -205,13 +205,16 @@ class PairScoring:
 
     def _update_best(self, queries: Ints, items: Ints, scores: Floats) -> None:
         """Take over mates that score higher than those so far."""
-        # The highest of each query, the first of equals.
-        order = np.lexsort((items, -scores, queries))
-        rows, first = np.unique(queries[order], return_index=True)
-        highest, best = scores[order][first], self._best
+        if not len(queries):
+            return
+        # The highest of each query, the first of equals: queries come one after the other, items ascending.
+        starts = np.flatnonzero(np.diff(queries, prepend=-1))
+        rows, highest, best = queries[starts], np.maximum.reduceat(scores, starts), self._best
+        is_highest = np.flatnonzero(scores == np.repeat(highest, np.diff(starts, append=len(queries))))
+        first = is_highest[np.searchsorted(is_highest, starts)]
         better = highest > best.best_scores[rows]
         best.best_scores[rows[better]] = highest[better]
-        best.best_items[rows[better]] = items[order][first][better]
+        best.best_items[rows[better]] = items[first[better]]
 
     def _kinds(self, part: _Part, excluded: Sequence[Ints]) -> tuple[Places, Places]:
         """Row and column of the positive pairs in a part, and of what else is no negative pair."""

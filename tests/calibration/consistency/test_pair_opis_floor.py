@@ -10,7 +10,12 @@ import pytest
 
 from vicinal.calibration import CalibrationError, TrialLabels, Trials, opis, opis_floor
 from vicinal.calibration.consistency.opis import class_utilities
-from vicinal.calibration.consistency.opis_floor import PairImages, _unordered_pairs, pair_opis_floor
+from vicinal.calibration.consistency.opis_floor import (
+    PairImages,
+    _distinct,
+    _unordered_pairs,
+    pair_opis_floor,
+)
 
 floor_module = importlib.import_module("vicinal.calibration.consistency.opis_floor")
 NONE = np.empty(0)
@@ -134,3 +139,11 @@ def test_a_range_below_the_listed_pairs_is_refused() -> None:
     object.__setattr__(trials, "low_pairs", low)
     with pytest.raises(CalibrationError, match="reaches below the pairs"):
         pair_opis_floor(found, trials, images)
+
+
+@pytest.mark.parametrize("n", [20, 100_000])
+def test_distinct_numbers_are_those_of_sorting(n: int) -> None:
+    numbers = np.random.default_rng(0).integers(0, n, 200)
+    expected = np.unique(numbers, return_inverse=True, return_counts=True)
+    for found, one in zip(_distinct(numbers, n), expected, strict=True):
+        np.testing.assert_array_equal(found, one)
