@@ -178,6 +178,15 @@ def test_cost_by_size(short_form: ShortForm, tmp_path: Path, monkeypatch: pytest
     assert list(tmp_path.glob("*/galleries")) == []
 
 
+def test_hard_calibrations(short_form: ShortForm) -> None:
+    """The present state beside itself: what it finds is the same."""
+    options = ("--against", Path(__file__).parents[3], "--cases", "long off 200", "--rounds", 1, "--alone")
+    result = short_form("speed.hard_calibrations", *options)
+    case = result["cases"]["long off 200"]
+    assert case["are_equal"]
+    assert set(case["runs"]) == {"before", "after"}
+
+
 def test_block_scores(short_form: ShortForm) -> None:
     short_form("speed.block_scores", "--items", 300, "--dim", 16, "--queries", 64)
 
