@@ -97,7 +97,7 @@ def reaches(vectors: FloatArray, least: Floats, asked: Mask) -> Mask:
 
 
 def _rounded_up_from(least: Floats) -> Floats:
-    """Where sums begin that, rounded to float32 in [-1, 1], are at least so much; between two of those."""
+    """Least sums that are at least so much once rounded to float32 in [-1, 1]; they lie between two of those."""
     above = least.astype(np.float32)
     above = np.where(above < least, np.nextafter(above, np.float32(np.inf)), above)
     below = np.nextafter(above, np.float32(-np.inf))
@@ -122,7 +122,7 @@ def most_similar(products: FloatArray, n: int, dim: int) -> Ints:
 
 
 def _off_by(dim: int, unit: float) -> float:
-    """How far two sums of the d products of two unit vectors, in any order, can lie from each other.
+    """Most that two sums of the d products of two unit vectors, in any order, differ by.
 
     Each is off by at most `d u / (1 - d u)` times the sum of their absolute values, u the unit of rounding
     (Higham, Accuracy and Stability of Numerical Algorithms, 3.1), and that sum is at most 1 here, or a little
