@@ -97,7 +97,7 @@ def reaches(vectors: FloatArray, least: Floats, asked: Mask) -> Mask:
 
 
 def _rounded_up_from(least: Floats) -> Floats:
-    """Least sums that are at least so much once rounded to float32 in [-1, 1]; they lie between two of those."""
+    """Least sums that, once rounded to float32 in [-1, 1], are at least so much."""
     above = least.astype(np.float32)
     above = np.where(above < least, np.nextafter(above, np.float32(np.inf)), above)
     below = np.nextafter(above, np.float32(-np.inf))
