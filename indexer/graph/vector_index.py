@@ -136,7 +136,7 @@ class FaissIndex:
     def build(cls, embeddings: FloatArray, factory: str = "auto") -> Self:
         """Train and fill an index with (n, d) float32, L2-normalized.
 
-        Faiss takes all threads. Since 1.15 it links the items of a graph in batches, of which none sees the
+        Faiss takes all threads. Since 1.15.1 it links the items of a graph in batches, of which none sees the
         links of its own batch: any number of threads builds the same graph. An older Faiss does so by one
         thread; by several it builds another one each time, in which each search is as repeatable.
         """
