@@ -22,7 +22,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from tests.networks import enter_own_network, threads_here
+from tests.networks import enter_own_network
 from tests.patience import be_patient
 from tests.postgres_server import PostgresServer
 from tests.programs import missing_programs
@@ -43,10 +43,6 @@ for _name in [name for name in os.environ if name.startswith("VICINAL_")]:
         del os.environ[_name]
 
 be_patient()
-
-# Threads of numpy stay outside, and ask no server. Those of Arrow do, and come later.
-ELDER_THREADS = threads_here()
-HAS_OWN_NETWORK = enter_own_network()
 
 # How long an example takes says nothing here: the first one may import a library, and machines are shared.
 hypothesis.settings.register_profile("untimed", deadline=None)
@@ -77,6 +73,10 @@ def is_quick(config: pytest.Config) -> bool:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    # Whoever only hands tests on stays outside, so that those who run them know the way there. It is early:
+    # threads that libraries start later, and that ask servers, are inside.
+    if hasattr(config, "workerinput") or not getattr(config.option, "numprocesses", None):
+        enter_own_network()
     hypothesis.settings.load_profile("quick" if is_quick(config) else "untimed")
 
 

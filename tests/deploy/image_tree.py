@@ -27,6 +27,8 @@ from typing import Any
 import pytest
 from dockerfile_parse import DockerfileParser
 
+from tests.networks import outer_network
+
 __all__ = ["SKIPPED", "ImageTree", "base_python", "ignored", "steps_of"]
 
 SKIPPED = ("apt-get", "groupadd", "useradd", "chown")
@@ -253,14 +255,15 @@ class ImageTree:
             if command.split()[0] in SKIPPED:
                 self.skipped.append(command.strip())
                 continue
-            done = subprocess.run(
-                ["sh", "-ec", self.map_text(command)],
-                cwd=self.cwd,
-                env={**_outer_environment(), **self.environment},
-                capture_output=True,
-                text=True,
-                check=False,
-            )
+            with outer_network():
+                done = subprocess.run(
+                    ["sh", "-ec", self.map_text(command)],
+                    cwd=self.cwd,
+                    env={**_outer_environment(), **self.environment},
+                    capture_output=True,
+                    text=True,
+                    check=False,
+                )
             assert done.returncode == 0, f"RUN {command}\n{done.stdout}{done.stderr}"
 
     def _volume(self, value: str) -> None:

@@ -21,6 +21,7 @@ from dockerfile_parse import DockerfileParser
 from PIL import Image
 
 from tests.deploy.image_tree import SKIPPED, ImageTree, ignored, steps_of
+from tests.networks import outer_network
 from tests.ports import free_port
 from tests.replicas.programs import serving_store
 from tests.service.redis_server import RedisServer
@@ -285,22 +286,32 @@ def test_packages_have_the_versions_of_the_constraints(image: ImageTree) -> None
     assert {name: installed[name] for name in both} == {name: known[name] for name in both}
 
 
+# Neither a machine with a driver alone nor the base of the image has cuDNN.
+GPU_PACKAGES = {
+    "gpu": ({"faiss-gpu", "nvidia-cudnn-cu12", "nvidia-cufft-cu12"}, "cu1[013-9]", (1, 25)),
+    "gpu13": ({"faiss-gpu-cuvs", "nvidia-cudnn-cu13", "nvidia-cufft"}, "cu1[0-24-9]", (1, 29)),
+}
+
+
 @pytest.mark.slow
-def test_the_gpu_extra_resolves_to_packages_of_cuda_12(tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", GPU_PACKAGES)
+def test_the_extras_of_a_gpu_resolve_to_packages_of_their_cuda(kind: str) -> None:
     """Only the resolution: the packages themselves are over a gigabyte."""
+    wanted, others, runtime = GPU_PACKAGES[kind]
     uv = shutil.which("uv", path=f"{Path(sys.executable).parent}:{os.environ['PATH']}")
     assert uv is not None
     command = [uv, "pip", "compile", "--quiet", "--no-header", "--no-annotate"]
     command += ["--python-version", "3.12", "--python-platform", "linux", "-c", ROOT / "constraints.txt"]
-    for extra in extras_of(DOCKERFILES[1]):
+    for extra in {*extras_of(DOCKERFILES[1]) - {"gpu"}, kind}:
         command += ["--extra", extra]
     command += [ROOT / "pyproject.toml"]
     # pip trusts what the machine trusts, such as the proxy of a company; uv does when it is asked to.
     trusting = {**os.environ, "UV_NATIVE_TLS": "true"}
-    resolved = subprocess.run(command, capture_output=True, text=True, check=False, env=trusting)
+    with outer_network():
+        resolved = subprocess.run(command, capture_output=True, text=True, check=False, env=trusting)
     assert resolved.returncode == 0, resolved.stderr
     versions = dict(line.split("==") for line in resolved.stdout.splitlines())
-    assert tuple(map(int, versions["onnxruntime-gpu"].split(".")[:2])) <= (1, 25)
-    # Neither a machine with a driver alone nor the base of the image has cuDNN.
-    assert {"faiss-gpu", "nvidia-cudnn-cu12", "nvidia-cufft-cu12"} <= versions.keys()
-    assert {name for name in versions if re.search("cu1[013-9]|^torch|onnxruntime$|faiss-cpu", name)} == set()
+    found = tuple(map(int, versions["onnxruntime-gpu"].split(".")[:2]))
+    assert found <= runtime if kind == "gpu" else found >= runtime
+    assert wanted <= versions.keys()
+    assert {name for name in versions if re.search(f"{others}|^torch|onnxruntime$|faiss-cpu", name)} == set()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -26,7 +27,10 @@ def test_kept_results_have_rows_of_every_kind() -> None:
 
 
 def test_what_is_behind_is_listed_worst_first(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+    short_form: Callable[..., object],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
 ) -> None:
     made = [
         Row("near", {"Vicinal": 3.0, "a": 2.0}),
@@ -35,7 +39,7 @@ def test_what_is_behind_is_listed_worst_first(
     ]
     monkeypatch.setattr(report, "rows", lambda: iter(made))
     monkeypatch.setattr(report, "_PICTURE", tmp_path / "picture.png")
-    report.main()
+    short_form("peers.report")
     assert capsys.readouterr().out.splitlines() == [
         "Vicinal is not first in:",
         "  far: 9.00 times as long as b",

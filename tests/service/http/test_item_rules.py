@@ -263,7 +263,7 @@ def test_such_an_item_is_mended_by_a_patch(
 def test_an_index_that_is_too_large_is_refused_with_the_request(client: TestClient, index: str) -> None:
     answer = client.post("/v1/admin/galleries/shoes/reindex", json={"index": index})
     assert answer.status_code == 422
-    assert "expected auto, Flat, " in answer.json()["detail"]
+    assert "expected auto, graph, Flat, " in answer.json()["detail"]
     assert len(answer.text) < 1000
 
 
