@@ -2,7 +2,8 @@
 
 Every engine is searched with the least effort at which it finds 98 % of the ten nearest. They take turns,
 single queries and batches of 32, so that what else the machine does falls on all of them; the ratio of a
-round is to the fastest of that round. An engine that cannot be built is named with the reason.
+round is to the fastest of that round. Each is opened and searched once more in a process of its own, for the
+memory that it holds. An engine that cannot be built is named with the reason.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from typing import Any
 import faiss
 import numpy as np
 
+from benchmarks.common.cost_meters import Memory, in_fresh_process
 from benchmarks.common.large_gallery import items_and_queries
 from benchmarks.common.record import save_result
 from benchmarks.peers.engines import ENGINES, Engine
@@ -56,6 +58,20 @@ def turn(engine: Engine, queries: FloatArray, effort: int, batch: int) -> float:
     return statistics.median(spent)
 
 
+def memory_of(name: str, folder: Path, queries: FloatArray, effort: int) -> dict[str, int]:
+    """Most MiB of a process that opens an engine and searches: its own, and with pages of mapped files."""
+    with Memory() as memory:
+        engine = ENGINES[name](place_of(name, folder))
+        for batch in (1, 32):
+            turn(engine, queries, effort, batch)
+    return {kind: round(size / 2**20) for kind, size in memory.as_json().items()}
+
+
+def place_of(name: str, folder: Path) -> Path:
+    """Where an engine's files are."""
+    return folder / (ENGINES[name].builds or name)
+
+
 def opened(items: FloatArray, wanted: list[str], folder: Path) -> tuple[dict[str, Engine], dict[str, Any]]:
     """Engines by name, and a row of each with what building took, or why it could not be built.
 
@@ -64,7 +80,7 @@ def opened(items: FloatArray, wanted: list[str], folder: Path) -> tuple[dict[str
     engines, rows = {}, {}
     for name in wanted:
         kind = ENGINES[name]
-        place = folder / (kind.builds or name)
+        place = place_of(name, folder)
         note = place.with_suffix(".json")
         try:
             if not note.exists():
@@ -130,6 +146,15 @@ def main() -> None:
                     "ratio_to_fastest": round(statistics.median(ratios), 2),
                 }
                 print(f"{name:24} batch {batch:2} {statistics.median(values):.3f} ms", flush=True)
+        del engine
+        engines.clear()
+        for name, effort in efforts.items():
+            # Milvus Lite locks its files until this process ends.
+            try:
+                rows[name]["memory_mib"] = in_fresh_process(memory_of, name, folder, timed, effort)
+            except Exception as error:
+                rows[name]["memory_mib"] = {"failed": f"{type(error).__name__}: {error}"}
+            print(name, rows[name]["memory_mib"], flush=True)
     result = {
         "items": arguments.items,
         "dim": arguments.dim,
@@ -139,7 +164,7 @@ def main() -> None:
             f"fastest over {name}, batch {batch}": round(
                 1.0 / rows[name][f"batch_{batch}"]["ratio_to_fastest"], 3
             )
-            for name in engines
+            for name in efforts
             if name.startswith("Vicinal")
             for batch in (1, 32)
         },

@@ -160,8 +160,11 @@ def test_index_throughput(short_form: ShortForm, tmp_path: Path, monkeypatch: py
         return list(read_source(folder / "drawn"))
 
     monkeypatch.setattr(index_throughput, "photos", drawn)
-    result = short_form("speed.index_throughput", "--data", tmp_path)
-    assert ratios(result) == ["job over the slower part"]
+    result = short_form("speed.index_throughput", "--data", tmp_path, "--side", 80, "--rounds", 1)
+    assert ratios(result) == [
+        "job over the slower part",
+        "processor time of the job over decoding and embedding alone",
+    ]
     assert result["photos"] == 4
 
 
