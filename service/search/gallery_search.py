@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from operator import attrgetter
 from typing import Any, Literal, Protocol
 
@@ -85,6 +86,18 @@ class _Call:
     strangers: StrangerScores | None
     groups: ItemGroups | None = None
     left_out: Sequence[list[str]] = ()
+
+
+@dataclass(frozen=True)
+class _Shown:
+    """Decision on one query, and what its answer shows."""
+
+    verdict: Verdict | None
+    n_valid: int
+    n_matches: int
+    n_shown: int  # Places of matches; those behind are below the threshold
+    places: list[int]  # Of items, or of groups
+    columns: list[list[int]]  # Candidates of each place
 
 
 class DifferentItems(Protocol):
@@ -259,7 +272,7 @@ class GallerySearch:
         grouped = None
         if groups is not None and pipeline.group is not None:
             grouped = groups.table(scored, excluded=excluded, selection=selection).scored(pipeline.group)
-        answers = [self._answer(scored, grouped, row, call) for row in range(len(queries))]
+        answers = self._answers(scored, grouped, call)
         milliseconds["answer"] = 1e3 * (time.perf_counter() - started)
         if not asked.explain:
             return answers
@@ -373,33 +386,61 @@ class GallerySearch:
         """Threshold that decides a search without further options."""
         return self._thresholds.in_force(pipeline or self.pipeline)
 
-    def _answer(
+    def _answers(
+        self, scored: ScoredCandidates, grouped: GroupedCandidates | None, call: _Call
+    ) -> list[Answer]:
+        """Answer to each query; items are read for all at once, which costs little more than for one."""
+        all_shown = [self._shown(scored, grouped, row, call) for row in range(len(scored.positions))]
+        columns = [[column for part in one.columns for column in part] for one in all_shown]
+        positions = [scored.positions[row, own] for row, own in enumerate(columns)]
+        items = iter(self.view.items_now(np.concatenate(positions)) if positions else ())
+        found = [
+            self._candidates(scored, row, own, list(islice(items, len(own))), call)
+            for row, own in enumerate(columns)
+        ]
+        rows = zip(all_shown, found, strict=True)
+        return [self._answer(scored, grouped, row, *one, call) for row, one in enumerate(rows)]
+
+    def _shown(
         self, scored: ScoredCandidates, grouped: GroupedCandidates | None, row: int, call: _Call
-    ) -> Answer:
-        scores, manifest = (scored if grouped is None else grouped).scores[row], self.snapshot.manifest
+    ) -> _Shown:
+        scores = (scored if grouped is None else grouped).scores[row]
         n_valid, n_matches, verdict = _decided(scores, call.threshold)
         n_shown = min(n_matches, call.asked.limit)
         wants_rest = call.asked.include_candidates or call.threshold.value is None
         n_rest = min(n_valid - n_matches, call.asked.limit) if wants_rest else 0
         shown = self._sorted(scored, grouped, row, n_matches, call)[:n_shown]
         places = [*shown, *range(n_matches, n_matches + n_rest)]
-        groups = None if grouped is None else self._found_groups(scored, grouped, row, places, call)
-        if groups is None:
-            found = self._candidates(scored, row, places, call)
-            matches, candidates = found[:n_shown], found[n_shown:]
+        if grouped is None or call.groups is None:
+            columns = [[place] for place in places]
         else:
-            matches, candidates = (
-                [item for one in part for item in one.items] for part in (groups[:n_shown], groups[n_shown:])
-            )
+            codes = call.groups.of_items(scored.positions[row, :N_DECIDED_CANDIDATES])
+            own = (np.flatnonzero(codes == grouped.codes[row, place]) for place in places)
+            columns = [one[:_MOST_PHOTOS].tolist() for one in own]
+        return _Shown(verdict, n_valid, n_matches, n_shown, places, columns)
+
+    def _answer(
+        self,
+        scored: ScoredCandidates,
+        grouped: GroupedCandidates | None,
+        row: int,
+        shown: _Shown,
+        found: list[Candidate],
+        call: _Call,
+    ) -> Answer:
+        scores, manifest = (scored if grouped is None else grouped).scores[row], self.snapshot.manifest
+        verdict, n_valid, n_shown = shown.verdict, shown.n_valid, shown.n_shown
+        groups = None if grouped is None else self._found_groups(grouped, row, shown, found, call)
+        n_best = sum(map(len, shown.columns[:n_shown]))
         return Answer(
-            no_match=None if verdict is None else n_matches == 0,
+            no_match=None if verdict is None else shown.n_matches == 0,
             verdict=verdict,
             reason=self._reason(scored, grouped, row, call) if verdict == "unsure" else None,
             p_value=call.strangers.p_value(float(scores[0])) if call.strangers and n_valid else None,
             top_score=float(scores[0]) if n_valid else None,
             left_out=call.left_out[row] if call.left_out else [],
-            matches=matches,
-            candidates=candidates,
+            matches=found[:n_best],
+            candidates=found[n_best:],
             threshold=call.threshold,
             gallery=self.gallery.name,
             version=manifest.version,
@@ -445,22 +486,14 @@ class GallerySearch:
         return said
 
     def _found_groups(
-        self,
-        scored: ScoredCandidates,
-        grouped: GroupedCandidates,
-        row: int,
-        places: list[int],
-        call: _Call,
+        self, grouped: GroupedCandidates, row: int, shown: _Shown, found: list[Candidate], call: _Call
     ) -> list[FoundGroup]:
         if call.groups is None:
             return []
-        codes = call.groups.of_items(scored.positions[row, :N_DECIDED_CANDIDATES])
-        columns = [np.flatnonzero(codes == grouped.codes[row, one])[:_MOST_PHOTOS].tolist() for one in places]
-        items = iter(self._candidates(scored, row, [column for part in columns for column in part], call))
-        found = []
-        for place, part in zip(places, columns, strict=True):
-            photos, score = [next(items) for _ in part], float(grouped.scores[row, place])
-            found.append(
+        items, groups = iter(found), []
+        for place, part in zip(shown.places, shown.columns, strict=True):
+            photos, score = list(islice(items, len(part))), float(grouped.scores[row, place])
+            groups.append(
                 FoundGroup(
                     group=call.groups.name(int(grouped.codes[row, place])),
                     label=photos[0].label,
@@ -471,28 +504,36 @@ class GallerySearch:
                     items=photos,
                 )
             )
-        return found
+        return groups
 
     def _candidates(
-        self, scored: ScoredCandidates, row: int, columns: list[int], call: _Call
+        self,
+        scored: ScoredCandidates,
+        row: int,
+        columns: list[int],
+        items: list[dict[str, Any]],
+        call: _Call,
     ) -> list[Candidate]:
-        items = self.view.items_now(scored.positions[row, columns])
         copies = self._copies(scored.positions[row], columns) if call.asked.mark_copies else {}
         # The threshold of groups says nothing of one item.
         threshold = call.threshold.value if call.groups is None else None
         is_contextual = call.pipeline.rerank.method != "off"
+        values = (scored.scores, scored.similarities, scored.initial_similarities, scored.contextual)
+        numbers = (one[row, columns].tolist() for one in values)
         return [
             Candidate(
                 **item,
                 rank=column + 1,
-                score=float(scored.scores[row, column]),
-                similarity=float(scored.similarities[row, column]),
-                initial_similarity=float(scored.initial_similarities[row, column]),
-                contextual_similarity=float(scored.contextual[row, column]) if is_contextual else None,
-                margin=None if threshold is None else float(scored.scores[row, column]) - threshold,
+                score=score,
+                similarity=similarity,
+                initial_similarity=initial,
+                contextual_similarity=contextual if is_contextual else None,
+                margin=None if threshold is None else score - threshold,
                 copy_of=copies.get(column),
             )
-            for column, item in zip(columns, items, strict=True)
+            for column, item, score, similarity, initial, contextual in zip(
+                columns, items, *numbers, strict=True
+            )
         ]
 
     def _copies(self, positions: Ints, columns: list[int]) -> dict[int, str]:
