@@ -34,6 +34,8 @@ from vicinal.service.request_fields import Request as Asked
 from vicinal.service.request_fields import SearchOptions
 from vicinal.service.search.answers import Answer
 
+# In seconds. Before, nobody looks whether a client has gone.
+_PATIENCE = 0.02
 # Fields of a query, and what the search queue calls queries that have them.
 _KINDS = {
     "image_base64": "images",
@@ -180,22 +182,39 @@ async def _answered(
     asked, call = SearchOptions.model_construct(**chosen), call_of(request.scope)
     sender = f"{call.grant and call.grant.name} {request.client and request.client.host}"
     search = Search(gallery, kind, queries, {"asked": asked}, sender, kept=kept)
-    watch = asyncio.create_task(_note_departure(request, search)) if state.searches.is_busy else None
+    watch = _Watch(request, search) if state.searches.is_busy else None
     try:
         answers = await state.searches.answered(search)
     finally:
         if watch is not None:
-            watch.cancel()
+            watch.end()
     if call.span is not None:
         call.span.add_stages(answers[0].milliseconds)
     return answers
 
 
-async def _note_departure(request: Request, search: Search) -> None:
-    """Note when the client goes; its body was read, so that nothing else can come."""
-    while (await request.receive())["type"] != "http.disconnect":
-        pass
-    search.is_gone = True
+class _Watch:
+    """Notes when the client goes, once a search has waited; its body was read, so that nothing else comes."""
+
+    def __init__(self, request: Request, search: Search) -> None:
+        self._request, self._search = request, search
+        self._task: asyncio.Task[None] | None = None
+        # Most are answered before, and a task for each would cost as much as some searches.
+        self._timer = asyncio.get_running_loop().call_later(_PATIENCE, self._begin)
+
+    def end(self) -> None:
+        """Watch no more."""
+        self._timer.cancel()
+        if self._task is not None:
+            self._task.cancel()
+
+    def _begin(self) -> None:
+        self._task = asyncio.create_task(self._note_departure())
+
+    async def _note_departure(self) -> None:
+        while (await self._request.receive())["type"] != "http.disconnect":
+            pass
+        self._search.is_gone = True
 
 
 def _json(encoded: bytes) -> Response:
