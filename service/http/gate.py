@@ -367,7 +367,11 @@ def _name_of(host: str) -> str | None:
 
 def _require_known_parameters(request: Request, route: APIRoute) -> None:
     """Refuse a query parameter which the request's route does not have, or has twice."""
-    known = sorted(_parameters(route.dependant))
+    if not request.scope["query_string"]:
+        return
+    # Those that a route reads by itself stand in the document alone.
+    own = {one["name"] for one in (route.openapi_extra or {}).get("parameters", ())}
+    known = sorted(own | _parameters(route.dependant))
     for name, n in Counter(name for name, _ in request.query_params.multi_items()).items():
         if name in known and n > 1:
             # Of two, whoever passes the request on may take the first, and this server the last.

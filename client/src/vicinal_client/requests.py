@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import struct
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from os import PathLike
@@ -22,6 +23,7 @@ __all__ = [
     "NewItem",
     "OnConflict",
     "Vector",
+    "floats_of",
     "given",
     "image_base64",
     "image_file",
@@ -143,6 +145,14 @@ def vector_of(vector: Vector) -> list[float]:
             f"{shape}"
         ) from error
     return numbers
+
+
+def floats_of(vector: Vector | bytes) -> bytes:
+    """An embedding as float32 numbers, little-endian; bytes are those already."""
+    if isinstance(vector, bytes):
+        return vector
+    numbers = vector_of(vector)
+    return struct.pack(f"<{len(numbers)}f", *numbers)
 
 
 def items_body(items: Sequence[NewItem] | Sequence[NewEmbedding], **options: Any) -> dict[str, Any]:

@@ -8,16 +8,19 @@ from collections.abc import Sequence
 from typing import Any, ClassVar
 from urllib.parse import unquote
 
+import numpy as np
 from fastapi import APIRouter, Request, Response
 from fastapi.concurrency import run_in_threadpool
 from pydantic import BaseModel, Field, TypeAdapter, field_validator, model_validator
 
 from vicinal.calibration.arrays import FloatArray
+from vicinal.models.errors import EmbeddingError
 from vicinal.service.answering.store import SearchStore
 from vicinal.service.errors import RequestError
 from vicinal.service.http.access import call_of
 from vicinal.service.http.gate import QueryRoute, large_body
 from vicinal.service.http.request_bodies import (
+    FLOATS,
     FORM,
     JSON,
     Vector,
@@ -112,7 +115,13 @@ class BatchAnswerBody(BaseModel):
 
 _ANSWER = TypeAdapter(Answer)
 _BATCH = TypeAdapter(BatchAnswerBody)
-_BODY = body_schema(SearchOptions.model_json_schema()["properties"], several=False, json=SearchRequest)
+_OPTIONS = SearchOptions.model_json_schema()["properties"]
+_BODY = body_schema(_OPTIONS, several=False, json=SearchRequest)
+_NUMBERS = {"type": "string", "format": "binary", "description": "An embedding: float32, little-endian."}
+_OF_NUMBERS: dict[str, Any] = {
+    "parameters": [{"name": name, "in": "query", "schema": schema} for name, schema in _OPTIONS.items()],
+    "requestBody": {"required": True, "content": {FLOATS: {"schema": _NUMBERS}}},
+}
 
 
 router = APIRouter(prefix="/v1/galleries/{gallery}", tags=["search"], route_class=QueryRoute)
@@ -135,6 +144,17 @@ async def search(gallery: str, request: Request, state: StateDependency) -> Resp
         if kept is not None:
             queries = [await run_in_threadpool(_kept_query, state, gallery, kept)]
     answers = await _answered(state, request, gallery, kind, queries, options, kept)
+    return _json(_ANSWER.dump_json(answers[0]))
+
+
+@router.post("/search/embedding", response_model=Answer, openapi_extra=_OF_NUMBERS)
+@large_body
+async def search_embedding(gallery: str, request: Request, state: StateDependency) -> Response:
+    """Find the matches of an embedding that is sent as bytes: quicker to write and to read than JSON."""
+    content_type(request, FLOATS)
+    options = validated(SearchOptions, dict(request.query_params), are_texts=True)
+    query = _floats(await request.body())
+    answers = await _answered(state, request, gallery, "embeddings", [query], options)
     return _json(_ANSWER.dump_json(answers[0]))
 
 
@@ -235,6 +255,13 @@ async def _from_form(request: Request) -> tuple[bytes, SearchOptions]:
         (image,) = files_of(form)
         options = {name: value for name, value in form.items() if name != "image"}
         return await image.read(), validated(SearchOptions, options, are_texts=True)
+
+
+def _floats(body: bytes) -> FloatArray:
+    """(d,) float32 embedding of a body, which the search looks at further."""
+    if len(body) % 4:
+        raise EmbeddingError(f"an embedding is float32 numbers of 4 bytes each, got {len(body):,} bytes")
+    return np.frombuffer(body, "<f4")
 
 
 def _decode_base64(text: str) -> bytes:

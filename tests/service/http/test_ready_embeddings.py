@@ -25,6 +25,7 @@ from vicinal.indexer.sources.embeddings import EmbeddingSource
 from vicinal.models.errors import BundleError
 from vicinal.service.galleries.bundles import ServedBundles
 from vicinal.service.http.app import create_app
+from vicinal.service.http.request_bodies import FLOATS
 from vicinal.service.http.state import state_of
 from vicinal.service.jobs.worker import JobWorker
 from vicinal.service.settings import Settings
@@ -105,6 +106,61 @@ def test_an_item_has_no_image(client: TestClient) -> None:
 def test_an_embedding_of_another_length_is_refused(client: TestClient) -> None:
     answer = client.post(f"{SHOP}/search", json={"embedding": [1.0, 2.0]})
     assert refused(answer, 422, "invalid-embedding") == "expected 12 numbers an embedding, got 2"
+
+
+def sent_as_floats(client: TestClient, body: bytes, kind: str = FLOATS, **options: Any) -> Any:
+    headers = {"content-type": kind}
+    return client.post(f"{SHOP}/search/embedding", content=body, headers=headers, params=options)
+
+
+def test_an_embedding_as_bytes_is_answered_as_one_in_json(client: TestClient) -> None:
+    query = VECTORS[7].astype("<f4")
+    options = {"limit": 3, "threshold": 0.9, "include_candidates": True, "filter": "label = 'label 1'"}
+    floats = sent_as_floats(client, query.tobytes(), **options).json()
+    written = client.post(f"{SHOP}/search", json={"embedding": query.tolist(), **options}).json()
+    assert floats["matches"][0]["id"] == "a/7 b"
+    assert {**floats, "milliseconds": 0} == {**written, "milliseconds": 0}
+
+
+@pytest.mark.parametrize(
+    ("body", "detail"),
+    [
+        (b"", "expected 12 numbers an embedding, got 0"),
+        (b"\0" * 8, "expected 12 numbers an embedding, got 2"),
+        (b"\0" * 47, "an embedding is float32 numbers of 4 bytes each, got 47 bytes"),
+    ],
+)
+def test_bytes_of_another_length_are_refused(client: TestClient, body: bytes, detail: str) -> None:
+    assert refused(sent_as_floats(client, body), 422, "invalid-embedding") == detail
+
+
+@pytest.mark.parametrize("value", [0.0, np.nan, np.inf])
+def test_bytes_that_are_no_direction_are_refused_as_in_json(client: TestClient, value: float) -> None:
+    query = np.full(12, value, "<f4")
+    written = client.post(
+        f"{SHOP}/search",
+        content=json.dumps({"embedding": query.tolist()}),
+        headers={"content-type": "application/json"},
+    )
+    told = refused(sent_as_floats(client, query.tobytes()), 422, "invalid-embedding")
+    assert told == refused(written, 422, "invalid-embedding")
+
+
+def test_bytes_are_taken_as_what_they_are_alone(client: TestClient) -> None:
+    body = VECTORS[7].astype("<f4").tobytes()
+    refused(sent_as_floats(client, body, "application/json"), 415, "unsupported-format")
+    refused(sent_as_floats(client, body, limit="many"), 422, "invalid-request")
+    assert "'limt' is no parameter" in refused(sent_as_floats(client, body, limt=1), 422, "invalid-request")
+
+
+def test_bytes_beyond_the_largest_body_are_refused(settings: Settings) -> None:
+    small = TestClient(create_app(settings.model_copy(update={"max_request_bytes": 1000})))
+    refused(sent_as_floats(small, b"\0" * 1001), 413, "body-too-large")
+
+
+def test_bytes_that_look_like_brackets_are_no_values_of_json(client: TestClient) -> None:
+    detail = refused(sent_as_floats(client, b"[" * 1_000_000), 422, "invalid-embedding")
+    assert detail == "expected 12 numbers an embedding, got 250000"
 
 
 def test_items_are_patched_and_removed(client: TestClient) -> None:

@@ -8,7 +8,16 @@ from typing import Any, Unpack
 from vicinal_client.models import Answer, BatchAnswer
 from vicinal_client.operations.calls import Calls, operation
 from vicinal_client.options import SearchOptions
-from vicinal_client.requests import Image, Vector, given, image_base64, image_file, path_of, vector_of
+from vicinal_client.requests import (
+    Image,
+    Vector,
+    floats_of,
+    given,
+    image_base64,
+    image_file,
+    path_of,
+    vector_of,
+)
 from vicinal_client.retries import Steps
 
 __all__ = ["SearchCalls"]
@@ -55,6 +64,29 @@ class SearchCalls(Calls):
             sent = {"json": {**named, **chosen}}
         path = path_of("galleries", gallery, "search")
         return (yield from self._ask("POST", path, Answer, repeatable=True, **sent))
+
+    @operation
+    def search_embedding(
+        self, /, gallery: str, embedding: Vector | bytes, **options: Unpack[SearchOptions]
+    ) -> Steps[Answer]:
+        """Search for an embedding that is sent as float32 numbers, which takes less time than `search`.
+
+        Args:
+            gallery: Name of the gallery.
+            embedding: An embedding, shape (d,), or its bytes: `array.astype("<f4").tobytes()`.
+            options: Those of `search`.
+        """
+        return (
+            yield from self._ask(
+                "POST",
+                path_of("galleries", gallery, "search", "embedding"),
+                Answer,
+                repeatable=True,
+                content=floats_of(embedding),
+                headers={"Content-Type": "application/octet-stream"},
+                params=given(**options),
+            )
+        )
 
     @operation
     def get_kept_picture(self, gallery: str, search: str) -> Steps[bytes]:
