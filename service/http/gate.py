@@ -172,12 +172,13 @@ class QueryRoute(SearchRoute):
 
     def get_route_handler(self) -> Callable[[Request], Awaitable[Response]]:  # type: ignore[override]
         """Function that answers a request."""
-        model = None if self.body_field is None else self.body_field.field_info.annotation
+        field = self.body_field
+        model: type[BaseModel] | None = None if field is None else field.field_info.annotation  # type: ignore[assignment]
 
         async def answer(request: Request) -> Response:
             _require_known_parameters(request, self)
             # Not by FastAPI, which takes longer to find out what to call it with than a search does.
-            known = {"gallery": request.path_params["gallery"], "request": request}
+            known: dict[str, Any] = {"gallery": request.path_params["gallery"], "request": request}
             if model is not None:
                 known["body"] = await json_body(request, model)
             return await self.endpoint(**known, state=state_of(request.app))

@@ -179,8 +179,10 @@ class _Connection(HttpToolsProtocol):
         if self._is_reading_head and self._n_begun == begun:
             self._n_head_bytes += len(data)
         if not self._is_reading_head:
-            if self._is_turned_away and not self._is_message_whole and self._timer is None:
-                self._arm(_LINGER_SECONDS)
+            has_rest = self._is_turned_away and not self._is_message_whole and self._timer is None
+            # Most refused requests are whole, and need no timer for their rest.
+            if has_rest and not self.transport.is_closing():
+                self.on_response_complete()
             return
         if self._timer is None and self._n_head_bytes > 0:
             self._arm(self._limits.head_seconds)
@@ -232,8 +234,7 @@ class _Connection(HttpToolsProtocol):
     def on_response_complete(self) -> None:
         super().on_response_complete()
         self._note_present(-(self._n_present > 0))
-        if self._is_of_proxy and self.client:
-            self._belongs_to(self.client[0])
+        self._goes_back_to_proxy()
         if not self._is_message_whole:
             self._arm(_LINGER_SECONDS)
 
@@ -265,8 +266,12 @@ class _Connection(HttpToolsProtocol):
             return False
         self._is_turned_away = True
         self.transport.write(answer)
-        self.server_state.total_requests += 1
+        self._goes_back_to_proxy()
         return True
+
+    def _goes_back_to_proxy(self) -> None:
+        if self._is_of_proxy and self.client:
+            self._belongs_to(self.client[0])
 
     def _note_present(self, change: int) -> None:
         self._n_present += change
