@@ -119,7 +119,10 @@ _OPTIONS = SearchOptions.model_json_schema()["properties"]
 _BODY = body_schema(_OPTIONS, several=False, json=SearchRequest)
 _NUMBERS = {"type": "string", "format": "binary", "description": "An embedding: float32, little-endian."}
 _OF_NUMBERS: dict[str, Any] = {
-    "parameters": [{"name": name, "in": "query", "schema": schema} for name, schema in _OPTIONS.items()],
+    "parameters": [
+        {"name": name, "in": "query", "required": False, "schema": schema}
+        for name, schema in _OPTIONS.items()
+    ],
     "requestBody": {"required": True, "content": {FLOATS: {"schema": _NUMBERS}}},
 }
 
