@@ -74,24 +74,29 @@ def exact_similarities(queries: FloatArray, items: FloatArray) -> FloatArray:
     return np.clip(wide, -1.0, 1.0).astype(np.float32)
 
 
-def reaches(vectors: FloatArray, least: Floats, asked: Mask) -> Mask:
-    """(B, w, w) whether the exact similarity of vector i to vector j of each set is at least what i asks for.
+def reaches(vectors: FloatArray, least: Floats, asked: Mask, asking: Ints | None = None) -> Mask:
+    """(B, r, w) whether the exact similarity of a vector of each set to vector j is at least what it asks for.
 
     A product of matrices tells of nearly all pairs, however it is rounded; the few others are summed one by
     one, as `exact_similarities` does.
 
     Args:
         vectors: (B, w, d) float32, L2-normalized.
-        least: (B, w) what each of them asks for.
-        asked: (B, w, w) pairs to tell of; the others are told anything.
+        least: (B, r) what each of those that ask asks for.
+        asked: Pairs to tell of, in a shape that goes with (B, r, w); the others are told anything.
+        asking: (r,) which vectors ask, each as often as it likes; each of them once when None.
     """
     wide, bound = vectors.astype(np.float64), _off_by(vectors.shape[-1], 2.0**-53)
     products, cut = wide @ wide.transpose(0, 2, 1), _rounded_up_from(least)[:, :, None]
+    if asking is not None:
+        products = products[:, asking]
     reached = products >= cut + bound
     undecided = ((products >= cut - bound) & asked) > reached
     if undecided.any():
         rows, i, j = np.nonzero(undecided)
-        exact = exact_similarities(vectors[rows, i], vectors[rows, j][:, None])[:, 0]
+        exact = exact_similarities(
+            vectors[rows, i if asking is None else asking[i]], vectors[rows, j][:, None]
+        )[:, 0]
         reached[rows, i, j] = exact >= least[rows, i]
     return reached
 

@@ -19,9 +19,11 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from vicinal.calibration.arrays import FloatArray, Floats, Mask
+from vicinal.calibration.arrays import FloatArray, Floats, Ints, Mask
 from vicinal.models.similarity import exact_similarities, normalize, reaches
 
+# Pairs of items that are compared at a time: their products take 128 MiB.
+_MOST_PAIRS = 2**24
 
 def dense_contextual_scores(similarities: npt.ArrayLike, k: int, beta: float, eps: float = 0.0) -> Floats:
     """Score every pair of a set from its (m, m) similarity matrix, ones on the diagonal: the plain reference.
@@ -131,6 +133,7 @@ def contextual_scores(
     k: int,
     beta: float,
     eps: float = 0.0,
+    places: Ints | None = None,
 ) -> tuple[Floats, Floats]:
     """Score each query's candidates on S = G + {query}; a neighborhood of more than m items is a ValueError.
 
@@ -144,9 +147,11 @@ def contextual_scores(
     Args:
         similarities: (B, n) exact cosine similarities, descending, -inf for padding.
         embeddings: (B, m, d) float32, L2-normalized, of the first m candidates; every `neighborhood` is among
-            them.
+            them. Or (v, d), of which `places` says whose they are.
         kth: (B, m, 2) similarity of each of these to its (k-1)-th and k-th neighbor in G; see
             `kth_similarities`.
+        places: (B, m) where the embedding of each candidate stands among the (v, d). What queries have in
+            common there is compared once; no score depends on it.
 
     Returns:
         (B, n) scores in [0, 1], -inf for padding, and (B, n) contextual similarities w in [0, 1].
@@ -155,27 +160,49 @@ def contextual_scores(
     inside = neighborhood(similarities, k, eps)
     sizes = inside.sum(axis=1)
     width = int(sizes.max(initial=0))
-    if width > embeddings.shape[1]:
-        raise ValueError(f"a neighborhood has {width} candidates, got embeddings of {embeddings.shape[1]}")
+    if places is None:
+        places = np.arange(embeddings.shape[0] * embeddings.shape[1]).reshape(embeddings.shape[:2])
+        embeddings = embeddings.reshape(-1, embeddings.shape[2])
+    if width > places.shape[1]:
+        raise ValueError(f"a neighborhood has {width} candidates, got embeddings of {places.shape[1]}")
     contextual = np.zeros(similarities.shape)
     if width:
         # The query may have become a candidate's k-th neighbor.
         near, after = kth[:, :width, 1], np.minimum(kth[:, :width, 0], similarities[:, :width])
         radius = np.maximum(near, after).astype(np.float64) - eps / 2.0
-        shared = _shared_neighbors(embeddings[:, :width], similarities[:, :width], radius, inside[:, :width])
+        shared = _shared_neighbors(embeddings, places[:, :width], radius, inside[:, :width])
+        shared += similarities[:, :width] >= radius
         # The query belongs to its own neighborhood and counts in its size.
         contextual[:, :width] = np.where(inside[:, :width], shared / (sizes + 1)[:, None], 0.0)
     return np.where(valid, _blend(contextual, similarities, beta), -np.inf), contextual
 
 
-def _shared_neighbors(
-    embeddings: FloatArray, similarities: FloatArray, radius: Floats, inside: Mask
-) -> Floats:
-    """(B, w) number of members of N(q), the query included, that belong to N(j) for each j in N(q)."""
-    counted = inside[:, None, :] & inside[:, :, None]
-    member = reaches(embeddings, radius, counted) & inside[:, None, :]
+def _shared_neighbors(embeddings: FloatArray, places: Ints, radius: Floats, inside: Mask) -> Floats:
+    """(B, w) number of members of N(q), the query left out, that belong to N(j) for each j in N(q)."""
+    n_pairs = int((inside.sum(axis=1) ** 2).sum())
+    if 2 * len(embeddings) ** 2 <= min(n_pairs, 2 * _MOST_PAIRS):
+        # Neighborhoods have most in common. An item's own differs where the query or what is left out counts.
+        at, items = np.nonzero(inside)[0], places[inside]
+        _, ranks = np.unique(radius[inside], return_inverse=True)
+        _, first, row = np.unique(items * len(items) + ranks, return_index=True, return_inverse=True)
+        if 2 * len(first) * len(embeddings) <= min(n_pairs, 2 * _MOST_PAIRS):
+            asking = items[first]
+            member = reaches(embeddings[None], radius[inside][None, first], np.True_, asking)[0]
+            member[np.arange(len(asking)), asking] = True
+            among = np.zeros((len(places), len(embeddings)), np.float32)
+            among[at, items] = 1.0
+            shared = np.zeros(places.shape)
+            # float32 holds counts exactly.
+            shared[inside] = (among @ member.T.astype(np.float32))[at, row]
+            return shared
+    height = max(1, _MOST_PAIRS // places.shape[1] ** 2)
+    shared = np.zeros(places.shape)
     # An item is its own first neighbor, also where rounding puts its similarity to itself below 1.
-    diagonal = np.arange(member.shape[1])
-    member[:, diagonal, diagonal] = inside
-    has_query = similarities >= radius
-    return member.sum(axis=2, dtype=np.float64) + has_query
+    diagonal = np.arange(places.shape[1])
+    for start in range(0, len(places), height):
+        part = slice(start, start + height)
+        counted = inside[part, None, :] & inside[part, :, None]
+        member = reaches(embeddings[places[part]], radius[part], counted) & counted
+        member[:, diagonal, diagonal] = inside[part]
+        shared[part] = member.sum(axis=2)
+    return shared

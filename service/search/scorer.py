@@ -51,10 +51,10 @@ class ScoredCandidates:
     queries: FloatArray  # (B, d) the embeddings that were searched for: refined where the pipeline says so
     seconds: dict[str, float] = field(default_factory=dict)  # Time by stage: refine, search, rescore, rerank
 
-    def row(self, i: int) -> ScoredCandidates:
-        """Candidates of one query, which took no time of its own."""
-        arrays = (value[i : i + 1] for name, value in vars(self).items() if name != "seconds")
-        return ScoredCandidates(*arrays)
+    def take(self, rows: Ints) -> ScoredCandidates:
+        """Candidates of some queries."""
+        arrays = {name: value[rows] for name, value in vars(self).items() if name != "seconds"}
+        return replace(self, **arrays)
 
     def without(self, is_gone: Mask, n: int) -> ScoredCandidates:
         """The first n that are left where some are gone, with the same scores."""
@@ -78,13 +78,13 @@ class _Nearest:
     queries: FloatArray  # (B, d)
     positions: Ints  # (B, n), -1 for padding
     similarities: FloatArray  # (B, n), -inf for padding
-    vectors: FloatArray  # (B, w, d) embeddings, in no order
+    vectors: FloatArray  # (v, d) embeddings, in no order
     places: Ints  # (B, n) where those of the items stand among them
 
-    def embeddings(self, m: int) -> FloatArray:
-        """(B, m, d) embeddings of the first m items, any values for padding."""
-        # Whole rows at a time: take_along_axis would gather every number on its own.
-        return self.vectors[np.arange(len(self.places))[:, None], self.places[:, :m]]
+    def take(self, rows: Mask) -> _Nearest:
+        """Items of some queries."""
+        arrays = {name: value[rows] for name, value in vars(self).items() if name != "vectors"}
+        return replace(self, **arrays)
 
 
 @dataclass(frozen=True)
@@ -168,30 +168,27 @@ class Scorer:
 
     def _score_chunk(self, queries: FloatArray, excluded: list[Ints], limits: _Limits) -> ScoredCandidates:
         clock, n_gone = _Clock(), self.view.n_gone
-        nearest = self._nearest(queries, limits.n_wanted, excluded, clock)
-        crowded = self._crowded(nearest.similarities)
-        scored = self._rerank(nearest, excluded, limits, clock)
+        left, done, parts = [(np.arange(len(queries)), limits.n_wanted)], [], []
+        while left:
+            rows, n_wanted = left.pop()
+            nearest = self._nearest(queries[rows], n_wanted, [excluded[i] for i in rows], clock)
+            crowded = self._crowded(nearest.similarities)
+            if limits.n_wanted < n_wanted >= _MOST_NEIGHBORS:
+                crowded[:] = False
+            if not crowded.all():
+                done.append(rows[~crowded])
+                kept = [excluded[i] for i in done[-1]]
+                parts.append(self._rerank(nearest.take(~crowded), kept, limits, clock))
+            # Many items at the same distance: these queries need more candidates to be scored exactly. What
+            # they have in common is compared once.
+            rows, n_wanted = rows[crowded], 2 * n_wanted
+            n_together = max(1, 2 * _MOST_VALUES // (min(n_wanted, len(self.view)) * queries.shape[1]))
+            left += [(rows[at : at + n_together], n_wanted) for at in range(0, len(rows), n_together)]
         if self.view.n_gone > n_gone:
             # Rows of a team's table that were asked for meanwhile had gone: they have no vectors.
             return self._score_chunk(queries, excluded, limits)
-        if not crowded.any():
-            return scored
-        # Many items at the same distance: these queries need more candidates to be scored exactly.
-        rows = [
-            self._score_crowded(queries[i : i + 1], excluded[i : i + 1], limits)
-            if crowded[i]
-            else scored.row(i)
-            for i in range(len(queries))
-        ]
-        return _concatenate(rows, limits.n_candidates, scored.seconds)
-
-    def _score_crowded(self, query: FloatArray, excluded: list[Ints], limits: _Limits) -> ScoredCandidates:
-        clock, n_wanted = _Clock(), 2 * limits.n_wanted
-        while True:
-            nearest = self._nearest(query, n_wanted, excluded, clock)
-            if n_wanted >= _MOST_NEIGHBORS or not self._crowded(nearest.similarities).any():
-                return self._rerank(nearest, excluded, limits, clock)
-            n_wanted *= 2
+        scored = _concatenate(parts, limits.n_candidates, clock.seconds)
+        return scored.take(np.argsort(np.concatenate(done)))
 
     def _nearest(
         self,
@@ -211,13 +208,27 @@ class Scorer:
             products[out] = -np.inf
             kept = np.arange(len(found))[:, None], most_similar(products, n_wanted, queries.shape[1])
             found, out = found[kept], out[kept]
-        vectors = self.space.vectors(found, excluded)
-        similarities = exact_similarities(queries, vectors)
+        vectors, places, similarities = self._compared(queries, found, excluded)
         similarities[out] = -np.inf
-        places = np.broadcast_to(np.arange(found.shape[1]), found.shape)
         nearest = _in_order(_Nearest(queries, found, similarities, vectors, places), n_wanted)
         clock.lap("rescore")
         return nearest
+
+    def _compared(
+        self, queries: FloatArray, found: Ints, excluded: list[Ints]
+    ) -> tuple[FloatArray, Ints, FloatArray]:
+        """(v, d) embeddings, (B, w) where those of each query's items stand, and exact similarities to these."""
+        are_fixed = isinstance(self.space, InitialSpace) or not any(map(len, excluded))
+        if are_fixed and len(found) > 1 and found.shape[1] >= 2 * N_DECIDED_CANDIDATES:
+            items, places = np.unique(found, return_inverse=True)
+            if len(items) <= 2 * found.shape[1]:
+                # As where many items lie close together: queries have found nearly the same ones.
+                vectors = self.space.vectors(items[None], [_NOBODY])[0]
+                similarities = exact_similarities(queries, vectors[None])
+                return vectors, places, similarities[np.arange(len(found))[:, None], places]
+        each = self.space.vectors(found, excluded)
+        places = np.arange(found.size).reshape(found.shape)
+        return each.reshape(found.size, -1), places, exact_similarities(queries, each)
 
     def _crowded(self, similarities: FloatArray) -> Mask:
         """Tell whether the last candidate lies in the query's neighborhood, so that it may be cut short."""
@@ -252,7 +263,6 @@ class Scorer:
             contextual=contextual[at],
             initial_similarities=similarities[at],
             queries=nearest.queries,
-            seconds=clock.seconds,
         )
         clock.lap("rerank")
         return ranked
@@ -270,9 +280,8 @@ class Scorer:
             )
         width = int(neighborhood(similarities, rerank.k, rerank.eps).sum(axis=1).max(initial=0))
         kth = self.space.kth_similarities(positions[:, :width], excluded, rerank.k)
-        return contextual_scores(
-            similarities, nearest.embeddings(width), kth, k=rerank.k, beta=rerank.beta, eps=rerank.eps
-        )
+        settings = {"k": rerank.k, "beta": rerank.beta, "eps": rerank.eps}
+        return contextual_scores(similarities, nearest.vectors, kth, places=nearest.places, **settings)
 
 
 def similarity_score(similarities: npt.ArrayLike, beta: float = 0.0) -> Floats:
@@ -309,8 +318,8 @@ def _united(first: _Nearest, second: _Nearest) -> _Nearest:
         first.queries,
         np.concatenate([first.positions, second.positions], axis=1),
         np.concatenate([first.similarities, similarities], axis=1),
-        np.concatenate([first.vectors, second.vectors], axis=1),
-        np.concatenate([first.places, second.places + first.vectors.shape[1]], axis=1),
+        np.concatenate([first.vectors, second.vectors]),
+        np.concatenate([first.places, second.places + len(first.vectors)], axis=1),
     )
     return _in_order(both, both.positions.shape[1])
 
