@@ -75,7 +75,7 @@ def exact_similarities(queries: FloatArray, items: FloatArray) -> FloatArray:
 
 
 def reaches(vectors: FloatArray, least: Floats, asked: Mask, asking: Ints | None = None) -> Mask:
-    """(B, r, w) whether the exact similarity of a vector of each set to vector j is at least what it asks for.
+    """(B, r, w) whether the exact similarity of vector i to vector j of each set is at least what i asks for.
 
     A product of matrices tells of nearly all pairs, however it is rounded; the few others are summed one by
     one, as `exact_similarities` does.
@@ -92,11 +92,12 @@ def reaches(vectors: FloatArray, least: Floats, asked: Mask, asking: Ints | None
         products = products[:, asking]
     reached = products >= cut + bound
     undecided = ((products >= cut - bound) & asked) > reached
-    if undecided.any():
-        rows, i, j = np.nonzero(undecided)
-        exact = exact_similarities(
-            vectors[rows, i if asking is None else asking[i]], vectors[rows, j][:, None]
-        )[:, 0]
+    pairs, n_pairs = np.nonzero(undecided), 32 * _AT_ONCE // vectors.shape[-1]
+    # Among copies many are left: their vectors would take more than all else.
+    for start in range(0, len(pairs[0]), n_pairs):
+        rows, i, j = (one[start : start + n_pairs] for one in pairs)
+        told = vectors[rows, i if asking is None else asking[i]]
+        exact = exact_similarities(told, vectors[rows, j][:, None])[:, 0]
         reached[rows, i, j] = exact >= least[rows, i]
     return reached
 

@@ -22,8 +22,9 @@ import numpy.typing as npt
 from vicinal.calibration.arrays import FloatArray, Floats, Ints, Mask
 from vicinal.models.similarity import exact_similarities, normalize, reaches
 
-# Pairs of items that are compared at a time: their products take 128 MiB.
-_MOST_PAIRS = 2**24
+# Pairs of items that are compared at a time: their products take 64 MiB.
+_MOST_PAIRS = 2**23
+
 
 def dense_contextual_scores(similarities: npt.ArrayLike, k: int, beta: float, eps: float = 0.0) -> Floats:
     """Score every pair of a set from its (m, m) similarity matrix, ones on the diagonal: the plain reference.
@@ -179,30 +180,42 @@ def contextual_scores(
 
 def _shared_neighbors(embeddings: FloatArray, places: Ints, radius: Floats, inside: Mask) -> Floats:
     """(B, w) number of members of N(q), the query left out, that belong to N(j) for each j in N(q)."""
-    n_pairs = int((inside.sum(axis=1) ** 2).sum())
-    if 2 * len(embeddings) ** 2 <= min(n_pairs, 2 * _MOST_PAIRS):
-        # Neighborhoods have most in common. An item's own differs where the query or what is left out counts.
-        at, items = np.nonzero(inside)[0], places[inside]
-        _, ranks = np.unique(radius[inside], return_inverse=True)
-        _, first, row = np.unique(items * len(items) + ranks, return_index=True, return_inverse=True)
-        if 2 * len(first) * len(embeddings) <= min(n_pairs, 2 * _MOST_PAIRS):
-            asking = items[first]
-            member = reaches(embeddings[None], radius[inside][None, first], np.True_, asking)[0]
-            member[np.arange(len(asking)), asking] = True
-            among = np.zeros((len(places), len(embeddings)), np.float32)
-            among[at, items] = 1.0
-            shared = np.zeros(places.shape)
-            # float32 holds counts exactly.
-            shared[inside] = (among @ member.T.astype(np.float32))[at, row]
-            return shared
-    height = max(1, _MOST_PAIRS // places.shape[1] ** 2)
-    shared = np.zeros(places.shape)
+    shared = _counted_once(embeddings, places, radius, inside)
+    if shared is not None:
+        return shared
+    n, width = places.shape
+    if n > 1 and n * width**2 > _MOST_PAIRS:
+        halves = slice(n // 2), slice(n // 2, n)
+        return np.concatenate(
+            [_shared_neighbors(embeddings, places[one], radius[one], inside[one]) for one in halves]
+        )
+    counted = inside[:, None, :] & inside[:, :, None]
+    member = reaches(embeddings[places], radius, counted) & inside[:, None, :]
     # An item is its own first neighbor, also where rounding puts its similarity to itself below 1.
-    diagonal = np.arange(places.shape[1])
-    for start in range(0, len(places), height):
-        part = slice(start, start + height)
-        counted = inside[part, None, :] & inside[part, :, None]
-        member = reaches(embeddings[places[part]], radius[part], counted) & counted
-        member[:, diagonal, diagonal] = inside[part]
-        shared[part] = member.sum(axis=2)
+    diagonal = np.arange(width)
+    member[:, diagonal, diagonal] = inside
+    return member.sum(axis=2, dtype=np.float64)
+
+
+def _counted_once(embeddings: FloatArray, places: Ints, radius: Floats, inside: Mask) -> Floats | None:
+    """`_shared_neighbors` where these are mostly the same for all queries; None where they are not.
+
+    An item has one neighborhood for all queries that leave it the same radius.
+    """
+    n, most = len(embeddings), min(int((inside.sum(axis=1) ** 2).sum()) // 2, _MOST_PAIRS)
+    if n**2 > most:
+        return None
+    rows, items = np.nonzero(inside)[0], places[inside]
+    ranks = np.unique(radius[inside], return_inverse=True)[1]
+    _, first, row = np.unique(items * len(items) + ranks, return_index=True, return_inverse=True)
+    if len(first) * n > most:
+        return None
+    asking = items[first]
+    member = reaches(embeddings[None], radius[inside][None, first], np.ones((1, 1, 1), bool), asking)[0]
+    member[np.arange(len(asking)), asking] = True
+    among = np.zeros((len(places), n), np.float32)
+    among[rows, items] = 1.0
+    shared = np.zeros(places.shape)
+    # float32 holds counts exactly.
+    shared[inside] = (among @ member.T.astype(np.float32))[rows, row]
     return shared

@@ -251,6 +251,7 @@ class TrialScoring:
     ) -> None:
         self._n_items = len(snapshot)
         self._at_once = at_once
+        self._was_crowded = False
         self._scorer = scorer
         self._queries = queries
         self._visits = visits
@@ -353,11 +354,14 @@ class TrialScoring:
         return all(len(gone) > len(own) for part in left_out for own, gone in zip(*part, strict=True))
 
     def _score(self, queries: LabelledQueries, own: list[Ints]) -> ScoredCandidates:
-        scored = self._search(queries, own, N_DECIDED_CANDIDATES)
-        if (scored.contextual[:, -1] > 0.0).any():
-            # The last candidate still shares neighbors, as among many duplicates: so may the next items.
-            scored = self._search(queries, own, _MOST_CANDIDATES)
-        return scored
+        n = _MOST_CANDIDATES if self._was_crowded else N_DECIDED_CANDIDATES
+        scored = self._search(queries, own, n)
+        # Where the last candidate still shares neighbors, as among many duplicates, so may the next items.
+        is_crowded = bool((scored.contextual[:, :N_DECIDED_CANDIDATES][:, -1] > 0.0).any())
+        # The next queries are then first searched for as these are, where the best are the same among more.
+        self._was_crowded = is_crowded and self._scorer.is_settled
+        wanted = _MOST_CANDIDATES if is_crowded else N_DECIDED_CANDIDATES
+        return scored if n == wanted else self._search(queries, own, wanted)
 
     def _score_twice(
         self, queries: LabelledQueries, own: list[Ints], gone: list[Ints], codes: Codes

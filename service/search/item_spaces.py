@@ -103,8 +103,15 @@ class InitialSpace:
         self, queries: FloatArray, n: int, excluded: Sequence[Ints], selection: Selection | None
     ) -> Ints:
         """(B, w) positions, the n nearest of each query among them, excluded ones too; -1 for padding."""
-        n_excluded = max(len(out) for out in excluded)
-        return self.view.nearest(queries, max(1, min(len(self.view), n + n_excluded)), selection)
+        n += max(len(out) for out in excluded)
+        if (
+            selection is None
+            and n >= self.view.n_positions == len(self.view)
+            and self.view.snapshot.index.is_exact
+        ):
+            # All items are the nearest ones, in any order.
+            return np.broadcast_to(np.arange(len(self.view)), (len(queries), len(self.view)))
+        return self.view.nearest(queries, max(1, min(len(self.view), n)), selection)
 
     def vectors(self, positions: Ints, _excluded: Sequence[Ints]) -> FloatArray:
         """(B, n, d) embeddings at (B, n) positions; any values at -1."""

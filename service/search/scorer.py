@@ -95,6 +95,14 @@ class _Limits:
     n_wanted: int  # a query, scored exactly
     selection: Selection | None  # all items when None
 
+    @property
+    def n_most(self) -> int:
+        """Most items of a query that are scored exactly: twice as many and so on up to a neighborhood."""
+        n = 2 * self.n_wanted
+        while n < _MOST_NEIGHBORS:
+            n *= 2
+        return n
+
 
 class Scorer:
     """Scores queries against one state of a gallery."""
@@ -110,6 +118,9 @@ class Scorer:
         if refine.sides != "off" and (refinement is None or (refine.of_gallery and refined is None)):
             raise RefinementError(f"pipeline '{pipeline.key}' refines, and no refiner was opened for it")
         self.space = InitialSpace(self.view) if refined is None else RefinedItemSpace(refined.view(self.view))
+        # Whether the best of a query are the same among any number of candidates that hold its neighborhood.
+        is_exact = refined is None and self.view.snapshot.index.is_exact
+        self.is_settled = is_exact and pipeline.rerank.method == "contextual"
 
     def score(
         self,
@@ -172,23 +183,32 @@ class Scorer:
         while left:
             rows, n_wanted = left.pop()
             nearest = self._nearest(queries[rows], n_wanted, [excluded[i] for i in rows], clock)
-            crowded = self._crowded(nearest.similarities)
-            if limits.n_wanted < n_wanted >= _MOST_NEIGHBORS:
-                crowded[:] = False
+            crowded = self._crowded(nearest.similarities) & (n_wanted < limits.n_most)
             if not crowded.all():
                 done.append(rows[~crowded])
                 kept = [excluded[i] for i in done[-1]]
                 parts.append(self._rerank(nearest.take(~crowded), kept, limits, clock))
-            # Many items at the same distance: these queries need more candidates to be scored exactly. What
-            # they have in common is compared once.
-            rows, n_wanted = rows[crowded], 2 * n_wanted
-            n_together = max(1, 2 * _MOST_VALUES // (min(n_wanted, len(self.view)) * queries.shape[1]))
-            left += [(rows[at : at + n_together], n_wanted) for at in range(0, len(rows), n_together)]
+            # Many items at the same distance: these queries need more candidates to be scored exactly.
+            left += self._wider(rows[crowded], n_wanted, queries.shape[1], limits)
         if self.view.n_gone > n_gone:
             # Rows of a team's table that were asked for meanwhile had gone: they have no vectors.
             return self._score_chunk(queries, excluded, limits)
         scored = _concatenate(parts, limits.n_candidates, clock.seconds)
         return scored.take(np.argsort(np.concatenate(done)))
+
+    def _wider(self, rows: Ints, n_wanted: int, dim: int, limits: _Limits) -> list[tuple[Ints, int]]:
+        """Queries to search for again, those together that compare once what they have in common, and for how
+        many candidates: twice as many, or all where there are few.
+        """
+        are_few = self.is_settled and limits.selection is None and len(self.view) <= limits.n_most
+        n_wanted *= 2
+        if are_few and len(rows) > 1 and n_wanted > 2 * limits.n_wanted:
+            n_wanted = limits.n_most
+        n_together = max(1, 2 * _MOST_VALUES // (min(n_wanted, len(self.view)) * dim))
+        if self.view.snapshot.team_vectors is not None:
+            # What the team's table gave is remembered as long as it is little.
+            n_together = 1
+        return [(rows[at : at + n_together], n_wanted) for at in range(0, len(rows), n_together)]
 
     def _nearest(
         self,
@@ -217,18 +237,20 @@ class Scorer:
     def _compared(
         self, queries: FloatArray, found: Ints, excluded: list[Ints]
     ) -> tuple[FloatArray, Ints, FloatArray]:
-        """(v, d) embeddings, (B, w) where those of each query's items stand, and exact similarities to these."""
+        """(v, d) embeddings, (B, w) where those of each query's items stand, and their exact similarities."""
         are_fixed = isinstance(self.space, InitialSpace) or not any(map(len, excluded))
         if are_fixed and len(found) > 1 and found.shape[1] >= 2 * N_DECIDED_CANDIDATES:
-            items, places = np.unique(found, return_inverse=True)
-            if len(items) <= 2 * found.shape[1]:
+            is_found = np.zeros(self.view.n_positions, bool)
+            is_found[found] = True
+            if is_found.sum() <= 2 * found.shape[1]:
                 # As where many items lie close together: queries have found nearly the same ones.
-                vectors = self.space.vectors(items[None], [_NOBODY])[0]
+                places = (is_found.cumsum() - 1)[found]
+                vectors = self.space.vectors(np.flatnonzero(is_found)[None], [_NOBODY])[0]
                 similarities = exact_similarities(queries, vectors[None])
                 return vectors, places, similarities[np.arange(len(found))[:, None], places]
         each = self.space.vectors(found, excluded)
         places = np.arange(found.size).reshape(found.shape)
-        return each.reshape(found.size, -1), places, exact_similarities(queries, each)
+        return each.reshape(found.size, each.shape[-1]), places, exact_similarities(queries, each)
 
     def _crowded(self, similarities: FloatArray) -> Mask:
         """Tell whether the last candidate lies in the query's neighborhood, so that it may be cut short."""
@@ -280,8 +302,10 @@ class Scorer:
             )
         width = int(neighborhood(similarities, rerank.k, rerank.eps).sum(axis=1).max(initial=0))
         kth = self.space.kth_similarities(positions[:, :width], excluded, rerank.k)
-        settings = {"k": rerank.k, "beta": rerank.beta, "eps": rerank.eps}
-        return contextual_scores(similarities, nearest.vectors, kth, places=nearest.places, **settings)
+        k, beta, eps = rerank.k, rerank.beta, rerank.eps
+        return contextual_scores(
+            similarities, nearest.vectors, kth, k=k, beta=beta, eps=eps, places=nearest.places
+        )
 
 
 def similarity_score(similarities: npt.ArrayLike, beta: float = 0.0) -> Floats:
