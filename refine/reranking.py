@@ -202,16 +202,19 @@ def _counted_once(embeddings: FloatArray, places: Ints, radius: Floats, inside: 
 
     An item has one neighborhood for all queries that leave it the same radius.
     """
-    n, most = len(embeddings), min(int((inside.sum(axis=1) ** 2).sum()) // 2, _MOST_PAIRS)
+    is_member = np.zeros(len(embeddings), bool)
+    is_member[places[inside]] = True
+    n, most = int(is_member.sum()), min(int((inside.sum(axis=1) ** 2).sum()) // 2, _MOST_PAIRS)
     if n**2 > most:
         return None
-    rows, items = np.nonzero(inside)[0], places[inside]
+    rows, items = np.nonzero(inside)[0], (is_member.cumsum() - 1)[places[inside]]
     ranks = np.unique(radius[inside], return_inverse=True)[1]
     _, first, row = np.unique(items * len(items) + ranks, return_index=True, return_inverse=True)
     if len(first) * n > most:
         return None
     asking = items[first]
-    member = reaches(embeddings[None], radius[inside][None, first], np.ones((1, 1, 1), bool), asking)[0]
+    vectors = embeddings[is_member][None]
+    member = reaches(vectors, radius[inside][None, first], np.ones((1, 1, 1), bool), asking)[0]
     member[np.arange(len(asking)), asking] = True
     among = np.zeros((len(places), n), np.float32)
     among[rows, items] = 1.0

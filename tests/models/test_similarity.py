@@ -234,6 +234,24 @@ def test_what_reaches_a_limit_is_told_as_exact_similarities_tell(seed: int, boun
     assert (told == (exact >= limits[:, :, None]))[asked].all()
 
 
+@given(st.integers(0, 2**32 - 1), st.sampled_from([None, 1e-6]), st.booleans())
+@settings(max_examples=30, deadline=None)
+def test_each_limit_of_a_vector_that_asks_for_several_is_told(
+    seed: int, bound: float | None, is_by_little: bool
+) -> None:
+    """Also where pairs are summed a few at a time."""
+    sets, exact, limits = _sets_of_near_vectors(seed)
+    asking = np.random.default_rng(seed).integers(0, sets.shape[1], 70)
+    least = limits[:1, asking] - np.arange(70) % 3 * 0.01
+    with pytest.MonkeyPatch.context() as patched:
+        if bound is not None:
+            patched.setattr(similarity, "_off_by", lambda *_: bound)
+        if is_by_little:
+            patched.setattr(similarity, "_AT_ONCE", 256)
+        told = reaches(sets[:1], least, np.ones((1, 1, 1), bool), asking)
+    np.testing.assert_array_equal(told, exact[:1, asking] >= least[:, :, None])
+
+
 def test_sums_that_are_not_rounded_would_tell_wrongly() -> None:
     """Negative control: some pairs reach their limit only as float32 numbers."""
     wrong = 0

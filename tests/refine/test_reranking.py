@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from inspect import signature
 from pathlib import Path
 
@@ -11,7 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from vicinal.calibration.arrays import FloatArray
-from vicinal.models.similarity import exact_similarities, normalize
+from vicinal.models.similarity import exact_similarities, normalize, reaches
+from vicinal.refine import reranking
 from vicinal.refine.reranking import (
     contextual_scores,
     dense_contextual_scores,
@@ -234,3 +236,92 @@ def test_the_defaults_of_reranking_are_those_of_a_gallery_s_searches() -> None:
 def test_candidates_of_another_shape_are_refused(query: tuple[int, ...], candidates: tuple[int, ...]) -> None:
     with pytest.raises(ValueError, match=r"expected \(d,\) and \(m, d\)"):
         rerank(np.ones(query), np.ones(candidates))
+
+
+CLOSE = {"k": 6, "beta": 0.3, "eps": 0.015}
+
+
+def close_gallery() -> FloatArray:
+    """Items that lie in most of each other's neighborhoods, as of a weak model; four of them are copies."""
+    rng = np.random.default_rng(0)
+    gallery = normalize(np.round(3.0 + 0.35 * rng.normal(size=(90, 16)), 1))
+    gallery[40:43] = gallery[7]
+    return gallery
+
+
+def close_scores(rows: Sequence[int], **settings: float) -> FloatArray:
+    """Scores in gallery order for some items, which leave out themselves and two of their neighbors."""
+    gallery = close_gallery()
+    ids, lists = neighbor_lists(similarity_matrix(gallery))
+    gone = np.array([[row, *ids[row, 1:3]] for row in rows])
+    similarities = similarity_matrix(gallery)[rows]
+    np.put_along_axis(similarities, gone, -np.inf, axis=1)
+    order = np.argsort(-similarities, axis=1, kind="stable")
+    removed = (ids[order][..., None] == gone[:, None, None]).any(axis=-1)
+    kth = kth_similarities(lists[order], CLOSE["k"], removed)
+    ranked = np.take_along_axis(similarities, order, axis=1)
+    scores, _ = contextual_scores(ranked, gallery, kth, places=order, **{**CLOSE, **settings})
+    unranked = np.empty_like(scores)
+    np.put_along_axis(unranked, order, scores, axis=1)
+    return unranked
+
+
+@pytest.fixture
+def counted(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Numbers of items that asked for their neighborhood together, one number each time."""
+    told: list[int] = []
+
+    def spy(vectors, least, asked, asking=None):
+        told.append(0 if asking is None else len(asking))
+        return reaches(vectors, least, asked, asking)
+
+    monkeypatch.setattr(reranking, "reaches", spy)
+    return told
+
+
+@pytest.mark.parametrize("eps", [0.0, 0.015, 0.05, 4.0])
+def test_wide_neighborhoods_that_are_compared_once_score_as_each_alone(
+    counted: list[int], eps: float
+) -> None:
+    """To the last bit, whatever a query leaves out."""
+    rows = list(range(0, 60, 2))
+    together = close_scores(rows, eps=eps)
+    assert (len(counted), counted[0] > 90) == (1, eps > 0.0)
+    alone = np.concatenate([close_scores([row], eps=eps) for row in rows])
+    assert not any(counted[1:])
+    assert together.tobytes() == alone.tobytes()
+
+
+def test_wide_neighborhoods_that_are_compared_once_score_as_in_the_dense_formula(counted: list[int]) -> None:
+    gallery, rows = close_gallery(), list(range(30))
+    for row, scores in zip(rows, close_scores(rows), strict=True):
+        left = np.flatnonzero(np.isfinite(scores))
+        expected = dense_query_scores(gallery[row], gallery[left], **CLOSE)
+        np.testing.assert_allclose(scores[left], expected, atol=1e-6)
+    assert counted[0] > 90
+
+
+def test_neighborhoods_that_are_not_those_of_a_query_s_own_radius_are_noticed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Negative control: a table with one radius an item, that of the first query."""
+    rows = list(range(30))
+    right = close_scores(rows)
+
+    def one_radius(vectors, least, asked, asking):
+        first, of_item = np.unique(asking, return_index=True, return_inverse=True)[1:]
+        return reaches(vectors, least[:, first[of_item]], asked, asking)
+
+    monkeypatch.setattr(reranking, "reaches", one_radius)
+    assert close_scores(rows).tobytes() != right.tobytes()
+
+
+@pytest.mark.parametrize("most", [2**13, 2**9])
+def test_scores_do_not_depend_on_how_many_pairs_are_compared_at_a_time(
+    monkeypatch: pytest.MonkeyPatch, counted: list[int], most: int
+) -> None:
+    rows = list(range(30))
+    whole = close_scores(rows)
+    monkeypatch.setattr(reranking, "_MOST_PAIRS", most)
+    assert close_scores(rows).tobytes() == whole.tobytes()
+    assert len(counted) > 2

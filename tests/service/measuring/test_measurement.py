@@ -171,3 +171,30 @@ def test_pairs_that_are_only_counted_are_those_that_would_be_listed(
             edge = low.edges[np.searchsorted(low.edges, threshold, side="right") - 1]
             assert (counts.events >= expected.events).all()
             assert (counts.events <= label_counts(exact, "far", edge).events).all()
+
+
+@pytest.mark.parametrize("is_crowded", [False, True])
+def test_what_is_found_does_not_depend_on_who_was_measured_before(
+    write_gallery: WriteGallery, monkeypatch: pytest.MonkeyPatch, is_crowded: bool
+) -> None:
+    """Copies of one picture make a crowd: queries after them are searched for as these were."""
+    rng = np.random.default_rng(0)
+    others = normalize(rng.normal(size=(130, 8)))
+    embeddings = np.concatenate([np.repeat(others[:1], 150 * is_crowded, axis=0), others])
+    snapshot = write_gallery(embeddings, [f"label {i // 2}" for i in range(len(embeddings))])
+    scorer, every = Scorer(snapshot, CONTEXTUAL), LabelledQueries.leave_one_out(snapshot)
+    asked, score = [], scorer.score
+    monkeypatch.setattr(scorer, "score", lambda few, n, **more: asked.append(n) or score(few, n, **more))
+
+    def found(scoring: TrialScoring, rows: np.ndarray) -> list[bytes]:
+        scored = scoring._score(every.take(rows), [np.array([row]) for row in rows])
+        return [one.tobytes() for one in (scored.positions, scored.scores, scored.contextual)]
+
+    after = TrialScoring(snapshot, scorer, every)
+    crowd, next_ones, last = np.split(np.arange(len(embeddings))[:15], 3)
+    last += len(embeddings) - 15
+    in_turn = [found(after, rows) for rows in (crowd, next_ones, last)]
+    assert asked == ([100, 1024, 1024, 1024, 100] if is_crowded else [100, 100, 100])
+    assert in_turn == [
+        found(TrialScoring(snapshot, scorer, every), rows) for rows in (crowd, next_ones, last)
+    ]

@@ -18,12 +18,13 @@ from vicinal.indexer.graph.neighbor_graph import build_neighbor_graph
 from vicinal.indexer.views.selection import Selection
 from vicinal.indexer.views.snapshot import ITEM_COLUMNS, Snapshot
 from vicinal.indexer.views.view import GalleryView, Segment, SegmentBuilder
-from vicinal.models.similarity import exact_similarities, normalize
+from vicinal.models.similarity import exact_similarities, normalize, reaches
 from vicinal.refine.k_reciprocal import ItemLists, ReciprocalGraph, k_reciprocal_scores
 from vicinal.refine.reranking import dense_contextual_scores
 from vicinal.service.search.pipeline import Pipeline, Rerank
 from vicinal.service.search.scorer import ScoredCandidates, Scorer, similarity_score
 
+NOBODY = np.empty(0, np.int64)
 OFF = Pipeline(rerank=Rerank(method="off"))
 K5 = Pipeline(rerank=Rerank(k=5, beta=0.4))
 RECIPROCAL = Pipeline(rerank=Rerank(method="k_reciprocal", k1=8, k2=3))
@@ -368,3 +369,79 @@ def test_a_selection_leaves_k_reciprocal_scores_as_they_are(write_gallery: Write
     everyone = by_position(scorer.score(query, 300))
     selected = by_position(scorer.score(query, 300, selection=chosen))
     assert selected == {position: everyone[position] for position in range(0, 300, 3)}
+
+
+def close_together(n: int, seed: int = 0) -> FloatArray:
+    """Items of a model that tells little apart: every neighborhood holds hundreds."""
+    return normalize(2.5 + 0.3 * np.random.default_rng(seed).normal(size=(n, 8)))
+
+
+def crowded_searches(n: int) -> tuple[FloatArray, FloatArray, list[npt.NDArray[np.int64]]]:
+    """Gallery, queries and what they leave out: items without themselves and others, and strange ones."""
+    gallery = close_together(n)
+    out = [np.unique([i, *range(i // 5 * 5, i // 5 * 5 + i % 5)]) for i in range(0, 60, 4)]
+    return gallery, np.concatenate([gallery[0:60:4], close_together(5, seed=1)]), [*out, *[NOBODY] * 5]
+
+
+@pytest.fixture
+def asked_together(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+    """For each comparison of neighborhoods, whether it was made once for several queries."""
+    told: list[bool] = []
+
+    def spy(vectors, least, asked, asking=None):
+        told.append(asking is not None)
+        return reaches(vectors, least, asked, asking)
+
+    monkeypatch.setattr("vicinal.refine.reranking.reaches", spy)
+    return told
+
+
+@pytest.mark.parametrize("pipeline", [CONTEXTUAL, SLACK], ids=lambda one: one.key)
+@pytest.mark.parametrize("index", ["Flat", "SQ8"])
+@pytest.mark.parametrize("selection", [None, Selection(np.arange(0, 700, 3))])
+def test_crowded_queries_score_the_same_alone_and_together(
+    write_gallery: WriteGallery,
+    asked_together: list[bool],
+    pipeline: Pipeline,
+    index: str,
+    selection: Selection | None,
+) -> None:
+    gallery, queries, excluded = crowded_searches(700)
+    scorer = Scorer(write_gallery(gallery, index=index), pipeline)
+    together = scorer.score(queries, 100, excluded=excluded, selection=selection)
+    assert any(asked_together)
+    asked_together.clear()
+    for row in range(len(queries)):
+        part = slice(row, row + 1)
+        alone = scorer.score(queries[part], 100, excluded=excluded[part], selection=selection)
+        assert alone.positions.tobytes() == together.positions[part].tobytes()
+        assert alone.scores.tobytes() == together.scores[part].tobytes()
+        assert alone.contextual.tobytes() == together.contextual[part].tobytes()
+    assert not any(asked_together)
+
+
+def test_crowded_queries_score_together_as_in_the_dense_formula(
+    write_gallery: WriteGallery, asked_together: list[bool]
+) -> None:
+    gallery, queries, excluded = crowded_searches(300)
+    scored = Scorer(write_gallery(gallery), SLACK).score(queries, 100, excluded=excluded)
+    for row, (query, out) in enumerate(zip(queries, excluded, strict=True)):
+        kept = np.setdiff1d(np.arange(300), out)
+        expected = dict(zip(kept.tolist(), dense_scores(query, gallery[kept], SLACK).tolist(), strict=True))
+        assert_among(by_position(scored, row), expected)
+    assert any(asked_together)
+
+
+@pytest.mark.parametrize(("n", "widths"), [(380, [100, 200, 400]), (700, [100, 200, 400])])
+def test_neighborhoods_are_cut_where_they_are_for_one_query(
+    write_gallery: WriteGallery, monkeypatch: pytest.MonkeyPatch, n: int, widths: list[int]
+) -> None:
+    monkeypatch.setattr("vicinal.service.search.scorer._MOST_NEIGHBORS", 256)
+    gallery, queries, excluded = crowded_searches(n)
+    scorer = Scorer(write_gallery(gallery), Pipeline(rerank=Rerank(k=6, beta=0.3, eps=1.0)))
+    asked, nearest = set(), scorer.space.nearest
+    monkeypatch.setattr(scorer.space, "nearest", lambda few, n, *rest: asked.add(n) or nearest(few, n, *rest))
+    together = scorer.score(queries, 100, excluded=excluded)
+    assert sorted(asked) == widths
+    alone = [scorer.score(queries[i : i + 1], 100, excluded=excluded[i : i + 1]) for i in range(len(queries))]
+    assert together.scores.tobytes() == b"".join(one.scores.tobytes() for one in alone)
