@@ -189,26 +189,32 @@ class Scorer:
                 kept = [excluded[i] for i in done[-1]]
                 parts.append(self._rerank(nearest.take(~crowded), kept, limits, clock))
             # Many items at the same distance: these queries need more candidates to be scored exactly.
-            left += self._wider(rows[crowded], n_wanted, queries.shape[1], limits)
+            left += self._wider(rows[crowded], n_wanted, excluded, limits)
         if self.view.n_gone > n_gone:
             # Rows of a team's table that were asked for meanwhile had gone: they have no vectors.
             return self._score_chunk(queries, excluded, limits)
         scored = _concatenate(parts, limits.n_candidates, clock.seconds)
         return scored.take(np.argsort(np.concatenate(done)))
 
-    def _wider(self, rows: Ints, n_wanted: int, dim: int, limits: _Limits) -> list[tuple[Ints, int]]:
-        """Queries to search for again, those together that compare once what they have in common, and for how
-        many candidates: twice as many, or all where there are few.
+    def _wider(
+        self, rows: Ints, n_wanted: int, excluded: list[Ints], limits: _Limits
+    ) -> list[tuple[Ints, int]]:
+        """Queries to search for again, and for how many candidates: twice as many, or all where they are few.
+
+        Those stand together that compare once what their neighborhoods have in common.
         """
-        are_few = self.is_settled and limits.selection is None and len(self.view) <= limits.n_most
-        n_wanted *= 2
-        if are_few and len(rows) > 1 and n_wanted > 2 * limits.n_wanted:
-            n_wanted = limits.n_most
-        n_together = max(1, 2 * _MOST_VALUES // (min(n_wanted, len(self.view)) * dim))
-        if self.view.snapshot.team_vectors is not None:
-            # What the team's table gave is remembered as long as it is little.
-            n_together = 1
-        return [(rows[at : at + n_together], n_wanted) for at in range(0, len(rows), n_together)]
+        snapshot, is_alone = self.view.snapshot, len(rows) == 1 or limits.selection is not None
+        # What a team's table gave is remembered as long as it is little.
+        is_alone |= self.pipeline.rerank.method != "contextual" or snapshot.team_vectors is not None
+        are_few = self.is_settled and len(self.view) <= limits.n_most and not is_alone
+        n_wanted = limits.n_most if are_few and n_wanted > limits.n_wanted else 2 * n_wanted
+        n_values = min(n_wanted, len(self.view)) * snapshot.manifest.dim
+        n_together = 1 if is_alone else max(1, 2 * _MOST_VALUES // n_values)
+        # Which of equally near items an index finds also follows from how many are left out.
+        is_cut = n_wanted == limits.n_most < len(self.view)
+        n_out = np.array([len(excluded[i]) * is_cut for i in rows])
+        groups = [rows[n_out == n] for n in np.unique(n_out)]
+        return [(one[i : i + n_together], n_wanted) for one in groups for i in range(0, len(one), n_together)]
 
     def _nearest(
         self,
@@ -242,10 +248,12 @@ class Scorer:
         if are_fixed and len(found) > 1 and found.shape[1] >= 2 * N_DECIDED_CANDIDATES:
             is_found = np.zeros(self.view.n_positions, bool)
             is_found[found] = True
-            if is_found.sum() <= 2 * found.shape[1]:
+            items = np.flatnonzero(is_found)
+            if len(items) <= 2 * found.shape[1]:
                 # As where many items lie close together: queries have found nearly the same ones.
-                places = (is_found.cumsum() - 1)[found]
-                vectors = self.space.vectors(np.flatnonzero(is_found)[None], [_NOBODY])[0]
+                place_of = np.empty(self.view.n_positions, np.int64)
+                place_of[items] = np.arange(len(items))
+                vectors, places = self.space.vectors(items[None], [_NOBODY])[0], place_of[found]
                 similarities = exact_similarities(queries, vectors[None])
                 return vectors, places, similarities[np.arange(len(found))[:, None], places]
         each = self.space.vectors(found, excluded)
