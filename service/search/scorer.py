@@ -208,7 +208,7 @@ class Scorer:
         is_alone |= self.pipeline.rerank.method != "contextual" or snapshot.team_vectors is not None
         are_few = self.is_settled and len(self.view) <= limits.n_most and not is_alone
         n_wanted = limits.n_most if are_few and n_wanted > limits.n_wanted else 2 * n_wanted
-        n_values = min(n_wanted, len(self.view)) * snapshot.manifest.dim
+        n_values = max(1, min(n_wanted, len(self.view)) * snapshot.manifest.dim)
         n_together = 1 if is_alone else max(1, 2 * _MOST_VALUES // n_values)
         # Which of equally near items an index finds also follows from how many are left out.
         is_cut = n_wanted == limits.n_most < len(self.view)
