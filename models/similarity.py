@@ -92,10 +92,10 @@ def reaches(vectors: FloatArray, least: Floats, asked: Mask, asking: Ints | None
         products = products[:, asking]
     reached = products >= cut + bound
     undecided = ((products >= cut - bound) & asked) > reached
-    pairs, n_pairs = np.nonzero(undecided), 32 * _AT_ONCE // vectors.shape[-1]
+    pairs, n_pairs = np.flatnonzero(undecided), 32 * _AT_ONCE // vectors.shape[-1]
     # Among copies many are left: their vectors would take more than all else.
-    for start in range(0, len(pairs[0]), n_pairs):
-        rows, i, j = (one[start : start + n_pairs] for one in pairs)
+    for start in range(0, len(pairs), n_pairs):
+        rows, i, j = np.unravel_index(pairs[start : start + n_pairs], undecided.shape)
         told = vectors[rows, i if asking is None else asking[i]]
         exact = exact_similarities(told, vectors[rows, j][:, None])[:, 0]
         reached[rows, i, j] = exact >= least[rows, i]
