@@ -141,7 +141,7 @@ def main() -> None:
     parser.add_argument("--cases", nargs="+", default=CASES)
     parser.add_argument("--alone", nargs="*", default=ALONE, help="cases of the present state only")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--name", default="hard_calibrations", help="name of the result")
+    parser.add_argument("--result", default="hard_calibrations", help="name of the raw result")
     parser.add_argument("--gallery", nargs=3, help=argparse.SUPPRESS)
     parser.add_argument("--no-result", action="store_true", help="print only")
     arguments = parser.parse_args()
@@ -174,7 +174,7 @@ def main() -> None:
             cases[case] = {"processor_seconds": medians, "are_equal": len(digests) == 1, "runs": runs}
             print(case, medians, "equal" if len(digests) == 1 else "NOT EQUAL", flush=True)
     if not arguments.no_result:
-        print(save_result(arguments.name, {"rounds": arguments.rounds, "cases": cases}))
+        print(save_result(arguments.result, {"rounds": arguments.rounds, "cases": cases}))
 
 
 if __name__ == "__main__":
