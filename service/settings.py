@@ -5,7 +5,6 @@ from __future__ import annotations
 import ipaddress
 import os
 import stat
-from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Literal, get_args
 
@@ -58,7 +57,6 @@ def _require_own(path: Path) -> None:
         )
 
 
-@lru_cache(maxsize=256)
 def is_loopback(name: str) -> bool:
     """Tell whether a name or address always means this machine, whoever asks."""
     if name == "localhost" or name.endswith(".localhost"):

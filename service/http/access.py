@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from functools import lru_cache, partial
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -70,8 +70,6 @@ class Metrics:
             "Time from a request's head to the end of its answer",
             ["method", "route", "status"],
         )
-        # Looking for a series takes longer than counting in it; routes and statuses are few.
-        self._series_of = lru_cache(self._requests.labels)
         self._waits = timed("vicinal_queue_wait_seconds", "Time that searches wait for a thread")
         self._batches = timed("vicinal_batch_size", "Searches that a thread takes together", buckets=_SIZES)
         self._stages = timed(
@@ -94,7 +92,7 @@ class Metrics:
 
     def record_request(self, method: str, route: str, status: int | None, seconds: float) -> None:
         """Count a request; `status` is None where the client was gone before there was an answer."""
-        self._series_of(method, route, "none" if status is None else str(status)).observe(seconds)
+        self._requests.labels(method, route, "none" if status is None else str(status)).observe(seconds)
 
     def record_batch(self, waits: Sequence[float]) -> None:
         """Count searches that a thread takes together."""

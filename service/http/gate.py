@@ -8,7 +8,7 @@ import re
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
-from functools import lru_cache, partial
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 from urllib.parse import urlsplit
@@ -18,7 +18,7 @@ from fastapi.concurrency import run_in_threadpool
 from fastapi.dependencies.models import Dependant
 from fastapi.routing import APIRoute
 from pydantic import BaseModel
-from starlette.datastructures import Headers
+from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Send
 from starlette.types import Scope as Connection
@@ -44,16 +44,15 @@ HEADERS = {
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
 }
-_RAW_HEADERS = [(name.lower().encode(), value.encode()) for name, value in HEADERS.items()]
 # Headers that several parts of the service read. Of two, each would take the one that it finds first.
 _ONCE = (
-    b"authorization",
-    b"content-length",
-    b"content-type",
-    b"origin",
-    b"sec-fetch-site",
-    b"transfer-encoding",
-    b"x-api-key",
+    "authorization",
+    "content-length",
+    "content-type",
+    "origin",
+    "sec-fetch-site",
+    "transfer-encoding",
+    "x-api-key",
 )
 _API = "/v1/"
 _GALLERY = re.compile("/v1/(?:admin/)?galleries/([^/]+)")
@@ -170,21 +169,6 @@ class AnswerRoute(SearchRoute):
 class QueryRoute(SearchRoute):
     """A route that waits for a thread which searches; when too many wait, the body is not read."""
 
-    def get_route_handler(self) -> Callable[[Request], Awaitable[Response]]:  # type: ignore[override]
-        """Function that answers a request."""
-        field = self.body_field
-        model: type[BaseModel] | None = None if field is None else field.field_info.annotation  # type: ignore[assignment]
-
-        async def answer(request: Request) -> Response:
-            _require_known_parameters(request, self)
-            # Not by FastAPI, which takes longer to find out what to call it with than a search does.
-            known: dict[str, Any] = {"gallery": request.path_params["gallery"], "request": request}
-            if model is not None:
-                known["body"] = await json_body(request, model)
-            return await self.endpoint(**known, state=state_of(request.app))
-
-        return answer
-
     def _check(self, state: State) -> None:
         state.searches.check()
 
@@ -294,10 +278,9 @@ class Origins:
         for host in hosts:
             if len(hosts) > 1 or not self._is_served(_name_of(host), scope):
                 return 421, "misdirected", f"this server is not asked for as '{host}': see allowed_hosts"
-        names = [name for name, _ in scope["headers"]]
-        twice = next((name for name in _ONCE if names.count(name) > 1), None)
+        twice = next((name for name in _ONCE if len(headers.getlist(name)) > 1), None)
         if twice is not None:
-            return 400, "invalid-request", f"the request has two headers '{twice.decode()}': send one"
+            return 400, "invalid-request", f"the request has two headers '{twice}': send one"
         if scope["method"] in _READING or not self._is_from_elsewhere(headers):
             return None
         return 403, "cross-site", "a page of another origin may not do this: see cors_origins"
@@ -335,9 +318,10 @@ class AnswerHeaders:
 
         async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
-                own = {name for name, _ in message["headers"]}
-                further = [one for one in _RAW_HEADERS if one[0] not in own]
-                await send({**message, "headers": [*message["headers"], *further]})
+                headers = MutableHeaders(scope=message)
+                for name, value in HEADERS.items():
+                    headers.setdefault(name, value)
+                await send(message)
                 if is_head:
                     await send({"type": "http.response.body", "body": b"", "more_body": False})
             elif not is_head:
@@ -356,7 +340,6 @@ def _host_of(origin: str) -> str | None:
         return None
 
 
-@lru_cache(maxsize=256)
 def _name_of(host: str) -> str | None:
     """The name in a `Host` header, without port; None where it has none."""
     try:
@@ -368,8 +351,6 @@ def _name_of(host: str) -> str | None:
 
 def _require_known_parameters(request: Request, route: APIRoute) -> None:
     """Refuse a query parameter which the request's route does not have, or has twice."""
-    if not request.scope["query_string"]:
-        return
     # Those that a route reads by itself stand in the document alone.
     own = {one["name"] for one in (route.openapi_extra or {}).get("parameters", ())}
     known = sorted(own | _parameters(route.dependant))

@@ -1,4 +1,4 @@
-"""Request bodies that are JSON or a form with images, parsed and checked in one way."""
+"""Request bodies that are JSON or a form with images, parsed in a thread and checked in one way."""
 
 from __future__ import annotations
 
@@ -51,8 +51,6 @@ _MOST_DIGITS = 18
 # Bytes a second of a body, at the least.
 _SLOWEST = 16 * 2**10
 _MOST_SMALL_VALUES = 200_000
-# Of JSON, that is parsed sooner than a thread takes it over: embeddings of 2,048 numbers.
-_PARSED_AT_ONCE = 64 * 2**10
 _GZIP = b"\x1f\x8b"
 # 1,000 embeddings of 2,048 numbers and some; parsing so many takes a sixth of a second. Lists and objects
 # cost as much as some numbers, though they be empty.
@@ -174,12 +172,7 @@ async def json_body(request: Request, model: type[Model], *, may_be_empty: bool 
     """A body of JSON as a model."""
     content_type(request, JSON)
     body = (await request.body()).removeprefix(codecs.BOM_UTF8)
-    sent = body or b"{}" if may_be_empty else body
-    return (
-        _parsed(model, sent)
-        if len(sent) <= _PARSED_AT_ONCE
-        else await run_in_threadpool(_parsed, model, sent)
-    )
+    return await run_in_threadpool(_parsed, model, body or b"{}" if may_be_empty else body)
 
 
 def _parsed(model: type[Model], body: bytes) -> Model:

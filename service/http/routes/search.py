@@ -37,8 +37,6 @@ from vicinal.service.request_fields import Request as Asked
 from vicinal.service.request_fields import SearchOptions
 from vicinal.service.search.answers import Answer
 
-# In seconds. Before, nobody looks whether a client has gone.
-_PATIENCE = 0.02
 # Fields of a query, and what the search queue calls queries that have them.
 _KINDS = {
     "image_base64": "images",
@@ -153,10 +151,12 @@ async def search(gallery: str, request: Request, state: StateDependency) -> Resp
 @router.post("/search/embedding", response_model=Answer, openapi_extra=_OF_NUMBERS)
 @large_body
 async def search_embedding(gallery: str, request: Request, state: StateDependency) -> Response:
-    """Find the matches of an embedding that is sent as bytes: quicker to write and to read than JSON."""
+    """Find the matches of an embedding that is sent as the bytes of its numbers, without text to write and read."""
     content_type(request, FLOATS)
     options = validated(SearchOptions, dict(request.query_params), are_texts=True)
-    query = _floats(await request.body())
+    # In a thread, as JSON is: where the event loop takes all searches over at once, it has no time left to
+    # turn any away (docs/RESULTS.md).
+    query = await run_in_threadpool(_floats, await request.body())
     answers = await _answered(state, request, gallery, "embeddings", [query], options)
     return _json(_ANSWER.dump_json(answers[0]))
 
@@ -205,39 +205,22 @@ async def _answered(
     asked, call = SearchOptions.model_construct(**chosen), call_of(request.scope)
     sender = f"{call.grant and call.grant.name} {request.client and request.client.host}"
     search = Search(gallery, kind, queries, {"asked": asked}, sender, kept=kept)
-    watch = _Watch(request, search) if state.searches.is_busy else None
+    watch = asyncio.create_task(_note_departure(request, search)) if state.searches.is_busy else None
     try:
         answers = await state.searches.answered(search)
     finally:
         if watch is not None:
-            watch.end()
+            watch.cancel()
     if call.span is not None:
         call.span.add_stages(answers[0].milliseconds)
     return answers
 
 
-class _Watch:
-    """Notes when the client goes, once a search has waited; its body was read, so that nothing else comes."""
-
-    def __init__(self, request: Request, search: Search) -> None:
-        self._request, self._search = request, search
-        self._task: asyncio.Task[None] | None = None
-        # Most are answered before, and a task for each would cost as much as some searches.
-        self._timer = asyncio.get_running_loop().call_later(_PATIENCE, self._begin)
-
-    def end(self) -> None:
-        """Watch no more."""
-        self._timer.cancel()
-        if self._task is not None:
-            self._task.cancel()
-
-    def _begin(self) -> None:
-        self._task = asyncio.create_task(self._note_departure())
-
-    async def _note_departure(self) -> None:
-        while (await self._request.receive())["type"] != "http.disconnect":
-            pass
-        self._search.is_gone = True
+async def _note_departure(request: Request, search: Search) -> None:
+    """Note when the client goes; its body was read, so that nothing else can come."""
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+    search.is_gone = True
 
 
 def _json(encoded: bytes) -> Response:

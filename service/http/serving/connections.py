@@ -38,7 +38,6 @@ _SHARE, _WANTED_SECONDS = 0.75, 5.0
 _RESERVE, _RESERVE_SECONDS = 256, 2.0
 _PROBES = frozenset({b"/livez", b"/readyz", b"/metrics"})
 _LONGEST_ADDRESS = 64
-_ANSWER, _HEAD_END = b"HTTP/1.1 ", b"\r\n\r\n"
 _FORWARDED = b"x-forwarded-for"
 # What a connection is at, in the order in which they give way to others.
 _HALF_OPEN, _IDLE, _SENDS = range(3)
@@ -100,38 +99,6 @@ class Connections:
         return _Connection(self, **arguments)
 
 
-class _Joined:
-    """Transport that sends the head of an answer with what comes next of it, where that comes at once: each
-    send lets other threads run, and wakes the client.
-    """
-
-    def __init__(self, transport: asyncio.Transport) -> None:
-        self._transport = transport
-        self._head = b""
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._transport, name)
-
-    def write(self, data: bytes) -> None:
-        """Send, after what was held back; a head is held back for what else this turn sends."""
-        if self._head:
-            data, self._head = self._head + data, b""
-        elif data.endswith(_HEAD_END) and data.startswith(_ANSWER):
-            self._head = data
-            asyncio.get_running_loop().call_soon(self._flush)
-            return
-        self._transport.write(data)
-
-    def close(self) -> None:
-        """Close, after what was written was sent."""
-        self._flush()
-        self._transport.close()
-
-    def _flush(self) -> None:
-        if self._head:
-            self.write(b"")
-
-
 class _Connection(HttpToolsProtocol):
     """Connection of HTTP/1.1 that limits heads, and refuses searches that would wait too long."""
 
@@ -152,7 +119,7 @@ class _Connection(HttpToolsProtocol):
         self._n_present = 0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        super().connection_made(_Joined(transport))  # type: ignore[arg-type]
+        super().connection_made(transport)
         host = self.client[0] if self.client else ""
         self._is_of_proxy = self._limits.is_proxy(host)
         self._belongs_to(host)
@@ -179,10 +146,6 @@ class _Connection(HttpToolsProtocol):
         if self._is_reading_head and self._n_begun == begun:
             self._n_head_bytes += len(data)
         if not self._is_reading_head:
-            has_rest = self._is_turned_away and not self._is_message_whole and self._timer is None
-            # Most refused requests are whole, and need no timer for their rest.
-            if has_rest and not self.transport.is_closing():
-                self.on_response_complete()
             return
         if self._timer is None and self._n_head_bytes > 0:
             self._arm(self._limits.head_seconds)
@@ -234,7 +197,8 @@ class _Connection(HttpToolsProtocol):
     def on_response_complete(self) -> None:
         super().on_response_complete()
         self._note_present(-(self._n_present > 0))
-        self._goes_back_to_proxy()
+        if self._is_of_proxy and self.client:
+            self._belongs_to(self.client[0])
         if not self._is_message_whole:
             self._arm(_LINGER_SECONDS)
 
@@ -266,12 +230,8 @@ class _Connection(HttpToolsProtocol):
             return False
         self._is_turned_away = True
         self.transport.write(answer)
-        self._goes_back_to_proxy()
+        self.on_response_complete()
         return True
-
-    def _goes_back_to_proxy(self) -> None:
-        if self._is_of_proxy and self.client:
-            self._belongs_to(self.client[0])
 
     def _note_present(self, change: int) -> None:
         self._n_present += change

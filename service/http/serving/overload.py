@@ -37,7 +37,6 @@ class Overload:
         self.n_present = 0
 
     @staticmethod
-    @lru_cache(maxsize=256)
     def route_of(method: bytes, url: bytes) -> Route | None:
         """The route of a search; None of every other request."""
         if method != b"POST":
@@ -56,7 +55,7 @@ class Overload:
             self._searches.check(self.n_present)
             return None
         except TooManyRequestsError as error:
-            status, kind, lines, body = _text(str(error), error.seconds)
+            (status, kind), (lines, body) = status_and_kind(error), _text(str(error), error.seconds)
         request = request_id_of(named.get(_REQUEST_ID, b"").decode("latin-1"))
         body = body.replace(_ID, request.encode())
         self._metrics.record_problem(kind)
@@ -67,14 +66,13 @@ class Overload:
 
 
 @lru_cache(maxsize=64)
-def _text(detail: str, seconds: int) -> tuple[int, str, bytes, bytes]:
-    """Status and kind of a refusal, its first line and headers but for its length and id, and its body."""
-    error = TooManyRequestsError(detail, seconds=seconds)
+def _text(detail: str, seconds: int) -> tuple[bytes, bytes]:
+    """Status line and headers of a refusal, but for its length and id, and its body."""
     with with_request_id(_ID.decode()):
-        answer = problem_of(error)
+        answer = problem_of(TooManyRequestsError(detail, seconds=seconds))
     lines = [
         b"HTTP/1.1 %d Too Many Requests" % answer.status_code,
         *(b"%b: %b" % one for one in answer.raw_headers if one[0] != b"content-length"),
         *(f"{name}: {value}".encode("latin-1") for name, value in HEADERS.items()),
     ]
-    return (*status_and_kind(error), b"\r\n".join(lines), bytes(answer.body))
+    return b"\r\n".join(lines), bytes(answer.body)

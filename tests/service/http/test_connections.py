@@ -143,13 +143,6 @@ def drip(there: socket.socket, data: bytes, every: float) -> threading.Thread:
     return thread
 
 
-def test_an_answer_comes_at_once(crowded: str) -> None:
-    """In one piece: its head alone would wake the client for nothing."""
-    with connected(crowded) as there:
-        there.sendall(b"GET /livez HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
-        assert is_whole(there.recv(65_536))
-
-
 @pytest.mark.slow
 def test_headers_that_come_too_slowly_are_408(impatient: str) -> None:
     with connected(impatient) as there:

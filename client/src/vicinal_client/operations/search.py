@@ -69,7 +69,7 @@ class SearchCalls(Calls):
     def search_embedding(
         self, /, gallery: str, embedding: Vector | bytes, **options: Unpack[SearchOptions]
     ) -> Steps[Answer]:
-        """Search for an embedding that is sent as float32 numbers, which takes less time than `search`.
+        """Search for an embedding that is sent as the bytes of its float32 numbers, not as text.
 
         Args:
             gallery: Name of the gallery.
