@@ -151,7 +151,7 @@ async def search(gallery: str, request: Request, state: StateDependency) -> Resp
 @router.post("/search/embedding", response_model=Answer, openapi_extra=_OF_NUMBERS)
 @large_body
 async def search_embedding(gallery: str, request: Request, state: StateDependency) -> Response:
-    """Find the matches of an embedding that is sent as the bytes of its numbers, without text to write and read."""
+    """Find the matches of an embedding that is sent as the bytes of its numbers, not as text."""
     content_type(request, FLOATS)
     options = validated(SearchOptions, dict(request.query_params), are_texts=True)
     # In a thread, as JSON is: where the event loop takes all searches over at once, it has no time left to
