@@ -319,7 +319,7 @@ def items_at(table: pa.Table, positions: Sequence[int] | AnyInts) -> list[dict[s
 
 def served_metadata(text: str | None) -> dict[str, Any]:
     """Stored metadata as an answer can carry them; what is cut off is said under `_truncated`."""
-    if not text or text == "{}":
+    if not text:
         return {}
     # Of what is neither long nor full of brackets, nothing has to be cut.
     if len(text) <= MOST_METADATA_BYTES // 4 and text.count("{") + text.count("[") <= DEEPEST_METADATA:
