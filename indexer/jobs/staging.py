@@ -82,7 +82,8 @@ class Staging:
             if self._begun().get("bundle") == bundle:
                 self.base()
                 if self._rows.is_begun:
-                    self._rows.readable()
+                    with self._rows.reading():
+                        pass
                 return
         except GalleryError as damage:
             logger.warning("%s; what was staged is made again", damage)
@@ -126,18 +127,21 @@ class Staging:
 
     def ids(self) -> list[str]:
         """Ids of the rows, in order."""
-        return [] if self.is_empty else list(self._rows.readable().to_table(columns=["id"])["id"].to_pylist())
+        if self.is_empty:
+            return []
+        with self._rows.reading() as table:
+            return list(table.to_table(columns=["id"])["id"].to_pylist())
 
     def digests(self) -> dict[str, bytes]:
         """Digests of the rows' files by id."""
-        rows = self._rows.readable().to_table(columns=["id", "content_sha256"])
+        with self._rows.reading() as table:
+            rows = table.to_table(columns=["id", "content_sha256"])
         return dict(zip(rows["id"].to_pylist(), rows["content_sha256"].to_pylist(), strict=True))
 
     def embeddings(self) -> FloatArray:
         """(n, d) float32 embeddings of the rows, in order; a memory map, which the next call replaces."""
-        rows = self._rows.readable()
-        shape = (rows.count_rows(), rows.schema.field("embedding").type.list_size)
-        with storing(f"'{self._embeddings_path}'"):
+        with self._rows.reading() as rows, storing(f"'{self._embeddings_path}'"):
+            shape = (rows.count_rows(), rows.schema.field("embedding").type.list_size)
             return mapped_matrix(self._embeddings_path, shape, matrices(rows, "embedding"))
 
     def embeddings_of(self, source: EmbeddingSource) -> FloatArray:
@@ -153,9 +157,10 @@ class Staging:
 
     def batches(self) -> Iterator[pa.Table]:
         """All rows in order, some thousands at a time."""
-        for batch in self._rows.readable().to_batches(batch_size=_BATCH, scan_in_order=True):
-            if batch.num_rows:
-                yield pa.Table.from_batches([batch])
+        with self._rows.reading() as table:
+            for batch in table.to_batches(batch_size=_BATCH, scan_in_order=True):
+                if batch.num_rows:
+                    yield pa.Table.from_batches([batch])
 
     def drop(self, ids: Sequence[str]) -> Ints:
         """Remove rows."""

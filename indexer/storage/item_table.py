@@ -265,16 +265,18 @@ class ItemTable(SealedTable):
         gone = [old_files[key] for key in old_files.keys() - new_files.keys()]
         came = [new_files[key] for key in new_files.keys() - old_files.keys()]
         self._compare(self._files_of([*gone, *came]))
-        left = np.sort(np.setdiff1d(_sequences(old, gone), _sequences(new, came), assume_unique=True))
         condition = f"sequence >= {next_number} OR patch >= {next_number}"
         searched = [name for name in new.schema.names if name not in _UNSEARCHED]
-        rows = _read(new, searched, condition, came).sort_by("sequence")
+        with self._as_errors("read", GalleryError):
+            left = np.sort(np.setdiff1d(_sequences(old, gone), _sequences(new, came), assume_unique=True))
+            rows = _read(new, searched, condition, came).sort_by("sequence")
         is_new = pc.greater_equal(rows["sequence"], next_number)
         return Difference(left, rows.filter(is_new), rows.filter(pc.invert(is_new)))
 
     def columns(self, revision: int, names: list[str]) -> pa.Table:
         """Whole columns of a revision, one row an item in gallery order."""
-        rows = self.readable(revision).to_table(columns=[*dict.fromkeys([*names, "sequence"])])
+        with self.reading(revision) as table:
+            rows = table.to_table(columns=[*dict.fromkeys([*names, "sequence"])])
         sequences = rows["sequence"].to_numpy()
         if (np.diff(sequences) < 0).any():
             rows = rows.take(np.argsort(sequences))
@@ -282,41 +284,44 @@ class ItemTable(SealedTable):
 
     def embeddings(self, revision: int, path: Path) -> FloatArray:
         """(n, d) float32 embeddings of a revision in gallery order, in an `.npy` file."""
-        rows = self.readable(revision)
-        shape = (rows.count_rows(), rows.schema.field("embedding").type.list_size)
-        with storing(f"'{path}'"):
-            matrix = mapped_matrix(path, shape, matrices(rows, "embedding"))
-        sequences = rows.to_table(columns=["sequence"], scan_in_order=True)["sequence"].to_numpy()
+        with self.reading(revision) as rows:
+            shape = (rows.count_rows(), rows.schema.field("embedding").type.list_size)
+            with storing(f"'{path}'"):
+                matrix = mapped_matrix(path, shape, matrices(rows, "embedding"))
+            sequences = rows.to_table(columns=["sequence"], scan_in_order=True)["sequence"].to_numpy()
         # Only changes put rows out of order, and a version that was built holds none.
         return matrix[np.argsort(sequences)] if (np.diff(sequences) < 0).any() else matrix
 
     def batches(self, revision: int, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """Columns of a revision bit by bit, for those that are too large for memory; in no order."""
-        rows = self.readable(revision)
-        yield from rows.to_batches(columns=list(names), batch_size=_BATCH_ROWS, batch_readahead=2)
+        with self.reading(revision) as rows:
+            yield from rows.to_batches(columns=list(names), batch_size=_BATCH_ROWS, batch_readahead=2)
 
     def rows(self, revision: int, sequences: Ints, names: Sequence[str] = ()) -> pa.Table:
         """Rows by sequence, complete or with some columns."""
-        table = self.readable(revision)
-        columns = list(names) or table.schema.names
-        wanted = list(dict.fromkeys([*columns, "sequence"]))
-        return _read(table, wanted, _one_of(sequences)).sort_by("sequence").select(columns)
+        with self.reading(revision) as table:
+            columns = list(names) or table.schema.names
+            wanted = list(dict.fromkeys([*columns, "sequence"]))
+            return _read(table, wanted, _one_of(sequences)).sort_by("sequence").select(columns)
 
     def find(self, revision: int, column: str, condition: str) -> list[Any]:
         """Values of a column where a condition holds, in no order."""
-        rows = self.readable(revision).to_table(columns=[column], filter=condition)
+        with self.reading(revision) as table:
+            rows = table.to_table(columns=[column], filter=condition)
         return list(rows[column].to_pylist())
 
     def matching(self, revision: int, filter: Filter) -> Ints:
         """Sequences of the rows that fulfil a filter, ascending."""
         columns = {"sequence": "sequence", **filter.columns()}
-        rows = self.readable(revision).to_batches(columns=columns, batch_size=_FILTERED_ROWS)
-        found = [batch.column("sequence").to_numpy()[filter.selects(batch)] for batch in rows]
+        with self.reading(revision) as table:
+            rows = table.to_batches(columns=columns, batch_size=_FILTERED_ROWS)
+            found = [batch.column("sequence").to_numpy()[filter.selects(batch)] for batch in rows]
         return np.sort(np.concatenate([np.empty(0, np.int64), *found]))
 
     def next_number(self, revision: int) -> int:
         """Smallest number above all sequences and patches of a revision."""
-        rows = self.readable(revision).to_table(columns=["sequence", "patch"])
+        with self.reading(revision) as table:
+            rows = table.to_table(columns=["sequence", "patch"])
         return (
             max((pc.max(rows[name]).as_py() for name in ("sequence", "patch") if len(rows)), default=-1) + 1
         )

@@ -10,7 +10,7 @@ import logging
 import os
 import shutil
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
@@ -150,11 +150,13 @@ class SealedTable:
             which = self.name if revision is None else f"revision {revision} of {self.name}"
             raise GalleryError(f"{which} cannot be read: {reason_of(error)}") from error
 
-    def readable(self, revision: int | None = None) -> Any:
-        """The data set at a revision, its rows too."""
+    @contextmanager
+    def reading(self, revision: int | None = None) -> Iterator[Any]:
+        """The data set at a revision, its rows too; files may go, or fail, while they are read."""
         table = self.latest() if revision is None else self.at(revision)
         self._compare(self._files_of(table.get_fragments()))
-        return table
+        with self._as_errors("read", GalleryError):
+            yield table
 
     def check(self, revision: int, *, on_read: OnRead = uncounted) -> None:
         """Compare every byte of the files that hold a revision's rows."""
@@ -211,14 +213,18 @@ class SealedTable:
                 damaged,
             )
 
+    def _committing(self) -> AbstractContextManager[None]:
+        return self._as_errors("written", StorageError)
+
     @contextmanager
-    def _committing(self) -> Iterator[None]:
+    def _as_errors(self, done: str, kind: type[GalleryError]) -> Iterator[None]:
+        """Errors of Lance as errors of one kind."""
         try:
             yield
         except GalleryError:
             raise
         except (OSError, RuntimeError, ValueError) as error:
-            raise StorageError(f"{self.name} cannot be written: {reason_of(error)}") from error
+            raise kind(f"{self.name} cannot be {done}: {reason_of(error)}") from error
 
 
 def reason_of(error: Exception) -> str:

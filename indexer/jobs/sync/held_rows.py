@@ -99,14 +99,14 @@ def copied_rows(
 ) -> Iterator[pa.Table]:
     """Rows of a gallery, some thousands at a time, as they are staged."""
     gallery.table.check(active.revision)
-    table = gallery.table.at(active.revision)
-    numbers = table.to_table(columns=["sequence"], scan_in_order=True)["sequence"].to_numpy()
-    order = np.argsort(numbers)
-    places = order[np.searchsorted(numbers, sequences, sorter=order)]
-    for start in range(0, len(places), _BATCH):
-        rows = table.take(places[start : start + _BATCH].tolist(), columns=no_rows(1).schema.names)
-        rows = with_columns(rows, metadata=rows["metadata"].cast(pa.string()))
-        yield redescribed(rows.replace_schema_metadata(None), described, _DESCRIBED)
+    with gallery.table.reading(active.revision) as table:
+        numbers = table.to_table(columns=["sequence"], scan_in_order=True)["sequence"].to_numpy()
+        order = np.argsort(numbers)
+        places = order[np.searchsorted(numbers, sequences, sorter=order)]
+        for start in range(0, len(places), _BATCH):
+            rows = table.take(places[start : start + _BATCH].tolist(), columns=no_rows(1).schema.names)
+            rows = with_columns(rows, metadata=rows["metadata"].cast(pa.string()))
+            yield redescribed(rows.replace_schema_metadata(None), described, _DESCRIBED)
 
 
 def items_of(rows: pa.Table, access: WebAccess) -> Iterator[SourceItem]:

@@ -7,6 +7,7 @@ import shutil
 from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 import pytest
@@ -17,6 +18,7 @@ from tests.service.types import MakeSettings, View
 from vicinal.indexer.gallery import Gallery
 from vicinal.indexer.jobs.index_job import index_items
 from vicinal.indexer.sources import SourceItem
+from vicinal.indexer.storage.item_table import ItemTable
 from vicinal.models.bundle import ModelBundle
 from vicinal.models.embedder import Embedder
 from vicinal.service.galleries.open_galleries import OpenGalleries
@@ -180,6 +182,24 @@ def test_a_gallery_that_is_deleted_while_it_is_read_is_not_there(
     monkeypatch.setattr(OpenGalleries, "matcher", deleted_meanwhile)
     path = f"{SHOES}/thumbnails/plain/view 0.png"
     answer = TestClient(create_app(make_settings(data_dir))).get(path)
+    assert (answer.status_code, answer.json()["type"]) == (404, "urn:vicinal:problem:gallery-not-found")
+
+
+def test_a_gallery_that_is_deleted_while_its_rows_are_read_is_not_there(
+    data_dir: Path, make_settings: MakeSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compare = ItemTable._compare
+    path = data_dir / "galleries" / "shoes"
+
+    def deleted_meanwhile(table: ItemTable, files: list[Path], **options: Any) -> None:
+        compare(table, files, **options)
+        if any(file.suffix == ".lance" for file in files):
+            path.rename(path.with_name(".shoes.deleted"))
+
+    with TestClient(create_app(make_settings(data_dir))) as client:
+        assert client.get(SHOES).status_code == 200
+        monkeypatch.setattr(ItemTable, "_compare", deleted_meanwhile)
+        answer = client.get(f"{SHOES}/thumbnails/plain/view 0.png")
     assert (answer.status_code, answer.json()["type"]) == (404, "urn:vicinal:problem:gallery-not-found")
 
 
