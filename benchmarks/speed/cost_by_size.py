@@ -235,6 +235,7 @@ def main() -> None:
     parser.add_argument("--all-queries", type=int, default=10_000, help="largest calibration of every item")
     parser.add_argument("--folder", type=Path, help="where galleries are made, for a while")
     parser.add_argument("--note", default="", help="what else the machine did")
+    parser.add_argument("--result", default="cost_by_size", help="name of the raw result")
     parser.add_argument("--no-result", action="store_true", help="print only")
     arguments = parser.parse_args()
     if arguments.queries < 2 * max(BATCHES):
@@ -260,7 +261,7 @@ def main() -> None:
         "ratios": ratios_of(runs),
     }
     if not arguments.no_result:
-        print(save_result("cost_by_size", result))
+        print(save_result(arguments.result, result))
 
 
 if __name__ == "__main__":
