@@ -170,3 +170,12 @@ def test_large_classes_are_drawn_smaller_with_about_the_same_variance(
 def test_a_spread_needs_two_repetitions() -> None:
     with pytest.raises(CalibrationError, match="at least 2"):
         opis_floor(np.eye(4), [0, 0, 1, 1], n_repetitions=1)
+
+
+def test_values_are_counted_as_a_sorted_search_counts_them() -> None:
+    rng = np.random.default_rng(0)
+    cuts = np.sort(np.concatenate([[-np.inf, -np.inf, -9.0, 0.5, 0.5, 9.0, np.inf], rng.normal(size=90)]))
+    finite = cuts[np.isfinite(cuts)]
+    near = [np.nextafter(finite, end) for end in (-np.inf, np.inf)]
+    values = np.concatenate([rng.normal(size=20_000), finite, *near, [-20.0, -8.0, 8.0, 20.0]])
+    np.testing.assert_array_equal(floor_module._counter(cuts)(values), np.searchsorted(cuts, values))
