@@ -291,15 +291,17 @@ def _counter(cuts: Floats) -> Callable[[Floats], Ints]:
 
     def place(values: Floats) -> Ints:
         # Never falls where values rise, however it is rounded.
-        return np.clip((values + _WIDEST) * _FINE, 0, n - 1).astype(np.int64)
+        places = values + _WIDEST
+        places *= _FINE
+        return np.clip(places, 0, n - 1, out=places).astype(np.int64)
 
     n_in = np.bincount(place(cuts), minlength=n)
-    before = np.cumsum(n_in) - n_in
+    before, is_cut = np.cumsum(n_in) - n_in, n_in > 0
 
     def n_below(values: Floats) -> Ints:
         places = place(values)
         found = before[places]
-        open_ = np.flatnonzero(n_in[places])
+        open_ = np.flatnonzero(is_cut[places])
         found[open_] = np.searchsorted(cuts, values[open_])
         return found
 
@@ -320,10 +322,27 @@ _LEAST_REPETITIONS = 10
 
 
 @dataclass(frozen=True)
+class MatePairs:
+    """Pairs of two images each, whichever comes first, behind the M positive pairs of some trials."""
+
+    images: Ints  # (P, 2) numbers of the two images, ascending
+    places: Ints  # (M,) pair of each positive pair
+    times: Ints  # (P,) how many positive pairs each stands for
+
+    @classmethod
+    def of(cls, queries: Ints, items: Ints) -> MatePairs:
+        """Pairs of (M,) numbers of query images and of items."""
+        (first, second), n = _numbered(np.stack([queries, items]))
+        # One number a pair: rows of two take twenty times as long to sort, and a large class has millions.
+        unique, places, times = _distinct(np.minimum(first, second) * n + np.maximum(first, second), n**2)
+        return cls(np.stack(np.divmod(unique, max(1, n))).T, places, times)
+
+
+@dataclass(frozen=True)
 class PairImages:
     """The images behind the pairs of some trials."""
 
-    mates: Ints  # (M, 2) numbers of the two images of each positive pair
+    mates: MatePairs
     non_mate_queries: Codes  # (P,) row of the query of each listed negative pair
     query_labels: Codes  # (Q,) label of each query
     n_negatives: Ints  # (Q,) all negative pairs of each query
@@ -350,29 +369,27 @@ def pair_opis_floor(
 def _unordered_pairs(found: ClassUtilities, trials: Trials, images: PairImages) -> PositivePairs:
     if trials.labels is None:
         raise CalibrationError("a floor of OPIS needs the labels of the trials")
-    row_of = np.full(len(trials.labels.names), -1)
+    row_of, mates = np.full(len(trials.labels.names), -1), images.mates
     row_of[found.codes] = np.arange(len(found.codes))
-    rows = row_of[trials.labels.mates]
-    kept = rows >= 0
-    mates = images.mates[kept]
-    is_there = np.zeros(int(mates.max(initial=-1)) + 1, bool)
-    is_there[mates] = True
-    dense = (np.cumsum(is_there) - 1)[mates]
-    n_images = int(is_there.sum())
-    # One number a pair: rows of two take twenty times as long to sort, and a large class has millions.
-    ends = np.minimum(dense[:, 0], dense[:, 1]) * n_images + np.maximum(dense[:, 0], dense[:, 1])
+    n, n_thresholds = len(mates.times), len(found.thresholds)
     # First threshold, from the strictest on, that each score reaches; N for none.
-    n_reached = np.searchsorted(found.thresholds[::-1], trials.mate_scores[kept], side="right")
-    slots = len(found.thresholds) - n_reached
-    unique, inverse, times = _distinct(ends, n_images**2)
-    strict, loose = np.zeros(len(unique), np.int64), np.full(len(unique), len(found.thresholds))
-    np.maximum.at(strict, inverse, slots)
-    np.minimum.at(loose, inverse, slots)
-    of_class = np.empty(len(unique), np.int64)
-    of_class[inverse] = rows[kept]
-    weights, shrinkage = times.astype(np.float64), np.ones(len(found.codes))
-    ends = np.stack(np.divmod(unique, max(1, n_images)), axis=1)
-    return PositivePairs(ends, of_class, strict, loose, weights, shrinkage)
+    slots = n_thresholds - np.searchsorted(found.thresholds[::-1], trials.mate_scores, side="right")
+    strict, loose = np.zeros(n, np.int64), np.full(n, n_thresholds)
+    np.maximum.at(strict, mates.places, slots)
+    np.minimum.at(loose, mates.places, slots)
+    rows = np.empty(n, np.int64)
+    rows[mates.places] = row_of[trials.labels.mates]
+    kept = rows >= 0
+    ends, _ = _numbered(mates.images.T[:, kept])
+    weights, shrinkage = mates.times[kept].astype(np.float64), np.ones(len(found.codes))
+    return PositivePairs(ends.T, rows[kept], strict[kept], loose[kept], weights, shrinkage)
+
+
+def _numbered(images: Ints) -> tuple[Ints, int]:
+    """Images numbered from 0 on in their order, and how many there are."""
+    is_there = np.zeros(int(images.max(initial=-1)) + 1, bool)
+    is_there[images] = True
+    return (np.cumsum(is_there) - 1)[images], int(is_there.sum())
 
 
 def _distinct(numbers: Ints, n: int) -> tuple[Ints, Ints, Ints]:

@@ -29,7 +29,7 @@ from vicinal.calibration import (
 )
 from vicinal.calibration.arrays import Floats, Ints
 from vicinal.calibration.consistency.opis import ClassUtilities, NoUtilityError, class_utilities
-from vicinal.calibration.consistency.opis_floor import PairImages, pair_opis_floor
+from vicinal.calibration.consistency.opis_floor import MatePairs, PairImages, pair_opis_floor
 from vicinal.calibration.frozen import Frozen
 from vicinal.calibration.rates.answered_searches import SEARCH_RATES, AnsweredSearches, SearchRate
 from vicinal.calibration.rates.intervals import RateInterval
@@ -709,8 +709,9 @@ def measure_opis(measured: Measurement) -> dict[str, SpaceOpis]:
         spaces.append("final")
     if not len(measured.pairs.mate_queries) or not measured.trials_in(spaces[0]).n_non_mates:
         return {}
+    mates = MatePairs.of(measured.images[measured.pairs.mate_queries], measured.pairs.mate_items)
     try:
-        return {space: _measure_space(measured, space) for space in spaces}
+        return {space: _measure_space(measured, space, mates) for space in spaces}
     except NoUtilityError:
         return {}
 
@@ -733,12 +734,12 @@ def _worst_classes(found: SpaceOpis) -> tuple[ClassEvidence, ...]:
     )
 
 
-def _measure_space(measured: Measurement, space: str) -> SpaceOpis:
+def _measure_space(measured: Measurement, space: str, mates: MatePairs) -> SpaceOpis:
     trials = measured.trials_in(space)
     utilities = class_utilities(trials)
     pairs = measured.pairs
     images = PairImages(
-        mates=np.stack([measured.images[pairs.mate_queries], pairs.mate_items], axis=1),
+        mates=mates,
         non_mate_queries=pairs.non_mates[space].queries,
         query_labels=measured.codes,
         n_negatives=pairs.n_negatives,

@@ -11,6 +11,7 @@ import pytest
 from vicinal.calibration import CalibrationError, TrialLabels, Trials, opis, opis_floor
 from vicinal.calibration.consistency.opis import class_utilities
 from vicinal.calibration.consistency.opis_floor import (
+    MatePairs,
     PairImages,
     _distinct,
     _unordered_pairs,
@@ -52,7 +53,7 @@ def pairs_of(embeddings, labels, queries=None) -> tuple[Trials, PairImages]:
     trials = Trials(
         scores[rows, items], scores[negative_rows, negative_items], NONE, NONE, labels=trial_labels
     )
-    mates = np.stack([queries[rows], items], axis=1)
+    mates = MatePairs.of(queries[rows], items)
     n_negatives = np.bincount(negative_rows, minlength=len(queries))
     return trials, PairImages(mates, negative_rows, codes[queries], n_negatives)
 
@@ -122,12 +123,12 @@ def test_directions_that_differ_count_half_where_one_is_accepted() -> None:
     noise = np.random.default_rng(0).normal(scale=0.05, size=len(trials.mate_scores))
     trials = dataclasses.replace(trials, mate_scores=trials.mate_scores + noise)
     found = class_utilities(trials)
-    pairs = _unordered_pairs(found, trials, images)
+    pairs, mates = _unordered_pairs(found, trials, images), images.mates.images[images.mates.places]
     shares, squares = floor_module._accepted(np.arange(len(pairs.rows)), pairs.strict, pairs.loose, 100)
     np.testing.assert_array_equal(squares, shares**2)
     for number in range(0, len(pairs.rows), 5):
         ends = set(pairs.images[number])
-        both = [s for s, two in zip(trials.mate_scores, images.mates, strict=True) if set(two) == ends]
+        both = [s for s, two in zip(trials.mate_scores, mates, strict=True) if set(two) == ends]
         slow = np.mean([score >= found.thresholds for score in both], axis=0)
         np.testing.assert_array_equal(shares[number], slow)
 
