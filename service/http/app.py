@@ -6,7 +6,6 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from importlib.metadata import PackageNotFoundError, version
 from itertools import chain
-from operator import attrgetter
 from typing import Any
 
 from fastapi import FastAPI
@@ -126,11 +125,6 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         redoc_url=None,
         # It would name a host and a scheme, which may be those behind a proxy.
         redirect_slashes=False,
-        # `request_bodies` says what a body without a type is, for all routes.
-        strict_content_type=False,
-        # In place of FastAPI's own, which no call answers.
-        responses={"4XX": {}},
-        generate_unique_id_function=attrgetter("name"),
         exception_handlers=HANDLERS,
     )
     app.state.vicinal = state
@@ -144,8 +138,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
             expose_headers=("Location", "Retry-After"),
         )
     app.add_middleware(Origins, state=state)
-    for router in ROUTERS:
-        app.include_router(router)
+    app.router.routes.extend(chain.from_iterable(one.routes for one in ROUTERS))
     app.router.default = unknown_address
     return app
 
@@ -155,9 +148,8 @@ class _Application(FastAPI):
 
     def openapi(self) -> dict[str, Any]:
         if self.openapi_schema is None:
-            routes = (one for router in ROUTERS for one in router.routes)
             needs = {
-                one.name: [one.needs] if one.needs else [] for one in routes if isinstance(one, ApiRoute)
+                one.name: [one.needs] if one.needs else [] for one in self.routes if isinstance(one, ApiRoute)
             }
             self.openapi_schema = complete_document(super().openapi(), needs)
         return self.openapi_schema

@@ -9,7 +9,7 @@ from typing import Any, cast, get_args
 
 import numpy as np
 import numpy.typing as npt
-from fastapi import APIRouter, Request
+from fastapi import Request
 from fastapi.concurrency import run_in_threadpool
 from pydantic import Field, field_validator
 from starlette.datastructures import FormData
@@ -33,7 +33,7 @@ from vicinal.service.galleries.uploads import (
     require_space,
 )
 from vicinal.service.http.access import note_items
-from vicinal.service.http.gate import WriteRoute, large_body
+from vicinal.service.http.gate import Routes, WriteRoute, large_body
 from vicinal.service.http.request_bodies import (
     FORM,
     JSON,
@@ -55,7 +55,7 @@ from vicinal.service.problem_types import problem_type
 from vicinal.service.request_fields import AdditionOptions, Body
 from vicinal.service.request_fields import Request as Asked
 
-router = APIRouter(prefix="/v1/galleries/{gallery}", tags=["items"], route_class=WriteRoute)
+router = Routes(prefix="/v1/galleries/{gallery}", tags=["items"], route_class=WriteRoute)
 
 
 class SentFields(Asked):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Annotated
 
-from fastapi import APIRouter, HTTPException, Query, Request, Response
+from fastapi import HTTPException, Query, Request, Response
 from pydantic import AwareDatetime, BeforeValidator, Field
 
 from vicinal.service.answering.review import (
@@ -22,16 +22,16 @@ from vicinal.service.answering.review import (
 from vicinal.service.answering.store import SearchStore
 from vicinal.service.errors import RequestError
 from vicinal.service.http.access import call_of
-from vicinal.service.http.gate import AdminRoute, AnswerRoute, SearchRoute
+from vicinal.service.http.gate import AdminRoute, AnswerRoute, Routes, SearchRoute
 from vicinal.service.http.state import State, StateDependency
 from vicinal.service.operations import answer
 from vicinal.service.problem_types import ERRORS, detail_of, problem_type
 from vicinal.service.request_fields import Body
 from vicinal.service.request_fields import Request as Asked
 
-router = APIRouter(prefix="/v1/galleries/{gallery}", tags=["answers"], route_class=AnswerRoute)
-labels_router = APIRouter(prefix="/v1/galleries/{gallery}", tags=["items"], route_class=SearchRoute)
-admin_router = APIRouter(prefix="/v1/admin/galleries/{gallery}", tags=["answers"], route_class=AdminRoute)
+router = Routes(prefix="/v1/galleries/{gallery}", tags=["answers"], route_class=AnswerRoute)
+labels_router = Routes(prefix="/v1/galleries/{gallery}", tags=["items"], route_class=SearchRoute)
+admin_router = Routes(prefix="/v1/admin/galleries/{gallery}", tags=["answers"], route_class=AdminRoute)
 # Answers that are given at once.
 _MOST_ANSWERS = 200
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Annotated, Literal, TypeVar
 
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import Query, Request, Response
 from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import HTMLResponse
 from pydantic import Field, StrictFloat
 
-from vicinal.service.http.gate import AdminRoute, large_body
+from vicinal.service.http.gate import AdminRoute, Routes, large_body
 from vicinal.service.http.request_bodies import (
     FORM,
     JSON,
@@ -45,7 +45,7 @@ from vicinal.service.reports.report import (
 from vicinal.service.request_fields import PipelineChoice
 from vicinal.service.surfaces.query_uploads import form_of
 
-router = APIRouter(prefix="/v1/admin/galleries/{gallery}", tags=["calibrations"], route_class=AdminRoute)
+router = Routes(prefix="/v1/admin/galleries/{gallery}", tags=["calibrations"], route_class=AdminRoute)
 
 
 class CalibrationStart(calibrate.Request, SentEmbeddings):

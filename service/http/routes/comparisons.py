@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from fastapi import APIRouter, Request, Response
+from fastapi import Request, Response
 from pydantic import Field, StrictInt
 
 from vicinal.service.comparing.record import Comparison
 from vicinal.service.comparing.store import ComparisonStore, put_in_force
-from vicinal.service.http.gate import AdminRoute, large_body
+from vicinal.service.http.gate import AdminRoute, Routes, large_body
 from vicinal.service.http.request_bodies import SentEmbeddings
 from vicinal.service.http.routes.jobs import begin_job
 from vicinal.service.http.state import StateDependency
@@ -21,7 +21,7 @@ from vicinal.service.request_fields import Request as Asked
 from vicinal.service.search.answers import CalibrationState
 from vicinal.service.search.pipeline import PipelineSource
 
-router = APIRouter(prefix="/v1/admin/galleries/{gallery}", tags=["comparisons"], route_class=AdminRoute)
+router = Routes(prefix="/v1/admin/galleries/{gallery}", tags=["comparisons"], route_class=AdminRoute)
 
 
 class ComparisonStart(operation.Request, SentEmbeddings):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Annotated
 
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import Query, Request, Response
 from fastapi.responses import HTMLResponse
 from pydantic import Field
 
@@ -13,7 +13,7 @@ from vicinal.service.duplicates.finding import DuplicateStore
 from vicinal.service.duplicates.record import DuplicateGroup, DuplicateOptions, DuplicateSummary
 from vicinal.service.duplicates.verdicts import CopyVerdict, CopyVerdicts
 from vicinal.service.http.access import call_of, note_items
-from vicinal.service.http.gate import AdminRoute
+from vicinal.service.http.gate import AdminRoute, Routes
 from vicinal.service.http.routes.jobs import After, PageSize, begin_job, page_of
 from vicinal.service.http.routes.operations import html_page
 from vicinal.service.http.state import StateDependency
@@ -23,7 +23,7 @@ from vicinal.service.operations.answer import NOBODY
 from vicinal.service.reports.page import page_style, render_duplicates
 from vicinal.service.request_fields import Request as Asked
 
-router = APIRouter(
+router = Routes(
     prefix="/v1/admin/galleries/{gallery}/duplicates", tags=["duplicates"], route_class=AdminRoute
 )
 

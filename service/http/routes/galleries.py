@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Annotated, Literal
 
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import Query, Request, Response
 from pydantic import Field
 
 from vicinal.indexer.errors import BundleMismatchError, SpaceMismatchError
@@ -25,7 +25,7 @@ from vicinal.service.galleries.storage_use import StorageUse, storage_use
 from vicinal.service.galleries.versions import CompactionState
 from vicinal.service.galleries.versions import activate_version as activate
 from vicinal.service.http.access import call_of
-from vicinal.service.http.gate import AdminRoute, SearchRoute, may_see
+from vicinal.service.http.gate import AdminRoute, Routes, SearchRoute, may_see
 from vicinal.service.http.state import State, StateDependency, state_of
 from vicinal.service.measuring.drift import DriftLevel
 from vicinal.service.measuring.evidence import Evidence
@@ -37,8 +37,8 @@ from vicinal.service.request_fields import Body
 from vicinal.service.request_fields import Request as Asked
 from vicinal.service.search.answers import Threshold
 
-router = APIRouter(prefix="/v1", tags=["galleries"], route_class=SearchRoute)
-admin_router = APIRouter(prefix="/v1", tags=["galleries"], route_class=AdminRoute)
+router = Routes(prefix="/v1", tags=["galleries"], route_class=SearchRoute)
+admin_router = Routes(prefix="/v1", tags=["galleries"], route_class=AdminRoute)
 
 
 class CalibrationBody(Body):

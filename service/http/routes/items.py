@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 import numpy as np
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import Query, Request, Response
 from pydantic import Field
 from starlette.convertors import PathConvertor, register_url_convertor
 
@@ -15,7 +15,7 @@ from vicinal.indexer.jobs.changes import Patch, patch_items, remove_items
 from vicinal.indexer.views.view import GalleryView
 from vicinal.service.errors import RequestError
 from vicinal.service.http.access import note_items
-from vicinal.service.http.gate import SearchRoute, WriteRoute
+from vicinal.service.http.gate import Routes, SearchRoute, WriteRoute
 from vicinal.service.http.request_bodies import (
     Label,
 )
@@ -31,8 +31,8 @@ class _IdConvertor(PathConvertor):
 
 
 register_url_convertor("item_id", _IdConvertor())
-router = APIRouter(prefix="/v1/galleries/{gallery}", tags=["items"], route_class=SearchRoute)
-writing_router = APIRouter(prefix="/v1/galleries/{gallery}", tags=["items"], route_class=WriteRoute)
+router = Routes(prefix="/v1/galleries/{gallery}", tags=["items"], route_class=SearchRoute)
+writing_router = Routes(prefix="/v1/galleries/{gallery}", tags=["items"], route_class=WriteRoute)
 
 # Not every id comes through a path as it is: clients and proxies shorten one by its dots and slashes.
 ItemId = Annotated[str, Query(alias="id", description="Id of the item, whatever it holds.")]

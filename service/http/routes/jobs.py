@@ -7,13 +7,13 @@ from contextlib import ExitStack, suppress
 from functools import partial
 from typing import Annotated, Any, TypeVar
 
-from fastapi import APIRouter, Header, Query, Request, Response
+from fastapi import Header, Query, Request, Response
 from fastapi.concurrency import run_in_threadpool
 from fastapi.sse import EventSourceResponse
 
 from vicinal.service.errors import JobNotFoundError, KeyStoreError, RequestError
 from vicinal.service.http.access import call_of
-from vicinal.service.http.gate import AdminRoute, key_in, may_see
+from vicinal.service.http.gate import AdminRoute, Routes, key_in, may_see
 from vicinal.service.http.request_bodies import SentEmbeddings
 from vicinal.service.http.state import State, StateDependency
 from vicinal.service.jobs.events import job_events
@@ -32,7 +32,7 @@ Row = TypeVar("Row")
 After = Annotated[int, Query(ge=0, description="`next` of the page before.")]
 PageSize = Annotated[int, Query(ge=1, le=1000)]
 
-router = APIRouter(prefix="/v1", tags=["jobs"], route_class=AdminRoute)
+router = Routes(prefix="/v1", tags=["jobs"], route_class=AdminRoute)
 
 _EVENTS: dict[int | str, dict[str, Any]] = {
     200: {"description": "Server-sent events `progress` and `end`.", "content": {"text/event-stream": {}}},

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from fastapi import APIRouter, HTTPException, Response
+from fastapi import HTTPException, Response
 from pydantic import Field
 
-from vicinal.service.http.gate import AdminRoute
+from vicinal.service.http.gate import AdminRoute, Routes
 from vicinal.service.http.state import State, StateDependency
 from vicinal.service.labelling.session import LabelSession, LabelState
 from vicinal.service.measuring.matcher import Matcher
@@ -13,9 +13,7 @@ from vicinal.service.operations import label
 from vicinal.service.reports.report import CalibrationStateBody, describe_record
 from vicinal.service.request_fields import Request
 
-router = APIRouter(
-    prefix="/v1/admin/galleries/{gallery}/labelling", tags=["labelling"], route_class=AdminRoute
-)
+router = Routes(prefix="/v1/admin/galleries/{gallery}/labelling", tags=["labelling"], route_class=AdminRoute)
 
 
 class LabellingStart(label.Request):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
-from fastapi import APIRouter, Request, Response
+from fastapi import Request, Response
 from pydantic import Field
 
 from vicinal.indexer.jobs.set_aside import bring_back, listed_aside, set_aside, thumbnail_aside
@@ -13,15 +13,15 @@ from vicinal.service.answering.additions import A_LABEL, SearchAdditions, add_co
 from vicinal.service.answering.review import SearchReview
 from vicinal.service.answering.why import DecidedSearchesBody
 from vicinal.service.http.access import call_of, note_items
-from vicinal.service.http.gate import AdminRoute, WriteRoute
+from vicinal.service.http.gate import AdminRoute, Routes, WriteRoute
 from vicinal.service.http.routes.items import DeletionBody, ItemId
 from vicinal.service.http.state import State, StateDependency
 from vicinal.service.operations.answer import NOBODY
 from vicinal.service.request_fields import Body
 from vicinal.service.request_fields import Request as Asked
 
-router = APIRouter(prefix="/v1/admin/galleries/{gallery}", tags=["answers"], route_class=AdminRoute)
-items_router = APIRouter(prefix="/v1/galleries/{gallery}", tags=["items"], route_class=WriteRoute)
+router = Routes(prefix="/v1/admin/galleries/{gallery}", tags=["answers"], route_class=AdminRoute)
+items_router = Routes(prefix="/v1/galleries/{gallery}", tags=["items"], route_class=WriteRoute)
 
 
 class SearchAdditionRequest(Asked):

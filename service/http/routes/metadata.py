@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, Query
+from fastapi import Query
 from pydantic import Field
 
 from vicinal.indexer.views.metadata_keys import MOST_VALUES, Kind, MetadataKey
-from vicinal.service.http.gate import SearchRoute
+from vicinal.service.http.gate import Routes, SearchRoute
 from vicinal.service.http.state import StateDependency
 from vicinal.service.request_fields import Body
 
-router = APIRouter(prefix="/v1/galleries/{gallery}", tags=["items"], route_class=SearchRoute)
+router = Routes(prefix="/v1/galleries/{gallery}", tags=["items"], route_class=SearchRoute)
 
 
 class MetadataValueBody(Body):

@@ -10,7 +10,7 @@ from dataclasses import replace
 from importlib.resources import files
 from typing import Annotated, Literal
 
-from fastapi import APIRouter, HTTPException, Query, Request, Response
+from fastapi import HTTPException, Query, Request, Response
 from fastapi.responses import HTMLResponse
 from pydantic import Field
 
@@ -18,16 +18,16 @@ from vicinal.service.errors import KeyStoreError
 from vicinal.service.galleries.home import HomeState, home_state
 from vicinal.service.galleries.open_galleries import GalleryState
 from vicinal.service.http.access import call_of
-from vicinal.service.http.gate import NOTHING, KeyRoute, MetricsRoute, OpenRoute, key_in
+from vicinal.service.http.gate import NOTHING, KeyRoute, MetricsRoute, OpenRoute, Routes, key_in
 from vicinal.service.http.state import State, StateDependency
 from vicinal.service.redis_link import RedisState
 from vicinal.service.request_fields import Body
 from vicinal.service.search.answers import stage_devices
 from vicinal.service.settings import SCOPES, Scope
 
-router = APIRouter(tags=["operations"], route_class=OpenRoute)
-key_router = APIRouter(prefix="/v1", tags=["operations"], route_class=KeyRoute)
-metrics_router = APIRouter(tags=["operations"], route_class=MetricsRoute)
+router = Routes(tags=["operations"], route_class=OpenRoute)
+key_router = Routes(prefix="/v1", tags=["operations"], route_class=KeyRoute)
+metrics_router = Routes(tags=["operations"], route_class=MetricsRoute)
 
 _INLINE = re.compile("<(script|style)>(.*?)</(?:script|style)>", re.DOTALL)
 # What the documentation needs, as its package has it.

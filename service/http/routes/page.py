@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from fastapi import APIRouter, HTTPException, Request, Response
+from fastapi import HTTPException, Request, Response
 from fastapi.responses import HTMLResponse
 
-from vicinal.service.http.gate import NOTHING, OpenRoute
+from vicinal.service.http.gate import NOTHING, OpenRoute, Routes
 from vicinal.service.http.page_files import page_files
 from vicinal.service.http.state import StateDependency
 from vicinal.service.request_fields import Request as Asked
 
-router = APIRouter(tags=["page"], route_class=OpenRoute, include_in_schema=False)
+router = Routes(tags=["page"], route_class=OpenRoute, include_in_schema=False)
 
 # Scripts and styles are files of this server alone, and no text ever becomes an element.
 POLICY = (

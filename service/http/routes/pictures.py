@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import io
 
-from fastapi import APIRouter, HTTPException, Response
+from fastapi import HTTPException, Response
 
 from vicinal.indexer.originals import read_original
 from vicinal.models.decoding import decoded_image
 from vicinal.service.answering.store import SearchStore
-from vicinal.service.http.gate import SearchRoute
+from vicinal.service.http.gate import Routes, SearchRoute
 from vicinal.service.http.routes.items import ItemId
 from vicinal.service.http.state import StateDependency
 
-router = APIRouter(prefix="/v1/galleries/{gallery}", tags=["items"], route_class=SearchRoute)
+router = Routes(prefix="/v1/galleries/{gallery}", tags=["items"], route_class=SearchRoute)
 
 _QUALITY = 90
 

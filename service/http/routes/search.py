@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 from urllib.parse import unquote
 
 import numpy as np
-from fastapi import APIRouter, Request, Response
+from fastapi import Request, Response
 from fastapi.concurrency import run_in_threadpool
 from pydantic import BaseModel, Field, TypeAdapter, field_validator, model_validator
 
@@ -18,7 +18,7 @@ from vicinal.models.errors import EmbeddingError
 from vicinal.service.answering.store import SearchStore
 from vicinal.service.errors import RequestError
 from vicinal.service.http.access import call_of
-from vicinal.service.http.gate import QueryRoute, large_body
+from vicinal.service.http.gate import QueryRoute, Routes, large_body
 from vicinal.service.http.request_bodies import (
     FLOATS,
     FORM,
@@ -125,7 +125,7 @@ _OF_NUMBERS: dict[str, Any] = {
 }
 
 
-router = APIRouter(prefix="/v1/galleries/{gallery}", tags=["search"], route_class=QueryRoute)
+router = Routes(prefix="/v1/galleries/{gallery}", tags=["search"], route_class=QueryRoute)
 
 
 @router.post("/search", response_model=Answer, openapi_extra=_BODY)
