@@ -58,11 +58,12 @@ def settle(page: Page) -> None:
     )
 
 
-def findings(page: Page) -> list[str]:
-    """What axe-core finds serious or critical."""
+def findings(page: Page, *rules: str) -> list[str]:
+    """What axe-core finds serious or critical, by all its rules or some."""
     if not page.evaluate("'axe' in window"):
         page.evaluate(AXE_SCRIPT)
-    found = page.evaluate("axe.run({ resultTypes: ['violations'] })")["violations"]
+    options = {"resultTypes": ["violations"], **({"runOnly": rules} if rules else {})}
+    found = page.evaluate("(options) => axe.run(options)", options)["violations"]
     return [
         f"{one['id']}: {node['html'][:100]}"
         for one in found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import math
 import os
 import re
 import shutil
@@ -78,6 +79,12 @@ def pytest_configure(config: pytest.Config) -> None:
     if hasattr(config, "workerinput") or not getattr(config.option, "numprocesses", None):
         enter_own_network()
     hypothesis.settings.load_profile("quick" if is_quick(config) else "untimed")
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int:
+    """Three for two processors: many tests wait, for a process, a server or a page."""
+    return math.ceil(1.5 * (os.cpu_count() or 1))
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
