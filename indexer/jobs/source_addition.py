@@ -7,7 +7,6 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from vicinal.indexer.errors import BuildError, ItemExistsError
 from vicinal.indexer.jobs.changes import Change, OnConflict, Outcome, add_items, digests_of, outcomes_of
@@ -104,7 +103,7 @@ def add_embeddings(
     n_usable = n_read = 0
     for rows in _batches(source, name, label):
         n_usable += len(rows)
-        taken = rows.filter(pc.is_in(rows["id"], pa.array(list(held), pa.string())))
+        taken = rows.filter(pa.array([item_id in held for item_id in rows["id"].to_pylist()], pa.bool_()))
         ids += taken["id"].to_pylist()
         digests += taken["content_sha256"].to_pylist()
     _require_free(reader, ids, outcomes_of(ids, digests, held, conflict), "embedding")

@@ -11,7 +11,6 @@ from typing import Literal
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from vicinal.calibration.arrays import Ints
 from vicinal.indexer.errors import BuildError, ItemExistsError, named_ids
@@ -242,20 +241,20 @@ class SyncRun:
         self.n_embedded += len(rows)
 
     def _take(self, source: EmbeddingSource, work: SyncWork) -> None:
-        staged = set(self.staging.ids())
-        wanted = pa.array([item_id for item_id in work.todo if item_id not in staged], pa.string())
-        self.n_items, self.n_done = len({*work.todo, *(one.id for one in self.failures)}), 0
-        self.n_skipped = self.n_embedded = len(work.todo) - len(wanted)
+        todo = {*work.todo}
+        wanted = todo.difference(self.staging.ids())
+        self.n_items, self.n_done = len(todo.union(one.id for one in self.failures)), 0
+        self.n_skipped = self.n_embedded = len(todo) - len(wanted)
         n_rows = self.plan.options.rows_per_commit or READY_ROWS_PER_COMMIT
         for rows in source.batches(n_rows) if len(wanted) else ():
-            places = np.flatnonzero(pc.is_in(rows.ids, wanted).to_numpy(zero_copy_only=False))
+            places = np.flatnonzero([item_id in wanted for item_id in rows.ids.to_pylist()])
             if len(places):
                 self._append(work, ready_rows(rows.take(places)))
             self.n_done += len(places)
             self._note_rows(source)
             self._report("embed", self.n_skipped + self.n_done + len(self.failures), self.n_items)
         self._note_rows(source, work.held)
-        failed = {*wanted.to_pylist()} - {*self.staging.ids()}
+        failed = wanted.difference(self.staging.ids())
         work.plan.fail(failed)
         self._copy(work, work.held.only(failed))
 
