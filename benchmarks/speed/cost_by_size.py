@@ -240,7 +240,7 @@ def main() -> None:
     arguments = parser.parse_args()
     if arguments.queries < 2 * max(BATCHES):
         parser.error(f"--queries is {arguments.queries}: at least {2 * max(BATCHES)} make two batches")
-    runs = []
+    runs: list[dict[str, Any]] = []
     for n_items in sorted(arguments.sizes):
         with tempfile.TemporaryDirectory(dir=arguments.folder) as folder:
             started = time.perf_counter()
@@ -249,19 +249,19 @@ def main() -> None:
         print(f"{n_items:,} items, {run['index']}, in {runs[-1]['seconds']} s", flush=True)
         for name, cost in run["costs"].items():
             print(f"    {name:44} {cost:12.3f}", flush=True)
-    fitted = exponents(runs)
-    for name, one in fitted.items():
+        result = {
+            "note": arguments.note,
+            "dim": arguments.dim,
+            "queries": arguments.queries,
+            "runs": runs,
+            "exponents": exponents(runs),
+            "ratios": ratios_of(runs),
+        }
+        # A size can take hours: what is there is kept if the next one does not end.
+        if not arguments.no_result:
+            print(save_result(arguments.result, result), flush=True)
+    for name, one in exponents(runs).items():
         print(f"{name:48} n^{one['exponent']:.2f}  over {', '.join(f'{n:,}' for n in one['sizes'])}")
-    result = {
-        "note": arguments.note,
-        "dim": arguments.dim,
-        "queries": arguments.queries,
-        "runs": runs,
-        "exponents": fitted,
-        "ratios": ratios_of(runs),
-    }
-    if not arguments.no_result:
-        print(save_result(arguments.result, result))
 
 
 if __name__ == "__main__":
