@@ -95,9 +95,11 @@ class Walk:
 
 
 @pytest.fixture(params=WALKS, ids="-".join)
-def walk(request: pytest.FixtureRequest, open_place: OpenPlace, shot: Shot) -> Walk:
+def walk(request: pytest.FixtureRequest, shot: Shot) -> Walk:
     screen, name = request.param
     served: Served = request.getfixturevalue(name)
+    # After what is served: what begins last ends first, and pages are closed before their server is.
+    open_place: OpenPlace = request.getfixturevalue("open_place")
     widths, has_keys = WIDTHS[screen], name.endswith("with_keys")
     page = open_place(served.url, "key", width=widths[0], key=ADMIN if has_keys else None, expects=EXPECTED)
     return Walk(served, page, widths, shot, is_by_touch=screen == "phone", has_keys=has_keys)
