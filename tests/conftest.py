@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import math
 import os
-import re
 import shutil
 import signal
 
@@ -55,21 +54,12 @@ hypothesis.settings.register_profile(
 pytest_plugins = ["tests.refiner_fixtures", "tests.milvus_server"]
 
 SHARED = Path(__file__).resolve().parents[2] / "shared"
-# A module of tests begins with this where all of them need torch, or what imports it or takes as long.
-NEEDS_TORCH = re.compile(
-    r'^(\w+ = )?pytest\.importorskip\("(torch|timm|torchvision|pytorch_metric_learning|sklearn|datasets)"',
-    re.MULTILINE,
-)
 TINY_SIDE = 32
 TINY_DIM = 24
 
 
-def needs_torch(module: Path) -> bool:
-    return module.suffix == ".py" and bool(NEEDS_TORCH.search(module.read_text(encoding="utf-8")))
-
-
 def is_quick(config: pytest.Config) -> bool:
-    """Whether the fast tests alone are asked for."""
+    """Whether the tests of `make test` alone are asked for."""
     return bool(config.getoption("markexpr") == "not slow")
 
 
@@ -96,19 +86,6 @@ def pytest_collection() -> Generator[None, object, object]:
     finally:
         gc.freeze()
         gc.enable()
-
-
-def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Leave out at once what the fast tests leave out: importing torch takes longer than many of them."""
-    return True if is_quick(config) and needs_torch(collection_path) else None
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What needs torch is slow."""
-    slow = {path for path in {item.path for item in items} if needs_torch(path)}
-    for item in items:
-        if item.path in slow:
-            item.add_marker("slow")
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
