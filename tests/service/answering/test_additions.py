@@ -159,30 +159,6 @@ def test_searches_of_one_visit_give_one_item_and_are_one_visit_of_the_gallery(
             assert visits.members(visits.names[positions[0]]).tolist() == sorted(positions.tolist())
 
 
-def test_a_picture_that_is_there_is_not_added_again(
-    store: SearchStore, reader: GalleryReader, embedder: Embedder, matcher: Matcher, view: View
-) -> None:
-    # A file of the gallery itself, and one new picture that was sent twice.
-    (own,) = keep_searches(matcher, lambda *_: view(0, 0), 1, id="a" * 32)
-    twice = [keep_searches(matcher, lambda *_: view(0, 9), 1, id=one * 32, visit=one)[0] for one in "bc"]
-    confirm(store, own, *twice)
-    done = add_confirmed(reader, embedder, a_label=9)
-    assert len(done.added) == 1
-    reasons = sorted(one.reason for one in done.passed)
-    assert "another search of this very picture" in reasons[0]
-    assert "is this very picture" in reasons[1]
-
-
-def test_an_embedding_in_a_gallery_of_images_has_no_picture(
-    store: SearchStore, reader: GalleryReader, embedder: Embedder, kept: list[KeptSearch]
-) -> None:
-    bare = KeptSearch(**{**vars(kept[0]), "id": "e" * 32, "key": 0.2, "signature": None})
-    store.keep([(bare, None)], most=100, days=9.0)
-    confirm(store, bare)
-    (passed,) = add_confirmed(reader, embedder).passed
-    assert "no picture" in passed.reason
-
-
 def test_an_addition_is_undone_and_comes_back_only_where_that_is_asked_for(
     store: SearchStore, reader: GalleryReader, embedder: Embedder, kept: list[KeptSearch]
 ) -> None:

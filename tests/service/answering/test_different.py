@@ -88,16 +88,6 @@ def test_a_wrong_match_is_left_out_for_its_picture_alone(
     assert scores(matcher.search(images=[image], **asked)[0]) == scores(before[0])
 
 
-def test_the_place_of_one_that_is_left_out_is_taken(store: SearchStore, matcher: Matcher, view: View) -> None:
-    image = view(0, 8)
-    search = keep(store, matcher, image)
-    first, second = (one.id for one in matcher.search(images=[image], threshold=0.0, limit=2)[0].matches)
-    wrong(store, matcher, search, first)
-    found = matcher.search(images=[image], threshold=0.0, limit=1)[0]
-    assert [one.id for one in found.matches] == [second]
-    assert found.matches[0].rank == 1
-
-
 def test_it_outlives_the_search_and_can_still_be_taken_back(
     store: SearchStore, matcher: Matcher, view: View
 ) -> None:
@@ -113,18 +103,6 @@ def test_it_outlives_the_search_and_can_still_be_taken_back(
     assert matcher.search(images=[image], threshold=0.0)[0].left_out == []
     with pytest.raises((RequestError, ServiceError), match="no answer"):
         store.take_back(number)
-
-
-def test_what_was_taken_back_does_not_return_with_the_age_of_its_search(
-    store: SearchStore, matcher: Matcher, view: View
-) -> None:
-    search = keep(store, matcher, view(0, 8), at=datetime.now(UTC) - timedelta(days=9))
-    wrong(store, matcher, search, search.candidates[0].id)
-    wrong(store, matcher, search, search.candidates[0].id)
-    assert len(store.different()) == 1
-    store.take_back(store.answers()[-1].number)
-    store.let_go(most=100, days=1.0)
-    assert store.different() == []
 
 
 def test_who_deletes_a_search_deletes_what_it_was_called_different_from(
@@ -183,49 +161,3 @@ def test_an_answer_calls_different_what_it_rules_out() -> None:
     assert called_different(search, "item", item_id="c") == []
     assert called_different(search, "unsure") == []
     assert called_different(replace(search, threshold=None), "absent") == []
-
-
-def test_nobody_calls_one_item_right_and_wrong(store: SearchStore, matcher: Matcher, view: View) -> None:
-    search = keep(store, matcher, view(0, 8))
-    item = search.candidates[0].id
-    wrong(store, matcher, search, item)
-    store.answer(search.id, "item", item_id=item, by="eve")
-    assert [one.kind for one in store.answers()] == ["item"]
-    assert store.different() == []
-    wrong(store, matcher, search, item)
-    assert [one.kind for one in store.answers()] == ["wrong"]
-    # The last word counts, whoever says it.
-    store.answer(search.id, "item", item_id=item, by="bob")
-    assert store.different() == []
-
-
-def test_other_processes_see_it_with_their_next_search(
-    store: SearchStore, matcher: Matcher, view: View, gallery: Gallery, embedder: Embedder
-) -> None:
-    image = view(0, 8)
-    other = Matcher(gallery, embedder)
-    other.different = CalledDifferent(Gallery(gallery.path))
-    assert other.search(images=[image], threshold=0.0)[0].left_out == []
-    search = keep(store, matcher, image)
-    # A search that is kept is no change to what was called different.
-    assert not store.changes_path.exists()
-    number = wrong(store, matcher, search, search.candidates[0].id)
-    assert other.search(images=[image], threshold=0.0)[0].left_out == [search.candidates[0].id]
-    size = store.changes_path.stat().st_size
-    keep(store, matcher, view(1, 8))
-    store.answer(search.id, "unsure", by="eve")
-    assert store.changes_path.stat().st_size == size
-    store.take_back(number)
-    assert other.search(images=[image], threshold=0.0)[0].left_out == []
-
-
-def test_damaged_answers_keep_no_search_from_its_answer(
-    store: SearchStore, matcher: Matcher, view: View, caplog: pytest.LogCaptureFixture
-) -> None:
-    search = keep(store, matcher, view(0, 8))
-    wrong(store, matcher, search, search.candidates[0].id)
-    for one in store.path.parent.glob("*.sqlite-*"):
-        one.unlink()
-    store.path.write_bytes(b"nothing of a database" * 500)
-    assert matcher.search(images=[view(0, 8)], threshold=0.0)[0].left_out == []
-    assert "not left out" in caplog.text

@@ -51,25 +51,6 @@ def test_an_answer_counts_once_its_search_is_drawn(kept: Kept, matcher: Matcher)
     assert len(drawn_of(kept, matcher).labelled.labels) == 21
 
 
-def test_an_item_that_was_named_stands_for_its_label_now(kept: Kept, matcher: Matcher) -> None:
-    item = matcher.snapshot.item_table["id"].to_pylist()[0]
-    kept.store.draw([one.id for one in kept.searches])
-    first, second, third = (one.id for one in kept.searches[:3])
-    # It has the label of the gallery now, and one that went keeps what it had.
-    kept.store.answer(first, "item", by="anna", item_id=item, label="as it was")
-    kept.store.answer(second, "item", by="anna", item_id="gone", label="as it was")
-    kept.store.answer(third, "item", by="anna", item_id="never labelled")
-    found = drawn_of(kept, matcher)
-    labels = dict(zip(found.labelled.ids, found.labelled.labels, strict=True))
-    assert labels == {first: matcher.snapshot.labels[0], second: "as it was"}
-    assert len(found.others.embeddings) == 1
-    assert not found.is_unsure.any()
-    assert found.warnings == (
-        "answers that name an item without a label, which are left out: 1",
-        "answers with a label that the gallery lacks now, which count as of things that it lacks: 1",
-    )
-
-
 def test_who_cannot_tell_gives_way_to_who_can_and_persons_who_disagree_leave_it_open(
     kept: Kept, matcher: Matcher
 ) -> None:
@@ -142,14 +123,6 @@ def test_searches_of_another_bundle_are_left_out_and_of_another_version_searched
     )
 
 
-def test_without_answers_there_is_nothing_to_measure(kept: Kept, matcher: Matcher) -> None:
-    with pytest.raises(CalibrationError, match="no answer to a search of gallery 'shoes' can be used"):
-        drawn_of(kept, matcher)
-    kept.answer(draw=False)
-    with pytest.raises(CalibrationError, match="no answer"):
-        drawn_of(kept, matcher)
-
-
 def test_a_calibration_by_answers_rests_on_their_weights(kept: Kept, matcher: Matcher) -> None:
     kept.answer()
     found = calibrated(kept, matcher)
@@ -183,18 +156,6 @@ def test_answers_near_the_threshold_do_not_count_for_more_than_they_stand_for(
     assert 24 / 44 - 0.12 < found.record.evidence.searches.strangers < 24 / 34
 
 
-def test_stored_scores_count_as_the_record_does(kept: Kept, matcher: Matcher) -> None:
-    kept.answer([*range(0, 20, 2), *range(20, 44)])
-    found = calibrated(kept, matcher)
-    record, scores = found.record, type(found.scores).from_bytes(found.scores.to_bytes())
-    for rate in ("fnir", "fpir", "precision"):
-        assert scores.counts(rate, record.threshold).rate == pytest.approx(record.evidence.rates[rate].rate)
-    assert scores.choose_threshold(FPIR) == record.threshold
-    curve = scores.curve(np.array([record.threshold]))
-    assert curve.fpir[0] == pytest.approx(record.evidence.rates["fpir"].rate)
-    assert curve.fnir[0] == pytest.approx(record.evidence.rates["fnir"].rate)
-
-
 def test_too_few_strangers_are_refused_in_a_sentence(kept: Kept, matcher: Matcher) -> None:
     kept.answer([*range(20), *range(20, 32)])
     with pytest.raises(
@@ -202,23 +163,3 @@ def test_too_few_strangers_are_refused_in_a_sentence(kept: Kept, matcher: Matche
         match=r"FPIR 5 % needs answers to at least [0-9]+ searches for things .* lacks, there are 12:",
     ):
         calibrated(kept, matcher)
-
-
-def test_groups_are_decided_by_answers_too(kept: Kept, matcher: Matcher) -> None:
-    from vicinal.service.search.pipeline import Group
-
-    kept.answer([*range(0, 20, 2), *range(20, 44)])
-    pipeline = matcher.pipeline.model_copy(update={"group": Group(by="label")})
-    calibrator = Calibrator(matcher.snapshot, pipeline)
-    found = calibrator.measure_searches(drawn_of(kept, matcher), FPIR, threshold=0.7)
-    plain = calibrated(kept, matcher)
-    # The best photo of a group decides as it would alone.
-    assert found.record.threshold == pytest.approx(plain.record.threshold)
-    assert found.record.rates.fnir == pytest.approx(plain.record.rates.fnir)
-
-
-def test_only_known_things_can_be_answered(kept: Kept, matcher: Matcher) -> None:
-    kept.answer(range(20))
-    found = calibrated(kept, matcher, Target(rate="fnir", value=0.2))
-    assert "fpir" not in found.record.evidence.rates
-    assert found.record.n_without_mate == 0

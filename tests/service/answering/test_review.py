@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import zlib
-from dataclasses import replace
-from datetime import timedelta
 
 import numpy as np
 import pytest
@@ -19,7 +17,6 @@ from vicinal.service.answering.review import SearchReview
 from vicinal.service.answering.store import KeptSearch
 from vicinal.service.errors import (
     AnswerNotFoundError,
-    RequestError,
     SearchNotFoundError,
     UnknownLabelError,
 )
@@ -80,12 +77,6 @@ def test_what_cannot_be_is_refused(review: SearchReview, searches: list[KeptSear
     assert review.store.answers() == []
 
 
-def test_labels_that_hold_a_text_come_first_and_then_those_spelled_like_it(review: SearchReview) -> None:
-    assert [(one.label, one.n_items) for one in review.labels_like("SHOE", 3)] == [("red shoe", 6)]
-    assert [one.label for one in review.labels_like("grösse 42", 3)] == ["größe 42"]
-    assert len(review.labels_like("", 20)) == len(LABELS)
-
-
 def test_two_persons_who_disagree_are_told(review: SearchReview, searches: list[KeptSearch]) -> None:
     one = searches[6].id
     review.store.draw([one])
@@ -128,29 +119,6 @@ def test_all_are_asked_about_once_and_what_was_asked_comes_again_until_it_is_ans
     assert (known.n_drawn, known.n_known, known.n_absent, known.n_labels) == (20, 10, 10, 10)
 
 
-def test_a_question_shows_the_best_of_each_label(review: SearchReview) -> None:
-    (question,) = review.next(1, by="eve").questions
-    labels = [one.label for one in question.candidates]
-    assert len(set(labels)) == len(labels) == 9
-    scores = [one.score for one in question.candidates]
-    assert scores == sorted(scores, reverse=True)
-    assert question.has_picture
-
-
-def test_an_answer_that_was_taken_back_is_asked_for_first(review: SearchReview) -> None:
-    first, second = (one.search_id for one in review.next(2, by="eve").questions)
-    number = review.answer(first, "unsure", by="eve").number
-    assert review.next(1, by="eve").questions[0].search_id == second
-    review.take_back(number, by="eve")
-    assert [one.search_id for one in review.next(2, by="eve").questions] == [first, second]
-
-
-def test_two_persons_are_asked_about_different_searches(review: SearchReview) -> None:
-    eve = {one.search_id for one in review.next(5, by="eve").questions}
-    bob = {one.search_id for one in review.next(5, by="bob").questions}
-    assert not eve & bob
-
-
 def test_one_in_ten_is_asked_a_second_person(review: SearchReview) -> None:
     asked = answer_right(review, 20, by="eve")
     wanted = {one for one in asked if zlib.crc32(one.encode()) % 10 == 0}
@@ -165,46 +133,6 @@ def test_one_in_ten_is_asked_a_second_person(review: SearchReview) -> None:
     known = review.known()
     assert known.n_twice == len(wanted) - 1
     assert review.next(20, by="bob").questions == []
-
-
-def test_matches_that_were_called_absent_are_asked_a_second_person_first(
-    matcher: Matcher, searches: list[KeptSearch]
-) -> None:
-    matcher.thresholds.set_by_hand(matcher.pipeline, 0.6)
-    review = SearchReview(matcher)
-    asked = {one.search_id for one in review.next(20, by="eve").questions}
-    for one in asked:
-        review.answer(one, "absent", by="eve")
-    # The first ten are of labels that the gallery has, and get a match.
-    matched = {one.id for one in searches if int(one.id, 16) % 20 < 10}
-    again = [one.search_id for one in review.next(20, by="bob").questions]
-    assert matched == set(again[: len(matched)])
-    for one in again:
-        review.answer(one, "absent", by="bob")
-    assert review.next(20, by="bob").questions == []
-
-
-def test_where_nobody_else_answers_the_same_person_is_asked_again_later(matcher: Matcher, view: View) -> None:
-    keep_searches(matcher, view, 60)
-    review = SearchReview(matcher)
-    asked = answer_right(review, 60, by="eve")
-    twice = [one for one in asked if asked.count(one) == 2]
-    assert twice
-    assert all(zlib.crc32(one.encode()) % 10 == 0 for one in twice)
-    assert all(asked[asked.index(one) + 1 :].index(one) >= 20 for one in twice)
-    known = review.known()
-    assert (known.n_twice, known.n_otherwise) == (len(set(twice)), 0)
-    review.answer(twice[0], "absent" if int(twice[0], 16) % 20 < 10 else "unsure", by="eve")
-    assert review.known().n_otherwise == int(int(twice[0], 16) % 20 < 10)
-
-
-def test_what_others_leave_lying_is_asked_somebody_else_after_a_while(
-    review: SearchReview, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    left = {one.search_id for one in review.next(20, by="eve").questions}
-    assert review.next(20, by="bob").questions == []
-    monkeypatch.setattr("vicinal.service.answering.asking._PATIENCE", timedelta(minutes=-1))
-    assert {one.search_id for one in review.next(20, by="bob").questions} == left
 
 
 def test_a_visit_is_asked_about_once(matcher: Matcher, view: View) -> None:
@@ -253,58 +181,6 @@ def test_another_model_leaves_them_out_and_says_so(matcher: Matcher, view: View)
     known = review.known()
     assert (known.n_drawn, known.n_answered) == (1, 0)
     assert known.notes[0].startswith("1 answered search: made with another model")
-
-
-def test_a_search_that_became_an_item_is_not_asked_about(
-    review: SearchReview, searches: list[KeptSearch]
-) -> None:
-    review.store.mark_added(searches[0].id, "new")
-    assert searches[0].id not in {one.search_id for one in review.next(20, by="eve").questions}
-    assert review.search(searches[0].id).note == (
-        "this search became item 'new': its answer counts in no rate"
-    )
-
-
-def test_nothing_kept_is_said(matcher: Matcher) -> None:
-    review = SearchReview(matcher)
-    assert review.next(1, by="eve").questions == []
-    assert review.known().sentence == "No search is kept: set keep_searches, and search."
-    assert review.page(None, 5).searches == []
-    assert not review.store.exists
-
-
-def test_pages_are_newest_first_and_by_kind(
-    gallery: Gallery, embedder: Embedder, view: View, calibrate: Calibrate
-) -> None:
-    calibrate(gallery)
-    matcher = Matcher(gallery, embedder)
-    kept = keep_searches(matcher, view)
-    review = SearchReview(matcher)
-    first = review.page(None, 12)
-    second = review.page(first.next, 12)
-    ids = [one.id for one in first.searches + second.searches]
-    assert (len(first.searches), len(second.searches), second.next) == (12, 8, None)
-    moments = {one.id: (one.at, one.id) for one in kept}
-    assert ids == sorted(ids, key=moments.__getitem__, reverse=True)
-    by_verdict = {one.verdict for one in review.page(None, 50, "no_match").searches}
-    assert by_verdict == {"no_match"}
-    matched = next(one for one in kept if one.verdict == "match")
-    assert review.page(None, 50, "wrong").searches == []
-    review.answer(matched.id, "wrong", by="eve", item_id=matched.candidates[0].id)
-    assert [one.id for one in review.page(None, 50, "wrong").searches] == [matched.id]
-    with pytest.raises(RequestError, match="is no `next` of a page"):
-        review.page("yesterday", 5)
-
-
-def test_strata_are_of_the_pipeline_in_force(matcher: Matcher, view: View) -> None:
-    """Scores that were kept under another pipeline decide nothing."""
-    kept = keep_searches(matcher, view, pipeline="another")
-    review = SearchReview(matcher)
-    scores = review._scores_of(kept)
-    found = matcher.search(embeddings=np.stack([one.embedding for one in kept]))
-    assert scores.tolist() == [one.top_score for one in found]
-    as_kept = [replace(one, pipeline=review.pipeline, candidates=()) for one in kept]
-    assert set(review._scores_of(as_kept).tolist()) == {-np.inf}
 
 
 def test_answers_tell_the_rates_of_the_threshold_in_force(

@@ -14,9 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.service.answering.test_store import a_search, picture
-from tests.waiting import wait_until
-from vicinal.indexer.errors import HomeError
+from tests.service.answering.test_store import a_search
 from vicinal.indexer.storage.home import Mirror
 from vicinal.indexer.storage.home.joining import join
 from vicinal.service.answering import sharing
@@ -196,20 +194,6 @@ def test_a_search_and_its_answers_come_to_the_others(replicas: list[Replica]) ->
     assert other.store.answers() == other.store.different() == []
 
 
-def in_any_way(replicas: Sequence[Replica], seed: int, *, most: int, n: int = 40) -> None:
-    """Operations and ages of a replica whose sample is small, of which others hear in any way."""
-    random_, made = random.Random(seed), list[str]()
-    for _ in range(n):
-        Clock.at += timedelta(minutes=random_.choice([1, 40]), days=random_.choice([0] * 9 + [4]))
-        replica = random_.choice(replicas)
-        known = [one.id for one in replica.store.searches()]
-        operation = random_operation(random_, known, made)
-        made += [operation[1]] if operation[0] == "keep" else []
-        apply(replica.store, operation, None)
-        if random_.random() < 0.6:
-            hear(random_.choice(replicas), random_, most=most)
-
-
 def unlike(name: str, **changes: Any) -> KeptSearch:
     """A search that is like no other."""
     embedding = np.random.default_rng(zlib.crc32(name.encode())).normal(size=16).astype(np.float32)
@@ -321,17 +305,6 @@ def test_replicas_come_to_what_one_machine_has(replicas: list[Replica], tmp_path
         assert state_of(one.store) == state_of(reference), log
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("seed", range(3))
-def test_replicas_come_to_one_sample_whatever_they_let_go_before(replicas: list[Replica], seed: int) -> None:
-    in_any_way(replicas, seed, most=4)
-    Clock.at += timedelta(hours=1)
-    bring_together(replicas, most=4, rounds=6)
-    assert replicas[0].store.searches()
-    for one in replicas[1:]:
-        assert state_of(one.store) == state_of(replicas[0].store)
-
-
 def test_a_replica_that_does_not_settle_answers_is_found_out(
     replicas: list[Replica], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -346,20 +319,6 @@ def test_a_replica_that_does_not_settle_answers_is_found_out(
     bring_together(replicas)
     assert len(one.store.answers()) == 2
     monkeypatch.undo()
-
-
-def test_two_persons_who_answer_at_once_stand_beside_each_other(replicas: list[Replica]) -> None:
-    one, other, third = replicas
-    one.store.keep([(a_search(id="s", at=Clock.at), None)], most=MOST, days=DAYS)
-    bring_together(replicas)
-    one.store.answer("s", "label", by="anna", label="Mug")
-    other.store.answer("s", "absent", by="eve")
-    bring_together(replicas)
-    assert [(each.by, each.kind) for each in third.store.answers("s")] in (
-        [("anna", "label"), ("eve", "absent")],
-        [("eve", "absent"), ("anna", "label")],
-    )
-    assert one.store.answers() == other.store.answers() == third.store.answers()
 
 
 def files_with(root: Path, content: bytes, *, whole: bool = False) -> list[str]:
@@ -408,62 +367,6 @@ def test_a_replica_that_was_away_brings_nothing_back(replicas: list[Replica], tm
     bring_together(replicas)
     assert all(each.store.n_kept == 0 for each in replicas)
     assert files_with(tmp_path, b"x" * 5000) == []
-
-
-@pytest.mark.slow
-def test_the_sample_is_one_of_all_replicas(replicas: list[Replica]) -> None:
-    random_ = random.Random(1)
-    old = Clock.at - timedelta(hours=1)
-    keys = {f"{number:03x}": random_.random() for number in range(90)}
-    for start, (name, key) in enumerate(keys.items()):
-        replica = replicas[start % 3]
-        search = unlike(name, key=key, at=old)
-        replica.store.keep([(search, name.encode())], most=20, days=DAYS)
-        if start % 10 == 0:
-            replica.pull(random_)
-            replica.settle(most=20, thorough=True)
-    bring_together(replicas, most=20)
-    lowest = set(sorted(keys, key=keys.__getitem__)[:20])
-    for one in replicas:
-        assert {each.id for each in one.store.searches() if each.in_sample} == lowest
-        assert state_of(one.store) == state_of(replicas[0].store)
-
-
-def test_a_search_that_one_replica_let_go_comes_back_with_an_answer(replicas: list[Replica]) -> None:
-    one, other, _ = replicas
-    one.store.keep([(a_search(1, id="late", key=0.9, at=Clock.at), b"jpeg")], most=1, days=DAYS)
-    bring_together(replicas, most=1)
-    Clock.at += timedelta(hours=1)
-    other.store.keep([(a_search(1, id="lower", key=0.1, at=Clock.at), None)], most=1, days=DAYS)
-    assert {each.id for each in other.store.searches()} == {"lower"}
-    one.store.answer("late", "absent", by="eve")
-    bring_together(replicas, most=1)
-    for each in replicas:
-        assert {search.id for search in each.store.searches()} == {"late", "lower"}
-        assert each.store.picture("late") == b"jpeg"
-
-
-@pytest.mark.slow
-def test_batches_become_few_and_those_of_a_replica_that_is_gone_go_by_age(
-    replicas: list[Replica], home: Path
-) -> None:
-    one, other, gone = replicas
-    for number in range(12):
-        for replica in replicas:
-            search = unlike(f"{replica.replica}{number}")
-            replica.store.keep([(search, b"jpeg")], most=MOST, days=DAYS)
-            replica.settle()
-        Clock.at += timedelta(minutes=1)
-    bring_together(replicas, rounds=1)
-    assert len(list(home.rglob("*.batch"))) == 36
-    Clock.at += timedelta(hours=2)
-    bring_together(replicas, rounds=2)
-    assert len(list(home.rglob("*.batch"))) == 3
-    assert one.store.n_kept == 36
-    Clock.at += timedelta(days=DAYS + 2.5)
-    bring_together([one, other])
-    assert not list((home / gone.replica).glob("*.batch"))
-    assert one.store.n_kept == 0
 
 
 def test_a_damaged_batch_is_told_once_and_left_out(
@@ -538,68 +441,3 @@ def test_mirrors_of_a_home_share_searches_and_erase_what_is_deleted(tmp_path: Pa
     assert files_with(tmp_path, picture) == []
     assert other.n_kept == 0
     assert first.pull() == second.pull()
-
-
-def test_a_visit_over_two_replicas_is_one_and_who_asked_is_forgotten(
-    replicas: list[Replica], tmp_path: Path
-) -> None:
-    one, other, third = replicas
-    almost = np.array([0.0, 0.9, 0.4358899, 0.0], np.float32)
-    for replica, name, embedding, sender in (
-        (one, "a1", a_search(1).embedding, "who asked"),
-        (other, "a2", almost, "who asked"),
-        (other, "a3", almost, "who asked"),
-        (third, "b1", almost, "somebody else"),
-    ):
-        Clock.at += timedelta(minutes=2)
-        signature = picture(zlib.crc32(name.encode()))
-        search = a_search(id=name, at=Clock.at, embedding=embedding, sender=sender, signature=signature)
-        replica.store.keep([(search, None)], most=MOST, days=DAYS)
-    bring_together(replicas)
-    for replica in replicas:
-        visits = {each.id: each.visit for each in replica.store.searches()}
-        assert visits == {"a1": "a1", "a2": "a1", "a3": "a1", "b1": "b1"}
-    assert files_with(tmp_path / "home", b"who asked", whole=True)
-    Clock.at += timedelta(minutes=65)
-    bring_together(replicas)
-    assert not files_with(tmp_path, b"who asked", whole=True)
-
-
-def test_the_same_picture_is_one_visit_whichever_replica_keeps_it(replicas: list[Replica]) -> None:
-    for number, replica in enumerate(replicas):
-        search = a_search(1, id=f"{number}", at=Clock.at, signature=picture(0, noise=number))
-        replica.store.keep([(search, None)], most=MOST, days=DAYS)
-    bring_together(replicas)
-    assert [{each.visit for each in replica.store.searches()} for replica in replicas] == [{"0"}] * 3
-
-
-def test_what_a_home_does_not_take_waits_and_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    mirror, store = joined(tmp_path, "one", tmp_path / "shared")
-    monkeypatch.setattr(sharing, "_SECONDS_BETWEEN_ROUNDS", 0.02)
-
-    def refuse(_mirror: Mirror, path: Path, _content: bytes) -> None:
-        raise HomeError(f"the home does not take '{path.suffix}'")
-
-    with SearchSharing(Settings(data_dir=mirror.data_dir)) as running:
-        with monkeypatch.context() as patch:
-            patch.setattr(Mirror, "put", refuse)
-            store.keep([(unlike("a"), None)], most=MOST, days=DAYS)
-            wait_until(lambda: running.problems)
-            assert running.problems == [
-                "searches of gallery 'shop' are not shared: the home does not take '.batch'"
-            ]
-        wait_until(lambda: not running.problems)
-        wait_until(lambda: list(store.path.parent.rglob("*.batch")))
-
-
-def test_what_was_kept_before_there_was_a_home_comes_to_the_others(replicas: list[Replica]) -> None:
-    one, other, _ = replicas
-    for left in one.store.path.parent.iterdir():
-        left.unlink()
-    one.store.keep([(unlike("a"), b"jpeg")], most=MOST, days=DAYS)
-    given = one.store.answer("a", "wrong", by="eve", item_id="mug", different={"mug": None})
-    one.store.mark_added("a", "search-a")
-    bring_together(replicas)
-    assert given.number == 1
-    assert other.store.answers() == [given]
-    assert state_of(other.store) == state_of(one.store)

@@ -3,11 +3,8 @@ from __future__ import annotations
 import json
 import os
 import signal
-import sqlite3
 import subprocess
 import sys
-from concurrent.futures import ThreadPoolExecutor, wait
-from contextlib import closing
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -109,18 +106,6 @@ def test_who_answers_again_changes_what_was_said_and_others_stand_beside(store: 
         store.answer("gone", "absent", by="eve")
 
 
-def test_draws_and_additions_are_noted_once(store: SearchStore) -> None:
-    store.keep([(a_search(id="a"), None), (a_search(id="b"), None)], **ALWAYS)
-    store.draw(["a"])
-    first = store.get("a").drawn_at
-    store.draw(["a"])
-    assert first is not None
-    assert store.get("a").drawn_at == first
-    assert store.get("b").drawn_at is None
-    store.mark_added("a", "item")
-    assert store.get("a").item_id == "item"
-
-
 def test_deleted_searches_are_nowhere_in_the_file(store: SearchStore) -> None:
     store.keep(
         [(a_search(id="a", sender="who-asked"), b"a picture of somebody"), (a_search(id="b"), None)], **ALWAYS
@@ -136,42 +121,11 @@ def test_deleted_searches_are_nowhere_in_the_file(store: SearchStore) -> None:
     assert store.delete() == 0
 
 
-def test_a_gallery_that_has_gone_gets_no_folder(store: SearchStore) -> None:
-    store.gallery.rmdir()
-    with pytest.raises(SearchStoreError, match="has gone"):
-        store.keep([(a_search(), None)], **ALWAYS)
-    assert not store.gallery.exists()
-
-
 def test_a_damaged_file_says_what_helps(store: SearchStore) -> None:
     store.keep([(a_search(), None)], **ALWAYS)
     store.path.write_bytes(b"nothing of a database" * 500)
     with pytest.raises(SearchStoreError, match=r"move .* away"):
         store.searches()
-
-
-def test_several_threads_keep_and_answer_at_once(store: SearchStore) -> None:
-    def work(number: int) -> None:
-        name = f"s{number}"
-        store.keep([(a_search(id=name), None)], **ALWAYS)
-        store.answer(name, "absent", by="eve")
-
-    with ThreadPoolExecutor(4) as pool:
-        list(pool.map(work, range(24)))
-    assert store.n_kept == 24
-    assert len(store.answers()) == 24
-
-
-def test_a_new_file_that_another_writes_is_waited_for(store: SearchStore) -> None:
-    store.path.parent.mkdir()
-    store.path.touch()
-    with closing(sqlite3.connect(store.path, isolation_level=None)) as other, ThreadPoolExecutor(1) as pool:
-        other.execute("begin immediate")
-        kept = pool.submit(store.keep, [(a_search(), None)], **ALWAYS)
-        wait([kept], 0.2)
-        other.execute("commit")
-        kept.result()
-    assert store.n_kept == 1
 
 
 KILLED = """
@@ -232,20 +186,6 @@ def test_almost_the_same_picture_is_of_one_visit_whenever_it_came(store: SearchS
     assert visits_of(store, first, again, other, apart) == ["first", "first", "other", "apart"]
 
 
-def test_ready_embeddings_that_are_almost_equal_are_of_one_visit(store: SearchStore) -> None:
-    close, less = (np.array([1.0, off, 0.0, 0.0], np.float32) for off in (0.01, 0.1))
-    found = visits_of(
-        store,
-        a_search(id="first", candidates=()),
-        a_search(id="close", candidates=(), embedding=close / np.linalg.norm(close)),
-        a_search(id="less", candidates=(), embedding=less / np.linalg.norm(less)),
-        # A picture is none of them, nor is what another network made.
-        a_search(id="picture", candidates=(), signature=picture(0)),
-        a_search(id="wide", candidates=(), embedding=np.eye(1, 8, dtype=np.float32)[0]),
-    )
-    assert found == ["first", "first", "less", "picture", "wide"]
-
-
 def test_a_sender_who_goes_on_searching_for_a_thing_is_on_one_visit(store: SearchStore) -> None:
     now = datetime.now(UTC)
     mug, jug = KeptCandidate("mug", "Mug", 0.7), KeptCandidate("jug", None, 0.7)
@@ -295,25 +235,6 @@ def test_who_asked_is_forgotten_when_the_visit_is_over(store: SearchStore) -> No
     store.keep([(a_search(id="old", sender="s", at=now - timedelta(minutes=11)), None)], **ALWAYS)
     store.keep([(a_search(id="new", sender="s"), None)], **ALWAYS)
     assert (store.get("old").sender, store.get("new").sender) == ("", "s")
-
-
-@pytest.mark.parametrize("before", [None, datetime.now(UTC)])
-def test_what_another_process_has_not_kept_yet_is_deleted_too(
-    store: SearchStore, before: datetime | None
-) -> None:
-    waiting = a_search(id="waiting", at=datetime.now(UTC) - timedelta(hours=9))
-    store.keep([(a_search(id="kept", at=waiting.at), None)], **ALWAYS)
-    assert store.delete(before=before) == 1
-    later = a_search(id="later")
-    store.keep([(waiting, None), (later, None)], **ALWAYS)
-    assert [one.id for one in store.searches()] == ["later"]
-
-
-def test_searches_go_by_age_alone_where_no_more_are_kept(store: SearchStore) -> None:
-    days = [datetime.now(UTC) - timedelta(days=one) for one in (1, 2, 40)]
-    store.keep([(a_search(at=one, key=1.0), None) for one in days], most=100, days=100.0)
-    store.let_go(most=None, days=30.0)
-    assert store.n_kept == 2
 
 
 def test_what_asks_for_the_same_day_and_night_does_not_fill_the_sample(store: SearchStore) -> None:

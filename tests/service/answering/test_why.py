@@ -10,13 +10,11 @@ import pytest
 import vicinal
 from tests.service.kept_searches import as_kept
 from vicinal.calibration.arrays import FloatArray
-from vicinal.indexer.errors import ItemNotFoundError
 from vicinal.models.bundle import ModelBundle
 from vicinal.models.similarity import normalize
 from vicinal.service.answering.different import CalledDifferent
 from vicinal.service.answering.store import KeptSearch, SearchStore
 from vicinal.service.answering.why import explain_wrong
-from vicinal.service.errors import RequestError, SearchNotFoundError
 from vicinal.service.measuring.matcher import Matcher
 from vicinal.service.search.pipeline import Group, Pipeline, Rerank
 
@@ -105,19 +103,6 @@ def test_no_single_item_is_to_blame_where_others_of_its_label_match_too(
     )
 
 
-def test_nothing_is_left_where_it_alone_reached_the_threshold(opened: vicinal.LocalGallery) -> None:
-    matcher = matcher_of(opened, Pipeline(rerank=OFF), 0.9)
-    keep(matcher, ITEMS["plain"][1], "a")
-    why = explain_wrong(matcher, "a", "plain")
-    assert (why.label, why.score, why.verdict_without) == (None, 1.0, "no_match")
-    assert why.score_without is None
-    assert why.sentence.endswith("nothing would reach the threshold of 0.900.")
-    keep(matcher, near(0.0, 0.0, 1.0, 0.2), "b")
-    assert (
-        explain_wrong(matcher, "b", "plain").sentence == "Item 'plain' makes no match of this picture today."
-    )
-
-
 def test_other_searches_that_the_item_decided_are_counted_by_what_was_said(
     opened: vicinal.LocalGallery,
 ) -> None:
@@ -135,26 +120,3 @@ def test_other_searches_that_the_item_decided_are_counted_by_what_was_said(
     why = explain_wrong(matcher, "a", "odd")
     assert (why.right, why.wrong, why.untold) == (["b"], ["c", "d", "f"], ["e"])
     assert why.sentence.endswith("It decided 5 other kept searches: 1 rightly, 3 wrongly, 1 untold.")
-
-
-def test_what_was_called_different_does_not_hide_the_item_that_is_asked_about(
-    opened: vicinal.LocalGallery,
-) -> None:
-    matcher = matcher_of(opened, Pipeline(rerank=OFF), 0.5)
-    keep(matcher, near(0.1, 1.0, 0.0), "a")
-    SearchStore(matcher.gallery.path).answer("a", "wrong", item_id="odd", by="eve", different={"odd": None})
-    assert matcher.search(embeddings=near(0.1, 1.0, 0.0))[0].left_out == ["odd"]
-    assert explain_wrong(matcher, "a", "odd").carrier is not None
-
-
-def test_what_cannot_be_explained_says_why(opened: vicinal.LocalGallery) -> None:
-    matcher = matcher_of(opened, Pipeline(rerank=OFF), 0.5)
-    search = keep(matcher, near(0.1, 1.0, 0.0), "a")
-    with pytest.raises(ItemNotFoundError):
-        explain_wrong(matcher, "a", "gone")
-    with pytest.raises(SearchNotFoundError):
-        explain_wrong(matcher, "gone", "odd")
-    other = KeptSearch(**{**vars(search), "id": "b", "bundle": "another"})
-    SearchStore(matcher.gallery.path).keep([(other, None)], most=100, days=9.0)
-    with pytest.raises(RequestError, match="another model"):
-        explain_wrong(matcher, "b", "odd")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,10 +14,8 @@ from vicinal.indexer.errors import BundleMismatchError
 from vicinal.indexer.gallery import Gallery
 from vicinal.indexer.jobs.index_job import index_items
 from vicinal.indexer.sources import read_source
-from vicinal.models.bundle import BACKBONE_FILE, ModelBundle
+from vicinal.models.bundle import ModelBundle
 from vicinal.models.embedder import Embedder
-from vicinal.models.errors import BundleError
-from vicinal.service.errors import RequestError
 from vicinal.service.galleries.bundles import ServedBundles
 from vicinal.service.http.app import create_app
 from vicinal.service.settings import Settings
@@ -92,24 +89,6 @@ def test_searches_go_on_through_switch_and_roll_back(
 
 
 @pytest.mark.slow
-def test_readiness_names_the_bundle_of_each_gallery(
-    settings: Settings, switched: tuple[int, int], other: Embedder, embedder: Embedder
-) -> None:
-    answer = TestClient(create_app(settings)).get("/readyz")
-    body = answer.json()
-    assert (answer.status_code, body["bundle"]) == (200, embedder.bundle.fingerprint)
-    assert body["other_bundles"] == [other.bundle.fingerprint]
-    assert [one["bundle"] for one in body["galleries"]] == [other.bundle.fingerprint]
-
-
-def test_no_other_bundle_is_opened_before_a_gallery_needs_it(
-    settings: Settings, data_dir: Path, embedder: Embedder
-) -> None:
-    body = TestClient(create_app(settings)).get("/readyz").json()
-    assert (body["other_bundles"], body["galleries"][0]["bundle"]) == ([], embedder.bundle.fingerprint)
-
-
-@pytest.mark.slow
 def test_uploads_are_embedded_with_the_version_s_bundle(
     settings: Settings, switched: tuple[int, int], picture: bytes
 ) -> None:
@@ -118,14 +97,6 @@ def test_uploads_are_embedded_with_the_version_s_bundle(
     assert client.post(f"{SHOES}/items", files=upload, data={"id": "new.png"}).status_code == 200
     best = search(client, picture)["candidates"][0]
     assert (best["id"], best["similarity"]) == ("new.png", pytest.approx(1.0, abs=1e-6))
-
-
-@pytest.mark.slow
-def test_a_gallery_of_another_bundle_is_there_already(
-    settings: Settings, switched: tuple[int, int], other: Embedder
-) -> None:
-    answer = TestClient(create_app(settings)).put(SHOES)
-    assert (answer.status_code, answer.json()["bundle"]) == (200, other.bundle.fingerprint)
 
 
 @pytest.mark.slow
@@ -142,16 +113,6 @@ def test_without_its_bundle_a_version_is_not_activated(
 
 
 @pytest.mark.slow
-def test_a_damaged_bundle_is_the_reason_that_is_told(
-    settings: Settings, bundles_dir: Path, switched: tuple[int, int]
-) -> None:
-    (bundles_dir / "other" / BACKBONE_FILE).write_bytes(b"damaged")
-    answer = TestClient(create_app(settings)).get("/readyz")
-    assert answer.status_code == 503
-    assert all(word in answer.json()["reasons"][0] for word in ("'other'", "SHA-256"))
-
-
-@pytest.mark.slow
 def test_a_bundle_is_found_by_its_fingerprint_and_opened_once(
     settings: Settings, gallery: Gallery, switched: tuple[int, int], embedder: Embedder
 ) -> None:
@@ -163,15 +124,6 @@ def test_a_bundle_is_found_by_its_fingerprint_and_opened_once(
     assert bundles.others == [found]
 
 
-def test_the_service_s_own_bundle_is_not_opened_again(
-    settings: Settings, bundles_dir: Path, tiny_bundle: ModelBundle, embedder: Embedder, gallery: Gallery
-) -> None:
-    shutil.copytree(tiny_bundle.path, bundles_dir / "same")
-    bundles = ServedBundles(settings, embedder=embedder)
-    assert bundles.resolve(gallery, None, bundle="same").embedder is embedder
-    assert bundles.resolve(gallery, gallery.snapshot().manifest).embedder is embedder
-
-
 def test_an_unknown_bundle_is_refused_with_both_fingerprints(
     settings: Settings, gallery: Gallery, embedder: Embedder
 ) -> None:
@@ -179,25 +131,3 @@ def test_an_unknown_bundle_is_refused_with_both_fingerprints(
     manifest = gallery.snapshot().manifest.model_copy(update={"bundle": "0123456789abcdef"})
     with pytest.raises(BundleMismatchError, match=f"0123456789abcdef.*{embedder.bundle.fingerprint}"):
         bundles.resolve(gallery, manifest)
-
-
-def test_a_bundle_by_name_that_is_not_there_is_another_request_than_one_that_is_damaged(
-    settings: Settings, gallery: Gallery, embedder: Embedder
-) -> None:
-    bundles = ServedBundles(settings, embedder=embedder)
-    with pytest.raises(RequestError, match="there is no bundle 'broken' in bundles_dir"):
-        bundles.resolve(gallery, "images", bundle="broken")
-    path = settings.bundles_dir / "broken"
-    path.mkdir(parents=True)
-    for content in (None, b"{", (embedder.bundle.path / "bundle.json").read_bytes()):
-        if content is not None:
-            (path / "bundle.json").write_bytes(content)
-        with pytest.raises(BundleError, match="broken"):
-            bundles.resolve(gallery, "images", bundle="broken")
-
-
-def test_bundles_by_name_need_a_folder(
-    data_dir: Path, make_settings: MakeSettings, embedder: Embedder, gallery: Gallery
-) -> None:
-    with pytest.raises(RequestError, match="VICINAL_BUNDLES_DIR"):
-        ServedBundles(make_settings(data_dir), embedder=embedder).resolve(gallery, "images", bundle="other")

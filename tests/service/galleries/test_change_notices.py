@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,27 +14,12 @@ from tests.waiting import wait_until
 from vicinal.indexer.gallery import Gallery
 from vicinal.indexer.jobs.index_job import index_items
 from vicinal.models.embedder import Embedder
-from vicinal.service.galleries import change_notices
 from vicinal.service.galleries.change_notices import ChangeNotices, announce_change
 from vicinal.service.http.app import create_app
 from vicinal.service.http.state import state_of
 from vicinal.service.redis_link import RedisLink
 
 pytestmark = pytest.mark.slow
-
-
-class OpenedNames:
-    """Stands in for the open galleries and notes what is opened; real ones would reopen unnoticed."""
-
-    def __init__(self) -> None:
-        self.opened: list[str] = []
-        self.n_polls = 0
-
-    def matcher(self, name: str) -> None:
-        self.opened.append(name)
-
-    def states(self) -> None:
-        self.n_polls += 1
 
 
 @pytest.fixture
@@ -57,42 +41,6 @@ def test_a_notice_opens_the_gallery(replica: OpenedNames, link: RedisLink) -> No
     wait_until(lambda: replica.opened == ["shoes"])
 
 
-def test_a_server_that_stops_does_not_wait_for_galleries_to_be_opened(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """From a slow disk it takes as long as it takes; the thread is then left behind."""
-    monkeypatch.setattr(ChangeNotices, "stop_seconds", 0.05)
-    goes_on, galleries = threading.Event(), OpenedNames()
-    monkeypatch.setattr(galleries, "states", lambda: goes_on.wait(60.0))
-    with ChangeNotices(galleries, None, poll_seconds=60.0) as notices:
-        thread = notices._thread
-    assert thread is not None
-    assert thread.is_alive()
-    goes_on.set()
-    thread.join(60.0)
-    assert not thread.is_alive()
-
-
-def test_without_redis_galleries_are_found_by_polling() -> None:
-    galleries = OpenedNames()
-    with ChangeNotices(galleries, None, poll_seconds=0.05):
-        wait_until(lambda: galleries.n_polls >= 3)
-
-
-def test_polling_survives_an_error_and_tells_of_it_once(caplog: pytest.LogCaptureFixture) -> None:
-    class Broken(OpenedNames):
-        def states(self) -> None:
-            super().states()
-            if self.n_polls <= 3:
-                raise OSError("the disk is gone")
-
-    galleries = Broken()
-    with ChangeNotices(galleries, None, poll_seconds=0.02):
-        wait_until(lambda: galleries.n_polls >= 6)
-    told = [one.getMessage() for one in caplog.records if one.name == change_notices.__name__]
-    assert told == ["galleries cannot be looked at"]
-
-
 @pytest.mark.parametrize("way", [("stop", "start"), ("freeze", "thaw")])
 def test_polling_bridges_an_outage_and_notices_come_back(
     link: RedisLink, redis_server: RedisServer, way: tuple[str, str]
@@ -110,13 +58,6 @@ def test_polling_bridges_an_outage_and_notices_come_back(
             return "shoes" in galleries.opened
 
         wait_until(noticed)
-
-
-def test_announcing_without_redis_is_no_error(link: RedisLink, redis_server: RedisServer) -> None:
-    redis_server.stop()
-    announce_change(link, "shoes")
-    announce_change(None, "shoes")
-    assert not link.state.available
 
 
 @pytest.mark.parametrize(

@@ -95,19 +95,6 @@ def test_the_service_tells_of_it_and_of_the_others(damaged_dir: Path, make_setti
 
 
 @pytest.mark.slow
-@every_damage
-def test_the_list_and_the_doctor_tell_of_it_and_of_the_others(
-    damaged_dir: Path, make_settings: MakeSettings
-) -> None:
-    done = run("gallery", "list", "--data-dir", damaged_dir)
-    assert done.exit_code == 0
-    assert {line.split()[0] for line in done.stdout.splitlines()[1:3]} == {"boots", "zebras"}
-    assert "Gallery shoes cannot be opened: " in done.stdout
-    found = {one.name: one.state for one in examine(make_settings(damaged_dir)) if "gallery" in one.name}
-    assert found == {"gallery shoes": "failed"}
-
-
-@pytest.mark.slow
 @every_pointer
 @pytest.mark.parametrize("ask", ["list", "check", "doctor"])
 def test_the_advice_for_a_damaged_pointer_works_as_it_is_printed(
@@ -124,13 +111,3 @@ def test_the_advice_for_a_damaged_pointer_works_as_it_is_printed(
     done = run(*shlex.split(advice[1]))
     assert done.exit_code == 0, done.stderr
     assert run("gallery", "check", "shoes", "--data-dir", damaged_dir).exit_code == 0
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("damaged_dir", [*POINTER.values()][:3], ids=[*POINTER][:3], indirect=True)
-def test_a_pointer_whose_copy_is_gone_too_is_made_of_the_versions(damaged_dir: Path) -> None:
-    (damaged_dir / "galleries/shoes/active.copy.json").unlink()
-    said = run("gallery", "list", "--data-dir", damaged_dir).stdout
-    advice = re.search("`vicinal (gallery activate .*?)`", said)
-    assert advice is not None
-    assert run(*shlex.split(advice[1])).exit_code == 0

@@ -18,7 +18,6 @@ from vicinal.indexer.jobs.changes import remove_items
 from vicinal.indexer.jobs.compaction import compact
 from vicinal.indexer.reader import GalleryReader
 from vicinal.indexer.storage import files
-from vicinal.service.galleries import open_galleries
 from vicinal.service.galleries.bundles import ServedBundles
 from vicinal.service.galleries.open_galleries import OpenGalleries
 
@@ -152,21 +151,6 @@ def test_damage_at_any_place_never_decides_once_it_was_found(
     assert found(galleries) == expected
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["embeddings.npy", "neighbor_ids.npy", "items.arrow"])
-def test_damage_while_it_is_searched_is_found_without_a_restart(
-    folder: Path, opened: Callable[..., OpenGalleries], name: str
-) -> None:
-    galleries = opened(check_hours=ALWAYS)
-    expected = found(galleries)
-    galleries.wait()
-    damage(version_of(folder) / name)
-    # A look that begins the check, as a server does every few seconds.
-    galleries.states()
-    galleries.wait()
-    assert found(galleries) == expected
-
-
 @pytest.mark.parametrize("pattern", ["data/*.lance", "_deletions/*"])
 def test_a_gallery_whose_table_is_damaged_is_not_searched(
     folder: Path, opened: Callable[..., OpenGalleries], pattern: str
@@ -248,125 +232,7 @@ def test_nothing_is_searched_between_the_find_and_the_mend(
     assert [found(process) for process in (galleries, other)] == [expected, expected]
 
 
-def test_an_answer_that_was_on_its_way_is_refused(folder: Path, opened: Callable[..., OpenGalleries]) -> None:
-    """What routes ask after a search."""
-    galleries = opened()
-    galleries.matcher("shoes")
-    galleries.wait()
-    galleries.integrity.require_whole("shoes")
-    check = galleries.integrity._checks["shoes"]
-    galleries.integrity._note(check, open_galleries.Damage.of(DamagedGalleryError("damaged", folder)))
-    with pytest.raises(DamagedGalleryError):
-        galleries.integrity.require_whole("shoes")
-    galleries.integrity.require_whole("another")
-
-
-def test_processes_of_one_machine_share_a_check(
-    opened: Callable[..., OpenGalleries], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    processes, go_on = [opened() for _ in range(3)], threading.Event()
-    compared: list[object] = []
-    compare = open_galleries.Integrity._compare
-
-    def counting(one: open_galleries.Integrity, check: open_galleries._Check) -> None:
-        # Galleries of an earlier test may still be checked in the background.
-        if one in [galleries.integrity for galleries in processes]:
-            compared.append(check)
-            assert go_on.wait(30)
-        compare(one, check)
-
-    monkeypatch.setattr(open_galleries.Integrity, "_compare", counting)
-    for galleries in processes:
-        found(galleries)
-    go_on.set()
-    for galleries in processes:
-        galleries.wait()
-    assert [state(galleries)[0] for galleries in processes] == ["whole"] * 3
-    assert len(compared) == 1
-
-
-def test_a_new_process_checks_anew(
-    opened: Callable[..., OpenGalleries], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """What an earlier one found is another time."""
-    first = opened()
-    found(first)
-    first.wait()
-    compared: list[object] = []
-    monkeypatch.setattr(open_galleries.Integrity, "_compare", lambda one, _check: compared.append(one))
-    second = opened()
-    found(second)
-    second.wait()
-    assert compared.count(second.integrity) == 1
-
-
-@pytest.mark.slow
-def test_a_check_reads_no_more_than_it_may(
-    folder: Path, opened: Callable[..., OpenGalleries], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    slept: list[float] = []
-    monkeypatch.setattr(open_galleries.time, "sleep", slept.append)
-    galleries = opened(check_mb_per_second=0.1)
-    found(galleries)
-    galleries.wait()
-    n_bytes = sum(path.stat().st_size for path in version_of(folder).iterdir())
-    # It waits anew for all that it is ahead after each file, because time stands still here.
-    assert max(slept) > 0.8 * n_bytes / 0.1e6
-
-
 def test_the_first_answer_does_not_wait_for_the_check(opened: Callable[..., OpenGalleries]) -> None:
     galleries = opened(check_mb_per_second=0.001)
     assert found(galleries)
     assert (state(galleries)[0], state(galleries)[1] < 1.0) == ("checking", True)
-
-
-def test_a_gallery_that_goes_meanwhile_ends_its_check(
-    folder: Path, opened: Callable[..., OpenGalleries], caplog: pytest.LogCaptureFixture
-) -> None:
-    galleries = opened(check_mb_per_second=1.0)
-    found(galleries)
-    Gallery(folder).delete()
-    galleries.close("shoes")
-    galleries.wait()
-    assert galleries.states() == []
-    # Its name is free again.
-    assert not folder.exists()
-
-
-def test_a_check_leaves_no_folder_of_a_gallery_that_was_deleted(
-    folder: Path, opened: Callable[..., OpenGalleries], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The next gallery of this name begins at version 1."""
-    galleries, look = opened(), open_galleries.CheckNotes.is_checked_since
-
-    def deleted_meanwhile(notes: open_galleries.CheckNotes, moment: int) -> bool:
-        if (notes.folder / "snapshot.json").exists() and folder in notes.folder.parents:
-            Gallery(folder).delete()
-        return look(notes, moment)
-
-    monkeypatch.setattr(open_galleries.CheckNotes, "is_checked_since", deleted_meanwhile)
-    found(galleries)
-    galleries.wait()
-    assert not (folder / "versions").exists()
-
-
-def test_a_check_leaves_alone_what_took_the_place_of_its_version(
-    folder: Path, opened: Callable[..., OpenGalleries], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It finds other bytes than were sealed; those belong to another version, and are whole."""
-    galleries, version = opened(check_mb_per_second=1000.0), version_of(folder)
-    check = open_galleries.Snapshot.check
-
-    def replaced_meanwhile(snapshot: open_galleries.Snapshot, **options: object) -> None:
-        # Galleries of an earlier test may still be checked in the background.
-        if snapshot.path == version:
-            version.rename(folder / "before")
-            shutil.copytree(folder / "before", version)
-            (version / "embeddings.npy").write_bytes(b"another version")
-        check(snapshot, **options)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(open_galleries.Snapshot, "check", replaced_meanwhile)
-    found(galleries)
-    galleries.wait()
-    assert (version / "embeddings.npy").read_bytes() == b"another version"
-    assert not (version / "damaged.json").exists()

@@ -13,7 +13,6 @@ from vicinal.indexer.reader import GalleryReader
 from vicinal.indexer.views.snapshot import Snapshot
 from vicinal.indexer.views.view import GalleryView
 from vicinal.models.similarity import normalize
-from vicinal.service.errors import RequestError
 from vicinal.service.galleries.labelled_items import LabelledItems
 
 WriteGallery = Callable[..., Snapshot]
@@ -43,17 +42,6 @@ def test_one_picture_twice_with_one_label_counts_once(
     found = read(write_gallery(repeated, [*("ab" * 6), "a", "a"]))
     # Item 1 is of label b: its twin of label a is another finding.
     assert (len(found.labels), found.n_repeated) == (13, 1)
-
-
-def test_labels_are_drawn_whole(write_gallery: WriteGallery, embeddings: np.ndarray) -> None:
-    found = read(write_gallery(embeddings, [*("abc" * 4)]), max_items=9)
-    assert np.unique(found.labels, return_counts=True)[1].tolist() == [4, 4]
-    assert found.n_not_drawn == 4
-
-
-def test_a_gallery_without_labels_is_refused(write_gallery: WriteGallery, embeddings: np.ndarray) -> None:
-    with pytest.raises(RequestError, match="gallery 'shop' has no labels to learn from"):
-        read(write_gallery(embeddings))
 
 
 def test_removed_items_are_not_learned_from(gallery: Gallery) -> None:

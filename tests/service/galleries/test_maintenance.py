@@ -17,7 +17,7 @@ from vicinal.indexer.jobs.retention import RetentionPolicy
 from vicinal.indexer.reader import GalleryReader
 from vicinal.models.embedder import Embedder
 from vicinal.service.galleries import versions as versions_module
-from vicinal.service.galleries.versions import Maintenance, prune_gallery
+from vicinal.service.galleries.versions import Maintenance
 from vicinal.service.measuring.matcher import Matcher
 
 SOON = CompactionPolicy(least=2, share=0.001)
@@ -72,20 +72,6 @@ def test_a_failure_is_logged_and_the_gallery_goes_on(
     assert len(reader.view()) == 58
 
 
-def test_a_gallery_that_is_busy_is_left_for_later(
-    reader: GalleryReader, caplog: pytest.LogCaptureFixture
-) -> None:
-    maintenance = Maintenance(SOON, RetentionPolicy())
-    remove(reader, 0, 1)
-    with caplog.at_level(logging.INFO), Gallery(reader.gallery.path).compacting():
-        maintenance.consider(reader)
-        maintenance.wait()
-    assert "is not compacted now" in caplog.text
-    assert maintenance.consider(reader)
-    maintenance.wait()
-    assert reader.view().n_changes == 0
-
-
 @pytest.mark.slow
 def test_a_calibration_is_not_called_stale_because_its_version_was_pruned(
     reader: GalleryReader,
@@ -105,33 +91,3 @@ def test_a_calibration_is_not_called_stale_because_its_version_was_pruned(
     assert first not in gallery.versions()
     answer = Matcher(gallery, embedder).search(item_ids=["x_y/view 0.png"])[0]
     assert (answer.threshold.state, answer.version) == ("current", gallery.active_version)
-
-
-def test_many_live_changes_make_a_calibration_stale(
-    reader: GalleryReader, embedder: Embedder, calibrate: Calibrate
-) -> None:
-    calibrate(reader.gallery)
-    labels = ("plain", "x_y", "z-z")
-    remove_items(reader, [f"{label}/view {number}.png" for label in labels[:2] for number in range(6)])
-    matcher = Matcher(reader.gallery, embedder)
-    assert matcher.search(item_ids=["z-z/view 0.png"])[0].threshold.state == "current"
-    remove_items(reader, ["z-z/view 1.png"])
-    matcher = matcher.at(reader.view())
-    threshold = matcher.search(item_ids=["z-z/view 0.png"])[0].threshold
-    assert (threshold.state, "22% of the items have changed" in str(threshold.reason)) == ("stale", True)
-
-
-@pytest.mark.slow
-def test_versions_of_a_damaged_calibration_are_left_alone(
-    reader: GalleryReader, calibrate: Calibrate, caplog: pytest.LogCaptureFixture
-) -> None:
-    record = calibrate(reader.gallery)
-    (reader.gallery.calibrations_path / f"{record}.json").write_text("{")
-    with pytest.raises(ValueError, match="calibration"):
-        prune_gallery(reader.gallery, NOTHING_OLD)
-    maintenance = Maintenance(SOON, NOTHING_OLD)
-    remove(reader, 0, 1)
-    maintenance.consider(reader)
-    maintenance.wait()
-    assert len(reader.gallery.versions()) == 2
-    assert "could not be compacted" in caplog.text

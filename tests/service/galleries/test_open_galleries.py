@@ -39,10 +39,6 @@ def galleries(data_dir: Path, make_settings: MakeSettings) -> OpenGalleries:
     return OpenGalleries(ServedBundles(make_settings(data_dir)))
 
 
-def test_a_matcher_is_opened_once(galleries: OpenGalleries) -> None:
-    assert galleries.matcher("shoes") is galleries.matcher("shoes")
-
-
 @pytest.mark.parametrize("n_searches", [1, 3])
 def test_a_search_reads_no_small_file_that_was_not_replaced(
     calibrated_base: Path,
@@ -124,16 +120,6 @@ def test_a_matcher_that_a_request_holds_keeps_its_version(
     assert held.search(item_ids=["plain/view 0.png"])[0].candidates == expected
 
 
-def test_an_earlier_version_can_be_activated_again(
-    galleries: OpenGalleries, gallery: Gallery, catalog: Path
-) -> None:
-    first = gallery.active_version
-    index_half(gallery, catalog, galleries.own.embedder)
-    assert len(galleries.matcher("shoes").snapshot) == 30
-    gallery.pointer.activate(first)
-    assert len(galleries.matcher("shoes").snapshot) == 60
-
-
 def test_a_deleted_gallery_is_no_longer_found(galleries: OpenGalleries, gallery: Gallery) -> None:
     galleries.matcher("shoes")
     gallery.delete()
@@ -145,10 +131,6 @@ def test_a_deleted_gallery_is_no_longer_found(galleries: OpenGalleries, gallery:
 def test_an_unknown_or_impossible_name_is_not_found(galleries: OpenGalleries, name: str) -> None:
     with pytest.raises(GalleryNotFoundError):
         galleries.matcher(name)
-
-
-def test_the_state_of_a_gallery_that_can_be_searched_has_no_problem(galleries: OpenGalleries) -> None:
-    assert [(state.name, state.problem) for state in galleries.states()] == [("shoes", None)]
 
 
 def test_a_gallery_of_another_bundle_is_listed_with_its_problem(
@@ -172,27 +154,6 @@ def test_a_damaged_gallery_does_not_hide_the_others(
     states = {state.name: state.problem for state in galleries.states()}
     assert states["shoes"] is None
     assert "broken" in str(states["broken"])
-
-
-def test_a_damaged_pointer_to_the_version_is_a_problem_of_its_gallery(
-    galleries: OpenGalleries, data_dir: Path, catalog: Path, embedder: Embedder
-) -> None:
-    broken = Gallery(data_dir / "galleries" / "broken")
-    index_items(broken, read_source(catalog)[:5], embedder, workers=1)
-    (broken.path / "active.json").write_text("{", encoding="utf-8")
-    states = {state.name: state.problem for state in galleries.states()}
-    assert states["shoes"] is None
-    assert "active.json' is damaged" in str(states["broken"])
-
-
-def test_damaged_derived_files_are_made_again(galleries: OpenGalleries, gallery: Gallery) -> None:
-    snapshot = gallery.path / "versions" / str(gallery.active_version)
-    (snapshot / "embeddings.npy").write_bytes(b"damaged")
-    assert len(galleries.matcher("shoes").search(item_ids=["plain/view 0.png"])[0].candidates) == 10
-
-
-def test_no_data_folder_means_no_galleries(tmp_path: Path, make_settings: MakeSettings) -> None:
-    assert OpenGalleries(ServedBundles(make_settings(tmp_path / "nothing"))).names() == []
 
 
 def test_a_bundle_that_is_not_there_is_an_error_at_the_start(

@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 import io
-import multiprocessing
-import os
-import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from fastapi.testclient import TestClient
 
 from tests.service.types import MakeSettings
-from tests.waiting import SECONDS, wait_for_job
 from vicinal.indexer.gallery import Gallery
 from vicinal.indexer.jobs.compaction import compact
 from vicinal.indexer.jobs.source_addition import add_embeddings
@@ -24,14 +19,9 @@ from vicinal.indexer.sources.embeddings import EmbeddingSource
 from vicinal.indexer.transfer.archive import export_gallery, import_gallery
 from vicinal.models.bundle import ModelBundle
 from vicinal.service.galleries.bundles import ServedBundles
-from vicinal.service.galleries.home import open_home
 from vicinal.service.galleries.own_refiner import GalleryRefiner
-from vicinal.service.http.app import create_app
-from vicinal.service.http.state import state_of
-from vicinal.service.jobs.worker import JobWorker
 from vicinal.service.local_gallery import LocalGallery
 from vicinal.service.settings import Settings
-from vicinal.training.refiner import own
 from vicinal.training.refiner.own import OwnRefiner
 from vicinal.training.refiner.validation import Gain, PairedDifference
 
@@ -87,19 +77,6 @@ def test_searches_of_any_process_use_it_and_a_version_without_it_does_not(
     assert sides(settings) != "off"
 
 
-def test_indexing_again_keeps_it_and_asks_anew_when_a_fifth_of_the_labels_has_changed(
-    settings: Settings, clips: Gallery
-) -> None:
-    kept = clips.refiner
-    assert not index(settings, rows(), refine="own").is_new
-    few = index(settings, rows(N - 10, ["renamed", *LABELS[1:]]))
-    assert few.is_new
-    assert few.own_refiner["asked"] == 1
-    assert clips.refiner == kept
-    more = index(settings, rows(labels=[f"other {i // SIZE % 12}" for i in range(N // 4)] + LABELS[N // 4 :]))
-    assert "asked" not in more.own_refiner
-
-
 def test_live_changes_compactions_and_copies_keep_it(settings: Settings) -> None:
     index(settings, rows(N - 4), space="clip", refine="own")
     clips = gallery_of(settings)
@@ -131,19 +108,6 @@ def test_labels_that_nothing_tells_leave_searches_as_they_are(settings: Settings
     assert sides(settings) == "off"
     # They were asked, and are not asked again.
     assert not index(settings, noise, refine="own").is_new
-
-
-def test_too_few_labels_are_said_in_a_sentence(settings: Settings) -> None:
-    made = index(settings, rows(5 * SIZE), space="clip", refine="own")
-    assert made.own_refiner == {
-        "text": "no own refiner: 5 labels have two items or more, and at least 16 are needed"
-    }
-    assert sides(settings) == "off"
-
-
-def test_nothing_is_asked_where_nobody_wants_it(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(GalleryRefiner, "_judged", None)
-    assert index(settings, rows(), space="clip").own_refiner == {}
 
 
 @pytest.mark.parametrize("has_one", [False, True])
@@ -178,77 +142,3 @@ def test_a_gallery_of_images_keeps_it_beside_its_bundle(
     assert (plain.n_embedded, plain.is_new) == (0, True)
     assert sides(settings, "shop") == ("both" if has_one else "off")
     assert gallery_of(settings, "shop").refiner == ""
-
-
-def search(settings: Settings) -> dict[str, Any]:
-    """Answer of a service that begins now."""
-    return asked(TestClient(create_app(settings)))
-
-
-def asked(client: TestClient) -> dict[str, Any]:
-    answer = client.post("/v1/galleries/clips/search", json={"embedding": VECTORS[3].tolist(), "limit": 9})
-    assert answer.status_code == 200, answer.text
-    return dict(answer.json())
-
-
-def test_a_job_asks_the_labels_and_the_service_searches_by_what_they_say(settings: Settings) -> None:
-    index(settings, rows(), space="clip")
-    app = create_app(settings)
-    client, state = TestClient(app), state_of(app)
-    assert not asked(client)["pipeline"].startswith("refine=")
-    with JobWorker(state.jobs, state.kinds, heartbeat_seconds=0.5):
-        job = wait_for_job(client, client.post("/v1/admin/galleries/clips/reindex", json={"refine": "own"}))
-    assert job["state"] == "succeeded"
-    made = job["result"]["own_refiner"]
-    found = asked(client)
-    assert found["pipeline"].startswith(f"refine={made['sides']} ")
-    assert gallery_of(settings).refiner == made["refiner"]
-    assert search(settings)["candidates"] == found["candidates"]
-    state.galleries.maintenance.wait()
-
-
-@pytest.mark.slow
-def test_another_machine_of_the_home_serves_what_the_first_has_chosen(
-    make_settings: MakeSettings, tmp_path: Path
-) -> None:
-    first, second = (
-        # Nobody asks Redis here.
-        make_settings(
-            tmp_path / one, home=str(tmp_path / "home"), redis_url="redis://127.0.0.1:1/0", run_jobs=False
-        )
-        for one in ("first", "second")
-    )
-    for settings in (first, second):
-        open_home(settings, None)
-    made = index(first, rows(), space="clip", refine="own").own_refiner
-    mirror = open_home(second, None)
-    assert mirror is not None
-    mirror.pull()
-    assert gallery_of(second).refiner == made["refiner"] != ""
-    found = search(second)
-    assert found["pipeline"].startswith(f"refine={made['sides']} ")
-    assert found["candidates"] == search(first)["candidates"]
-
-
-def be_killed(settings: Settings) -> None:
-    """Die when the weights of the refiner are written, and its manifest is not."""
-    pytest.MonkeyPatch().setattr(own, "sha256_of", lambda _: os.kill(os.getpid(), signal.SIGKILL))
-    index(settings, rows(), refine="own")
-
-
-@pytest.mark.slow
-def test_one_that_is_killed_while_it_asks_leaves_the_gallery_and_the_next_asks_anew(
-    settings: Settings, make_settings: MakeSettings, tmp_path: Path
-) -> None:
-    index(settings, rows(N - 8), space="clip")
-    before = gallery_of(settings).activation
-    killed = multiprocessing.get_context("spawn").Process(target=be_killed, args=(settings,))
-    killed.start()
-    killed.join(SECONDS)
-    assert killed.exitcode == -signal.SIGKILL
-    assert gallery_of(settings).activation == before
-    assert sides(settings) == "off"
-    made = index(settings, rows(), refine="own").own_refiner
-    whole = index(make_settings(tmp_path / "whole"), rows(), space="clip", refine="own").own_refiner
-    assert made == whole
-    assert gallery_of(settings).refiner == made["refiner"] != ""

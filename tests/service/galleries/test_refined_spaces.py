@@ -23,12 +23,9 @@ from vicinal.indexer.sources.embeddings import EmbeddingSource
 from vicinal.indexer.transfer.archive import export_gallery, import_gallery
 from vicinal.indexer.views.refined_snapshot import refinements
 from vicinal.models.bundle import ModelBundle
-from vicinal.models.errors import BundleError
 from vicinal.service.errors import RequestError
 from vicinal.service.galleries.bundles import ServedBundles
-from vicinal.service.galleries.open_galleries import OpenGalleries
 from vicinal.service.galleries.versions import activate_version
-from vicinal.service.local_gallery import LocalGallery
 from vicinal.service.settings import Settings
 
 N, DIM = 60, 12
@@ -99,24 +96,6 @@ def test_the_settings_refine_every_gallery_of_the_space(
     assert scores(settings, clips) == plain
 
 
-def test_a_space_of_the_settings_leaves_other_spaces_as_they_are(
-    settings: Settings, clips: Gallery, refined_space: WriteSpace
-) -> None:
-    for space, dim in (("clip@2", DIM), ("siglip", DIM), ("clip", DIM + 2)):
-        wrong = refined_space(space, dim, settings.bundles_dir / f"{space}-{dim}")
-        bundles = ServedBundles(settings.model_copy(update={"bundle": wrong.path}))
-        assert bundles.matcher(clips).refiner is None
-        assert bundles.resolve(clips, None).refinement is None
-
-
-def test_a_new_gallery_is_refined_as_the_settings_say(settings: Settings, one: ModelBundle) -> None:
-    gallery = Gallery(settings.gallery_path("new"))
-    bundles = ServedBundles(settings.model_copy(update={"bundle": one.path}))
-    served = bundles.resolve(gallery, rows(), space="clip")
-    index_items(gallery, rows(), served.embedder)
-    assert sides(ServedBundles(settings), gallery) == "both"
-
-
 @pytest.mark.slow
 def test_a_version_keeps_the_refiner_that_it_was_indexed_with(
     settings: Settings, clips: Gallery, one: ModelBundle
@@ -148,20 +127,6 @@ def test_a_roll_back_brings_back_what_the_version_was_searched_with(
 
 
 @pytest.mark.slow
-def test_a_process_that_runs_sees_the_switch(settings: Settings, clips: Gallery, one: ModelBundle) -> None:
-    galleries, first = OpenGalleries(ServedBundles(settings)), clips.active_version
-    local = LocalGallery("clips", ServedBundles(settings))
-    for expected, act in (
-        ("off", lambda: None),
-        ("both", lambda: local.index(bundle="one")),
-        ("off", lambda: clips.pointer.activate(first)),
-    ):
-        act()
-        assert galleries.matcher("clips").pipeline.refine.sides == expected
-        assert local.matcher.pipeline.refine.sides == expected
-
-
-@pytest.mark.slow
 def test_added_items_and_compactions_are_refined_alike(
     settings: Settings, one: ModelBundle, clips: Gallery
 ) -> None:
@@ -179,27 +144,6 @@ def test_added_items_and_compactions_are_refined_alike(
     assert late.snapshot(made).manifest.refiner == one.refiner_fingerprint
     found, expected = (scores(settings, gallery, VECTORS[-1]) for gallery in (late, clips))
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-6)
-
-
-@pytest.mark.slow
-def test_an_unchanged_source_makes_a_version_where_the_refiner_is_another(
-    settings: Settings, clips: Gallery, one: ModelBundle
-) -> None:
-    served = ServedBundles(settings.model_copy(update={"bundle": one.path})).resolve(clips, rows())
-    assert [index_items(clips, rows(), served.embedder).is_new for _ in range(2)] == [True, False]
-    assert sides(ServedBundles(settings), clips) == "both"
-
-
-@pytest.mark.slow
-def test_a_kept_refiner_is_left_out_by_the_space_alone(
-    settings: Settings, clips: Gallery, one: ModelBundle
-) -> None:
-    plain = scores(settings, clips)
-    reindex(settings, clips, "one")
-    without = settings.model_copy(update={"bundle": clips.space_path})
-    assert scores(without, clips) == plain
-    reindex(without, clips)
-    assert scores(settings, clips) == plain
 
 
 @pytest.mark.slow
@@ -239,19 +183,3 @@ def test_what_would_not_be_searched_with_is_refused(
     ):
         ServedBundles(fixed).resolve(clips, None, bundle="other")
     assert ServedBundles(fixed).resolve(clips, None, bundle="one").refiner is not None
-
-
-def test_a_space_embeds_no_images(settings: Settings, one: ModelBundle) -> None:
-    words = "'clip' is a space of ready embeddings: it embeds no images"
-    with pytest.raises(BundleError, match=words):
-        ServedBundles(settings).resolve(Gallery(settings.gallery_path("new")), "images", bundle="one")
-    bundles = ServedBundles(settings.model_copy(update={"bundle": one.path}))
-    bundles.prepare()
-    with pytest.raises(BundleError, match=words):
-        _ = bundles.own
-
-
-def test_a_damaged_space_of_the_settings_is_told_at_the_start(settings: Settings, one: ModelBundle) -> None:
-    (one.path / "refiner.npy").write_bytes(b"damaged")
-    with pytest.raises(BundleError, match=r"refiner.npy' is damaged"):
-        ServedBundles(settings.model_copy(update={"bundle": one.path})).prepare()

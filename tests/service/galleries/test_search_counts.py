@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -66,17 +65,6 @@ def test_the_queries_of_the_calibration_show_no_drift_and_others_do(
     assert monitor.drift(matcher, record).level == "strong"
 
 
-@pytest.mark.slow
-def test_searches_that_another_threshold_or_a_filter_decided_are_not_counted(
-    matcher: Matcher, record: CalibrationRecord, monitor: DriftMonitor
-) -> None:
-    search(matcher, monitor, threshold=0.5)
-    search(matcher, monitor, filter="label <> 'plain'")
-    search(matcher, monitor, rerank="contextual")
-    found = monitor.drift(matcher, record)
-    assert (found.level, found.reason) == ("unknown", "no search was counted since")
-
-
 def test_a_restarted_process_goes_on_with_its_counts(
     matcher: Matcher, record: CalibrationRecord, tmp_path: Path
 ) -> None:
@@ -103,32 +91,6 @@ def test_the_counts_of_all_processes_are_added(
     assert read_drift(matcher.calibrations, record).n_queries == 20
 
 
-@pytest.mark.slow
-def test_counting_begins_anew_when_the_calibration_is_put_in_force_again(
-    matcher: Matcher, record: CalibrationRecord, monitor: DriftMonitor, calibrate: Calibrate
-) -> None:
-    with monitor:
-        search(matcher, monitor, 10)
-        monitor.write()
-        other = matcher.calibrations.get(calibrate(matcher.gallery))
-        gone = monitor.drift(matcher, record)
-        assert (gone.level, "not in force" in gone.reason) == ("unknown", True)
-        search(matcher, monitor, 5)
-        assert monitor.drift(matcher, other).n_queries == 5
-        matcher.calibrations.activate(record)
-        search(matcher, monitor, 3)
-        assert monitor.drift(matcher, record).n_queries == 3
-
-
-def test_a_threshold_set_by_hand_has_nothing_to_drift_from(
-    matcher: Matcher, record: CalibrationRecord, monitor: DriftMonitor
-) -> None:
-    by_hand = {"id": "hand", "source": "by_hand", "target": None, "rates": None, "evidence": None}
-    kept = matcher.calibrations.add(record.model_copy(update={**by_hand, "scores_sha256": None}))
-    search(matcher, monitor)
-    assert monitor.drift(matcher, kept).reason == "the record has no scores to compare with"
-
-
 def test_damaged_counts_are_left_out_and_told(
     matcher: Matcher, record: CalibrationRecord, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -139,15 +101,6 @@ def test_damaged_counts_are_left_out_and_told(
         search(matcher, monitor, 10)
         assert monitor.drift(matcher, record).n_queries == 10
     assert f"{record.id}.7.json" in caplog.text
-
-
-def test_a_deleted_gallery_is_not_written_to(
-    matcher: Matcher, record: CalibrationRecord, monitor: DriftMonitor
-) -> None:
-    with monitor:
-        search(matcher, monitor, 10)
-        matcher.gallery.delete()
-    assert not matcher.gallery.path.exists()
 
 
 def drifted_answer(matcher: Matcher, monitor: DriftMonitor, **options: object) -> Answer:
@@ -169,25 +122,6 @@ def test_answers_say_so_once_searches_have_drifted_strongly(
 
 
 @pytest.mark.slow
-def test_the_note_of_a_filter_stays_beside_that_of_the_drift(
-    matcher: Matcher, record: CalibrationRecord, monitor: DriftMonitor
-) -> None:
-    note = drifted_answer(matcher, monitor, filter="label = 'plain'").threshold.note
-    assert [one in str(note) for one in ("the filter leaves 6 of 60", "drifted strongly")] == [True, True]
-
-
-def test_answers_that_do_not_drift_are_the_same_objects(
-    matcher: Matcher, record: CalibrationRecord, monitor: DriftMonitor
-) -> None:
-    """Nothing is copied and nothing is computed with a search."""
-    search(matcher, monitor)
-    monitor.compute()
-    answers = matcher.search(item_ids=["plain/view 0.png"])
-    assert monitor.noted(answers) is answers
-    assert (monitor.noted([]), answers[0].threshold.drift) == ([], None)
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("change", ["another threshold", "another calibration", "another pipeline"])
 def test_drift_from_one_calibration_says_nothing_of_others(
     matcher: Matcher, record: CalibrationRecord, monitor: DriftMonitor, calibrate: Calibrate, change: str
@@ -202,27 +136,6 @@ def test_drift_from_one_calibration_says_nothing_of_others(
         options = {"rerank": "contextual"}
     answers = matcher.search(item_ids=["plain/view 0.png"], **options)
     assert monitor.noted(answers)[0].threshold.drift is None
-
-
-@pytest.mark.slow
-def test_drift_is_computed_with_every_write(
-    matcher: Matcher, record: CalibrationRecord, tmp_path: Path, wait_until: Callable[..., None]
-) -> None:
-    with DriftMonitor(tmp_path / "replicas", seconds=0.05) as monitor:
-        strangers = np.random.default_rng(1).normal(size=(60, matcher.embedder.bundle.dim))
-        for _ in range(5):
-            monitor.record(matcher.search(embeddings=strangers), matcher)
-        threshold = matcher.thresholds.in_force(record.pipeline)
-        wait_until(lambda: monitor.level("shoes", record.pipeline.key, threshold) == "strong")
-
-
-def test_what_cannot_be_computed_is_told_and_stops_nothing(
-    matcher: Matcher, record: CalibrationRecord, monitor: DriftMonitor, caplog: pytest.LogCaptureFixture
-) -> None:
-    search(matcher, monitor)
-    (matcher.calibrations.path / "active.json").write_text("damaged", encoding="utf-8")
-    monitor.compute()
-    assert "drift cannot be computed" in caplog.text
 
 
 @pytest.mark.slow

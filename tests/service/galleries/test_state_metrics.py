@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Callable
-from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -13,14 +11,10 @@ from fastapi.testclient import TestClient
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.service.types import Calibrate, MakeSettings
-from tests.waiting import wait_for_job
 from vicinal.indexer.gallery import Gallery
-from vicinal.indexer.storage.files import read_sealed, write_sealed
 from vicinal.service.http.app import create_app
 from vicinal.service.http.state import state_of
 
-ITEM = {"item_id": "plain/view 0.png"}
-SEARCH = "/v1/galleries/shoes/search"
 Series = dict[tuple[str, ...], float]
 
 
@@ -58,23 +52,6 @@ def test_nothing_is_opened_to_tell_the_state(client: TestClient) -> None:
     assert series_of(client, "vicinal_gallery_items") == {("shoes",): 60.0}
 
 
-def test_items_are_those_of_now(client: TestClient) -> None:
-    assert client.delete("/v1/galleries/shoes/items/plain/view 0.png").status_code == 204
-    open_all(client)
-    assert series_of(client, "vicinal_gallery_items") == {("shoes",): 59.0}
-
-
-def test_the_age_is_that_of_the_active_version(client: TestClient, gallery: Gallery) -> None:
-    path = gallery.path / "reports" / "1.json"
-    report = json.loads(read_sealed(path))
-    made = datetime(2001, 2, 3, tzinfo=UTC)
-    write_sealed(path, json.dumps(report | {"created_at": made.isoformat()}))
-    open_all(client)
-    before = (datetime.now(UTC) - made).total_seconds()
-    told = series_of(client, "vicinal_gallery_index_age_seconds")["shoes",]
-    assert before <= told <= (datetime.now(UTC) - made).total_seconds()
-
-
 @pytest.mark.slow
 def test_the_calibration_is_told_in_the_words_of_readiness(
     client: TestClient, gallery: Gallery, calibrate: Calibrate
@@ -85,20 +62,6 @@ def test_the_calibration_is_told_in_the_words_of_readiness(
         told.append((readiness["calibration"], present(series_of(client, "vicinal_gallery_calibration"))))
         calibrate(gallery)
     assert told == [("none", {("shoes", "none")}), ("current", {("shoes", "current")})]
-
-
-def test_damage_is_told(client: TestClient, gallery: Gallery) -> None:
-    galleries = state_of(client.app).galleries  # type: ignore[arg-type]
-    path = min((gallery.path / "items.lance" / "data").iterdir())
-    intact = path.read_bytes()
-    client.post(SEARCH, json=ITEM)
-    galleries.wait()
-    assert present(series_of(client, "vicinal_gallery_integrity")) == {("shoes", "whole")}
-    path.write_bytes(intact[:-1] + bytes([intact[-1] ^ 1]))
-    galleries.integrity._nanoseconds = 0
-    client.get("/readyz")
-    galleries.wait()
-    assert present(series_of(client, "vicinal_gallery_integrity")) == {("shoes", "damaged")}
 
 
 def damage_pointer(gallery: Gallery) -> None:
@@ -137,22 +100,6 @@ def test_what_cannot_be_read_leaves_the_others_standing(
     names = ("items", "index_age_seconds", "integrity", "calibration")
     told = {name: {labels[0] for labels in series_of(client, f"vicinal_gallery_{name}")} for name in names}
     assert told == {name: {"boots"} if name in missing else {"boots", "shoes"} for name in names}
-
-
-def test_a_gallery_that_is_gone_is_not_told(client: TestClient, gallery: Gallery) -> None:
-    open_all(client)
-    gallery.delete()
-    assert series_of(client, "vicinal_gallery_items") == {}
-
-
-@pytest.mark.slow
-def test_jobs_are_counted_by_kind_and_state(client: TestClient) -> None:
-    with client:
-        accepted = client.post("/v1/admin/galleries/shoes/calibrations", json={})
-        assert wait_for_job(client, accepted)["state"] == "succeeded"
-        told = series_of(client, "vicinal_jobs")
-    assert told["calibrate", "succeeded"] == 1.0
-    assert sum(told.values()) == 1.0
 
 
 def test_metrics_are_there_while_the_jobs_are_not(client: TestClient, data_dir: Path) -> None:

@@ -11,14 +11,11 @@ from vicinal.indexer.jobs.changes import remove_items
 from vicinal.indexer.jobs.compaction import compact
 from vicinal.indexer.jobs.retention import RetentionPolicy
 from vicinal.indexer.reader import GalleryReader
-from vicinal.indexer.storage.active_pointer import version_tag
 from vicinal.models.embedder import Embedder
-from vicinal.service.errors import RequestError
 from vicinal.service.galleries.versions import prune_gallery
 from vicinal.service.measuring.matcher import Matcher
 from vicinal.service.measuring.records.record import CalibrationRecord
 from vicinal.service.measuring.records.store import CalibrationStore
-from vicinal.service.search.pipeline import Pipeline, Rerank
 
 
 @pytest.fixture
@@ -55,12 +52,6 @@ def prepared(gallery: Gallery, waiting: int, old: CalibrationRecord) -> Calibrat
     kept = store.add(record, activate=False)
     store.activate(kept, waiting)
     return kept
-
-
-def test_what_is_prepared_decides_nothing_yet(
-    open_matcher: Callable[[], Matcher], prepared: CalibrationRecord
-) -> None:
-    assert open_matcher().threshold().value == 0.5
 
 
 def test_a_version_and_its_calibration_come_into_force_together(
@@ -123,43 +114,9 @@ def test_a_new_version_goes_on_with_what_is_in_force(
     assert open_matcher().threshold().calibration == prepared.id
 
 
-def test_a_pipeline_without_an_own_calibration_uses_the_gallery_s(
-    gallery: Gallery, open_matcher: Callable[[], Matcher], waiting: int, prepared: CalibrationRecord
-) -> None:
-    gallery.pointer.activate(waiting, calibrated_as=waiting)
-    store = open_matcher().calibrations
-    other = Pipeline(rerank=Rerank(k=4))
-    assert store.activation(other) is None
-    store.activations.activate(other.slot, "general")
-    assert store.activation(other).calibration == "general"
-    assert store.in_force() == {"own", "general"}
-
-
-def test_an_own_calibration_alone_has_nothing_before_it(
-    gallery: Gallery, open_matcher: Callable[[], Matcher], waiting: int, prepared: CalibrationRecord
-) -> None:
-    gallery.pointer.activate(waiting, calibrated_as=waiting)
-    matcher = open_matcher()
-    with pytest.raises(RequestError, match="before the present one"):
-        matcher.calibrations.roll_back(matcher.pipeline)
-
-
 def test_versions_that_prepared_calibrations_need_keep_their_rows(
     gallery: Gallery, waiting: int, prepared: CalibrationRecord, matcher: Matcher
 ) -> None:
     gallery.pointer.activate(waiting, calibrated_as=waiting)
     prune_gallery(gallery, RetentionPolicy(versions=1, days=0))
     assert gallery.n_common(waiting, waiting) == (59, 59)
-
-
-def test_what_is_prepared_for_a_version_that_is_gone_keeps_nothing(
-    gallery: Gallery, waiting: int, prepared: CalibrationRecord
-) -> None:
-    store = CalibrationStore(gallery.calibrations_path)
-    kept = {record.id for record in store.in_use({waiting})}
-    assert kept == {store.activation(prepared.pipeline).calibration, prepared.id}
-    prune_gallery(gallery, RetentionPolicy(versions=1, days=0))
-    assert version_tag(waiting) in gallery.table.kept()
-    gallery.forget({waiting})
-    prune_gallery(gallery, RetentionPolicy(versions=1, days=0))
-    assert version_tag(waiting) not in gallery.table.kept()
