@@ -53,7 +53,10 @@ hypothesis.settings.register_profile(
 
 pytest_plugins = ["tests.refiner_fixtures", "tests.milvus_server"]
 
-SHARED = Path(__file__).resolve().parents[2] / "shared"
+TESTS = Path(__file__).resolve().parent
+SHARED = TESTS.parents[1] / "shared"
+# They start processes, read what runs elsewhere, or measure.
+SLOW_FOLDERS = ("benchmarks", "crash", "deploy", "packaging", "replicas")
 TINY_SIDE = 32
 TINY_DIM = 24
 
@@ -86,6 +89,13 @@ def pytest_collection() -> Generator[None, object, object]:
     finally:
         gc.freeze()
         gc.enable()
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Whole folders belong to `make test-all`."""
+    for item in items:
+        if item.path.relative_to(TESTS).parts[0] in SLOW_FOLDERS:
+            item.add_marker("slow")
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)

@@ -245,17 +245,6 @@ def test_a_backup_holds_what_its_page_says(saved: Path) -> None:
     assert saved.stat().st_mode & 0o077 == 0
 
 
-def test_nothing_is_overwritten(first: Machine, saved: Path) -> None:
-    assert "is there already" in first.run("sh", BACKUP, saved, fails=True)
-    assert "is there already" in first.run("sh", RESTORE, saved, fails=True)
-
-
-def test_a_backup_that_fails_leaves_nothing(machine: Machine, tmp_path: Path) -> None:
-    (machine.data / "galleries/shop/active.json").write_text("{}")
-    assert "damaged" in machine.run("sh", BACKUP, tmp_path / "saved", fails=True)
-    assert list(tmp_path.glob("saved*")) == []
-
-
 def test_a_changed_backup_is_refused(other: Machine, saved: Path, tmp_path: Path) -> None:
     copy = Path(shutil.copytree(saved, tmp_path / "copy"))
     archive = copy / "galleries/shop.tar"

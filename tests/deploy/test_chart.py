@@ -3,29 +3,20 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import shutil
 import subprocess
-import tomllib
 from collections.abc import Iterator
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import kubernetes_validate
 import pytest
-import redis
 import yaml
-from redis.backoff import NoBackoff
-from redis.retry import Retry
 
 from tests.deploy.image_tree import steps_of
 from tests.deploy.test_compose import seconds_to_stop
-from tests.deploy.test_monitoring import ALERTS, DEPLOY, ROOT, promtool
-from tests.ports import free_port
-from tests.programs import program
-from tests.waiting import wait_until
+from tests.deploy.test_monitoring import DEPLOY, ROOT
 from vicinal.service.known_names import check_variables
 from vicinal.service.settings import Settings
 
@@ -128,14 +119,6 @@ def test_every_object_fits_the_schemas_of_kubernetes(values: tuple[str, ...], ve
         kubernetes_validate.validate(one, version, strict=True)
 
 
-def test_a_misspelled_key_does_not_fit() -> None:
-    """Negative control."""
-    (replicas,) = (one for one in of_kind("Deployment") if one["metadata"]["name"].endswith("replica"))
-    replicas["spec"]["template"]["spec"]["containers"][0]["readynessProbe"] = {}
-    with pytest.raises(kubernetes_validate.ValidationError, match="readynessProbe"):
-        kubernetes_validate.validate(replicas, "1.34", strict=True)
-
-
 @pytest.mark.parametrize(
     ("value", "named"),
     [
@@ -151,13 +134,6 @@ def test_a_value_that_is_none_is_refused(value: str, named: str) -> None:
     done = helm("template", value)
     assert done.returncode != 0
     assert named in done.stderr.replace("/", ".")
-
-
-def test_the_chart_is_of_the_version_of_the_package() -> None:
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    chart = yaml.safe_load((CHART / "Chart.yaml").read_text(encoding="utf-8"))
-    assert chart["appVersion"] == project["version"]
-    assert container("replica")["image"] == f"vicinal:{project['version']}"
 
 
 @each
@@ -207,25 +183,6 @@ def test_the_settings_are_known_and_fit(values: tuple[str, ...], monkeypatch: py
     assert environment("worker", *values) == environment("replica", *values)
 
 
-def test_settings_of_every_kind_arrive_as_they_were_written(monkeypatch: pytest.MonkeyPatch) -> None:
-    given = environment(
-        "replica",
-        "settings.max_limit=200",
-        "settings.check_hours=0.5",
-        "settings.open_metrics=true",
-        "settings.allowed_hosts={a.example.com,b.example.com}",
-        "settings.retention.days=3",
-        "settings.rate_limit=100/minute",
-    )
-    for name, value in given.items():
-        if value:
-            monkeypatch.setenv(name, value)
-    settings = Settings()
-    assert (settings.max_limit, settings.check_hours, settings.open_metrics) == (200, 0.5, True)
-    assert settings.allowed_hosts == ("a.example.com", "b.example.com")
-    assert (settings.rate_limit, settings.retention.days) == ("100/minute", 3.0)
-
-
 def test_a_pod_has_the_time_to_stop() -> None:
     (sleep,) = re.findall(r"\d+", str(container("replica")["lifecycle"]))
     for seconds in (20, 120):
@@ -249,20 +206,6 @@ def test_probes_ask_what_the_service_answers() -> None:
     assert start["periodSeconds"] * start["failureThreshold"] == 30 * 60
     assert own["ports"] == [{"name": "http", "containerPort": Settings().port}]
     assert not [name for name in container("worker") if name.endswith("Probe")]
-
-
-@each
-def test_services_budgets_and_policies_are_for_pods_that_there_are(values: tuple[str, ...]) -> None:
-    labels = [one["spec"]["template"]["metadata"]["labels"] for one in workloads(*values).values()]
-    selectors = [
-        found.get("matchLabels", found)
-        for one in rendered(*values)
-        for name in ("selector", "podSelector")
-        if (found := one["spec"].get(name) if "spec" in one else None)
-    ]
-    assert len(selectors) >= 4
-    for selector in selectors:
-        assert sum(selector.items() <= one.items() for one in labels) == 1, selector
 
 
 def test_redis_is_for_replicas_and_workers_alone() -> None:
@@ -290,20 +233,6 @@ def test_secrets_are_named_and_never_written(values: tuple[str, ...]) -> None:
     assert written == []
     for part in PARTS:
         assert container(part, *values)["envFrom"] == [{"secretRef": {"name": "vicinal"}}]
-
-
-def test_mirrors_lie_where_they_are_asked_to() -> None:
-    def mirror(kind: str) -> tuple[str, dict[str, Any]]:
-        given = f"mirror.kind={kind}", "mirror.size=50Gi"
-        volumes = {one["name"]: one for one in pod("replica", *given)["volumes"]}
-        return workloads(*given)["replica"]["kind"], volumes.get("mirror", {})
-
-    assert mirror("node") == ("Deployment", {"name": "mirror", "emptyDir": {"sizeLimit": "50Gi"}})
-    kind, volume = mirror("claim")
-    assert (kind, list(volume)) == ("Deployment", ["name", "ephemeral"])
-    assert mirror("kept") == ("StatefulSet", {})
-    (claim,) = workloads("mirror.kind=kept", "mirror.size=50Gi")["replica"]["spec"]["volumeClaimTemplates"]
-    assert claim["spec"]["resources"]["requests"] == {"storage": "50Gi"}
 
 
 @pytest.mark.parametrize("kind", ["Deployment", "StatefulSet"])
@@ -334,80 +263,3 @@ def test_the_autoscaler_asks_for_what_the_adapter_has() -> None:
     (scaler,) = of_kind("HorizontalPodAutoscaler", *EVERYTHING)
     asked = [one["pods"]["metric"]["name"] for one in scaler["spec"]["metrics"] if "pods" in one]
     assert asked == [named]
-
-
-def test_the_wait_of_a_pod_is_the_mean_of_its_searches(tmp_path: Path) -> None:
-    """By Prometheus: 3 searches of half a second each a minute, and a pod that was not asked."""
-    query = adapter_rule()["metricsQuery"].replace("<<.GroupBy>>", "pod")
-    query = query.replace("<<.LabelMatchers>>", 'namespace="n",pod=~"busy|idle"')
-    series = "vicinal_queue_wait_seconds"
-    cases = {
-        "rule_files": [],
-        "tests": [
-            {
-                "interval": "15s",
-                "input_series": [
-                    {"series": f'{series}_sum{{namespace="n",pod="busy"}}', "values": "0+0.375x40"},
-                    {"series": f'{series}_count{{namespace="n",pod="busy"}}', "values": "0+0.75x40"},
-                    {"series": f'{series}_sum{{namespace="n",pod="idle"}}', "values": "7x40"},
-                    {"series": f'{series}_count{{namespace="n",pod="idle"}}', "values": "9x40"},
-                    {"series": f'{series}_sum{{namespace="other",pod="busy"}}', "values": "0+9x40"},
-                ],
-                "promql_expr_test": [
-                    {
-                        "expr": query,
-                        "eval_time": "5m",
-                        "exp_samples": [
-                            {"labels": '{pod="busy"}', "value": 0.5},
-                            {"labels": '{pod="idle"}', "value": 0},
-                        ],
-                    }
-                ],
-            }
-        ],
-    }
-    (tmp_path / "cases.yaml").write_text(yaml.safe_dump(cases), encoding="utf-8")
-    done = promtool("test", "rules", tmp_path / "cases.yaml")
-    assert done.returncode == 0, done.stdout + done.stderr
-
-
-def test_alerts_are_those_of_the_file_and_name_the_job_that_is_scraped() -> None:
-    (rules,) = of_kind("PrometheusRule", *EVERYTHING)
-    assert rules["spec"] == yaml.safe_load(ALERTS.read_text(encoding="utf-8"))
-    (monitor,) = of_kind("ServiceMonitor", *EVERYTHING)
-    (service,) = (one for one in of_kind("Service") if not one["metadata"]["name"].endswith("redis"))
-    assert service["metadata"]["labels"][monitor["spec"]["jobLabel"]] == "vicinal"
-    assert of_kind("ServiceMonitor") == of_kind("PrometheusRule") == []
-
-
-def test_redis_asks_for_the_password(tmp_path: Path) -> None:
-    """The command of its container, by a shell and a Redis of this machine."""
-    program("redis-server")
-    shell, flags, script = container("redis")["command"]
-    port = free_port()
-    script = script.replace("/data", str(tmp_path)).replace("server - ", f"server - --port {port} ")
-    variables = {"PATH": os.environ["PATH"], "REDISCLI_AUTH": "s3cret"}
-    with subprocess.Popen(
-        [shell, flags, script], env=variables, cwd=tmp_path, stdout=subprocess.DEVNULL
-    ) as server:
-        try:
-            wait_until(lambda: is_answered(port, "s3cret"), every=0.05)
-            with pytest.raises(redis.AuthenticationError):
-                client(port).ping()
-            # What is read here ends with the process of the container, not with its child.
-            assert b"redis-server" in Path(f"/proc/{server.pid}/cmdline").read_bytes()
-            assert b"s3cret" not in Path(f"/proc/{server.pid}/cmdline").read_bytes()
-        finally:
-            server.terminate()
-    assert list(tmp_path.glob("appendonlydir/*"))
-
-
-def is_answered(port: int, password: str) -> bool:
-    try:
-        return bool(client(port, password=password).ping())
-    except redis.ConnectionError:
-        return False
-
-
-def client(port: int, **options: str) -> redis.Redis:
-    return redis.Redis(port=port, retry=Retry(NoBackoff(), 0), **options)

@@ -9,29 +9,22 @@ import signal
 import subprocess
 import sys
 import tempfile
-import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager
-from io import BytesIO
 from pathlib import Path
 
 import httpx
 import pytest
-from dockerfile_parse import DockerfileParser
 from PIL import Image
 
-from tests.deploy.image_tree import SKIPPED, ImageTree, ignored, steps_of
+from tests.deploy.image_tree import ImageTree, ignored, steps_of
 from tests.networks import outer_network
 from tests.ports import free_port
-from tests.replicas.programs import serving_store
-from tests.service.redis_server import RedisServer
 from tests.waiting import wait_until
 
 ROOT = Path(__file__).resolve().parents[2]
 DEPLOY = ROOT / "deploy"
 DOCKERFILES = [DEPLOY / "Dockerfile", DEPLOY / "Dockerfile.gpu"]
-LABELS = "org.opencontainers.image."
-FOUND = "import importlib.util, sys; sys.exit(importlib.util.find_spec(sys.argv[1]) is None)"
 
 
 def last(steps: list[tuple[str, str]], instruction: str) -> str:
@@ -67,26 +60,6 @@ def test_an_image_is_what_operators_expect(dockerfile: Path) -> None:
     # What is installed comes from the stage before: no compiler, no pip and no sources of ours.
     assert not [value for name, value in ending if name == "RUN" and "pip" in value.split()]
     assert [value for name, value in ending if name == "COPY"] == ["--from=build /opt/vicinal /opt/vicinal"]
-
-
-@pytest.mark.parametrize("dockerfile", DOCKERFILES, ids=lambda path: path.name)
-def test_labels_name_the_package_as_it_is(dockerfile: Path) -> None:
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    labels = DockerfileParser(fileobj=BytesIO(dockerfile.read_bytes())).labels
-    assert labels[f"{LABELS}version"] == project["version"]
-    assert labels[f"{LABELS}licenses"] == project["license"]
-    assert {name for name in labels if not name.startswith(LABELS)} == set()
-
-
-def test_both_images_differ_in_their_base_and_extra_alone() -> None:
-    cpu, gpu = (of_last_stage(steps_of(path)) for path in DOCKERFILES)
-    same = ("ENTRYPOINT", "CMD", "HEALTHCHECK", "ENV", "VOLUME", "EXPOSE", "ARG")
-    assert [step for step in cpu if step[0] in same] == [step for step in gpu if step[0] in same]
-    with_cpu, with_gpu = map(extras_of, DOCKERFILES)
-    assert "cpu" in with_cpu
-    assert with_gpu == {"gpu"} | with_cpu - {"cpu"}
-    # pyproject.toml says why: neither package of the extra is for another CUDA.
-    assert all("nvidia/cuda:12." in value for name, value in steps_of(DOCKERFILES[1]) if name == "FROM")
 
 
 def test_the_context_is_closed_but_for_what_is_copied() -> None:
@@ -164,12 +137,6 @@ def is_well(image: ImageTree, port: int) -> bool:
 
 
 @pytest.mark.slow
-def test_only_what_makes_users_and_owners_is_not_run(image: ImageTree) -> None:
-    assert [command.split()[0] for command in image.skipped] == ["groupadd", "useradd", "chown"]
-    assert {command.split()[0] for command in image.skipped} <= set(SKIPPED)
-
-
-@pytest.mark.slow
 def test_the_tree_is_read_only_for_who_runs_in_it(image: ImageTree) -> None:
     """Negative control of the next test: what it would notice cannot be done by accident."""
     for path in ("/opt/vicinal/new", "/new"):
@@ -209,64 +176,9 @@ def test_the_image_serves_from_a_read_only_tree(image: ImageTree) -> None:
 
 
 @pytest.mark.slow
-def test_a_worker_runs_from_the_same_tree(image: ImageTree) -> None:
-    """As the service `worker` of compose.yaml starts it."""
-    before = image.state()
-    with image.start([*image.words("ENTRYPOINT"), "worker"]) as worker:
-        assert worker.stdout is not None
-        try:
-            assert any("takes jobs from" in line for line in worker.stdout), "it ended"
-        finally:
-            worker.send_signal(signal.SIGTERM)
-            worker.communicate(timeout=120)
-    assert worker.returncode == 0
-    assert image.state() == before
-
-
-@pytest.mark.slow
-def test_the_image_follows_a_home_in_a_bucket(image: ImageTree, tmp_path: Path) -> None:
-    """As a replica and a worker of the chart do, with what the image holds alone."""
-    before, redis = image.state(), RedisServer(tmp_path / "redis")
-    redis.start()
-    with serving_store("127.0.0.1") as store:
-        home = store.new_home()
-        given = {**store.variables, "VICINAL_HOME": home, "VICINAL_REDIS_URL": redis.url}
-        for name in ("first", "second"):
-            data = image.map_text(f"/data/{name}")
-            command = [*image.words("ENTRYPOINT"), "keys", "create", name, "--scope", "search"]
-            status, printed = image.run(command, VICINAL_DATA_DIR=data, **given)
-            assert status == 0, printed
-        command = [*image.words("ENTRYPOINT"), "keys", "list"]
-        status, printed = image.run(command, VICINAL_DATA_DIR=image.map_text("/data/third"), **given)
-    redis.stop()
-    assert status == 0, printed
-    assert {name for name in ("first", "second") if name in printed} == {"first", "second"}
-    assert image.state() == before
-
-
-def strays(image: ImageTree) -> list[Path]:
-    """Files of the image's user that lie in folders of the machine which everybody may write to."""
-    if not image.as_user:
-        return []
-    open_to_all = [Path(name) for name in ("/tmp", "/var/tmp", "/dev/shm", "/run/lock")]
-    return [
-        path
-        for folder in open_to_all
-        for path in folder.glob("*")
-        if path != image.folder and path.lstat().st_uid == image.as_user["user"]
-    ]
-
-
-@pytest.mark.slow
 def test_the_health_check_fails_where_nobody_answers(image: ImageTree) -> None:
     """Negative control."""
     assert not is_well(image, free_port())
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("package", "is_there"), [("torch", False), ("pip", False), ("onnxruntime", True)])
-def test_the_image_holds_what_serves_and_no_more(image: ImageTree, package: str, is_there: bool) -> None:
-    assert (image.run(["python", "-c", FOUND, package])[0] == 0) is is_there
 
 
 @pytest.mark.slow

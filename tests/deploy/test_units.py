@@ -50,13 +50,6 @@ def test_systemd_accepts_a_unit(unit: Path, tmp_path: Path) -> None:
 
 
 @each
-def test_an_unknown_key_is_noticed(unit: Path, tmp_path: Path) -> None:
-    """Negative control."""
-    changed = startable(unit, tmp_path, MemoryMax="MemoryMaximum")
-    assert "MemoryMaximum" in systemd_analyze("verify", "--man=no", changed).stderr
-
-
-@each
 def test_a_unit_leaves_little_to_do_harm_with(unit: Path, tmp_path: Path) -> None:
     review = ("security", "--offline=true", f"--threshold={MOST_EXPOSED * 10:.0f}", "--no-pager")
     done = systemd_analyze(*review, startable(unit, tmp_path))
@@ -94,10 +87,3 @@ def test_a_unit_gives_a_process_the_time_to_stop(unit: Path) -> None:
     alone = server._DRAIN_SECONDS + settings.shutdown_seconds + server._END_SECONDS
     together = settings.shutdown_seconds + processes._KILL_SECONDS
     assert int(section(unit, "Service")["TimeoutStopSec"]) > max(alone, together)
-
-
-def test_both_units_share_what_holds_for_both() -> None:
-    first, other = (section(unit, "Service") for unit in UNITS)
-    different = {name for name in first.keys() | other.keys() if first.get(name) != other.get(name)}
-    assert different == {"ExecStart", "CPUWeight"}
-    assert (first["ExecStart"], other["ExecStart"]) == (f"{COMMAND} serve", f"{COMMAND} worker")

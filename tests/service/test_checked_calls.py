@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 import vicinal
-from vicinal.calibration import CalibrationError
 from vicinal.indexer.errors import SourceError
 from vicinal.service.errors import RequestError
 
@@ -86,16 +84,6 @@ def test_what_is_wrong_is_said_of_the_argument(clips: vicinal.LocalGallery, what
     assert "pydantic" not in str(refused.value)
 
 
-@pytest.mark.parametrize("target", [0.05, 5, "5%", "fpir", b"fpir=5%"])
-def test_a_target_is_a_text_for_every_call(clips: Any, target: object) -> None:
-    said = []
-    for call in (clips.compare, clips.calibrate):
-        with pytest.raises(CalibrationError, match=r"is no target.*fpir=5%") as refused:
-            call(target=target)
-        said.append(str(refused.value))
-    assert said[0] == said[1]
-
-
 def test_a_value_that_can_be_a_secret_is_not_repeated() -> None:
     with pytest.raises(RequestError, match="redis_url") as refused:
         vicinal.open_gallery("g", redis_url=["redis://:hunter2@host"])
@@ -124,14 +112,3 @@ def test_arrays_of_another_form_are_refused_in_a_sentence(what: str) -> None:
     with pytest.raises(SourceError) as refused:
         vicinal.EmbeddingSource.of_arrays(**{"embeddings": VECTORS, "ids": IDS, **given})
     assert expected in str(refused.value)
-
-
-def test_what_can_be_read_is_taken(clips: vicinal.LocalGallery, tmp_path: Path) -> None:
-    """Negative control: numbers and texts of numpy, and paths as texts."""
-    np.savez(tmp_path / "a.npz", embeddings=VECTORS[:2] + 1, ids=["x", "y"])
-    assert len(vicinal.EmbeddingSource.open(str(tmp_path / "a.npz"))) == 2
-    clips.add(str(tmp_path / "a.npz"))
-    assert clips.remove(np.array(["x", "y"])) == 2  # type: ignore[arg-type]
-    clips.activate(np.int64(1))  # type: ignore[arg-type]
-    assert len(clips.search(VECTORS[0], limit=np.int64(3), include_candidates=True).candidates) == 3
-    assert clips.search(VECTORS[0].tolist(), threshold=np.float32(0.5)).threshold.value == 0.5

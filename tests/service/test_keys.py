@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import stat
 from collections.abc import Callable
@@ -13,7 +12,6 @@ from typing import Any
 
 import pytest
 
-from vicinal.indexer.errors import GalleryNameError
 from vicinal.indexer.storage.gallery_names import set_alias
 from vicinal.service import keys as module
 from vicinal.service.errors import KeyStoreError, RequestError
@@ -54,12 +52,6 @@ def test_what_is_nearly_a_key_is_none(store: KeyStore) -> None:
     assert [store.find(one) for one in wrong] == [None] * len(wrong)
 
 
-def test_equal_secrets_have_different_hashes(store: KeyStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module.secrets, "token_urlsafe", lambda _: "s" * 43)
-    first, second = (store.create(name, ["search"])[0] for name in "ab")
-    assert first.digest != second.digest
-
-
 def test_only_the_record_of_its_id_is_hashed_for_a_key(
     store: KeyStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -96,23 +88,6 @@ def test_an_expired_key_is_none(store: KeyStore) -> None:
     _, over = store.create("over", ["search"], expires_at=now - timedelta(seconds=1))
     _, running = store.create("running", ["search"], expires_at=now + timedelta(hours=1))
     assert (store.find(over) is None, store.find(running) is None) == (True, False)
-
-
-@pytest.mark.parametrize("name", ["", "a\nb", "x" * 65, "taken"])
-def test_a_name_is_there_once_and_stands_on_one_line(store: KeyStore, name: str) -> None:
-    store.create("taken", ["search"])
-    with pytest.raises(RequestError, match="a key"):
-        store.create(name, ["search"])
-
-
-def test_a_key_has_a_scope_and_names_of_galleries(store: KeyStore) -> None:
-    with pytest.raises(RequestError, match="at least one scope"):
-        store.create("a", [])
-    with pytest.raises(RequestError, match="at least one gallery"):
-        store.create("a", ["search"], galleries=[])
-    with pytest.raises(GalleryNameError):
-        store.create("a", ["search"], galleries=["../other"])
-    assert not store.is_on
 
 
 def test_keys_made_at_once_are_all_there(store: KeyStore) -> None:
@@ -175,12 +150,6 @@ def test_keys_are_asked_for_from_the_first_one_on_and_after_the_last_one_too(tmp
     assert ring.is_asked_for
     ring.store.revoke("shop")
     assert ring.is_asked_for
-
-
-def test_stored_keys_can_be_left_out(tmp_path: Path) -> None:
-    _, key = KeyStore(Settings(data_dir=tmp_path).keys_path).create("shop", ["search"])
-    ring = Keyring(Settings(data_dir=tmp_path, stored_keys=False))
-    assert (ring.is_asked_for, ring.find(key)) == (False, None)
 
 
 def gone(path: Path) -> None:
@@ -248,32 +217,6 @@ def test_who_serves_strangers_asks_for_keys_whatever_is_in_the_folder(
     assert (ring.is_asked_for, ring.find("any")) == (True, None)
 
 
-def test_keys_of_settings_that_vanish_do_not_open_a_server(tmp_path: Path) -> None:
-    check_exposure(Settings(data_dir=tmp_path, api_keys={"secret": ("search",)}))
-    without = Settings(data_dir=tmp_path)
-    assert Keyring(without).is_asked_for
-    with pytest.raises(KeyStoreError, match="api_keys into the settings"):
-        check_exposure(without)
-    KeyStore(without.keys_path).turn_off()
-    assert not check_exposure(without).is_asked_for
-
-
-def test_a_wrong_key_is_wrong_where_the_settings_have_all_keys(tmp_path: Path) -> None:
-    keyring = check_exposure(Settings(data_dir=tmp_path, api_keys={"secret": ("search",)}))
-    assert keyring.find("wrong") is None
-    assert keyring.problem is None
-
-
-def test_keys_made_before_they_were_noted_are_noted_by_a_start(tmp_path: Path) -> None:
-    settings = Settings(data_dir=tmp_path)
-    store = KeyStore(settings.keys_path)
-    store.create("shop", ["search"])
-    shutil.rmtree(tmp_path / "audit")
-    check_exposure(settings)
-    gone(store.path)
-    assert Keyring(settings).is_asked_for
-
-
 @pytest.mark.parametrize("lose", [gone, folder_gone, lambda _: None])
 def test_an_operator_turns_keys_off_and_on(tmp_path: Path, lose: Callable[[Path], None]) -> None:
     settings = Settings(data_dir=tmp_path)
@@ -285,13 +228,6 @@ def test_an_operator_turns_keys_off_and_on(tmp_path: Path, lose: Callable[[Path]
     assert (running.is_asked_for, Keyring(settings).is_asked_for, running.find(key)) == (False, False, None)
     _, key = KeyStore(settings.keys_path).create("shop", ["search"])
     assert (running.is_asked_for, running.find(key) is None) == (True, False)
-
-
-def test_new_keys_can_be_made_where_the_file_is_gone(store: KeyStore) -> None:
-    _, old = store.create("shop", ["search"])
-    gone(store.path)
-    _, new = store.create("shop", ["search"])
-    assert (store.find(old), store.find(new) is None) == (None, False)
 
 
 def test_a_damaged_file_cannot_be_turned_off_unseen(store: KeyStore) -> None:
@@ -307,10 +243,3 @@ def test_a_lent_key_is_got_once_and_is_for_its_gallery(tmp_path: Path) -> None:
     key = ring.redeem(token)
     assert (ring.find(key).galleries, ring.redeem(token), ring.is_asked_for) == (("shoes",), None, True)
     assert [ring.find(one) for one in (token, key + "x", "")] == [None] * 3
-
-
-def test_an_empty_variable_means_no_keys(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("VICINAL_API_KEYS", "")
-    assert Settings().api_keys == {}
-    monkeypatch.setenv("VICINAL_API_KEYS", json.dumps({"a": ["search"]}))
-    assert Settings().api_keys == {"a": ("search",)}

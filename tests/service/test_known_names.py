@@ -8,13 +8,11 @@ import sys
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from docs.tables import settings_table
 from tests.service.types import Fail
 from vicinal.service.errors import RequestError
-from vicinal.service.known_names import check_file, check_variables, did_you_mean
+from vicinal.service.known_names import check_file, check_variables
 from vicinal.service.settings import Settings
 
 SECRET = "hunter2"
@@ -40,33 +38,9 @@ def test_a_misspelled_variable_is_refused_with_the_right_one(variable: str, mean
     assert refused(variable) == f"{variable.upper()} is not a setting: did you mean {meant}?"
 
 
-def test_a_variable_like_no_other_gets_no_suggestion() -> None:
-    assert refused("VICINAL_QQQ") == "VICINAL_QQQ is not a setting"
-
-
 @pytest.mark.parametrize("variable", ["VICINAL_REDIS_ULR", "VICINAL_APIKEY", f"VICINAL_APIKEYS__{SECRET}"])
 def test_neither_the_value_nor_a_key_is_shown(variable: str) -> None:
     assert SECRET not in refused(variable).lower()
-
-
-@pytest.mark.parametrize(
-    "variable",
-    [
-        "VICINAL_PORT",
-        "vicinal_port",
-        "VICINAL_PIPELINE",
-        "VICINAL_PIPELINE__RERANK",
-        f"VICINAL_API_KEYS__{SECRET}",
-        # What the tests of this project themselves look for.
-        "VICINAL_TEST_DATA",
-        # Of other programs.
-        "BUNDEL",
-        "_VICINAL_COMPLETE",
-        "MY_VICINAL_BUNDEL",
-    ],
-)
-def test_other_variables_are_left_alone(variable: str) -> None:
-    check_variables(Settings, {variable: "1"}, "VICINAL_")
 
 
 def test_every_documented_setting_is_known() -> None:
@@ -98,21 +72,6 @@ def test_a_misspelled_key_of_the_file_is_refused_with_the_right_one(key: str, me
         check_file(Settings, nested(key), "vicinal.toml")
 
 
-def test_the_keys_of_clients_are_no_settings() -> None:
-    check_file(Settings, {"api_keys": {SECRET: ["search"]}}, "vicinal.toml")
-
-
-def test_settings_check_the_environment_and_the_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("VICINAL_BUNDEL", SECRET)
-    with pytest.raises(RequestError, match="VICINAL_BUNDEL"):
-        Settings()
-    monkeypatch.delenv("VICINAL_BUNDEL")
-    (tmp_path / "vicinal.toml").write_text("[retention]\nday = 3\n", encoding="utf-8")
-    with pytest.raises(RequestError, match=r"'retention\.day' in 'vicinal\.toml'"):
-        Settings(port=1)
-
-
 @pytest.mark.parametrize(
     ("variable", "value"),
     [
@@ -129,12 +88,6 @@ def test_a_command_shows_no_key(
     line = fail("gallery", "list")
     assert "api_key" in line.lower()
     assert SECRET not in line.lower()
-
-
-@given(st.text(max_size=30), st.lists(st.text(min_size=1, max_size=10), max_size=5))
-def test_a_suggestion_is_one_of_the_known_names(name: str, known: list[str]) -> None:
-    hint = did_you_mean(name, known)
-    assert hint in {"", *(f": did you mean '{one}'?" for one in known)}
 
 
 @pytest.mark.slow

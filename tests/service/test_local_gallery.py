@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,20 +11,16 @@ import pytest
 from PIL import Image
 
 import vicinal
-from tests.service.kept_searches import keep_searches
-from vicinal.calibration import CalibrationError
 from vicinal.indexer.errors import (
     GalleryError,
     GalleryNotFoundError,
     ItemExistsError,
     ItemNotFoundError,
     SourceError,
-    SpaceMismatchError,
     VersionNotFoundError,
 )
 from vicinal.models.bundle import ModelBundle
-from vicinal.models.errors import EmbeddingError, NotAnImageError, ReadyEmbeddingsError
-from vicinal.service.errors import RequestError
+from vicinal.models.errors import EmbeddingError
 
 N_THINGS, N_VIEWS, DIM = 20, 5, 16
 
@@ -68,25 +63,10 @@ def test_a_gallery_that_is_not_there_is_made_by_its_first_index(
     assert "'new' at" in repr(new)
 
 
-@pytest.mark.slow
-def test_indexing_again_does_nothing_where_nothing_changed(
-    tmp_path: Path, catalog: Path, tiny_bundle: ModelBundle
-) -> None:
-    new = vicinal.open_gallery("new", data_dir=tmp_path, bundle=tiny_bundle.path)
-    first, second = new.index(catalog), new.index(str(catalog))
-    assert (second.version, second.is_new) == (first.version, False)
-    assert [one.version for one in new.versions] == [1]
-
-
 @pytest.mark.parametrize("name", ["No Name", "../up"])
 def test_a_name_that_is_no_gallery_s_is_refused(tmp_path: Path, name: str) -> None:
     with pytest.raises(GalleryError, match="is no gallery name"):
         vicinal.open_gallery(name, data_dir=tmp_path)
-
-
-def test_a_setting_that_is_none_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="treads"):
-        vicinal.open_gallery("shop", data_dir=tmp_path, treads=1)
 
 
 def test_any_kind_of_picture_finds_the_same(
@@ -127,17 +107,6 @@ def test_an_embedding_is_a_query_as_a_list_or_as_an_array(clips: vicinal.LocalGa
         clips.search([1.0, 2.0])
 
 
-def test_a_search_for_nothing_or_for_two_things_is_refused(clips: vicinal.LocalGallery) -> None:
-    for query in ({}, {"query": [1.0] * DIM, "item": "item 0"}):
-        with pytest.raises(RequestError):
-            clips.search(**query)  # type: ignore[arg-type]
-
-
-def test_what_is_no_picture_is_refused(shop: vicinal.LocalGallery) -> None:
-    with pytest.raises(NotAnImageError):
-        shop.search(b"no picture")
-
-
 @pytest.mark.slow
 def test_what_is_added_is_found_at_once_and_what_is_removed_is_not(
     shop: vicinal.LocalGallery, view: Callable[[int, int], Image.Image], tmp_path: Path
@@ -155,15 +124,6 @@ def test_what_is_added_is_found_at_once_and_what_is_removed_is_not(
     assert shop.index(tmp_path / "new.png", restore=True).counts == {"added": 1}
     shop.remove([added.id])
     assert shop.add(tmp_path / "new.png").n_added == 1
-
-
-def test_two_programs_see_each_other_s_changes(shop: vicinal.LocalGallery, data_dir: Path) -> None:
-    other = vicinal.LocalGallery("shoes", shop.bundles)
-    first = other.matcher.view.items([0])[0]["id"]
-    shop.remove([first])
-    assert len(other) == len(shop)
-    with pytest.raises(ItemNotFoundError):
-        other.search(item=first)
 
 
 def test_embeddings_of_arrays_are_items_with_labels_and_metadata(clips: vicinal.LocalGallery) -> None:
@@ -186,34 +146,6 @@ def test_arrays_that_changed_are_a_conflict_until_it_is_said_what_becomes_of_the
     assert not np.array_equal(clips.matcher.snapshot.embeddings, before)
 
 
-def test_arrays_are_added_live(clips: vicinal.LocalGallery) -> None:
-    more = vicinal.EmbeddingSource.of_arrays(np.eye(2, DIM), ["a", "b"])
-    assert clips.add(more).n_added == 2
-    assert clips.search(np.eye(DIM)[1], threshold=0.9).matches[0].id == "b"
-    assert clips.add(more).n_unchanged == 2
-    with pytest.raises(SpaceMismatchError):
-        clips.add(vicinal.EmbeddingSource.of_arrays(np.eye(1, DIM), ["c"]), space="another")
-
-
-def test_pictures_are_no_embeddings_and_embeddings_no_pictures(
-    clips: vicinal.LocalGallery, shop: vicinal.LocalGallery, catalog: Path, tmp_path: Path
-) -> None:
-    with pytest.raises(SpaceMismatchError):
-        clips.add(catalog)
-    with pytest.raises(SpaceMismatchError):
-        shop.add(vicinal.EmbeddingSource.of_arrays(np.eye(1, DIM), ["c"]))
-    with pytest.raises(ReadyEmbeddingsError):
-        clips.fit(tmp_path / "bundle")
-    for refused in (
-        lambda: clips.index(arrays(), space="made-up", bundle="tiny"),
-        lambda: shop.index(catalog, space="clip"),
-        lambda: shop.add(catalog, space="clip"),
-        lambda: shop.index(space="clip"),
-    ):
-        with pytest.raises(RequestError, match=r"leave (it|the bundle) out|name the source"):
-            refused()
-
-
 @pytest.mark.parametrize(
     ("given", "message"),
     [
@@ -231,11 +163,6 @@ def test_arrays_that_do_not_fit_are_refused(given: dict[str, Any], message: str)
         vicinal.EmbeddingSource.of_arrays(np.eye(2), **given)
 
 
-def test_other_arrays_are_another_source(clips: vicinal.LocalGallery) -> None:
-    assert arrays(seed=1).identity() != arrays(seed=2).identity()
-    assert arrays(seed=1).identity() == arrays(seed=1).identity()
-
-
 @pytest.mark.slow
 def test_a_calibrated_gallery_knows_what_it_does_not_have(clips: vicinal.LocalGallery) -> None:
     assert clips.search(item="item 0").no_match is None
@@ -246,19 +173,6 @@ def test_a_calibrated_gallery_knows_what_it_does_not_have(clips: vicinal.LocalGa
     known = clips.search_many(np.asarray(clips.matcher.snapshot.embeddings))
     assert sum(bool(one.no_match) for one in strangers) > 45
     assert sum(not one.no_match for one in known) == len(known)
-
-
-@pytest.mark.slow
-def test_a_calibration_may_wait(clips: vicinal.LocalGallery) -> None:
-    clips.calibrate("fpir=10%", activate=False, visits_by="none")
-    assert clips.threshold.value is None
-    with pytest.raises(CalibrationError):
-        clips.calibrate("fpir=0.001%")
-
-
-def test_queries_of_another_day_calibrate_too(shop: vicinal.LocalGallery, catalog: Path) -> None:
-    record = shop.calibrate("fnir=20%", queries=catalog, max_queries=50)
-    assert record.source == "queries"
 
 
 @pytest.mark.slow
@@ -280,47 +194,3 @@ def test_a_version_that_waits_is_compared_and_used(clips: vicinal.LocalGallery) 
     assert [one.version for one in compared.variants] == [1, 2]
     clips.use(compared, 1)
     assert len(clips) == (N_THINGS + 2) * N_VIEWS
-
-
-@pytest.mark.slow
-def test_a_deleted_gallery_is_gone_and_can_be_made_anew(clips: vicinal.LocalGallery) -> None:
-    clips.delete()
-    assert (clips.exists, len(clips)) == (False, 0)
-    assert clips.index(arrays(), space="made-up").version == 1
-
-
-@pytest.mark.slow
-def test_files_that_are_gone_from_the_source_stay_until_they_are_to_go(
-    tmp_path: Path, catalog: Path, tiny_bundle: ModelBundle
-) -> None:
-    photos = tmp_path / "photos"
-    shutil.copytree(catalog, photos)
-    new = vicinal.open_gallery("new", data_dir=tmp_path / "data", bundle=tiny_bundle.path)
-    n = new.index(photos).n_items
-    next(one for one in photos.rglob("*") if one.is_file()).unlink()
-    assert new.index(photos).is_new is False
-    assert len(new) == n
-    new.index(photos, delete=True)
-    assert len(new) == n - 1
-
-
-@pytest.mark.slow
-def test_adapting_needs_labels_enough(shop: vicinal.LocalGallery, tmp_path: Path) -> None:
-    pytest.importorskip("torch", reason="training needs torch")
-    with pytest.raises(RequestError, match="labels have two photos or more"):
-        shop.fit(tmp_path / "bundle")
-
-
-def test_what_kept_searches_show_is_said_and_asked_for(
-    shop: vicinal.LocalGallery, view: Callable[[int, int], Image.Image]
-) -> None:
-    keep_searches(shop.matcher, view, 3)
-    (question,) = shop.review.next(1, by="me").questions
-    given = shop.answer(question.search_id, label="plain")
-    assert (given.label, shop.review.known().n_answered) == ("plain", 1)
-    shop.review.take_back(given.number, by=None)
-    assert shop.review.known().n_answered == 0
-    with pytest.raises(RequestError, match="say exactly one of"):
-        shop.answer(question.search_id)
-    with pytest.raises(RequestError, match="no item of gallery 'shoes' has the label 'hat'"):
-        shop.answer(question.search_id, label="hat")

@@ -16,12 +16,9 @@ from tests.service.comparing.test_figures import draw_outcomes
 from tests.service.measuring.test_stored_scores import make_trials
 from vicinal.indexer.item_rules import LONGEST_LABEL
 from vicinal.indexer.sources.embeddings import EmbeddingSource
-from vicinal.indexer.views.snapshot import Snapshot
-from vicinal.indexer.views.view import GalleryView
 from vicinal.models.similarity import normalize
 from vicinal.service.comparing.figures import Answers, ComparedSearches, count_flips
 from vicinal.service.fitting.labelled_images import hold_out
-from vicinal.service.galleries.labelled_items import LabelledItems
 from vicinal.service.measuring.records.record import StoredScores
 from vicinal.service.surfaces.query_uploads import QueryUploads
 from vicinal.training.fitting.labelled_images import LabelledImages
@@ -109,10 +106,3 @@ def test_one_long_label_costs_no_other_row_its_length(tmp_path: Path, do: Callab
         assert tracemalloc.get_traced_memory()[1] < MOST_BYTES
     finally:
         tracemalloc.stop()
-
-
-def test_items_to_learn_from_have_labels_of_their_own_lengths(write_gallery: Callable[..., Snapshot]) -> None:
-    embeddings = normalize(np.random.default_rng(0).normal(size=(200, 8)))
-    snapshot = write_gallery(embeddings, LABELS[:200].tolist())
-    found = LabelledItems.read(GalleryView.of(snapshot), "shop", max_items=1000, seed=0)
-    assert (found.labels.tolist(), found.labels.nbytes) == (LABELS[:200].tolist(), 200 * 8)

@@ -5,18 +5,13 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
-from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
 from tests.service.types import Calibrate, MakeSettings
-from vicinal.calibration import Target
-from vicinal.indexer.errors import GalleryError
 from vicinal.indexer.gallery import Gallery
-from vicinal.indexer.jobs.changes import remove_items
 from vicinal.indexer.jobs.index_job import index_items
-from vicinal.indexer.reader import GalleryReader
 from vicinal.indexer.sources import SourceItem, read_source, source_name
 from vicinal.models.bundle import ModelBundle
 from vicinal.models.embedder import Embedder
@@ -28,17 +23,12 @@ from vicinal.service.comparing.record import (
     PipelineGrid,
 )
 from vicinal.service.comparing.store import put_in_force
-from vicinal.service.errors import RequestError
 from vicinal.service.galleries.bundles import ServedBundles
-from vicinal.service.measuring.calibrator import Calibrator
-from vicinal.service.measuring.group_trials import group_forms
 from vicinal.service.measuring.matcher import Matcher
 from vicinal.service.measuring.records.store import CalibrationStore
-from vicinal.service.search.pipeline import ActivePipelineFile, ChosenPipeline, Group, Pipeline, Rerank
+from vicinal.service.search.pipeline import Pipeline, Rerank
 
 pytestmark = pytest.mark.slow
-
-OFF = Pipeline(rerank=Rerank(method="off"))
 
 
 @pytest.fixture
@@ -143,18 +133,6 @@ def test_items_are_counted_by_what_became_of_them(
     assert any("holds other items" in warning for warning in found.warnings)
 
 
-def test_queries_are_sampled_by_the_seed(
-    plan: ComparisonPlan, calibrated: str, make_version: Callable[..., int], other: Embedder
-) -> None:
-    version = make_version(other)
-    figures = []
-    for name, seed in (("a", 1), ("b", 1), ("c", 2)):
-        found = compared(plan, version, name, max_queries=30, seed=seed)
-        assert (found.n_queries, found.request.seed) == (30, seed)
-        figures.append([found.variants[1].figures[one] for one in ("map_at_r", "opis")])
-    assert figures[0] == figures[1] != figures[2]
-
-
 def test_without_labels_nothing_is_compared_and_the_reason_said(
     plan: ComparisonPlan,
     matcher: Matcher,
@@ -169,19 +147,6 @@ def test_without_labels_nothing_is_compared_and_the_reason_said(
     assert (new.figures, new.flips, new.calibration, found.recommended) == ({}, {}, None, 0)
     assert "have no labels" in new.left_out["calibration"]
     assert "no labelled item" in present.left_out["queries"]
-
-
-def test_another_version_is_calibrated_also_where_no_item_is_the_same(
-    plan: ComparisonPlan,
-    calibrated: str,
-    make_version: Callable[..., int],
-    other: Embedder,
-    catalog: Path,
-) -> None:
-    renamed = [replace(item, id=f"new {item.id}") for item in read_source(catalog)]
-    found = compared(plan, make_version(other, renamed))
-    assert (found.n_queries, found.variants[1].figures) == (0, {})
-    assert (found.variants[1].calibration.id, found.variants[1].calibration.n_labels) == ("one-1", 10)
 
 
 @pytest.mark.parametrize(
@@ -207,11 +172,6 @@ def test_a_target_is_never_guessed(
     assert not CalibrationStore(gallery.calibrations_path).has_own(version)
 
 
-def test_pipelines_alone_are_not_compared_without_a_target(plan: ComparisonPlan) -> None:
-    with pytest.raises(RequestError, match="name a target"):
-        compare(plan, "one")
-
-
 def test_a_threshold_of_another_bundle_is_never_used(
     plan: ComparisonPlan,
     gallery: Gallery,
@@ -227,23 +187,6 @@ def test_a_threshold_of_another_bundle_is_never_used(
     assert present.calibration.id == "one-0"
     assert before.calibration.id == calibrated
     assert str(found.target) == "FPIR 5 %"
-
-
-def test_the_gallery_s_own_pipeline_is_compared_as_far_as_it_holds(
-    plan: ComparisonPlan, gallery: Gallery, make_version: Callable[..., int], other: Embedder
-) -> None:
-    """A pipeline that was chosen with the old bundle says nothing of another."""
-    ActivePipelineFile(gallery.calibrations_path).put_in_force(
-        ChosenPipeline(
-            pipeline=OFF,
-            bundle=gallery.snapshot().manifest.bundle,
-            comparison="chosen",
-            calibration="chosen",
-            at=datetime.now(UTC),
-        )
-    )
-    found = compared(plan, make_version(other))
-    assert [one.pipeline.key for one in found.variants] == ["rerank=off", Pipeline().key]
 
 
 def test_without_the_old_bundle_pictures_are_left_out_and_said_so(
@@ -267,38 +210,6 @@ def test_without_the_old_bundle_pictures_are_left_out_and_said_so(
     assert (found.n_with_mate, new.calibration.id) == (60, "one-1")
 
 
-def test_without_its_bundle_a_version_is_neither_calibrated_nor_activated(
-    plan: ComparisonPlan,
-    calibrated: str,
-    make_version: Callable[..., int],
-    other: Embedder,
-    tmp_path: Path,
-) -> None:
-    version = make_version(other)
-    shutil.rmtree(tmp_path / "bundles")
-    conditions = ActivationConditions(hit_rate_drop_at_most=1.0)
-    found = compared(replace(plan, conditions=conditions), version)
-    assert "is not here" in found.variants[1].left_out["calibration"]
-    assert (found.recommended, found.decision.activate) == (0, False)
-    with pytest.raises(RequestError, match="is not here"):
-        put_in_force(plan.gallery, plan.bundles, found, 1)
-
-
-def test_pictures_that_cannot_be_used_are_told(
-    plan: ComparisonPlan,
-    calibrated: str,
-    make_version: Callable[..., int],
-    other: Embedder,
-    catalog: Path,
-    tmp_path: Path,
-) -> None:
-    shutil.copytree(catalog / "plain", tmp_path / "photos")
-    (tmp_path / "photos" / "broken.png").write_bytes(b"no image")
-    found = compared(replace(plan, pictures=tmp_path / "photos"), make_version(other))
-    assert found.variants[1].flips["pictures"].n == 6
-    assert "1 of 7 queries in 'photos' cannot be used" in found.warnings
-
-
 def test_labelled_queries_take_the_place_of_leave_one_out(
     plan: ComparisonPlan,
     calibrated: str,
@@ -315,58 +226,6 @@ def test_labelled_queries_take_the_place_of_leave_one_out(
     assert (new.calibration.source, str(new.calibration.target)) == ("queries", "FPIR 20 %")
     # Each query is an item itself.
     assert present.figures["hit_rate"].value == new.figures["hit_rate"].value == 1.0
-
-
-def test_embeddings_of_one_bundle_are_not_tried_on_another(
-    plan: ComparisonPlan, calibrated: str, make_version: Callable[..., int], other: Embedder, tmp_path: Path
-) -> None:
-    found = compared(replace(plan, queries=tmp_path / "queries.npz"), make_version(other))
-    assert "no source" in found.variants[0].left_out["queries"]
-    import numpy as np
-
-    dim = other.bundle.dim
-    np.savez(tmp_path / "queries.npz", embeddings=np.eye(2, dim), labels=np.array(["plain", "x_y"]))
-    again = compared(replace(plan, queries=tmp_path / "queries.npz"), found.request.versions[0], "two")
-    assert "embeddings of one bundle" in again.variants[0].left_out["queries"]
-
-
-def test_live_changes_of_the_present_version_are_told(
-    plan: ComparisonPlan,
-    gallery: Gallery,
-    calibrated: str,
-    make_version: Callable[..., int],
-    other: Embedder,
-) -> None:
-    version = make_version(other)
-    remove_items(GalleryReader(gallery), ["plain/view 0.png"])
-    found = compared(plan, version)
-    assert (found.items[version].both, found.items[version].only_other) == (59, 1)
-    assert any("live changes" in warning for warning in found.warnings)
-
-
-def test_an_attempt_after_a_death_uses_the_calibration_of_the_one_before(
-    plan: ComparisonPlan,
-    gallery: Gallery,
-    calibrated: str,
-    make_version: Callable[..., int],
-    other: Embedder,
-) -> None:
-    version = make_version(other)
-    made = compared(plan, version)
-    (gallery.path / "comparisons" / "one.json").unlink()
-    again = compared(plan, version)
-    assert again.variants[1].calibration == made.variants[1].calibration
-    assert again.model_copy(update={"created_at": made.created_at}) == made
-
-
-def test_a_version_with_a_calibration_for_the_target_keeps_it(
-    plan: ComparisonPlan, gallery: Gallery, calibrated: str, make_version: Callable[..., int], other: Embedder
-) -> None:
-    """A roll back has to find what held there."""
-    version = make_version(other)
-    first = compared(plan, version)
-    assert compared(plan, version, "two").variants[1].calibration == first.variants[1].calibration
-    assert compared(plan, version, "three", target="fpir=20%").variants[1].calibration.id == "three-1"
 
 
 def test_versions_and_pipelines_are_tried_together_and_a_variant_comes_into_force_as_a_whole(
@@ -394,94 +253,3 @@ def test_versions_and_pipelines_are_tried_together_and_a_variant_comes_into_forc
     assert matcher.threshold(Pipeline()).value == found.variants[2].calibration.threshold
     gallery.pointer.activate(first)
     assert matcher.pipeline_file.chosen().comparison == "one"
-
-
-@pytest.mark.slow
-def test_calibrating_again_is_named_where_that_is_the_gain(
-    plan: ComparisonPlan,
-    gallery: Gallery,
-    calibrated: str,
-    make_version: Callable[..., int],
-    embedder: Embedder,
-) -> None:
-    """The other version looks better by its own threshold, which is new, and is the same otherwise."""
-    version = make_version(embedder)
-    assert "calibrate again" not in compared(plan, version).reason
-    store = CalibrationStore(gallery.calibrations_path)
-    store.add(store.get(calibrated).model_copy(update={"id": "strict", "threshold": 0.999}))
-    found = compared(plan, version, "two")
-    assert found.recommended == 0
-    assert "; calibrate again: its FNIR at the target is" in found.reason
-    by_hand = store.get(calibrated).model_copy(update={"id": "hand", "threshold": 0.999, "target": None})
-    store.add(by_hand)
-    assert "calibrate again" not in compared(plan, version, "three", target="fpir=20%").reason
-
-
-def test_the_active_version_and_unknown_ones_are_refused(plan: ComparisonPlan, gallery: Gallery) -> None:
-    with pytest.raises(RequestError, match="is the active one"):
-        compared(plan, gallery.active_version)
-    with pytest.raises(GalleryError, match="999"):
-        compared(plan, 999)
-
-
-def test_forms_of_group_score_are_variants_and_come_into_force_with_their_threshold(
-    plan: ComparisonPlan, gallery: Gallery, calibrated: str, catalog: Path
-) -> None:
-    grid = {
-        "group_by": "label",
-        "refine": ("off",),
-        "rerank": ("off",),
-        "group_score": ("max", "lme", "learned"),
-    }
-    request = ComparisonRequest.model_validate({"pipelines": grid, "target": "fpir=5%"})
-    found = compare(replace(plan, request=request, pictures=catalog), "one")
-    present, *others = found.variants
-    assert present.pipeline.group is None
-    forms = [one.pipeline.group.score for one in others if one.pipeline.rerank == present.pipeline.rerank]
-    assert sorted(set(forms)) == ["learned", "lme", "max"]
-    assert {one.pipeline.rerank.method for one in others} >= {"off"}
-    for one in others:
-        assert one.calibration.pipeline == one.pipeline
-        assert {"error", "fnir", "fpir", "hit_rate"} <= set(one.figures)
-        assert set(one.flips) == {"queries", "pictures"}
-        assert "opis" not in one.figures
-    assert "opis" in present.figures
-    learned = next(
-        n for n, one in enumerate(found.variants) if one.pipeline.group and one.pipeline.group.weights
-    )
-    put_in_force(gallery, plan.bundles, found, learned)
-    matcher = plan.bundles.matcher(gallery)
-    answer = matcher.search(images=[catalog / "plain" / "view 0.png"])[0]
-    assert answer.pipeline == found.variants[learned].pipeline.key
-    assert answer.threshold.value == found.variants[learned].calibration.threshold
-    assert answer.groups[0].group == "plain"
-    # Photo by photo the threshold is still that of before.
-    assert (
-        matcher.search(images=[catalog / "plain" / "view 0.png"], group_by="off")[0].threshold.calibration
-        == calibrated
-    )
-
-
-def test_the_present_variant_has_the_form_that_is_in_force(plan: ComparisonPlan, gallery: Gallery) -> None:
-    """And no other form is decided by its threshold."""
-    settings = plan.bundles.settings.model_copy(
-        update={"pipeline": Pipeline(group=Group(by="label"), rerank=Rerank(method="off"))}
-    )
-    grouped = replace(plan, bundles=ServedBundles(settings))
-    pipeline = Pipeline(group=Group(by="label"), rerank=Rerank(method="off"))
-    calibrator = Calibrator(gallery.snapshot(), pipeline, forms=group_forms("label", "mean"))
-    made = calibrator.measure(calibrator.leave_one_out(), Target.parse("fpir=5%"))
-    CalibrationStore(gallery.calibrations_path).add(made.record, made.scores)
-    grid = {"refine": ("off",), "rerank": ("off",), "group_score": ("max", "mean")}
-    request = ComparisonRequest.model_validate({"pipelines": grid})
-    present, *others = compare(replace(grouped, request=request), "one").variants
-    assert present.pipeline == made.record.pipeline
-    assert present.calibration.id == made.record.id
-    assert {one.pipeline.group.form for one in others} == {"max", "mean m=2", "mean m=5"}
-    assert all(one.calibration.id != made.record.id for one in others)
-
-
-def test_a_key_that_no_item_has_is_not_compared(plan: ComparisonPlan) -> None:
-    request = ComparisonRequest.model_validate({"pipelines": {"group_by": "sku"}, "target": "fpir=5%"})
-    with pytest.raises(RequestError, match="metadata key 'sku'"):
-        compare(replace(plan, request=request), "one")

@@ -89,15 +89,6 @@ def test_the_present_variant_does_not_differ_from_itself(
     assert {(one.difference, one.low, one.high) for one in figures.values()} == {(0.0, 0.0, 0.0)}
 
 
-def test_what_the_present_variant_lacks_has_a_value_and_no_difference(
-    other: Outcomes, labels: np.ndarray
-) -> None:
-    undecided = draw_outcomes(1, None)
-    found = ComparedSearches([undecided, other], labels, Target.parse("fpir=20%"), seed=0).figures()
-    assert {"fnir", "fpir", "error"} & set(found[0]) == set()
-    assert (found[1]["error"].difference, found[1]["fnir"].low) == (None, None)
-
-
 def test_an_error_at_a_target_takes_a_threshold_that_holds_it_in_each_variant(
     present: Outcomes, other: Outcomes, labels: np.ndarray
 ) -> None:
@@ -114,14 +105,6 @@ def test_a_target_on_pairs_takes_the_thresholds_as_given(
 ) -> None:
     found = ComparedSearches([present, other], labels, Target.parse("far=10%"), seed=0).figures()
     assert [one["error"] for one in found] == [one["fnir"] for one in found]
-
-
-def test_without_a_common_query_with_a_mate_there_are_no_figures(
-    present: Outcomes, labels: np.ndarray
-) -> None:
-    none = Outcomes(**{**vars(present), "has_mate": np.zeros(N, dtype=bool)})
-    compared = ComparedSearches([present, none], labels, None, seed=0)
-    assert (compared.figures(), compared.optimism()) == ([], None)
 
 
 def test_flips_are_those_of_going_through_the_queries(labels: np.ndarray) -> None:
@@ -145,15 +128,3 @@ def test_flips_are_those_of_going_through_the_queries(labels: np.ndarray) -> Non
     assert (found.other_best, found.other_label) == (other_best, other_label)
     assert found.flipped.rate == pytest.approx(flipped / N)
     assert min(to_match, to_no_match, other_label, other_best - other_label) > 0
-
-
-def test_nothing_flips_between_a_variant_and_itself(present: Outcomes, labels: np.ndarray) -> None:
-    found = count_flips(present.answers, present.answers, labels, (0.5, 0.5))
-    assert (found.flipped.rate, found.other_best) == (0.0, 0)
-    # That nothing was seen does not mean that nothing can be.
-    assert found.flipped.high > 0.01
-
-
-def test_queries_without_a_label_stand_for_themselves(present: Outcomes) -> None:
-    found = count_flips(present.answers, present.answers, np.full(N, None, dtype=object), (0.5, 0.5))
-    assert found.flipped.n_labels == N

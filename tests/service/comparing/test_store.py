@@ -17,7 +17,6 @@ from vicinal.service.comparing.store import ComparisonStore, put_in_force
 from vicinal.service.errors import (
     CalibrationMismatchError,
     CalibrationRecordError,
-    ComparisonNotFoundError,
     ComparisonRecordError,
     RequestError,
 )
@@ -93,23 +92,6 @@ def test_a_damaged_comparison_is_an_error_and_passed_over_in_lists(
     assert [one.id for one in store.history(passes_over_damaged=True)] == ["first"]
 
 
-@pytest.mark.parametrize("name", ["none", "../calibrations/active", ".", ""])
-def test_an_unknown_name_is_not_found(gallery: Gallery, name: str) -> None:
-    with pytest.raises(ComparisonNotFoundError, match="has no comparison"):
-        ComparisonStore(gallery).find(name)
-
-
-def test_the_newest_of_a_version_is_told(gallery: Gallery, made: Comparison) -> None:
-    store = ComparisonStore(gallery)
-    version = made.variants[0].version
-    request = made.request.model_copy(update={"versions": (version,)})
-    store.keep(made.model_copy(update={"request": request, "id": "a"}))
-    later = made.created_at.replace(year=made.created_at.year + 1)
-    bare = tuple(one.model_copy(update={"calibration": None}) for one in made.variants)
-    store.keep(made.model_copy(update={"request": request, "id": "b", "created_at": later, "variants": bare}))
-    assert store.summaries()[version].endswith("not calibrated")
-
-
 def test_a_choice_does_not_hold_for_another_bundle(
     gallery: Gallery, embedder: Embedder, made: Comparison, bundles: ServedBundles
 ) -> None:
@@ -124,14 +106,6 @@ def test_a_choice_does_not_hold_for_another_bundle(
     file.path.write_text("{}", encoding="utf-8")
     with pytest.raises(CalibrationRecordError, match="damaged"):
         matcher.search(item_ids=["plain/view 0.png"])
-
-
-def test_the_present_variant_stays_what_the_settings_choose(
-    gallery: Gallery, embedder: Embedder, made: Comparison, bundles: ServedBundles
-) -> None:
-    put_in_force(gallery, bundles, made, 0)
-    matcher = Matcher(gallery, embedder)
-    assert (matcher.active_pipeline.source, matcher.threshold().calibration) == ("settings", "first-0")
 
 
 def test_what_was_not_compared_or_is_of_another_gallery_is_not_put_in_force(

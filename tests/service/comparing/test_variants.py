@@ -11,20 +11,15 @@ import numpy as np
 import pytest
 from pydantic import ValidationError
 
-from tests.service.types import MakeSettings
-from vicinal.calibration import NotEnoughTrialsError, Target
-from vicinal.indexer.errors import GalleryNotRefinedError
+from vicinal.calibration import Target
 from vicinal.indexer.gallery import Gallery
 from vicinal.indexer.jobs.index_job import index_items
 from vicinal.indexer.sources import read_source
 from vicinal.models.bundle import ModelBundle
 from vicinal.models.embedder import Embedder
-from vicinal.refine.errors import RefinerNotFoundError
 from vicinal.service.comparing.comparison import ComparisonPlan, compare
 from vicinal.service.comparing.record import Comparison, ComparisonRequest, PipelineGrid, Variant
 from vicinal.service.comparing.store import put_in_force
-from vicinal.service.comparing.variants import open_variants
-from vicinal.service.errors import RequestError
 from vicinal.service.galleries.bundles import ServedBundles
 from vicinal.service.measuring.calibrator import Calibrator
 from vicinal.service.measuring.matcher import Matcher
@@ -128,34 +123,10 @@ def test_differences_are_to_the_present_variant(found: Comparison) -> None:
             assert figure.low <= figure.high
 
 
-def test_choosing_among_many_is_called_optimistic(found: Comparison) -> None:
-    assert any("looks better than it is" in warning for warning in found.warnings)
-    assert found.optimism.promised <= found.optimism.shown + 1e-9
-
-
-def test_variants_begin_with_the_present_one_and_come_once(plan: ComparisonPlan) -> None:
-    asked = request(k=[8, 8, 4], beta=[0.1], k1=[4], k2=[2, 6])
-    opened, left_out = open_variants(plan.gallery, plan.bundles, asked)
-    keys = [one.pipeline.key for one in opened]
-    assert keys[0] == Pipeline().key
-    assert len(keys) == len(set(keys)) == 4
-    assert left_out == []
-
-
 @pytest.mark.parametrize("fields", [{"k": [1]}, {"k": range(2, 30)}, {"rerank": []}, {"k3": [1]}])
 def test_what_cannot_be_tried_is_refused(fields: dict[str, Any]) -> None:
     with pytest.raises(ValidationError):
         PipelineGrid.model_validate(fields)
-
-
-def test_nothing_to_compare_with_is_said(plan: ComparisonPlan) -> None:
-    with pytest.raises(RequestError, match="name a version, or more pipelines"):
-        open_variants(plan.gallery, plan.bundles, request(rerank=["off"]))
-
-
-def test_a_refinement_that_the_bundle_lacks_is_refused(plan: ComparisonPlan) -> None:
-    with pytest.raises(RefinerNotFoundError):
-        open_variants(plan.gallery, plan.bundles, request(refine=["query"]))
 
 
 @pytest.fixture(scope="module")
@@ -197,30 +168,3 @@ def test_every_side_is_tried_and_sharing_changes_no_threshold(refined: Compariso
     chosen = found.variants[number]
     assert (answer.pipeline, answer.threshold.value) == (chosen.pipeline.key, chosen.calibration.threshold)
     matcher.pipeline_file.clear()
-
-
-def test_items_that_were_never_refined_leave_their_sides_out(
-    base_dir: Path, tmp_path: Path, refiner_bundle: ModelBundle, make_settings: MakeSettings
-) -> None:
-    shutil.copytree(base_dir, tmp_path / "data")
-    settings = make_settings(tmp_path / "data", bundle=refiner_bundle.path, refine="off")
-    bundles = ServedBundles(settings)
-    gallery = Gallery.open(settings.galleries_path / "shoes")
-    opened, left_out = open_variants(gallery, bundles, request(**REFINED))
-    assert {one.pipeline.refine.sides for one in opened} == {"off", "query"}
-    assert sum("was not tried" in warning for warning in left_out) == 2
-    with pytest.raises(GalleryNotRefinedError):
-        open_variants(gallery, bundles, request(refine=["both"], **REFINED))
-
-
-def test_a_target_on_fnir_compares_fpir(refined: ComparisonPlan) -> None:
-    found = compare(replace(refined, request=request("fnir=20%", 40, **REFINED)), "fnir")
-    assert found.asked == "fpir"
-    for one in found.variants:
-        assert one.figures["error"].value == pytest.approx(one.calibration.rates.fpir)
-        assert one.calibration.rates.fnir <= 0.2
-
-
-def test_a_target_that_no_pipeline_can_show_is_an_error(refined: ComparisonPlan) -> None:
-    with pytest.raises(NotEnoughTrialsError):
-        compare(replace(refined, request=request("fpir=1%", 40, **REFINED)), "none")

@@ -14,7 +14,6 @@ from PIL import Image
 
 from tests.photos import draw_photo
 from vicinal.indexer.duplicates.comparison import ComparedPairs
-from vicinal.indexer.duplicates.signatures import ORIENTATIONS
 from vicinal.service.duplicates.groups import Copy, group_copies, kinds_of, make_groups
 
 YEAR = datetime.datetime(2020, 1, 1)
@@ -78,19 +77,6 @@ def test_every_copy_is_a_partner_of_the_kept_one_and_in_one_group(
     assert all({a, b} & {copy.position for copies in found.values() for copy in copies} for a, b in edges)
 
 
-@pytest.mark.parametrize("orientation", range(8))
-def test_how_a_copy_was_turned_is_told_as_seen_from_the_kept_one(orientation: int) -> None:
-    """A picture turned by a quarter against the clock was turned by 270 degrees with it."""
-    kept_first = group_copies(pairs((0, 1, 0.9), orientation=orientation), [0, 1])[0][0]
-    turns, is_mirrored = ORIENTATIONS[orientation]
-    expected = (["mirrored"] if is_mirrored else []) + ([f"rotated by {360 - 90 * turns}°"] if turns else [])
-    assert kinds_of(kept_first, 100, 100) == (tuple(expected) or ("recompressed",))
-    kept_second = group_copies(pairs((0, 1, 0.9), orientation=orientation), [1, 0])[1][0]
-    back = {1: "rotated by 90°", 3: "rotated by 270°"}
-    if turns % 2 and not is_mirrored:
-        assert kinds_of(kept_second, 100, 100) == (back[turns],)
-
-
 @pytest.mark.parametrize(
     ("area", "pixels", "kinds"),
     [
@@ -150,24 +136,3 @@ def test_a_name_that_came_over_the_network_opens_no_file_here(
     save(tmp_path / "sent.jpg", draw_photo(0))
     (group,), _ = make_groups(table(["sent.jpg", "sent.jpg"]), [[0, 1]], None, None)
     assert (group.kept.n_bytes, group.kept.width) == (None, None)
-
-
-def test_a_file_that_is_no_image_any_more_is_as_good_as_gone(tmp_path: Path) -> None:
-    (tmp_path / "a.jpg").write_bytes(b"words")
-    (group,), notes = make_groups(table([str(tmp_path / "a.jpg")] * 2), [[0, 1]], None, None)
-    assert (group.kept.n_bytes, len(notes)) == (None, 1)
-
-
-def test_a_photo_on_its_side_has_the_size_that_people_see(tmp_path: Path) -> None:
-    exif = Image.Exif()
-    exif[0x0112] = 6
-    draw_photo(0).save(tmp_path / "a.jpg", exif=exif)
-    (group,), _ = make_groups(table([str(tmp_path / "a.jpg")] * 2), [[0, 1]], None, None)
-    assert (group.kept.width, group.kept.height) == (120, 160)
-
-
-def test_the_largest_group_stands_first_and_then_the_most_certain(tmp_path: Path) -> None:
-    uris = [save(tmp_path / f"{i}.png", draw_photo(i)) for i in range(7)]
-    found = pairs((0, 1, 0.7), (2, 3, 0.9), (4, 5, 0.6), (4, 6, 0.6), (5, 6, 0.6))
-    groups, _ = make_groups(table(uris), [[i] for i in range(7)], found, np.full((7, 2), 64))
-    assert [(len(one.copies), one.copies[0].score) for one in groups] == [(2, 0.6), (1, 0.9), (1, 0.7)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from vicinal.service.duplicates.threshold import choose_threshold, threshold_sentence
+from vicinal.service.duplicates.threshold import choose_threshold
 
 
 def made_scores(n: int, seed: int = 0) -> np.ndarray:
@@ -55,45 +55,9 @@ def test_more_copies_allow_a_lower_threshold() -> None:
     assert values[1] < values[0]
 
 
-def test_a_gallery_without_copies_has_none() -> None:
-    found = choose_threshold(made_scores(150), wrong_scores(200), 0.99)
-    assert (found.value, found.n_pairs, found.n_wrong) == (None, 0, 0.0)
-    assert found.best_precision < 0.9
-
-
 def test_what_was_found_of_the_made_copies_is_counted_with_an_interval() -> None:
     made = made_scores(150)
     found = choose_threshold(made, np.concatenate([made_scores(500, 7)[:, 0], wrong_scores(60)]), 0.99)
     assert found.n_made_found == (made >= found.value).sum()
     assert (found.n_made, found.n_made_of) == (900, 150)
     assert found.found_low <= found.n_made_found / found.n_made <= found.found_high
-
-
-def test_the_sentence_says_what_it_rests_on() -> None:
-    found = choose_threshold(
-        made_scores(150), np.concatenate([made_scores(500, 7)[:, 0], wrong_scores(60)]), 0.99
-    )
-    sentence = threshold_sentence(found)
-    for part in (
-        f"{found.value:.2f}",
-        f"{found.n_made_found:,} of 900 copies",
-        "150 of these photos",
-        "95 %",
-    ):
-        assert part in sentence
-
-
-def test_the_sentence_names_the_best_precision_that_there_is() -> None:
-    scores = np.concatenate([made_scores(8, 7)[:, 0], wrong_scores(60)])
-    found = choose_threshold(made_scores(150), scores, 0.999)
-    assert found.value is None
-    best = f"--precision {int(100 * found.best_precision) / 100:.2f}"
-    assert best in threshold_sentence(found)
-    # What it advises works.
-    again = choose_threshold(made_scores(150), scores, int(100 * found.best_precision) / 100)
-    assert again.value is not None
-
-
-def test_the_sentence_of_nothing_promises_nothing() -> None:
-    none = choose_threshold(made_scores(150), wrong_scores(0), 0.99)
-    assert "precision of 99 %, nor even of 50 %; no photos stand out" in threshold_sentence(none)

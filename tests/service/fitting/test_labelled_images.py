@@ -67,18 +67,6 @@ def test_of_thousands_of_photos_fewer_labels_are_held_out() -> None:
     assert sorted(set(np.unique(held, return_counts=True)[1])) == [10, 50]
 
 
-def test_a_label_with_one_photo_is_measured_with_and_not_learned_from() -> None:
-    photos = photos_of([10] * 15 + [1])
-    split = hold_out(photos, 0)
-    assert (split.training[-1], split.held_out[-1]) == (False, True)
-
-
-def test_another_seed_holds_out_others() -> None:
-    photos = photos_of([10] * 50)
-    assert (hold_out(photos, 0).held_out != hold_out(photos, 1).held_out).any()
-    assert (hold_out(photos, 1).held_out == hold_out(photos, 1).held_out).all()
-
-
 @pytest.mark.parametrize(
     ("sizes", "message"),
     [
@@ -89,14 +77,6 @@ def test_another_seed_holds_out_others() -> None:
 def test_too_little_is_refused(sizes: list[int], message: str) -> None:
     with pytest.raises(RequestError, match=message):
         hold_out(photos_of(sizes), 0)
-
-
-def test_labels_are_cut_to_so_many_photos() -> None:
-    photos = photos_of([30] * 20)
-    split = hold_out(photos, 0)
-    cut = photos.at_most(5, split, 0)
-    assert set(np.unique(photos.labels[cut.training], return_counts=True)[1]) == {5}
-    assert not (cut.training & ~split.training).any()
 
 
 def test_every_photo_is_used_or_has_a_reason() -> None:

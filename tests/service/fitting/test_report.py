@@ -66,33 +66,12 @@ def test_the_figures_are_said_in_plain_words() -> None:
     )
 
 
-def test_a_gain_that_may_be_chance_is_called_so() -> None:
-    assert any("may be chance (95 %: -5 to +50)" in line for line in report_lines(report(low=-0.05)))
-
-
-def test_no_gain_is_said_and_nothing_comes_next() -> None:
-    worse = report(low=-0.2, value=-0.1)
-    assert "It did not help: stay with the bundle that you have." in report_lines(worse)
-    assert next_commands(worse, "photos", None, None) == []
-
-
-def test_a_gallery_is_indexed_anew_and_compared_before_it_is_used() -> None:
-    commands = next_commands(report(), None, "shop", None)
-    assert [command.split("vicinal ")[1].split()[0] for command in commands] == ["index", "compare", "use"]
-    assert "--no-activate" in commands[0]
-
-
 def test_the_gallery_is_compared_with_the_bundle_and_the_folder_that_were_given() -> None:
     plain = next_commands(report(), None, "shop", None)
     commands = next_commands(report(), None, "shop", Path("my data"), Path("bundles/own"))
     assert all(command.endswith(" --data-dir 'my data'") for command in commands)
     assert ["--bundle bundles/own" in command for command in commands] == [False, True, True]
     assert not any("--data-dir" in command or "bundles/own" in command for command in plain)
-
-
-def test_photos_without_a_gallery_are_indexed() -> None:
-    (command,) = next_commands(report(), "my photos", None, None)
-    assert command == "vicinal index 'my photos' --gallery shop --bundle bundles/mine"
 
 
 @pytest.mark.parametrize(
@@ -110,12 +89,3 @@ def test_photos_without_a_gallery_are_indexed() -> None:
 def test_all_photos_are_accounted_for(changes: dict[str, int | None], said: str) -> None:
     told = "\n".join(report_lines(report(**changes)))
     assert ("Learned from 573 of 1,203 photos, of 30 labels." in told, said in told) == (True, True)
-
-
-def test_labels_that_look_wrong_are_named() -> None:
-    one = {"file": "7.jpg", "label": "lime", "looks_like": "lemon", "margin": 0.3}
-    told = report_lines(report(n_looked=900, n_doubtful=80, doubtful=(one,), safer_loss="recall_at_k"))
-    assert any("80 labels look wrong, of 900 photos" in line for line in told)
-    assert "  7.jpg: 'lime' looks like 'lemon'" in told
-    assert any("recall@k" in line for line in told)
-    assert not any("look wrong" in line for line in report_lines(report()))

@@ -12,7 +12,6 @@ from vicinal.calibration import Target
 from vicinal.calibration.arrays import FloatArray
 from vicinal.indexer.views.snapshot import Snapshot
 from vicinal.models.similarity import normalize
-from vicinal.service.errors import CalibrationRecordError
 from vicinal.service.labelling import questions
 from vicinal.service.labelling.questions import (
     BLOCK,
@@ -85,26 +84,6 @@ def test_pairs_are_what_a_search_for_each_item_shows(snapshot: Snapshot, pairs: 
     assert pairs.top_scores[7] == found.scores[0, 0]
 
 
-def test_a_large_gallery_is_sampled(snapshot: Snapshot, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(questions, "_MOST_QUERIES", 10)
-    drawn = ScoredPairs.of(snapshot, Scorer(snapshot, OFF), seed=3)
-    assert len(np.unique(drawn.queries)) == 10
-    assert len(drawn.scores) + drawn.n_others == 10 * (len(snapshot) - 1)
-
-
-def test_pairs_are_kept_whole(pairs: ScoredPairs) -> None:
-    read = ScoredPairs.from_bytes(pairs.to_bytes())
-    assert read.n_others == pairs.n_others
-    for name in ("queries", "items", "scores", "top_scores"):
-        np.testing.assert_array_equal(getattr(read, name), getattr(pairs, name))
-
-
-@pytest.mark.parametrize("stored", [b"", b"PK\x03\x04 cut off", b"{}"])
-def test_damaged_pairs_are_refused(stored: bytes) -> None:
-    with pytest.raises(CalibrationRecordError, match="no pairs to ask about"):
-        ScoredPairs.from_bytes(stored)
-
-
 @pytest.mark.slow
 def test_the_same_answers_give_the_same_questions(pairs: ScoredPairs) -> None:
     asked, answers = answer_all(pairs, 24)
@@ -175,15 +154,6 @@ def test_the_most_surprising_answer_is_asked_about_again(pairs: ScoredPairs) -> 
 
 
 @pytest.mark.slow
-def test_what_cannot_be_told_says_nothing(pairs: ScoredPairs) -> None:
-    asked, answers = answer_all(pairs, 40)
-    more = [int(one) for one in np.flatnonzero(~np.isin(np.arange(50), asked))[:5]]
-    known = posterior(pairs, asked, answers, 0)
-    skipped = posterior(pairs, [*asked, *more], [*answers, *([None] * 5)], 0)
-    np.testing.assert_array_equal(known.shares, skipped.shares)
-
-
-@pytest.mark.slow
 def test_a_session_comes_nearer_to_its_end(pairs: ScoredPairs) -> None:
     nothing = posterior(pairs, [], [], 0)
     assert progress(nothing, 0, TARGET) == 0.0
@@ -191,16 +161,3 @@ def test_a_session_comes_nearer_to_its_end(pairs: ScoredPairs) -> None:
     reached = [progress(posterior(pairs, asked[:n], answers[:n], 0), n, TARGET) for n in (20, 60, 240)]
     assert 0.0 < reached[0] < 0.5 <= reached[1] <= reached[2] <= 1.0
     assert FEWEST > 20
-
-
-def test_no_questions_are_left_when_all_pairs_were_asked_about(write_gallery: WriteGallery) -> None:
-    three = write_gallery(embeddings()[:3])
-    few = ScoredPairs.of(three, Scorer(three, OFF), seed=0)
-    asked: list[int] = []
-    answers: list[bool | None] = []
-    for _ in range(5):
-        found = posterior(few, asked, answers, 0)
-        block = next_block(few, asked, answers, found=found, target=TARGET, seed=0)
-        asked += [one.pair for one in block]
-        answers += [True] * len(block)
-    assert len(set(few.photos[asked])) == 3

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from vicinal.calibration import CalibrationError, Target, UnreachableTargetError
 from vicinal.indexer.jobs.index_job import index_items
 from vicinal.indexer.sources import read_source, source_name
 from vicinal.models.embedder import Embedder
-from vicinal.service.errors import CalibrationRecordError, RequestError
+from vicinal.service.errors import RequestError
 from vicinal.service.labelling.questions import BLOCK, FEWEST
 from vicinal.service.labelling.session import LabelSession
 from vicinal.service.measuring.matcher import Matcher
@@ -76,16 +73,6 @@ def test_a_session_goes_on_where_it_was(matcher: Matcher) -> None:
     assert (before.n_answers, len(before.questions)) == (10, 2)
 
 
-def test_another_target_begins_anew_and_so_does_a_restart(matcher: Matcher) -> None:
-    first = start(matcher)
-    other = LabelSession.resume(matcher, Target.parse("far=1%"))
-    assert other.head.id != first.head.id
-    assert LabelSession.resume(matcher, Target.parse("far=1%"), restart=True).head.id not in (
-        first.head.id,
-        other.head.id,
-    )
-
-
 def test_a_new_version_ends_a_session(
     matcher: Matcher, catalog: Path, tmp_path: Path, embedder: Embedder
 ) -> None:
@@ -112,15 +99,6 @@ def test_the_last_answer_is_taken_back(matcher: Matcher) -> None:
         session.undo()
 
 
-@pytest.mark.parametrize("number", [0, 2])
-def test_an_answer_to_another_question_is_refused(matcher: Matcher, number: int) -> None:
-    session = start(matcher)
-    answer(session, matcher, 1)
-    with pytest.raises(RequestError, match="somebody else answers too"):
-        session.answer(number, True)
-    assert len(session.answers()) == 1
-
-
 @pytest.mark.slow
 def test_too_few_answers_are_refused(matcher: Matcher) -> None:
     session = start(matcher)
@@ -144,37 +122,6 @@ def test_answers_that_no_threshold_holds_are_refused(matcher: Matcher) -> None:
     assert matcher.calibrations.active(matcher.pipeline) is None
 
 
-@pytest.mark.parametrize("target", ["fpir=5%", "fnir=10%", "utility=mean"])
-def test_targets_that_pairs_say_nothing_of_are_refused(matcher: Matcher, target: str) -> None:
-    with pytest.raises(CalibrationError, match="name precision=95% or far"):
-        LabelSession.start(matcher, Target.parse(target))
-    assert LabelSession.current(matcher) is None
-
-
-def test_a_gallery_of_one_photo_is_refused(
-    tmp_path: Path, catalog: Path, embedder: Embedder, gallery_of: Callable[..., Matcher]
-) -> None:
-    with pytest.raises(CalibrationError, match="has 1 images: pairs take two"):
-        start(gallery_of(1))
-
-
-@pytest.mark.parametrize("name", ["session.json", "answers.json", "pairs.npz", "../current.json"])
-def test_damaged_files_are_named(matcher: Matcher, name: str) -> None:
-    session = start(matcher)
-    (session.path / name).write_bytes(b"{")
-    with pytest.raises(CalibrationRecordError):
-        LabelSession.resume(matcher, TARGET).state(matcher)
-    assert LabelSession.resume(matcher, TARGET, restart=True).answers() == []
-
-
-def test_answers_are_whole_after_every_one(matcher: Matcher) -> None:
-    session = start(matcher)
-    for number in range(5):
-        session.answer(number, number % 2 == 0)
-        kept = json.loads((session.path / "answers.json").read_text())
-        assert [one["same"] for one in kept["answers"]] == [i % 2 == 0 for i in range(number + 1)]
-
-
 @pytest.mark.slow
 def test_what_is_promised_speaks_of_matches_and_of_slips(matcher: Matcher) -> None:
     session = start(matcher)
@@ -191,50 +138,3 @@ def test_what_is_promised_speaks_of_matches_and_of_slips(matcher: Matcher) -> No
         CalibrationError, match="promised nothing of photos of things that you have or lack: give"
     ):
         require_promise(record)
-
-
-@pytest.mark.slow
-def test_a_person_who_always_lies_reaches_nothing(matcher: Matcher) -> None:
-    """Negative control: the answers matter."""
-    session = start(matcher)
-    answer(session, matcher, FEWEST, lies=True)
-    assert session.estimate() is None
-
-
-@pytest.mark.slow
-def test_after_many_answers_a_session_says_that_more_hardly_help(
-    matcher: Matcher, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    session = start(matcher)
-    answer(session, matcher, FEWEST)
-    monkeypatch.setattr("vicinal.service.labelling.session._MANY", FEWEST)
-    monkeypatch.setattr("vicinal.service.labelling.session.progress", lambda *_: 0.9)
-    assert session.state(matcher).sentence.startswith("More answers will hardly change this")
-
-
-@pytest.fixture
-def gallery_of(tmp_path: Path, catalog: Path, embedder: Embedder) -> Callable[[int], Matcher]:
-    """Makes a gallery of the first n photos of the catalog."""
-    from vicinal.indexer.gallery import Gallery
-
-    def make(n: int) -> Matcher:
-        folder = tmp_path / f"first {n}"
-        for path in sorted(catalog.rglob("*.png"))[:n]:
-            (folder / path.parent.name).mkdir(parents=True, exist_ok=True)
-            shutil.copy(path, folder / path.parent.name)
-        gallery = Gallery(tmp_path / "data" / "galleries" / "few")
-        index_items(gallery, read_source(folder), embedder, workers=1)
-        return Matcher(gallery, embedder)
-
-    return make
-
-
-def test_two_photos_can_be_asked_about_once(gallery_of: Callable[[int], Matcher]) -> None:
-    matcher = gallery_of(2)
-    session = start(matcher)
-    while questions := session.questions():
-        session.answer(len(session.answers()), True)
-        assert len(session.answers()) < 20, questions
-    with pytest.raises(RequestError, match="all pairs were asked about"):
-        session.answer(len(session.answers()), True)
-    assert np.unique(session.pairs.photos).size == 1

@@ -18,8 +18,6 @@ from vicinal.models.embedder import Embedder
 from vicinal.service.http.app import create_app
 from vicinal.service.measuring.records.store import CalibrationStore
 
-SEARCH = "/v1/galleries/shoes/search"
-
 
 @pytest.fixture
 def client(data_dir: Path, make_settings: MakeSettings) -> TestClient:
@@ -73,15 +71,6 @@ def test_the_threshold_of_another_gallery_is_not_used(
     assert readiness(client)["boots"]["calibration_reason"] == other["reason"]
 
 
-def test_the_threshold_holds_under_another_name(
-    client: TestClient, gallery: Gallery, calibrate: Calibrate
-) -> None:
-    record_id = calibrate(gallery)
-    gallery.path.rename(gallery.path.parent / "boots")
-    other = threshold_of(client, "boots")
-    assert (other["calibration"], other["state"]) == (record_id, "current")
-
-
 @pytest.mark.slow
 def test_the_threshold_of_what_the_gallery_was_before_is_called_stale_everywhere(
     client: TestClient,
@@ -101,17 +90,6 @@ def test_the_threshold_of_what_the_gallery_was_before_is_called_stale_everywhere
     assert "80% of the items have changed" in stale["reason"]
     ready = readiness(client)["shoes"]
     assert (ready["calibration"], ready["calibration_reason"]) == ("stale", stale["reason"])
-
-
-@pytest.mark.slow
-def test_readiness_says_whether_the_usual_search_is_calibrated(
-    client: TestClient, gallery: Gallery, calibrate: Calibrate
-) -> None:
-    before = readiness(client)["shoes"]
-    assert (before["calibration"], "has no calibration" in before["calibration_reason"]) == ("none", True)
-    calibrate(gallery)
-    after = readiness(client)["shoes"]
-    assert (after["calibration"], after["calibration_reason"]) == ("current", None)
 
 
 @pytest.mark.slow

@@ -131,35 +131,6 @@ def test_pairs_beyond_the_candidates_count_too(write_gallery: WriteGallery, allo
     assert record.rates.far == pytest.approx(allowed, abs=1e-4)
 
 
-def many_copies() -> tuple[FloatArray, list[str]]:
-    """150 copies of one picture under two labels, which are false accepts of each other, and 100 others."""
-    embeddings, labels = labelled_gallery(n_labels=20)
-    copies = np.repeat(embeddings[:1], 150, axis=0)
-    return np.concatenate([embeddings, copies]), [*labels, *(f"copy {i % 2}" for i in range(150))]
-
-
-@pytest.mark.slow
-def test_more_duplicates_than_candidates_count_as_they_score(write_gallery: WriteGallery) -> None:
-    embeddings, labels = many_copies()
-    snapshot = write_gallery(embeddings, labels)
-    queries = LabelledQueries.leave_one_out(snapshot)
-    record = Calibrator(snapshot, CONTEXTUAL).measure(queries, Target(rate="far", value=0.2)).record
-    assert record.rates.far == pytest.approx(slow_far(snapshot, labels, record.threshold), abs=1e-9)
-
-
-@pytest.mark.slow
-def test_with_the_first_candidates_only_duplicates_would_count_too_low(
-    write_gallery: WriteGallery, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Negative control of the test above."""
-    monkeypatch.setattr("vicinal.service.measuring.measurement._MOST_CANDIDATES", 100)
-    embeddings, labels = many_copies()
-    snapshot = write_gallery(embeddings, labels)
-    queries = LabelledQueries.leave_one_out(snapshot)
-    record = Calibrator(snapshot, CONTEXTUAL).measure(queries, Target(rate="far", value=0.2)).record
-    assert record.rates.far < slow_far(snapshot, labels, record.threshold) - 0.01
-
-
 def test_a_lower_threshold_would_break_the_target(write_gallery: WriteGallery) -> None:
     record = calibrate(write_gallery(*labelled_gallery()))
     assert record.rates.fpir <= 0.1 + 1e-12
@@ -204,14 +175,6 @@ def test_queries_that_all_have_mates_measure_fpir_with_their_label_taken_out(
     assert record.rates.fpir == pytest.approx(np.mean(np.array(best) >= record.threshold))
 
 
-@pytest.mark.slow
-def test_queries_without_any_mate_leave_the_positive_rates_unmeasured(write_gallery: WriteGallery) -> None:
-    queries = outside_queries([f"absent {i}" for i in range(40)])
-    rates = Calibrator(write_gallery(*labelled_gallery()), CONTEXTUAL).measure(queries, FPIR).record.rates
-    assert (rates.frr, rates.fnir, rates.hit_rate_1) == (None, None, None)
-    assert rates.far is not None
-
-
 @pytest.mark.parametrize("target", [Target(rate="far", value=1e-6), Target(rate="fpir", value=0.01)], ids=str)
 def test_a_rate_that_so_few_trials_cannot_show_is_refused(
     write_gallery: WriteGallery, target: Target
@@ -233,15 +196,6 @@ def test_a_gallery_of_one_label_is_refused(write_gallery: WriteGallery) -> None:
         calibrate(write_gallery(embeddings, labels))
 
 
-@pytest.mark.slow
-def test_unlabelled_items_are_in_no_pair_and_the_record_says_so(write_gallery: WriteGallery) -> None:
-    embeddings, labels = labelled_gallery()
-    record = calibrate(write_gallery(embeddings, [*labels[:100], *[None] * 20]))
-    assert record.n_negative_pairs + record.n_positive_pairs == 100 * 99
-    assert record.n_with_mate == 100
-    assert "items without a label, left out of all pairs: 20" in record.warnings
-
-
 def test_fpir_names_the_labels_without_a_mate_that_it_rests_on(write_gallery: WriteGallery) -> None:
     """60 queries of 6 absent labels are 6 labels' worth of evidence."""
     snapshot = write_gallery(*labelled_gallery())
@@ -253,27 +207,6 @@ def test_fpir_names_the_labels_without_a_mate_that_it_rests_on(write_gallery: Wr
 
 
 @pytest.mark.slow
-def test_large_labels_are_warned_of_only_where_a_whole_label_is_taken_out(
-    write_gallery: WriteGallery,
-) -> None:
-    """Queries from outside have no label in the gallery to begin with."""
-    embeddings, labels = labelled_gallery()
-    snapshot = write_gallery(embeddings, ["one"] * 60 + labels[60:])
-    queries = outside_queries([f"label {i}" for i in range(20)] + [f"absent {i}" for i in range(60)])
-    outside = Calibrator(snapshot, CONTEXTUAL).measure(queries, FPIR).record
-    left_out = Calibrator(snapshot, CONTEXTUAL).measure(LabelledQueries.leave_one_out(snapshot), FPIR).record
-    said = [any("with a whole label taken out" in one for one in r.warnings) for r in (outside, left_out)]
-    assert said == [False, True]
-
-
-def test_labels_with_one_image_and_few_labels_are_warned_of(write_gallery: WriteGallery) -> None:
-    embeddings, labels = labelled_gallery(n_labels=8)
-    record = calibrate(write_gallery(embeddings, [*labels[:-1], "alone"]))
-    assert any(warning.startswith("labels with one item and no mate") for warning in record.warnings)
-    assert any("labels stand behind" in warning and "(9)" in warning for warning in record.warnings)
-
-
-@pytest.mark.slow
 def test_a_sample_of_queries_is_the_same_for_the_same_seed(write_gallery: WriteGallery) -> None:
     snapshot = write_gallery(*labelled_gallery())
     first, second, other = (calibrate(snapshot, most_queries=40, seed=seed) for seed in (3, 3, 4))
@@ -281,22 +214,6 @@ def test_a_sample_of_queries_is_the_same_for_the_same_seed(write_gallery: WriteG
     assert first.model_dump(exclude=unlike) == second.model_dump(exclude=unlike)
     assert first.n_with_mate == 40
     assert other.threshold != first.threshold
-
-
-def test_a_sample_keeps_each_querys_label_and_position(write_gallery: WriteGallery) -> None:
-    snapshot = write_gallery(*labelled_gallery())
-    sample = LabelledQueries.leave_one_out(snapshot).sample(30, seed=1)
-    assert len(set(sample.positions.tolist())) == 30
-    np.testing.assert_array_equal(sample.embeddings, snapshot.embeddings[sample.positions])
-    np.testing.assert_array_equal(sample.labels, snapshot.labels[sample.positions])
-
-
-def test_progress_ends_with_all_queries(write_gallery: WriteGallery) -> None:
-    snapshot = write_gallery(*labelled_gallery())
-    seen: list[tuple[str, int, int]] = []
-    queries = LabelledQueries.leave_one_out(snapshot)
-    Calibrator(snapshot, CONTEXTUAL).measure(queries, FPIR, on_progress=lambda *at: seen.append(at))
-    assert seen[-1] == ("score", 120, 120)
 
 
 @pytest.mark.slow

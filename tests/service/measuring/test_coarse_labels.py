@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 
 from tests.service.conftest import overlapping
 from tests.service.pipelines import CONTEXTUAL
 from tests.service.types import WriteGallery
-from vicinal.calibration import CalibrationError, Target
+from vicinal.calibration import Target
 from vicinal.indexer.views.snapshot import Snapshot
 from vicinal.service.measuring.calibrator import Calibrator
 from vicinal.service.measuring.queries import LabelledQueries, coarse_labels_by_column
@@ -39,17 +38,3 @@ def test_queries_from_outside_bring_their_own(write_gallery: WriteGallery) -> No
     snapshot = make_gallery(write_gallery, ["a"] * N_LABELS)
     found = coarse_labels_by_column(snapshot, "kind", [("absent", {"kind": 3.0}), ("label 0", {"kind": "a"})])
     assert (found["absent"], found["label 0"]) == ("3", "a")
-
-
-def test_a_label_of_two_kinds_is_refused(write_gallery: WriteGallery) -> None:
-    snapshot = make_gallery(write_gallery, ["a"] * N_LABELS)
-    with pytest.raises(
-        CalibrationError, match="'label 1' have the coarse labels 'a' and 'b' in column 'kind'"
-    ):
-        coarse_labels_by_column(snapshot, "kind", [("label 1", {"kind": "b"})])
-
-
-def test_a_column_without_values_is_refused(write_gallery: WriteGallery) -> None:
-    snapshot = make_gallery(write_gallery, ["a"] * N_LABELS)
-    with pytest.raises(CalibrationError, match="no image has a value in the metadata column 'sort'"):
-        coarse_labels_by_column(snapshot, "sort")

@@ -10,7 +10,7 @@ import pytest
 from tests.service.conftest import overlapping
 from tests.service.pipelines import CONTEXTUAL
 from tests.service.types import WriteGallery
-from vicinal.calibration import CalibrationError, Target
+from vicinal.calibration import Target
 from vicinal.indexer.views.snapshot import Snapshot
 from vicinal.models.similarity import normalize
 from vicinal.service.measuring.calibrator import Calibrator
@@ -31,15 +31,6 @@ def snapshot(write_gallery: WriteGallery) -> Snapshot:
 def calibrate(snapshot: Snapshot, target: Target = FPIR, **options: object) -> CalibrationRecord:
     queries = LabelledQueries.leave_one_out(snapshot)
     return Calibrator(snapshot, CONTEXTUAL).measure(queries, target, **options).record
-
-
-def test_rates_in_the_evidence_are_those_of_the_record(snapshot: Snapshot) -> None:
-    record = calibrate(snapshot)
-    for name in ("far", "frr", "fpir", "fnir"):
-        found = record.evidence.rates[name]
-        assert found.rate == pytest.approx(getattr(record.rates, name))
-        assert 0.0 <= found.low <= found.rate <= found.high <= 1.0
-        assert found.leave_one_label_out[0] <= found.rate <= found.leave_one_label_out[1]
 
 
 def test_every_rate_names_its_trials_and_labels(snapshot: Snapshot) -> None:
@@ -98,22 +89,6 @@ def test_near_and_far_labels_are_told_apart_by_their_coarse_labels(snapshot: Sna
     assert (near.rate + far.rate) / 2 == pytest.approx(record.rates.fpir)
 
 
-def test_without_coarse_labels_there_are_no_near_and_far_ones(snapshot: Snapshot) -> None:
-    evidence = calibrate(snapshot).evidence
-    assert (evidence.near_fpir, evidence.far_fpir) == (None, None)
-
-
-def test_missing_coarse_labels_are_named(snapshot: Snapshot) -> None:
-    with pytest.raises(CalibrationError, match="23 labels have no coarse label"):
-        calibrate(snapshot, coarse_labels={"label 0": "shoe"})
-
-
-def test_top_scores_are_kept_as_counts(snapshot: Snapshot) -> None:
-    found = calibrate(snapshot).evidence.top_scores
-    assert (found.n, len(found.counts)) == (120, 10)
-    assert 0 <= found.n_no_match <= 120
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("text", ["far=5%", "frr=30%", "fpir=10%", "fnir=30%", "precision=70%"])
 def test_every_target_is_held_on_its_trials(snapshot: Snapshot, text: str) -> None:
@@ -122,22 +97,8 @@ def test_every_target_is_held_on_its_trials(snapshot: Snapshot, text: str) -> No
     assert found.rate >= target.value if target.rate == "precision" else found.rate <= target.value
 
 
-def test_a_utility_is_sought_in_the_calibration_range(snapshot: Snapshot) -> None:
-    assert 0.005 <= calibrate(snapshot, Target.parse("utility=worst")).rates.far <= 0.11
-
-
-@pytest.mark.parametrize("text", ["utility=worst", "precision=70%"])
-def test_what_is_no_error_rate_is_not_predicted(snapshot: Snapshot, text: str) -> None:
-    assert calibrate(snapshot, Target.parse(text)).evidence.predictions == ()
-
-
 def test_a_record_with_evidence_comes_back_as_it_was_kept(snapshot: Snapshot, tmp_path: Path) -> None:
     store = CalibrationStore(tmp_path)
     record = store.add(calibrate(snapshot))
     assert store.get(record.id) == record
     assert record.format_version == 2
-
-
-def test_evidence_cannot_be_changed(snapshot: Snapshot) -> None:
-    with pytest.raises(ValueError, match="frozen"):
-        calibrate(snapshot).evidence.rates["far"].low = 0.0

@@ -8,23 +8,19 @@ import numpy as np
 import pytest
 
 from tests.service.types import WriteGallery
-from vicinal.calibration import CalibrationError, Target, UnreachableTargetError
+from vicinal.calibration import CalibrationError, Target
 from vicinal.indexer.views.snapshot import Snapshot
 from vicinal.indexer.views.view import GalleryView
 from vicinal.models.similarity import normalize
 from vicinal.service.measuring import group_trials
 from vicinal.service.measuring.calibrator import Calibration, Calibrator
-from vicinal.service.measuring.evidence import Apart, gather_evidence
 from vicinal.service.measuring.group_trials import (
     choose_form,
     group_forms,
-    measure_groups,
     own_scores_apart,
-    own_scores_with_one_less,
 )
 from vicinal.service.measuring.measurement import Measurement
 from vicinal.service.measuring.queries import LabelledQueries
-from vicinal.service.measuring.visits import Visits
 from vicinal.service.search.item_groups import BuiltGroups, ItemGroups
 from vicinal.service.search.pipeline import Group, Pipeline, Rerank
 from vicinal.service.search.scorer import Scorer
@@ -100,34 +96,6 @@ def test_trials_are_the_scores_of_searches_with_and_without_each_label(
     assert trials.best_scores_without_mate.tolist() == others
 
 
-def test_labels_of_one_photo_are_no_queries_with_a_mate(snapshot: Snapshot) -> None:
-    assert len(measure(snapshot, Group(by="label")).trials.best_mate_scores) == sum(SIZES) - 1
-
-
-def test_with_max_the_rates_are_those_of_photos(snapshot: Snapshot) -> None:
-    photos = Calibrator(snapshot, Pipeline(rerank=Rerank(method="off")))
-    items = photos.score(photos.leave_one_out(), silent)
-    groups = measure(snapshot, Group(by="label"))
-    assert groups.trials.best_mate_scores.tolist() == items.trials.best_mate_scores.tolist()
-    assert groups.trials.best_scores_without_mate.tolist() == items.trials.best_scores_without_mate.tolist()
-    assert groups.hit_rate_1 == items.hit_rate_1
-    assert groups.top_scores.tolist() == items.top_scores.tolist()
-
-
-def test_a_photo_of_an_excluded_visit_is_in_no_groups_score(snapshot: Snapshot) -> None:
-    """Items 3 and 4 were taken with each other: for the one the other is not in the gallery."""
-    named = np.array([None] * len(snapshot), dtype=object)
-    named[[3, 4]] = "one visit"
-    visits = Visits("visit", named)
-    form = Group(by="label", score="mean", m=5)
-    apart = measure(snapshot, form, LabelledQueries.leave_one_out(snapshot, visits), visits=visits)
-    expected = search(snapshot, form, snapshot.embeddings[3], np.array([3, 4]))["label 001"]
-    together = search(snapshot, form, snapshot.embeddings[3], np.array([3]))["label 001"]
-    assert apart.mates.best_scores[3] == expected
-    assert expected != together
-    assert apart.tables.with_label.sizes[3][apart.tables.with_label.codes[3] == 1].tolist() == [3, 3, 3]
-
-
 def test_a_group_is_right_where_most_of_its_items_have_the_querys_label(write_gallery: WriteGallery) -> None:
     """By a key that joins labels the labels remain the truth."""
     skus = ["a"] * 3 + ["b"] * 5 + ["b"] * 1 + ["c"] * 7 + [None] * 4 + ["e"] * 5 + [None] * 3
@@ -139,33 +107,6 @@ def test_a_group_is_right_where_most_of_its_items_have_the_querys_label(write_ga
     # The one item of label 002 stands in b, which is label 001's: no group is right for it.
     assert labels[len(names) + 16 :][:4].tolist() == [4] * 4
     assert (labels[-3:] == -1).all()
-
-
-@pytest.mark.slow
-def test_targets_for_pairs_of_photos_are_refused(crowd: Snapshot) -> None:
-    calibrator = Calibrator(crowd, EXACT)
-    for target in ("far=1%", "frr=10%", "utility=mean"):
-        with pytest.raises(CalibrationError, match=r"decisions by label .* name fpir=5%"):
-            calibrator.measure(calibrator.leave_one_out(), Target.parse(target))
-    for target in ("fpir=10%", "fnir=40%"):
-        assert calibrator.measure(calibrator.leave_one_out(), Target.parse(target)).record.threshold > 0.0
-
-
-def test_a_group_that_no_search_finds_is_missed_at_any_threshold(crowd: Snapshot) -> None:
-    """Its score is 0, and a threshold of 0 that lets it pass is refused."""
-    calibrator = Calibrator(crowd, EXACT)
-    measured = calibrator.score(calibrator.leave_one_out(), silent)
-    table = measured.tables.with_label
-    unseen = np.full_like(table.codes, -1)
-    unseen[:100] = table.codes[:100]
-    blind = replace(measured.tables, with_label=replace(table, codes=unseen))
-    found = measure_groups(replace(measured, tables=blind), Group(by="label"))
-    assert (found.trials.best_mate_scores[100:] == 0.0).all()
-    assert (found.trials.best_mate_scores[:100] == measured.trials.best_mate_scores[:100]).all()
-    queries, target = calibrator.leave_one_out(), Target(rate="fnir", value=0.4)
-    with pytest.raises(UnreachableTargetError, match="groups are not among the candidates"):
-        calibrator.calibration(queries, found, target)
-    assert calibrator.calibration(queries, measured, target).record.threshold > 0.0
 
 
 def test_a_threshold_holds_the_target_on_group_scores(crowd: Snapshot) -> None:
@@ -217,29 +158,6 @@ def test_a_model_is_that_of_least_ridge_logistic_loss(learned: Measurement) -> N
         group_trials._logistic(features, np.ones(300, dtype=bool))
 
 
-def test_what_is_kept_of_a_model_scores_without_any_file(crowd: Snapshot, learned: Measurement) -> None:
-    again = Group.model_validate_json(learned.group.model_dump_json())
-    assert again == learned.group
-    assert len(again.weights) == 8
-    served = measure_groups(learned, again)
-    assert served.weights is None
-    # As a search scores them, and not as the cross-fitted trials.
-    found = search(crowd, again, crowd.embeddings[7], np.array([7]))["label 001"]
-    assert served.mates.best_scores[7] == pytest.approx(found, abs=1e-12)
-    assert (served.trials.best_mate_scores != learned.trials.best_mate_scores).any()
-
-
-def test_the_number_of_photos_of_a_group_gives_nothing_away(write_gallery: WriteGallery) -> None:
-    """Left out of a gallery of equal labels, the right group is the one with a photo less."""
-    rng = np.random.default_rng(8)
-    noise = write_gallery(normalize(rng.normal(size=(300, 6))), [f"label {i // 5:02}" for i in range(300)])
-    found = measure(noise, Group(by="label", score="learned"))
-    assert found.hit_rate_1 < 0.1
-    assert (
-        np.mean(found.trials.best_mate_scores < np.quantile(found.trials.best_scores_without_mate, 0.9)) > 0.8
-    )
-
-
 def test_the_best_photo_stays_where_no_other_form_is_surely_better(snapshot: Snapshot) -> None:
     calibrator = Calibrator(snapshot, EXACT)
     items = calibrator.score(calibrator.leave_one_out(), silent)
@@ -267,11 +185,6 @@ def test_a_form_that_is_surely_better_is_chosen(write_gallery: WriteGallery) -> 
     assert chosen.group.score != "max"
     assert best.high < 0.0
     assert best.error == min(one.error for one in tried)
-
-
-def test_a_named_form_is_taken_as_it_is(crowd: Snapshot) -> None:
-    calibrator = Calibrator(crowd, EXACT, forms=group_forms("label", "vote"))
-    assert calibrator.measure(calibrator.leave_one_out(), FPIR).record.pipeline.group.score == "vote"
 
 
 def calibrate(snapshot: Snapshot, score: str) -> Calibration:
@@ -309,39 +222,6 @@ def test_readings_without_what_could_be_of_one_visit_are_searches_without_it(
         gone = np.array([0, 1]) if i < 2 else np.array([2])
         expected = search(crowd, weights, crowd.embeddings[i], gone).get("label 000", 0.0)
         assert own_scores_apart(measured, alike)[i] == pytest.approx(expected, abs=1e-9)
-
-
-@pytest.mark.slow
-def test_with_max_the_readings_are_those_of_photos(crowd: Snapshot) -> None:
-    alike = np.arange(len(crowd))
-    alike[1:300:5] = alike[0:300:5]
-    photos = Calibrator(crowd, Pipeline(rerank=Rerank(method="off")))
-    items = photos.score(photos.leave_one_out(), silent)
-    threshold = float(np.quantile(items.trials.best_scores_without_mate, 0.9))
-    groups = measure(crowd, Group(by="label"))
-    found = [
-        gather_evidence(one, FPIR, threshold, leaves_one_out=True, apart=Apart.of(one, alike)).another_day
-        for one in (items, groups)
-    ]
-    assert found[1]["fpir"] == found[0]["fpir"]
-    assert (found[1]["fnir"].apart, found[1]["fnir"].high) == (found[0]["fnir"].apart, found[0]["fnir"].high)
-
-
-def test_one_mate_less_is_a_search_without_it(crowd: Snapshot) -> None:
-    form = Group(by="label", score="mean", m=5)
-    less = own_scores_with_one_less(measure(crowd, form))
-    for i in (0, 50):
-        own = of_label(crowd, crowd.labels[i])
-        possible = [
-            search(crowd, form, crowd.embeddings[i], np.array([i, other])).get(crowd.labels[i], 0.0)
-            for other in own[own != i]
-        ]
-        assert min(abs(less[i] - one) for one in possible) < 1e-12
-
-
-def test_a_query_with_one_mate_has_none_to_spare(write_gallery: WriteGallery) -> None:
-    pairs = make(write_gallery, sizes=(2,) * 20)
-    assert np.isinf(own_scores_with_one_less(measure(pairs, Group(by="label")))).all()
 
 
 def test_queries_from_outside_are_decided_by_group_too(crowd: Snapshot) -> None:

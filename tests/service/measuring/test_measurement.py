@@ -48,11 +48,6 @@ def of_label(snapshot: Snapshot, label: str):
     return np.flatnonzero([one == label for one in snapshot.labels])
 
 
-def outside(labels: list[str]) -> LabelledQueries:
-    vectors = normalize(np.random.default_rng(1).normal(size=(len(labels), 6)))
-    return LabelledQueries(vectors, np.array(labels, dtype=object))
-
-
 def test_pairs_stand_under_the_labels_of_their_members(snapshot: Snapshot) -> None:
     trials = measure(snapshot).trials
     far, frr = (label_counts(trials, rate, THRESHOLD) for rate in ("far", "frr"))
@@ -86,42 +81,6 @@ def test_a_precision_is_that_of_searching_with_and_without_each_label(snapshot: 
                     mates += snapshot.labels[position] == label
     found = label_counts(measure(snapshot).trials, "precision", THRESHOLD)
     assert (found.n_events, found.n_trials) == (mates, returned)
-
-
-def test_labels_that_reach_the_threshold_are_counted_once(snapshot: Snapshot) -> None:
-    """An item without a label counts as a label of its own."""
-    slow = []
-    for i in range(sum(SIZES)):
-        found = search(snapshot, snapshot.embeddings[i], of_label(snapshot, snapshot.labels[i]))
-        reached = {snapshot.labels[p] or f"no label {p}" for p, score in found if score >= THRESHOLD}
-        slow.append(len(reached))
-    impostors = measure(snapshot).without
-    assert impostors.n_reached(THRESHOLD).tolist() == slow
-    assert impostors.n_groups == len(SIZES) - 1 + 3
-
-
-def test_queries_of_absent_labels_have_their_own_impostors(snapshot: Snapshot) -> None:
-    measured = measure(snapshot, outside(["label 0", "absent", "label 1", "absent"]))
-    assert (len(measured.without.scores), measured.without.n_groups) == (2, len(SIZES) + 3)
-    np.testing.assert_array_equal(
-        measured.without.scores.max(axis=1), measured.trials.best_scores_without_mate
-    )
-    without = measured.trials.labels.names[measured.trials.labels.without_mate]
-    assert without.tolist() == ["absent", "absent"]
-
-
-def test_top_scores_are_those_of_all_queries_as_a_search_sees_them(snapshot: Snapshot) -> None:
-    queries = outside(["label 0", "absent", "label 1"])
-    slow = [search(snapshot, one, np.empty(0, np.int64))[0][1] for one in queries.embeddings]
-    np.testing.assert_allclose(measure(snapshot, queries).top_scores, slow)
-
-
-def test_a_label_with_several_candidates_is_one_label() -> None:
-    scores = np.array([[0.9, 0.8, 0.7], [0.9, 0.2, -np.inf]])
-    groups = np.array([[4, 4, 1], [0, 4, -1]])
-    impostors = Found(np.arange(2), scores, groups, groups, np.array([7, 8]), 5)
-    assert impostors.n_reached(0.6).tolist() == [2, 1]
-    assert impostors.n_reached(0.95).tolist() == [0, 0]
 
 
 def test_one_search_without_re_ranking_finds_what_two_would(

@@ -25,7 +25,6 @@ ADMIN = "/v1/admin/galleries/shoes"
 SEARCH = "/v1/galleries/shoes/search"
 ITEM = {"item_id": "plain/view 0.png"}
 SENTENCE = "What was promised does NOT hold: of 40 photos of things you lack, 31 got an answer."
-REMEDY = "vicinal calibrate -g shoes --queries FOLDER"
 
 
 @pytest.fixture
@@ -172,26 +171,6 @@ def test_everything_says_the_same_state(
 
 
 @pytest.mark.slow
-def test_people_are_told_first_that_a_promise_does_not_hold(
-    server: TestClient, run: Run, gallery: Gallery, calibrate: Calibrate
-) -> None:
-    """Every text says so once before it says what was promised; nothing says that it still holds."""
-    record_id = calibrate(gallery)
-    keep_check(gallery, record_id, "broken")
-    page = server.get(f"{ADMIN}/calibrations/{record_id}/report?format=html").text
-    texts = {
-        "page": page,
-        "gallery show": run("gallery", "show", "shoes").stdout,
-        "calibration show": run("calibration", "show", record_id, "-g", "shoes").stdout,
-        "calibration report": run("calibration", "report", record_id, "-g", "shoes").stdout,
-    }
-    for name, text in texts.items():
-        assert -1 < text.find(SENTENCE) < text.find("Of 100"), name
-        assert (text.count(SENTENCE), REMEDY in text, "it still holds" in text) == (1, True, False), name
-    assert '<p class="state stale">' in page
-
-
-@pytest.mark.slow
 def test_a_promise_is_the_same_wherever_it_is_said(
     server: TestClient, run: Run, data_dir: Path, gallery: Gallery, calibrate: Calibrate
 ) -> None:
@@ -220,56 +199,6 @@ def test_a_promise_is_the_same_wherever_it_is_said(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "command",
-    [
-        ["search", "-g", "shoes", "--item", ITEM["item_id"]],
-        ["calibration", "list", "-g", "shoes"],
-        ["use", "-g", "shoes"],
-        ["calibration", "dry-run", "0.5", "-g", "shoes"],
-        ["doctor"],
-    ],
-)
-def test_every_command_about_a_broken_threshold_says_what_the_check_found(
-    run: Run, gallery: Gallery, calibrate: Calibrate, command: list[str]
-) -> None:
-    record_id = calibrate(gallery)
-    assert "NOT hold" not in run(*command).stdout
-    keep_check(gallery, record_id, "broken")
-    assert SENTENCE in run(*command).stdout
-
-
-@pytest.mark.slow
-def test_every_answer_about_a_broken_threshold_says_what_the_check_found(
-    server: TestClient, gallery: Gallery, calibrate: Calibrate
-) -> None:
-    record_id = calibrate(gallery)
-    keep_check(gallery, record_id, "broken")
-    said = {
-        "search": server.post(SEARCH, json=ITEM).json()["threshold"]["reason"],
-        "readyz": server.get("/readyz").json()["galleries"][0]["calibration_reason"],
-        "gallery": server.get("/v1/galleries/shoes").json()["threshold"]["reason"],
-        "calibration": server.get(f"{ADMIN}/calibrations/{record_id}").json()["reason"],
-        "history": server.get(f"{ADMIN}/calibrations").json()["calibrations"][0]["reason"],
-        "report": server.get(f"{ADMIN}/calibrations/{record_id}/report").json()["verdict"],
-        "promise": server.get("/v1/galleries/shoes").json()["promise"][0],
-    }
-    assert {name: reason for name, reason in said.items() if SENTENCE not in reason} == {}
-
-
-@pytest.mark.slow
-def test_a_server_that_runs_says_so_from_the_next_search_on_until_it_is_tried_again(
-    server: TestClient, gallery: Gallery, calibrate: Calibrate
-) -> None:
-    """Too few photos are no answer: what was found broken stays so until photos show that it holds."""
-    record_id, told = calibrate(gallery), []
-    for verdict in ("held", "broken", "unclear", "held", "unclear"):
-        keep_check(gallery, record_id, verdict)
-        told.append(server.post(SEARCH, json=ITEM).json()["threshold"]["state"])
-    assert told == ["current", "broken", "broken", "current", "current"]
-
-
-@pytest.mark.slow
 def test_a_new_calibration_starts_without_what_was_found_of_the_one_before(
     server: TestClient, gallery: Gallery, calibrate: Calibrate
 ) -> None:
@@ -282,24 +211,6 @@ def test_a_new_calibration_starts_without_what_was_found_of_the_one_before(
     assert server.post(SEARCH, json=ITEM).json()["threshold"]["state"] == "broken"
     keep_check(gallery, after, "broken")
     assert server.get(f"{ADMIN}/calibrations/{before}").json()["is_active"]
-
-
-@pytest.mark.slow
-def test_a_check_that_cannot_be_read_leaves_doubt(
-    server: TestClient, gallery: Gallery, calibrate: Calibrate
-) -> None:
-    """It may have been one that found the promise broken."""
-    record_id = calibrate(gallery)
-    keep_check(gallery, record_id, "broken")
-    (gallery.calibrations_path / "checks" / f"{record_id}.json").write_text("{", encoding="utf-8")
-    found = server.post(SEARCH, json=ITEM).json()["threshold"]
-    assert (found["state"], "check again by" in found["reason"]) == ("stale", True)
-    assert server.get(f"{ADMIN}/calibrations/{record_id}").json()["last_check"] is None
-
-
-def test_a_threshold_given_with_the_request_is_by_hand(server: TestClient) -> None:
-    found = server.post(SEARCH, json={**ITEM, "threshold": 0.3}).json()["threshold"]
-    assert (found["source"], found["state"]) == ("request", "by_hand")
 
 
 @pytest.mark.slow

@@ -7,12 +7,11 @@ import pytest
 
 from tests.service.pipelines import CONTEXTUAL
 from tests.service.types import WriteGallery
-from vicinal.calibration import CalibrationError, Target, choose_threshold, label_counts
+from vicinal.calibration import Target, choose_threshold, label_counts
 from vicinal.indexer.views.snapshot import Snapshot
 from vicinal.models.similarity import normalize
 from vicinal.service.measuring.calibrator import Calibration, Calibrator
 from vicinal.service.measuring.queries import LabelledQueries
-from vicinal.service.reports.promise import promise
 from vicinal.service.search.pipeline import Group, Pipeline, Rerank
 
 N_LABELS, PER_LABEL = 20, 6
@@ -92,17 +91,6 @@ def test_precision_is_that_of_the_expected_mix(snapshot: Snapshot, kind: str, pi
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("kind", "expected"), [("leave one out", 0.5), ("known", 0.5), ("some absent", 0.2)])
-def test_without_a_word_the_mix_is_that_of_the_searches_that_were_tried(
-    snapshot: Snapshot, kind: str, expected: float
-) -> None:
-    found = calibrated(snapshot, kind, PIPELINES[0], None)
-    assert found.record.evidence.absent == pytest.approx(expected)
-    rate = found.record.evidence.rates["precision"].rate
-    assert rate == pytest.approx(slow_precision(found, found.record.threshold, expected))
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("pipeline", PIPELINES, ids=lambda one: one.key)
 def test_a_target_for_precision_holds_at_the_expected_mix(snapshot: Snapshot, pipeline: Pipeline) -> None:
     target, thresholds = Target(rate="precision", value=0.8), []
@@ -128,34 +116,3 @@ def test_the_interval_of_a_weighted_precision_is_about_as_wide_as_of_so_many_mat
     assert np.allclose(plain.trials, same.trials)
     assert (plain.n_trials, plain.n_events) == (same.n_trials, same.n_events)
     assert plain.leave_one_label_out == pytest.approx(same.leave_one_label_out)
-
-
-def test_a_mix_needs_searches_of_both_kinds(snapshot: Snapshot) -> None:
-    strangers = LabelledQueries(*photos_of(range(N_LABELS, N_LABELS + 10)))
-    with pytest.raises(CalibrationError, match="no query with a mate was tried"):
-        Calibrator(snapshot, PIPELINES[0]).measure(strangers, Target(rate="fpir", value=0.3), absent=0.2)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("target", ["fnir=5%", "frr=1%", "far=50%", "fpir=50%"])
-def test_the_first_sentence_says_how_many_matches_are_right(snapshot: Snapshot, target: str) -> None:
-    """Whatever the target holds: that nearly all are found is worth little where few matches are right."""
-    record = calibrated(snapshot, "leave one out", PIPELINES[0], 0.8, Target.parse(target)).record
-    right = 100 * record.evidence.rates["precision"].rate
-    first, second, third = promise(record)[0].split("; ")
-    assert first.startswith(f"Of 100 matches that are shown, about {right:.0f} will be right (")
-    assert first.endswith("), if 80 of 100 searches are for things you lack")
-    assert second.startswith("of 100 photos of things you have, about ")
-    assert third.startswith("of 100 photos of things you lack, about ")
-    assert right < 50
-
-
-def test_where_nothing_is_shown_nothing_is_said_to_be_right(snapshot: Snapshot) -> None:
-    record = calibrated(snapshot, "leave one out", PIPELINES[0], None).record
-    rates = {name: one for name, one in record.evidence.rates.items() if name != "precision"}
-    bare = record.model_copy(
-        update={"evidence": record.evidence.model_copy(update={"rates": rates, "another_day": {}})}
-    )
-    assert promise(bare)[0].startswith(
-        "How many matches will be right is not known, as none was shown; of 100 "
-    )

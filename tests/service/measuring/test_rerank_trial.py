@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.service.pipelines import CONTEXTUAL
 from tests.service.types import WriteGallery
 from vicinal.calibration import Target
 from vicinal.indexer.views.snapshot import Snapshot
@@ -84,36 +83,10 @@ def test_errors_are_those_of_a_calibration_on_the_same_queries(snapshot: Snapsho
         assert one.errors["apart"].value == pytest.approx(record.rates.fnir)
 
 
-def test_the_ways_are_none_some_neighborhoods_and_the_present_one(snapshot: Snapshot) -> None:
-    present = Pipeline(rerank=CONTEXTUAL.rerank.model_copy(update={"k": 5}))
-    own = calibrator(snapshot, pipeline=present)
-    found = try_reranks(own, own.leave_one_out().take(np.arange(30)), FPIR)
-    assert [(one.rerank.method, one.rerank.k) for one in found.tried] == [
-        ("off", 5),
-        *(("contextual", k) for k in (4, 8, 16, 5)),
-    ]
-
-
-def test_what_takes_too_long_is_not_taken(snapshot: Snapshot, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rerank_trial, "_SECONDS", 0.0)
-    monkeypatch.setattr(rerank_trial, "_TIMES", 0.0)
-    own = calibrator(snapshot)
-    found = try_reranks(own, own.leave_one_out(), FPIR)
-    assert (found.chosen.method, found.took_too_long) == ("off", True)
-    assert [bool(one.errors) for one in found.tried] == [True, False, False, False]
-
-
 def test_few_labels_tell_nothing(write_gallery: WriteGallery) -> None:
     own = calibrator(siblings(write_gallery, n_labels=8))
     found = try_reranks(own, own.leave_one_out(), FPIR)
     assert (found.chosen.method, any(one.errors for one in found.tried)) == ("off", False)
-
-
-@pytest.mark.slow
-def test_one_label_can_not_be_tried(write_gallery: WriteGallery) -> None:
-    rows = normalize(np.random.default_rng(0).normal(size=(20, 8)).astype(np.float32))
-    own = calibrator(write_gallery(rows, ["shoe"] * 20))
-    assert try_reranks(own, own.leave_one_out(), FPIR) is None
 
 
 @pytest.mark.slow

@@ -6,19 +6,15 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from fastapi.testclient import TestClient
 
 from vicinal.indexer.gallery import Gallery
 from vicinal.indexer.jobs.index_job import index_items
 from vicinal.indexer.sources import read_source
 from vicinal.models.bundle import ModelBundle
 from vicinal.models.embedder import Embedder
-from vicinal.service.http.app import create_app
 from vicinal.service.measuring.matcher import Matcher
-from vicinal.service.operations.calibrate import Request, measure
 from vicinal.service.search.item_spaces import refinement_plan
 from vicinal.service.search.pipeline import Group, Pipeline, Refine, Rerank, service_pipeline
-from vicinal.service.settings import Settings
 
 ITEM = "plain/view 0.png"
 FIGURES = {
@@ -83,11 +79,6 @@ def test_another_neighborhood_was_not_tried(fresh: Matcher) -> None:
     assert fresh.threshold(four).value is None
 
 
-def test_fewer_steps_were_not_tried(fresh: Matcher) -> None:
-    steps = fresh.pipeline.refine.model_copy(update={"steps": 1})
-    assert fresh.threshold(Pipeline(refine=steps, rerank=Rerank(method="off"))).value is None
-
-
 def test_a_search_decides_by_it_and_says_that_nothing_was_measured(fresh: Matcher) -> None:
     (answer,) = fresh.search(item_ids=[ITEM])
     assert answer.no_match is not None
@@ -105,27 +96,3 @@ def test_a_calibration_takes_its_place(fresh: Matcher, calibrate: Callable[..., 
     made = calibrate(fresh.gallery, off)
     found = fresh.threshold(off)
     assert (found.calibration, found.state, found.source) == (made, "current", "calibration")
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("sides", "group_by"), [("off", "off"), ("query", "off"), ("query", "label")])
-def test_a_calibration_knows_it(fresh: Matcher, sides: str, group_by: str) -> None:
-    request = Request(target="fpir=20%", refine=sides, rerank="off", group_by=group_by, group_score="max")
-    evidence = measure(fresh, request).record.evidence
-    assert evidence.chosen.starting == FIGURES[sides]["threshold"]
-
-
-@pytest.mark.slow
-def test_it_is_shown_over_http(
-    fresh: Matcher, bundle: ModelBundle, make_settings: Callable[..., Settings], tmp_path: Path
-) -> None:
-    web = TestClient(create_app(make_settings(tmp_path / "data", bundle=bundle.path)))
-    decided = web.post("/v1/galleries/shoes/search", json={"item_id": ITEM}).json()["threshold"]
-    assert (decided["value"], decided["source"], decided["state"]) == (0.72, "bundle", "default")
-    (gallery,) = web.get("/readyz").json()["galleries"]
-    assert gallery["calibration"] == "default"
-    assert "not measured here" in gallery["calibration_reason"]
-
-
-def test_a_bundle_that_was_not_validated_starts_with_none(matcher: Matcher) -> None:
-    assert matcher.threshold().value is None

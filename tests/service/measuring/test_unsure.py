@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 
 import numpy as np
@@ -14,11 +13,9 @@ from vicinal.indexer.views.snapshot import Snapshot
 from vicinal.models.similarity import normalize
 from vicinal.service.measuring.calibrator import Calibrator
 from vicinal.service.measuring.matcher import Matcher
-from vicinal.service.measuring.queries import LabelledQueries
 from vicinal.service.measuring.records.record import CalibrationRecord
 from vicinal.service.measuring.visits import Visits, look_alikes
-from vicinal.service.reports.promise import promise
-from vicinal.service.search.pipeline import Group, Pipeline, Rerank
+from vicinal.service.search.pipeline import Pipeline, Rerank
 
 N_LABELS, PER_LABEL = 30, 6
 OFF = Pipeline(rerank=Rerank(method="off"))
@@ -140,71 +137,9 @@ def test_a_target_for_misses_holds_in_the_mean_of_both_readings(snapshot: Snapsh
     assert (together + apart) / 2 == pytest.approx(0.3, abs=0.01)
 
 
-@pytest.mark.parametrize(("score", "by"), [("max", "bundle"), ("lme", "mean")])
-def test_the_bundle_knows_the_best_photo_of_a_product_alone(snapshot: Snapshot, score: str, by: str) -> None:
-    pipeline = OFF.model_copy(update={"group": Group(by="label", score=score)})
-    ends = calibrate(snapshot, pipeline=pipeline).evidence.chosen
-    record = calibrate(snapshot, pipeline=pipeline, starting=(ends.mean + ends.strict) / 2)
-    assert record.evidence.chosen.by == by
-
-
-def test_a_target_that_is_held_surely_is_chosen_on_photos_together(snapshot: Snapshot) -> None:
-    surely = Target(rate="fpir", value=0.3, sure="mean")
-    told, unknown = (calibrate(snapshot, surely, are_told=one, starting=0.5) for one in (True, False))
-    assert unknown.evidence.chosen is None
-    assert unknown.threshold == told.threshold
-
-
-@pytest.mark.parametrize("starting", [None, 0.0, 1.0])
-def test_the_promise_says_what_was_taken(snapshot: Snapshot, starting: float | None) -> None:
-    taken = {None: "in the mean of both", 0.0: "in the mean of both", 1.0: "for both"}[starting]
-    assert promise(calibrate(snapshot, starting=starting))[-1] == (
-        "Photos of one visit and of different visits ask for different thresholds: the one was taken at "
-        f"which the target holds {taken}."
-    )
-
-
-def test_of_a_target_for_misses_it_begins_where_mates_that_were_taken_apart_hold_it(
-    snapshot: Snapshot,
-) -> None:
-    record = calibrate(snapshot, Target(rate="fnir", value=0.3))
-    _, apart, strangers, _ = readings(snapshot)
-    known = np.sort(apart[np.isfinite(apart)])
-    n = len(snapshot)
-    tenth = np.sort(strangers)[n - 1 - int(n * (record.rates.fpir + 0.1))]
-    assert record.evidence.unsure.lowest == pytest.approx(max(known[int(0.3 * len(known))], tenth), abs=1e-6)
-
-
-@pytest.mark.parametrize("text", ["far=5%", "precision=70%", "utility=mean"])
-def test_other_targets_draw_one_line(snapshot: Snapshot, text: str) -> None:
-    evidence = calibrate(snapshot, Target.parse(text), starting=0.5).evidence
-    assert (evidence.unsure, evidence.chosen) == (None, None)
-
-
 def test_where_visits_are_told_apart_nothing_is_unsure(snapshot: Snapshot) -> None:
     evidence = calibrate(snapshot, are_told=True, starting=0.5).evidence
     assert (evidence.unsure, evidence.chosen) == (None, None)
-
-
-def test_queries_from_outside_draw_one_line(snapshot: Snapshot) -> None:
-    everyone = LabelledQueries.leave_one_out(snapshot)
-    queries = LabelledQueries(everyone.embeddings[::2] + 0.01, everyone.labels[::2])
-    assert Calibrator(snapshot, OFF).measure(queries, FPIR).record.evidence.unsure is None
-
-
-def test_products_have_a_band_of_their_own_scores(snapshot: Snapshot) -> None:
-    pipeline = OFF.model_copy(update={"group": Group(by="label", score="mean", m=2)})
-    record = calibrate(snapshot, pipeline=pipeline)
-    assert record.evidence.unsure.lowest < record.threshold
-    assert record.evidence.unsure.strangers <= 0.1
-
-
-def test_the_promise_says_how_many_answers_are_unsure(snapshot: Snapshot) -> None:
-    record = calibrate(snapshot)
-    (sentence,) = (one for one in promise(record) if "unsure" in one)
-    band = record.evidence.unsure
-    assert f"{band.lowest:.4f}" in sentence
-    assert f"{round(100 * band.known)} of 100 photos of things you have" in sentence
 
 
 @pytest.fixture
@@ -276,14 +211,3 @@ def test_the_p_value_is_the_share_of_strangers_labels_that_score_as_high(
     scores, codes = kept.scores, kept.codes[0]
     shares = [(scores[codes == one] >= top).mean() for one in np.unique(codes)]
     assert answer.p_value == pytest.approx((sum(shares) + 1) / (len(shares) + 1))
-
-
-def test_a_damaged_file_of_scores_leaves_a_p_value_out_and_no_answer(
-    matcher: Matcher, with_band: Callable[[float, float], Matcher]
-) -> None:
-    with_band(0.2, 0.3)
-    (stored,) = matcher.calibrations.path.glob("*.scores.npz")
-    stored.write_bytes(json.dumps("damaged").encode())
-    answer = matcher.search(item_ids=[ITEM])[0]
-    assert answer.p_value is None
-    assert answer.verdict == "match"

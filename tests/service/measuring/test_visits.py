@@ -11,7 +11,7 @@ import pytest
 
 from tests.service.pipelines import CONTEXTUAL
 from tests.service.types import WriteGallery
-from vicinal.calibration import CalibrationError, Target
+from vicinal.calibration import Target
 from vicinal.indexer.duplicates.signatures import SIGNATURE_SIDE
 from vicinal.indexer.storage.item_table import as_fixed_lists
 from vicinal.indexer.views.snapshot import Snapshot
@@ -20,7 +20,6 @@ from vicinal.service.measuring.calibrator import Calibrator
 from vicinal.service.measuring.queries import LabelledQueries
 from vicinal.service.measuring.records.record import CalibrationRecord, promised_range
 from vicinal.service.measuring.visits import Visits, look_alikes
-from vicinal.service.search.item_groups import value_text
 from vicinal.service.search.pipeline import Pipeline, Rerank
 from vicinal.service.search.scorer import Scorer
 
@@ -81,19 +80,6 @@ def test_rates_are_those_of_galleries_without_the_visit_of_the_query(
 
 
 @pytest.mark.slow
-def test_the_optimism_of_mixing_visits_is_measured(snapshot: Snapshot) -> None:
-    """What was promised is what a calibration without visits says, and what is shown is far worse."""
-    record, without = (calibrate(snapshot, column, PIPELINES[0]) for column in ("visit", None))
-    found = record.evidence.visits
-    assert found.threshold_together == without.threshold
-    assert found.promised["fnir"] == without.rates.fnir
-    assert found.promised["hit_rate_1"] == without.rates.hit_rate_1 == 1.0
-    assert found.shown["hit_rate_1"] == record.rates.hit_rate_1
-    assert found.shown["fnir"] > 0.9
-    assert record.threshold < without.threshold
-
-
-@pytest.mark.slow
 def test_queries_of_a_new_visit_show_what_visits_promise(snapshot: Snapshot) -> None:
     """The truth: a fifth visit to the same labels, which the gallery does not hold."""
     rng = np.random.default_rng(0)
@@ -131,43 +117,6 @@ def test_an_item_without_a_visit_is_a_visit_of_its_own(write_gallery: WriteGalle
     assert Visits.of(snapshot, "visit").members(None).tolist() == []
 
 
-@pytest.mark.parametrize(
-    ("value", "name"),
-    [(None, None), ("", None), (float("nan"), None), (3, "3"), (3.0, "3"), ("3", "3"), (True, "true")],
-)
-def test_equal_values_have_one_name(value: object, name: str | None) -> None:
-    assert value_text(value) == name
-
-
-def test_an_unknown_column_is_refused_with_those_that_there_are(snapshot: Snapshot) -> None:
-    with pytest.raises(CalibrationError, match=r"'session' that would .*; the gallery's columns: visit"):
-        Visits.of(snapshot, "session")
-
-
-@pytest.mark.slow
-def test_near_duplicates_that_carry_the_result_are_warned_of(snapshot: Snapshot) -> None:
-    def same(first, second):
-        return np.asarray(first // PER_VISIT == second // PER_VISIT)
-
-    record = calibrate(snapshot, None, PIPELINES[0], same_pictures=same)
-    assert record.evidence.near_duplicates == 1.0
-    assert any("for 100 % of the queries the best mate is almost the same" in one for one in record.warnings)
-    grouped = calibrate(snapshot, "visit", PIPELINES[0], same_pictures=same)
-    assert grouped.evidence.near_duplicates == 0.0
-    assert not any("same picture" in one for one in grouped.warnings)
-
-
-@pytest.mark.slow
-def test_large_visits_are_warned_of_where_lists_can_run_out(write_gallery: WriteGallery) -> None:
-    photos, labels, _ = photos_of_visits()
-    halves = [{"visit": i % 2} for i in range(len(photos))]
-    snapshot = write_gallery(photos, labels, metadata=halves)
-    assert any(
-        "the largest visit has 160 items" in one
-        for one in calibrate(snapshot, "visit", PIPELINES[1]).warnings
-    )
-
-
 DAY = datetime(2026, 11, 2, 9)
 
 
@@ -198,11 +147,6 @@ def six(write_gallery: WriteGallery) -> Snapshot:
     return write_gallery(photos.astype(np.float32), ["mug"] * 4 + ["cup"] * 2)
 
 
-def test_photos_without_a_clue_are_visits_of_their_own(six: Snapshot) -> None:
-    visits = Visits.found(six, kept(6))
-    assert (visits.n, visits.largest, visits.are_told, sum(visits.joined.values())) == (6, 1, False, 0)
-
-
 def test_equal_files_of_a_label_are_one_visit_and_of_two_labels_are_not(six: Snapshot) -> None:
     contents = [b"a" * 32, b"b" * 32, b"a" * 32, b"c" * 32, b"a" * 32, b"d" * 32]
     assert found_parts(six, kept(6, content_sha256=contents)) == [{0, 2}]
@@ -218,10 +162,6 @@ def test_photos_within_ten_minutes_chain_to_a_visit(six: Snapshot) -> None:
 def test_two_cameras_are_two_visits(six: Snapshot) -> None:
     cameras = ["a", "b", "a", "b", "a", "b"]
     assert found_parts(six, kept(6, taken_at=[DAY] * 6, camera=cameras)) == [{0, 2}, {1, 3}]
-
-
-def test_few_capture_times_do_not_tell_visits_apart(six: Snapshot) -> None:
-    assert not Visits.found(six, kept(6, taken_at=[DAY, *[None] * 5])).are_told
 
 
 def test_numbered_files_are_joined_where_they_are_alike(write_gallery: WriteGallery) -> None:
@@ -241,12 +181,6 @@ def test_numbered_files_are_joined_where_they_are_alike(write_gallery: WriteGall
     assert found_parts(few, kept(6, uri=uris[:6])) == []
 
 
-def test_evidence_of_two_kinds_joins_to_one_visit(six: Snapshot) -> None:
-    contents = [b"a" * 32, b"a" * 32, *(bytes([i]) * 32 for i in range(4))]
-    table = kept(6, content_sha256=contents, taken_at=[None, DAY, DAY, None, None, None])
-    assert found_parts(six, table) == [{0, 1, 2}]
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(5))
 def test_visits_do_not_depend_on_the_order_of_the_photos(write_gallery: WriteGallery, seed: int) -> None:
@@ -259,22 +193,6 @@ def test_visits_do_not_depend_on_the_order_of_the_photos(write_gallery: WriteGal
     other = Visits.found(write_gallery(photos[order], [labels[i] for i in order]), table.take(order))
     expected = {frozenset(one.members(name).tolist()) for name in one.names if name}
     assert {frozenset(order[other.members(name)].tolist()) for name in other.names if name} == expected
-
-
-def test_look_alikes_are_far_above_the_typical_pair_of_their_label(snapshot: Snapshot) -> None:
-    """Photos of one visit to a label are found by likeness alone, and no two visits are joined."""
-    numbers = look_alikes(snapshot, None)
-    same = numbers[:, None] == numbers
-    visit = np.arange(len(numbers)) // PER_VISIT
-    together = visit[:, None] == visit
-    assert same[together].mean() > 0.9
-    assert (same & ~together).mean() < 0.01
-
-
-def test_known_visits_stay_together_among_look_alikes(snapshot: Snapshot) -> None:
-    visits = Visits.of(snapshot, "visit")
-    numbers = look_alikes(snapshot, visits)
-    assert all(len(set(numbers[visits.members(name)])) == 1 for name in set(visits.names))
 
 
 def unknown(snapshot: Snapshot) -> Visits:

@@ -15,7 +15,7 @@ from typing import IO
 import pytest
 
 from vicinal.service.observability import logs
-from vicinal.service.observability.logs import BackgroundStream, configure_logs
+from vicinal.service.observability.logs import configure_logs
 
 
 @pytest.fixture
@@ -65,16 +65,6 @@ def test_lines_keep_their_order() -> None:
     logging.getLogger().handlers[0].flush()
     found = [json.loads(line)["message"] for line in stream.getvalue().splitlines()]
     assert found == [str(n) for n in range(2_000)]
-
-
-def test_a_stream_that_is_closed_is_no_error(capsys: pytest.CaptureFixture[str]) -> None:
-    stream = io.StringIO()
-    handler = BackgroundStream(stream)
-    stream.close()
-    handler.emit(logging.LogRecord("vicinal", logging.INFO, "", 0, "one", (), None))
-    handler.flush()
-    handler.close()
-    assert capsys.readouterr().err == ""
 
 
 def test_the_last_lines_are_written_before_a_process_ends() -> None:

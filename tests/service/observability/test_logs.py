@@ -10,7 +10,6 @@ from contextvars import copy_context
 from typing import Any
 
 import pytest
-import structlog
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -20,11 +19,6 @@ from vicinal.service.observability.logs import (
     request_id_of,
     with_request_id,
 )
-
-
-class Terminal(io.StringIO):
-    def isatty(self) -> bool:
-        return True
 
 
 def written(stream: io.StringIO) -> str:
@@ -65,11 +59,6 @@ def test_a_line_names_its_request_also_in_a_thread(stream: io.StringIO) -> None:
     assert request_id() is None
 
 
-def test_further_fields_stand_beside_the_message(stream: io.StringIO) -> None:
-    logging.getLogger("vicinal").info("request", extra={"status": 200})
-    assert lines(stream)[0]["status"] == 200
-
-
 def test_an_error_is_told_with_where_it_was_raised(stream: io.StringIO) -> None:
     try:
         raise ValueError("broken\nin two lines")
@@ -77,41 +66,6 @@ def test_an_error_is_told_with_where_it_was_raised(stream: io.StringIO) -> None:
         logging.getLogger("vicinal").exception("it failed")
     (line,) = lines(stream)
     assert "ValueError: broken" in line["exception"]
-
-
-@pytest.mark.parametrize(("level", "n"), [("debug", 4), ("info", 3), ("warning", 2), ("error", 1)])
-def test_the_level_decides(level: Any, n: int) -> None:
-    stream = io.StringIO()
-    configure_logs(level, "json", to=stream)
-    for method in ("debug", "info", "warning", "error"):
-        getattr(logging.getLogger("vicinal"), method)("one")
-    assert len(lines(stream)) == n
-
-
-def test_a_person_gets_no_json() -> None:
-    for stream, form in ((Terminal(), "auto"), (io.StringIO(), "console")):
-        configure_logs("info", form, to=stream)  # type: ignore[arg-type]
-        logging.getLogger("vicinal").info("request", extra={"status": 200})
-        assert ("request" in written(stream), "{" in written(stream)) == (True, False)
-
-
-def test_what_is_no_terminal_gets_json_by_itself() -> None:
-    stream = io.StringIO()
-    configure_logs(to=stream)
-    logging.getLogger("vicinal").info("one")
-    assert lines(stream)[0]["message"] == "one"
-
-
-def test_other_packages_say_less(stream: io.StringIO) -> None:
-    logging.getLogger("httpx").info("GET http://somewhere/?token=secret")
-    logging.getLogger("httpx").warning("slow")
-    assert [line["message"] for line in lines(stream)] == ["slow"]
-
-
-def test_structlog_itself_is_not_needed_to_log(stream: io.StringIO) -> None:
-    structlog.contextvars.clear_contextvars()
-    logging.getLogger("vicinal").info("plain")
-    assert len(lines(stream)) == 1
 
 
 @pytest.mark.parametrize("sent", ["a", "3f2b-44", "A.b_c:d-e", "x" * 64])
@@ -133,7 +87,3 @@ def test_no_text_makes_two_lines_or_a_header(sent: str) -> None:
     assert request_id_of(sent).isascii()
     assert request_id_of(sent).isprintable()
     assert " " not in request_id_of(sent)
-
-
-def test_ids_do_not_repeat() -> None:
-    assert len({request_id_of(None) for _ in range(1000)}) == 1000

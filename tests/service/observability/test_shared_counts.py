@@ -5,12 +5,10 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
 
 import pytest
 
-from vicinal.service.errors import RequestError
 from vicinal.service.http.serving.processes import shared_counts
 
 SOURCES = Path(__file__).resolve().parents[3] / "src"
@@ -73,19 +71,3 @@ def test_each_server_has_an_empty_folder_of_its_own() -> None:
             assert (first == second, list(second.iterdir()), counts_folder()) == (False, [], second)
         assert counts_folder() == first
     assert counts_folder() is None
-
-
-def test_a_folder_that_was_named_before_is_named_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PROMETHEUS_MULTIPROC_DIR", "/somewhere")
-    with shared_counts():
-        pass
-    assert os.environ["PROMETHEUS_MULTIPROC_DIR"] == "/somewhere"
-
-
-def test_without_a_place_it_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(**_options: object) -> None:
-        raise PermissionError("read-only")
-
-    monkeypatch.setattr(tempfile, "TemporaryDirectory", refuse)
-    with pytest.raises(RequestError, match="set TMPDIR"), shared_counts():
-        pass

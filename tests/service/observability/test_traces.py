@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 from fastapi.testclient import TestClient
-from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from structlog.contextvars import get_contextvars
 
@@ -145,38 +144,11 @@ def test_a_search_is_a_span_with_its_stages(client: TestClient, collector: Colle
 
 
 @pytest.mark.slow
-def test_a_batch_has_its_stages_once(client: TestClient, collector: Collector) -> None:
-    answer = client.post(f"{SEARCH}/batch", json={"queries": [ITEM] * 3})
-    send_all(client)
-    names = [one.name for one in collector.spans]
-    assert sorted(names) == sorted(
-        [*answer.json()["answers"][0]["milliseconds"], "POST /v1/galleries/{gallery}/search/batch"]
-    )
-
-
-@pytest.mark.slow
 def test_the_trace_of_the_client_goes_on(client: TestClient, collector: Collector) -> None:
     client.get("/v1/galleries", headers={"traceparent": f"00-{TRACE}-{PARENT}-01"})
     send_all(client)
     (span,) = collector.spans
     assert (span.trace_id.hex(), span.parent_span_id.hex()) == (TRACE, PARENT)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("sent", [None, "00-0-0-01", f"00-{'0' * 32}-{PARENT}-01", "x" * 5000])
-def test_what_is_no_trace_begins_one(client: TestClient, collector: Collector, sent: str | None) -> None:
-    carried = {} if sent is None else {"traceparent": sent, "tracestate": f"{sent},=,a=b=c"}
-    client.get("/v1/galleries", headers=carried)
-    send_all(client)
-    (span,) = collector.spans
-    assert (len(span.trace_id), span.parent_span_id, span.trace_id.hex() == TRACE) == (16, b"", False)
-
-
-@pytest.mark.slow
-def test_a_client_that_samples_not_is_not_traced(client: TestClient, collector: Collector) -> None:
-    client.post(SEARCH, json=ITEM, headers={"traceparent": f"00-{TRACE}-{PARENT}-00"})
-    send_all(client)
-    assert collector.spans == []
 
 
 def test_lines_of_the_log_name_the_trace(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -213,14 +185,6 @@ def test_refusals_and_failures_are_spans(
 
 
 @pytest.mark.slow
-def test_probes_are_no_spans(client: TestClient, collector: Collector) -> None:
-    for path in ("/livez", "/readyz", "/metrics"):
-        assert client.get(path).status_code == 200
-    send_all(client)
-    assert collector.spans == []
-
-
-@pytest.mark.slow
 def test_what_is_left_is_sent_when_the_server_stops(
     client: TestClient, collector: Collector, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -228,41 +192,6 @@ def test_what_is_left_is_sent_when_the_server_stops(
     with client:
         client.get("/v1/galleries")
     assert [one.name for one in collector.spans] == ["GET /v1/galleries"]
-
-
-@pytest.mark.slow
-def test_a_collector_that_takes_nothing_is_told_of_once(
-    client: TestClient, collector: Collector, told: list[str]
-) -> None:
-    for collector.status in (400, 400, 200, 200):
-        client.get("/v1/galleries")
-        send_all(client)
-    away, back = told
-    assert ("they are lost" in away, "400" in away) == (True, True)
-    assert back == "the collector of traces takes spans again"
-
-
-@pytest.mark.slow
-def test_a_connection_that_fails_is_told_of_once(
-    client: TestClient, told: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def fail(*_arguments: object) -> None:
-        raise ConnectionError("connection refused")
-
-    monkeypatch.setattr(OTLPSpanExporter, "export", fail)
-    for _ in range(3):
-        client.get("/v1/galleries")
-        send_all(client)
-    assert told == ["the collector of traces takes no spans, they are lost: connection refused"]
-
-
-@pytest.mark.slow
-def test_after_the_end_nothing_is_sent(client: TestClient, collector: Collector, told: list[str]) -> None:
-    with client:
-        pass
-    client.get("/v1/galleries")
-    send_all(client)
-    assert (collector.spans, told) == ([], [])
 
 
 def test_a_collector_that_is_away_stops_nothing(

@@ -76,12 +76,6 @@ def test_what_the_labels_rule_out_is_refused_at_once(
     assert reason in answer.json()["detail"]
 
 
-def test_queries_without_another_label_have_no_negatives(client: TestClient, embedder: Embedder) -> None:
-    body = {"embeddings": [[1.0] * embedder.bundle.dim], "labels": ["only"]}
-    answer = client.post("/v1/admin/galleries/alike/calibrations", json=body)
-    assert (answer.status_code, answer.json()["type"]) == (422, TYPE + "calibration-one-label")
-
-
 @pytest.mark.slow
 def test_an_unreachable_target_says_what_can_be_reached(client: TestClient) -> None:
     """Every picture is the same, so that a query without a mate scores 1 with all of them."""
@@ -98,21 +92,6 @@ def test_too_few_queries_say_how_many_are_needed(client: TestClient) -> None:
     members = {"rate": 0.01, "n_trials": 60, "needed": 300, "trials": "queries without a mate"}
     assert job["problem_members"] == members
     assert "the lowest rate that 60 can show is 0.05" in job["problem"]
-
-
-@pytest.mark.slow
-def test_too_few_labels_say_how_many_are_needed(client: TestClient) -> None:
-    job = failed_job(client, "few", {"target": "fpir=5%", **OFF})
-    assert job["problem_type"] == TYPE + "calibration-too-few-labels"
-    members = {"target": "FPIR 5 %", "n_labels": 3, "needed": 5, "trials": "queries without a mate"}
-    assert job["problem_members"] == members
-
-
-@pytest.mark.slow
-def test_labels_without_a_second_image_have_no_mates(client: TestClient) -> None:
-    job = failed_job(client, "singles", {"target": "fnir=20%"})
-    assert job["problem_type"] == TYPE + "calibration-too-few-trials"
-    assert (job["problem_members"]["n_trials"], "queries with a mate" in job["problem"]) == (0, True)
 
 
 @pytest.mark.slow

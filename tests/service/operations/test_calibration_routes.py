@@ -9,8 +9,6 @@ from typing import Any
 
 import httpx
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from fastapi import FastAPI
 from fastapi.testclient import TestClient
@@ -18,7 +16,6 @@ from fastapi.testclient import TestClient
 from tests.service.types import Calibrate, Encode, MakeSettings, View
 from tests.waiting import wait_for_job, wait_until
 from vicinal.indexer.gallery import Gallery
-from vicinal.models.embedder import Embedder
 from vicinal.service.http.app import create_app
 from vicinal.service.http.state import state_of
 from vicinal.service.jobs.worker import JobWorker
@@ -87,17 +84,6 @@ def test_a_job_is_told_as_events(client: TestClient, worker: None) -> None:
 
 
 @pytest.mark.slow
-def test_a_calibration_can_wait_to_be_activated(client: TestClient, worker: None) -> None:
-    job = wait_for_job(client, client.post(START, json={"activate": False, "rerank": "off"}))
-    assert (job["result"]["is_active"], job["result"]["pipeline"]) == (False, "rerank=off")
-    assert threshold_of(client)["value"] is None
-    activated = client.post(f"{START}/{job['id']}/activate")
-    assert (activated.status_code, activated.json()["is_active"]) == (200, True)
-    off = client.post(SEARCH, json={"item_id": "plain/view 0.png", "rerank": "off"}).json()
-    assert off["threshold"]["calibration"] == job["id"]
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("asked", "is_active"), [({}, False), ({"activate": None}, False), ({"activate": True}, True)]
 )
@@ -124,30 +110,6 @@ def test_queries_from_a_folder(client: TestClient, worker: None, app: FastAPI) -
 
 
 @pytest.mark.slow
-def test_queries_from_a_table_with_columns_of_its_own(client: TestClient, worker: None, app: FastAPI) -> None:
-    """As images inside of a Parquet file, and as paths to them; both find what the folder of them finds."""
-    root = state_of(app).settings.sources_dir
-    files = sorted((root / "photos").rglob("*.png"))
-    kinds = [one.parent.name for one in files]
-    images, paths = [one.read_bytes() for one in files], [str(one.relative_to(root)) for one in files]
-    pq.write_table(pa.table({"photo": images, "path": paths, "kind": kinds, "id": kinds}), root / "a.parquet")
-    wanted = wait_for_job(client, client.post(START, json={"queries": "photos"}))["result"]["threshold"]
-    for column in ("photo", "path"):
-        body = {"queries": "a.parquet", "path_column": column, "label_column": "kind", "id_column": "path"}
-        job = wait_for_job(client, client.post(START, json=body))
-        assert (job["state"], job["result"]["threshold"]) == ("succeeded", wanted)
-    check = f"{START}/{job['id']}/check"
-    assert wait_for_job(client, client.post(check, json=body))["state"] == "succeeded"
-    job = wait_for_job(client, client.post(START, json={"queries": "a.parquet", "label_column": "lost"}))
-    assert (job["state"], "no column 'lost'" in job["problem"]) == ("failed", True)
-
-
-def test_queries_of_the_hub_are_read_where_addresses_are_allowed(client: TestClient) -> None:
-    answer = client.post(START, json={"queries": "hf:shop/toys"})
-    assert (answer.status_code, "VICINAL_ALLOW_URLS" in answer.json()["detail"]) == (422, True)
-
-
-@pytest.mark.slow
 def test_queries_from_a_file_of_embeddings_and_from_the_request_are_the_same(
     client: TestClient, worker: None, app: FastAPI, gallery: Gallery
 ) -> None:
@@ -161,18 +123,6 @@ def test_queries_from_a_file_of_embeddings_and_from_the_request_are_the_same(
     assert "embeddings" not in from_request["request"]
     assert from_file["result"]["threshold"] == from_request["result"]["threshold"]
     assert list((gallery.calibrations_path / "uploads").iterdir()) == []
-
-
-@pytest.mark.slow
-def test_queries_that_were_sent_and_are_gone_are_told(
-    client: TestClient, app: FastAPI, gallery: Gallery
-) -> None:
-    dim = gallery.snapshot().manifest.dim
-    started = client.post(START, json={"embeddings": [[1.0] * dim], "labels": ["plain"]})
-    shutil.rmtree(gallery.calibrations_path / "uploads")
-    with JobWorker(state_of(app).jobs, state_of(app).kinds, heartbeat_seconds=0.5):
-        job = wait_for_job(client, started)
-    assert (job["state"], "start the job again" in job["problem"]) == ("failed", True)
 
 
 @pytest.mark.slow
@@ -226,16 +176,6 @@ def test_history_activation_and_roll_back(client: TestClient, gallery: Gallery, 
     assert problem_kind(client.post(f"{START}/roll_back", json={})) == (422, "invalid-request")
 
 
-def test_a_threshold_set_by_hand_is_marked_and_claims_no_rate(client: TestClient) -> None:
-    answer = client.put(f"{ADMIN}/threshold", json={"threshold": 0.3})
-    assert answer.status_code == 200
-    record = answer.json()["record"]
-    assert (record["source"], record["rates"], record["evidence"]) == ("by_hand", None, None)
-    used = threshold_of(client)
-    assert (used["value"], used["source"], used["state"], used["target"]) == (0.3, "by_hand", "by_hand", None)
-    assert "set by hand" in used["reason"]
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("threshold", [-0.1, 1.5, "high", None])
 def test_what_is_no_score_is_not_set(client: TestClient, threshold: object) -> None:
@@ -269,29 +209,6 @@ def test_a_dry_run_counts_rates_and_flips_on_the_stored_scores(
 
 
 @pytest.mark.slow
-def test_a_dry_run_of_a_target_finds_what_a_calibration_would(
-    client: TestClient, worker: None, gallery: Gallery, calibrate: Calibrate
-) -> None:
-    calibrate(gallery)
-    found = client.post(f"{START}/dry_run", json={"target": "fpir=20%"}).json()
-    job = wait_for_job(client, client.post(START, json={"target": "fpir=20%", "activate": False}))
-    assert found["tried"]["threshold"] == job["result"]["threshold"]
-    again = client.post(f"{START}/dry_run", json={"calibration": job["id"]}).json()
-    assert again["tried"] == {**found["tried"], "calibration": job["id"]}
-    assert again["flips"] == found["flips"]
-
-
-@pytest.mark.slow
-def test_a_dry_run_beside_a_threshold_set_by_hand_uses_the_newest_scores(
-    client: TestClient, gallery: Gallery, calibrate: Calibrate
-) -> None:
-    record_id = calibrate(gallery)
-    client.put(f"{ADMIN}/threshold", json={"threshold": 0.3})
-    found = client.post(f"{START}/dry_run", json={"calibration": record_id}).json()
-    assert (found["scores_of"], found["current"]["threshold"]) == (record_id, 0.3)
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "body",
     [{}, {"threshold": 0.5, "target": "fpir=5%"}, {"target": "speed=5%"}, {"threshold": 2.0}, {"x": 1}],
@@ -301,11 +218,6 @@ def test_a_dry_run_of_nothing_or_of_two_things_is_refused(
 ) -> None:
     calibrate(gallery)
     assert client.post(f"{START}/dry_run", json=body).status_code == 422
-
-
-def test_a_dry_run_without_stored_scores_says_so(client: TestClient) -> None:
-    answer = client.post(f"{START}/dry_run", json={"threshold": 0.5})
-    assert (answer.status_code, "has stored scores" in answer.json()["detail"]) == (422, True)
 
 
 @pytest.mark.slow
@@ -319,34 +231,6 @@ def test_the_report_holds_the_record_and_its_curve(
     for rate in ("far", "frr", "fpir", "fnir"):
         assert curve[rate][at] == pytest.approx(record["evidence"]["rates"][rate]["rate"])
     assert len(curve["thresholds"]) >= 201
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("call", ["GET {0}/nowhere", "GET {0}/nowhere/report", "POST {0}/nowhere/activate"])
-def test_what_is_not_there_is_not_found(client: TestClient, call: str) -> None:
-    method, url = call.format(START).split()
-    assert problem_kind(client.request(method, url)) == (404, "calibration-not-found")
-
-
-@pytest.mark.slow
-def test_a_record_of_another_bundle_is_not_activated(
-    client: TestClient, gallery: Gallery, calibrate: Calibrate
-) -> None:
-    store = CalibrationStore(gallery.calibrations_path)
-    record = store.get(calibrate(gallery))
-    store.add(record.model_copy(update={"id": "other", "bundle": "0" * 16}), activate=False)
-    for call, body in ((f"{START}/other/activate", None), (f"{START}/dry_run", {"calibration": "other"})):
-        assert problem_kind(client.post(call, json=body)) == (409, "calibration-mismatch")
-
-
-def test_a_second_job_on_the_gallery_is_refused_and_keeps_no_queries(
-    client: TestClient, gallery: Gallery, embedder: Embedder
-) -> None:
-    first = client.post(START).json()["id"]
-    body = {"embeddings": [[1.0] * embedder.bundle.dim], "labels": ["plain"]}
-    second = client.post(START, json=body)
-    assert (*problem_kind(second), second.json()["job"]) == (409, "job-conflict", first)
-    assert list((gallery.calibrations_path / "uploads").iterdir()) == []
 
 
 @pytest.mark.slow

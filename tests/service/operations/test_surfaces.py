@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from typing import Annotated, Any
+from typing import Any
 
 import pytest
 import typer
@@ -23,8 +23,8 @@ from vicinal.service.jobs.runner import JobContext
 from vicinal.service.jobs.store import JobStore
 from vicinal.service.operations import Operation, Progress
 from vicinal.service.operations.place import Place
-from vicinal.service.request_fields import CommandOption, QuerySource, Request
-from vicinal.service.surfaces.command_line import from_options, words_of
+from vicinal.service.request_fields import QuerySource, Request
+from vicinal.service.surfaces.command_line import from_options
 from vicinal.service.surfaces.jobs import OperationJob
 from vicinal.service.surfaces.query_uploads import form_of
 
@@ -163,42 +163,8 @@ def test_the_options_of_the_client_have_it(model: type[Request], monkeypatch: py
     assert ("    depth: int | None" in text, "depth: How deep to dig." in text) == (model is Deeper,) * 2
 
 
-class Told(Request):
-    """What the command line says in its own words."""
-
-    command_order = ("first",)
-    near: Annotated[str | None, CommandOption("For people.", "--close", metavar="PLACE")] = Field(
-        None, description="For programs."
-    )
-    table: Annotated[dict[str, str] | None, CommandOption(kind=str, read=lambda text: {"a": text})] = None
-    hidden: Annotated[int, CommandOption(is_hidden=True)] = 1
-    first: Annotated[str, CommandOption(default=...)] = "-"
-
-
-def test_the_command_line_has_words_of_its_own() -> None:
-    app = typer.Typer()
-    found: list[Told] = []
-
-    @app.command()
-    @from_options
-    def tell(request: Told) -> None:
-        found.append(request)
-
-    told = CliRunner().invoke(app, ["--help"], env={"COLUMNS": "200"}).output
-    assert ("For people." in told, "For programs." in told, "--hidden" in told) == (True, False, False)
-    assert told.index("--first") < told.index("--close") < told.index("--table")
-    assert CliRunner().invoke(app, ["--close", "x"]).exit_code == 2
-    assert CliRunner().invoke(app, ["--first", "f", "--close", "x", "--table", "t"]).exit_code == 0
-    assert found == [Told(near="x", table={"a": "t"}, first="f")]
-
-
 def test_a_form_has_no_source_and_no_table() -> None:
     class Both(QuerySource, Told):
         pass
 
     assert {*form_of(Both)} == {"near", "hidden", "first"}
-
-
-def test_words_of_a_command_leave_out_what_is_usual() -> None:
-    request = QuerySource(queries="new photos", label_from="column")
-    assert words_of(request, leave_out=("queries",)) == ["--label-from", "column"]

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
-from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
-from tests.service.types import Fail, MakeSettings, Run
+from tests.service.types import MakeSettings
 from vicinal.indexer.gallery import Gallery
-from vicinal.models.bundle import ModelBundle
 from vicinal.service.errors import RequestError
 from vicinal.service.galleries.bundles import ServedBundles
 from vicinal.service.measuring import rerank_trial
@@ -59,13 +56,6 @@ def searched(place: Place) -> tuple[str, str, str | None]:
     return answer.pipeline, answer.pipeline_source, answer.threshold.calibration
 
 
-def chosen_by_hand(place: Place, pipeline: Pipeline) -> None:
-    """Put a pipeline in force as a comparison does."""
-    matcher = place.bundles.matcher(place.gallery)
-    chosen = {"pipeline": pipeline, "bundle": matcher.embedder.bundle.fingerprint, "at": datetime.now(UTC)}
-    matcher.pipeline_file.put_in_force(ChosenPipeline(**chosen, comparison="one", calibration="one"))
-
-
 def test_the_chosen_reranking_comes_into_force_with_its_threshold(place: Place, finds: Finds) -> None:
     finds(FOUR)
     record = calibrated(place)
@@ -89,30 +79,6 @@ def test_no_search_re_ranks_before_its_threshold_is_in_force(
     assert [calibrated(place).id] == seen
 
 
-def test_the_next_calibration_tries_again_and_can_turn_it_off(place: Place, finds: Finds) -> None:
-    finds(FOUR)
-    calibrated(place)
-    finds(OFF)
-    record = calibrated(place)
-    assert record.evidence.reranks.chosen == OFF.rerank
-    assert searched(place) == (OFF.key, "settings", record.id)
-
-
-@pytest.mark.slow
-def test_a_gallery_on_which_nothing_is_surely_better_is_told_so(run: Run, data_dir: Path) -> None:
-    said = run("calibrate", "-g", "shoes", "--target", TARGET).stdout
-    assert "Re-ranking was tried on 60 photos and is not surely better: it stays off." in said
-    listed = json.loads(run("calibration", "list", "-g", "shoes", "--json").stdout)["calibrations"]
-    assert [one["pipeline"] for one in listed] == [OFF.key]
-
-
-def test_the_result_of_a_job_says_what_was_taken(place: Place, finds: Finds) -> None:
-    finds(FOUR)
-    made = calibrate.run(place, calibrate.Request(target=TARGET), Progress())
-    said = calibrate.OPERATION.told(place, made)["rerank"]
-    assert said.startswith("Re-ranking was tried on 60 photos: with k 4 it finds some 0 of 100 more photos")
-
-
 @pytest.mark.parametrize(
     "asked", [{"rerank": "off"}, {"rerank": "contextual"}, {"try_rerank": False}, {"group_by": "label"}]
 )
@@ -120,32 +86,6 @@ def test_what_is_named_is_not_tried(place: Place, finds: Finds, asked: dict[str,
     finds(FOUR)
     record = calibrated(place, **asked)
     assert (record.evidence.reranks, searched(place)[0]) == (None, OFF.key)
-
-
-@pytest.mark.slow
-def test_what_a_comparison_chose_is_tried_only_when_asked_to(place: Place, finds: Finds) -> None:
-    finds(FOUR)
-    six = Pipeline(rerank=Rerank(k=6))
-    chosen_by_hand(place, six)
-    assert calibrated(place).pipeline == six
-    record = calibrated(place, try_rerank=True)
-    assert searched(place) == (FOUR.key, "calibration", record.id)
-
-
-def test_what_settings_name_is_not_tried(
-    gallery: Gallery, data_dir: Path, make_settings: MakeSettings, finds: Finds
-) -> None:
-    finds(FOUR)
-    named = make_settings(data_dir, pipeline={"rerank": {"method": "off"}})
-    assert calibrated(Place(ServedBundles(named), gallery)).evidence.reranks is None
-
-
-def test_what_the_validation_of_a_refiner_decided_is_not_tried(
-    refiner_bundle: ModelBundle, make_settings: MakeSettings, data_dir: Path
-) -> None:
-    decided = make_settings(data_dir).pipeline_for(refiner_bundle)
-    other = make_settings(data_dir, refine="query").pipeline_for(refiner_bundle)
-    assert ("rerank" in decided.model_fields_set, "rerank" in other.model_fields_set) == (True, False)
 
 
 def test_a_calibration_that_was_kept_brings_its_reranking_when_it_is_activated(
@@ -173,22 +113,6 @@ def test_rolling_back_goes_back_to_the_pipeline_before(place: Place, finds: Find
 
 
 @pytest.mark.slow
-def test_searches_by_product_keep_their_threshold(place: Place, finds: Finds) -> None:
-    """Theirs is for the present re-ranking."""
-    finds(FOUR)
-    of_products = calibrated(place, group_by="label")
-    assert calibrated(place).evidence.reranks is None
-    answer = place.bundles.matcher(place.gallery).search(item_ids=[ITEM], group_by="label")[0]
-    assert answer.threshold.calibration == of_products.id
-    assert calibrated(place, try_rerank=True).pipeline == FOUR
-
-
-def test_a_trial_for_searches_that_ask_for_something_is_refused(fail: Fail, data_dir: Path) -> None:
-    said = fail("calibrate", "-g", "shoes", "--try-rerank", "--group-by", "label")
-    assert "leave out rerank, refine, steps and group_by" in said
-
-
-@pytest.mark.slow
 def test_what_promises_less_than_what_it_would_replace_is_kept_back(
     place: Place, finds: Finds, gallery: Gallery, matcher: Matcher
 ) -> None:
@@ -203,12 +127,3 @@ def test_what_promises_less_than_what_it_would_replace_is_kept_back(
     made = calibrate.run(fresh, calibrate.Request(target=TARGET), Progress())
     assert (made.is_active, searched(place)[::2]) == (False, (OFF.key, "outside"))
     assert "was measured with photos from outside" in made.objection
-
-
-def test_a_choice_for_another_bundle_says_what_to_do(place: Place, finds: Finds) -> None:
-    finds(FOUR)
-    calibrated(place)
-    file = place.bundles.matcher(place.gallery).pipeline_file
-    file.put_in_force(file.chosen().model_copy(update={"bundle": "0123456789abcdef"}))
-    found = place.bundles.matcher(place.gallery).active_pipeline
-    assert (found.source, found.reason.endswith("calibrate again")) == ("settings", True)

@@ -12,10 +12,9 @@ import pytest
 from playwright.sync_api import Page, Route, expect
 
 from tests.photos import draw_photo
-from tests.service.page.conftest import ADMIN, KEYS, READER, Made, OpenPlace, Served
+from tests.service.page.conftest import Made, OpenPlace, Served
 from vicinal.models.bundle import ModelBundle
 from vicinal.service.http.serving.server import serving
-from vicinal.service.keys import KeyStore
 from vicinal.service.settings import Settings
 
 pytestmark = pytest.mark.slow
@@ -178,54 +177,6 @@ def test_a_busy_server_is_waited_for(things: Served, open_place: OpenPlace) -> N
     expect(page.get_by_text("1 photo was added.")).to_be_visible()
 
 
-def test_what_was_stopped_goes_on(things: Served, open_place: OpenPlace) -> None:
-    page = open_place(things.url, "g/things/add")
-    held: list[Route] = []
-    page.route(ITEMS, lambda route: held.append(route))
-    drop(page, {f"{number}.jpg": photo(number) for number in range(40)})
-    page.get_by_role("button", name="Add 40 photos").click()
-    page.get_by_role("button", name="Stop").click()
-    expect(page.get_by_text("40 photos were not sent.")).to_be_visible()
-    page.unroute(ITEMS)
-    page.get_by_role("button", name="Go on").click()
-    expect(page.get_by_text("40 photos were added.")).to_be_visible()
-    assert n_items(things) == 40
-
-
-def test_a_gallery_that_goes_meanwhile_is_a_sentence(things: Served, open_place: OpenPlace) -> None:
-    page = open_place(things.url, "g/things/add", expects=("404",))
-    drop(page, {"1.jpg": photo(1)})
-    things.call("DELETE", "v1/galleries/things?confirm=things")
-    page.get_by_role("button", name="Add 1 photo").click()
-    expect(page.locator("main")).to_contain_text("here is no gallery")
-    expect(page.locator(".turning, progress")).to_have_count(0)
-
-
-def test_a_key_that_is_taken_away_meanwhile_is_asked_for(
-    tiny_bundle: ModelBundle, tmp_path: Path, open_place: OpenPlace
-) -> None:
-    settings = Settings(data_dir=tmp_path, device="cpu", threads=1, bundle=tiny_bundle.path, api_keys=KEYS)
-    store = KeyStore(settings.keys_path)
-    _, key = store.create("guest", ("search", "write"))
-    with serving(settings) as url:
-        served = Served(url, Made("things", tmp_path, (), ()), tmp_path)
-        served.call("PUT", "v1/galleries/things")
-        page = open_place(url, "g/things/add", key=key, expects=("401",))
-        drop(page, {"1.jpg": photo(1)})
-        drop(page, {"2.jpg": photo(2)})
-        expect(page.get_by_role("heading", name="2 photos")).to_be_visible()
-        store.revoke("guest")
-        page.get_by_role("button", name="Add 2 photos").click()
-        expect(page.get_by_role("alert")).to_have_text("The server does not know this key any more.")
-        assert n_items(served) == 0
-        _, key = store.create("guest again", ("search", "write"))
-        page.get_by_label("Key", exact=True).fill(key)
-        page.keyboard.press("Enter")
-        page.get_by_role("button", name="Go on").click()
-        expect(page.get_by_role("status").get_by_text("2 photos were added.")).to_be_visible()
-        assert n_items(served) == 2
-
-
 def test_an_upload_goes_on_while_somebody_looks_elsewhere(
     things: Served, open_place: OpenPlace, wait_until: Callable[[Callable[[], bool]], None]
 ) -> None:
@@ -269,14 +220,3 @@ def test_another_photo_of_a_name_is_asked_about(
     expect(asked).to_have_count(0)
     expect(page.get_by_role("button", name="Add more")).to_be_visible()
     assert n_items(things) == n
-
-
-def test_a_reader_is_offered_nothing_to_add(
-    tiny_bundle: ModelBundle, tmp_path: Path, open_place: OpenPlace
-) -> None:
-    settings = Settings(data_dir=tmp_path, device="cpu", threads=1, bundle=tiny_bundle.path, api_keys=KEYS)
-    with serving(settings) as url:
-        page = open_place(url, "galleries", key=READER)
-        expect(page.get_by_text("Ask whoever runs this server to make one.")).to_be_visible()
-        page = open_place(url, "galleries", key=ADMIN)
-        expect(page.get_by_role("heading", level=1)).to_have_text("Make your first gallery")

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Page, Response, Route, expect
+from playwright.sync_api import Page, Response, expect
 
 from tests.service.page.conftest import ADMIN, OpenPlace, Served
 from tests.waiting import wait_until
@@ -79,20 +78,6 @@ def test_the_slider_tells_what_changes_before_anything_does(demo: Served, open_p
     assert threshold(demo) == before
 
 
-def test_the_rates_of_the_page_are_those_of_a_dry_run(demo: Served, open_place: OpenPlace) -> None:
-    page = open_place(demo.url, "g/demo/calibrate")
-    answer = demo.call("POST", f"{CALIBRATE.format('demo')}/dry_run", json={"target": "fnir=10%"})
-    page.get_by_label("Of 100 things I have, at most", exact=True).check()
-    page.get_by_role("button", name="Show on the slider").click()
-    wanted = answer["tried"]
-    expect(page.get_by_role("heading", name=f"At a score of {wanted['threshold']:.4f}")).to_be_visible()
-    found = page.locator(".calibrate-at .interval", has_text="Found, of things you have").locator("strong")
-    rate = 100 * (1 - wanted["rates"]["fnir"]["rate"])
-    shown = re.match(r"[\d.]+", found.inner_text())
-    assert shown is not None
-    assert float(shown[0]) == pytest.approx(rate, abs=0.5)
-
-
 def test_a_score_is_used_taken_back_and_put_in_force_again(demo: Served, open_place: OpenPlace) -> None:
     before = threshold(demo)
     page = open_place(demo.url, "g/demo/calibrate", width=360, scheme="dark")
@@ -138,14 +123,6 @@ def test_from_nothing_to_a_threshold_after_changes_became_a_version(
     (listed,) = shop.call("GET", "v1/galleries")["galleries"]
     assert (record["is_active"], record["n_items"]) == (True, listed["n_items"])
     expect(page.locator(".uplot canvas")).to_be_visible()
-
-
-def test_a_number_that_cannot_be_held_is_said(demo: Served, open_place: OpenPlace) -> None:
-    page = open_place(demo.url, "g/demo/calibrate?view=new")
-    number = page.get_by_label("Of 100 matches, at least … are right: number")
-    number.fill("100")
-    expect(page.get_by_role("alert")).to_have_text("Choose a number from 50 to 99.9.")
-    expect(page.get_by_role("button", name="Calibrate", exact=True)).to_be_disabled()
 
 
 def test_what_went_wrong_is_mended_where_it_is_seen(demo: Served, open_place: OpenPlace) -> None:
@@ -194,27 +171,6 @@ def test_a_promise_is_checked_with_new_photos(demo: Served, open_place: OpenPlac
     expect(said).to_contain_text(check["sentence"])
 
 
-def test_a_gallery_without_labels_says_what_helps(demo: Served, open_place: OpenPlace) -> None:
-    demo.call("PUT", "v1/galleries/bare")
-    photo = demo.made.queries[0]
-    demo.call("POST", "v1/galleries/bare/items", files={"image": (photo.name, photo.read_bytes())})
-    page = open_place(demo.url, "g/bare/calibrate", expects=("422",))
-    page.get_by_role("button", name="Calibrate", exact=True).click()
-    expect(page.get_by_role("alert")).to_contain_text("has no labels")
-    expect(page.get_by_role("link", name="answer questions about pairs of photos")).to_be_visible()
-
-
-def test_another_job_is_followed_in_place_of_a_second_one(demo: Served, open_place: OpenPlace) -> None:
-    page = open_place(demo.url, "g/demo/calibrate?view=new", expects=("409",))
-    expect(page.get_by_role("button", name="Calibrate", exact=True)).to_be_enabled()
-    job = demo.call("POST", CALIBRATE.format("demo"), json={"activate": False})
-    page.get_by_role("button", name="Calibrate", exact=True).click()
-    wait_until(lambda: demo.call("GET", f"v1/jobs/{job['id']}")["state"] == "succeeded")
-    expect(page.get_by_role("button", name="Calibrate", exact=True)).not_to_have_attribute(
-        "aria-busy", "true"
-    )
-
-
 def test_two_calibrations_are_compared(demo: Served, open_place: OpenPlace) -> None:
     job = demo.call("POST", CALIBRATE.format("demo"), json={"target": "fpir=20%", "activate": False})
     wait_until(lambda: demo.call("GET", f"v1/jobs/{job['id']}")["state"] == "succeeded")
@@ -223,33 +179,3 @@ def test_two_calibrations_are_compared(demo: Served, open_place: OpenPlace) -> N
     expect(page.locator(".calibrate-pair .card")).to_have_count(2)
     expect(page.get_by_text("Of 100 things I lack, at most 20 get a match")).to_be_visible()
     expect(page.locator(".calibrate-moved").first).to_be_visible()
-
-
-@pytest.mark.parametrize(
-    ("path", "changes", "said"),
-    [
-        ("record", {"bundle": "another"}, "measured with different models"),
-        ("record", {"pipeline": {"refine": False}}, "search in different ways"),
-        ("points", None, "no scores were kept"),
-    ],
-)
-def test_two_calibrations_that_cannot_be_compared_say_why(
-    demo: Served, open_place: OpenPlace, path: str, changes: dict[str, object] | None, said: str
-) -> None:
-    job = demo.call("POST", CALIBRATE.format("demo"), json={"target": "fpir=20%", "activate": False})
-    wait_until(lambda: demo.call("GET", f"v1/jobs/{job['id']}")["state"] == "succeeded")
-    newest, first = (one["id"] for one in demo.call("GET", CALIBRATE.format("demo"))["calibrations"])
-    page = open_place(demo.url, "key", expects=("404",))
-
-    def another(route: Route) -> None:
-        body = route.fetch().json()
-        route.fulfill(json={**body, "record": {**body["record"], **(changes or {})}})
-
-    if changes is None:
-        page.route(f"**/{first}/points", lambda route: route.fulfill(status=404, json={"detail": "none"}))
-    else:
-        page.route(f"**/calibrations/{newest}", another)
-    page.goto(f"{demo.url}/#/g/demo/calibrate?view=history&with={newest}")
-    expect(page.locator(".calibrate-pair .card")).to_have_count(2)
-    expect(page.locator("main")).to_contain_text(said)
-    expect(page.locator(".calibrate-moved")).to_have_count(0)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Locator, Page, Route, expect
+from playwright.sync_api import Locator, Page, expect
 
 from tests.photos import write_album
 from tests.service.page.conftest import ADMIN, KEYS, Made, OpenPlace, Served, _settings, served_fixture
@@ -104,30 +103,6 @@ def _folder(served: Served, name: str) -> str:
     return next(one["uri"].rpartition("/")[0] for one in items if f"/{name}/" in one["uri"])
 
 
-def test_a_folder_that_is_never_touched_and_own_ticks(album: Served, open_place: OpenPlace) -> None:
-    page = open_place(album.url, "g/album/doubles")
-    expect(groups(page).first).to_be_visible()
-    n = groups(page).count()
-    page.get_by_text("Folders that are never touched").click()
-    page.get_by_label("One folder a line").fill(_folder(album, "phone"))
-    page.keyboard.press("Tab")
-    expect(page.locator(".doubles-photo .tag").filter(has_text="never touched")).to_have_count(n)
-    assert not [one for one in ticked(page) if one.startswith("phone/")]
-    # Who ticks it all the same means it, and is told where nothing would be left.
-    first = groups(page).first
-    for box in first.get_by_role("checkbox").all():
-        box.check()
-    expect(first).to_contain_text("No photo of this group would be left")
-    page.get_by_role("button", name="Delete ticked").click()
-    expect(page.get_by_role("dialog")).to_contain_text("Of 1 group no photo is left.")
-    page.keyboard.press("Escape")
-    page.get_by_role("button", name="Back to the rule").click()
-    expect(first).not_to_contain_text("No photo of this group would be left")
-    # The address keeps the rule.
-    page.reload()
-    expect(page.locator(".doubles-photo .tag").filter(has_text="never touched")).to_have_count(n)
-
-
 def test_keys_go_through_groups_tick_and_compare(album: Served, open_place: OpenPlace) -> None:
     page = open_place(album.url, "g/album/doubles")
     expect(groups(page).first).to_be_visible()
@@ -169,21 +144,6 @@ def test_not_the_same_is_remembered_and_taken_back(album: Served, open_place: Op
     assert album.call("GET", "v1/admin/galleries/album/duplicates/verdicts") == []
 
 
-def test_what_went_meanwhile_is_told_and_nothing_else_goes(album: Served, open_place: OpenPlace) -> None:
-    page = open_place(album.url, "g/album/doubles", expects=("404",))
-    expect(groups(page).first).to_be_visible()
-    n, going = groups(page).count(), ticked(page)
-    gone = min(going)
-    album.call("DELETE", "v1/galleries/album/item", params={"id": gone})
-    confirm(page, n)
-    expect(page.locator(".notice")).to_contain_text("Some of them are gone already")
-    expect(groups(page)).to_have_count(n - 1)
-    assert ids(album) >= going - {gone}
-    confirm(page, n - 1)
-    expect(page.get_by_role("heading", name="No doubles")).to_be_visible()
-    assert not ids(album) & going
-
-
 def test_a_look_begins_tells_how_far_it_is_and_shows_what_it_found(
     album: Served, open_place: OpenPlace
 ) -> None:
@@ -196,42 +156,3 @@ def test_a_look_begins_tells_how_far_it_is_and_shows_what_it_found(
     expect(page.locator(".doubles-photo .tag").first).to_have_text("same file")
     # What was found last is shown first.
     assert page.url == f"{album.url}/#/g/album/doubles"
-
-
-def test_changed_copies_that_are_not_sure_enough_can_be_shown_all_the_same(
-    album: Served, open_place: OpenPlace
-) -> None:
-    def left_out(route: Route) -> None:
-        if route.request.method == "POST":
-            asked.append(route.request.post_data_json)
-            route.fulfill(status=409, json={"type": "urn:vicinal:problem:job-conflict", "detail": "busy"})
-            return
-        body = route.fetch().json()
-        for one in body if isinstance(body, list) else [body]:
-            one["threshold"] |= {"value": None, "best_precision": 0.979}
-            if "groups" in one:
-                one["groups"] = []
-        route.fulfill(json=body)
-
-    asked: list[object] = []
-    page = open_place(album.url, expects=("409",))
-    page.route(re.compile(r"/duplicates(/[^/]+)?(\?.*)?$"), left_out)
-    page.goto(f"{album.url}/#/g/album/doubles")
-    expect(page.get_by_role("heading", name="No file is there twice")).to_be_visible()
-    expect(page.get_by_text("only about 97 of 100 that would be shown really are copies")).to_be_visible()
-    page.get_by_role("button", name="Show them all the same").click()
-    expect(page.get_by_text("Another job works on this gallery")).to_be_visible()
-    assert asked == [{"near": True, "precision": 0.97}]
-
-
-def test_a_gallery_that_nobody_looked_through_begins_there(demo: Served, open_place: OpenPlace) -> None:
-    page = open_place(demo.url, "g/demo/doubles")
-    expect(page.get_by_role("heading", name="Nobody has looked for doubles here yet")).to_be_visible()
-    expect(page.get_by_role("button", name="Look for doubles")).to_be_visible()
-
-
-def test_a_key_that_may_not_delete_is_told(album_with_keys: Served, open_place: OpenPlace) -> None:
-    page = open_place(album_with_keys.url, "g/album/doubles", key=LOOKER)
-    bar = page.get_by_role("region", name="What is ticked")
-    expect(bar).to_contain_text("it needs the right to add, change and remove photos")
-    expect(bar.get_by_role("button", name="Delete ticked")).to_have_count(0)

@@ -2,46 +2,16 @@
 
 from __future__ import annotations
 
-from urllib.parse import urlencode
-
 import pytest
 from playwright.sync_api import expect
 
 from tests.browsers import findings, fits, small_targets
 from tests.service.page.conftest import OpenPlace, Served, Watch
 from tests.waiting import wait_until
-from vicinal.service.http.app import create_app
-from vicinal.service.http.serving.server import serving
-from vicinal.service.http.state import state_of
-from vicinal.service.keys import Grant
-from vicinal.service.settings import Settings
 
 pytestmark = pytest.mark.slow
 
 WAYS = ["Search", "Photos", "Add", "Review", "Calibrate", "Doubles"]
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "heading"),
-    [
-        ({"gallery": "demo", "limit": "3"}, "#/g/demo/search?limit=3", "Search"),
-        ({"gallery": "none"}, "#/g/none/search", "There is no gallery “none”"),
-    ],
-)
-def test_an_address_of_the_old_page_leads_on(
-    demo: Served, open_place: OpenPlace, old: dict[str, str], new: str, heading: str
-) -> None:
-    page = open_place(f"{demo.url}/?{urlencode(old)}")
-    expect(page.get_by_role("heading", level=1)).to_have_text(heading)
-    assert page.url == f"{demo.url}/{new}"
-
-
-@pytest.mark.parametrize(("path", "place"), [("label", "pairs"), ("review", "review")])
-def test_addresses_of_old_pages_lead_to_their_places(
-    demo: Served, open_place: OpenPlace, path: str, place: str
-) -> None:
-    page = open_place(f"{demo.url}/{path}?gallery=demo")
-    assert page.url == f"{demo.url}/#/g/demo/{place}"
 
 
 def test_ways_lead_to_places_and_back(demo: Served, open_place: OpenPlace) -> None:
@@ -85,35 +55,6 @@ def test_a_part_that_does_not_load_says_so(demo: Served, open_place: OpenPlace) 
     page.unroute("**/places/jobs/*")
     page.get_by_role("button", name="Try again").click()
     expect(page.get_by_role("heading", level=1)).to_have_text("Jobs")
-
-
-def test_the_colours_are_chosen_for_the_tab(demo: Served, open_place: OpenPlace) -> None:
-    page = open_place(demo.url, "galleries", scheme="dark")
-    paper = "getComputedStyle(document.body).backgroundColor"
-    dark = page.evaluate(paper)
-    page.get_by_role("button", name="Colours: as the device").click()
-    assert page.evaluate(paper) != dark
-    page.reload()
-    expect(page.get_by_role("button", name="Colours: light")).to_be_visible()
-    assert page.evaluate(paper) != dark
-
-
-def test_a_page_opens_once_with_what_it_was_given(demo: Served, open_place: OpenPlace) -> None:
-    app = create_app(Settings(data_dir=demo.data_dir, device="cpu", threads=1, run_jobs=False))
-    grant = Grant(name="label", scopes=("search", "admin"), galleries=("demo",))
-    with serving(app) as url:
-        for address in ("label?gallery=demo#{}", "#/g/demo/pairs?target=precision%3D90%25&token={}"):
-            token = state_of(app).keyring.offer(grant)
-            given = f"{url}/{address.format(token)}"
-            page = open_place(given)
-            expect(page.get_by_role("heading", level=1)).to_have_text("Same or not?")
-            assert token not in page.url
-            page.reload()
-            expect(page.get_by_role("heading", level=1)).to_have_text("Same or not?")
-            other = open_place(given, expects=("404",))
-            expect(other.get_by_role("alert")).to_contain_text("was opened before")
-            # It asks for pictures as long as it is open.
-            page.close()
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,6 @@ from tests.service.page.test_calibrating import forget_calibrations
 from vicinal.service.jobs.queue import JobQueue
 from vicinal.service.jobs.records import Job, JobFailure, JobProgress, new_job
 from vicinal.service.jobs.store import JobStore
-from vicinal.service.keys import KeyStore
 from vicinal.service.settings import Settings
 
 pytestmark = pytest.mark.slow
@@ -98,35 +97,6 @@ def test_a_failed_job_says_why_and_which_files_it_could_not_use(demo: Served, op
     page.get_by_role("button", name="Show more").click()
     expect(listed).to_have_count(145)
     expect(page.get_by_role("button", name="Show more")).to_have_count(0)
-
-
-def test_another_job_on_the_gallery_is_led_to(demo: Served, open_place: OpenPlace) -> None:
-    job = running(jobs_of(demo))
-    page = open_place(demo.url, "jobs?gallery=demo", expects=("409",))
-    page.get_by_role("button", name="Start a job").click()
-    page.get_by_role("dialog").get_by_role("button", name="Start").click()
-    expect(page.get_by_role("alert")).to_contain_text("Another job works on this gallery.")
-    page.get_by_role("link", name="Show that job").click()
-    expect(page.get_by_role("dialog")).to_have_count(0)
-    assert page.url.endswith(f"#/jobs/{job.id}")
-    expect(page.locator("main .tag")).to_have_text("Running")
-
-
-def test_who_follows_a_job_is_asked_for_a_key_when_the_own_one_is_taken_away(
-    demo_with_keys: Served, open_place: OpenPlace
-) -> None:
-    keys = KeyStore(Settings(data_dir=demo_with_keys.data_dir).keys_path)
-    _, key = keys.create("guest", ("admin",))
-    job = running(jobs_of(demo_with_keys))
-    page = open_place(demo_with_keys.url, f"jobs/{job.id}", key=key, expects=("401",))
-    expect(page.get_by_text("Reading photos")).to_be_visible()
-    keys.revoke("guest")
-    expect(page.get_by_role("heading", level=1)).to_have_text("Sign in with a key")
-
-
-def test_a_job_that_is_not_there_says_so(demo: Served, open_place: OpenPlace) -> None:
-    page = open_place(demo.url, "jobs/none", expects=("404",))
-    expect(page.get_by_role("alert")).to_contain_text("none")
 
 
 @pytest.mark.parametrize("is_calibrated", [True, False])

@@ -78,15 +78,6 @@ def test_what_a_key_may_not_do_is_not_offered(
     expect(page.get_by_text("(not with this key)")).to_have_count({READER: 2, WRITER: 1, ADMIN: 0}[key])
 
 
-def test_an_admin_key_may_search(demo_with_keys: Served, open_place: OpenPlace) -> None:
-    store = KeyStore(Settings(data_dir=demo_with_keys.data_dir).keys_path)
-    _, key = store.create("owner", ("admin",))
-    page = open_place(demo_with_keys.url, "g/demo/search?item=backpack-01/1.jpg", key=key)
-    expect(page.locator(".search-result").first).to_be_visible()
-    ways = page.get_by_role("navigation", name="This gallery").get_by_role("link")
-    expect(ways).to_have_text([one for one in WAYS[ADMIN] if one != "Add"])
-
-
 def test_a_key_of_one_gallery_sees_that_alone(demo_with_keys: Served, open_place: OpenPlace) -> None:
     demo_with_keys.call("PUT", "v1/galleries/other", params={"space": "clip", "dim": 3})
     store = KeyStore(Settings(data_dir=demo_with_keys.data_dir).keys_path)
@@ -97,16 +88,3 @@ def test_a_key_of_one_gallery_sees_that_alone(demo_with_keys: Served, open_place
     expect(page.get_by_role("heading", level=1)).to_have_text("There is no gallery “other”")
     page.goto(f"{demo_with_keys.url}/#/key")
     expect(page.locator("main")).to_contain_text("For these galleries alone:")
-
-
-def test_a_key_that_was_taken_away_is_asked_for_again(demo_with_keys: Served, open_place: OpenPlace) -> None:
-    store = KeyStore(Settings(data_dir=demo_with_keys.data_dir).keys_path)
-    _, key = store.create("guest", ("search",))
-    page = open_place(demo_with_keys.url, "g/demo/search?item=backpack-01/1.jpg", key=key, expects=REFUSED)
-    expect(page.locator(".search-result").first).to_be_visible()
-    store.revoke("guest")
-    # A picture that is still fetched may have asked before it.
-    page.goto(f"{demo_with_keys.url}/#/g/demo/search?item=backpack-01/2.jpg")
-    expect(page.get_by_role("alert")).to_have_text("The server does not know this key any more.")
-    use_key(page, READER)
-    expect(page.locator(".search-result").first).to_be_visible()

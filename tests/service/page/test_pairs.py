@@ -12,10 +12,7 @@ from playwright.sync_api import Page, expect
 
 from tests.browsers import fits
 from tests.service.page.conftest import OpenPlace
-from vicinal.service.http.app import create_app
 from vicinal.service.http.serving.server import serving
-from vicinal.service.http.state import state_of
-from vicinal.service.keys import Grant
 from vicinal.service.settings import Settings
 
 pytestmark = pytest.mark.slow
@@ -112,26 +109,3 @@ def test_a_second_window_says_that_somebody_else_answers_and_goes_on(url: str, o
     second.get_by_role("button", name="Try again").click()
     answered(second, 1)
     expect(second.locator(".fault")).to_be_hidden()
-
-
-def test_what_answers_say_nothing_of_is_a_sentence(url: str, open_place: OpenPlace) -> None:
-    page = open_place(url, "g/shoes/pairs?target=fnir%3D5%25", expects=("422",))
-    expect(page.locator(".fault")).to_contain_text("Answers about pairs say nothing of FNIR 5 %")
-
-
-def test_a_key_that_a_command_lends_answers(
-    open_place: OpenPlace, data_dir: Path, make_settings: Callable[..., Settings]
-) -> None:
-    app = create_app(make_settings(data_dir, run_jobs=False))
-    grant = Grant(name="label", scopes=("search", "admin"), galleries=("shoes",))
-    token = state_of(app).keyring.offer(grant)
-    with serving(app) as url:
-        page = open_place(url, f"{PAIRS}&token={token}")
-        answered(page, 0)
-        assert token not in page.url
-        page.keyboard.press("s")
-        answered(page, 1)
-        page.reload()
-        answered(page, 1)
-        # It asks for pictures of later pairs as long as it is open.
-        page.close()

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from playwright.sync_api import Page, Route, expect
+from playwright.sync_api import Page, expect
 
 from tests.browsers import findings
 from tests.service.page.conftest import OpenPlace, Served
@@ -125,24 +125,6 @@ def test_a_note_can_be_taken_back_and_a_fault_stays(page: Page) -> None:
     expect(notes).to_have_count(0)
 
 
-def test_views_are_changed_by_arrows(page: Page) -> None:
-    mount(
-        page,
-        """({html, useState, Tabs}) => () => {
-          const [value, set] = useState('a');
-          const tabs = [['a', 'A'], ['b', 'B'], ['c', 'C']];
-          return html`<h1>${value}</h1><${Tabs} value=${value} tabs=${tabs} onChange=${set} />`;
-        }""",
-    )
-    page.get_by_role("tab", name="A").press("ArrowLeft")
-    expect(page.get_by_role("tab", name="C")).to_be_focused()
-    page.keyboard.press("ArrowRight")
-    page.keyboard.press("ArrowRight")
-    expect(page.locator("main h1")).to_have_text("b")
-    expect(page.get_by_role("tab", selected=True)).to_have_text("B")
-    assert findings(page) == []
-
-
 def test_an_answer_that_comes_too_late_is_dropped_and_old_truth_is_not_shown_for_new(
     page: Page, wait_until: WaitUntil
 ) -> None:
@@ -165,50 +147,3 @@ def test_an_answer_that_comes_too_late_is_dropped_and_old_truth_is_not_shown_for
     expect(said).to_have_text("second: here")
     page.evaluate("window.name_('third')")
     expect(said).to_have_text("third: loading")
-
-
-def test_a_label_is_found_by_what_is_typed(page: Page) -> None:
-    mount(
-        page,
-        """({html, useState, LabelSearch}) => () => {
-          const [label, choose] = useState('');
-          return html`<h1>${label}</h1><${LabelSearch} gallery="demo" mayBeNew=${true} onChoose=${choose} />`;
-        }""",
-    )
-    box = page.get_by_label("Label")
-    box.fill("backpack-0")
-    expect(page.locator(".labels .chip").first).to_contain_text("backpack-01")
-    box.press("Enter")
-    expect(page.locator("main h1")).to_have_text("backpack-01")
-    box.fill("<b>new</b>")
-    page.get_by_role("button", name="New: <b>new</b>").click()
-    expect(page.locator("main h1")).to_have_text("<b>new</b>")
-
-
-def test_where_there_is_no_picture_a_word_stands(page: Page) -> None:
-    mount(
-        page,
-        """({html, Picture, thumbnail}) => () => html`<h1>x</h1>
-          <${Picture} path=${thumbnail('demo', 'backpack-01/1.jpg')} alt="there" />
-          <${Picture} path=${thumbnail('demo', 'none')} alt="gone" />`""",
-    )
-    expect(page.get_by_role("img", name="there")).to_have_js_property("naturalWidth", 224)
-    expect(page.get_by_role("img", name="gone: no picture")).to_be_visible()
-
-
-def test_a_picture_that_does_not_come_at_once_is_fetched_again(page: Page) -> None:
-    """Nobody has to load the page anew for a moment without a network."""
-    tried: list[str] = []
-
-    def lose_first(route: Route) -> None:
-        tried.append(route.request.resource_type)
-        route.abort() if len(tried) <= 2 else route.continue_()
-
-    page.route("**/thumbnail?*", lose_first)
-    mount(
-        page,
-        """({html, Picture, thumbnail}) => () => html`<h1>x</h1>
-          <${Picture} path=${thumbnail('demo', 'backpack-01/1.jpg')} alt="there" />`""",
-    )
-    expect(page.get_by_role("img", name="there", exact=True)).to_have_js_property("naturalWidth", 224)
-    assert tried == ["image", "fetch", "fetch"]

@@ -106,33 +106,6 @@ def test_who_disagrees_is_told_and_can_take_back(review: Page, store: SearchStor
     assert [one.kind for one in store.answers()] == ["absent"]
 
 
-def test_at_the_end_nothing_is_left_and_the_last_answer_can_go(review: Page) -> None:
-    for number in range(N):
-        review.get_by_role("button", name="We don't have it").click()
-        answered(review, number + 1)
-        expect(review.locator(".review-question, .empty")).to_be_visible()
-    expect(review.get_by_role("heading", name="There is nothing left to ask about")).to_be_visible()
-    review.keyboard.press("u")
-    answered(review, N - 1)
-    expect(review.locator(".review-question")).to_be_visible()
-
-
-def test_intervals_shrink_with_answers(review: Page, store: SearchStore, matcher: Matcher, url: str) -> None:
-    matcher.thresholds.set_by_hand(matcher.pipeline, 0.5)
-    widths = []
-    for number in range(N):
-        # Of what was kept, the last two show things that the gallery lacks.
-        is_absent = int(asked(review), 16) >= 10
-        review.keyboard.press("n" if is_absent else "1")
-        answered(review, number + 1)
-        expect(review.locator(".review-question, .empty")).to_be_visible()
-        bar = review.locator(".review-known .interval.yes i")
-        if bar.count():
-            widths.append(float(re.search(r"calc\(([\d.]+)%", _style(bar.first)).group(1)))  # type: ignore[union-attr]
-    assert len(widths) > 5
-    assert widths[-1] < widths[0]
-
-
 def test_an_answer_becomes_an_item_and_a_wrong_match_is_set_aside(
     review: Page, store: SearchStore, matcher: Matcher
 ) -> None:
@@ -187,27 +160,6 @@ def test_many_are_marked_answered_at_once_and_taken_back(
     page.keyboard.press("Enter")
     expect(page.locator(".notice").last).to_contain_text("It is plain: kept for 12 searches.")
     assert {one.label for one in store.answers()} == {"plain"}
-
-
-def test_one_of_a_list_is_opened_and_answered(url: str, open_place: OpenPlace, store: SearchStore) -> None:
-    page = open_place(url, "g/shoes/review?shown=all")
-    page.get_by_role("button", name=re.compile("say what it is")).first.click()
-    expect(page.get_by_role("dialog").locator(".review-candidate").first).to_be_visible()
-    page.keyboard.press("1")
-    expect(page.get_by_role("dialog")).to_have_count(0)
-    expect(page.locator(".review-answers").first).to_contain_text("It is ")
-    assert [one.kind for one in store.answers()] == ["item"]
-
-
-def test_what_was_called_wrong_is_listed(url: str, open_place: OpenPlace, store: SearchStore) -> None:
-    page = open_place(url, "g/shoes/review")
-    page.get_by_role("tab", name="Wrong matches").click()
-    expect(page.get_by_role("heading", name="No match was called wrong")).to_be_visible()
-    (one, *_) = store.searches()
-    store.answer(one.id, "wrong", by="eve", item_id=one.candidates[0].id)
-    page.reload()
-    expect(page.locator(".review-answers")).to_contain_text("is wrong")
-    assert page.url.endswith("?shown=wrong")
 
 
 def _style(one: object) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -82,24 +81,6 @@ def test_an_address_leads_to_the_same_search_where_it_is_kept(demo: Served, open
     expect(page.locator(".search-group").first).to_be_visible()
 
 
-def test_where_a_search_is_not_kept_the_page_says_so(demo: Served, open_place: OpenPlace) -> None:
-    page = open_place(demo.url, "g/demo/search?filter=label%20IS%20NOT%20NULL")
-    search_for(page, demo.made.queries[0])
-    expect(page.locator(".search-found")).to_contain_text("A search with a filter is not kept")
-    expect(page.get_by_role("button", name="None of these")).to_have_count(0)
-    page.get_by_role("button", name="Share").click()
-    expect(page.get_by_role("dialog")).to_contain_text("Your photo is on this device alone")
-    page.keyboard.press("Escape")
-    page.get_by_role("button", name="Remove the filter").click()
-    expect(page.get_by_role("button", name="None of these")).to_be_visible()
-    expect(page).to_have_url(re.compile("kept="))
-
-
-def test_a_kept_search_that_has_gone_says_so(demo: Served, open_place: OpenPlace) -> None:
-    page = open_place(demo.url, "g/demo/search?kept=0a", expects=("404",))
-    expect(page.get_by_role("alert")).to_contain_text("is not kept any more")
-
-
 def test_what_a_gallery_lacks_is_no_match_and_that_is_confirmed(demo: Served, open_place: OpenPlace) -> None:
     page = open_place(demo.url, "g/demo/search")
     search_for(page, demo.made.absent[0])
@@ -156,15 +137,6 @@ def test_a_photo_is_pasted_or_dropped_anywhere(demo: Served, open_place: OpenPla
     expect(page.locator(".search-drop")).to_contain_text("a photo.jpg")
 
 
-def test_a_camera_is_offered_where_a_finger_points(demo: Served, open_place: OpenPlace) -> None:
-    page = open_place(demo.url, "g/demo/search", width=360)
-    camera = page.get_by_label("Take a picture with the camera")
-    expect(camera).to_have_attribute("capture", "environment")
-    expect(page.get_by_text("Camera", exact=True)).to_be_visible()
-    camera.set_input_files(demo.made.queries[0])
-    expect(page.locator(".search-verdict")).to_be_visible()
-
-
 # A camera that sees a drawing.
 _CAMERA = """() => { navigator.mediaDevices.getUserMedia = async () => {
   const canvas = Object.assign(document.createElement('canvas'), { width: 320, height: 240 });
@@ -191,15 +163,6 @@ def test_a_photo_is_taken_with_the_camera_of_a_desk(demo: Served, open_place: Op
     expect(page.get_by_role("dialog")).to_have_count(0)
     expect(page.locator(".search-verdict")).to_be_visible()
     assert page.evaluate("window.lent.getTracks().map((one) => one.readyState)") == ["ended"]
-
-
-def test_a_camera_that_is_not_lent_is_told(demo: Served, open_place: OpenPlace) -> None:
-    page = open_place(demo.url, "g/demo/search")
-    page.evaluate(
-        "() => { navigator.mediaDevices.getUserMedia = () => Promise.reject({ name: 'NotAllowedError' }); }"
-    )
-    page.get_by_role("button", name="Camera").click()
-    expect(page.get_by_role("dialog").get_by_role("alert")).to_contain_text("allow it beside the address")
 
 
 def test_a_filter_is_built_of_what_there_is(demo: Served, open_place: OpenPlace) -> None:
@@ -236,38 +199,6 @@ def test_a_filter_is_built_of_what_there_is(demo: Served, open_place: OpenPlace)
     expect(page.get_by_role("alert")).to_contain_text("at its end")
 
 
-def test_a_filter_that_cannot_be_used_says_why(demo: Served, open_place: OpenPlace) -> None:
-    item = demo.call("GET", "v1/galleries/demo/items?size=1")["items"][0]["id"]
-    page = open_place(demo.url, f"g/demo/search?item={item}&filter=price%20%3C%203", expects=("422",))
-    expect(page.get_by_role("alert")).to_contain_text("metadata.price")
-
-
-def test_copies_stand_behind_the_better_photo(demo: Served, open_place: OpenPlace) -> None:
-    item = demo.call("GET", "v1/galleries/demo/items?size=1")["items"][0]["id"]
-    photo = demo.call("GET", f"v1/galleries/demo/item?id={item}")["uri"]
-    sent = {"image": ("copy.jpg", Path(photo).read_bytes(), "image/jpeg")}
-    demo.call("POST", "v1/galleries/demo/items", files=sent, data={"id": "the copy"})
-    page = open_place(demo.url, "g/demo/search")
-    search_for(page, Path(photo))
-    show = page.get_by_role("button", name="Show 1 copy")
-    expect(show).to_be_visible()
-    expect(page.locator(".search-result .tag")).to_have_count(0)
-    n = page.locator(".search-result").count()
-    show.click()
-    expect(page.locator(".search-result .tag")).to_have_text("a copy")
-    expect(page.locator(".search-result")).to_have_count(n + 1)
-
-
-def test_a_server_that_has_too_much_to_do_is_asked_once_more(demo: Served, open_place: OpenPlace) -> None:
-    page = open_place(demo.url, "g/demo/search", expects=("429",))
-    detail = '{"type": "urn:vicinal:problem:too-many-requests", "detail": "too much"}'
-    headers = {"Retry-After": "1", "Content-Type": "application/problem+json"}
-    page.route("**/search", lambda route: route.fulfill(status=429, headers=headers, body=detail), times=1)
-    page.get_by_label("Photo to search with", exact=True).set_input_files(demo.made.queries[0])
-    expect(page.locator(".search-found")).to_contain_text("trying again in 1 second")
-    expect(page.locator(".search-verdict")).to_be_visible()
-
-
 def test_a_file_that_is_no_photo_says_so(demo: Served, open_place: OpenPlace, tmp_path: Path) -> None:
     page = open_place(demo.url, "g/demo/search", expects=("400",))
     broken = tmp_path / "photo.jpg"
@@ -290,11 +221,3 @@ def test_a_reader_with_a_key_searches_and_answers(demo_with_keys: Served, open_p
     first.get_by_role("button", name="Look at").click()
     expect(page.get_by_role("dialog").locator("img")).to_be_visible()
     assert READER not in page.url
-
-
-def test_an_empty_gallery_leads_to_adding(demo: Served, open_place: OpenPlace) -> None:
-    demo.call("PUT", "v1/galleries/nothing", json={})
-    page = open_place(demo.url, "g/nothing/search")
-    expect(page.get_by_text("No photos to search among yet")).to_be_visible()
-    page.get_by_role("link", name="Add photos").click()
-    expect(page).to_have_title("Add · nothing · Vicinal")

@@ -42,17 +42,6 @@ def test_an_answer_is_explained(shop: Served, open_place: OpenPlace) -> None:
     assert "why=" not in page.url
 
 
-def test_the_nearest_of_other_labels_are_of_other_labels(demo: Served, open_place: OpenPlace) -> None:
-    item = demo.call("GET", "v1/galleries/demo/items?size=1")["items"][0]
-    page = open_place(demo.url, f"g/demo/search?item={item['id']}&why=query")
-    others = page.locator(".search-why-part").nth(2).locator(".search-near strong")
-    expect(others.first).to_be_visible()
-    labels = others.all_text_contents()
-    best = page.locator(".search-result strong").first.text_content()
-    assert len(set(labels)) == len(labels)
-    assert best not in labels
-
-
 def test_a_result_is_explained_as_if_it_were_searched_for(demo: Served, open_place: OpenPlace) -> None:
     page = open_place(demo.url, "g/demo/search")
     page.get_by_label("Photo to search with", exact=True).set_input_files(demo.made.queries[0])

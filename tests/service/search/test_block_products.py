@@ -16,10 +16,8 @@ from tests.service.types import WriteGallery
 from tests.stand_in_gpus import stand_in_gpus
 from vicinal.calibration import Target
 from vicinal.calibration.arrays import FloatArray
-from vicinal.indexer.errors import IndexDeviceError
 from vicinal.indexer.gallery import Gallery
 from vicinal.indexer.graph import gpu
-from vicinal.indexer.graph.gpu import WORK_BYTES
 from vicinal.indexer.views.snapshot import Snapshot
 from vicinal.models.embedder import Embedder
 from vicinal.models.similarity import normalize
@@ -74,14 +72,6 @@ def test_a_calibration_is_the_processors(snapshot: Snapshot, device: str, number
     assert_are_equal(found, calibrated(snapshot))
 
 
-def test_few_pairs_are_left_to_the_processor(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_FEWEST_PAIRS", 1000)
-    with stand_in_gpus([2**30]):
-        assert block_products("auto", 999) is exact_products
-        assert block_products("cpu", 1000) is exact_products
-        assert block_products("auto", 1000) is not exact_products
-
-
 @pytest.mark.slow
 def test_where_it_fails_auto_goes_on_on_the_processor(
     snapshot: Snapshot, caplog: pytest.LogCaptureFixture
@@ -99,28 +89,6 @@ def test_where_it_fails_auto_goes_on_on_the_processor(
     assert said_by(caplog, gpu.__name__) == [
         "pairs are compared on the processor: cuda:0 failed: Error in bfKnn: CUDA error 719"
     ]
-    assert_are_equal(found, calibrated(snapshot))
-
-
-def test_one_that_was_asked_for_and_fails_ends_the_calibration(snapshot: Snapshot) -> None:
-    def fails() -> None:
-        raise RuntimeError("CUDA error 719")
-
-    with stand_in_gpus([2**30]) as gpus:
-        gpus.fails = fails
-        with pytest.raises(IndexDeviceError, match="cuda:0 failed: CUDA error 719"):
-            calibrated(snapshot, "cuda")
-
-
-@pytest.mark.slow
-def test_a_block_without_room_is_told_with_both_numbers(
-    snapshot: Snapshot, caplog: pytest.LogCaptureFixture
-) -> None:
-    with stand_in_gpus([WORK_BYTES]) as gpus:
-        with pytest.raises(IndexDeviceError, match=r"cuda:0 has 128 MiB free, a block of pairs takes 129$"):
-            calibrated(snapshot, "cuda")
-        found = calibrated(snapshot, "auto")
-    assert (gpus.compared, len(said_by(caplog, gpu.__name__))) == ([], 1)
     assert_are_equal(found, calibrated(snapshot))
 
 

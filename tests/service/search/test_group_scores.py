@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vicinal.service.errors import RequestError
 from vicinal.service.search.group_scores import FEATURES, group_features, group_scores
 from vicinal.service.search.pipeline import Group
 
@@ -96,13 +95,6 @@ def test_a_group_of_one_item_scores_as_the_item(
     assert score_of(items, form(score)) == score_of_item
 
 
-def test_a_share_of_a_group_of_one_item_is_not_the_items_score() -> None:
-    """Negative control: the two forms that speak of all candidates."""
-    items = [(0.8, 0), (0.79, 1), (0.3, 1)]
-    assert score_of(items, form("share")) != 0.8
-    assert score_of(items, form("learned")) != 0.8
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("score", MONOTONE)
 @given(own=scores_of_items, others=scores_of_items, rises=st.floats(0.0, 1.0), place=st.integers(0, 11))
@@ -114,13 +106,6 @@ def test_a_score_never_falls_when_an_item_of_the_group_rises(
     rivals = [(one, 1) for one in others]
     before, after = (score_of([*((one, 0) for one in items), *rivals], form(score)) for items in (own, risen))
     assert after >= before - 1e-12
-
-
-def test_a_share_falls_when_another_group_rises_and_the_others_do_not() -> None:
-    low, high = ([(0.8, 0), (0.7, 0), (other, 1)] for other in (0.5, 0.9))
-    assert score_of(high, form("share")) < score_of(low, form("share")) - 0.1
-    for score in MONOTONE:
-        assert score_of(high, form(score)) == score_of(low, form(score))
 
 
 @pytest.mark.slow
@@ -165,12 +150,6 @@ def test_a_query_scores_the_same_alone_and_in_a_batch(score: str, data: st.DataO
             assert getattr(together, name)[i, :n].tolist() == getattr(alone, name)[0].tolist()
 
 
-def test_temperatures_reach_from_the_best_item_to_the_mean() -> None:
-    items = [(0.9, 0), (0.5, 0), (0.1, 0)]
-    assert score_of(items, form("lme", temperature=0.001)) == pytest.approx(0.9, abs=0.01)
-    assert score_of(items, form("lme", temperature=1.0)) == pytest.approx(0.5, abs=0.06)
-
-
 def test_items_beyond_the_candidates_count_with_0() -> None:
     items = [(0.9, 0), (0.8, 0)]
     assert score_of(items, form("mean", m=4), sizes={0: 10}) == pytest.approx(1.7 / 4)
@@ -204,17 +183,6 @@ def test_a_learned_score_chooses_among_the_three_groups_with_the_best_items() ->
     assert [score_of(items, form("learned"), code) > 0.0 for code in range(4)] == [True, True, True, False]
     rows, codes, _ = group_features(*arrange(items), form("learned"))
     assert (rows.tolist(), sorted(codes.tolist())) == ([0, 0, 0], [0, 1, 2])
-
-
-def test_a_learned_score_that_was_never_fitted_is_refused() -> None:
-    with pytest.raises(RequestError, match="group_score learned"):
-        group_scores(*arrange([(0.9, 0)]), Group(by="label", score="learned"))
-
-
-def test_a_query_without_candidates_has_no_groups() -> None:
-    found = group_scores(np.full((1, 3), -np.inf), np.full((1, 3), -1), np.ones((1, 3), int), form("lme"))
-    assert found.codes.tolist() == [[-1]]
-    assert found.scores.tolist() == [[-np.inf]]
 
 
 def test_items_that_are_left_out_leave_their_place_to_the_next() -> None:

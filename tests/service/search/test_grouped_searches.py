@@ -38,10 +38,6 @@ def grouped(gallery: Gallery, embedder: Embedder, form: Group) -> Matcher:
     return Matcher(gallery, embedder, EXACT.model_copy(update={"group": form}))
 
 
-def names(answer: Answer) -> list[str | None]:
-    return [one.group for one in [*(answer.groups or []), *(answer.candidate_groups or [])]]
-
-
 def by_name(answer: Answer) -> dict[str | None, tuple[float, int]]:
     found = [*(answer.groups or []), *(answer.candidate_groups or [])]
     return {one.group: (one.score, one.n_items) for one in found}
@@ -118,20 +114,6 @@ def test_a_score_exactly_at_the_threshold_is_a_match_and_one_bit_below_is_not(ma
     assert (none.no_match, none.groups, none.matches) == (True, [], [])
 
 
-def test_with_max_the_best_groups_are_those_of_the_best_photos(matcher: Matcher) -> None:
-    photos = matcher.search(item_ids=["x_y/view 1.png"], limit=100)[0].candidates
-    groups = matcher.search(item_ids=["x_y/view 1.png"], limit=100, group_by="label")[0].candidate_groups
-    best = {}
-    for one in photos:
-        best.setdefault(one.label, one.score)
-    assert [(one.group, one.score) for one in groups] == list(best.items())
-
-
-def test_a_search_by_photos_knows_no_groups(matcher: Matcher) -> None:
-    answer = matcher.search(item_ids=["plain/view 0.png"])[0]
-    assert (answer.groups, answer.candidate_groups) == (None, None)
-
-
 def test_items_without_the_key_are_groups_of_their_own(gallery: Gallery, embedder: Embedder) -> None:
     reader = GalleryReader(gallery)
     sold = {
@@ -187,14 +169,6 @@ def test_with_a_filter_a_group_is_what_fulfils_it(gallery: Gallery, embedder: Em
     assert by_name(answer) == {name: pytest.approx(one) for name, one in expected.items()}
 
 
-def test_groups_do_not_depend_on_the_limit(matcher: Matcher) -> None:
-    few, many = (
-        matcher.search(item_ids=["plain/view 0.png"], group_by="label", limit=limit)[0].candidate_groups
-        for limit in (2, 100)
-    )
-    assert few == many[:2]
-
-
 def test_a_key_that_no_item_has_is_refused_with_those_that_there_are(matcher: Matcher) -> None:
     with pytest.raises(RequestError, match=r"no item has a value of the metadata key 'sku'.*label"):
         matcher.search(item_ids=["plain/view 0.png"], group_by="sku")
@@ -241,11 +215,3 @@ def test_the_form_of_the_score_comes_with_the_calibration_in_force(
     assert len(set(pipelines)) == 3
     matcher.calibrations.roll_back(Pipeline(group=Group(by="label")))
     assert matcher.search(item_ids=["plain/view 0.png"], group_by="label")[0].pipeline == pipelines[1]
-
-
-def test_the_settings_can_decide_by_group(gallery: Gallery, embedder: Embedder) -> None:
-    matcher = Matcher(gallery, embedder, Pipeline(group=Group(by="label")))
-    answer = matcher.search(item_ids=["plain/view 0.png"])[0]
-    assert (answer.groups, answer.pipeline_source) == ([], "settings")
-    assert names(answer)[0] == "plain"
-    assert matcher.search(item_ids=["plain/view 0.png"], group_by="off")[0].pipeline_source == "request"

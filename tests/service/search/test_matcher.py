@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from tests.service.pipelines import CONTEXTUAL
 from tests.service.types import Calibrate, View
-from vicinal.indexer.errors import BundleMismatchError, ItemNotFoundError
+from vicinal.indexer.errors import BundleMismatchError
 from vicinal.indexer.gallery import Gallery
 from vicinal.indexer.jobs.index_job import index_items
 from vicinal.indexer.sources import read_source, source_name
@@ -25,7 +25,7 @@ from vicinal.service.measuring.matcher import Matcher
 from vicinal.service.measuring.records.record import CalibrationRecord, new_calibration_id
 from vicinal.service.measuring.records.store import CalibrationStore
 from vicinal.service.search.gallery_search import Answer
-from vicinal.service.search.pipeline import Pipeline, Rerank
+from vicinal.service.search.pipeline import Pipeline
 
 ITEM = "plain/view 0.png"
 
@@ -71,12 +71,6 @@ def test_the_threshold_is_in_full_precision_in_the_stored_calibration(matcher: M
     assert [one.rank for one in search_item(matcher).matches] == [1, 2]
 
 
-def test_margins_are_scores_minus_the_threshold(matcher: Matcher) -> None:
-    answer = search_item(matcher, threshold=0.5, include_candidates=True)
-    for one in [*answer.matches, *answer.candidates]:
-        assert one.margin == one.score - 0.5
-
-
 def test_without_a_calibration_nothing_is_decided(matcher: Matcher) -> None:
     answer = search_item(matcher, limit=3)
     assert answer.no_match is None
@@ -97,14 +91,6 @@ def test_a_calibrated_gallery_decides_and_says_by_what(
     assert threshold.target == "FPIR 5 %"
 
 
-def test_a_picture_of_nothing_in_the_gallery_has_no_match(
-    matcher: Matcher, calibrate: Calibrate, view: View
-) -> None:
-    calibrate(matcher.gallery)
-    answer = matcher.search(images=[view(99, 0)])[0]
-    assert (answer.no_match, answer.matches, answer.candidates) == (True, [], [])
-
-
 def test_the_calibration_of_another_pipeline_is_never_used(matcher: Matcher, calibrate: Calibrate) -> None:
     calibrate(matcher.gallery)
     answer = search_item(matcher, rerank="contextual")
@@ -117,14 +103,6 @@ def test_each_pipeline_uses_its_own_calibration(matcher: Matcher, calibrate: Cal
     off, contextual = calibrate(matcher.gallery), calibrate(matcher.gallery, CONTEXTUAL)
     used = [search_item(matcher, rerank=rerank).threshold.calibration for rerank in ("auto", "contextual")]
     assert used == [off, contextual]
-
-
-def test_a_service_with_other_settings_does_not_use_the_calibration(
-    gallery: Gallery, embedder: Embedder, calibrate: Calibrate
-) -> None:
-    calibrate(gallery)
-    other = Matcher(gallery, embedder, Pipeline(rerank=Rerank(k=9)))
-    assert search_item(other).no_match is None
 
 
 def test_a_calibration_made_with_another_bundle_is_not_used(matcher: Matcher) -> None:
@@ -172,24 +150,10 @@ def test_a_threshold_set_by_hand_decides_and_is_not_called_calibrated(matcher: M
     assert threshold.target is None
 
 
-def test_a_threshold_of_the_request_replaces_the_calibrated_one(
-    matcher: Matcher, calibrate: Calibrate
-) -> None:
-    calibrate(matcher.gallery)
-    answer = search_item(matcher, threshold=1.0)
-    assert (answer.no_match, answer.threshold.source, answer.threshold.state) == (True, "request", "by_hand")
-
-
 def test_an_item_leaves_itself_out_of_its_own_search(matcher: Matcher) -> None:
     answer = search_item(matcher, limit=100)
     assert len(answer.candidates) == 59
     assert ITEM not in {one.id for one in answer.candidates}
-
-
-def test_the_same_picture_sent_as_an_image_finds_the_item(matcher: Matcher, view: View) -> None:
-    """Negative control of the test above: only a query by id is left out."""
-    best = matcher.search(images=[view(6, 0)])[0].candidates[0]
-    assert (best.id, best.similarity) == (ITEM, pytest.approx(1.0))
 
 
 @settings(deadline=None, max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -199,26 +163,6 @@ def test_the_limit_cuts_the_matches_and_changes_none(matcher: Matcher, limit: in
     answer = search_item(matcher, threshold=threshold, limit=limit)
     assert answer.matches == everything.matches[:limit]
     assert answer.no_match == everything.no_match
-
-
-def test_candidates_come_only_on_request(matcher: Matcher) -> None:
-    without = search_item(matcher, threshold=0.9)
-    with_them = search_item(matcher, threshold=0.9, include_candidates=True, limit=4)
-    assert without.candidates == []
-    assert len(with_them.candidates) == 4
-
-
-def test_matches_and_candidates_share_one_ranking(matcher: Matcher) -> None:
-    answer = search_item(matcher, threshold=0.6, include_candidates=True, limit=100)
-    ranked = [*answer.matches, *answer.candidates]
-    assert [one.rank for one in ranked] == list(range(1, 60))
-    assert all(one.score < 0.6 for one in answer.candidates)
-
-
-def test_scores_without_reranking_have_no_contextual_similarity(matcher: Matcher) -> None:
-    best = search_item(matcher, rerank="off").candidates[0]
-    assert best.contextual_similarity is None
-    assert best.score == np.exp(2.0 * best.similarity - 2.0)
 
 
 def test_k_reciprocal_scores_weigh_the_similarity_of_the_encodings(matcher: Matcher) -> None:
@@ -246,20 +190,10 @@ def test_options_out_of_range_are_refused(matcher: Matcher, option: dict[str, fl
         search_item(matcher, **option)
 
 
-def test_an_unknown_item_is_named(matcher: Matcher) -> None:
-    with pytest.raises(ItemNotFoundError, match="'shoes' has no item 'gone'"):
-        matcher.search(item_ids=["gone"])
-
-
 @pytest.mark.parametrize("embedding", [[1.0] * 23, [0.0] * 24, [float("nan")] * 24])
 def test_an_embedding_that_is_none_is_refused(matcher: Matcher, embedding: list[float]) -> None:
     with pytest.raises(EmbeddingError):
         matcher.search(embeddings=embedding)
-
-
-@pytest.mark.parametrize("query", [{"images": []}, {"item_ids": []}, {"embeddings": np.empty((0, 24))}])
-def test_no_queries_have_no_answers(matcher: Matcher, query: dict[str, object]) -> None:
-    assert matcher.search(**query) == []
 
 
 def test_a_batch_is_answered_as_its_queries_alone(matcher: Matcher, view: View) -> None:
@@ -270,12 +204,6 @@ def test_a_batch_is_answered_as_its_queries_alone(matcher: Matcher, view: View) 
         assert (answer.matches, answer.candidates) == (alone.matches, alone.candidates)
 
 
-def test_an_embedding_of_any_length_is_the_same_direction(matcher: Matcher) -> None:
-    direction = np.arange(1.0, 25.0)
-    short, long = matcher.search(embeddings=[direction, 1000.0 * direction])
-    assert short.candidates == long.candidates
-
-
 def test_a_gallery_of_another_bundle_is_refused_with_both_fingerprints(
     gallery: Gallery, tmp_path: Path, tiny_bundle: ModelBundle, write_bundle: Callable[..., ModelBundle]
 ) -> None:
@@ -284,12 +212,3 @@ def test_a_gallery_of_another_bundle_is_refused_with_both_fingerprints(
         Matcher(gallery, Embedder(other, device="cpu", threads=1))
     assert tiny_bundle.fingerprint in str(caught.value)
     assert other.fingerprint in str(caught.value)
-
-
-def test_a_gallery_of_one_item_answers(embedder: Embedder, view: View, tmp_path: Path) -> None:
-    view(1, 1).save(tmp_path / "one.png")
-    gallery = Gallery(tmp_path / "galleries" / "single")
-    index_items(gallery, read_source(tmp_path)[:1], embedder, workers=1)
-    matcher = Matcher(gallery, embedder)
-    assert len(matcher.search(images=[view(1, 2)])[0].candidates) == 1
-    assert matcher.search(item_ids=["one.png"], threshold=0.5)[0].no_match is True

@@ -58,43 +58,6 @@ def test_the_smallest_change_of_a_k_reciprocal_setting_is_another_pipeline(chang
     assert Pipeline(rerank=rerank.model_copy(update=changed)).key != Pipeline(rerank=rerank).key
 
 
-@given(RERANKS)
-def test_a_pipeline_without_reranking_ignores_the_unused_settings(rerank: Rerank) -> None:
-    """They do not change its scores, so that its calibration holds for any of them."""
-    off = rerank.model_copy(update={"method": "off"})
-    assert Pipeline(rerank=off).key == "rerank=off"
-
-
-def test_auto_is_the_default_of_the_service() -> None:
-    default = Pipeline(rerank=Rerank(k=5, beta=0.7))
-    assert choose_pipeline(default, "auto") == default
-
-
-def test_nothing_is_reranked_unless_it_is_asked_for() -> None:
-    """Until a calibration has tried it on a gallery."""
-    assert Pipeline().key == "rerank=off"
-
-
-@pytest.mark.parametrize("named", [{"k": 4}, {"beta": 0.3}, {"eps": 0.0}, {"k": 4, "lam": 0.2}])
-def test_settings_of_contextual_reranking_name_it(named: dict[str, float]) -> None:
-    """Those who set its neighborhood in a file of settings get what they got."""
-    assert Rerank.model_validate(named).method == "contextual"
-    assert Rerank.model_validate({**named, "method": "off"}).method == "off"
-
-
-def test_the_method_of_the_default_keeps_its_settings() -> None:
-    default = Pipeline(rerank=Rerank(k=5, beta=0.7))
-    assert choose_pipeline(default, "contextual") == default
-
-
-def test_off_is_never_the_contextual_pipeline() -> None:
-    assert choose_pipeline(CONTEXTUAL, "off").key != CONTEXTUAL.key
-
-
-def test_contextual_can_be_asked_for_where_the_default_is_off() -> None:
-    assert choose_pipeline(Pipeline(), "contextual") == CONTEXTUAL
-
-
 @pytest.mark.parametrize("method", ["off", "contextual", "k_reciprocal"])
 def test_a_chosen_method_keeps_the_settings_of_the_service(method: str) -> None:
     default = Pipeline(rerank=Rerank(k=5, beta=0.7, k1=9, lam=0.5))
@@ -137,26 +100,11 @@ def test_a_call_chooses_what_is_refined(refiner_bundle: ModelBundle, refine: str
     assert choose_pipeline(chosen, "auto", refine="both", bundle=refiner_bundle) == default
 
 
-def test_steps_alone_keep_the_sides_of_the_service(refiner_bundle: ModelBundle) -> None:
-    default = service_pipeline(Pipeline(), refiner_bundle, refine="query")
-    chosen = choose_pipeline(default, "auto", steps=2, bundle=refiner_bundle)
-    assert chosen.refine == default.refine.model_copy(update={"steps": 2})
-
-
 def test_sides_steps_and_refiner_are_part_of_the_key(refiner_bundle: ModelBundle) -> None:
     refine = service_pipeline(Pipeline(), refiner_bundle).refine
     others: list[dict[str, object]] = [{"sides": "query"}, {"steps": 1}, {"refiner": "0123456789abcdef"}]
     keys = {Pipeline(refine=refine.model_copy(update=one)).key for one in [{}, *others]}
     assert len(keys | {CONTEXTUAL.key}) == 5
-
-
-def test_another_refiner_is_told_from_another_pipeline(refiner_bundle: ModelBundle) -> None:
-    ours = service_pipeline(Pipeline(), refiner_bundle)
-    other = ours.refine.model_copy(update={"refiner": "0123456789abcdef"})
-    assert Pipeline(refine=other, rerank=ours.rerank).is_of_other_refiner(ours)
-    assert not Pipeline(refine=other, rerank=CONTEXTUAL.rerank).is_of_other_refiner(ours)
-    assert not ours.is_of_other_refiner(ours)
-    assert not Pipeline(rerank=ours.rerank).is_of_other_refiner(ours)
 
 
 @pytest.mark.parametrize(

@@ -6,16 +6,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from prometheus_client import CollectorRegistry
 
 from tests.service.redis_server import RedisServer
 from tests.service.types import Encode, MakeSettings, View
 from vicinal.models.bundle import ModelBundle
 from vicinal.models.embedder import Embedder
-from vicinal.models.errors import NotAnImageError
 from vicinal.models.similarity import normalize
 from vicinal.service.redis_link import RedisLink
-from vicinal.service.search.query_embedder import CachingEmbedder, QueryCache, lookup_counter
+from vicinal.service.search.query_embedder import CachingEmbedder, QueryCache
 
 DIM = 24
 
@@ -56,13 +54,6 @@ def test_the_one_used_longest_ago_is_dropped(vectors: np.ndarray) -> None:
     assert set(cache.get(["a", "b", "c"])) == {"a", "c"}
 
 
-@pytest.mark.slow
-def test_no_entries_turn_the_cache_off(vectors: np.ndarray, link: RedisLink) -> None:
-    cache = QueryCache("bundle", DIM, n_entries=0, link=link)
-    cache.put({"a": vectors[0]})
-    assert (cache.get(["a"]), link.ask(lambda redis: redis.dbsize())) == ({}, 0)
-
-
 def test_what_was_kept_cannot_be_changed_from_outside(vectors: np.ndarray) -> None:
     cache = QueryCache("bundle", DIM, n_entries=2)
     given = vectors[0].copy()
@@ -80,13 +71,6 @@ def test_replicas_share_embeddings_of_one_bundle_only(vectors: np.ndarray, link:
     same, other = (QueryCache(name, DIM, n_entries=4, link=link) for name in ("bundle", "another"))
     np.testing.assert_array_equal(same.get(["a"])["a"], vectors[0])
     assert other.get(["a"]) == {}
-
-
-@pytest.mark.slow
-def test_redis_forgets_after_the_time_that_was_set(vectors: np.ndarray, link: RedisLink) -> None:
-    QueryCache("bundle", DIM, n_entries=4, seconds=60, link=link).put({"a": vectors[0]})
-    (key,) = link.ask(lambda redis: redis.keys("*"))
-    assert 0 < link.ask(lambda redis: redis.ttl(key)) <= 60
 
 
 @pytest.mark.slow
@@ -111,21 +95,6 @@ def test_without_redis_the_process_remembers_alone(
     assert set(cache.get(["a", "b"])) == {"a"}
 
 
-@pytest.mark.slow
-def test_lookups_are_counted_by_source(vectors: np.ndarray, link: RedisLink) -> None:
-    lookups, registry = lookup_counter(), CollectorRegistry()
-    registry.register(lookups)
-    QueryCache("bundle", DIM, n_entries=4, link=link).put({"a": vectors[0]})
-    cache = QueryCache("bundle", DIM, n_entries=4, link=link, lookups=lookups)
-    for keys in (["a"], ["a", "b"]):
-        cache.get(keys)
-    counted = {
-        source: registry.get_sample_value("vicinal_query_cache_total", {"source": source})
-        for source in ("process", "redis", "none")
-    }
-    assert counted == {"process": 1.0, "redis": 1.0, "none": 1.0}
-
-
 def test_a_known_picture_is_not_embedded_again(
     caching: CachingEmbedder, pictures: list[bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -140,30 +109,3 @@ def test_known_and_unknown_pictures_are_answered_in_order(
     caching.embed_queries(pictures[1:3], {})
     mixed = caching.embed_queries([*pictures, pictures[0]], {})
     np.testing.assert_allclose(mixed, embedder.embed([*pictures, pictures[0]]), rtol=0, atol=1e-6)
-
-
-def test_a_file_and_its_bytes_are_one_picture(
-    caching: CachingEmbedder, pictures: list[bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = tmp_path / "query.png"
-    path.write_bytes(pictures[0])
-    first = caching.embed_queries([path], {})
-    monkeypatch.setattr(caching, "decode", None)
-    np.testing.assert_array_equal(caching.embed_queries([pictures[0]], {}), first)
-
-
-def test_pictures_in_memory_are_embedded_without_the_cache(
-    caching: CachingEmbedder, embedder: Embedder, view: View
-) -> None:
-    images = [view(0, 7), view(1, 7)]
-    np.testing.assert_array_equal(caching.embed_queries(images, {}), embedder.embed_queries(images, {}))
-
-
-def test_a_damaged_picture_is_refused_every_time(caching: CachingEmbedder) -> None:
-    for _ in range(2):
-        with pytest.raises(NotAnImageError):
-            caching.embed_queries([b"no picture at all"], {})
-
-
-def test_no_pictures_give_no_embeddings(caching: CachingEmbedder, tiny_bundle: ModelBundle) -> None:
-    assert caching.embed_queries([], {}).shape == (0, tiny_bundle.dim)

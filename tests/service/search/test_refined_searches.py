@@ -8,15 +8,13 @@ import shutil
 import weakref
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 from fastapi.testclient import TestClient
 from PIL import Image
 
-from tests.conftest import add_refiner
-from tests.service.types import Encode, Fail, MakeSettings, Run, View
+from tests.service.types import Encode, Fail, Run, View
 from vicinal.calibration import Target
 from vicinal.indexer.gallery import Gallery
 from vicinal.indexer.jobs.index_job import index_items
@@ -26,7 +24,6 @@ from vicinal.indexer.views.refined_view import BuiltItems
 from vicinal.models.bundle import ModelBundle
 from vicinal.models.embedder import Embedder
 from vicinal.models.similarity import exact_similarities
-from vicinal.refine.errors import RefinerNotFoundError
 from vicinal.service.galleries.bundles import ServedBundles
 from vicinal.service.galleries.open_galleries import OpenGalleries
 from vicinal.service.galleries.versions import check_version
@@ -129,12 +126,6 @@ def test_a_version_that_is_no_longer_searched_is_let_go_at_once(settings: Settin
         gc.enable()
 
 
-def test_an_answer_says_how_long_refining_took(matcher: Matcher) -> None:
-    refined, plain = (matcher.search(item_ids=[ITEM], refine=one)[0] for one in ("both", "off"))
-    assert refined.milliseconds["refine"] > 0.0
-    assert "refine" not in plain.milliseconds
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("sides", ["off", "gallery", "query", "both"])
 def test_each_choice_of_sides_is_a_pipeline_of_its_own(matcher: Matcher, sides: str) -> None:
@@ -171,42 +162,6 @@ def test_a_gallery_that_was_never_refined_says_what_to_run(
     assert "refine=both" in answer["pipeline"]
 
 
-def test_a_server_says_why_a_gallery_is_not_ready_and_sees_that_it_was_refined(
-    data_dir: Path, refiner_bundle: ModelBundle
-) -> None:
-    settings = Settings(data_dir=data_dir, bundle=refiner_bundle.path, device="cpu", threads=1)
-    client = TestClient(create_app(settings))
-    ready = client.get("/readyz")
-    assert (ready.status_code, ready.json()["refiner"]) == (503, refiner_bundle.manifest.refiner.fingerprint)
-    assert "run `refine`" in ready.json()["reasons"][0]
-    refused = client.post(f"/v1/galleries/{GALLERY}/search", json={"item_id": ITEM})
-    assert (refused.status_code, refused.json()["type"]) == (409, "urn:vicinal:problem:gallery-not-refined")
-    gallery = open_of(settings)
-    gallery.refinement.apply(gallery.snapshot())
-    assert client.get("/readyz").status_code == 200
-    assert client.post(f"/v1/galleries/{GALLERY}/search", json={"item_id": ITEM}).status_code == 200
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("options", "status", "kind"),
-    [
-        ({"refine": "query", "steps": 1}, 200, None),
-        ({"refine": "both", "steps": 1}, 409, "gallery-not-refined"),
-        ({"refine": "both", "steps": 4}, 422, "invalid-refinement"),
-        ({"refine": "off", "steps": 1}, 422, "invalid-request"),
-        ({"refine": "sideways"}, 422, "invalid-request"),
-    ],
-)
-def test_http_takes_sides_and_steps(
-    settings: Settings, options: dict[str, Any], status: int, kind: str | None
-) -> None:
-    client = TestClient(create_app(settings))
-    answer = client.post(f"/v1/galleries/{GALLERY}/search", json={"item_id": ITEM, **options})
-    assert answer.status_code == status
-    assert kind is None or answer.json()["type"] == f"urn:vicinal:problem:{kind}"
-
-
 def test_a_batch_is_answered_as_each_query_alone(settings: Settings) -> None:
     client = TestClient(create_app(settings))
     items = [{"item_id": f"plain/view {i}.png"} for i in range(3)]
@@ -222,26 +177,10 @@ def test_a_bundle_without_a_refiner_cannot_refine(client: TestClient) -> None:
     assert "`train_refiner`" in answer.json()["detail"]
 
 
-def test_a_service_that_is_set_to_refine_does_not_start_without_a_refiner(
-    make_settings: MakeSettings, data_dir: Path
-) -> None:
-    with pytest.raises(RefinerNotFoundError, match="has no refiner"):
-        create_app(make_settings(data_dir, refine="gallery"))
-
-
 def test_settings_win_over_the_bundles_validation(settings: Settings) -> None:
     bundle = ModelBundle.open(settings.bundle)
     chosen = settings.model_copy(update={"refine": "query", "refine_steps": 2}).pipeline_for(bundle)
     assert (chosen.refine.sides, chosen.refine.steps, chosen.rerank.method) == ("query", 2, "off")
-
-
-def test_reranking_is_what_the_validation_decided_unless_it_is_set(
-    settings: Settings, with_refiner: Callable[..., ModelBundle]
-) -> None:
-    on_top = with_refiner(rerank="contextual")
-    explicit = Settings.model_validate({"pipeline": {"rerank": {"method": "k_reciprocal"}}})
-    assert settings.pipeline_for(on_top).rerank.method == "contextual"
-    assert explicit.pipeline_for(on_top).rerank.method == "k_reciprocal"
 
 
 @pytest.mark.slow
@@ -267,16 +206,6 @@ def test_damaged_refined_files_are_made_again(settings: Settings) -> None:
     assert matcher_of(settings).search(item_ids=[ITEM])[0].candidates == before
 
 
-def test_refined_files_outlive_the_repair_of_the_others(settings: Settings) -> None:
-    """They follow from the same rows, and whoever repairs may have no refiner."""
-    gallery = Gallery.open(open_of(settings).path)
-    path = gallery.snapshot_path(gallery.active_version)
-    (path / "neighbor_ids.npy").unlink()
-    gallery.snapshot()
-    assert len(refinements(path)) == 1
-    assert matcher_of(settings).search(item_ids=[ITEM])[0].candidates
-
-
 def test_an_uploaded_item_is_refined_before_it_is_answered_for(
     settings: Settings, view: View, encode: Encode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -288,14 +217,3 @@ def test_an_uploaded_item_is_refined_before_it_is_answered_for(
     query = {"files": {"image": encode(view(3, 8))}}
     found = client.post(f"/v1/galleries/{GALLERY}/search", **query).json()["candidates"]
     assert "new.png" in [one["id"] for one in found]
-
-
-def test_a_refiner_bundle_is_named_in_the_metrics(settings: Settings, refiner_bundle: ModelBundle) -> None:
-    exposition = TestClient(create_app(settings)).get("/metrics").text
-    assert f'refiner="{refiner_bundle.manifest.refiner.fingerprint}"' in exposition
-
-
-def test_the_refiner_is_no_part_of_what_embeds(tiny_bundle: ModelBundle, tmp_path: Path) -> None:
-    """A refiner that is trained later leaves galleries valid."""
-    copied = ModelBundle.open(shutil.copytree(tiny_bundle.path, tmp_path / "copied"))
-    assert add_refiner(copied).fingerprint == tiny_bundle.fingerprint

@@ -22,7 +22,7 @@ from vicinal.models.similarity import exact_similarities, normalize, reaches
 from vicinal.refine.k_reciprocal import ItemLists, ReciprocalGraph, k_reciprocal_scores
 from vicinal.refine.reranking import dense_contextual_scores
 from vicinal.service.search.pipeline import Pipeline, Rerank
-from vicinal.service.search.scorer import ScoredCandidates, Scorer, similarity_score
+from vicinal.service.search.scorer import ScoredCandidates, Scorer
 
 NOBODY = np.empty(0, np.int64)
 OFF = Pipeline(rerank=Rerank(method="off"))
@@ -94,14 +94,6 @@ def test_every_score_is_the_dense_score(
     assert_dense(scored, queries, gallery, pipeline)
 
 
-def test_the_best_of_a_larger_gallery_have_the_dense_score(write_gallery: WriteGallery) -> None:
-    """More items than candidates: what is not fetched must not matter."""
-    gallery, queries = clustered(400, 30), clustered(4, 30, seed=5)
-    scored = Scorer(write_gallery(gallery), CONTEXTUAL).score(queries, 20)
-    best = np.stack([np.sort(dense_scores(query, gallery, CONTEXTUAL))[::-1][:20] for query in queries])
-    np.testing.assert_allclose(scored.scores, best, atol=1e-6)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("pipeline", [CONTEXTUAL, K5, SLACK], ids=lambda one: one.key)
 @pytest.mark.parametrize("n_duplicates", [130, 450])
@@ -158,12 +150,6 @@ def test_an_item_as_its_own_query_scores_as_if_it_were_not_in_the_gallery(
         expected = dense_scores(gallery[own], np.delete(gallery, own, axis=0), CONTEXTUAL)
         found = by_position(scored, own)
         assert [found[i] for i in range(70) if i != own] == pytest.approx(expected.tolist(), abs=1e-6)
-
-
-def test_excluding_every_item_leaves_no_candidate(write_gallery: WriteGallery) -> None:
-    gallery = random_unit(3)
-    scored = Scorer(write_gallery(gallery), CONTEXTUAL).score(gallery[:1], 5, excluded=[np.arange(3)])
-    assert by_position(scored) == {}
 
 
 @pytest.mark.slow
@@ -238,34 +224,12 @@ def test_candidates_come_best_first_and_ties_by_position(write_gallery: WriteGal
     assert keys == sorted(keys)
 
 
-def test_a_gallery_smaller_than_asked_gives_what_it_has(write_gallery: WriteGallery) -> None:
-    scored = Scorer(write_gallery(random_unit(4)), CONTEXTUAL).score(random_unit(2, seed=1), 50)
-    assert [len(by_position(scored, row)) for row in range(2)] == [4, 4]
-
-
-def test_fewer_candidates_are_the_first_of_more(write_gallery: WriteGallery) -> None:
-    scorer = Scorer(write_gallery(clustered(300, 20)), CONTEXTUAL)
-    queries = clustered(3, 20, seed=2)
-    few, many = scorer.score(queries, 5), scorer.score(queries, 100)
-    np.testing.assert_array_equal(few.scores, many.scores[:, :5])
-
-
-def test_no_queries_give_no_candidates(write_gallery: WriteGallery) -> None:
-    scored = Scorer(write_gallery(random_unit(4)), CONTEXTUAL).score(np.empty((0, 8), np.float32), 3)
-    assert scored.positions.shape[0] == 0
-
-
 def test_an_approximate_index_scores_its_candidates_exactly(write_gallery: WriteGallery) -> None:
     """Where it finds the whole neighborhood, the scores are those of the flat index."""
     gallery, queries = clustered(400, 8), clustered(3, 8, seed=6)
     exact = Scorer(write_gallery(gallery), CONTEXTUAL).score(queries, 10)
     approximate = Scorer(write_gallery(gallery, index="SQ8"), CONTEXTUAL).score(queries, 10)
     np.testing.assert_array_equal(approximate.scores, exact.scores)
-
-
-def test_padding_scores_minus_infinity() -> None:
-    scores = similarity_score([1.0, -np.inf], beta=0.25)
-    np.testing.assert_array_equal(scores, [0.75, -np.inf])
 
 
 def k_reciprocal_of_all(
@@ -418,18 +382,6 @@ def test_crowded_queries_score_the_same_alone_and_together(
         assert alone.scores.tobytes() == together.scores[part].tobytes()
         assert alone.contextual.tobytes() == together.contextual[part].tobytes()
     assert not any(asked_together)
-
-
-def test_crowded_queries_score_together_as_in_the_dense_formula(
-    write_gallery: WriteGallery, asked_together: list[bool]
-) -> None:
-    gallery, queries, excluded = crowded_searches(300)
-    scored = Scorer(write_gallery(gallery), SLACK).score(queries, 100, excluded=excluded)
-    for row, (query, out) in enumerate(zip(queries, excluded, strict=True)):
-        kept = np.setdiff1d(np.arange(300), out)
-        expected = dict(zip(kept.tolist(), dense_scores(query, gallery[kept], SLACK).tolist(), strict=True))
-        assert_among(by_position(scored, row), expected)
-    assert any(asked_together)
 
 
 @pytest.mark.parametrize(("n", "widths"), [(380, [100, 200, 400]), (700, [100, 200, 400])])

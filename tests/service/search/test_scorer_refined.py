@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from tests.service.types import WriteGallery
 from vicinal.calibration.arrays import FloatArray
-from vicinal.indexer.errors import BundleMismatchError, GalleryNotRefinedError
+from vicinal.indexer.errors import GalleryNotRefinedError
 from vicinal.indexer.views.refined_snapshot import RefinedSnapshot, write_refined
 from vicinal.indexer.views.refined_view import RefinedView
 from vicinal.indexer.views.selection import Selection
@@ -22,7 +22,6 @@ from vicinal.indexer.views.view import GalleryView
 from vicinal.models.bundle import ModelBundle
 from vicinal.models.similarity import exact_similarities, normalize
 from vicinal.refine.context_refiner import ContextRefiner
-from vicinal.refine.errors import RefinementError
 from vicinal.refine.reranking import dense_contextual_scores
 from vicinal.service.search.item_spaces import open_refiner
 from vicinal.service.search.pipeline import Pipeline, Refine, Rerank
@@ -220,16 +219,6 @@ def test_a_query_scores_the_same_alone_and_in_a_batch(
         assert alone.initial_similarities.tobytes() == batch.initial_similarities[row : row + 1].tobytes()
 
 
-@pytest.mark.parametrize("rerank", [OFF, CONTEXTUAL], ids=["plain", "contextual"])
-def test_exact_duplicates_score_as_in_the_slow_search(
-    write_refined_gallery: WriteGallery, refiner: ContextRefiner, rerank: Rerank
-) -> None:
-    gallery, pipeline = np.repeat(clustered(6), 5, axis=0), pipeline_of(refiner, "both", rerank)
-    scored = scorer_of(write_refined_gallery(gallery), pipeline, refiner).score(gallery[:1], 30)
-    expected = SlowSearch(refiner, pipeline).scores(gallery[0], gallery)
-    assert by_position(scored) == pytest.approx(dict(enumerate(expected.tolist())), abs=1e-6)
-
-
 @pytest.mark.parametrize("sides", SIDES)
 def test_a_gallery_without_items_gives_no_candidates(
     write_refined_gallery: WriteGallery, refiner: ContextRefiner, sides: str
@@ -237,16 +226,6 @@ def test_a_gallery_without_items_gives_no_candidates(
     pipeline = pipeline_of(refiner, sides, CONTEXTUAL)
     scorer = scorer_of(write_refined_gallery(np.empty((0, DIM), np.float32)), pipeline, refiner)
     assert by_position(scorer.score(clustered(1), 5)) == {}
-
-
-@pytest.mark.parametrize("sides", SIDES)
-def test_fewer_steps_are_an_early_exit_on_the_refined_sides(
-    write_refined_gallery: WriteGallery, refiner: ContextRefiner, sides: str
-) -> None:
-    gallery, query, pipeline = clustered(30), clustered(1, seed=1), pipeline_of(refiner, sides, steps=1)
-    scored = scorer_of(write_refined_gallery(gallery, steps=(1, 3)), pipeline, refiner).score(query, 30)
-    expected = SlowSearch(refiner, pipeline).scores(query[0], gallery)
-    assert by_position(scored) == pytest.approx(dict(enumerate(expected.tolist())), abs=1e-6)
 
 
 @pytest.mark.parametrize("sides", SIDES)
@@ -297,24 +276,6 @@ def test_initial_similarities_are_those_before_refinement(
     assert not np.array_equal(scored.similarities, expected)
 
 
-def test_similarities_of_all_items_are_those_of_the_candidates(
-    write_refined_gallery: WriteGallery, refiner: ContextRefiner
-) -> None:
-    gallery, own = clustered(40), np.array([3, 9])
-    scorer = scorer_of(write_refined_gallery(gallery), pipeline_of(refiner, "both"), refiner)
-    scored = scorer.score(gallery[own], 39, excluded=list(own[:, None]), items=own)
-    everyone = scorer.space.similarities(scored.queries, list(own[:, None]), slice(0, len(gallery)))
-    found = np.take_along_axis(everyone, scored.positions, axis=1)
-    np.testing.assert_allclose(found, scored.similarities, rtol=0, atol=1e-6)
-
-
-def test_a_pipeline_that_refines_is_not_run_without_a_refiner(
-    write_gallery: WriteGallery, refiner: ContextRefiner
-) -> None:
-    with pytest.raises(RefinementError, match="no refiner was opened for it"):
-        Scorer(write_gallery(clustered(3)), pipeline_of(refiner, "query"))
-
-
 @pytest.mark.parametrize(("steps", "found"), [((), "none at all"), ((1,), "in 1 steps")])
 def test_a_version_that_was_never_refined_so_says_what_to_run(
     write_refined_gallery: WriteGallery, refiner: ContextRefiner, steps: tuple[int, ...], found: str
@@ -322,8 +283,3 @@ def test_a_version_that_was_never_refined_so_says_what_to_run(
     snapshot = write_refined_gallery(clustered(5), steps=steps)
     with pytest.raises(GalleryNotRefinedError, match=f"but .*{found}: run `refine`"):
         scorer_of(snapshot, pipeline_of(refiner, "gallery"), refiner)
-
-
-def test_a_version_of_another_bundle_is_refused(write_gallery: WriteGallery, refiner: ContextRefiner) -> None:
-    with pytest.raises(BundleMismatchError, match="embedded with bundle synthetic"):
-        scorer_of(write_gallery(clustered(3)), pipeline_of(refiner, "query"), refiner)
