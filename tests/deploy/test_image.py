@@ -25,6 +25,8 @@ from tests.waiting import wait_until
 ROOT = Path(__file__).resolve().parents[2]
 DEPLOY = ROOT / "deploy"
 DOCKERFILES = [DEPLOY / "Dockerfile", DEPLOY / "Dockerfile.gpu"]
+LABELS = "org.opencontainers.image."
+FOUND = "import importlib.util, sys; sys.exit(importlib.util.find_spec(sys.argv[1]) is None)"
 
 
 def last(steps: list[tuple[str, str]], instruction: str) -> str:
@@ -173,6 +175,19 @@ def test_the_image_serves_from_a_read_only_tree(image: ImageTree) -> None:
     assert image.state() == before
     assert not Path("/nonexistent").exists()
     assert strays(image) == []
+
+
+def strays(image: ImageTree) -> list[Path]:
+    """Files of the image's user that lie in folders of the machine which everybody may write to."""
+    if not image.as_user:
+        return []
+    open_to_all = [Path(name) for name in ("/tmp", "/var/tmp", "/dev/shm", "/run/lock")]
+    return [
+        path
+        for folder in open_to_all
+        for path in folder.glob("*")
+        if path != image.folder and path.lstat().st_uid == image.as_user["user"]
+    ]
 
 
 @pytest.mark.slow

@@ -22,6 +22,20 @@ from vicinal.service.redis_link import RedisLink
 pytestmark = pytest.mark.slow
 
 
+class OpenedNames:
+    """Stands in for the open galleries and notes what is opened; real ones would reopen unnoticed."""
+
+    def __init__(self) -> None:
+        self.opened: list[str] = []
+        self.n_polls = 0
+
+    def matcher(self, name: str) -> None:
+        self.opened.append(name)
+
+    def states(self) -> None:
+        self.n_polls += 1
+
+
 @pytest.fixture
 def link(redis_server: RedisServer) -> RedisLink:
     return RedisLink(redis_server.url, timeout_seconds=60.0, retry_seconds=0.05)

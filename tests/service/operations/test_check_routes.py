@@ -46,6 +46,12 @@ def problem(answer: httpx.Response) -> tuple[int, str, str]:
     return answer.status_code, body["type"].removeprefix("urn:vicinal:problem:"), body["detail"]
 
 
+def files_of(gallery: Gallery) -> dict[str, bytes]:
+    """All that lies beside the calibrations, but for checks."""
+    files = (path for path in gallery.calibrations_path.rglob("*") if path.is_file())
+    return {path.name: path.read_bytes() for path in files if path.parent.name != "checks"}
+
+
 @pytest.mark.slow
 def test_a_job_tries_a_promise_with_photos_from_a_source_and_changes_nothing(
     client: TestClient, gallery: Gallery, record_id: str

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from typing import Any
+from typing import Annotated, Any
 
 import pytest
 import typer
@@ -23,7 +23,7 @@ from vicinal.service.jobs.runner import JobContext
 from vicinal.service.jobs.store import JobStore
 from vicinal.service.operations import Operation, Progress
 from vicinal.service.operations.place import Place
-from vicinal.service.request_fields import QuerySource, Request
+from vicinal.service.request_fields import CommandOption, QuerySource, Request
 from vicinal.service.surfaces.command_line import from_options
 from vicinal.service.surfaces.jobs import OperationJob
 from vicinal.service.surfaces.query_uploads import form_of
@@ -161,6 +161,18 @@ def test_the_options_of_the_client_have_it(model: type[Request], monkeypatch: py
     monkeypatch.setattr(generate, "OPTIONS", {"DigOptions": ("dig", "", set())})
     text = generate._options(app.openapi())
     assert ("    depth: int | None" in text, "depth: How deep to dig." in text) == (model is Deeper,) * 2
+
+
+class Told(Request):
+    """What the command line says in its own words."""
+
+    command_order = ("first",)
+    near: Annotated[str | None, CommandOption("For people.", "--close", metavar="PLACE")] = Field(
+        None, description="For programs."
+    )
+    table: Annotated[dict[str, str] | None, CommandOption(kind=str, read=lambda text: {"a": text})] = None
+    hidden: Annotated[int, CommandOption(is_hidden=True)] = 1
+    first: Annotated[str, CommandOption(default=...)] = "-"
 
 
 def test_a_form_has_no_source_and_no_table() -> None:
