@@ -25,8 +25,6 @@ from tests.waiting import wait_until
 ROOT = Path(__file__).resolve().parents[2]
 DEPLOY = ROOT / "deploy"
 DOCKERFILES = [DEPLOY / "Dockerfile", DEPLOY / "Dockerfile.gpu"]
-LABELS = "org.opencontainers.image."
-FOUND = "import importlib.util, sys; sys.exit(importlib.util.find_spec(sys.argv[1]) is None)"
 
 
 def last(steps: list[tuple[str, str]], instruction: str) -> str:

@@ -160,7 +160,3 @@ def test_many_are_marked_answered_at_once_and_taken_back(
     page.keyboard.press("Enter")
     expect(page.locator(".notice").last).to_contain_text("It is plain: kept for 12 searches.")
     assert {one.label for one in store.answers()} == {"plain"}
-
-
-def _style(one: object) -> str:
-    return one.get_attribute("style") or ""  # type: ignore[attr-defined, no-any-return]
