@@ -69,6 +69,7 @@ def start(job: OperationJob, context: Context) -> dict[str, Any]:
     return job.run(cast("JobContext", context))
 
 
+@pytest.mark.slow
 def test_another_attempt_goes_on_where_the_first_one_stopped(job: OperationJob) -> None:
     fit.require(job.place(Context().job), fit.Request.model_validate(REQUEST))
     with pytest.raises(JobStoppedError):
@@ -83,6 +84,7 @@ def test_another_attempt_goes_on_where_the_first_one_stopped(job: OperationJob) 
     assert Path(result["bundle"]) == bundle_of(job)
 
 
+@pytest.mark.slow
 def test_a_cancelled_job_leaves_no_folder(job: OperationJob) -> None:
     context = Context(("views", 20))
     with pytest.raises(JobStoppedError):
