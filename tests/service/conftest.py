@@ -42,6 +42,7 @@ from vicinal.service.measuring.matcher import Matcher
 from vicinal.service.measuring.queries import LabelledQueries
 from vicinal.service.measuring.records.store import CalibrationStore
 from vicinal.service.measuring.visits import find_visits
+from vicinal.service.redis_link import RedisLink
 from vicinal.service.search.pipeline import Pipeline
 from vicinal.service.settings import Settings
 
@@ -278,6 +279,22 @@ def write_gallery(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Sna
 def patience(request: pytest.FixtureRequest) -> float:
     """Seconds that an answer of Redis is waited for: many, unless a test that freezes it says less."""
     return float(getattr(request, "param", 60.0))
+
+
+@pytest.fixture(scope="session")
+def _running_redis(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
+    server = RedisServer(tmp_path_factory.mktemp("redis") / "server")
+    server.start()
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def shared_link(_running_redis: RedisServer) -> RedisLink:
+    """A link to an empty Redis that no test stops."""
+    link = RedisLink(_running_redis.url, timeout_seconds=60.0, retry_seconds=60.0)
+    link.ask(lambda client: client.flushall())
+    return link
 
 
 @pytest.fixture

@@ -29,9 +29,12 @@ def ping(client: Redis) -> bool:
     return bool(client.ping())
 
 
-@pytest.mark.slow
-def test_a_redis_that_runs_answers(link: RedisLink) -> None:
-    assert (link.ask(ping), link.state.available, link.state.problem) == (True, True, None)
+def test_a_redis_that_runs_answers(shared_link: RedisLink) -> None:
+    assert (shared_link.ask(ping), shared_link.state.available, shared_link.state.problem) == (
+        True,
+        True,
+        None,
+    )
 
 
 @pytest.mark.slow

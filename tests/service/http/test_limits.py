@@ -52,9 +52,8 @@ def test_the_tighter_of_two_limits_holds() -> None:
     assert n_accepted(RateLimit("100/hour;2/minute"), "a") == 2
 
 
-@pytest.mark.slow
-def test_replicas_count_together_in_redis(link: RedisLink) -> None:
-    first, second = RateLimit("3/hour", link), RateLimit("3/hour", link)
+def test_replicas_count_together_in_redis(shared_link: RedisLink) -> None:
+    first, second = RateLimit("3/hour", shared_link), RateLimit("3/hour", shared_link)
     assert [n_accepted(first, "a", 2), n_accepted(second, "a")] == [2, 1]
 
 

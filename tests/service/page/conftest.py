@@ -28,6 +28,7 @@ from tests.photos import draw_photo
 from vicinal.indexer.gallery import Gallery
 from vicinal.indexer.jobs.index_job import index_items
 from vicinal.indexer.sources import read_source, source_name
+from vicinal.models.bundle import ModelBundle
 from vicinal.models.demo_catalog import write_demo_catalog
 from vicinal.service.galleries.bundles import ServedBundles
 from vicinal.service.http.serving.server import serving
@@ -311,6 +312,14 @@ def served_fixture(name: str, keys: Mapping[str, Sequence[str]] | None = None) -
             yield Served(url, made, folder)
 
     return serve
+
+
+@pytest.fixture
+def empty(tiny_bundle: ModelBundle, tmp_path: Path) -> Iterator[Served]:
+    """A server without a gallery, and with a small network."""
+    folder = tmp_path / "empty"
+    with serving(Settings(data_dir=folder, device="cpu", threads=1, bundle=tiny_bundle.path)) as url:
+        yield Served(url, Made("things", folder, (), ()), folder)
 
 
 demo = served_fixture("demo")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import json
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -13,9 +13,6 @@ from playwright.sync_api import Page, Route, expect
 
 from tests.photos import draw_photo
 from tests.service.page.conftest import Made, OpenPlace, Served
-from vicinal.models.bundle import ModelBundle
-from vicinal.service.http.serving.server import serving
-from vicinal.service.settings import Settings
 
 pytestmark = pytest.mark.slow
 
@@ -60,14 +57,6 @@ def drop(page: Page, files: dict[str, bytes]) -> None:
 
 
 @pytest.fixture
-def empty(tiny_bundle: ModelBundle, tmp_path: Path) -> Iterator[Served]:
-    """A server without a gallery, and with a small network."""
-    folder = tmp_path / "empty"
-    with serving(Settings(data_dir=folder, device="cpu", threads=1, bundle=tiny_bundle.path)) as url:
-        yield Served(url, Made("things", folder, (), ()), folder)
-
-
-@pytest.fixture
 def things(empty: Served) -> Served:
     """The same with a gallery that nothing is in."""
     empty.call("PUT", "v1/galleries/things")
@@ -76,28 +65,6 @@ def things(empty: Served) -> Served:
 
 def n_items(served: Served) -> int:
     return int(served.call("GET", f"v1/galleries/{served.gallery}")["n_items"])
-
-
-def test_the_first_gallery_is_made_of_a_folder_and_searched(
-    empty: Served, open_place: OpenPlace, tmp_path: Path
-) -> None:
-    page = open_place(empty.url)
-    expect(page.get_by_role("heading", level=1)).to_have_text("Make your first gallery")
-    choose_folder(page, write_folders(tmp_path / "My Things", 24, 3))
-    expect(page.get_by_role("heading", name="24 photos")).to_be_visible()
-    expect(page.get_by_role("list", name="Labels").get_by_role("listitem")).to_have_count(3)
-    expect(page.get_by_label("Name of the gallery")).to_have_value("my-things")
-    page.get_by_label("Name of the gallery").fill("Tassen & Töpfe")
-    expect(page.get_by_text("It becomes tassen-topfe")).to_be_visible()
-    page.get_by_role("button", name="Make it of 24 photos").click()
-    expect(page.get_by_role("status").get_by_text("24 photos were added.")).to_be_visible()
-    expect(page.get_by_role("link", name="Measure how sure a match is")).to_be_visible()
-    body = empty.call("GET", "v1/galleries/tassen-topfe")
-    assert (body["n_items"], body["n_labels"]) == (24, 3)
-    # What was dropped is a version, which can be calibrated.
-    assert empty.call("GET", "v1/galleries/tassen-topfe/compaction")["n_changes"] == 0
-    page.get_by_role("link", name="Search in it").click()
-    expect(page.get_by_role("heading", level=1)).to_have_text("Search")
 
 
 def test_500_files_at_once_come_once(

@@ -65,23 +65,21 @@ def test_what_was_kept_cannot_be_changed_from_outside(vectors: np.ndarray) -> No
     np.testing.assert_array_equal(found, vectors[0])
 
 
-@pytest.mark.slow
-def test_replicas_share_embeddings_of_one_bundle_only(vectors: np.ndarray, link: RedisLink) -> None:
-    QueryCache("bundle", DIM, n_entries=4, link=link).put({"a": vectors[0]})
-    same, other = (QueryCache(name, DIM, n_entries=4, link=link) for name in ("bundle", "another"))
+def test_replicas_share_embeddings_of_one_bundle_only(vectors: np.ndarray, shared_link: RedisLink) -> None:
+    QueryCache("bundle", DIM, n_entries=4, link=shared_link).put({"a": vectors[0]})
+    same, other = (QueryCache(name, DIM, n_entries=4, link=shared_link) for name in ("bundle", "another"))
     np.testing.assert_array_equal(same.get(["a"])["a"], vectors[0])
     assert other.get(["a"]) == {}
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "stored",
     [b"", b"short", b"\0" * 4 * DIM, np.full(DIM, np.nan, "<f4").tobytes(), b"\x7f" * 4 * DIM],
     ids=["empty", "short", "zero", "nan", "huge"],
 )
-def test_what_is_no_embedding_in_redis_is_not_taken_for_one(link: RedisLink, stored: bytes) -> None:
-    link.ask(lambda redis: redis.set("vicinal:embedding:bundle:a", stored))
-    assert QueryCache("bundle", DIM, n_entries=4, link=link).get(["a"]) == {}
+def test_what_is_no_embedding_in_redis_is_not_taken_for_one(shared_link: RedisLink, stored: bytes) -> None:
+    shared_link.ask(lambda redis: redis.set("vicinal:embedding:bundle:a", stored))
+    assert QueryCache("bundle", DIM, n_entries=4, link=shared_link).get(["a"]) == {}
 
 
 @pytest.mark.slow
