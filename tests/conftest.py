@@ -7,6 +7,8 @@ import math
 import os
 import shutil
 import signal
+import sys
+import time
 
 # torch 2.15 crashes in the weight gradient of 1 x 1 convolutions over maps of a few pixels when several
 # threads share it (oneDNN with AVX-512, float32); the tests' networks are that small. One thread is also
@@ -108,6 +110,24 @@ def pytest_sessionfinish(session: pytest.Session) -> Generator[None]:
         line = missing_programs(reason for *_, reason in skipped)
         if line is not None:
             terminal.write_line(line, yellow=True)
+
+
+@pytest.fixture(autouse=True)
+def _neither_sleeps_nor_kills(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A test of `make test` does not look again and again, nor sends signals: time is passed in."""
+    if request.node.get_closest_marker("slow") is not None:
+        return
+
+    def guarded(does: Callable[..., object]) -> Callable[..., object]:
+        def call(*given: object) -> object:
+            if Path(sys._getframe(1).f_code.co_filename).is_relative_to(TESTS):
+                pytest.fail(f"a test of `make test` calls {does.__name__}: pass time in, or mark it slow")
+            return does(*given)
+
+        return call
+
+    monkeypatch.setattr(time, "sleep", guarded(time.sleep))
+    monkeypatch.setattr(os, "kill", guarded(os.kill))
 
 
 def write_tiny_bundle(path: Path, *, name: str = "tiny", dim: int = TINY_DIM, seed: int = 0) -> ModelBundle:

@@ -205,6 +205,13 @@ def test_folders_stay_small() -> None:
     assert {folder: n for folder, n in sizes.items() if n > MOST_MODULES} == {}
 
 
+@pytest.mark.parametrize(("name", "call"), [("time", "sleep"), ("os", "kill")])
+def test_a_quick_test_that_sleeps_or_kills_is_noticed(name: str, call: str) -> None:
+    """Negative control of the guard in `tests/conftest.py`."""
+    with pytest.raises(pytest.fail.Exception, match="mark it slow"):
+        getattr(importlib.import_module(name), call)(0, 0)
+
+
 def lines_by_folder(*tops: str) -> Counter[str]:
     counts: Counter[str] = Counter()
     for top in tops:

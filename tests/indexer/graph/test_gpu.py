@@ -211,6 +211,7 @@ def test_a_gpu_that_fails_ends_the_searches_under_way_and_the_processor_goes_on(
     assert "searches go on on the processor" in caplog.text
 
 
+@pytest.mark.slow
 def test_searches_of_several_threads_take_turns(index: FaissIndex, embeddings: FloatArray) -> None:
     """Faiss works with the resources of a GPU in one thread at a time."""
     there: list[int] = []

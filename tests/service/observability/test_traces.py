@@ -194,6 +194,7 @@ def test_what_is_left_is_sent_when_the_server_stops(
     assert [one.name for one in collector.spans] == ["GET /v1/galleries"]
 
 
+@pytest.mark.slow
 def test_a_collector_that_is_away_stops_nothing(
     monkeypatch: pytest.MonkeyPatch, calibrated_dir: Path, make_settings: MakeSettings
 ) -> None:

@@ -143,6 +143,7 @@ def test_queries_as_uploaded_images(
     assert list((gallery.calibrations_path / "uploads").iterdir()) == []
 
 
+@pytest.mark.slow
 def test_a_cancelled_calibration_leaves_nothing(client: TestClient, app: FastAPI, gallery: Gallery) -> None:
     started = client.post(START, json={"embeddings": [[1.0] * 12], "labels": ["plain"]})
     if started.status_code == 422:
