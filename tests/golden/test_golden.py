@@ -36,9 +36,9 @@ def test_no_other_processor_could_decide_or_order_otherwise(name: str) -> None:
     assert len(found) > 20
     for answer in found:
         for listed in (answer["matches"], answer["candidates"], answer.get("groups", [])):
-            assert all(abs(one.get("margin", 1.0)) > 5 * ACROSS for one in listed)
+            assert all(abs(one.get("margin", 1.0)) > 2 * ACROSS for one in listed)
             scores = [one["score"] for one in listed]
-            assert all(a == b or abs(a - b) > 5 * ACROSS for a, b in pairwise(scores))
+            assert all(a == b or abs(a - b) > 2 * ACROSS for a, b in pairwise(scores))
 
 
 @pytest.mark.parametrize(
