@@ -3,7 +3,7 @@
 IndexerError
 ├── ItemRefusedError (ValueError)        an id cannot be read again, or metadata are too deep or too large
 ├── SourceError (ValueError)             a folder, a manifest or a file of embeddings cannot be read
-├── DownloadError (OSError)              a file behind an address cannot be read, or must not be
+├── DownloadError (OSError)              a file in a bucket cannot be read, or must not be
 ├── IndexDeviceError (RuntimeError)      a GPU does not hold an index, or failed while it searched
 ├── EngineError (RuntimeError)           an engine cannot be used until somebody mends that
 │   ├── EngineAwayError                  it does not answer, or not in time: that may pass
@@ -67,7 +67,7 @@ class SourceError(IndexerError, ValueError):
 
 
 class DownloadError(IndexerError, OSError):
-    """A file behind an address cannot be read, or must not be."""
+    """A file in a bucket cannot be read, or must not be."""
 
 
 class IndexDeviceError(IndexerError, RuntimeError):

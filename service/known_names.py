@@ -14,6 +14,11 @@ from vicinal.service.errors import RequestError
 _JOINT = "__"
 # Where the tests find image sets; no setting begins so.
 _OF_TESTS = "test_"
+# Settings that are no more, and what to do instead.
+_GONE = {
+    "allow_urls": "fetch what is on the web with img2dataset and index its shards; data sets of the hub of "
+    "Hugging Face are read where `allow_hub` is set",
+}
 
 
 def did_you_mean(name: str, known: Iterable[str], write: Callable[[str], str] = "'{}'".format) -> str:
@@ -33,7 +38,7 @@ def check_variables(model: type[BaseModel], environment: Mapping[str, str], pref
         if name in known or (joint and known.get(first)):
             continue
         shown = name if first in known else first
-        hint = did_you_mean(shown, known, lambda one: f"{prefix}{one.upper()}")
+        hint = _instead(shown) or did_you_mean(shown, known, lambda one: f"{prefix}{one.upper()}")
         rest = f"{_JOINT}…" if rest and shown == first else ""
         raise RequestError(f"{prefix}{shown.upper()}{rest} is not a setting{hint}")
 
@@ -43,7 +48,12 @@ def check_file(model: type[BaseModel], values: Mapping[str, Any], file: str) -> 
     known = {".".join(path): is_open for path, is_open in _paths(model)}
     for key in _keys(values, known):
         if key not in known:
-            raise RequestError(f"'{key}' in '{file}' is not a setting{did_you_mean(key, known)}")
+            hint = _instead(key) or did_you_mean(key, known)
+            raise RequestError(f"'{key}' in '{file}' is not a setting{hint}")
+
+
+def _instead(name: str) -> str:
+    return f" any more: {_GONE[name]}" if name in _GONE else ""
 
 
 def _paths(model: type[BaseModel], before: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], bool]]:

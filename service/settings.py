@@ -124,9 +124,8 @@ class Settings(BaseSettings):
             `Retry-After`. Without a value any number.
         sources_dir: Folder below which jobs may read images, wherever a manifest or a link points; without
             one they read none.
-        allow_urls: Whether manifests of jobs may name images by addresses of the web, and sources be public
-            data sets of the hub of Hugging Face, `hf:owner/name`; of addresses only public
-            ones are read, on the ports 80 and 443.
+        allow_hub: Whether sources of jobs may be public data sets of the hub of Hugging Face,
+            `hf:owner/name`.
         bundles_dir: Folder whose subfolders are further bundles: re-index jobs may use them, and a gallery
             that was made with one is searched with it, as with one in `bundles/` of `data_dir`.
         run_jobs: Whether the server works on jobs too, in a process beside it; else `vicinal worker` does.
@@ -199,7 +198,7 @@ class Settings(BaseSettings):
     shutdown_seconds: int = Field(default=20, ge=1)
     rate_limit: str = ""
     sources_dir: Path | None = None
-    allow_urls: bool = False
+    allow_hub: bool = False
     bundles_dir: Path | None = None
     run_jobs: bool = True
     job_heartbeat_seconds: float = Field(default=5.0, gt=0.0)

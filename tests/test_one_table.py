@@ -25,7 +25,7 @@ from tests.web_server import serving
 from vicinal.indexer import EmbeddingSource
 from vicinal.indexer.errors import ItemRefusedError, SourceError
 from vicinal.indexer.item_rules import checked_label
-from vicinal.indexer.sources import SourceOptions, WebAccess, read_source
+from vicinal.indexer.sources import SourceAccess, SourceOptions, read_source
 from vicinal.models.bundle import ModelBundle
 from vicinal.models.configs.value_texts import value_as_text
 from vicinal.models.embedder import Embedder
@@ -120,7 +120,7 @@ def on_the_hub(folder: Path, columns: Columns) -> Items:
         patch.setenv("HF_ENDPOINT", web.url(""))
         patch.delenv("HF_TOKEN", raising=False)
         put_dataset(web, "shop/toys", {"data/a.parquet": (folder / "a.parquet").read_bytes()})
-        access = WebAccess(public_only=False, hub=folder / "hub")
+        access = SourceAccess(public_only=False, hub=folder / "hub")
         return of_images("hf:shop/toys", access=access)
 
 

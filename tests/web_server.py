@@ -49,23 +49,6 @@ def redirects(to: str, status: int = 302) -> Answer:
     return sends(b"", status, Location=to)
 
 
-def streams(
-    chunk: bytes, n_chunks: int, n_bytes_said: int | None = None, on_chunk: Callable[[], None] = lambda: None
-) -> Answer:
-    """Sends without an end of its own: so many chunks, and perhaps a length that it claims."""
-
-    def answer(request: BaseHTTPRequestHandler) -> None:
-        request.send_response(200)
-        if n_bytes_said is not None:
-            request.send_header("Content-Length", str(n_bytes_said))
-        request.end_headers()
-        for _ in range(n_chunks):
-            request.wfile.write(chunk)
-            on_chunk()
-
-    return answer
-
-
 def in_turn(*answers: Answer) -> Answer:
     """Each answer once, then the last one for good."""
     left = list(answers)

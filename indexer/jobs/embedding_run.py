@@ -15,13 +15,13 @@ from vicinal.indexer.cluster import Cluster
 from vicinal.indexer.errors import BuildError
 from vicinal.indexer.item_rules import readable
 from vicinal.indexer.jobs.preparation import PreparedItem, as_rows, prepare_item
-from vicinal.indexer.sources import PUBLIC, RemoteFile, SourceItem, WebAccess
+from vicinal.indexer.sources import PUBLIC, RemoteFile, SourceAccess, SourceItem
 from vicinal.indexer.sources.embeddings import EmbeddingSource
 from vicinal.models.embedder import Embedder
 from vicinal.models.errors import EmbeddingError, ImageError
 from vicinal.models.progress import OnProgress, no_progress
 
-# Files behind addresses that are read at a time.
+# Files in buckets that are read at a time.
 _READERS = 8
 # Large enough that Lance's files stay few, small enough that little is lost.
 _ROWS_PER_COMMIT = 2048
@@ -65,12 +65,12 @@ class RunOptions:
     """Options of a run."""
 
     max_failures: int | None = None  # Give up when more images or rows than this cannot be used; None goes on
-    workers: int = 2  # Threads that decode; more read files behind addresses, which is mostly waiting
+    workers: int = 2  # Threads that decode; more read files in buckets, which is mostly waiting
     rows_per_commit: int | None = None  # Finished rows that are committed together; what suits them when None
     # Commit also fewer rows when so much time has passed, or a tenth of what the run took so far, which is
     # what a death costs
     seconds_per_commit: float = 30.0
-    access: WebAccess = PUBLIC  # What may be read of the web when the gallery's own items are read again
+    access: SourceAccess = PUBLIC  # What may be read when the gallery's own items are read again
     resumes: bool = False  # The sink holds rows of an earlier run, so that having none to add is no failure
 
 
@@ -92,7 +92,7 @@ class EmbeddingRun:
         self._n_kept = 0
         self._rows: list[pa.Table] = []
         self._started = self.options.resumes
-        self._reads_addresses = False
+        self._reads_buckets = False
         self._began_at = self._committed_at = time.monotonic()
 
     def over(
@@ -105,7 +105,7 @@ class EmbeddingRun:
         """Embed every item; failures are collected."""
         n_items = len(items) + len(self.failures)
         check_failures(self.failures, self.options.max_failures)
-        self._reads_addresses = any(isinstance(item.path, RemoteFile) for item in items)
+        self._reads_buckets = any(isinstance(item.path, RemoteFile) for item in items)
         usable = self._without_repeats(items, known)
         for _ in self._here(usable) if self._cluster is None else self._elsewhere(self._cluster, usable):
             on_progress("embed", self._n_kept + len(self.failures), len(items))
@@ -156,7 +156,7 @@ class EmbeddingRun:
     def _decoding(self, items: Iterator[SourceItem]) -> Iterator[tuple[SourceItem, Future[PreparedItem]]]:
         """Items in order, while those of the next batches are being decoded."""
         ahead = 3 * self.embedder.batch_size
-        workers = max(self.options.workers, _READERS if self._reads_addresses else 0)
+        workers = max(self.options.workers, _READERS if self._reads_buckets else 0)
         waiting: deque[tuple[SourceItem, Future[PreparedItem]]] = deque()
         with ThreadPoolExecutor(workers, thread_name_prefix="decode") as pool:
             try:

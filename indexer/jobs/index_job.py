@@ -40,7 +40,7 @@ from vicinal.indexer.jobs.staging import Base, LiveDiff, Staging, contents_of, l
 from vicinal.indexer.jobs.sync.held_rows import items_of
 from vicinal.indexer.jobs.sync.plan import IndexPlan, IndexResult
 from vicinal.indexer.jobs.sync.run import SyncRun, SyncWork
-from vicinal.indexer.sources import ANYWHERE, PUBLIC, SourceItem, WebAccess
+from vicinal.indexer.sources import ANYWHERE, PUBLIC, SourceAccess, SourceItem
 from vicinal.indexer.sources.embeddings import EmbeddingSource
 from vicinal.indexer.storage.active_pointer import Activation
 from vicinal.indexer.storage.item_table import as_fixed_lists, as_matrix
@@ -96,7 +96,7 @@ def index_items(
     ).run()
 
 
-def gallery_items(gallery: Gallery, access: WebAccess = PUBLIC) -> list[SourceItem]:
+def gallery_items(gallery: Gallery, access: SourceAccess = PUBLIC) -> list[SourceItem]:
     """Items of a gallery as a source, with files where they were; refused where they came as embeddings."""
     space = gallery.space
     if space is not None:

@@ -118,7 +118,7 @@ class EmbeddingActor:
 
 
 def is_seen(file: ImageFile) -> bool:
-    """Tell whether this machine can read a file; of one behind an address it is not known."""
+    """Tell whether this machine can read a file; of one in a bucket it is not known."""
     if isinstance(file, Path):
         return os.access(file, os.R_OK)
     return file.container is None or os.access(file.container, os.R_OK)

@@ -8,9 +8,12 @@ from vicinal.indexer.sources.hub import HubDataset
 from vicinal.indexer.sources.image_tables import MANIFEST_SUFFIXES
 from vicinal.indexer.sources.items import SourceItem, SourceLook, SourceOptions
 from vicinal.indexer.sources.remote import (
+    ANYWHERE,
+    PUBLIC,
     ImageFile,
     Refuse,
     RemoteFile,
+    SourceAccess,
     file_at,
     is_on_hub,
     is_table_address,
@@ -19,7 +22,6 @@ from vicinal.indexer.sources.remote import (
     refuse_none,
 )
 from vicinal.indexer.sources.source import Source, open_source, read_source, source_name
-from vicinal.indexer.sources.web import ANYWHERE, PUBLIC, WebAccess
 
 __all__ = [
     "ANYWHERE",
@@ -33,11 +35,11 @@ __all__ = [
     "Refuse",
     "RemoteFile",
     "Source",
+    "SourceAccess",
     "SourceItem",
     "SourceLook",
     "SourceOptions",
     "TarMember",
-    "WebAccess",
     "file_at",
     "holds_embeddings",
     "is_on_hub",

@@ -26,7 +26,7 @@ class FileStat(NamedTuple):
 class FileElsewhere:
     """A file that is none of its own on the disk; it is looked at and opened as a path is."""
 
-    container: Path | None  # File or folder in which it lies, absolute; None behind an address
+    container: Path | None  # File or folder in which it lies, absolute; None in a bucket
 
     def is_absolute(self) -> bool:
         """Tell whether it is found from everywhere."""

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from vicinal.indexer.errors import SourceError
 from vicinal.indexer.sources.parquet_datasets import PARQUET
-from vicinal.indexer.sources.web import WebAccess
+from vicinal.indexer.sources.remote import SourceAccess
 from vicinal.models.errors import HubError
 from vicinal.models.hub import HUB_SCHEME, REPOSITORY, HubRepository
 
@@ -42,7 +42,7 @@ class HubDataset:
             raise SourceError(f"'{address}' names no data set of the hub: give {_HOW}")
         return cls(found["name"], found["revision"], found["path"] or "")
 
-    def fetch(self, access: WebAccess) -> dict[str, Path]:
+    def fetch(self, access: SourceAccess) -> dict[str, Path]:
         """Its Parquet files by their names without `.parquet`, in order; downloads what is not here yet."""
         # What only whoever runs the program may read is nothing for those who call it.
         repository = self._repository(anonymous=access.public_only)

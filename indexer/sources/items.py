@@ -11,8 +11,7 @@ from typing import Any, Literal, Self, get_args
 
 from vicinal.indexer.errors import ItemRefusedError, SourceError
 from vicinal.indexer.item_rules import checked_id, checked_label, checked_metadata, readable
-from vicinal.indexer.sources.remote import ImageFile
-from vicinal.indexer.sources.web import PUBLIC, WebAccess
+from vicinal.indexer.sources.remote import PUBLIC, ImageFile, SourceAccess
 from vicinal.models.decoding import with_extra
 
 _Kind = Literal["given", "auto", "folder", "none", "column", "regex"]
@@ -119,7 +118,7 @@ class SourceOptions:
     label_column: str | None = None
     id_column: str | None = None
     embedding_column: str | None = None
-    access: WebAccess = PUBLIC
+    access: SourceAccess = PUBLIC
     include_hidden: bool = False
 
     def __post_init__(self) -> None:

@@ -1,4 +1,4 @@
-"""Remote files: images behind an address, on the web or in a bucket."""
+"""Remote files: images in buckets, and the rights with which sources are read."""
 
 from __future__ import annotations
 
@@ -14,9 +14,8 @@ from pyarrow import fs
 from vicinal.indexer.errors import DownloadError, SourceError
 from vicinal.indexer.sources.archives import FileElsewhere, FileStat, TarMember
 from vicinal.indexer.sources.datasets import DatasetImage
-from vicinal.indexer.sources.web import PUBLIC, WebAccess, WebClient, require_within
 from vicinal.models.decoding import DecodeLimits, read_encoded
-from vicinal.models.errors import NotAnImageError
+from vicinal.models.errors import ImageTooLargeError, NotAnImageError
 from vicinal.models.hub import HUB_SCHEME
 
 _DATABASES = ("postgres://", "postgresql://", "milvus://")
@@ -28,11 +27,26 @@ _CONNECT_SECONDS, _REQUEST_SECONDS, _TRIES = 5, 30, 3
 
 
 @dataclass(frozen=True)
-class RemoteFile(FileElsewhere):
-    """A file behind an address."""
+class SourceAccess:
+    """Rights with which sources are read."""
 
-    address: str  # Such as `https://shop.example/1.jpg` or `s3://bucket/photos/1.jpg`
-    access: WebAccess = PUBLIC
+    # Read no bucket, and of the hub what everybody may
+    public_only: bool = True
+    # Where data sets of the hub of Hugging Face are kept; in the cache of its own programs when None
+    hub: Path | None = None
+
+
+# For sources that strangers name, and for those that whoever runs the program names.
+PUBLIC = SourceAccess()
+ANYWHERE = SourceAccess(public_only=False)
+
+
+@dataclass(frozen=True)
+class RemoteFile(FileElsewhere):
+    """A file in a bucket."""
+
+    address: str  # Such as `s3://bucket/photos/1.jpg`
+    access: SourceAccess = PUBLIC
     listed: FileStat | None = None  # What a listing said of it; None where it stands in none
     container = None
 
@@ -44,11 +58,6 @@ class RemoteFile(FileElsewhere):
         """Scheme before `://`, in small letters."""
         return self.address.partition("://")[0].lower()
 
-    @property
-    def is_on_web(self) -> bool:
-        """Tell whether it is read by http or https."""
-        return self.scheme in _WEB
-
     def stat(self) -> FileStat:
         """Facts that a listing said of it."""
         if self.listed is None:
@@ -57,7 +66,19 @@ class RemoteFile(FileElsewhere):
 
     def read(self, limits: DecodeLimits) -> bytes:
         """Its bytes."""
-        return _client(self.access).read(self.address, limits) if self.is_on_web else _object(self, limits)
+        _require_within(self.listed.st_size if self.listed else 0, limits)
+        try:
+            system, path = _system_of(self)
+            with system.open_input_stream(path) as stream:
+                encoded = bytes(stream.read(limits.max_bytes + 1))
+        except DownloadError:
+            raise
+        except OSError as error:
+            raise DownloadError(f"'{self}' cannot be read: {_first_line(error)}") from error
+        _require_within(len(encoded), limits)
+        if not encoded:
+            raise NotAnImageError("the file is empty")
+        return encoded
 
 
 ImageFile = Path | FileElsewhere
@@ -70,7 +91,7 @@ def refuse_none(_: ImageFile) -> None:
 
 
 def read_file(file: ImageFile, limits: DecodeLimits) -> bytes:
-    """Bytes of an image, from the disk or behind an address, that are not more than the limits allow."""
+    """Bytes of an image, from the disk or a bucket, that are not more than the limits allow."""
     return read_encoded(file, limits) if isinstance(file, Path) else file.read(limits)
 
 
@@ -94,7 +115,7 @@ def place_of(text: str) -> Path | str:
     return text if is_address(text) else Path(text)
 
 
-def file_at(place: str, access: WebAccess, folder: Path = _HERE) -> ImageFile:
+def file_at(place: str, access: SourceAccess, folder: Path = _HERE) -> ImageFile:
     """A file by its address, or by its path, relative ones from `folder`."""
     if "\0" in place:
         raise SourceError("no file has a name with the character NUL")
@@ -105,13 +126,11 @@ def file_at(place: str, access: WebAccess, folder: Path = _HERE) -> ImageFile:
         return TarMember.at(place)
     if file.scheme == "dataset":
         return DatasetImage.at(place)
-    if file.scheme not in (*_WEB, *_BUCKETS):
-        known = ", ".join(f"{one}://" for one in (*_WEB, *_BUCKETS))
-        raise SourceError(f"'{place}' is none of the addresses that are read, {known}")
+    _require_bucket(file)
     return file
 
 
-def file_of_row(place: str, access: WebAccess, folder: Path, table: Path) -> tuple[ImageFile, str | None]:
+def file_of_row(place: str, access: SourceAccess, folder: Path, table: Path) -> tuple[ImageFile, str | None]:
     """File that a row names, see `file_at`, or the table and why; backslashes may stand between folders."""
     if not place:
         return table, "its row has an empty path"
@@ -125,14 +144,10 @@ def file_of_row(place: str, access: WebAccess, folder: Path, table: Path) -> tup
     return file, None
 
 
-def list_bucket(address: str, access: WebAccess) -> Iterator[tuple[str, RemoteFile]]:
+def list_bucket(address: str, access: SourceAccess) -> Iterator[tuple[str, RemoteFile]]:
     """All files below `s3://bucket/folder`, `gs://…` or `az://container/folder`, each with its path below."""
     place = RemoteFile(address.rstrip("/"), access)
-    if place.scheme not in _BUCKETS:
-        raise SourceError(
-            f"'{address}' cannot be listed: give a bucket ({', '.join(f'{one}://' for one in _BUCKETS)}), or "
-            "a manifest with an address a row"
-        )
+    _require_bucket(place)
     try:
         system, path = _system_of(place)
         found = system.get_file_info(fs.FileSelector(path, recursive=True))
@@ -144,26 +159,18 @@ def list_bucket(address: str, access: WebAccess) -> Iterator[tuple[str, RemoteFi
             yield inside, RemoteFile(f"{place}/{inside}", access, FileStat(one.size, one.mtime_ns))
 
 
-@cache
-def _client(access: WebAccess) -> WebClient:
-    # One for all reads: connections are kept for the next file of the same server.
-    return WebClient(access)
+def _require_bucket(file: RemoteFile) -> None:
+    if file.scheme in _WEB:
+        raise SourceError(f"'{file}' is on the web: fetch it with img2dataset, then `vicinal index SHARDS`")
+    if file.scheme not in _BUCKETS:
+        known = ", ".join(f"{one}://" for one in _BUCKETS)
+        raise SourceError(f"'{file}' is none of the addresses that are read, {known}")
 
 
-def _object(file: RemoteFile, limits: DecodeLimits) -> bytes:
-    require_within(file.listed.st_size if file.listed else 0, limits)
-    try:
-        system, path = _system_of(file)
-        with system.open_input_stream(path) as stream:
-            encoded = bytes(stream.read(limits.max_bytes + 1))
-    except DownloadError:
-        raise
-    except OSError as error:
-        raise DownloadError(f"'{file}' cannot be read: {_first_line(error)}") from error
-    require_within(len(encoded), limits)
-    if not encoded:
-        raise NotAnImageError("the file is empty")
-    return encoded
+def _require_within(n_bytes: int, limits: DecodeLimits) -> None:
+    """Refuse a file that is too large, whatever more of it would come."""
+    if n_bytes > limits.max_bytes:
+        raise ImageTooLargeError(f"more than {limits.max_bytes:,} bytes, the most that are accepted")
 
 
 def _first_line(error: OSError) -> str:
@@ -173,7 +180,7 @@ def _first_line(error: OSError) -> str:
 def _system_of(file: RemoteFile) -> tuple[fs.FileSystem, str]:
     """File system that reads the bucket of a file, and the file's path there."""
     if file.access.public_only:
-        raise DownloadError(f"'{file}' must not be read: only addresses of http and https may")
+        raise DownloadError(f"'{file}' must not be read: buckets are for whoever runs the program")
     path = file.address.partition("://")[2]
     endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
     return _open_bucket(file.scheme, path.partition("/")[0], endpoint), path

@@ -110,7 +110,7 @@ class Source:
 
     def look(self, refuse: Refuse = refuse_none) -> SourceLook:
         """Count what is there."""
-        # What a folder lists is there, and nobody knocks at every address first.
+        # What a folder lists is there, and nobody asks a bucket for every file first.
         named = [] if self.files.images else [item.path for item in self.items if item.problem is None]
         missing = [
             str(one) for one in named if isinstance(one, Path) and refuse(one) is None and not one.exists()

@@ -117,7 +117,7 @@ class _Export:
 
 
 def _original(path: Path, digest: bytes) -> bytes | None:
-    """The file that was indexed; None where it is gone, was changed, or lies behind an address."""
+    """The file that was indexed; None where it is gone, was changed, or lies in a bucket."""
     try:
         content = path.read_bytes() if path.is_absolute() else b""
     except OSError:

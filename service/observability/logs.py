@@ -22,7 +22,7 @@ _RANDOM = random.Random()
 # Nothing that could begin a line of its own, or be taken for another field.
 _REQUEST_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,63}")
 # What other packages say in the course of things.
-_CHATTY = ("faiss.loader", "httpcore", "httpx", "PIL", "lance", "filelock")
+_CHATTY = ("faiss.loader", "httpx", "PIL", "lance", "filelock")
 # Some seconds of a busy server's lines, a few megabytes.
 _MOST_LINES = 20_000
 # For who reads to take what is left, when the process ends.

@@ -10,7 +10,6 @@ from vicinal.indexer.sources import (
     DatasetImage,
     HubDataset,
     ImageFile,
-    RemoteFile,
     SourceOptions,
     is_on_hub,
     is_table_address,
@@ -22,17 +21,17 @@ from vicinal.service.settings import Settings
 
 @dataclass(frozen=True)
 class JobSources(Readable):
-    """Files below one folder, or some of its folders, and of the web what is allowed."""
+    """Files below one folder, or some of its folders, and of the hub what is allowed."""
 
     root: Path | None
-    allow_urls: bool
+    allow_hub: bool
     hub: Path
     folders: tuple[str, ...] | None  # Of a job that may read these folders only; None for all
 
     @classmethod
     def of(cls, settings: Settings, folders: tuple[str, ...] | None) -> JobSources:
         """Sources that the settings allow, in some of the folders."""
-        return cls(settings.sources_dir, settings.allow_urls, settings.data_dir / "hub", folders)
+        return cls(settings.sources_dir, settings.allow_hub, settings.data_dir / "hub", folders)
 
     def _holds(self, path: Path) -> bool:
         """Tell whether a path, with links followed, lies where something may be read."""
@@ -46,8 +45,8 @@ class JobSources(Readable):
         """A source by its name below the folder, or a data set of the hub by its address."""
         if not is_on_hub(name):
             return self.path(name)
-        if not self.allow_urls:
-            raise RequestError("jobs read nothing of the hub: VICINAL_ALLOW_URLS allows its public data sets")
+        if not self.allow_hub:
+            raise RequestError("jobs read nothing of the hub: VICINAL_ALLOW_HUB allows its public data sets")
         return str(HubDataset.at(name))
 
     def path(self, name: str) -> Path:
@@ -93,9 +92,8 @@ class JobSources(Readable):
         """Reason for which a file must not be read: rows, links and names of uploads can point anywhere."""
         place = path if isinstance(path, Path) else path.container
         if place is None:
-            allowed = self.allow_urls and isinstance(path, RemoteFile) and path.is_on_web
-            return None if allowed else "jobs read no addresses: VICINAL_ALLOW_URLS allows those of the web"
-        may_be_of_hub = self.allow_urls and isinstance(path, DatasetImage)
+            return "jobs read no buckets: run `vicinal index` where the gallery is"
+        may_be_of_hub = self.allow_hub and isinstance(path, DatasetImage)
         is_of_hub = may_be_of_hub and place.resolve().is_relative_to(self.hub.resolve())
         if place.is_absolute() and (is_of_hub or self._holds(place)):
             return None

@@ -38,6 +38,10 @@ def test_a_misspelled_variable_is_refused_with_the_right_one(variable: str, mean
     assert refused(variable) == f"{variable.upper()} is not a setting: did you mean {meant}?"
 
 
+def test_a_setting_that_is_no_more_says_what_to_do_instead() -> None:
+    assert "is not a setting any more: fetch what is on the web" in refused("VICINAL_ALLOW_URLS")
+
+
 @pytest.mark.parametrize("variable", ["VICINAL_REDIS_ULR", "VICINAL_APIKEY", f"VICINAL_APIKEYS__{SECRET}"])
 def test_neither_the_value_nor_a_key_is_shown(variable: str) -> None:
     assert SECRET not in refused(variable).lower()

@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import cache, partial
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from vicinal.calibration.arrays import Ints
+from vicinal.indexer.errors import SourceError
 from vicinal.indexer.gallery import Gallery
 from vicinal.indexer.jobs.preparation import (
     FileState,
@@ -21,7 +23,7 @@ from vicinal.indexer.jobs.preparation import (
     with_columns,
 )
 from vicinal.indexer.jobs.sync.plan import Description, HeldItem, ListedItem
-from vicinal.indexer.sources import SourceItem, WebAccess, file_at
+from vicinal.indexer.sources import SourceAccess, SourceItem, file_at
 from vicinal.indexer.sources.embeddings import EmbeddingSource
 from vicinal.indexer.storage.active_pointer import Activation
 
@@ -109,11 +111,15 @@ def copied_rows(
             yield redescribed(rows.replace_schema_metadata(None), described, _DESCRIBED)
 
 
-def items_of(rows: pa.Table, access: WebAccess) -> Iterator[SourceItem]:
+def items_of(rows: pa.Table, access: SourceAccess) -> Iterator[SourceItem]:
     """Rows of a gallery as items of a source, with files where they were."""
     for row in rows.select(["id", "uri", "label", "metadata"]).to_pylist():
         metadata = json.loads(row["metadata"] or "{}")
-        yield SourceItem(row["id"], file_at(row["uri"], access), row["label"], metadata)
+        try:
+            file, problem = file_at(row["uri"], access), None
+        except SourceError as error:
+            file, problem = Path(row["uri"]), str(error)
+        yield SourceItem(row["id"], file, row["label"], metadata, problem)
 
 
 def redescribed(rows: pa.Table, described: Mapping[str, Description], names: tuple[str, ...]) -> pa.Table:

@@ -28,7 +28,7 @@ from vicinal.indexer.jobs.sync.held_rows import (
     redescribed,
 )
 from vicinal.indexer.jobs.sync.plan import Description, IndexPlan, SyncPlan, plan_sync
-from vicinal.indexer.sources import PUBLIC, ImageFile, RemoteFile, SourceItem, WebAccess
+from vicinal.indexer.sources import PUBLIC, ImageFile, RemoteFile, SourceAccess, SourceItem
 from vicinal.indexer.sources.embeddings import EmbeddingSource
 from vicinal.indexer.storage.active_pointer import Activation
 from vicinal.indexer.storage.removals import RemovedItems
@@ -48,7 +48,7 @@ class SyncWork:
     held: HeldRows
     is_own_bundle: bool
     images: Sequence[SourceItem] = ()
-    access: WebAccess = PUBLIC
+    access: SourceAccess = PUBLIC
 
     @cached_property
     def kept(self) -> HeldRows:
@@ -179,7 +179,7 @@ class SyncRun:
                 return SyncPlan(dict.fromkeys(self._ready.ids.to_pylist(), "added"))
             listed = listed_embeddings(self._ready, plan.source)
         else:
-            # Nobody reads every file behind an address first.
+            # Nobody reads every file in a bucket first.
             moved.pop(None, None)
             known = None if moved else {*held.ids, *removed.items}
             listed = listed_files(images, plan.source, known)
@@ -218,7 +218,7 @@ class SyncRun:
             return False
         if isinstance(file, Path):
             return os.access(file, os.R_OK)
-        # Nobody knocks at every address first.
+        # Nobody asks for every file of a bucket first.
         return isinstance(file, RemoteFile) or FileState.of(file) is not None
 
     def _drop_others(self, work: SyncWork) -> None:

@@ -10,12 +10,10 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from http.server import BaseHTTPRequestHandler
 from pathlib import Path
-from threading import Event
 from typing import Any
 
 import numpy as np
@@ -27,7 +25,6 @@ from tests.conftest import write_tiny_bundle
 from tests.photos import draw_photo
 from tests.ports import free_port
 from tests.waiting import SECONDS, wait_until
-from tests.web_server import sends, serving
 from vicinal.indexer import EmbeddingSource, Gallery, SourceItem, index_items
 from vicinal.indexer.errors import ClusterError
 from vicinal.indexer.graph import neighbor_graph
@@ -258,13 +255,7 @@ def test_a_killed_driver_goes_on_and_a_second_writer_is_refused(tmp_path: Path, 
     names = [f"{number}.png" for number in range(2 * BLOCK + 1)]
     for number, name in enumerate(names):
         draw_photo(number).save(tmp_path / name)
-    is_killed, photo = Event(), (tmp_path / names[-1]).read_bytes()
-
-    def late(request: BaseHTTPRequestHandler) -> None:
-        is_killed.wait(SECONDS)
-        with suppress(OSError):
-            sends(photo)(request)
-
+    is_killed = tmp_path / "is-killed"
     write_tiny_bundle(tmp_path / "bundle")
     environment = {
         **os.environ,
@@ -274,11 +265,20 @@ def test_a_killed_driver_goes_on_and_a_second_writer_is_refused(tmp_path: Path, 
         "VICINAL_DEVICE": "cpu",
     }
     program = (
+        "import time\nfrom pathlib import Path\n"
         "from vicinal.__main__ import main\n"
         "from vicinal.indexer.jobs import ray_cluster\n"
-        "from vicinal.indexer.sources.web import ANYWHERE\n"
         f"ray_cluster._BLOCK, ray_cluster._ANSWER_SECONDS = {BLOCK}, {SECONDS}\n"
-        f"object.__setattr__(ANYWHERE, 'seconds', {SECONDS})\n"
+        "embedded = ray_cluster.RayCluster.embedded\n"
+        "def held(*given):\n"
+        "    for rows, failed in embedded(*given):\n"
+        "        n_rows.append(rows is not None)\n"
+        f"        while sum(n_rows) > 2 and not Path({str(is_killed)!r}).exists():\n"
+        "            time.sleep(0.1)\n"
+        "            yield None, ()\n"
+        "        yield rows, failed\n"
+        "n_rows = []\n"
+        "ray_cluster.RayCluster.embedded = held\n"
         "ray_cluster.RayCluster.actors = lambda _: [{'num_cpus': 1}]\n"
         "main()"
     )
@@ -296,27 +296,24 @@ def test_a_killed_driver_goes_on_and_a_second_writer_is_refused(tmp_path: Path, 
         staged = [*gallery.path.glob("staging/*/rows.seals")]
         return bool(staged) and len(Staging(gallery, staged[0].parent.name).ids()) == 2 * BLOCK
 
-    with serving() as web:
-        web.answers["/last.png"] = late
-        with (tmp_path / "photos.csv").open("w") as file:
-            paths = [*names[:-1], web.url("/last.png")]
-            csv.writer(file).writerows([["path"], *([path] for path in paths)])
-        driver = start()
-        wait_until(is_staged, every=0.2)
-        second = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-        assert second.returncode != 0
-        assert "is being worked on by another process" in second.stderr
-        driver.kill()
-        driver.communicate()
-        killed_at = datetime.now(UTC)
-        is_killed.set()
-        driver = start()
-        output, told = driver.communicate()
+    with (tmp_path / "photos.csv").open("w") as file:
+        csv.writer(file).writerows([["path"], *([name] for name in names)])
+    driver = start()
+    wait_until(is_staged, every=0.2)
+    second = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert second.returncode != 0
+    assert "is being worked on by another process" in second.stderr
+    driver.kill()
+    driver.communicate()
+    killed_at = datetime.now(UTC)
+    is_killed.touch()
+    driver = start()
+    output, told = driver.communicate()
     assert driver.returncode == 0, told
     result = json.loads(output[output.index('{\n  "version"') :])
     assert (result["n_items"], result["failures"]) == (2 * BLOCK + 1, [])
     rows = gallery.table.columns(gallery.snapshot().manifest.revision, ["uri", "added_at"]).to_pylist()
-    assert [Path(row["uri"]).name for row in rows] == [*names[:-1], "last.png"]
+    assert [Path(row["uri"]).name for row in rows] == names
     assert [row["added_at"] < killed_at for row in rows] == [True] * (2 * BLOCK) + [False]
     assert "ray" not in told.replace(str(tmp_path), "").lower()
 

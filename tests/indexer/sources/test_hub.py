@@ -16,7 +16,7 @@ from PIL import Image
 from tests.hub_server import put_dataset, refuses
 from tests.web_server import WebServer, sends, serving
 from vicinal.indexer.errors import SourceError
-from vicinal.indexer.sources import ANYWHERE, HubDataset, SourceOptions, WebAccess, read_file, read_source
+from vicinal.indexer.sources import ANYWHERE, HubDataset, SourceAccess, SourceOptions, read_file, read_source
 from vicinal.models.decoding import DecodeLimits
 from vicinal.models.errors import MissingPackageError
 
@@ -54,7 +54,7 @@ def hub(running: WebServer, monkeypatch: pytest.MonkeyPatch) -> WebServer:
 
 @pytest.fixture
 def options(tmp_path: Path) -> SourceOptions:
-    return SourceOptions(None, "auto", access=WebAccess(public_only=False, hub=tmp_path / "hub"))
+    return SourceOptions(None, "auto", access=SourceAccess(public_only=False, hub=tmp_path / "hub"))
 
 
 FILES = {
@@ -210,8 +210,10 @@ def test_what_needs_a_token_is_read_for_nobody_else(
         answer(request)  # type: ignore[arg-type]
 
     hub.answers["/api/datasets/shop/toys"] = noting
-    for access in (ANYWHERE, WebAccess()):
-        HubDataset.at("hf:shop/toys").fetch(WebAccess(public_only=access.public_only, hub=tmp_path / "hub"))
+    for access in (ANYWHERE, SourceAccess()):
+        HubDataset.at("hf:shop/toys").fetch(
+            SourceAccess(public_only=access.public_only, hub=tmp_path / "hub")
+        )
     assert sent == ["Bearer hf_secret", None]
 
 

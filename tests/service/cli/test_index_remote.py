@@ -1,13 +1,11 @@
-"""Photos that are no files of their own: indexed from a bucket, a table of addresses and shards."""
+"""Photos that are no files of their own: indexed from a bucket, shards and data sets."""
 
 from __future__ import annotations
 
 import io
 import json
 import tarfile
-import threading
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from pathlib import Path
 
 import pyarrow as pa
@@ -17,37 +15,17 @@ import pytest
 from tests.hub_server import put_dataset
 from tests.s3_server import serving_bucket
 from tests.service.types import Encode, Fail, Run, View
-from tests.web_server import WebServer, in_turn, redirects, sends, serving, streams
-from vicinal.indexer.sources import web as web_module
+from tests.web_server import WebServer, serving
 from vicinal.models.bundle import ModelBundle
 
 pytestmark = pytest.mark.usefixtures("cli_environment")
 LABELS = ("milk", "bread", "salt")
 
 
-@pytest.fixture(scope="module")
-def running() -> Iterator[WebServer]:
+@pytest.fixture
+def web() -> Iterator[WebServer]:
     with serving() as server:
         yield server
-
-
-@pytest.fixture
-def web(running: WebServer, view: View, encode: Encode) -> WebServer:
-    """Two pictures of each label, by http."""
-    running.answers.clear()
-    for number, label in enumerate(LABELS):
-        for one in range(2):
-            running.answers[f"/{label}/{one}.png"] = sends(encode(view(number, one)))
-    return running
-
-
-def manifest(path: Path, web: WebServer, *others: str) -> Path:
-    rows = [f"{label}-{one},{web.url(f'/{label}/{one}.png')},{label}" for label in LABELS for one in range(2)]
-    path.write_text("\n".join(["sku,photo,category", *rows, *others]), encoding="utf-8")
-    return path
-
-
-COLUMNS = ("--id-column", "sku", "--path-column", "photo", "--label-column", "category")
 
 
 def best(run: Run, picture: Path) -> dict[str, str]:
@@ -55,86 +33,8 @@ def best(run: Run, picture: Path) -> dict[str, str]:
     return dict(json.loads(answer)["candidates"][0])
 
 
-@pytest.mark.slow
-def test_a_table_of_addresses_is_indexed_and_searched(
-    run: Run, tmp_path: Path, web: WebServer, view: View
-) -> None:
-    view(1, 9).save(tmp_path / "query.png")
-    run("index", manifest(tmp_path / "shop.csv", web), "-g", "shop", *COLUMNS)
-    assert best(run, tmp_path / "query.png")["label"] == "bread"
-    view(1, 0).save(tmp_path / "same.png")
-    assert best(run, tmp_path / "same.png")["uri"] == web.url("/bread/0.png")
-
-
-@pytest.mark.slow
-def test_addresses_that_cannot_be_used_are_failures_of_their_own(
-    run: Run, tmp_path: Path, web: WebServer, encode: Encode, view: View, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A file that is not there, one of 10 GB, no picture, and a server that fails once."""
-    monkeypatch.setattr(web_module.time, "sleep", lambda _: None)
-    web.answers["/vast.png"] = streams(bytes(2**16), 100_000, 10 * 2**30)
-    web.answers["/words.png"] = sends(b"<html>sorry</html>")
-    web.answers["/moody.png"] = in_turn(sends(b"", 503), sends(encode(view(2, 5))))
-    web.answers["/old.png"] = redirects("/moody.png")
-    names = ("gone", "vast", "words", "moody", "old")
-    rows = [f"{name},{web.url(f'/{name}.png')},milk" for name in names]
-    rows.append("nowhere,http://nobody.invalid/1.png,milk")
-    done = json.loads(
-        run("index", manifest(tmp_path / "shop.csv", web, *rows), "-g", "shop", *COLUMNS, "--json").stdout
-    )
-    assert done["n_items"] == 8
-    reasons = {one["id"]: one["reason"] for one in done["failures"]}
-    assert set(reasons) == {"gone", "vast", "words", "nowhere"}
-    assert "status 404" in reasons["gone"]
-    assert "bytes, the most that are accepted" in reasons["vast"]
-    assert "a web page is not accepted" in reasons["words"]
-    assert "cannot be read" in reasons["nowhere"]
-
-
-def test_several_files_are_read_at_a_time(run: Run, tmp_path: Path, web: WebServer) -> None:
-    """Each answer waits until four were asked for."""
-    together = threading.Barrier(4)
-    for path, answer in dict(web.answers).items():
-
-        def wait(request: object, answer: object = answer) -> None:
-            # Once it is broken nobody waits any more.
-            with suppress(threading.BrokenBarrierError):
-                together.wait(timeout=60)
-            answer(request)  # type: ignore[operator]
-
-        if "salt" not in path:
-            web.answers[path] = wait
-    lines = manifest(tmp_path / "shop.csv", web).read_text().splitlines()
-    (tmp_path / "four.csv").write_text("\n".join(lines[:5]), encoding="utf-8")
-    run("index", tmp_path / "four.csv", "-g", "shop", *COLUMNS)
-    assert not together.broken
-
-
-@pytest.mark.slow
-def test_addresses_are_added_to_a_gallery_while_it_is_searched(
-    run: Run, tmp_path: Path, web: WebServer
-) -> None:
-    lines = manifest(tmp_path / "shop.csv", web).read_text().splitlines()
-    (tmp_path / "first.csv").write_text("\n".join(lines[:5]), encoding="utf-8")
-    run("index", tmp_path / "first.csv", "-g", "shop", *COLUMNS)
-    output = run("gallery", "add", "shop", tmp_path / "shop.csv", *COLUMNS).stdout
-    assert "Added 2 items, replaced 0, skipped 0, unchanged 4; gallery shop holds 6" in output
-
-
-@pytest.mark.slow
-def test_indexing_addresses_again_embeds_what_changed_alone(
-    run: Run, tmp_path: Path, web: WebServer, view: View, encode: Encode
-) -> None:
-    table = manifest(tmp_path / "shop.csv", web)
-    run("index", table, "-g", "shop", *COLUMNS)
-    assert "Nothing to do" in run("index", table, "-g", "shop", *COLUMNS).stdout
-    web.answers["/salt/1.png"] = sends(encode(view(0, 5)))
-    counts = json.loads(run("index", table, "-g", "shop", *COLUMNS, "--json").stdout)["counts"]
-    assert (counts["changed"], counts["unchanged"]) == (1, 5)
-
-
-def test_a_folder_on_the_web_cannot_be_listed(fail: Fail, web: WebServer) -> None:
-    assert "cannot be listed: give a bucket" in fail("index", web.url("/photos"), "-g", "shop")
+def test_what_is_on_the_web_is_not_read(fail: Fail) -> None:
+    assert "fetch it with img2dataset" in fail("index", "https://a.example/photos", "-g", "shop")
 
 
 @pytest.mark.slow

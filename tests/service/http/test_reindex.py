@@ -22,7 +22,7 @@ from fastapi.testclient import TestClient
 from tests.hub_server import put_dataset
 from tests.service.types import Encode, MakeSettings, View
 from tests.waiting import wait_for_job
-from tests.web_server import redirects, sends, serving
+from tests.web_server import serving
 from vicinal.indexer.gallery import Gallery
 from vicinal.models.bundle import ModelBundle
 from vicinal.service.http.app import create_app
@@ -154,8 +154,8 @@ def test_a_shard_is_a_source_and_no_way_out_of_the_sources(
             shard.add(catalog / "plain", "plain")
     job = wait_for_job(client, client.post(REINDEX, json={"source": "photos.tar"}))
     assert (job["state"], job["result"]["source"]["n_items"]) == ("succeeded", 6)
-    body = {"source": addresses(sources, f"tar://{tmp_path}/photos.tar#plain/view 0.png")}
-    job = wait_for_job(client, client.post(REINDEX, json=body))
+    (sources / "list.csv").write_text(f"path\ntar://{tmp_path}/photos.tar#plain/view 0.png", encoding="utf-8")
+    job = wait_for_job(client, client.post(REINDEX, json={"source": "list.csv"}))
     assert (job["state"], "sources_dir" in job["problem"]) == ("failed", True)
     assert client.post(REINDEX, json={"source": "../photos.tar"}).status_code == 422
 
@@ -171,8 +171,8 @@ def test_a_parquet_file_of_images_is_a_source_and_no_way_out_of_the_sources(
     for source in ("sets", "sets/photos.parquet"):
         job = wait_for_job(client, client.post(REINDEX, json={"source": source}))
         assert (job["state"], job["result"]["source"]["n_items"]) == ("succeeded", 6)
-    body = {"source": addresses(sources, f"dataset://{tmp_path}/photos.parquet#image/0")}
-    job = wait_for_job(client, client.post(REINDEX, json=body))
+    (sources / "list.csv").write_text(f"path\ndataset://{tmp_path}/photos.parquet#image/0", encoding="utf-8")
+    job = wait_for_job(client, client.post(REINDEX, json={"source": "list.csv"}))
     assert (job["state"], "sources_dir" in job["problem"]) == ("failed", True)
 
 
@@ -193,7 +193,7 @@ def test_odd_names_in_a_folder_end_no_job(client: TestClient, worker: None, sour
 
 
 @pytest.mark.slow
-def test_a_data_set_of_the_hub_is_read_where_addresses_are_allowed(
+def test_a_data_set_of_the_hub_is_read_where_that_is_allowed(
     data_dir: Path,
     make_settings: MakeSettings,
     sources: Path,
@@ -206,8 +206,8 @@ def test_a_data_set_of_the_hub_is_read_where_addresses_are_allowed(
     stream = io.BytesIO()
     pq.write_table(pa.table({"image": pa.array([encode(view(i, 0)) for i in (1, 2, 3)])}), stream)
     body = {"source": "hf:shop/toys"}
-    assert "VICINAL_ALLOW_URLS" in client.post(REINDEX, json=body).json()["detail"]
-    app = create_app(make_settings(data_dir, sources_dir=sources, allow_urls=True))
+    assert "VICINAL_ALLOW_HUB" in client.post(REINDEX, json=body).json()["detail"]
+    app = create_app(make_settings(data_dir, sources_dir=sources, allow_hub=True))
     client = TestClient(app)
     with (
         serving() as web,
@@ -228,45 +228,11 @@ def test_a_data_set_of_the_hub_is_read_where_addresses_are_allowed(
         assert client.post(REINDEX, json=refused).status_code == 422
 
 
-def addresses(sources: Path, *urls: str) -> str:
-    (sources / "list.csv").write_text("\n".join(["path", *urls]), encoding="utf-8")
-    return "list.csv"
-
-
 @pytest.mark.slow
-def test_addresses_are_read_by_no_job_unasked(client: TestClient, worker: None, sources: Path) -> None:
-    with serving() as web:
-        body = {"source": addresses(sources, web.url("/1.png"), "s3://bucket/1.png")}
-        job = wait_for_job(client, client.post(REINDEX, json=body))
-        assert web.asked == []
-    assert job["state"] == "failed"
-    assert "VICINAL_ALLOW_URLS" in str(job["problem"])
-
-
-@pytest.mark.slow
-def test_allowed_addresses_are_public_ones_of_the_web(
-    data_dir: Path, make_settings: MakeSettings, sources: Path, encode: Encode, view: View
-) -> None:
-    app = create_app(make_settings(data_dir, sources_dir=sources, allow_urls=True))
-    client = TestClient(app)
-    with (
-        serving() as web,
-        JobWorker(state_of(app).jobs, state_of(app).kinds, heartbeat_seconds=0.5),
-    ):
-        web.answers["/1.png"] = sends(encode(view(50, 0)))
-        web.answers["/2.png"] = redirects(web.url("/1.png", "127.0.0.2"))
-        secrets = [web.url("/1.png"), "http://169.254.169.254/latest/meta-data/", "s3://bucket/1.png"]
-        job = wait_for_job(client, client.post(REINDEX, json={"source": addresses(sources, *secrets)}))
-        assert (job["state"], web.asked) == ("failed", [])
-        with pytest.MonkeyPatch.context() as patch:
-            # What is public and what is not are two addresses of this machine here.
-            patch.setattr("vicinal.indexer.sources.web.is_public", lambda address: address == "127.0.0.1")
-            patch.setattr("vicinal.indexer.sources.web._PORTS", {web.port})
-            body = {"source": addresses(sources, web.url("/1.png"), web.url("/2.png"))}
-            job = wait_for_job(client, client.post(REINDEX, json=body))
-        assert (job["state"], job["result"]["counts"]) == ("succeeded", {"added": 1})
-        assert "'127.0.0.2' is not on the public internet" in job["progress"]["failures"][0]["reason"]
-    state_of(app).jobs.queue.close()
+def test_buckets_are_read_by_no_job(client: TestClient, worker: None, sources: Path) -> None:
+    (sources / "list.csv").write_text("path\ns3://bucket/1.png", encoding="utf-8")
+    job = wait_for_job(client, client.post(REINDEX, json={"source": "list.csv"}))
+    assert (job["state"], "jobs read no buckets" in str(job["problem"])) == ("failed", True)
 
 
 @pytest.mark.slow
