@@ -136,18 +136,6 @@ def test_the_card_tells_folds_from_held_out_classes(
     assert expected in card_of_refiner(training=training, validation=VALIDATION)
 
 
-def test_the_card_says_where_a_refiner_was_carried_over_from(card_of_refiner: Callable[..., str]) -> None:
-    card = card_of_refiner(training={**REFINER_TRAINING, "carried_over_from": "photos"})
-    assert "It is that of photos, trained on 5,590 embeddings" in card
-
-
-def test_the_card_of_a_refiner_of_unknown_origin_is_short(card_of_refiner: Callable[..., str]) -> None:
-    card = card_of_refiner(form="attention_mlp", rerank="contextual")
-    assert "Refiner: `attention_mlp`, 3 steps over 4 neighbors, with softmax query expansion." in card
-    assert "By default the gallery is refined, and results are re-ranked." in card
-    assert "rained" not in card
-
-
 def test_the_card_of_a_bundle_without_a_refiner_names_none(
     bundle_with: Callable[..., ModelBundle],
 ) -> None:

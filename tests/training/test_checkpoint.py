@@ -198,18 +198,6 @@ def test_number_of_workers_changes_nothing(
     assert _content(tmp_path) == _content(finish(SIMIX_RUN))
 
 
-def test_finished_run_can_be_resumed_and_stays(make_run: MakeConfig, finish: Callable[[str], Path]) -> None:
-    before = _content(finish(SIMIX_RUN))
-    assert _resume(make_run(), finish(SIMIX_RUN)).records[-1].step == 8
-    assert _content(finish(SIMIX_RUN)) == before
-
-
-def test_what_has_no_say_in_the_weights_may_change(make_run: MakeConfig, tmp_path: Path) -> None:
-    _interrupt(make_run(), tmp_path / "stopped", KilledAtRecord())
-    changed = make_run().model_copy(update={"licence": "MIT", "workers": 1})
-    assert _resume(changed, tmp_path / "stopped").records[-1].step == 8
-
-
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
@@ -252,21 +240,6 @@ def test_checkpoint_that_is_none_is_refused(
         _resume(make_run(), tmp_path)
 
 
-@pytest.mark.parametrize("content", [[1, 2], {"format": 0}, {"weight": torch.zeros(2)}])
-def test_file_of_another_format_is_refused(make_run: MakeConfig, tmp_path: Path, content: Any) -> None:
-    torch.save(content, tmp_path / "checkpoint.pt")
-    with pytest.raises(ConfigError, match="is no checkpoint of format 1"):
-        _resume(make_run(), tmp_path)
-
-
-def test_truncated_checkpoint_is_refused(make_run: MakeConfig, tmp_path: Path) -> None:
-    _interrupt(make_run(), tmp_path / "stopped", KilledAtRecord())
-    path = tmp_path / "stopped" / "checkpoint.pt"
-    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
-    with pytest.raises(ConfigError, match="damaged: start anew with overwrite"):
-        _resume(make_run(), tmp_path / "stopped")
-
-
 def test_a_kill_while_writing_leaves_the_checkpoint_before(
     make_run: MakeConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -281,8 +254,3 @@ def test_a_kill_while_writing_leaves_the_checkpoint_before(
     with pytest.raises(KilledError):
         _resume(make_run(), tmp_path / "stopped")
     assert _content(tmp_path / "stopped") == before
-
-
-def test_run_without_a_folder_cannot_be_resumed(make_run: MakeConfig) -> None:
-    with pytest.raises(ConfigError, match="without a folder"):
-        Trainer(make_run()).run(resume=True)

@@ -17,7 +17,6 @@ from torch import nn  # noqa: E402
 from vicinal.models.errors import ConfigError  # noqa: E402
 from vicinal.training.backbones.backbone import (  # noqa: E402  # noqa: E402
     BackboneConfig,
-    ProjectorConfig,
     build_network,
     build_projector,
 )
@@ -73,10 +72,6 @@ def test_rate_rises_in_the_warm_up_and_then_follows_its_formula(kind: str) -> No
     schedule, formula = AFTER_WARMUP[kind]
     expected = [(step + 1) / 5 for step in range(4)] + [formula(step) for step in range(4, 20)]
     assert _rates(_config(schedule=schedule)) == pytest.approx(expected)
-
-
-def test_rate_without_a_warm_up_starts_at_its_highest() -> None:
-    assert _rates(_config(warmup_steps=0, schedule="constant")) == [1.0] * 20
 
 
 def test_one_cycle_rises_to_the_highest_rate_and_falls_to_nearly_nothing() -> None:
@@ -163,30 +158,6 @@ def test_a_frozen_trunk_must_leave_something_to_train(tiny_backbone: BackboneCon
         parameter_groups(network, nn.Identity(), nn.Identity(), _config(frozen_trunk_steps=2))
 
 
-@pytest.mark.parametrize(
-    ("name", "expected"),
-    [
-        ("adamw", torch.optim.AdamW),
-        ("adam", torch.optim.Adam),
-        ("sgd", torch.optim.SGD),
-        ("rmsprop", torch.optim.RMSprop),
-    ],
-)
-def test_name_chooses_the_optimizer(name: str, expected: type) -> None:
-    weight = nn.Parameter(torch.zeros(1))
-    optimizer = build_optimizer([{"params": [weight], "lr": 0.1}], _config(name=name))
-    assert type(optimizer) is expected
-
-
-@pytest.mark.parametrize(
-    ("arguments", "momentum"), [({}, 0.9), ({"momentum": 0.5}, 0.5), ({"momentum": 0}, 0)]
-)
-def test_momentum_of_sgd_can_be_given(arguments: dict[str, float], momentum: float) -> None:
-    weight = nn.Parameter(torch.zeros(1))
-    optimizer = build_optimizer([{"params": [weight]}], _config(name="sgd", arguments=arguments))
-    assert optimizer.param_groups[0]["momentum"] == momentum
-
-
 @pytest.mark.parametrize("arguments", [{"momentum": 0.5}, {"betas": [2, 3]}])
 def test_arguments_that_torch_refuses_are_named(arguments: dict[str, Any]) -> None:
     weight = nn.Parameter(torch.zeros(1))
@@ -202,11 +173,3 @@ def test_gradients_are_clipped_over_all_groups(longest: float, length: float) ->
     clip_gradients([{"params": [weight]} for weight in weights], longest)
     actual = torch.stack([weight.grad for weight in weights]).norm().item()
     assert actual == pytest.approx(length)
-
-
-def test_projector_has_the_asked_layers() -> None:
-    projector = build_projector(16, ProjectorConfig(dim=8, layers=3))
-    shapes = [tuple(layer.weight.shape) for layer in projector if isinstance(layer, nn.Linear)]
-    assert shapes == [(16, 16), (16, 16), (8, 16)]
-    assert isinstance(projector[-1], nn.Linear)
-    assert (projector(torch.randn(50, 16)) < 0).any()

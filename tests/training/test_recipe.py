@@ -112,19 +112,6 @@ def test_the_network_has_the_form_that_the_recipe_asks_for(finished: ModelBundle
     assert finished.manifest.training["share"] == 0.5
 
 
-def test_where_the_first_weights_come_from_is_named(finished: ModelBundle) -> None:
-    assert "random numbers" in (finished.path / "NOTICE").read_text(encoding="utf-8")
-    assert "50% of the way" in (finished.path / "MODEL_CARD.md").read_text(encoding="utf-8")
-
-
-def test_the_card_has_a_row_for_each_test(finished: ModelBundle) -> None:
-    card = (finished.path / "MODEL_CARD.md").read_text(encoding="utf-8")
-    (row,) = (line for line in card.splitlines() if line.startswith("| shades |"))
-    (head,) = (line for line in card.splitlines() if line.startswith("| test |"))
-    assert row.count("|") == head.count("|")
-    assert row.endswith("| 2 | 2 | 1 |")
-
-
 def test_changed_settings_are_named_at_the_head_of_the_recipe(finished: ModelBundle) -> None:
     text = (finished.path / "recipe.toml").read_text(encoding="utf-8")
     assert text.startswith("# trained with --set optimizer.steps=2\n# trained with --set")

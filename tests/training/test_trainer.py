@@ -16,25 +16,21 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("timm")
 pytest.importorskip("pytorch_metric_learning")
 
-from vicinal.models.bundle import Preprocessing  # noqa: E402
-from vicinal.models.errors import ConfigError, DatasetError  # noqa: E402
+from vicinal.models.errors import ConfigError  # noqa: E402
 from vicinal.training import validation  # noqa: E402
 from vicinal.training.backbones.backbone import EmbeddingNetwork  # noqa: E402
 from vicinal.training.config import TrainingConfig  # noqa: E402
 from vicinal.training.datasets import load_datasets  # noqa: E402
-from vicinal.training.evaluation import retrieval_metrics  # noqa: E402
 from vicinal.training.observer import (  # noqa: E402
     StepProgress,
     StepRecord,
     TrainingObserver,
 )
 from vicinal.training.trainer import Trainer, TrainingResult  # noqa: E402
-from vicinal.training.validation import embed_images  # noqa: E402
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("without_picture")]
 
 MakeConfig = Callable[..., TrainingConfig]
-SQUASHED = Preprocessing(input_size=32, fit="squash")
 
 
 class Noting(TrainingObserver):
@@ -96,22 +92,6 @@ def test_loss_does_not_fall_without_learning(make_training_config: MakeConfig) -
     assert losses[-1] > 0.79 * losses[0]
 
 
-def test_trained_network_ranks_held_out_classes(trained: TrainingResult) -> None:
-    """Three held-out classes of five: chance is a hit rate of 0.29."""
-    assert trained.best.hit_rate_1 > 0.6
-
-
-def test_validation_comes_every_so_many_steps_and_at_the_end(make_training_config: MakeConfig) -> None:
-    config = make_training_config(optimizer={"steps": 5, "warmup_steps": 1}, validate_every=2)
-    assert [record.step for record in Trainer(config).run().records] == [2, 4, 5]
-
-
-def test_best_validation_is_kept(trained: TrainingResult) -> None:
-    """The returned weights are those of the best record, not of the last step."""
-    assert trained.best.map_at_r == max(record.map_at_r for record in trained.records)
-    assert trained.best in trained.records
-
-
 @pytest.mark.parametrize(
     ("scores", "best"), [((0.9, 0.5, 0.1), 0), ((0.1, 0.9, 0.5), 1), ((0.5, 0.5, 0.9), 2)]
 )
@@ -134,27 +114,12 @@ def test_weights_are_those_of_the_best_validation(
     assert [_same(_weights(result), weights) for weights in noted] == [index == best for index in range(3)]
 
 
-def test_kept_weights_repeat_the_best_validation(
-    trained: TrainingResult, make_training_config: MakeConfig
-) -> None:
-    config = make_training_config()
-    images = load_datasets(config.datasets, SQUASHED.model_copy(update={"input_size": 37}).resize)
-    _, held = images.split_classes(config.validation_share, config.seed)
-    embeddings = embed_images(trained.network, held.pixels, config.preprocessing)
-    again = retrieval_metrics(embeddings, held.class_ids)
-    assert again.map_at_r == pytest.approx(trained.best.map_at_r)
-
-
 def test_every_record_is_one_line_of_the_log(trained: TrainingResult, folder: Path) -> None:
     with (folder / "training.csv").open(newline="", encoding="utf-8") as stream:
         lines = list(csv.DictReader(stream))
     assert list(lines[0]) == ["step", "loss", "hit_rate_1", "map_at_r", "seconds"]
     assert [int(line["step"]) for line in lines] == [10, 20, 30, 40]
     assert [float(line["loss"]) for line in lines] == [record.loss for record in trained.records]
-
-
-def test_observer_learns_of_every_record(trained: TrainingResult, noted: Noting) -> None:
-    assert noted.records == trained.records
 
 
 def test_observer_learns_of_every_step(trained: TrainingResult, noted: Noting) -> None:
@@ -182,50 +147,6 @@ def test_same_seed_gives_the_same_weights(make_training_config: MakeConfig) -> N
     assert not _same(first, _weights(Trainer(make_training_config(seed=4)).run()))
 
 
-def test_weights_of_other_runs_are_averaged_with_its_own(make_training_config: MakeConfig) -> None:
-    config = make_training_config()
-    own = Trainer(config).run().network.state_dict()
-    others = [{name: value + number for name, value in own.items()} for number in (1, 2)]
-    found = Trainer(config, averaged=others).run().network.state_dict()
-    for name, value in own.items():
-        if value.is_floating_point():
-            torch.testing.assert_close(found[name], value + 1.0)
-
-
-def test_run_without_validation_keeps_the_last_weights(make_training_config: MakeConfig) -> None:
-    result = Trainer(make_training_config(validation_share=0.0)).run()
-    assert len(set(result.training.labels)) == 12
-    assert all(math.isnan(record.map_at_r) for record in result.records)
-    assert result.best is result.records[-1]
-
-
-def test_demo_catalog_can_be_trained_on(make_training_config: MakeConfig) -> None:
-    catalog = {"kind": "demo_catalog", "seeds": [5], "products": 6, "views": 3}
-    optimizer = {"steps": 2, "warmup_steps": 0}
-    config = make_training_config(datasets=[catalog], optimizer=optimizer, validation_share=0.0)
-    result = Trainer(config).run()
-    assert len(set(result.training.labels)) == 6
-    assert math.isfinite(result.best.loss)
-
-
-def test_bfloat16_trains_to_finite_weights(make_training_config: MakeConfig) -> None:
-    config = make_training_config(precision="bfloat16", optimizer={"steps": 2, "warmup_steps": 0})
-    weights = _weights(Trainer(config).run())
-    assert all(value.isfinite().all() for value in weights.values())
-
-
-def test_batch_of_more_classes_than_there_are_is_refused(make_training_config: MakeConfig) -> None:
-    config = make_training_config(sampler={"batch_size": 64, "per_class": 4})
-    with pytest.raises(ConfigError, match="needs 16 classes, the data has 9"):
-        Trainer(config).run()
-
-
-def test_missing_data_set_is_refused(make_training_config: MakeConfig, tmp_path: Path) -> None:
-    config = make_training_config(datasets=[{"kind": "folder", "root": tmp_path / "gone"}])
-    with pytest.raises(DatasetError, match="gone"):
-        Trainer(config).run()
-
-
 def test_a_run_starts_from_the_weights_of_an_earlier_one(
     trained: TrainingResult, make_training_config: MakeConfig, tmp_path: Path
 ) -> None:
@@ -250,31 +171,7 @@ def test_weights_that_cannot_be_started_from_are_refused(
 
 
 GROUP = {"kind": "group", "m": 4, "n": 4}
-PAIRS = {"kind": "random_pairs", "n_pairs": 8}
 BALANCED = {"name": "balanced_contrastive", "arguments": {"margin": 4.0}}
-
-
-@pytest.mark.parametrize("chunk_size", [None, 5])
-@pytest.mark.parametrize(
-    ("sampler", "loss"),
-    [
-        ({"batch_size": 16, "classes_per_source": {"colors": 4}}, "contextual"),
-        (GROUP, "contextual"),
-        (GROUP, "recall_at_k"),
-        (GROUP, BALANCED),
-        (PAIRS, "smooth_ap"),
-        (PAIRS, BALANCED),
-    ],
-)
-def test_every_sampler_can_be_trained_with(
-    make_training_config: MakeConfig, sampler: dict[str, Any], loss: Any, chunk_size: int | None
-) -> None:
-    config = make_training_config(
-        sampler={**sampler, "chunk_size": chunk_size},
-        loss=loss,
-        optimizer={"steps": 2, "warmup_steps": 0},
-    )
-    assert math.isfinite(Trainer(config).run().records[-1].loss)
 
 
 def test_classes_too_small_for_the_sampler_are_left_out_and_named(
@@ -293,33 +190,6 @@ def test_classes_too_small_for_the_sampler_are_left_out_and_named(
     result = Trainer(config, observer=noted).run()
     assert noted.notices == ["1 classes have fewer than 2 images and are left out: set:class01"]
     assert len(set(result.training.labels)) == 4
-
-
-def test_left_out_classes_are_told_with_the_first_names(
-    make_training_config: MakeConfig, make_class_folders: Callable[..., Path], tmp_path: Path
-) -> None:
-    make_class_folders(tmp_path / "set", n_classes=10, per_class=2)
-    for label in range(7):
-        (tmp_path / "set" / f"class{label:02d}" / "1.png").unlink()
-    noted = Noting()
-    config = make_training_config(
-        datasets=[{"kind": "folder", "root": tmp_path / "set"}],
-        sampler={"batch_size": 4, "per_class": 2},
-        optimizer={"steps": 1},
-        validation_share=0.0,
-    )
-    Trainer(config, observer=noted).run()
-    assert noted.notices[0].startswith("7 classes have fewer than 2 images and are left out: set:class00, ")
-    assert noted.notices[0].endswith("set:class04 and 2 more")
-
-
-def test_set_without_a_pair_is_refused(
-    make_training_config: MakeConfig, make_class_folders: Callable[..., Path], tmp_path: Path
-) -> None:
-    root = make_class_folders(tmp_path / "set", n_classes=6, per_class=1)
-    config = make_training_config(datasets=[{"kind": "folder", "root": root}], validation_share=0.0)
-    with pytest.raises(ConfigError, match="none of the 6 training classes has 2 images"):
-        Trainer(config).run()
 
 
 def _dictate_scores(monkeypatch: pytest.MonkeyPatch, *scores: float) -> None:
@@ -353,14 +223,6 @@ def test_training_stops_when_the_held_out_classes_stop_improving(
     assert [record.step for record in result.records] == [1, 2, 3, 4]
     assert result.best.step == 2
     assert noted.notices == ["stopped early at step 4: MAP@R was best at step 2"]
-
-
-def test_patience_starts_anew_with_each_improvement(
-    make_training_config: MakeConfig, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    _dictate_scores(monkeypatch, 0.1, 0.0, 0.2, 0.0, 0.3, 0.4)
-    config = make_training_config(optimizer={"steps": 6}, validate_every=1, patience=2)
-    assert Trainer(config).run().records[-1].step == 6
 
 
 def test_a_run_that_stopped_early_stays_so_when_it_is_resumed(

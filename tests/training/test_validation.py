@@ -30,17 +30,6 @@ def test_embedding_stored_images_equals_embedding_them_one_by_one(tiny_backbone:
         assert row == pytest.approx(network(tensor[None])[0].detach().numpy(), abs=1e-5)
 
 
-def test_images_without_a_mate_cannot_be_validated_on(tiny_backbone: BackboneConfig) -> None:
-    labels = np.array(["a:one", "a:two"])
-    images = LabelledImages(np.zeros((2, 40, 40, 3), np.uint8), labels, np.full(2, "train"))
-    assert all(
-        map(
-            math.isnan,
-            validate(images, lambda: embed_images(build_network(tiny_backbone), images.pixels, SQUASHED)),
-        )
-    )
-
-
 def test_held_out_images_are_ranked_by_the_distance_of_the_loss() -> None:
     """Two classes in one direction, which only their lengths tell apart."""
     labels = np.array(["a:one", "a:two", "a:one", "a:two"])

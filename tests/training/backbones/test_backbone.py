@@ -63,36 +63,11 @@ def test_pooling_equals_the_slow_loop(power: float) -> None:
         assert pooled[image, channel] == pytest.approx((sum(values) / 20) ** (1 / power), rel=1e-4)
 
 
-def test_pooling_of_power_one_is_the_average_and_of_a_large_power_the_maximum() -> None:
-    features = torch.from_numpy(np.random.default_rng(0).uniform(0.5, 1.0, (2, 3, 4, 4))).float()
-    assert torch.allclose(GeneralizedMeanPooling(1.0)(features), features.mean(dim=(-2, -1)))
-    assert torch.allclose(GeneralizedMeanPooling(60.0)(features), features.amax(dim=(-2, -1)), atol=0.05)
-
-
-def test_pooling_of_inactive_features_has_a_finite_gradient() -> None:
-    features = torch.zeros(1, 2, 3, 3, requires_grad=True)
-    pooling = GeneralizedMeanPooling()
-    pooling(features).sum().backward()
-    assert torch.isfinite(features.grad).all()
-    assert torch.isfinite(pooling.power.grad)
-
-
-def test_network_gives_the_configured_dim(tiny_backbone: BackboneConfig) -> None:
-    network = build_network(tiny_backbone).eval()
-    assert network.dim == 8
-    assert network(_images()).shape == (2, 8)
-
-
 def test_network_without_a_head_gives_the_width_of_its_features(tiny_backbone: BackboneConfig) -> None:
     network = build_network(_changed(tiny_backbone, dim=None, layer_norm=False)).eval()
     features = network.trunk(_images())
     assert network.dim == features.shape[1] == 16
     assert torch.equal(network(_images()), network.pooling(features))
-
-
-def test_layer_norm_standardizes_the_pooled_features(tiny_backbone: BackboneConfig) -> None:
-    embeddings = build_network(_changed(tiny_backbone, dim=None)).eval()(_images())
-    assert torch.allclose(embeddings.mean(dim=1), torch.zeros(2), atol=1e-5)
 
 
 def test_removed_stem_pool_keeps_twice_the_resolution(tiny_backbone: BackboneConfig) -> None:
@@ -113,17 +88,6 @@ def test_local_weights_are_loaded(tiny_backbone: BackboneConfig, weights: Path) 
     network = build_network(_changed(tiny_backbone, weights=weights))
     stored = torch.load(weights)
     assert all(torch.equal(value, stored[name]) for name, value in network.trunk.state_dict().items())
-
-
-def test_local_weights_win_over_the_hub(tiny_backbone: BackboneConfig, weights: Path, offline: None) -> None:
-    network = build_network(_changed(tiny_backbone, weights=weights, pretrained=True))
-    assert torch.equal(network.trunk.conv1.weight, torch.load(weights)["conv1.weight"])
-
-
-def test_missing_weights_file_is_named(tiny_backbone: BackboneConfig, tmp_path: Path) -> None:
-    with pytest.raises(BundleError) as caught:
-        build_network(_changed(tiny_backbone, weights=tmp_path / "gone.pth"))
-    _assert_one_clear_line(caught.value, "gone.pth")
 
 
 def test_weights_of_another_network_are_refused(tiny_backbone: BackboneConfig, weights: Path) -> None:
@@ -149,18 +113,6 @@ def test_unknown_backbone_is_named() -> None:
     with pytest.raises(ConfigError) as caught:
         build_network(BackboneConfig(name="resnet1000"))
     _assert_one_clear_line(caught.value, "resnet1000")
-
-
-def test_unknown_pretrained_backbone_is_named(offline: None) -> None:
-    with pytest.raises(ConfigError) as caught:
-        build_network(BackboneConfig(name="resnet1000", pretrained=True))
-    _assert_one_clear_line(caught.value, "resnet1000")
-
-
-def test_unknown_argument_is_named() -> None:
-    with pytest.raises(ConfigError) as caught:
-        build_network(BackboneConfig(name="resnet18", arguments={"colour": 1}))
-    _assert_one_clear_line(caught.value, "colour")
 
 
 def test_backbone_without_stem_pooling_cannot_remove_it() -> None:

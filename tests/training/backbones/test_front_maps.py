@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,9 +13,8 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("timm")
 pytest.importorskip("pytorch_metric_learning")
 
-from vicinal.models.errors import ConfigError, TrainingStoppedError  # noqa: E402
+from vicinal.models.errors import TrainingStoppedError  # noqa: E402
 from vicinal.training import trainer  # noqa: E402
-from vicinal.training.backbones import front_maps  # noqa: E402
 from vicinal.training.backbones.backbone import build_network  # noqa: E402
 from vicinal.training.backbones.front_maps import FrontMaps, make_maps  # noqa: E402
 from vicinal.training.backbones.frozen_front import CutNetwork  # noqa: E402
@@ -103,35 +101,6 @@ def test_unchanged_views_are_what_the_front_gives_for_the_image(
     assert not np.array_equal(made.rows[16], made.rows[15])
 
 
-def test_maps_that_were_stopped_go_on_where_they_were(config: TrainingConfig, tmp_path: Path) -> None:
-    whole, parts = tmp_path / "whole", tmp_path / "parts"
-    whole.mkdir()
-    parts.mkdir()
-    with pytest.raises(TrainingStoppedError):
-        maps_of(config, parts, Stopping(views=7))
-    going_on = Stopping()
-    np.testing.assert_array_equal(maps_of(config, parts, going_on).rows, maps_of(config, whole).rows)
-    assert going_on.seen[:2] == [7, 8]
-
-
-def test_maps_of_another_run_are_made_anew(
-    config: TrainingConfig, make_training_config: MakeConfig, tmp_path: Path
-) -> None:
-    maps_of(config, tmp_path)
-    other = make_training_config(backbone=BACKBONE, augmentation={"views": 2})
-    watching = Stopping()
-    maps_of(other, tmp_path, watching)
-    assert watching.seen[0] == 0
-
-
-def test_maps_for_which_there_is_no_room_are_refused(
-    config: TrainingConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(front_maps, "_SPARE_BYTES", 2**70)
-    with pytest.raises(ConfigError, match=r"are free: lower augmentation.views"):
-        maps_of(config, tmp_path)
-
-
 def test_a_run_keeps_its_front_and_trains_its_back(config: TrainingConfig) -> None:
     torch.manual_seed(config.seed)
     start, end = build_network(config.backbone).state_dict(), weights_of(config)
@@ -146,29 +115,6 @@ def test_a_resumed_run_ends_bit_for_bit_as_one_that_was_never_stopped(
     with pytest.raises(TrainingStoppedError):
         Trainer(config, folder=tmp_path, observer=Stopping(**stop)).run()
     assert same(weights_of(config, tmp_path, resume=True), weights_of(config))
-
-
-def test_resuming_with_another_recipe_is_refused_before_the_front_runs(
-    config: TrainingConfig, make_training_config: MakeConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    weights_of(config, tmp_path)
-    monkeypatch.setattr(trainer, "make_maps", lambda *_, **__: pytest.fail("the front ran"))
-    other = make_training_config(backbone=BACKBONE, augmentation={"views": 3}, optimizer={"steps": 7})
-    with pytest.raises(ConfigError, match="belongs to another recipe"):
-        weights_of(other, tmp_path, resume=True)
-
-
-def test_a_frozen_trunk_that_pools_leaves_features_to_train_a_head_on(
-    make_training_config: MakeConfig, tmp_path: Path
-) -> None:
-    config = make_training_config(backbone=BACKBONE | {"frozen_stages": "all", "pooling": "native"})
-    end = weights_of(config, tmp_path)
-    assert np.load(tmp_path / front_maps.MAPS_FILE, mmap_mode="r").shape[1:] == (16,)
-    assert json.loads((tmp_path / front_maps.PROGRESS_FILE).read_text())["done"]
-    torch.manual_seed(config.seed)
-    start = build_network(config.backbone).state_dict()
-    changed = {name.split(".")[0] for name in start if not torch.equal(start[name], end[name])}
-    assert changed == {"norm", "head"}
 
 
 def test_interpolation_keeps_the_point_that_held_out_classes_like_best(
@@ -186,8 +132,3 @@ def test_interpolation_keeps_the_point_that_held_out_classes_like_best(
     expected = (start["head.weight"] + end["head.weight"]) / 2
     torch.testing.assert_close(result.network.state_dict()["head.weight"], expected)
     assert result.network.state_dict()["trunk.stages.1.1.num_batches_tracked"] > 0
-
-
-def test_a_number_keeps_the_point_at_that_share_of_the_way(config: TrainingConfig) -> None:
-    result = Trainer(config.model_copy(update={"interpolate": 0.25, "validation_share": 0.0})).run()
-    assert result.share == 0.25

@@ -51,12 +51,6 @@ def test_only_the_back_learns() -> None:
     assert "head.weight" in learning
 
 
-def test_the_front_keeps_its_statistics_in_training() -> None:
-    both = cut("plain_conv_net", 1, arguments={"channels": [4, 8]}).train()
-    assert not any(layer.training for layer in both.front.modules())
-    assert all(layer.training for layer in both.back.modules())
-
-
 @pytest.mark.parametrize(
     ("name", "stages", "message"),
     [

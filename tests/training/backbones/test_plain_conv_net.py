@@ -15,17 +15,6 @@ def test_each_stage_halves_the_map() -> None:
     assert network(torch.zeros(2, 3, 48, 48)).shape == (2, 16, 6, 6)
 
 
-def test_a_stage_has_as_many_convolutions_as_asked() -> None:
-    network = PlainConvNet((4, 8), layers=3)
-    convolutions = [module for module in network.modules() if isinstance(module, torch.nn.Conv2d)]
-    assert [one.in_channels for one in convolutions] == [3, 4, 4, 4, 8, 8]
-
-
-def test_timm_creates_it_by_name() -> None:
-    network = timm.create_model("plain_conv_net", num_classes=0, channels=(4, 8))
-    assert network(torch.zeros(2, 3, 16, 16)).shape == (2, 8)
-
-
 @pytest.mark.parametrize("pooling", ["gem", "native"])
 def test_it_is_a_backbone_with_either_pooling(pooling: str) -> None:
     config = BackboneConfig(name="plain_conv_net", arguments={"channels": [4, 8]}, dim=16, pooling=pooling)

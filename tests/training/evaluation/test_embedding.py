@@ -83,14 +83,3 @@ def test_a_damaged_archive_is_refused(tmp_path: Path) -> None:
     (tmp_path / "set.npz").write_bytes(bytes(content))
     with pytest.raises(EvaluationError, match=r"is no \.npz file"):
         read_embeddings(tmp_path / "set.npz")
-
-
-def test_one_array_alone_is_refused(tmp_path: Path) -> None:
-    np.save(tmp_path / "set.npy", EYE)
-    with pytest.raises(EvaluationError, match="has no array 'embeddings'"):
-        read_embeddings(tmp_path / "set.npy")
-
-
-def test_a_missing_file_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(EvaluationError, match="there is no file"):
-        read_embeddings(tmp_path / "set.npz")

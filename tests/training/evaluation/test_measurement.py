@@ -14,7 +14,6 @@ from vicinal.models.embedder import Embedder
 from vicinal.models.errors import DatasetError
 from vicinal.models.similarity import normalize
 from vicinal.training.datasets import list_images
-from vicinal.training.datasets.layouts.folder import FolderConfig
 from vicinal.training.datasets.layouts.manifest import ManifestConfig
 from vicinal.training.datasets.layouts.published import VehicleIdConfig
 from vicinal.training.datasets.layouts.revisited import RevisitedConfig
@@ -85,25 +84,6 @@ def test_distances_are_of_what_the_network_gives(embedder: Embedder, manifest: R
     settings = EvaluationSettings(nmi=False, opis=False)
     expected = evaluate(raw, listing.labels, listing.roles, settings=replace(settings, distance="euclidean"))
     assert measure_test(embedder, own, settings).figures == expected.figures
-
-
-def test_progress_names_the_stages_in_order(embedder: Embedder, manifest: RetrievalTest) -> None:
-    seen: list[tuple[str, int, int]] = []
-    measure_test(embedder, manifest, QUICK, on_progress=lambda *step: seen.append(step))
-    assert seen[0] == ("embed", 23, 23)
-    assert seen[-1] == ("measure", 4, 4)
-
-
-def test_class_folders_are_searched_among_themselves(
-    tmp_path: Path, embedder: Embedder, write_pictures: Write
-) -> None:
-    write_pictures(
-        tmp_path, {f"{label}/{view}.png": (label, view) for label in range(3) for view in range(4)}
-    )
-    test = RetrievalTest(name="folders", dataset=FolderConfig(kind="folder", root=tmp_path))
-    figures = measure_test(embedder, test, QUICK).figures
-    assert (figures["map_at_r"], figures["nmi"]) == pytest.approx((1.0, 1.0))
-    assert (figures["n_gallery"], figures["n_classes"]) == (12, 3)
 
 
 @pytest.fixture

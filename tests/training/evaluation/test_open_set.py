@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vicinal.models.errors import EvaluationError
 from vicinal.training.evaluation import deal_roles, fnir_at_fpir, map_at_r_by_halves
 
 scores = st.lists(st.floats(-1.0, 1.0, width=32), min_size=1, max_size=30)
@@ -28,12 +27,6 @@ def test_fnir_is_the_lowest_that_any_threshold_within_the_rate_gives(
     mates: list[float], absent: list[float], fpir: float
 ) -> None:
     assert fnir_at_fpir(mates, absent, fpir) == pytest.approx(fnir_by_trying(mates, absent, fpir))
-
-
-@pytest.mark.parametrize(("mates", "absent"), [([], [0.1]), ([0.1], [])])
-def test_fnir_without_queries_is_refused(mates: list[float], absent: list[float]) -> None:
-    with pytest.raises(EvaluationError, match="with and without a mate"):
-        fnir_at_fpir(mates, absent, 0.05)
 
 
 def test_each_class_is_known_in_one_draw_and_absent_in_the_next() -> None:
@@ -55,12 +48,6 @@ def test_what_was_taken_earlier_is_never_on_both_sides() -> None:
         assert set(is_early[np.concatenate([roles.known, roles.absent])]) == {not early}
 
 
-def test_an_item_alone_with_its_label_is_always_absent() -> None:
-    labels = np.array(["a", "a", "b", "b", "single"])
-    dealt = deal_roles(range(5), labels, draws=4, rng=np.random.default_rng(0))
-    assert all(4 in roles.absent and 4 not in roles.gallery for roles in dealt)
-
-
 def test_map_at_r_by_halves_asks_each_half_about_the_other() -> None:
     """Alike in each half, and turned by a right angle between the halves of `b`: only `a` is found."""
     labels = np.repeat(["a", "b"], 4)
@@ -76,8 +63,3 @@ def test_what_stands_beside_may_be_found_in_place_of_a_mate() -> None:
     items[np.arange(16), labels] = items[np.arange(16), 8 + np.arange(16)] = 1.0
     assert map_at_r_by_halves(items, labels) == 1.0
     assert map_at_r_by_halves(items, labels, items) == 0.0
-
-
-def test_classes_without_a_pair_are_refused() -> None:
-    with pytest.raises(EvaluationError, match="a class of two images"):
-        map_at_r_by_halves(np.eye(3), ["a", "b", "c"])

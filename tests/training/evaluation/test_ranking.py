@@ -93,14 +93,6 @@ def test_similarities_are_exact_to_the_last_bit(dim: int) -> None:
     assert Fraction(float(top_similarities(query[None], item[None])[0])) == expected
 
 
-def test_top_similarity_is_that_of_the_nearest_item(monkeypatch: pytest.MonkeyPatch) -> None:
-    rng = np.random.default_rng(0)
-    queries, gallery = normalize(rng.normal(size=(40, 5))), normalize(rng.normal(size=(30, 5)))
-    monkeypatch.setattr(ranking, "_BLOCK", 100)
-    expected = (queries.astype(np.float64) @ gallery.T.astype(np.float64)).max(axis=1)
-    np.testing.assert_allclose(top_similarities(queries, gallery), expected, rtol=0, atol=1e-7)
-
-
 @pytest.mark.slow
 def test_the_full_matrix_is_never_held(monkeypatch: pytest.MonkeyPatch) -> None:
     """3,000 x 3,000 similarities would take 36 MB in float32 alone."""

@@ -79,15 +79,6 @@ def test_among_themselves_a_label_of_one_image_has_no_mate() -> None:
     assert figures["auroc"] == pytest.approx(auroc(tops[2:], tops[:2]))
 
 
-@pytest.mark.slow
-def test_absent_images_search_those_among_themselves() -> None:
-    embeddings, labels, roles = _sample()
-    among = np.where(roles == "absent", "absent", "test")
-    figures = evaluate(embeddings, labels, among, settings=QUICK).figures
-    assert (figures["n_queries"], figures["n_absent"], figures["n_without_mate"]) == (40, 9, 9)
-    assert "auroc" in figures
-
-
 def test_images_without_a_part_change_nothing() -> None:
     embeddings, labels, roles = _sample()
     expected = evaluate(embeddings, labels, roles, settings=QUICK).figures

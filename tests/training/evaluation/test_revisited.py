@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from vicinal.models.errors import EvaluationError
 from vicinal.training.evaluation import judged_metrics
-from vicinal.training.evaluation.metrics import precision_at, trapezoidal_average_precision
+from vicinal.training.evaluation.metrics import trapezoidal_average_precision
 
 
 def _slow_average_precision(ranking: list[int], relevant: set[int], junk: set[int]) -> float:
@@ -82,17 +82,6 @@ def test_junk_that_counts_as_wrong_fails_the_walk() -> None:
 )
 def test_average_precision_by_hand(ranks: list[int], expected: float) -> None:
     assert trapezoidal_average_precision(np.array(ranks)) == pytest.approx(expected)
-
-
-@pytest.mark.parametrize(("k", "expected"), [(1, 0.0), (2, 0.5), (5, 0.5), (10, 0.5)])
-def test_precision_stops_at_the_last_relevant_image(k: int, expected: float) -> None:
-    """Relevant on ranks 1 and 3: four images deep at most."""
-    assert precision_at(np.array([1, 3]), k) == pytest.approx(expected)
-
-
-def test_queries_without_relevant_images_are_counted_apart() -> None:
-    metrics = judged_metrics(np.eye(2), np.eye(2), judged=[([0], []), ([], [1])])
-    assert (metrics.n_queries, metrics.n_without_relevant) == (1, 1)
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ from vicinal.training import trainer  # noqa: E402
 from vicinal.training.backbones.backbone import build_network  # noqa: E402
 from vicinal.training.config import TrainingConfig  # noqa: E402
 from vicinal.training.execution import device as execution_device  # noqa: E402
-from vicinal.training.execution.device import compiled, require_compiler  # noqa: E402
+from vicinal.training.execution.device import compiled  # noqa: E402
 from vicinal.training.losses.config import LossConfig  # noqa: E402
 from vicinal.training.losses.registry import build_loss  # noqa: E402
 from vicinal.training.multistage import multistage_backward  # noqa: E402
@@ -33,7 +33,6 @@ from vicinal.training.trainer import Trainer  # noqa: E402
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("without_picture")]
 
 MakeConfig = Callable[..., TrainingConfig]
-CPU = torch.device("cpu")
 NEEDS_COMPILER = pytest.mark.skipif(shutil.which("g++") is None, reason=absence("g++"))
 
 
@@ -84,15 +83,6 @@ def test_a_compiled_run_trains_the_same_weights_under_the_same_names(
     build_network(config.backbone).load_state_dict(actual)
 
 
-def test_names_of_a_compiled_network_would_be_noticed(
-    make_training_config: MakeConfig, traced: list[str]
-) -> None:
-    """Negative control: what `torch.compile` gives back has other names, which no network loads."""
-    network = build_network(make_training_config().backbone)
-    names = list(compiled(network).state_dict())
-    assert names == [f"_orig_mod.{name}" for name in network.state_dict()]
-
-
 @pytest.mark.parametrize("begins_compiled", [True, False])
 def test_a_run_goes_on_compiled_or_not(
     make_training_config: MakeConfig, traced: list[str], tmp_path: Path, begins_compiled: bool
@@ -128,11 +118,6 @@ def test_compiled_passes_give_the_gradients_of_the_network_with_dropout_on() -> 
     expected, actual = _gradients(plain, plain), _gradients(network, compiled(network))
     assert expected.abs().max() > 1e-3
     torch.testing.assert_close(actual, expected, rtol=1e-4, atol=1e-6)
-
-
-@NEEDS_COMPILER
-def test_a_compiler_that_is_there_is_accepted() -> None:
-    require_compiler(CPU)
 
 
 def test_a_missing_compiler_is_told_before_any_image_is_read(

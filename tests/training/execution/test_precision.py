@@ -119,18 +119,6 @@ def test_bfloat16_by_name_is_refused_there(halving: torch.nn.Module) -> None:
         MixedPrecision("bfloat16", CPU).fit(halving, halving, 16)
 
 
-@pytest.mark.parametrize(("wanted", "side"), [("bfloat16", 32), ("float32", 16), ("float16", 16)])
-def test_precision_stays_elsewhere(halving: torch.nn.Module, wanted: str, side: int) -> None:
-    mixed = MixedPrecision(wanted, CPU)
-    assert mixed.fit(halving, halving, side) == ""
-    assert mixed.dtype == getattr(torch, wanted)
-
-
-def test_device_can_be_named() -> None:
-    assert choose_device("cpu").type == "cpu"
-    assert choose_device("auto").type in ("cpu", "cuda")
-
-
 def test_each_process_of_several_takes_the_gpu_of_its_number(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("torch.cuda.is_available", lambda: True)
     monkeypatch.setattr("torch.cuda.device_count", lambda: 2)

@@ -233,18 +233,6 @@ def test_a_scaled_loss_gives_about_the_gradient_of_one_process(
     assert actual[:2] == pytest.approx(expected[:2], abs=1e-3)
 
 
-def test_each_process_draws_its_own_dropout_and_all_the_same_afterwards(folder: Path) -> None:
-    first, second = (torch.load(folder / f"draws-{rank}.pt") for rank in (0, 1))
-    assert len({*first["own"].tolist(), *second["own"].tolist()}) == 4
-    assert torch.equal(first["shared"], second["shared"])
-
-
-def test_the_first_process_alone_writes(folder: Path) -> None:
-    """One TensorBoard file, and one row a validation."""
-    assert len(list((folder / "contextual" / "tensorboard").iterdir())) == 1
-    assert len((folder / "contextual" / "training.csv").read_text(encoding="utf-8").splitlines()) == 1 + 3
-
-
 def test_a_process_that_is_asked_to_stop_stops_both(together: Callable[..., Any]) -> None:
     """The second one was asked; it is the first that keeps the checkpoint."""
     assert [end["error"] for end in together("stopped")] == [
@@ -255,12 +243,6 @@ def test_a_process_that_is_asked_to_stop_stops_both(together: Callable[..., Any]
 def test_processes_with_different_recipes_are_refused(together: Callable[..., Any]) -> None:
     for end in together("other seed"):
         assert end["error"].startswith("the processes do not have the same recipe and images, 60 in process ")
-
-
-def test_two_processes_go_on_bit_for_bit(together: Callable[..., Any]) -> None:
-    whole, resumed = together("contextual")[0], together("resumed")[0]
-    assert resumed["losses"] == whole["losses"][3:]
-    assert largest_difference(resumed["weights"], whole["weights"]) == 0
 
 
 def test_one_process_goes_on_with_what_two_began(
@@ -323,14 +305,3 @@ def test_processes_on_gpus_take_their_own_and_exchange_by_nccl(monkeypatch: pyte
     with joined_processes("auto") as processes:
         assert processes == Processes(3, 4, 1, "gloo")
     assert asked == [torch.device("cuda:1"), "nccl", "destroyed"]
-
-
-def test_an_environment_that_is_not_whole_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("WORLD_SIZE", "2")
-    for name in ("MASTER_ADDR", "MASTER_PORT", "RANK"):
-        monkeypatch.delenv(name, raising=False)
-    with (
-        pytest.raises(ConfigError, match=r"2 processes cannot join: .*: start them with torchrun"),
-        joined_processes("cpu"),
-    ):
-        pass

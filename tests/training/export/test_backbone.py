@@ -78,11 +78,6 @@ def test_weights_without_a_classifier_ask_for_images(tmp_path: Path) -> None:
         export_backbone(config, tmp_path / "none", fields={"name": "none"}, head=HeadConfig(4))
 
 
-def test_components_ask_for_images(config: BackboneConfig, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"projection pca is learnt on photos: .* images"):
-        export_backbone(config, tmp_path / "none", fields={"name": "none"}, head=HeadConfig(4, "pca"))
-
-
 @pytest.mark.parametrize(
     "name",
     ["vit_base_patch16_clip_224", "vit_base_patch16_siglip_224", "vit_small_patch14_dinov2"],

@@ -77,15 +77,6 @@ def test_two_forms_of_a_network_have_two_fingerprints(bundle: ModelBundle, sampl
 
 
 @pytest.mark.slow
-def test_pictures_are_drawn_for_want_of_photos(bundle: ModelBundle) -> None:
-    notes: list[str] = []
-    made = give_form(bundle, "int8", on_note=notes.append)
-    assert "mean_cosine" in made.manifest.forms["int8"]
-    assert "hit_rate_1" not in made.manifest.forms["int8"]
-    assert notes == ["Forms are tried on drawn pictures: photos of your own, with --images, say more"]
-
-
-@pytest.mark.slow
 def test_a_form_that_embeds_otherwise_is_refused(
     bundle: ModelBundle, sample: Sample, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -15,7 +15,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from vicinal.models.bundle import ModelBundle
 from vicinal.models.embedder import Embedder
-from vicinal.models.errors import BundleError, MissingPackageError
+from vicinal.models.errors import BundleError
 from vicinal.training.export.ready import import_onnx
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -85,15 +85,6 @@ def test_a_network_that_lays_its_batch_out_for_one_image_is_refused(
     operators = (AVERAGE, ("Reshape", {"inputs": ["rows"]}))
     model = write(shape=(1, 3, 24, 24), given=(1, 8), operators=operators, rows=rows)
     with pytest.raises(BundleError, match=r"gives \(1, 16\) .* for two images, .* free first axis"):
-        import_onnx(model, tmp_path / "made", SQUASH, FIELDS)
-
-
-def test_freeing_without_onnx_names_the_extra(
-    write: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    model = write(shape=(1, 3, 24, 24), given=(1, 8))
-    monkeypatch.setitem(sys.modules, "onnx", None)
-    with pytest.raises(MissingPackageError, match=r"one image at a time; .* pip install '?efficientnet"):
         import_onnx(model, tmp_path / "made", SQUASH, FIELDS)
 
 

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import pytest
 from PIL import Image
 
-from vicinal.calibration.arrays import FloatArray
 from vicinal.models.bundle import ModelBundle
-from vicinal.models.embedder import Embedder
 from vicinal.models.errors import DatasetError
-from vicinal.training.evaluation.measurement import embed_files
 from vicinal.training.export import sample as sample_module
 from vicinal.training.export.sample import drawn_sample, folder_sample
 
@@ -59,35 +55,7 @@ def test_drawn_images_are_a_hundred_without_labels(tiny_bundle: ModelBundle) -> 
     assert not np.array_equal(prepared[0], prepared[1])
 
 
-def test_features_are_what_the_embedder_normalizes(tmp_path: Path, tiny_bundle: ModelBundle) -> None:
-    found = folder_sample(_write(tmp_path, "1.png", "2.png", "3.png"))
-    embedder = Embedder(tiny_bundle, device="cpu", threads=1, batch_size=2)
-    features = found.features(embedder)
-    assert np.allclose(embedder.finish(features), embed_files(embedder, found.listing), atol=1e-6)
-    assert not np.allclose(features, embed_files(embedder, found.listing))
-
-
-def test_an_image_that_cannot_be_used_is_named(tmp_path: Path, tiny_bundle: ModelBundle) -> None:
-    (_write(tmp_path, "a/1.png") / "a" / "broken.jpg").write_bytes(b"no image")
-    with pytest.raises(DatasetError, match=r"image 'a/broken.jpg' cannot be used"):
-        folder_sample(tmp_path).prepared(tiny_bundle.manifest.preprocessing)
-
-
 @pytest.mark.parametrize("name", ["gone", "."])
 def test_a_folder_without_images_is_one_line(tmp_path: Path, name: str) -> None:
     with pytest.raises(DatasetError, match=f"'{tmp_path / name}'"):
         folder_sample(tmp_path / name)
-
-
-def test_no_image_is_left_out_where_a_gpu_takes_fewer_from_some_batch_on(
-    tmp_path: Path, tiny_bundle: ModelBundle
-) -> None:
-    class Shrinking(Embedder):
-        def infer(self, tensors: Sequence[FloatArray], *, alone: bool = True) -> FloatArray:
-            self.batch_size = 1
-            return super().infer(tensors, alone=alone)
-
-    found = folder_sample(_write(tmp_path, *(f"{n}.png" for n in range(6))))
-    expected = found.features(Embedder(tiny_bundle, device="cpu", threads=1, batch_size=3))
-    shrinking = Shrinking(tiny_bundle, device="cpu", threads=1, batch_size=3)
-    assert np.allclose(found.features(shrinking), expected, atol=1e-6)

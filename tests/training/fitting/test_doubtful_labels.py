@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from vicinal.training.fitting.doubtful_labels import choose_photos, find_doubtful
-from vicinal.training.fitting.labelled_images import LabelledImages
+from vicinal.training.fitting.doubtful_labels import find_doubtful
 
 N_LABELS, PER_LABEL = 12, 8
 
@@ -52,14 +51,3 @@ def test_a_photo_unlike_all_others_is_not_doubted() -> None:
     rows, codes = drawn()
     rows[3] = np.eye(1, 32, 31)
     assert not len(find_doubtful(rows, codes)[0])
-
-
-def test_photos_alone_with_their_label_are_not_doubted() -> None:
-    rows, _ = drawn()
-    assert not len(find_doubtful(rows, np.arange(len(rows)))[0])
-
-
-def test_no_more_are_looked_at_than_there_is_time_for() -> None:
-    labels = np.array([f"label {i}" for i in np.repeat(range(N_LABELS), PER_LABEL)], dtype=object)
-    photos = LabelledImages((), labels)
-    assert [len(choose_photos(photos, most, 0)) for most in (1000, 60, 30)] == [96, 60, 0]

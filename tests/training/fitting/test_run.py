@@ -8,7 +8,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -22,13 +21,10 @@ from vicinal.models.bundle import ModelBundle  # noqa: E402
 from vicinal.models.errors import ConfigError  # noqa: E402
 from vicinal.models.progress import OnProgress, no_progress  # noqa: E402
 from vicinal.service.fitting.labelled_images import hold_out, read_labelled_images  # noqa: E402
-from vicinal.training.backbones import front_maps  # noqa: E402
-from vicinal.training.backbones.frozen_front import CutNetwork  # noqa: E402
-from vicinal.training.fitting import doubtful_labels, recipe, run  # noqa: E402
+from vicinal.training.fitting import run  # noqa: E402
 from vicinal.training.fitting.plan import FitSpeed  # noqa: E402
 from vicinal.training.fitting.report import LabelLook, PhotosUsed  # noqa: E402
 from vicinal.training.fitting.run import Fitting  # noqa: E402
-from vicinal.training.trainer import Trainer, TrainingResult  # noqa: E402
 
 ROOT = Path(__file__).resolve().parents[3]
 RECIPE = """
@@ -135,102 +131,6 @@ def test_a_bundle_and_its_report_come_out(photos: Path, tmp_path: Path, tiny_bun
     left = {path.name for path in (tmp_path / "mine").iterdir()}
     assert not left & {"front-maps.npy", "checkpoint.pt", "trial"}
     assert "probe.npz" in left
-
-
-@pytest.mark.usefixtures("_quick")
-def test_photos_go_through_the_front_once(
-    photos: Path, tmp_path: Path, tiny_bundle: ModelBundle, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Those of the trial are there when all labels are learned from."""
-    n_views: list[int] = []
-    whole = front_maps._front_runner
-
-    def counting(cut: CutNetwork, side: int) -> front_maps.RunFront:
-        run_front = whole(cut, side)
-        return lambda images: (n_views.append(len(images)), run_front(images))[1]
-
-    monkeypatch.setattr(front_maps, "_front_runner", counting)
-    once = fitting(photos, tmp_path / "mine", tiny_bundle, text=RECIPE + DRAWN)
-    once.run()
-    # The trial takes the held-out ones as they are.
-    assert sum(n_views) == once._size.n_viewed * once.plan.views + once._size.n_held_out
-
-
-@pytest.mark.usefixtures("_quick")
-def test_labels_that_look_wrong_are_listed_and_learned_from_by_recall_at_k(
-    photos: Path, tmp_path: Path, tiny_bundle: ModelBundle, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    found = np.array([3, 1]), np.array([0, 2]), np.array([0.5, 0.25])
-    monkeypatch.setattr(doubtful_labels, "find_doubtful", lambda *_: found)
-    monkeypatch.setattr(doubtful_labels, "_MANY_DOUBTFUL", 0.01)
-    text = RECIPE.replace("contrastive", "multi_similarity")
-    report = fitting(photos, tmp_path / "mine", tiny_bundle, text=text, minutes=1.0).run()
-    assert (report.n_doubtful, report.safer_loss) == (2, "recall_at_k")
-    assert ModelBundle.open(tmp_path / "mine").manifest.training["loss"] == "recall_at_k"
-    listed = (tmp_path / "mine" / run.DOUBTFUL_FILE).read_text(encoding="utf-8").splitlines()
-    assert [line.rpartition(",")[2] for line in listed] == ["margin", "0.5", "0.25"]
-    assert "/" not in report.doubtful[0].file
-
-
-@pytest.mark.usefixtures("_quick")
-def test_the_weights_of_both_losses_are_averaged(
-    photos: Path, tmp_path: Path, tiny_bundle: ModelBundle, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("vicinal.training.fitting.plan._WORTH_TWO", 30)
-    trained, run_trainer = [], Trainer.run
-
-    def noting(trainer: Trainer, *, resume: bool = False) -> TrainingResult:
-        result = run_trainer(trainer, resume=resume)
-        trained.append((trainer.config.loss.name, len(trainer.averaged)))
-        return result
-
-    monkeypatch.setattr(Trainer, "run", noting)
-    text = RECIPE.replace("contrastive", "multi_similarity")
-    report = fitting(photos, tmp_path / "mine", tiny_bundle, text=text).run()
-    losses = ("multi_similarity", "recall_at_k")
-    assert trained == [(losses[0], 0), (losses[1], 1)] * 2
-    assert report.losses == losses
-    assert ModelBundle.open(tmp_path / "mine").manifest.training["loss"] == ", ".join(losses)
-    assert not (tmp_path / "mine" / run.TRIAL_FOLDER).exists()
-
-
-@pytest.mark.usefixtures("_quick")
-def test_drawn_products_share_the_batches(photos: Path, tmp_path: Path, tiny_bundle: ModelBundle) -> None:
-    report = fitting(photos, tmp_path / "mine", tiny_bundle, text=RECIPE + DRAWN).run()
-    training = ModelBundle.open(tmp_path / "mine").manifest.training
-    assert training["classes"] == report.n_labels + 8
-    assert training["batch_size"] == 16
-    assert any("synthetic products" in one for one in training["datasets"])
-
-
-@pytest.mark.usefixtures("_quick")
-def test_photos_with_many_labels_learn_without_drawn_products(
-    photos: Path, tmp_path: Path, tiny_bundle: ModelBundle, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(recipe, "_MANY_LABELS", 15)
-    report = fitting(photos, tmp_path / "mine", tiny_bundle, text=RECIPE + DRAWN).run()
-    assert ModelBundle.open(tmp_path / "mine").manifest.training["classes"] == report.n_labels
-
-
-@pytest.mark.usefixtures("_quick")
-def test_a_bundle_may_not_bear_the_name_of_the_drawn_products(
-    photos: Path, tmp_path: Path, tiny_bundle: ModelBundle
-) -> None:
-    with pytest.raises(ConfigError, match="choose another output"):
-        fitting(photos, tmp_path / "demo", tiny_bundle, text=RECIPE + DRAWN).run()
-
-
-@pytest.mark.usefixtures("_quick")
-def test_a_folder_that_holds_a_run_is_not_touched_unasked(
-    photos: Path, tmp_path: Path, tiny_bundle: ModelBundle
-) -> None:
-    first = fitting(photos, tmp_path / "mine", tiny_bundle).run()
-    with pytest.raises(ConfigError, match="already holds a run"):
-        fitting(photos, tmp_path / "mine", tiny_bundle).run()
-    # As a run leaves it that is killed at the very end.
-    (tmp_path / "mine" / "trial").mkdir()
-    assert fitting(photos, tmp_path / "mine", tiny_bundle).run("resume") == first
-    assert not (tmp_path / "mine" / "trial").exists()
 
 
 @pytest.mark.usefixtures("_quick")

@@ -119,34 +119,6 @@ def test_group_batch_equals_the_reference_vectors(
     assert gradient == pytest.approx(expected, **TOLERANCES[dtype])
 
 
-@pytest.mark.parametrize("dtype", ["float64", "float32"])
-def test_random_pairs_equal_the_reference_vectors(
-    vectors: Vectors, value_and_gradient: Evaluate, dtype: str
-) -> None:
-    batch = vectors["random_p10_pairs"].ravel()
-    loss = _loss_of(vectors, RandomPairs(0.1))
-    value, _ = value_and_gradient(loss, vectors["E"][batch], vectors["labels"][batch], dtype)
-    assert value == pytest.approx(float(vectors["random_p10_batch_loss_balanced"]), **TOLERANCES[dtype])
-
-
-@pytest.mark.parametrize("design", ["group_m2_n3", "random_p10"])
-def test_importance_weights_equal_the_reference_vectors(vectors: Vectors, design: str) -> None:
-    sizes = np.bincount(vectors["labels"])[vectors["labels"]]
-    drawn = GroupBatch(2, 3) if design == "group_m2_n3" else RandomPairs(0.1)
-    positive, negative = drawn.factors(len(sizes), 4)
-    same = vectors["labels"][:, None] == vectors["labels"]
-    weights = np.where(same, positive * sizes * (sizes - 1), negative * sizes[:, None] * sizes)
-    off_diagonal = ~np.eye(len(sizes), dtype=bool)
-    assert weights[off_diagonal] == pytest.approx(vectors[f"{design}_W"][off_diagonal], rel=1e-9)
-
-
-def test_slow_full_loss_equals_the_reference_vectors(vectors: Vectors) -> None:
-    actual = _slow_full_loss(
-        vectors["E"], vectors["labels"], margin=float(vectors["alpha"]), balance=float(vectors["lam"])
-    )
-    assert actual == pytest.approx(float(vectors["full_balanced_mean"]), rel=1e-9)
-
-
 @pytest.mark.parametrize(("m", "n"), [(2, 2), (2, 3), (3, 2)])
 def test_group_batches_estimate_the_full_loss_without_bias(
     value_and_gradient: Evaluate, m: int, n: int
@@ -176,32 +148,11 @@ def test_flawed_balance_fails_the_comparison(value_and_gradient: Evaluate, flaw:
     assert value != pytest.approx(_full(2, flaw=flaw)[0], rel=1e-3)
 
 
-def test_negative_pair_weighs_by_the_class_of_its_first_image(value_and_gradient: Evaluate) -> None:
-    """Eta is not symmetric: the smaller class comes first in one pair and second in the other."""
-    loss = BalancedContrastiveLoss(SIZES, RandomPairs(0.3), 5.0)
-    small_first, _ = value_and_gradient(loss, EMBEDDINGS[[0, 8]], LABELS[[0, 8]])
-    large_first, _ = value_and_gradient(loss, EMBEDDINGS[[8, 0]], LABELS[[8, 0]])
-    assert large_first / small_first == pytest.approx((3 / 2) / (1 / 4), rel=1e-9)
-
-
 def test_weights_of_another_design_are_biased(value_and_gradient: Evaluate) -> None:
     """Negative control: pairs drawn with p = 0.1 and weighted for p = 0.2."""
     loss = BalancedContrastiveLoss(SIZES, RandomPairs(0.2), 3.0, 5.0)
     value, _ = _expectation(value_and_gradient, loss, _pairs(0.1))
     assert value != pytest.approx(_full(2)[0], rel=1e-3)
-
-
-def test_without_importance_every_pair_of_a_batch_weighs_alike(value_and_gradient: Evaluate) -> None:
-    batch = [0, 1, 5, 6]
-    loss = BalancedContrastiveLoss(SIZES, GroupBatch(2, 2), 3.0, 5.0, importance=False)
-    value, _ = value_and_gradient(loss, EMBEDDINGS[batch], LABELS[batch])
-    # Three classes are large enough; eta as over the data set, of which the batch is a part.
-    total = 0.0
-    for i, j in itertools.permutations(batch, 2):
-        distance, size_i, size_j = math.dist(EMBEDDINGS[i], EMBEDDINGS[j]), SIZES[LABELS[i]], SIZES[LABELS[j]]
-        eta = 5.0 / 2 * (size_i - 1) / size_j
-        total += distance**2 if LABELS[i] == LABELS[j] else eta * max(0.0, 3.0 - distance) ** 2
-    assert value == pytest.approx(total / 12, rel=1e-5)
 
 
 @pytest.mark.parametrize(("m", "n"), [(2, 2), (3, 2)])
@@ -238,12 +189,6 @@ def test_power_of_importance_weights_is_a_share() -> None:
         BalancedContrastiveLoss(SIZES, GroupBatch(2, 2), 3.0, importance=1.5)
 
 
-def test_without_importance_the_estimate_is_biased(value_and_gradient: Evaluate) -> None:
-    loss = BalancedContrastiveLoss(SIZES, GroupBatch(2, 2), 3.0, 5.0, importance=False)
-    value, _ = _expectation(value_and_gradient, loss, _groups(2, 2))
-    assert value != pytest.approx(_full(2)[0], rel=1e-3)
-
-
 @pytest.mark.parametrize("design", [GroupBatch(2, 2), RandomPairs(0.3)])
 @pytest.mark.parametrize("normalize", [False, True])
 def test_lengths_count_unless_embeddings_are_normalized(
@@ -265,17 +210,6 @@ def test_gradient_equals_finite_differences(design: GroupBatch | RandomPairs, no
     assert torch.autograd.gradcheck(lambda rows: loss(rows, labels), embeddings)
 
 
-@pytest.mark.parametrize("design", [GroupBatch(2, 2), RandomPairs(0.3)])
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_duplicates_have_a_finite_gradient(
-    value_and_gradient: Evaluate, design: GroupBatch | RandomPairs, dtype: str
-) -> None:
-    loss = BalancedContrastiveLoss(SIZES, design, 4.0)
-    value, gradient = value_and_gradient(loss, np.ones((4, 3)), np.array([0, 1, 1, 0]), dtype)
-    assert np.isfinite(value)
-    assert np.isfinite(gradient).all()
-
-
 def test_small_classes_are_left_out_and_named() -> None:
     loss = BalancedContrastiveLoss(SIZES, GroupBatch(3, 2), 4.0)
     assert (loss.left_out, loss.n_classes, loss.n_images) == ([0, 3], 2, 7)
@@ -293,11 +227,6 @@ def test_batch_of_another_composition_is_refused(labels: list[int]) -> None:
     loss = BalancedContrastiveLoss(SIZES, GroupBatch(2, 2), 4.0)
     with pytest.raises(ConfigError, match=r"the batch is not one of GroupBatch\(m=2, n=2\): sample by it"):
         loss(torch.ones(len(labels), 3), torch.tensor(labels))
-
-
-def test_odd_number_of_rows_is_no_batch_of_pairs() -> None:
-    with pytest.raises(ConfigError, match="even number of rows, got 3"):
-        BalancedContrastiveLoss(SIZES, RandomPairs(0.5), 4.0)(torch.ones(3, 2), torch.tensor([0, 0, 1]))
 
 
 def test_too_few_classes_for_the_design_are_refused() -> None:

@@ -54,21 +54,6 @@ def _last_value(config: dict[str, Any], batches: list[Batch]) -> float:
     return [loss(*map(torch.from_numpy, batch)).item() for batch in batches][-1]
 
 
-@pytest.mark.parametrize("n_batches", [1, 2, 3, 5])
-@pytest.mark.parametrize("memory_size", [6, 15, 40])
-def test_loss_equals_the_slow_loop_over_the_memory(
-    make_batch: Callable[..., Batch], n_batches: int, memory_size: int
-) -> None:
-    """While the memory fills, when it is full, and after it wrapped around."""
-    batches = _batches(make_batch, n_batches)
-    config = {
-        "name": "cross_batch_memory",
-        "arguments": {"loss": "contrastive", "memory_size": memory_size},
-    }
-    expected = _slow_contrastive(_pairs(batches, memory_size))
-    assert _last_value(config, batches) == pytest.approx(expected, rel=1e-6)
-
-
 @pytest.mark.parametrize("n_batches", [1, 3, 5])
 @pytest.mark.parametrize("memory_size", [6, 15, 40])
 def test_added_margin_counts_pairs_against_the_memory(
@@ -109,17 +94,6 @@ def test_gradient_reaches_the_batch_and_not_the_memory(make_batch: Callable[...,
     loss(*second).backward()
     assert first[0].grad is None
     assert second[0].grad.any()
-
-
-@pytest.mark.parametrize("name", ["contrastive", "multi_similarity", "triplet"])
-def test_pair_losses_work_against_a_memory(make_batch: Callable[..., Batch], name: str) -> None:
-    config = {"name": "cross_batch_memory", "arguments": {"loss": name, "memory_size": 15}}
-    assert np.isfinite(_last_value(config, _batches(make_batch, 4)))
-
-
-def test_batch_larger_than_the_memory_is_refused(make_batch: Callable[..., Batch]) -> None:
-    with pytest.raises(ConfigError, match="memory_size 5 holds less than a batch of 6: use 6 or more"):
-        CrossBatchMemory(contrastive(), 4, 5)(*map(torch.from_numpy, _batches(make_batch, 1)[0]))
 
 
 def test_published_loss_without_pairs_is_refused() -> None:

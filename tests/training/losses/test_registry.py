@@ -17,11 +17,8 @@ from torch import Tensor, nn  # noqa: E402
 from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
 
 from vicinal.models.errors import ConfigError  # noqa: E402
-from vicinal.training.config import TrainingConfig  # noqa: E402
-from vicinal.training.losses.base import MetricLoss, required  # noqa: E402
 from vicinal.training.losses.config import LossConfig  # noqa: E402
 from vicinal.training.losses.registry import available_losses, build_loss  # noqa: E402
-from vicinal.training.trainer import Trainer  # noqa: E402
 
 Evaluate = Callable[..., tuple[float, NDArray[np.float64]]]
 FACTS = {"n_classes": 4, "dim": 6, "class_sizes": [4, 9, 5, 6], "max_per_class": 4}
@@ -207,10 +204,6 @@ def test_wrong_batch_is_nan_where_labels_cannot_be_read(
     assert torch.isnan(_without_waiting(_build(name), make_batch((5, 3, 4, 4))))
 
 
-def test_requirement_that_holds_leaves_the_loss() -> None:
-    assert required(torch.tensor(2.0), torch.tensor(True), "no matter").item() == 2.0
-
-
 @every_loss
 @pytest.mark.parametrize(
     ("embeddings", "labels"),
@@ -260,11 +253,6 @@ def test_unknown_loss_lists_the_known_ones() -> None:
         build_loss(LossConfig(name="hinge"))
 
 
-def test_unknown_added_loss_is_refused_too() -> None:
-    with pytest.raises(ConfigError, match="unknown loss 'hinge'"):
-        build_loss(LossConfig.model_validate({"add": [{"name": "hinge"}]}))
-
-
 @every_loss
 def test_unknown_argument_is_named(name: str) -> None:
     with pytest.raises(ConfigError, match=f"loss '{name}': .*sharpness"):
@@ -278,32 +266,3 @@ def test_unknown_argument_is_named(name: str) -> None:
 def test_loss_that_lacks_facts_of_the_data_names_them(name: str, missing: str) -> None:
     with pytest.raises(ConfigError, match=f"loss '{name}': .*{missing}"):
         build_loss(LossConfig(name=name, arguments=ARGUMENTS[name]))
-
-
-def test_number_of_classes_follows_from_their_sizes() -> None:
-    loss = build_loss(LossConfig(name="proxy_nca"), dim=6, class_sizes=[2, 2, 2])
-    assert next(loss.parameters()).shape == (3, 6)
-
-
-def test_arguments_of_the_configuration_go_before_the_facts() -> None:
-    assert _build("recall_at_k", max_per_class=9).max_per_class == 9
-
-
-def test_every_loss_is_a_metric_loss() -> None:
-    assert all(isinstance(_build(name), MetricLoss) for name in available_losses())
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "loss",
-    [
-        {"name": "recall_at_k", "add": [{"name": "threshold_consistent_margin", "weight": 0.5}]},
-        {"name": "cross_batch_memory", "arguments": {"loss": "triplet"}, "add": [{"name": "arcface"}]},
-    ],
-    ids=["recall_at_k", "cross_batch_memory"],
-)
-def test_trainer_trains_with_a_configured_loss(
-    make_training_config: Callable[..., TrainingConfig], loss: dict[str, Any]
-) -> None:
-    config = make_training_config(loss=loss, optimizer={"steps": 2, "warmup_steps": 1}, validate_every=2)
-    assert np.isfinite(Trainer(config).run().records[-1].loss)

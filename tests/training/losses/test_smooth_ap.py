@@ -108,25 +108,6 @@ def test_gradient_equals_finite_differences(
     assert torch.autograd.gradcheck(lambda rows: loss(rows, labels), embeddings.requires_grad_())
 
 
-def test_perfect_ranking_costs_nothing(value_and_gradient: Evaluate) -> None:
-    labels = np.repeat(np.arange(4), 3)
-    value, _ = value_and_gradient(SmoothAPLoss(), np.eye(4)[labels], labels)
-    assert value == pytest.approx(0.0, abs=1e-12)
-
-
-def test_float32_stays_near_float64(make_batch: Callable[..., Any], value_and_gradient: Evaluate) -> None:
-    wide = value_and_gradient(SmoothAPLoss(), *make_batch())
-    narrow = value_and_gradient(SmoothAPLoss(), *make_batch(), "float32")
-    assert narrow[0] == pytest.approx(wide[0], rel=1e-4)
-    assert narrow[1] == pytest.approx(wide[1], rel=1e-4, abs=2e-5)
-
-
-def test_batch_with_a_larger_class_than_announced_is_refused(make_batch: Callable[..., Any]) -> None:
-    embeddings, labels = map(torch.from_numpy, make_batch((3, 5)))
-    with pytest.raises(ConfigError, match="more than max_per_class=4 items"):
-        SmoothAPLoss(max_per_class=4)(embeddings, labels)
-
-
 def test_temperature_must_be_positive() -> None:
     with pytest.raises(ConfigError, match="temperature 0"):
         SmoothAPLoss(0)

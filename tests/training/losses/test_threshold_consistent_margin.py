@@ -85,19 +85,6 @@ def test_mean_over_all_pairs_fails_the_slow_comparison(
     assert value != pytest.approx(wrong, rel=1e-3)
 
 
-def test_gradient_equals_finite_differences(make_batch: Callable[..., Any]) -> None:
-    embeddings, labels = map(torch.from_numpy, make_batch())
-    loss = ThresholdConsistentMargin()
-    assert torch.autograd.gradcheck(lambda rows: loss(rows, labels), embeddings.requires_grad_())
-
-
-def test_no_hard_pair_gives_zero_with_a_graph(value_and_gradient: Evaluate) -> None:
-    labels = np.repeat(np.arange(4), 3)
-    value, gradient = value_and_gradient(ThresholdConsistentMargin(), np.eye(4)[labels], labels)
-    assert value == 0.0
-    assert not gradient.any()
-
-
 def test_pairs_with_a_memory_leave_out_the_batch_own_copies(make_batch: Callable[..., Any]) -> None:
     stored, stored_labels = make_batch((5, 5, 5))
     own = np.array([7, 2, 11, 3])
@@ -129,8 +116,3 @@ def test_the_positive_half_alone_leaves_negative_pairs_where_they_are(
     value, _ = value_and_gradient(loss, embeddings, labels)
     expected = _slow_loss(_pairs(embeddings, labels), pos_margin=0.95, neg_margin=0.1, weights=(0.3, 0.0))
     assert value == pytest.approx(expected, rel=1e-9)
-
-
-def test_pairs_of_another_name_are_refused() -> None:
-    with pytest.raises(ConfigError, match="pairs is 'negative': choose 'all', or 'positive'"):
-        ThresholdConsistentMargin(pairs="negative")

@@ -41,11 +41,6 @@ def test_a_recipe_is_read_with_what_is_set_anew(path: Path) -> None:
     assert recipe.datasets[0].root == Path("/data/photos")
 
 
-def test_keys_that_are_left_out_are_those_of_the_paper() -> None:
-    refiner = RefinerRecipe().refiner
-    assert (refiner.n_steps, refiner.n_neighbors, refiner.form) == (8, 8, "attention_mlp")
-
-
 @pytest.mark.parametrize(
     ("setting", "named"),
     [
@@ -66,16 +61,6 @@ def test_keys_that_are_left_out_are_those_of_the_paper() -> None:
 def test_a_wrong_key_or_value_is_named(path: Path, setting: str, named: str) -> None:
     with pytest.raises(ConfigError, match=named):
         RefinerRecipe.load(path, settings=[setting])
-
-
-def test_a_loss_that_contradicts_the_batches_is_refused(path: Path) -> None:
-    with pytest.raises(ConfigError, match="contextual loss has k 4, the sampler draws 8"):
-        RefinerRecipe.load(path, settings=["loss=contextual", "batches.per_class=8"])
-
-
-def test_a_missing_recipe_is_named(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"absent\.toml"):
-        RefinerRecipe.load(tmp_path / "absent.toml")
 
 
 @pytest.mark.parametrize(
@@ -102,33 +87,6 @@ def test_options_that_cannot_work_are_refused(options: dict[str, Any]) -> None:
         RefinerConfig(**options)
 
 
-@pytest.mark.parametrize(
-    ("options", "reason"),
-    [
-        ({"form": "gated"}, "form 'gated' needs init 'softmax_qe', a temperature and neighbors 'context'"),
-        ({**GATED, "dropout": 0.1}, "form 'gated' has no heads, dropout and output layer: leave them out"),
-        (
-            {"level": True, "neighbors": "none"},
-            "a level says how .* among its neighbors: set neighbors 'context'",
-        ),
-    ],
-)
-def test_a_refusal_says_what_to_do(options: dict[str, Any], reason: str) -> None:
-    with pytest.raises(ValidationError, match=reason):
-        RefinerConfig(**options)
-
-
-def test_a_gated_refiner_has_one_head_for_every_length_of_embeddings() -> None:
-    architecture = RefinerConfig(level=True, **GATED).architecture(23)
-    assert (architecture.form, architecture.n_heads, architecture.expansion) == ("gated", 1, True)
-    assert architecture.level
-
-
-def test_a_recipe_minimizes_a_loss_on_batches_unless_it_says_otherwise() -> None:
-    recipe = RefinerRecipe()
-    assert (recipe.objective, recipe.refiner.level) == ("batch", False)
-
-
 def test_without_a_recipe_a_gated_refiner_with_a_level_is_cross_fitted() -> None:
     recipe = RefinerRecipe.load(None)
     assert recipe.validation.folds == 5
@@ -153,8 +111,3 @@ def test_the_recipe_of_the_refiner_that_ships_can_be_read() -> None:
     )
     assert "dogfacenet" not in trained
     assert "dogfacenet" in measured
-
-
-def test_one_fold_is_refused() -> None:
-    with pytest.raises(ConfigError, match="folds is 1, expected 0 or at least 2"):
-        RefinerRecipe.load(None, settings=["validation.folds=1"])

@@ -10,16 +10,14 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("pytorch_metric_learning")
 
-from vicinal.models.bundle import ModelBundle  # noqa: E402
 from vicinal.models.refiner_manifest import Sides  # noqa: E402
-from vicinal.refine.context_refiner import ContextRefiner  # noqa: E402
 from vicinal.refine.errors import RefinerTrainingError  # noqa: E402
 from vicinal.training.refiner import cross_fitting  # noqa: E402
 from vicinal.training.refiner.config import RefinerRecipe  # noqa: E402
-from vicinal.training.refiner.cross_fitting import PresentLine, cross_fit  # noqa: E402
+from vicinal.training.refiner.cross_fitting import cross_fit  # noqa: E402
 from vicinal.training.refiner.embedding_set import EmbeddingSet  # noqa: E402
 from vicinal.training.refiner.trainer import RefinerTrainer, TrainingResult  # noqa: E402
-from vicinal.training.refiner.validation import SIDES, Line, Outcomes, SideFigures  # noqa: E402
+from vicinal.training.refiner.validation import SIDES, SideFigures  # noqa: E402
 
 
 def recipe(**changes: Any) -> RefinerRecipe:
@@ -123,26 +121,6 @@ def test_noise_promises_nothing() -> None:
     assert gain.fnir.low <= 0.0 <= gain.fnir.high
 
 
-def test_what_is_used_so_far_is_what_the_line_is_compared_with(
-    items: EmbeddingSet, result: TrainingResult, refined_bundle: ModelBundle
-) -> None:
-    """A refiner at random finds less than none."""
-    present = PresentLine(Line("both"), ContextRefiner(refined_bundle))
-    compared = cross_fit(RefinerTrainer(recipe()), items, present).gains
-    assert compared["unrefined"] == result.gains["unrefined"]
-    assert compared["present"].map_at_r.before < compared["unrefined"].map_at_r.before
-    assert compared["present"].fnir.after == result.gains["present"].fnir.after
-
-
-def test_progress_counts_the_steps_of_all_trainings(items: EmbeddingSet) -> None:
-    steps: list[tuple[int, int]] = []
-    cross_fit(RefinerTrainer(recipe(), on_step=lambda *done: steps.append(done)), items)
-    assert {total for _, total in steps} == {80}
-    done = [one for one, _ in steps]
-    assert done == sorted(done)
-    assert done[-1] in (60, 80)
-
-
 def test_too_few_labels_are_refused_with_the_number_that_is_needed() -> None:
     few = EmbeddingSet.of(np.random.default_rng(0).normal(size=(30, 24)), np.repeat(np.arange(10), 3))
     with pytest.raises(RefinerTrainingError, match="10 labels have two items or more, and at least 12 are"):
@@ -158,8 +136,3 @@ def test_classes_stay_whole_and_folds_are_even_in_each_space() -> None:
         classes = {(fold, one) for fold, one in zip(folds, both.class_ids, strict=True)}
         kept = [fold for fold, one in classes if both.spaces[both.class_ids == one][0] == space]
         assert len(set(np.bincount(kept).tolist())) == 1
-
-
-def test_outcomes_of_two_searches_are_counted_together() -> None:
-    one = Outcomes(*(np.array([0.9, 0.1]) for _ in range(6)))
-    assert Outcomes.join([one, one]).mates.tolist() == [0.9, 0.1, 0.9, 0.1]

@@ -31,11 +31,6 @@ def test_one_name_in_two_spaces_is_two_classes() -> None:
     assert EmbeddingSet.of(X[:4], ["a", "b", "a", "b"]).class_ids.tolist() == [0, 1, 0, 1]
 
 
-def test_joined_sets_have_spaces_of_their_own() -> None:
-    items = EmbeddingSet.of(X, LABELS, FOLDS)
-    assert EmbeddingSet.join([items, items]).spaces.tolist() == [0] * 6 + [1] * 6 + [2] * 6 + [3] * 6
-
-
 def test_split_by_class_takes_the_share_of_each_space() -> None:
     items = EmbeddingSet.of(
         np.tile(X, (4, 1)), np.repeat([f"c{i}" for i in range(16)], 3), np.repeat([0, 1], 24)
@@ -44,13 +39,6 @@ def test_split_by_class_takes_the_share_of_each_space() -> None:
     assert not set(larger.labels) & set(held.labels)
     assert [len(np.unique(held.labels[held.spaces == space])) for space in (0, 1)] == [2, 2]
     assert sorted([*larger.labels, *held.labels]) == sorted(items.labels)
-
-
-def test_split_by_class_follows_from_the_seed() -> None:
-    items = EmbeddingSet.of(X, LABELS)
-    first, again, other = (set(items.split_classes(0.5, seed)[1].labels) for seed in (0, 0, 4))
-    assert first == again
-    assert first != other
 
 
 def _write(path: Path, **changes: Any) -> Path:
@@ -116,9 +104,3 @@ def test_a_file_that_is_missing_or_of_another_kind_is_named(tmp_path: Path, name
     (tmp_path / name).write_bytes(b"words")
     with pytest.raises(RefinerTrainingError, match=name):
         read_embedding_sets([tmp_path / name])
-
-
-def test_sets_of_different_lengths_cannot_be_joined() -> None:
-    sets = [EmbeddingSet.of(X[:, :dim], LABELS) for dim in (3, 4)]
-    with pytest.raises(RefinerTrainingError, match="3 and 4 dimensions"):
-        EmbeddingSet.join(sets)

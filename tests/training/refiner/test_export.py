@@ -18,7 +18,6 @@ pytest.importorskip("onnxscript")
 
 from tests.stand_in_gpus import SmallGpu  # noqa: E402
 from vicinal.models.bundle import ModelBundle  # noqa: E402
-from vicinal.models.errors import BundleError  # noqa: E402
 from vicinal.models.refiner_manifest import REFINER_FILE, REFINER_WEIGHTS_FILE  # noqa: E402
 from vicinal.models.runtime import open_session  # noqa: E402
 from vicinal.models.similarity import normalize  # noqa: E402
@@ -109,13 +108,6 @@ def _refines_a_gallery_alike(bundle: ModelBundle, n_steps: int, monkeypatch: pyt
     assert not np.array_equal(refined, expected)
 
 
-@pytest.mark.parametrize("n_steps", [1, 2])
-def test_the_graph_refines_a_gallery_as_numpy_does(
-    every_form: Any, exported: Any, monkeypatch: pytest.MonkeyPatch, n_steps: int
-) -> None:
-    _refines_a_gallery_alike(exported(every_form), n_steps, monkeypatch)
-
-
 def test_the_graph_of_a_refiner_with_a_level_refines_a_gallery_as_numpy_does(
     every_level: Any, exported: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -138,15 +130,6 @@ def test_inputs_and_outputs_have_the_names_of_the_documentation(
     assert names(exported(gated)) == (plain[0] | {"radii": 3}, plain[1] | {"lengths": 2})
 
 
-def test_a_level_that_differs_fails_the_parity_check(make_network: Any, exported: Any, gated: Any) -> None:
-    """Though the refined embeddings are equal."""
-    other, bundle = make_network(gated), exported(gated)
-    with torch.no_grad():
-        other.steps[1].level_bias += 0.1
-    with pytest.raises(RefinementError, match=r"differ by .* at most 1e-05"):
-        refiner_export._check_parity(other, bundle)
-
-
 def test_the_large_arrays_are_stored_once(exported_bundle: ModelBundle) -> None:
     model = onnx.load(exported_bundle.path / REFINER_FILE, load_external_data=False)
     inside = [one for one in model.graph.initializer if one.data_location != onnx.TensorProto.EXTERNAL]
@@ -157,11 +140,6 @@ def test_the_large_arrays_are_stored_once(exported_bundle: ModelBundle) -> None:
         for entry in one.external_data
         if entry.key == "location"
     } == {REFINER_WEIGHTS_FILE}
-
-
-def test_exported_graph_is_valid_and_names_no_path_of_this_machine(exported_bundle: ModelBundle) -> None:
-    onnx.checker.check_model(str(exported_bundle.path / REFINER_FILE))
-    assert b".py" not in (exported_bundle.path / REFINER_FILE).read_bytes()
 
 
 def test_a_refiner_leaves_the_fingerprint_of_embeddings(
@@ -177,48 +155,6 @@ def test_section_says_what_was_exported(exported_bundle: ModelBundle, make_netwo
     assert (section.sides, section.rerank) == ("both", "off")
     assert section.validation == {"both": {"map_at_r": 0.5}}
     assert set(section.files) == {REFINER_FILE, REFINER_WEIGHTS_FILE}
-
-
-def test_a_second_refiner_replaces_the_first(
-    make_network: Any, small: Any, exported_bundle: ModelBundle, tmp_path: Path
-) -> None:
-    copied = ModelBundle.open(shutil.copytree(exported_bundle.path, tmp_path / "copied"))
-    second = export_refiner(make_network(small, seed=1), copied, FIELDS).manifest.refiner
-    assert second.fingerprint != exported_bundle.manifest.refiner.fingerprint
-    assert ModelBundle.open(copied.path).manifest.refiner == second
-
-
-def test_fingerprint_of_a_refiner_ignores_words_about_it(exported_bundle: ModelBundle) -> None:
-    section = exported_bundle.manifest.refiner
-    words = {"sides": "off", "rerank": "contextual", "training": {"seed": 1}, "validation": {}}
-    assert section.model_copy(update=words).fingerprint == section.fingerprint
-    assert section.model_copy(update={"backbone_fingerprint": "0"}).fingerprint != section.fingerprint
-
-
-@pytest.mark.parametrize("name", [REFINER_FILE, REFINER_WEIGHTS_FILE])
-def test_a_changed_file_of_the_refiner_does_not_open(
-    exported_bundle: ModelBundle, tmp_path: Path, name: str
-) -> None:
-    copied = Path(shutil.copytree(exported_bundle.path, tmp_path / "copied"))
-    content = bytearray((copied / name).read_bytes())
-    content[len(content) // 2] ^= 4
-    (copied / name).write_bytes(content)
-    with pytest.raises(BundleError, match="damaged or was changed"):
-        ModelBundle.open(copied)
-
-
-def test_a_bundle_that_is_written_anew_has_no_refiner(exported_bundle: ModelBundle, tmp_path: Path) -> None:
-    """Its embeddings may be others, and the old refiner's file is none of the bundle's own."""
-    copied = ModelBundle.open(shutil.copytree(exported_bundle.path, tmp_path / "copied"))
-    fields = copied.manifest.model_dump(exclude={"files", "refiner"})
-    written = ModelBundle.write(copied.path, fields)
-    assert written.manifest.refiner is None
-    assert written.fingerprint == exported_bundle.fingerprint
-
-
-def test_a_bundle_without_the_files_cannot_name_a_refiner(copied: ModelBundle) -> None:
-    with pytest.raises(BundleError, match=r"has no refiner\.onnx: run `train_refiner`"):
-        copied.with_refiner({**FIELDS, "architecture": {}})
 
 
 def test_a_network_that_differs_fails_the_parity_check(

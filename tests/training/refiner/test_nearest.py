@@ -35,23 +35,10 @@ def test_nearest_items_equal_the_loop(k: int, rows: int, monkeypatch: pytest.Mon
     assert ((similarities == -np.inf) == (found < 0)).all()
 
 
-def test_similarities_are_those_of_the_items_found() -> None:
-    items = normalize(np.random.default_rng(0).normal(size=(9, 5)))
-    own = np.arange(9)
-    found, similarities = nearest_items(items, items, 3, query_groups=own, item_groups=own)
-    np.testing.assert_allclose(similarities, np.einsum("nd,nkd->nk", items, items[found]), rtol=0, atol=1e-6)
-
-
 @pytest.fixture
 def items() -> EmbeddingSet:
     rng = np.random.default_rng(1)
     return EmbeddingSet.of(rng.normal(size=(24, 5)), np.repeat(list("abcdef"), 4), np.repeat([0, 1], 12))
-
-
-def test_contexts_stay_within_their_space_and_leave_out_the_item(items: EmbeddingSet) -> None:
-    nearest_ids = items.nearest(5, np.arange(24))[0]
-    assert (items.spaces[nearest_ids] == items.spaces[:, None]).all()
-    assert not (nearest_ids == np.arange(24)[:, None]).any()
 
 
 def test_contexts_without_mates_hold_no_item_of_the_class(items: EmbeddingSet) -> None:

@@ -13,7 +13,6 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from benchmarks.refiner.controls import softmax_query_expansion  # noqa: E402
-from vicinal.models.errors import ConfigError  # noqa: E402
 from vicinal.training.refiner.config import RefinerConfig  # noqa: E402
 from vicinal.training.refiner.network import ContextRefinerNetwork  # noqa: E402
 
@@ -146,32 +145,6 @@ def test_the_loop_notices_a_head_that_attends_evenly(
     assert np.abs(run(network, *inputs)[0] - expected).max() > 1e-3
 
 
-def test_attention_is_that_of_torch(
-    make_network: Callable[..., Any], make_contexts: Callable[..., Any]
-) -> None:
-    """One step is torch's multi-head attention with these weights, added and normalized."""
-    config = RefinerConfig(n_steps=1, n_heads=4, form="attention")
-    network, (query, context, mask) = make_network(config), make_contexts(9)
-    step, theirs = network.steps[0], torch.nn.MultiheadAttention(24, 4, batch_first=True)
-    projections = [step.query.T, step.key.reshape(24, 24), step.value.transpose(1, 2).reshape(24, 24)]
-    with torch.no_grad():
-        theirs.in_proj_weight.copy_(torch.cat(projections))
-        theirs.in_proj_bias.copy_(torch.cat([step.query_bias, torch.zeros(48)]))
-        theirs.out_proj.weight.copy_(step.output.T)
-        theirs.out_proj.bias.copy_(step.output_bias)
-        neighbors = torch.from_numpy(context[:-1])
-        added, attention = theirs(
-            torch.from_numpy(query[:-1, None]),
-            neighbors,
-            neighbors,
-            key_padding_mask=~torch.from_numpy(mask[:-1]),
-        )
-    steps, weights = run(network, query[:-1], context[:-1], mask[:-1])
-    expected = torch.nn.functional.normalize(torch.from_numpy(query[:-1]) + added[:, 0], dim=-1)
-    np.testing.assert_allclose(steps[:, 0], expected, rtol=0, atol=2e-6)
-    np.testing.assert_allclose(weights[:, 0], attention[:, 0], rtol=0, atol=2e-6)
-
-
 def test_default_has_the_parameters_that_the_paper_reports() -> None:
     """12 million at 512 dimensions and 8 steps."""
     network = ContextRefinerNetwork(512, RefinerConfig())
@@ -186,13 +159,6 @@ def test_zero_output_starts_as_identity(form: Any, make_contexts: Callable[..., 
     query, context, mask = make_contexts(6)
     steps, _ = run(ContextRefinerNetwork(24, config), query, context, mask)
     np.testing.assert_allclose(steps, np.repeat(query[:, None], 3, axis=1), rtol=0, atol=1e-6)
-
-
-def test_random_output_does_not_start_as_identity(make_contexts: Callable[..., Any]) -> None:
-    """Negative control."""
-    query, context, mask = make_contexts(6)
-    steps, _ = run(ContextRefinerNetwork(24, RefinerConfig(n_steps=3, n_heads=4)), query, context, mask)
-    assert np.abs(steps[:-1, -1] - query[:-1]).max() > 0.1
 
 
 @pytest.mark.parametrize("form", ["bare", "attention", "attention_mlp"])
@@ -227,17 +193,6 @@ def test_what_starts_at_nothing_still_learns(
     assert [name for name, one in moved.items() if not one and name != "log_temperature"] == []
 
 
-def test_shared_temperature_is_one_number_and_others_one_a_step() -> None:
-    options = {"n_steps": 3, "temperature": 0.2}
-    assert ContextRefinerNetwork(24, RefinerConfig(**options)).log_temperature.shape == (3,)
-    shared = ContextRefinerNetwork(24, RefinerConfig(**options, shared_temperature=True))
-    assert shared.log_temperature.shape == (1,)
-
-
-def test_without_a_temperature_none_is_learned() -> None:
-    assert not ContextRefinerNetwork(24, RefinerConfig()).log_temperature.requires_grad
-
-
 def test_a_query_without_neighbors_gives_finite_gradients(
     make_network: Callable[..., Any], make_contexts: Callable[..., Any], small: RefinerConfig
 ) -> None:
@@ -262,8 +217,3 @@ def test_dropout_is_for_training_alone(option: str, make_contexts: Callable[...,
     inputs = make_contexts(8)
     np.testing.assert_array_equal(run(network.eval(), *inputs)[0], run(network, *inputs)[0])
     assert np.abs(run(network.train(), *inputs)[0] - run(network, *inputs)[0]).max() > 1e-3
-
-
-def test_heads_that_do_not_divide_the_length_are_refused() -> None:
-    with pytest.raises(ConfigError, match=r"n_heads 5 does not divide embeddings of 24"):
-        ContextRefinerNetwork(24, RefinerConfig(n_heads=5))

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
-from vicinal.calibration.arrays import FloatArray
 from vicinal.models.bundle import ModelBundle, space_manifest
 from vicinal.refine.context_refiner import ContextRefiner
 from vicinal.refine.errors import RefinerTrainingError
 from vicinal.training.refiner.config import ValidationConfig
 from vicinal.training.refiner.embedding_set import EmbeddingSet
-from vicinal.training.refiner.own import choose_refiner, is_better, own_refiner
-from vicinal.training.refiner.validation import Gain, PairedDifference, Validation
+from vicinal.training.refiner.own import choose_refiner, own_refiner
+from vicinal.training.refiner.validation import Validation
 
 DIM = 16
 
@@ -40,26 +38,6 @@ def nothing_alike() -> EmbeddingSet:
     return EmbeddingSet.of(np.random.default_rng(1).normal(size=items.embeddings.shape), items.labels)
 
 
-def expanded(query: FloatArray, neighbors: FloatArray) -> tuple[FloatArray, float]:
-    """Softmax query expansion at temperature 0.1 with weight 2, and the length of a query at level 4."""
-    shares = np.exp(neighbors @ query / 0.1)
-    gathered = shares / shares.sum() @ neighbors
-    moved = query + 2.0 * gathered
-    moved /= np.linalg.norm(moved)
-    direction = gathered / np.linalg.norm(gathered)
-    z = 4.0 * np.log((query @ direction) / (moved @ direction))
-    return moved, np.exp(-np.log1p(np.exp(-10.0 * z)) / 10.0)
-
-
-def test_it_is_query_expansion_with_a_level(space: ModelBundle) -> None:
-    rows = regions().embeddings
-    query, neighbors = rows[0], rows[1:6]
-    found = own_refiner(space).attend(query[None], neighbors[None], radii=np.full((1, 5, 3), 0.5, np.float32))
-    moved, length = expanded(query.astype(float), neighbors.astype(float))
-    np.testing.assert_allclose(found.embeddings[0], moved, atol=1e-6)
-    np.testing.assert_allclose(found.lengths[0, 0], length, atol=1e-6)
-
-
 def test_labels_that_neighbors_tell_keep_it(space: ModelBundle, tmp_path: Path) -> None:
     found = choose_refiner(space, regions())
     assert found.helps
@@ -78,33 +56,9 @@ def test_labels_that_nothing_tells_do_not(space: ModelBundle) -> None:
     assert not choose_refiner(space, nothing_alike()).helps
 
 
-def test_a_bundle_that_has_it_gains_nothing(space: ModelBundle, tmp_path: Path) -> None:
-    once = choose_refiner(space, regions()).write(tmp_path / "kept")
-    again = choose_refiner(once, regions())
-    # Each fold is refined by what the others choose, which need not be the sides that all labels chose.
-    fnir = again.over_present.fnir
-    assert fnir.low <= 0.0 <= fnir.high
-    assert not again.helps
-
-
 def test_too_few_labels_are_refused_with_the_number_that_is_needed(space: ModelBundle) -> None:
     with pytest.raises(RefinerTrainingError, match="12 labels have two items or more, and at least 16 are"):
         choose_refiner(space, regions(12))
-
-
-@pytest.mark.parametrize(
-    ("fnir", "map_at_r", "expected"),
-    [
-        ((-0.3, -0.1), (-0.2, -0.1), True),
-        ((-0.3, 0.1), (0.1, 0.2), True),
-        ((-0.3, 0.1), (-0.1, 0.2), False),
-        ((0.01, 0.1), (0.1, 0.2), False),
-        ((0.0, 0.0), (0.0, 0.0), False),
-    ],
-)
-def test_more_must_be_found_or_as_many_ranked_higher(fnir: Any, map_at_r: Any, expected: bool) -> None:
-    changes = (PairedDifference(0.5, 0.5 + sum(one) / 2, *one) for one in (fnir, map_at_r, (0.0, 0.0)))
-    assert is_better(Gain(*changes)) == expected
 
 
 def test_a_visit_is_in_the_gallery_or_asked_for() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,7 +11,6 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("pytorch_metric_learning")
 
-from vicinal.refine.errors import RefinerTrainingError  # noqa: E402
 from vicinal.training.refiner.config import RefinerRecipe, SearchConfig  # noqa: E402
 from vicinal.training.refiner.embedding_set import EmbeddingSet  # noqa: E402
 from vicinal.training.refiner.network import ContextRefinerNetwork  # noqa: E402
@@ -27,7 +25,6 @@ from vicinal.training.refiner.search import (  # noqa: E402  # noqa: E402
 from vicinal.training.refiner.trainer import RefinerTrainer, _build_optimizer  # noqa: E402
 
 CPU = torch.device("cpu")
-SHARP = 1e6
 
 
 def recipe(**changes: Any) -> RefinerRecipe:
@@ -110,19 +107,6 @@ def test_queries_are_not_in_the_gallery_and_half_are_of_classes_left_out(
     assert len(set(drawn.queries.tolist())) == len(drawn.queries)
 
 
-def test_galleries_hold_as_few_items_of_a_class_as_was_drawn(items: EmbeddingSet) -> None:
-    search = {"n_queries": 40, "gallery_share": [0.98, 0.99], "most_per_class": [1, 3]}
-    batches = SearchBatches(items, recipe(search=search), CPU)
-    most = set()
-    for _ in range(20):
-        drawn = Drawn(batches, items)
-        counts = np.bincount(items.class_ids[drawn.in_gallery], minlength=24)
-        present = counts[~drawn.is_absent_class]
-        most.add(int(present.max()))
-        assert present.min() >= present.max() - 1
-    assert most == {1, 2, 3}
-
-
 def test_nothing_of_a_class_that_was_left_out_stands_anywhere(drawn: Drawn, items: EmbeddingSet) -> None:
     seen = [drawn.items, *(one[mask] for one, mask in zip(drawn.contexts, drawn.masks, strict=True))]
     for positions in seen:
@@ -138,14 +122,6 @@ def test_candidates_and_contexts_are_the_nearest_of_the_gallery(drawn: Drawn, it
         assert context[n].tolist() == nearest[:4]
     for n, item in enumerate(drawn.items):
         assert item_context[n].tolist() == nearest_by_loop(items, item, drawn.in_gallery, 4)
-
-
-def test_mates_are_the_candidates_of_the_class(drawn: Drawn, items: EmbeddingSet) -> None:
-    classes = items.class_ids
-    same = classes[drawn.candidates] == classes[drawn.queries][:, None]
-    np.testing.assert_array_equal(drawn.batch.is_mate.numpy(), same)
-    np.testing.assert_array_equal(drawn.batch.is_other.numpy(), ~same)
-    assert not drawn.batch.is_mate[drawn.batch.absent].any()
 
 
 def test_radii_are_those_of_the_drawn_gallery(drawn: Drawn, items: EmbeddingSet) -> None:
@@ -183,22 +159,6 @@ def test_spaces_are_searched_apart() -> None:
     np.testing.assert_array_equal(spaces[one.contexts[1]], np.repeat(spaces[one.items][:, None], 4, 1))
 
 
-def test_the_same_seed_draws_the_same_searches_and_another_seed_others(items: EmbeddingSet) -> None:
-    first, again, other = (
-        [batch.queries.rows for batch in SearchBatches(items, recipe(seed=seed), CPU)] for seed in (0, 0, 1)
-    )
-    assert len(first) == 4
-    assert all(torch.equal(one, same) for one, same in zip(first, again, strict=True))
-    assert not torch.equal(first[0], first[1])
-    assert not torch.equal(first[0], other[0])
-
-
-def test_classes_without_pairs_are_refused() -> None:
-    alone = EmbeddingSet.of(np.random.default_rng(0).normal(size=(9, 24)), np.arange(9))
-    with pytest.raises(RefinerTrainingError, match="none of the 9 training classes has two items"):
-        SearchBatches(alone, recipe(), CPU)
-
-
 def random_search(n: int = 9, n_candidates: int = 10, seed: int = 0) -> tuple[Any, SearchBatch]:
     """Similarities of queries to candidates, and who is a mate; the last four queries have none.
 
@@ -216,17 +176,6 @@ def random_search(n: int = 9, n_candidates: int = 10, seed: int = 0) -> tuple[An
     return similarities, SearchBatch(empty, empty, candidates, is_mate, is_other, absent)
 
 
-def average_precision_lost_by_loop(similarities: Any, batch: SearchBatch) -> float:
-    """One minus the precision at each mate, mean over all mates."""
-    lost = []
-    for row, mates, others in zip(similarities, batch.is_mate, batch.is_other, strict=True):
-        for j in torch.nonzero(mates)[:, 0]:
-            n_mates = sum(bool(mates[i]) and float(row[i]) >= float(row[j]) for i in range(len(row)))
-            n_others = sum(bool(others[i]) and float(row[i]) > float(row[j]) for i in range(len(row)))
-            lost.append(1.0 - n_mates / (n_mates + n_others))
-    return sum(lost) / len(lost)
-
-
 def mate_loss_by_loop(scores: Any, batch: SearchBatch, config: SearchConfig) -> float:
     with_mate, without = [], []
     for n, row in enumerate(scores):
@@ -238,14 +187,6 @@ def mate_loss_by_loop(scores: Any, batch: SearchBatch, config: SearchConfig) -> 
     sharpness = config.level_sharpness
     terms = [np.logaddexp(0.0, sharpness * (a - m)) / sharpness for a in hardest for m in with_mate]
     return 10.0 * sum(terms) / len(terms)
-
-
-def test_rank_loss_is_one_minus_the_average_precision_when_comparisons_are_hard() -> None:
-    similarities, batch = random_search()
-    loss = float(rank_loss(similarities.double(), batch.is_mate, batch.is_other, SHARP))
-    expected = average_precision_lost_by_loop(similarities, batch)
-    assert 0.2 < expected < 0.9
-    assert loss == pytest.approx(expected, abs=1e-6)
 
 
 def test_rank_loss_equals_the_smooth_formula() -> None:
@@ -261,11 +202,6 @@ def test_rank_loss_equals_the_smooth_formula() -> None:
     assert loss == pytest.approx(np.mean(lost), abs=1e-6)
 
 
-def test_rank_loss_is_zero_when_mates_come_first() -> None:
-    _, batch = random_search()
-    assert float(rank_loss(batch.is_mate.float(), batch.is_mate, batch.is_other, SHARP)) == 0.0
-
-
 @pytest.mark.parametrize(("hardest", "sharpness"), [(0.2, 10.0), (0.7, 10.0), (1.0, 200.0)])
 def test_mate_loss_equals_the_loop(hardest: float, sharpness: float) -> None:
     scores, batch = random_search()
@@ -273,15 +209,6 @@ def test_mate_loss_equals_the_loop(hardest: float, sharpness: float) -> None:
     assert float(mate_loss(scores.log(), batch, config)) == pytest.approx(
         mate_loss_by_loop(scores.log(), batch, config), rel=1e-5
     )
-
-
-def test_mate_loss_is_how_far_strangers_lie_above_mates_when_comparisons_are_hard() -> None:
-    scores, batch = random_search()
-    config = SearchConfig(hardest=1.0, level_sharpness=SHARP)
-    mates = scores[:5].masked_fill(~batch.is_mate[:5], -1.0).amax(1).log()
-    strangers = scores[-3:].masked_fill(~batch.is_other[-3:], -1.0).amax(1).log()
-    expected = 10.0 * float((strangers[:, None] - mates).clamp(min=0.0).mean())
-    assert float(mate_loss(scores.log(), batch, config)) == pytest.approx(expected, abs=1e-4)
 
 
 def test_a_query_that_lacks_a_mate_by_chance_is_not_compared() -> None:
@@ -292,19 +219,6 @@ def test_a_query_that_lacks_a_mate_by_chance_is_not_compared() -> None:
     assert float(mate_loss(other.log(), batch, SearchConfig())) == float(
         mate_loss(scores.log(), batch, SearchConfig())
     )
-
-
-@pytest.mark.parametrize("missing", ["is_mate", "absent", "is_other"])
-def test_losses_are_zero_with_a_graph_where_nothing_is_to_compare(missing: str) -> None:
-    scores, batch = random_search()
-    batch = replace(batch, **{missing: torch.zeros_like(getattr(batch, missing))})
-    scores.requires_grad_()
-    loss = mate_loss(scores.log(), batch, SearchConfig())
-    if missing == "is_mate":
-        loss = loss + rank_loss(scores, batch.is_mate, batch.is_other, 10.0)
-    loss.backward()
-    assert loss.item() == 0.0
-    np.testing.assert_array_equal(scores.grad, np.zeros_like(scores.detach()))
 
 
 @pytest.fixture
@@ -392,13 +306,6 @@ def test_the_rate_factor_reaches_the_small_networks_and_nothing_else(items: Embe
     assert {name for name, rate in found.items() if rate == pytest.approx(0.25)} == names - SCALARS
 
 
-def test_of_other_forms_the_rate_factor_reaches_the_level_alone(items: EmbeddingSet) -> None:
-    found = rates({"n_steps": 1, "n_heads": 4, "form": "attention", "level": True}, 0.25, items)
-    reached = {name for name, rate in found.items() if rate == pytest.approx(0.25)}
-    assert reached == {name for name in found if name.startswith("steps.0.level_")} - SCALARS
-    assert found["steps.0.query"] == pytest.approx(1.0)
-
-
 def uneven(seed: int, n_regions: int = 10) -> EmbeddingSet:
     """Regions of eight classes, some so dense that strangers are more alike there than mates elsewhere."""
     rng = np.random.default_rng(seed)
@@ -423,8 +330,3 @@ def test_a_refiner_learns_to_search_classes_that_it_never_saw() -> None:
     assert end["both"].fnir < 0.5 * start["both"].fnir
     assert end["both"].fnir < 0.5 * end["off"].fnir
     assert result.verdict.sides in ("query", "both")
-
-
-def test_the_same_recipe_gives_the_same_weights(items: EmbeddingSet) -> None:
-    first, again = (RefinerTrainer(recipe()).run(items, blobs(seed=1)).network.state_dict() for _ in range(2))
-    assert all(torch.equal(first[name], again[name]) for name in first)

@@ -10,7 +10,6 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("pytorch_metric_learning")
 
-from vicinal.models.errors import ConfigError  # noqa: E402
 from vicinal.refine.errors import RefinerTrainingError  # noqa: E402
 from vicinal.training.refiner.batches import ClassBatch, ClassBatches  # noqa: E402
 from vicinal.training.refiner.config import RefinerRecipe  # noqa: E402
@@ -65,15 +64,6 @@ def test_batches_stay_within_a_space() -> None:
     assert set.union(*spaces_of) == {0, 1, 2}
 
 
-def test_a_class_with_one_item_is_a_neighbor_but_never_drawn(items: EmbeddingSet) -> None:
-    twin = items.embeddings[0] + 1e-3
-    joined = EmbeddingSet.of(np.vstack([items.embeddings, twin]), [*items.labels, "alone"])
-    batches = ClassBatches(joined, recipe(optimizer={"steps": 40}), CPU)
-    assert batches.class_sizes == [6] * 60
-    assert max(int(batch.labels.max()) for batch in batches) == 59
-    assert int(batches._nearest[0, 0]) == len(items)
-
-
 def test_absent_queries_have_no_mate_in_their_context(items: EmbeddingSet) -> None:
     by_embedding = {one.tobytes(): label for one, label in zip(items.embeddings, items.labels, strict=True)}
     absent = 0
@@ -83,15 +73,6 @@ def test_absent_queries_have_no_mate_in_their_context(items: EmbeddingSet) -> No
             absent += int(is_absent)
             assert not is_absent or by_embedding[query.numpy().tobytes()] not in labels
     assert absent == pytest.approx(96, abs=30)
-
-
-def test_noise_has_the_length_that_was_asked_for(items: EmbeddingSet) -> None:
-    noisy = recipe(batches={"batch_size": 32, "noise": 0.3})
-    for plain, batch in zip(ClassBatches(items, recipe(), CPU), ClassBatches(items, noisy, CPU), strict=True):
-        for clean, changed in ((plain.query, batch.query), (plain.context, batch.context)):
-            assert torch.linalg.norm(changed, dim=-1).numpy() == pytest.approx(1.0, abs=1e-5)
-            # To first order normalizing takes away what points along the embedding.
-            assert float((changed - clean).norm(dim=-1).mean()) == pytest.approx(0.3, abs=0.04)
 
 
 def absent_by_loop(refined: Any, batch: ClassBatch, margin: float) -> float:
@@ -115,16 +96,6 @@ def test_absent_loss_equals_the_loop(make_contexts: Any, margin: float) -> None:
     expected = absent_by_loop(refined, batch, margin)
     assert expected > 0
     assert float(absent_loss(refined, batch, margin)) == pytest.approx(expected, abs=1e-6)
-
-
-def test_absent_loss_without_absent_queries_is_zero_with_a_graph(make_contexts: Any) -> None:
-    query, context, mask = (torch.from_numpy(one) for one in make_contexts(4))
-    batch = ClassBatch(query, context, mask, torch.zeros(4), torch.zeros(4, dtype=torch.bool))
-    refined = query.clone().requires_grad_()
-    loss = absent_loss(refined, batch, 0.0)
-    loss.backward()
-    assert float(loss.detach()) == 0.0
-    assert not refined.grad.any()
 
 
 def test_training_refines_better_than_nothing(items: EmbeddingSet) -> None:
@@ -159,34 +130,10 @@ def test_the_network_of_the_best_validation_is_kept(items: EmbeddingSet) -> None
     assert [record.step for record in result.records] == [0, 3, 6]
 
 
-def test_given_validation_classes_leave_all_others_to_training(items: EmbeddingSet) -> None:
-    result = RefinerTrainer(recipe()).run(items, confusing(40, seed=1))
-    assert result.n_classes == 60
-    assert RefinerTrainer(recipe()).run(items).n_classes == 42
-
-
-@pytest.mark.parametrize("loss", ["contrastive", "proxy_anchor", "recall_at_k", "smooth_ap"])
-def test_losses_of_the_registry_can_be_trained_with(items: EmbeddingSet, loss: str) -> None:
-    short = recipe(loss=loss, optimizer={"steps": 1, "warmup_steps": 0})
-    assert np.isfinite(RefinerTrainer(short).run(items).records[-1].loss)
-
-
-def test_progress_is_reported(items: EmbeddingSet) -> None:
-    steps, records = [], []
-    trainer = RefinerTrainer(recipe(), on_step=lambda *done: steps.append(done), on_record=records.append)
-    assert trainer.run(items).records == records
-    assert steps == [(step, 6) for step in range(1, 7)]
-
-
 def test_classes_without_pairs_are_refused() -> None:
     alone = EmbeddingSet.of(np.random.default_rng(0).normal(size=(9, 24)), np.arange(9))
     with pytest.raises(RefinerTrainingError, match="none of the 9 training classes has two items"):
         RefinerTrainer(recipe()).run(alone, confusing())
-
-
-def test_too_few_classes_for_a_batch_are_refused(items: EmbeddingSet) -> None:
-    with pytest.raises(ConfigError, match="needs 8 classes, the data has 5"):
-        RefinerTrainer(recipe()).run(confusing(5), items)
 
 
 def test_a_loss_that_is_no_number_stops_the_training(

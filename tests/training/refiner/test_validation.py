@@ -54,22 +54,6 @@ def test_known_classes_are_in_the_gallery_and_absent_ones_are_not() -> None:
         assert gallery | absent == set(items.labels.tolist())
 
 
-def test_every_second_draw_swaps_known_and_absent_classes() -> None:
-    items = blobs()
-    first, second = validate(items, draws=2)._searches
-    known = set(items.labels[first.gallery].tolist())
-    assert known == set(items.labels[second.queries[second.n_known :]].tolist())
-
-
-def test_classes_with_one_item_are_absent() -> None:
-    items = EmbeddingSet.join([blobs()])
-    single = EmbeddingSet.of(np.eye(12)[:1], ["alone"])
-    joined = EmbeddingSet.of(np.vstack([items.embeddings, single.embeddings]), [*items.labels, "alone"])
-    for search in validate(joined)._searches:
-        assert "alone" in joined.labels[search.queries[search.n_known :]]
-        assert "alone" not in joined.labels[search.gallery]
-
-
 def test_contexts_are_gallery_items_other_than_the_item_itself() -> None:
     items = blobs()
     (search,) = validate(items, draws=1)._searches
@@ -102,11 +86,6 @@ def test_figures_of_one_search_are_those_of_a_loop() -> None:
     assert figures.fnir == pytest.approx(fnir_by_trying(best_mates, best_absent, 0.05))
     assert figures.map_at_r == pytest.approx(expected.map_at_r)
     assert figures.hit_rate_1 == expected.hit_rate[1]
-
-
-def test_what_changes_nothing_gives_the_same_on_all_sides() -> None:
-    figures = validate(blobs(noise=1.5)).measure(unchanged)
-    assert len({(one.fnir, one.map_at_r, one.hit_rate_1) for one in figures.values()}) == 1
 
 
 def test_each_side_is_refined_where_it_is_named() -> None:
@@ -184,27 +163,6 @@ def test_items_beside_stand_in_every_gallery_and_are_no_queries() -> None:
         assert not np.isin(others, search.queries).any()
     alone = Validation(everything.subset(held), 4, config, seed=0)
     assert (validation.n_known, validation.n_absent) == (alone.n_known, alone.n_absent)
-
-
-def test_more_of_others_in_the_gallery_makes_searching_harder() -> None:
-    """Items of other classes can be taken for mates."""
-    everything = blobs(n_classes=120, noise=1.2)
-    held = everything.labels.astype(int) < 30
-    config = ValidationConfig()
-    alone, beside = (
-        Validation(everything.subset(held), 4, config, seed=0, beside=others).measure(unchanged)["off"]
-        for others in (None, everything.subset(~held))
-    )
-    assert beside.map_at_r < alone.map_at_r
-    assert beside.fnir > alone.fnir
-
-
-def test_spaces_are_searched_apart_and_counted_together() -> None:
-    apart = [blobs(seed=seed) for seed in (0, 1)]
-    joined = validate(EmbeddingSet.join(apart), draws=1)
-    spaces = [set(np.repeat([0, 1], len(apart[0]))[search.gallery]) for search in joined._searches]
-    assert spaces == [{0}, {1}]
-    assert joined.n_known == 2 * validate(apart[0], draws=1).n_known
 
 
 @pytest.mark.parametrize("n_classes", [1, 4])

@@ -11,12 +11,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from vicinal.training.losses.config import LossConfig, check_loss_fits_sampler
 from vicinal.training.samplers import (
-    ClassBalancedConfig,
-    GroupConfig,
-    HierarchicalConfig,
-    RandomPairsConfig,
     SamplerConfig,
-    SourceBalancedConfig,
 )
 
 read = TypeAdapter(SamplerConfig).validate_python
@@ -28,21 +23,6 @@ def _refusal(fields: dict[str, Any]) -> str:
     with pytest.raises(ValidationError) as caught:
         read(fields)
     return caught.value.errors()[0]["msg"]
-
-
-@pytest.mark.parametrize(
-    ("fields", "expected"),
-    [
-        ({}, ClassBalancedConfig),
-        ({"kind": "class_balanced"}, ClassBalancedConfig),
-        ({"classes_per_source": {"a": 32}}, SourceBalancedConfig),
-        ({"kind": "hierarchical"}, HierarchicalConfig),
-        ({"kind": "group"}, GroupConfig),
-        ({"kind": "random_pairs"}, RandomPairsConfig),
-    ],
-)
-def test_kind_chooses_the_sampler(fields: dict[str, Any], expected: type) -> None:
-    assert type(read(fields)) is expected
 
 
 @pytest.mark.parametrize(
@@ -88,11 +68,6 @@ def test_sampler_is_accepted_exactly_when_classes_fill_the_batch(batch_size: int
 )
 def test_batches_that_cannot_be_are_refused(fields: dict[str, Any], message: str) -> None:
     assert message in _refusal(fields)
-
-
-@pytest.mark.parametrize("field", [{"m": 2}, {"p": 0.5}, {"classes_per_source": {"a": 32}}])
-def test_setting_of_another_sampler_is_refused(field: dict[str, Any]) -> None:
-    assert "Extra inputs" in _refusal({"kind": "class_balanced", **field})
 
 
 @pytest.mark.parametrize("sampler", [GROUP, PAIRS])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -40,19 +39,10 @@ def batches_of(sampler: SamplerConfig, images: LabelledImages) -> Batches:
     return sampler.batches(images.labels, groups, n_batches=5)
 
 
-def _super_label(label: str) -> str:
-    """By the number of letters, so that it is not the data set."""
-    return f"long{len(label) > 5}"
-
-
 def test_small_classes_are_left_out_and_named() -> None:
     kept, left_out = leave_out_small_classes(_images(), 4)
     assert left_out == ["b:four", "b:six"]
     assert Counter(kept.labels.tolist()) == {"a:one": 5, "a:two": 4, "a:three": 7, "b:five": 9}
-
-
-def test_no_class_is_left_out_without_need() -> None:
-    assert leave_out_small_classes(_images(), 1)[1] == []
 
 
 def test_images_without_a_class_large_enough_are_refused() -> None:
@@ -76,24 +66,6 @@ def test_batches_are_those_of_the_configuration(fields: dict[str, Any], composit
     for batch in batches:
         assert len(batch) == sampler.batch_size
         assert sorted(Counter(images.labels[batch].tolist()).values()) == composition
-
-
-def test_hierarchical_batches_are_halves_of_two_super_labels() -> None:
-    images, _ = leave_out_small_classes(_images(), 2)
-    images = replace(images, super_labels=np.array([_super_label(label) for label in images.labels]))
-    sampler = read({"kind": "hierarchical", "batch_size": 8, "per_class": 2})
-    for batch in batches_of(sampler, images):
-        assert Counter(images.super_labels[batch].tolist()) == {"longTrue": 4, "longFalse": 4}
-        assert sorted(Counter(images.labels[batch].tolist()).values()) == [2, 2, 2, 2]
-
-
-def test_hierarchical_batches_need_super_labels() -> None:
-    images = _images({"a:one": 3, "a:two": 3, "a:three": 3, "a:four": 3})
-    sampler = read({"kind": "hierarchical", "batch_size": 8, "per_class": 2})
-    with pytest.raises(
-        ConfigError, match=r"two super-labels or more, the data sets have 1: set sampler.kind"
-    ):
-        batches_of(sampler, images)
 
 
 @pytest.mark.parametrize(

@@ -25,21 +25,6 @@ def test_every_batch_has_the_given_number_of_classes_of_each_source() -> None:
         assert counted == {"large": 5, "small": 2}
 
 
-def test_every_class_in_a_batch_has_per_class_images() -> None:
-    for batch in batches({"large": 5, "small": 2}):
-        assert set(np.bincount(LABELS[batch])[np.unique(LABELS[batch])]) == {2}
-
-
-def test_every_class_gets_its_turn() -> None:
-    drawn = {int(label) for batch in batches({"large": 5, "small": 2}) for label in LABELS[batch]}
-    assert drawn == set(range(43))
-
-
-def test_the_same_seed_gives_the_same_batches() -> None:
-    shares = {"large": 5, "small": 2}
-    assert batches(shares, seed=3) == batches(shares, seed=3) != batches(shares, seed=4)
-
-
 @pytest.mark.parametrize("shares", [{"large": 5}, {"large": 5, "small": 2, "other": 1}])
 def test_sources_that_do_not_match_the_data_are_refused(shares) -> None:
     with pytest.raises(ConfigError, match="the data sets are large, small"):
