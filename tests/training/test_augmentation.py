@@ -42,14 +42,6 @@ def test_another_step_or_place_changes_the_image_otherwise(draw: tuple[int, int,
     assert not torch.equal(_augmented()[3, 5, 7][0], _augmented()[draw][0])
 
 
-def test_draws_of_other_modules_are_left_alone() -> None:
-    torch.manual_seed(1)
-    before = torch.rand(3)
-    torch.manual_seed(1)
-    _augmented()[0, 0, 0]
-    assert torch.equal(torch.rand(3), before)
-
-
 @pytest.mark.parametrize(("fill", "level"), [("white", 1.0), ("black", 0.0)])
 def test_turning_uncovers_the_ground_that_was_asked_for(fill: str, level: float) -> None:
     """Corners of gray pictures; `black` is zero padding."""

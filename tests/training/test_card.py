@@ -64,13 +64,6 @@ def test_the_card_of_an_exported_bundle_says_source_head_and_forms(
     assert "recipe.toml" not in card
 
 
-def test_the_card_of_an_imported_bundle_names_its_file(bundle_with: Callable[..., ModelBundle]) -> None:
-    card = _card(bundle_with(training={"file": "net.onnx"}, precision=None, forms={"as imported": SPEED}))
-    assert "Made from `net.onnx`, as it is." in card
-    assert "| as imported | 100 |" in card
-    assert "None" not in card
-
-
 REFINER_TRAINING = {
     "datasets": ["shop", "letters"],
     "validation_datasets": ["dogs"],
@@ -115,48 +108,12 @@ def test_the_card_says_on_which_classes_the_refiner_was_judged(card_of_refiner: 
     assert "| rerank" not in card
 
 
-@pytest.mark.parametrize(
-    ("training", "expected"),
-    [
-        ({**REFINER_TRAINING, "validation_datasets": []}, "on held-out classes, with"),
-        (
-            {
-                **REFINER_TRAINING,
-                "validation_datasets": [],
-                "judged_on": "its own classes, each held out once",
-            },
-            "on its own classes, each held out once, with",
-        ),
-        ({**REFINER_TRAINING, "carried_over_from": "photos"}, "on labels that the fitting held out, with"),
-    ],
-)
-def test_the_card_tells_folds_from_held_out_classes(
-    card_of_refiner: Callable[..., str], training: dict[str, Any], expected: str
-) -> None:
-    assert expected in card_of_refiner(training=training, validation=VALIDATION)
-
-
-def test_the_card_of_a_bundle_without_a_refiner_names_none(
-    bundle_with: Callable[..., ModelBundle],
-) -> None:
-    assert "efine" not in _card(bundle_with())
-
-
 def test_a_notice_names_source_and_licence(bundle_with: Callable[..., ModelBundle]) -> None:
     made = bundle_with(source="a network", licence="MIT")
     write_notice(made)
     assert "a network, licence MIT" in (made.path / "NOTICE").read_text(encoding="utf-8")
     assert "Licence and source are in `NOTICE`." in _card(made)
     ModelBundle.open(made.path)
-
-
-def test_a_notice_of_ones_own_is_taken_as_it_is(
-    bundle_with: Callable[..., ModelBundle], tmp_path: Path
-) -> None:
-    (tmp_path / "terms.txt").write_text("Ask first.\n", encoding="utf-8")
-    made = bundle_with(source="a network")
-    write_notice(made, tmp_path / "terms.txt")
-    assert (made.path / "NOTICE").read_text(encoding="utf-8") == "Ask first.\n"
 
 
 def test_weights_of_unknown_source_have_no_notice(bundle_with: Callable[..., ModelBundle]) -> None:

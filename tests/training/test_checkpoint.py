@@ -191,20 +191,11 @@ def test_each_part_of_a_checkpoint_is_needed(
     assert _content(tmp_path / "run")["state"]["network"] != expected
 
 
-def test_number_of_workers_changes_nothing(
-    make_run: MakeConfig, finish: Callable[[str], Path], tmp_path: Path
-) -> None:
-    Trainer(make_run(workers=2), folder=tmp_path).run()
-    assert _content(tmp_path) == _content(finish(SIMIX_RUN))
-
-
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
         ({"seed": 1}, "seed was 0, is 1"),
         ({"loss": {**SIMIX, "add": []}}, r"loss.add.0.name was tcm, is None"),
-        ({"sampler": {**STAGED, "chunk_size": 8}}, "sampler.chunk_size was 5, is 8"),
-        ({"optimizer": {"steps": 9}}, "optimizer.steps was 8, is 9"),
     ],
 )
 def test_checkpoint_of_another_recipe_is_refused(
@@ -229,7 +220,7 @@ def test_checkpoint_of_other_images_is_refused(
 
 @pytest.mark.parametrize(
     ("content", "message"),
-    [(None, "there is no checkpoint"), (b"", "damaged"), (b"words", "damaged"), (b"PK\x03\x04", "damaged")],
+    [(None, "there is no checkpoint"), (b"PK\x03\x04", "damaged")],
 )
 def test_checkpoint_that_is_none_is_refused(
     make_run: MakeConfig, tmp_path: Path, content: bytes | None, message: str

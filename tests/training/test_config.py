@@ -10,10 +10,6 @@ pytest.importorskip("timm")
 
 from vicinal.models.errors import ConfigError
 from vicinal.training.config import TrainingConfig
-from vicinal.training.datasets.layouts.demo_catalog import DemoCatalogConfig
-from vicinal.training.datasets.layouts.folder import FolderConfig
-from vicinal.training.datasets.layouts.protocol import ProtocolConfig
-from vicinal.training.losses.config import LossConfig
 
 MINIMAL = """
 name = "sample"
@@ -61,18 +57,6 @@ def test_relative_root_starts_from_the_data_root(tmp_path: Path) -> None:
     assert config.datasets[0].root == tmp_path / "sets" / "omniglot"
 
 
-def test_relative_root_of_a_retrieval_test_starts_from_the_data_root(tmp_path: Path) -> None:
-    added = "[[tests]]\nname = 'held-out'\ndataset = {kind = 'protocol', root = 'grocery', split = 'test'}"
-    config = TrainingConfig.load(_written(tmp_path, MINIMAL + added), data_root=tmp_path / "sets")
-    assert config.tests[0].dataset.root == tmp_path / "sets" / "grocery"
-
-
-def test_kind_chooses_the_data_set(tmp_path: Path) -> None:
-    more = '[[datasets]]\nkind = "folder"\nroot = "shoes"\n[[datasets]]\nkind = "demo_catalog"\nseeds = [1]\n'
-    kinds = [type(entry) for entry in TrainingConfig.load(_written(tmp_path, MINIMAL + more)).datasets]
-    assert kinds == [ProtocolConfig, FolderConfig, DemoCatalogConfig]
-
-
 @pytest.mark.parametrize("text", ["name = ", "{}", "name = 'a'\nname = 'b'"])
 def test_file_that_is_not_toml_is_refused(tmp_path: Path, text: str) -> None:
     assert "is not TOML" in _refusal(_written(tmp_path, text))
@@ -92,20 +76,3 @@ def test_file_that_is_not_toml_is_refused(tmp_path: Path, text: str) -> None:
 )
 def test_unknown_key_or_impossible_value_is_named(tmp_path: Path, added: str, where: str) -> None:
     assert f": {where}: " in _refusal(_written(tmp_path, MINIMAL + added))
-
-
-@pytest.mark.parametrize(
-    "datasets", ["datasets = 3", "datasets = []", 'datasets = ["omniglot"]', "[datasets]\nroot = 'x'"]
-)
-def test_datasets_that_are_no_list_of_tables_are_refused(tmp_path: Path, datasets: str) -> None:
-    text = f'{datasets}\n[backbone]\nname = "a"\n[preprocessing]\n'
-    text = text if text.startswith("[") else f'name = "sample"\n{text}'
-    assert "datasets" in _refusal(
-        _written(tmp_path, text.replace("[datasets]", 'name = "sample"\n[datasets]'))
-    )
-
-
-@pytest.mark.parametrize("loss", ['loss = "contextual"', '[loss]\nname = "contextual"'])
-def test_a_loss_can_be_given_by_its_name_alone(tmp_path: Path, loss: str) -> None:
-    text = MINIMAL + loss if loss.startswith("[") else f"{loss}\n{MINIMAL}"
-    assert TrainingConfig.load(_written(tmp_path, text)).loss == LossConfig(name="contextual")

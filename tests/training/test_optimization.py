@@ -18,7 +18,6 @@ from vicinal.models.errors import ConfigError  # noqa: E402
 from vicinal.training.backbones.backbone import (  # noqa: E402  # noqa: E402
     BackboneConfig,
     build_network,
-    build_projector,
 )
 from vicinal.training.optimization import (  # noqa: E402
     OptimizerConfig,
@@ -85,20 +84,6 @@ def test_one_cycle_rises_to_the_highest_rate_and_falls_to_nearly_nothing() -> No
 
 
 @pytest.mark.parametrize(
-    ("fields", "n_warmup"),
-    [
-        ({"steps": 5000}, 100),
-        ({"steps": 200}, 20),
-        ({"steps": 5}, 0),
-        ({"steps": 200, "warmup_steps": 7}, 7),
-        ({"steps": 200, "schedule": "one_cycle"}, 0),
-    ],
-)
-def test_warm_up_is_a_tenth_of_the_steps_unless_it_is_given(fields: dict[str, Any], n_warmup: int) -> None:
-    assert OptimizerConfig.model_validate(fields).n_warmup == n_warmup
-
-
-@pytest.mark.parametrize(
     ("fields", "message"),
     [
         ({"schedule": "one_cycle"}, "one_cycle schedule has a rise of its own: leave warmup_steps out"),
@@ -112,12 +97,6 @@ def test_warm_up_is_a_tenth_of_the_steps_unless_it_is_given(fields: dict[str, An
 def test_rates_that_cannot_be_are_refused(fields: dict[str, Any], message: str) -> None:
     with pytest.raises(ValidationError, match=message):
         _config(**fields)
-
-
-def _groups(backbone: BackboneConfig, **fields: Any) -> list[dict[str, Any]]:
-    network = build_network(backbone)
-    projector = build_projector(network.dim, backbone.projector)
-    return parameter_groups(network, projector, Proxies(), _config(**fields))
 
 
 def test_every_parameter_is_in_one_group_with_its_rate_and_decay(tiny_backbone: BackboneConfig) -> None:
@@ -144,25 +123,11 @@ def test_every_parameter_is_in_one_group_with_its_rate_and_decay(tiny_backbone: 
     assert {name: found[id(name)] for name in expected} == expected
 
 
-def test_frozen_batch_norm_is_not_optimized(tiny_backbone: BackboneConfig) -> None:
-    frozen = tiny_backbone.model_copy(update={"freeze_batch_norm": True})
-    counts = [sum(len(group["params"]) for group in _groups(one)) for one in (tiny_backbone, frozen)]
-    n_layers = sum(isinstance(layer, nn.BatchNorm2d) for layer in build_network(frozen).modules())
-    assert counts[0] - counts[1] == 2 * n_layers > 0
-
-
 def test_a_frozen_trunk_must_leave_something_to_train(tiny_backbone: BackboneConfig) -> None:
     headless = {"dim": None, "layer_norm": False, "pooling": "native", "stem_pool": True}
     network = build_network(tiny_backbone.model_copy(update=headless))
     with pytest.raises(ConfigError, match=r"leave nothing to train: set backbone.dim"):
         parameter_groups(network, nn.Identity(), nn.Identity(), _config(frozen_trunk_steps=2))
-
-
-@pytest.mark.parametrize("arguments", [{"momentum": 0.5}, {"betas": [2, 3]}])
-def test_arguments_that_torch_refuses_are_named(arguments: dict[str, Any]) -> None:
-    weight = nn.Parameter(torch.zeros(1))
-    with pytest.raises(ConfigError, match=r"optimizer 'adamw': .*change optimizer.arguments"):
-        build_optimizer([{"params": [weight]}], _config(arguments=arguments))
 
 
 @pytest.mark.parametrize(("longest", "length"), [(1.0, 1.0), (10.0, 5.0), (0.0, 5.0)])

@@ -112,12 +112,6 @@ def test_the_network_has_the_form_that_the_recipe_asks_for(finished: ModelBundle
     assert finished.manifest.training["share"] == 0.5
 
 
-def test_changed_settings_are_named_at_the_head_of_the_recipe(finished: ModelBundle) -> None:
-    text = (finished.path / "recipe.toml").read_text(encoding="utf-8")
-    assert text.startswith("# trained with --set optimizer.steps=2\n# trained with --set")
-    assert finished.manifest.training["loss"] == "multi_similarity + tcm"
-
-
 def test_a_directory_with_a_run_is_not_overwritten_unasked(finished: ModelBundle) -> None:
     with pytest.raises(ConfigError, match=r"already holds a run .*resume.*overwrite"):
         run_recipe(Recipe.load(finished.path / "recipe.toml"), finished.path)

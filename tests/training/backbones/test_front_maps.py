@@ -14,7 +14,6 @@ pytest.importorskip("timm")
 pytest.importorskip("pytorch_metric_learning")
 
 from vicinal.models.errors import TrainingStoppedError  # noqa: E402
-from vicinal.training import trainer  # noqa: E402
 from vicinal.training.backbones.backbone import build_network  # noqa: E402
 from vicinal.training.backbones.front_maps import FrontMaps, make_maps  # noqa: E402
 from vicinal.training.backbones.frozen_front import CutNetwork  # noqa: E402
@@ -101,13 +100,6 @@ def test_unchanged_views_are_what_the_front_gives_for_the_image(
     assert not np.array_equal(made.rows[16], made.rows[15])
 
 
-def test_a_run_keeps_its_front_and_trains_its_back(config: TrainingConfig) -> None:
-    torch.manual_seed(config.seed)
-    start, end = build_network(config.backbone).state_dict(), weights_of(config)
-    assert all(torch.equal(end[name], start[name]) for name in start if name.startswith("trunk.stages.0"))
-    assert not torch.equal(end["trunk.stages.1.0.weight"], start["trunk.stages.1.0.weight"])
-
-
 @pytest.mark.parametrize("stop", [{"views": 11}, {"steps": 2}, {"steps": 4}])
 def test_a_resumed_run_ends_bit_for_bit_as_one_that_was_never_stopped(
     config: TrainingConfig, tmp_path: Path, stop: dict[str, int]
@@ -115,20 +107,3 @@ def test_a_resumed_run_ends_bit_for_bit_as_one_that_was_never_stopped(
     with pytest.raises(TrainingStoppedError):
         Trainer(config, folder=tmp_path, observer=Stopping(**stop)).run()
     assert same(weights_of(config, tmp_path, resume=True), weights_of(config))
-
-
-def test_interpolation_keeps_the_point_that_held_out_classes_like_best(
-    config: TrainingConfig, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The figures are dictated: the middle is best."""
-    map_at_r = iter([0.5, 0.6, 0.9, 0.8, 0.7])
-    monkeypatch.setattr(trainer, "map_at_r_by_halves", lambda *_: next(map_at_r))
-    interpolated = config.model_copy(update={"interpolate": True})
-    result = Trainer(interpolated).run()
-    end = weights_of(config)
-    torch.manual_seed(config.seed)
-    start = build_network(config.backbone).state_dict()
-    assert result.share == 0.5
-    expected = (start["head.weight"] + end["head.weight"]) / 2
-    torch.testing.assert_close(result.network.state_dict()["head.weight"], expected)
-    assert result.network.state_dict()["trunk.stages.1.1.num_batches_tracked"] > 0

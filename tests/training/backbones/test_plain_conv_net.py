@@ -7,12 +7,6 @@ timm = pytest.importorskip("timm")
 
 from vicinal.models.errors import ConfigError  # noqa: E402
 from vicinal.training.backbones.backbone import BackboneConfig, build_network  # noqa: E402
-from vicinal.training.backbones.plain_conv_net import PlainConvNet  # noqa: E402
-
-
-def test_each_stage_halves_the_map() -> None:
-    network = PlainConvNet((4, 8, 16), global_pool="")
-    assert network(torch.zeros(2, 3, 48, 48)).shape == (2, 16, 6, 6)
 
 
 @pytest.mark.parametrize("pooling", ["gem", "native"])

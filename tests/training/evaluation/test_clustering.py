@@ -12,9 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vicinal.models.errors import EvaluationError, MissingPackageError
+from vicinal.models.errors import MissingPackageError
 from vicinal.training.evaluation import clustering_nmi, nmi
-from vicinal.training.evaluation.metrics import k_means
 
 
 def _slow_nmi(labels: list[int], clusters: list[int], *, geometric: bool = False) -> float:
@@ -34,7 +33,6 @@ def test_nmi_equals_the_reference_vectors(vectors_dir: Path) -> None:
         assert nmi(stored["labels"], stored["cluster_labels"]) == pytest.approx(expected, rel=1e-11)
 
 
-@pytest.mark.slow
 @given(pairs=st.lists(st.tuples(st.integers(0, 3), st.integers(0, 4)), min_size=2, max_size=30))
 def test_nmi_equals_the_double_sum(pairs: list[tuple[int, int]]) -> None:
     labels, clusters = [list(one) for one in zip(*pairs, strict=True)]
@@ -62,37 +60,6 @@ def test_moved_labels_fail_the_comparison() -> None:
     """Negative control."""
     labels, clusters = [0, 0, 1, 1, 2, 2], [0, 0, 1, 1, 1, 2]
     assert nmi(np.roll(labels, 1), clusters) != pytest.approx(_slow_nmi(labels, clusters), abs=1e-3)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("labels", "clusters", "expected"),
-    [
-        ("aabb", [5, 5, 2, 2], 1.0),
-        ("aaaa", [0, 0, 0, 0], 1.0),
-        ("aaaa", [0, 1, 0, 1], 0.0),
-        ("aabb", [0, 1, 0, 1], 0.0),
-    ],
-)
-def test_nmi_at_its_ends(labels: str, clusters: list[int], expected: float) -> None:
-    assert nmi(list(labels), clusters) == pytest.approx(expected, abs=1e-12)
-
-
-def test_classes_far_apart_are_clustered_without_error() -> None:
-    rng = np.random.default_rng(0)
-    labels = rng.permutation(np.repeat(np.arange(6), 9))
-    embeddings = 10 * np.eye(6)[labels] + rng.normal(size=(54, 6))
-    assert clustering_nmi(embeddings, labels) == pytest.approx(1.0)
-
-
-def test_clusters_are_the_same_again() -> None:
-    embeddings = np.random.default_rng(0).normal(size=(200, 8))
-    np.testing.assert_array_equal(k_means(embeddings, 12, seed=3), k_means(embeddings, 12, seed=3))
-
-
-def test_more_clusters_than_embeddings_are_refused() -> None:
-    with pytest.raises(EvaluationError, match="3 embeddings cannot make 4 clusters"):
-        k_means(np.eye(3), 4)
 
 
 def test_without_scikit_learn_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

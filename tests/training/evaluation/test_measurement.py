@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 
 from vicinal.models.embedder import Embedder
-from vicinal.models.errors import DatasetError
 from vicinal.models.similarity import normalize
 from vicinal.training.datasets import list_images
 from vicinal.training.datasets.layouts.manifest import ManifestConfig
@@ -41,13 +40,6 @@ def test_pictures_that_look_alike_are_found(embedder: Embedder, manifest: Retrie
     assert figures["hit_rate_1"] == 1.0
     assert figures["auroc"] == 1.0
     assert (figures["n_gallery"], figures["n_queries"], figures["n_absent"]) == (12, 8, 3)
-
-
-@pytest.mark.slow
-def test_the_ranks_of_the_test_are_preferred(embedder: Embedder, manifest: RetrievalTest) -> None:
-    test = manifest.model_copy(update={"ks": (1, 3)})
-    figures = measure_test(embedder, test, QUICK).figures
-    assert [name for name in figures if name.startswith("hit_rate")] == ["hit_rate_1", "hit_rate_3"]
 
 
 def test_a_gallery_that_is_drawn_is_averaged_over_its_draws(
@@ -113,9 +105,3 @@ def test_landmarks_are_measured_by_difficulty(embedder: Embedder, landmarks: Ret
     assert figures["hard_precision_1"] == 1.0
     assert (figures["n_gallery"], figures["n_queries"]) == (6, 2)
     assert evaluation.notes == ("hard: 1 of 2 queries have no relevant image",)
-
-
-def test_a_missing_image_is_named(embedder: Embedder, manifest: RetrievalTest) -> None:
-    (manifest.dataset.root / "2-1.png").unlink()
-    with pytest.raises(DatasetError, match=r"2-1\.png"):
-        measure_test(embedder, manifest)

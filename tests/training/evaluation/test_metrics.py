@@ -84,20 +84,6 @@ def test_metrics_equal_the_reference_vectors(reference: dict[str, NDArray[np.gen
     assert metrics.mean_average_precision == pytest.approx(float(reference["own_mAP"]), rel=1e-9)
 
 
-def test_queries_without_mates_are_counted_apart(reference: dict[str, NDArray[np.generic]]) -> None:
-    metrics = retrieval_metrics(reference["E"], reference["labels"])
-    without = int((reference["n_positives"] == 0).sum())
-    assert (metrics.n_queries, metrics.n_without_mates) == (39 - without, without)
-
-
-def test_means_over_all_queries_would_be_noticed(reference: dict[str, NDArray[np.generic]]) -> None:
-    """Negative control: counting queries without mates as misses gives another hit rate."""
-    metrics = retrieval_metrics(reference["E"], reference["labels"], ks=KS)
-    wrong = reference["own_hit_rate_at_k_all_queries"]
-    assert list(metrics.hit_rate.values()) != pytest.approx(wrong, rel=1e-9)
-
-
-@pytest.mark.slow
 @given(seed=st.integers(0, 10_000), n_items=st.integers(8, 30), n_classes=st.integers(1, 6))
 @settings(max_examples=30, deadline=None)
 def test_leave_one_out_equals_the_slow_loop(seed: int, n_items: int, n_classes: int) -> None:
@@ -136,24 +122,6 @@ def test_wrong_embeddings_or_labels_fail_the_slow_comparison(
     assert actual != pytest.approx(_slow_metrics(embeddings, labels), rel=1e-3)
 
 
-def test_chunks_do_not_change_the_result() -> None:
-    """More queries than one chunk holds, against the same queries one by one."""
-    embeddings, labels = _sample(0, 530, 6, 60)
-    whole = retrieval_metrics(embeddings, labels, ks=(1, 4))
-    parts = [
-        retrieval_metrics(
-            embeddings[[row]],
-            labels[[row]],
-            gallery_embeddings=np.delete(embeddings, row, axis=0),
-            gallery_labels=np.delete(labels, row),
-            ks=(1, 4),
-        )
-        for row in range(0, 530, 1)
-    ]
-    assert whole.map_at_r == pytest.approx(np.mean([part.map_at_r for part in parts]), rel=1e-9)
-    assert whole.hit_rate[1] == pytest.approx(np.mean([part.hit_rate[1] for part in parts]), rel=1e-9)
-
-
 @given(seed=st.integers(0, 10_000))
 @settings(max_examples=20, deadline=None)
 def test_order_of_items_does_not_matter_without_ties(seed: int) -> None:
@@ -170,7 +138,7 @@ def _copies(seed: int) -> tuple[Floats, Floats]:
     return rng.normal(size=(n_queries, dim)), np.repeat(rng.normal(size=(1, dim)), n_copies, axis=0)
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", range(12))
 def test_equal_items_are_ranked_by_gallery_position(seed: int) -> None:
     """Only the first of many copies is the query's mate, so only its position can put it first."""
     queries, copies = _copies(seed)
@@ -213,13 +181,6 @@ def test_no_query_with_a_mate_is_refused() -> None:
         retrieval_metrics(np.eye(3), [0, 1, 2])
 
 
-@pytest.mark.parametrize("given_one", [{"gallery_embeddings": np.eye(3)}, {"gallery_labels": [0, 1, 2]}])
-def test_half_a_gallery_is_refused(given_one: dict[str, object]) -> None:
-    with pytest.raises(ValueError, match="go together"):
-        retrieval_metrics(np.eye(3), [0, 1, 2], **given_one)
-
-
-@pytest.mark.slow
 @given(
     with_mate=st.lists(st.integers(0, 9), min_size=1, max_size=20),
     without_mate=st.lists(st.integers(0, 9), min_size=1, max_size=20),
@@ -256,11 +217,3 @@ def test_euclidean_ranks_are_those_of_a_loop_over_distances(has_gallery: bool, o
     assert metrics.mean_average_precision == pytest.approx(np.mean(precisions))
     by_cosine = retrieval_metrics(embeddings[asked], labels[asked], **gallery)
     assert by_cosine.mean_average_precision != pytest.approx(np.mean(precisions), rel=1e-3)
-
-
-def test_equal_embeddings_have_no_distance_to_fail_on() -> None:
-    metrics = retrieval_metrics(np.ones((4, 2)), [0, 1, 0, 1], distance="euclidean")
-    # All are equally near, and rank by their position.
-    assert metrics.hit_rate[1] == 0.25
-    with pytest.raises(EvaluationError, match="not finite"):
-        retrieval_metrics([[np.nan], [1.0]], [0, 0], distance="euclidean")

@@ -21,7 +21,6 @@ def fnir_by_trying(mates: Any, absent: Any, fpir: float) -> float:
     return min(float(np.mean(np.array(mates) < t)) for t in allowed)
 
 
-@pytest.mark.slow
 @given(mates=scores, absent=scores, fpir=st.sampled_from([0.05, 0.1, 0.25, 0.5]))
 def test_fnir_is_the_lowest_that_any_threshold_within_the_rate_gives(
     mates: list[float], absent: list[float], fpir: float

@@ -58,23 +58,6 @@ def test_ties_in_another_order_fail_the_slow_comparison() -> None:
     assert actual != _slow_ranks(gallery[0], labels[0], gallery, labels, tie=-1)
 
 
-@given(seed=st.integers(0, 10_000))
-@settings(max_examples=20, deadline=None)
-def test_excluded_items_are_neither_mates_nor_distractors(seed: int) -> None:
-    gallery, labels = _with_copies(seed, 25, 3)
-    left_out = np.random.default_rng(seed).choice(25, 8, replace=False)
-    (actual,) = _mate_ranks(gallery[:1], labels[:1], gallery, labels, [left_out])
-    assert actual == _slow_ranks(gallery[0], labels[0], gallery, labels, set(left_out.tolist()))
-
-
-def test_many_and_few_mates_are_counted_alike(monkeypatch: pytest.MonkeyPatch) -> None:
-    gallery, labels = _with_copies(1, 90, 2)
-    sorted_rows = _mate_ranks(gallery, labels, gallery, labels)
-    monkeypatch.setattr(ranking, "_FEW_MATES", 1000)
-    counted = _mate_ranks(gallery, labels, gallery, labels)
-    assert sorted_rows == counted
-
-
 @pytest.mark.parametrize("block", [1, 700, 5000, 2**22])
 def test_ranks_do_not_depend_on_the_chunk(block: int, monkeypatch: pytest.MonkeyPatch) -> None:
     gallery, labels = _with_copies(2, 257, 9)

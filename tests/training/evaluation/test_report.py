@@ -68,30 +68,6 @@ def test_without_a_gallery_all_are_searched_among_themselves() -> None:
     assert (figures["n_gallery"], figures["n_queries"], "auroc" in figures) == (49, 49, False)
 
 
-def test_among_themselves_a_label_of_one_image_has_no_mate() -> None:
-    embeddings, labels, _ = _sample()
-    labels[:2] = ["alone", "lonely"]
-    similarities = _unit(embeddings) @ _unit(embeddings).T
-    np.fill_diagonal(similarities, -1.0)
-    tops = similarities.max(axis=1)
-    figures = evaluate(embeddings, labels, settings=QUICK).figures
-    assert figures["n_without_mate"] == 2
-    assert figures["auroc"] == pytest.approx(auroc(tops[2:], tops[:2]))
-
-
-def test_images_without_a_part_change_nothing() -> None:
-    embeddings, labels, roles = _sample()
-    expected = evaluate(embeddings, labels, roles, settings=QUICK).figures
-    more = np.concatenate([embeddings, embeddings[:8]]), np.concatenate([labels, labels[:8]])
-    roles = np.concatenate([roles, ["unused"] * 4, ["train"] * 4])
-    assert evaluate(*more, roles, settings=QUICK).figures == expected
-
-
-def test_what_is_not_asked_for_is_not_measured() -> None:
-    figures = evaluate(*_sample(), settings=EvaluationSettings(nmi=False, opis=False)).figures
-    assert [name for name in figures if "opis" in name or name == "nmi"] == []
-
-
 def test_an_opis_that_cannot_be_is_noted() -> None:
     """One label, and an absent one: there are no negative pairs."""
     roles = ["test", "test", "test", "absent"]
@@ -100,19 +76,6 @@ def test_an_opis_that_cannot_be_is_noted() -> None:
     assert evaluation.notes == (
         "OPIS is not measured: all embeddings carry one label: there are no negative pairs",
     )
-
-
-@pytest.mark.parametrize("nmi", [False, True])
-@pytest.mark.parametrize("opis", [False, True])
-def test_progress_rises_to_the_last_step(nmi: bool, opis: bool) -> None:
-    seen: list[tuple[str, int, int]] = []
-    evaluate(
-        *_sample(),
-        settings=EvaluationSettings(nmi=nmi, opis=opis, n_repetitions=2),
-        on_progress=lambda *step: seen.append(step),
-    )
-    assert seen == sorted(seen)
-    assert seen[-1] == ("measure", 2 + nmi + opis, 2 + nmi + opis)
 
 
 @pytest.mark.parametrize(
@@ -155,11 +118,6 @@ def test_embeddings_are_compared_as_they_are_where_that_is_asked_for() -> None:
     figures = evaluate(embeddings, labels, settings=settings).figures
     expected = retrieval_metrics(embeddings, labels, ks=(1,), distance="euclidean").figures
     assert expected.items() <= figures.items()
-
-
-def test_no_figure_is_of_cosines_beside_those_of_distances() -> None:
-    figures = evaluate(*_sample(), settings=EvaluationSettings(distance="euclidean", n_repetitions=2)).figures
-    assert not [name for name in figures if "opis" in name or name == "auroc"]
 
 
 def test_another_opis_is_measured_as_it_is_asked_for() -> None:

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from vicinal.models.errors import EvaluationError
 from vicinal.training.evaluation import judged_metrics
-from vicinal.training.evaluation.metrics import trapezoidal_average_precision
 
 
 def _slow_average_precision(ranking: list[int], relevant: set[int], junk: set[int]) -> float:
@@ -74,14 +73,6 @@ def test_junk_that_counts_as_wrong_fails_the_walk() -> None:
         for ranking, (relevant, junk) in zip(rankings, judged, strict=True)
     ]
     assert wrong.mean_average_precision != pytest.approx(np.mean(expected), rel=1e-3)
-
-
-@pytest.mark.parametrize(
-    ("ranks", "expected"),
-    [([0], 1.0), ([0, 1, 2], 1.0), ([1], 0.25), ([0, 2], (1 + (1 / 2 + 2 / 3) / 2) / 2)],
-)
-def test_average_precision_by_hand(ranks: list[int], expected: float) -> None:
-    assert trapezoidal_average_precision(np.array(ranks)) == pytest.approx(expected)
 
 
 @pytest.mark.parametrize(

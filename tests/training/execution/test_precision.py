@@ -34,15 +34,6 @@ def test_auto_takes_what_runs_in_hardware(
     assert execution_device._choose_dtype("auto", device) == expected
 
 
-@pytest.mark.parametrize("wanted", ["float32", "bfloat16", "float16"])
-def test_named_precision_is_taken_and_only_float16_is_scaled(wanted: str) -> None:
-    mixed = MixedPrecision(wanted, CPU)
-    product = torch.ones(2, 2)
-    with mixed.autocast():
-        assert (product @ product).dtype == getattr(torch, wanted)
-    assert mixed.scaler.is_enabled() == (wanted == "float16")
-
-
 def _change_of_one_step(config: TrainingConfig) -> torch.Tensor:
     """How one step of plain gradient descent moves all weights, against a step of next to nothing."""
     optimizer = {"name": "sgd", "arguments": {"momentum": 0.0}, "steps": 1, "weight_decay": 0, "clip_norm": 0}
@@ -100,23 +91,6 @@ def test_auto_leaves_bfloat16_where_torch_computes_wrong_gradients(
     mixed = MixedPrecision("auto", CPU)
     assert "'4', whose input is one pixel: training in float32" in mixed.fit(halving, halving, 16)
     assert mixed.dtype == torch.float32
-
-
-@pytest.mark.parametrize(
-    "layer", [torch.nn.Conv2d(4, 4, 3, padding=1, groups=4), torch.nn.Linear(4, 4)], ids=["depthwise", "head"]
-)
-def test_auto_takes_float32_where_bfloat16_is_slower(
-    layer: torch.nn.Module, halving: torch.nn.Module, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(execution_device, "supports_bfloat16", lambda _: True)
-    mixed = MixedPrecision("auto", CPU)
-    assert mixed.fit(layer, halving, 32) == ""
-    assert mixed.dtype == torch.float32
-
-
-def test_bfloat16_by_name_is_refused_there(halving: torch.nn.Module) -> None:
-    with pytest.raises(ConfigError, match=r"raise preprocessing.input_size, or set precision to 'float32'"):
-        MixedPrecision("bfloat16", CPU).fit(halving, halving, 16)
 
 
 def test_each_process_of_several_takes_the_gpu_of_its_number(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,7 +18,6 @@ pytest.importorskip("pytorch_metric_learning")
 
 from tests.ports import free_port  # noqa: E402
 from tests.training.execution.train_together import train  # noqa: E402
-from vicinal.models.errors import ConfigError  # noqa: E402
 from vicinal.training.backbones.backbone import BackboneConfig  # noqa: E402
 from vicinal.training.config import TrainingConfig  # noqa: E402
 from vicinal.training.execution.processes import (  # noqa: E402
@@ -26,7 +25,6 @@ from vicinal.training.execution.processes import (  # noqa: E402
     Processes,
     joined_processes,
 )
-from vicinal.training.trainer import Trainer  # noqa: E402
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("without_picture")]
 
@@ -66,7 +64,6 @@ SAME: dict[str, dict[str, Any]] = {
         "projector": {"dim": 8},
         "interpolate": True,
     },
-    "frozen front": {"loss": "multi_similarity", "frozen_stages": 1},
 }
 
 
@@ -76,7 +73,7 @@ def make_run(make_training_config: MakeConfig, tiny_backbone: BackboneConfig) ->
 
     def make(**changes: Any) -> TrainingConfig:
         backbone = tiny_backbone.model_dump() | {"freeze_batch_norm": True}
-        for key in ("projector", "frozen_stages", "freeze_batch_norm"):
+        for key in ("projector", "freeze_batch_norm"):
             backbone[key] = changes.pop(key, backbone[key])
         backbone["arguments"] = backbone["arguments"] | changes.pop("arguments", {})
         return make_training_config(backbone=backbone, **{"optimizer": SGD, "validate_every": 2, **changes})
@@ -93,14 +90,12 @@ def cases(make_run: MakeConfig) -> dict[str, dict[str, Any]]:
         **runs,
         "batch norm": {"config": make_run(loss="multi_similarity", freeze_batch_norm=False)},
         "dropout": {"config": make_run(loss="multi_similarity", arguments={"drop_rate": 0.5})},
-        "float16": {"config": make_run(loss="multi_similarity", precision="float16")},
         "mean": {"config": contextual, "wrong": "mean"},
         "own part": {"config": contextual, "wrong": "own part"},
         "no sum": {"config": contextual, "wrong": "no sum"},
         "other seed": {"config": contextual, "differs": True},
         "stopped": {"config": contextual, "stop_after": 3},
         "resumed": {"config": contextual, "folder": "stopped", "resume": True},
-        "stopped for one": {"config": contextual, "stop_after": 3},
     }
 
 
@@ -181,17 +176,6 @@ def test_two_processes_train_what_one_trains(
     assert torch.equal(own["random"]["cpu"], alike["random"]["cpu"])
 
 
-@pytest.mark.parametrize("name", SAME)
-def test_the_steps_move_the_weights(alone: Callable[..., Any], make_run: MakeConfig, name: str) -> None:
-    """Otherwise any two runs would be equal."""
-    end, folder = alone(name)
-    state = checkpoint(folder)
-    still = make_run(**{**SAME[name], "optimizer": {**SGD, "learning_rate": 1e-12, "steps": 1}})
-    start = Trainer(still.model_copy(update={"interpolate": False})).run().network.state_dict()
-    assert len(end["losses"]) == STEPS
-    assert largest_difference(state["network"], start) > 1e-3
-
-
 @pytest.mark.parametrize("name", ["mean", "own part", "no sum"])
 def test_another_way_would_be_noticed(
     together: Callable[..., Any], alone: Callable[..., Any], name: str
@@ -200,7 +184,7 @@ def test_another_way_would_be_noticed(
     assert largest_difference(together(name)[0]["weights"], alone("contextual")[0]["weights"]) > 1e-3
 
 
-@pytest.mark.parametrize("name", [*SAME, "batch norm", "dropout", "float16", "resumed"])
+@pytest.mark.parametrize("name", [*SAME, "batch norm", "dropout", "resumed"])
 def test_both_processes_hold_the_same(together: Callable[..., Any], name: str) -> None:
     first, second = together(name)
     assert largest_difference(first["weights"], second["weights"]) == 0
@@ -208,29 +192,6 @@ def test_both_processes_hold_the_same(together: Callable[..., Any], name: str) -
     assert {key: first[key] for key in ("losses", "map_at_r", "share")} == {
         key: second[key] for key in ("losses", "map_at_r", "share")
     }
-
-
-def test_batch_norm_layers_see_the_part_of_a_process(
-    together: Callable[..., Any], make_run: MakeConfig, cases: dict[str, dict[str, Any]], folder: Path
-) -> None:
-    """As they see a chunk in one process; running statistics, which train nothing, are of all parts."""
-    chunked = make_run(
-        loss="multi_similarity",
-        freeze_batch_norm=False,
-        sampler={"batch_size": 16, "per_class": 4, "chunk_size": 8},
-        validation_share=0.25,
-    )
-    expected = dict(Trainer(chunked).run().network.named_parameters())
-    weights = {name: together("batch norm")[0]["weights"][name] for name in expected}
-    assert largest_difference(weights, expected) < 1e-5
-
-
-def test_a_scaled_loss_gives_about_the_gradient_of_one_process(
-    together: Callable[..., Any], alone: Callable[..., Any]
-) -> None:
-    """float16 rounds otherwise in a batch of another size; a gradient twice as long would be another loss."""
-    actual, expected = together("float16")[0]["losses"], alone("float16")[0]["losses"]
-    assert actual[:2] == pytest.approx(expected[:2], abs=1e-3)
 
 
 def test_a_process_that_is_asked_to_stop_stops_both(together: Callable[..., Any]) -> None:
@@ -245,38 +206,11 @@ def test_processes_with_different_recipes_are_refused(together: Callable[..., An
         assert end["error"].startswith("the processes do not have the same recipe and images, 60 in process ")
 
 
-def test_one_process_goes_on_with_what_two_began(
-    alone: Callable[..., Any], cases: dict[str, dict[str, Any]], together: Callable[..., Any], folder: Path
-) -> None:
-    assert "stopped" in together("stopped for one")[0]["error"]
-    end = train(cases["contextual"]["config"], folder / "stopped for one", ALONE, resume=True)
-    assert end["losses"] == pytest.approx(alone("contextual")[0]["losses"][3:], abs=1e-5)
-    assert largest_difference(end["weights"], alone("contextual")[0]["weights"]) < 1e-5
-
-
-def test_a_batch_smaller_than_the_number_of_processes_is_refused(make_run: MakeConfig) -> None:
-    with pytest.raises(ConfigError, match="a batch of 16 images is too small for 17 processes"):
-        Trainer(make_run(), processes=Processes(0, 17))
-
-
 @pytest.mark.parametrize("count", [1, 2, 3, 7])
 def test_parts_are_the_whole_in_order(count: int) -> None:
     parts = [list(range(17))[Processes(rank, count).part(17)] for rank in range(count)]
     assert [row for part in parts for row in part] == list(range(17))
     assert {len(part) for part in parts} <= {17 // count, 17 // count + 1}
-
-
-def test_a_process_that_is_alone_gets_back_what_it_gives() -> None:
-    rows = torch.arange(6.0).reshape(3, 2)
-    before = rows.clone()
-    ALONE.add_up([rows])
-    ALONE.average([rows])
-    assert torch.equal(ALONE.gather(rows, 3), before)
-    assert [ALONE.any(flag) for flag in (False, True)] == [False, True]
-    assert ALONE.from_first(lambda: 4) == 4
-    state = torch.get_rng_state()
-    with ALONE.own_draws(torch.device("cpu")), ALONE.in_turn():
-        assert torch.equal(torch.get_rng_state(), state)
 
 
 @pytest.mark.parametrize("environment", [{}, {"WORLD_SIZE": "1", "RANK": "0", "LOCAL_RANK": "0"}])

@@ -97,11 +97,6 @@ def main(folder: Path) -> None:
             with wrong(case.pop("wrong", "")):
                 end = train(config, run, processes, **case)
             torch.save(end, folder / f"{name}-{processes.rank}.pt")
-        own = []
-        for _ in range(2):
-            with processes.own_draws(torch.device("cpu")):
-                own.append(torch.rand(1))
-        torch.save({"own": torch.cat(own), "shared": torch.rand(1)}, folder / f"draws-{processes.rank}.pt")
 
 
 if __name__ == "__main__":

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
 timm = pytest.importorskip("timm")
 pytest.importorskip("onnxscript")
 
-from vicinal.models.embedder import Embedder  # noqa: E402
 from vicinal.models.errors import ConfigError  # noqa: E402
 from vicinal.training.backbones.backbone import BackboneConfig  # noqa: E402
 from vicinal.training.export.backbone import HeadConfig, export_backbone  # noqa: E402
@@ -56,42 +54,15 @@ def test_a_head_from_the_classifier_needs_no_images(config: BackboneConfig, tmp_
     assert bundle.manifest.training["head"] == "a classifier of 12 classes"
 
 
-def test_a_whitened_head_evens_out_what_its_images_give(
-    config: BackboneConfig, sample: Sample, tmp_path: Path
-) -> None:
-    bundle = export_backbone(
-        config,
-        tmp_path / "short",
-        fields={"name": "short"},
-        input_size=32,
-        head=HeadConfig(4, "whitening", whitening=1.0),
-        sample=sample,
-    )
-    given = sample.features(Embedder(bundle, device="cpu", threads=1))
-    assert np.abs(given.mean(axis=0)).max() < 1e-3 * np.abs(given).max()
-    assert given.std(axis=0).max() < 1.01 * given.std(axis=0).min()
-
-
 def test_weights_without_a_classifier_ask_for_images(tmp_path: Path) -> None:
     config = BackboneConfig.model_validate({"name": "resnet18", "arguments": TINY, **PLAIN})
     with pytest.raises(ConfigError, match=r"no classifier to learn 4 numbers from: .* with images"):
         export_backbone(config, tmp_path / "none", fields={"name": "none"}, head=HeadConfig(4))
 
 
-@pytest.mark.parametrize(
-    "name",
-    ["vit_base_patch16_clip_224", "vit_base_patch16_siglip_224", "vit_small_patch14_dinov2"],
-    ids=["CLIP", "SigLIP", "DINOv2"],
-)
-def test_image_towers_become_bundles_at_any_size(tmp_path: Path, name: str) -> None:
+def test_an_image_tower_becomes_a_bundle_at_any_size(tmp_path: Path) -> None:
     """Of the architecture, with fewer and narrower layers; position embeddings follow the size."""
-    config = BackboneConfig.model_validate({"name": name, "arguments": TINY_TOWER, **PLAIN})
-    side = 56 if "patch14" in name else 48
-    bundle = export_backbone(config, tmp_path / "tower", fields={"name": "tower"}, input_size=side)
-    assert (bundle.dim, bundle.manifest.preprocessing.input_size) == (32, side)
-
-
-def test_unknown_backbone_is_refused_before_anything_is_written(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="resnet1000"):
-        export_backbone(BackboneConfig(name="resnet1000"), tmp_path / "none", fields={"name": "none"})
-    assert not (tmp_path / "none").exists()
+    fields = {"name": "vit_small_patch14_dinov2", "arguments": TINY_TOWER, **PLAIN}
+    config = BackboneConfig.model_validate(fields)
+    bundle = export_backbone(config, tmp_path / "tower", fields={"name": "tower"}, input_size=56)
+    assert (bundle.dim, bundle.manifest.preprocessing.input_size) == (32, 56)

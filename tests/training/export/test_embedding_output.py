@@ -10,7 +10,6 @@ import onnxruntime
 import pytest
 
 from tests.hub_models import SIDE, embedded, network
-from vicinal.models.errors import BundleError
 from vicinal.training.export.embedding_output import write_embedding_network
 
 IMAGES = np.random.default_rng(1).normal(size=(2, 3, SIDE, SIDE)).astype(np.float32)
@@ -58,11 +57,3 @@ def test_a_classifier_with_a_bias_of_its_own_is_seen_through(tmp_path: Path) -> 
     write_embedding_network(tmp_path / "net.onnx", tmp_path / "made.onnx", "", "it")
     (given,) = onnxruntime.InferenceSession(tmp_path / "made.onnx").run(None, {"pixel_values": IMAGES})
     assert given == pytest.approx(embedded(IMAGES), abs=1e-5)
-
-
-def test_classes_by_no_linear_layer_are_refused(tmp_path: Path) -> None:
-    model = onnx.load_from_string(network("image_embeds"))
-    model.graph.output[0].name = model.graph.node[-1].output[0] = "logits"
-    onnx.save(model, tmp_path / "net.onnx")
-    with pytest.raises(BundleError, match="it gives logits by no linear layer: its features are not known"):
-        write_embedding_network(tmp_path / "net.onnx", tmp_path / "made.onnx", "", "it")

@@ -87,16 +87,6 @@ def test_large_weights_are_stored_in_the_form(
     assert {one.data_type for one in tensors if np.prod(one.dims) >= 512} == kinds
 
 
-@pytest.mark.parametrize("precision", ["float16", "int8"])
-def test_a_form_names_no_folder_of_the_machine_that_made_it(
-    network: Path, images: list[np.ndarray], tmp_path: Path, precision: Precision
-) -> None:
-    write_form(network, tmp_path / "form.onnx", precision, images)
-    content = (tmp_path / "form.onnx").read_bytes()
-    places = [network.parent, tmp_path, Path(onnx.__file__).parent, Path.home()]
-    assert [str(place) for place in places if f"{place}/".encode() in content] == []
-
-
 def test_weights_too_large_for_float16_are_refused(tmp_path: Path) -> None:
     network = _write_network(tmp_path / "large.onnx", scale=1e6)
     with pytest.raises(BundleError, match="do not fit float16: choose another precision"):

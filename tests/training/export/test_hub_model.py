@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import logging
-import shutil
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -15,7 +12,7 @@ import pytest
 
 from tests.hub_models import DIM, FAMILIES, SIDE, configured, embedded, network
 from tests.hub_server import put_model, refuses, sends_parts
-from tests.web_server import WebServer, in_turn, serving
+from tests.web_server import WebServer, serving
 from vicinal.models.bundle import ModelBundle
 from vicinal.models.embedder import Embedder
 from vicinal.models.errors import BundleError, ConfigError, HubError
@@ -97,10 +94,8 @@ def test_revision_checksums_licence_and_source_are_kept(hub: WebServer, get: Get
             {},
             "own (https://a.b/c)",
         ),
-        ({"base_model": "art/first"}, {"license": "apache-2.0"}, "apache-2.0"),
         ({"base_model": ["art/first"]}, {"license": "apache-2.0"}, "apache-2.0"),
         ({"base_model": "art/gone"}, {"license": "apache-2.0"}, "unknown"),
-        ({}, {}, "unknown"),
     ],
 )
 def test_a_licence_is_that_of_the_model_it_was_made_of_where_it_says_none(
@@ -109,27 +104,6 @@ def test_a_licence_is_that_of_the_model_it_was_made_of_where_it_says_none(
     put_model(hub, NAME, FILES, card=card)
     put_model(hub, "art/first", {}, card=base)
     assert get().manifest.licence == licence
-
-
-def test_a_download_that_broke_off_goes_on_where_it_was(
-    hub: WebServer, get: Get, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    caplog.set_level(logging.CRITICAL, "huggingface_hub")
-    # It keeps whole chunks.
-    monkeypatch.setattr(hub_constants, "DOWNLOAD_CHUNK_SIZE", 500)
-    put_model(hub, NAME, FILES)
-    body = FILES["onnx/model.onnx"]
-    (there,) = (one for one in hub.answers if one.startswith("/cdn/"))
-    asked: list[str | None] = []
-    answer = in_turn(sends_parts(body, breaks_off_at=1000), sends_parts(body))
-
-    def noting(request: object) -> None:
-        asked.append(request.headers.get("Range"))  # type: ignore[attr-defined]
-        answer(request)  # type: ignore[arg-type]
-
-    hub.answers[there] = noting
-    assert get().dim == DIM
-    assert (asked[0], asked[-1]) == (None, "bytes=1000-")
 
 
 def test_content_that_the_hub_does_not_name_is_refused_and_not_kept(
@@ -166,17 +140,6 @@ def test_what_the_hub_refuses_is_one_sentence(hub: WebServer, get: Get, how: str
     assert "\n" not in str(found.value)
 
 
-def test_without_a_network_it_says_so_at_once(get: Get, monkeypatch: pytest.MonkeyPatch) -> None:
-    with serving() as gone:
-        monkeypatch.setenv("HF_ENDPOINT", gone.url(""))
-    began = time.monotonic()
-    with pytest.raises(HubError, match=r"model 'hf:art/eye' cannot be read from the hub: .*Connect") as found:
-        get()
-    # The hub's client by itself tries for half a minute.
-    assert time.monotonic() - began < 25
-    assert "\n" not in str(found.value)
-
-
 def test_what_does_not_fit_on_the_disk_is_not_begun(hub: WebServer, get: Get) -> None:
     put_model(hub, NAME, FILES, sizes=10**17)
     with pytest.raises(HubError, match=r"has .* GB to download, and .* GB are free in .*: make room"):
@@ -199,25 +162,18 @@ def test_what_does_not_fit_on_the_disk_is_not_begun(hub: WebServer, get: Get) ->
         ),
         (FILES, {"file": "../../x.onnx"}, "has no ONNX file '../../x.onnx', only onnx/model.onnx"),
         ({**FILES, "config.json": b"["}, {}, "has a config.json that is no JSON"),
-        ({**FILES, "config.json": b"[]"}, {}, "has a config.json that holds no fields"),
         (
             {name: one for name, one in FILES.items() if not name.startswith("pre")},
             {},
             "cannot be taken: it has no preprocessor_config.json, .* give its ONNX file to `import_onnx`",
         ),
-        ({**FILES, "onnx/model.onnx": b"<html>"}, {}, "is no ONNX file"),
         (
             {**FILES, "onnx/model.onnx": network("last_hidden_state")},
             {},
             r"of model .* \('clip_vision_model'\) gives last_hidden_state .* none of it is known",
         ),
-        (
-            {**FILES, "onnx/model.onnx": network("text_embeds")},
-            {},
-            "makes text_embeds of input_ids too: it is no embedding",
-        ),
     ],
-    ids=["none", "two", "hostile", "json", "list", "unsaid", "html", "no output", "text"],
+    ids=["none", "two", "hostile", "json", "unsaid", "no output"],
 )
 def test_what_makes_no_bundle_is_one_sentence(
     hub: WebServer, get: Get, tmp_path: Path, files: dict[str, bytes], options: dict[str, str], sentence: str
@@ -229,7 +185,7 @@ def test_what_makes_no_bundle_is_one_sentence(
     assert not (tmp_path / "made").exists()
 
 
-@pytest.mark.parametrize("place", ["/etc/passwd", "../../../etc/passwd", "gone.onnx_data"])
+@pytest.mark.parametrize("place", ["/etc/passwd", "../../../etc/passwd"])
 def test_weights_that_are_no_file_of_the_model_are_not_read(
     hub: WebServer, get: Get, tmp_path: Path, place: str
 ) -> None:
@@ -243,15 +199,6 @@ def test_weights_that_are_no_file_of_the_model_are_not_read(
         BundleError, match=f"keeps weights of onnx/model.onnx in '{place}', which is no file beside it"
     ):
         get()
-
-
-def test_what_is_here_is_not_downloaded_again(hub: WebServer, get: Get, tmp_path: Path) -> None:
-    put_model(hub, NAME, FILES)
-    first = get().fingerprint
-    hub.asked.clear()
-    shutil.rmtree(tmp_path / "made")
-    assert get().fingerprint == first
-    assert [one.partition("?")[0] for one in hub.asked] == [f"/api/models/{NAME}"]
 
 
 @pytest.mark.parametrize(

@@ -80,11 +80,6 @@ def test_bundle_gives_what_torch_gives(
     assert np.abs(actual - expected).max() < PARITY_TOLERANCE
 
 
-def test_a_bundle_names_no_file_of_the_machine_that_made_it(exported: ModelBundle) -> None:
-    """The exporter notes in every node where in the source it comes from."""
-    assert str(Path(torch.__file__).parent).encode() not in exported.backbone_path.read_bytes()
-
-
 def test_weights_lie_inside_the_network_file(exported: ModelBundle) -> None:
     """A second file of weights would not be covered by the checksum."""
     assert sorted(file.name for file in exported.path.iterdir()) == [BACKBONE_FILE, "bundle.json"]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,12 +11,10 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from vicinal.models.bundle import ModelBundle
 from vicinal.models.embedder import Embedder
 from vicinal.models.errors import BundleError
 from vicinal.training.export.ready import import_onnx
 
-ROOT = Path(__file__).resolve().parents[3]
 SQUASH = {"fit": "squash", "mean": (0.5, 0.5, 0.5), "std": (0.5, 0.5, 0.5)}
 FIELDS = {"name": "ready"}
 AVERAGE = ("GlobalAveragePool", {})
@@ -78,16 +74,6 @@ def test_a_fixed_number_of_images_is_freed_where_the_network_can(
     assert np.allclose(embedder.infer(images), alone, atol=1e-5)
 
 
-def test_a_network_that_lays_its_batch_out_for_one_image_is_refused(
-    write: Callable[..., Path], tmp_path: Path
-) -> None:
-    rows = np.array([1, -1])
-    operators = (AVERAGE, ("Reshape", {"inputs": ["rows"]}))
-    model = write(shape=(1, 3, 24, 24), given=(1, 8), operators=operators, rows=rows)
-    with pytest.raises(BundleError, match=r"gives \(1, 16\) .* for two images, .* free first axis"):
-        import_onnx(model, tmp_path / "made", SQUASH, FIELDS)
-
-
 def test_a_network_that_compares_the_images_of_a_batch_is_refused(
     write: Callable[..., Path], tmp_path: Path
 ) -> None:
@@ -124,14 +110,6 @@ def test_a_network_that_nothing_can_be_searched_with_is_refused(
     assert not (tmp_path / "made").exists()
 
 
-def test_a_free_number_of_channels_is_taken_for_that_of_colors(
-    write: Callable[..., Path], tmp_path: Path
-) -> None:
-    """Exporters of transformers leave it open."""
-    model = write(shape=("batch", "channels", "height", "width"))
-    assert import_onnx(model, tmp_path / "made", {**SQUASH, "input_size": 24}, FIELDS).dim == 8
-
-
 @pytest.mark.parametrize(
     ("options", "preprocessing", "message"),
     [
@@ -158,17 +136,3 @@ def test_a_file_that_is_no_network_is_one_line(tmp_path: Path, content: bytes | 
         (tmp_path / "net.onnx").write_bytes(content)
     with pytest.raises(BundleError, match=r"net.onnx'|cannot load"):
         import_onnx(tmp_path / "net.onnx", tmp_path / "made", SQUASH, FIELDS)
-
-
-@pytest.mark.slow
-def test_importing_needs_no_training_package(write: Callable[..., Path], tmp_path: Path) -> None:
-    code = (
-        "import sys\n"
-        "for name in ('torch', 'timm', 'onnx', 'onnxscript', 'sklearn', 'scipy'): sys.modules[name] = None\n"
-        "from pathlib import Path\n"
-        "from vicinal.training.export.ready import import_onnx\n"
-        f"import_onnx(Path({str(write())!r}), Path({str(tmp_path / 'made')!r}), {SQUASH!r}, {FIELDS!r})\n"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT / "src")
-    assert done.returncode == 0, done.stderr
-    assert ModelBundle.open(tmp_path / "made").dim == 8

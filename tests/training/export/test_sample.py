@@ -9,8 +9,6 @@ import pytest
 from PIL import Image
 
 from vicinal.models.bundle import ModelBundle
-from vicinal.models.errors import DatasetError
-from vicinal.training.export import sample as sample_module
 from vicinal.training.export.sample import drawn_sample, folder_sample
 
 
@@ -40,22 +38,9 @@ def test_subfolders_are_labels_where_searches_can_be_judged(
     assert (len(found.listing), found.is_labelled) == (len(names), is_labelled)
 
 
-def test_a_large_folder_is_thinned_evenly(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    _write(tmp_path, *(f"{label}/{n}.png" for label in "abc" for n in range(4)))
-    monkeypatch.setattr(sample_module, "_MOST", 6)
-    labels = [file.label for file in folder_sample(tmp_path).listing.files]
-    assert labels == ["a", "a", "b", "b", "c", "c"]
-
-
 def test_drawn_images_are_a_hundred_without_labels(tiny_bundle: ModelBundle) -> None:
     found = drawn_sample()
     prepared = found.prepared(tiny_bundle.manifest.preprocessing, 3)
     assert (len(found.listing), found.is_labelled) == (100, False)
     assert [one.shape for one in prepared] == [(3, 32, 32)] * 3
     assert not np.array_equal(prepared[0], prepared[1])
-
-
-@pytest.mark.parametrize("name", ["gone", "."])
-def test_a_folder_without_images_is_one_line(tmp_path: Path, name: str) -> None:
-    with pytest.raises(DatasetError, match=f"'{tmp_path / name}'"):
-        folder_sample(tmp_path / name)

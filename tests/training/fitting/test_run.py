@@ -14,17 +14,17 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("timm")
 pytest.importorskip("pytorch_metric_learning")
 
-from tests.conftest import add_refiner, write_tiny_bundle  # noqa: E402
 from tests.training.conftest import write_class_folders  # noqa: E402
 from vicinal.indexer.sources import read_source  # noqa: E402
 from vicinal.models.bundle import ModelBundle  # noqa: E402
-from vicinal.models.errors import ConfigError  # noqa: E402
 from vicinal.models.progress import OnProgress, no_progress  # noqa: E402
 from vicinal.service.fitting.labelled_images import hold_out, read_labelled_images  # noqa: E402
 from vicinal.training.fitting import run  # noqa: E402
 from vicinal.training.fitting.plan import FitSpeed  # noqa: E402
 from vicinal.training.fitting.report import LabelLook, PhotosUsed  # noqa: E402
 from vicinal.training.fitting.run import Fitting  # noqa: E402
+
+pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).resolve().parents[3]
 RECIPE = """
@@ -66,39 +66,12 @@ def make_quick(replace: object) -> None:
     replace(run, "give_form", lambda bundle, *_: bundle)
 
 
-DRAWN = """
-[[datasets]]
-kind = "demo_catalog"
-seeds = [101]
-products = 8
-views = 4
-side = 20
-"""
-
-
-def fitting(
-    photos: Path,
-    output: Path,
-    before: ModelBundle,
-    report: OnProgress = no_progress,
-    *,
-    text: str = RECIPE,
-    minutes: float = 0.1,
-    seed: int = 0,
-) -> Fitting:
+def fitting(photos: Path, output: Path, before: ModelBundle, report: OnProgress = no_progress) -> Fitting:
     path = photos.parent / "recipe.toml"
-    path.write_text(text, encoding="utf-8")
-    found = read_labelled_images(read_source(photos))
-    return Fitting(
-        found,
-        hold_out(found, seed),
-        output,
-        before,
-        minutes=minutes,
-        seed=seed,
-        recipe=path,
-        report=report,
-    )
+    path.write_text(RECIPE, encoding="utf-8")
+    found, seed = read_labelled_images(read_source(photos)), 0
+    held = hold_out(found, seed)
+    return Fitting(found, held, output, before, minutes=0.1, seed=seed, recipe=path, report=report)
 
 
 @pytest.fixture
@@ -109,13 +82,6 @@ def photos(tmp_path: Path) -> Path:
 @pytest.fixture
 def _quick(monkeypatch: pytest.MonkeyPatch, without_picture: None) -> None:
     make_quick(monkeypatch.setattr)
-
-
-@pytest.fixture(scope="module")
-def without_picture() -> object:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("vicinal.training.log.Figure.savefig", lambda *_, **__: None)
-        yield
 
 
 @pytest.mark.usefixtures("_quick")
@@ -131,44 +97,6 @@ def test_a_bundle_and_its_report_come_out(photos: Path, tmp_path: Path, tiny_bun
     left = {path.name for path in (tmp_path / "mine").iterdir()}
     assert not left & {"front-maps.npy", "checkpoint.pt", "trial"}
     assert "probe.npz" in left
-
-
-@pytest.mark.usefixtures("_quick")
-def test_only_what_was_asked_for_alike_goes_on(
-    photos: Path, tmp_path: Path, tiny_bundle: ModelBundle
-) -> None:
-    """A run that has ended is no answer to another question either."""
-    output = tmp_path / "mine"
-    first = fitting(photos, output, tiny_bundle).run()
-    other = write_tiny_bundle(tmp_path / "other", seed=1)
-    for name, asked in {
-        "seed": fitting(photos, output, tiny_bundle, seed=1),
-        "minutes": fitting(photos, output, tiny_bundle, minutes=0.2),
-        "bundle": fitting(photos, output, other),
-        "recipe": fitting(photos, output, tiny_bundle, text=RECIPE + DRAWN),
-    }.items():
-        with pytest.raises(ConfigError, match=f"was begun with other {name}: "):
-            asked.run("resume")
-    assert fitting(photos, output, tiny_bundle).run("resume") == first
-    one, two = sorted(photos.rglob("*.*"))[:2]
-    kept = one.read_bytes()
-    one.write_bytes(two.read_bytes())
-    two.write_bytes(kept)
-    with pytest.raises(ConfigError, match="was begun with other photos: "):
-        fitting(photos, output, tiny_bundle).run("resume")
-    (output / run.PLAN_FILE).unlink()
-    with pytest.raises(ConfigError, match="nothing tells"):
-        fitting(photos, output, tiny_bundle).run("resume")
-
-
-@pytest.mark.usefixtures("_quick")
-def test_a_gated_refiner_goes_along_with_a_verdict_of_its_own(photos: Path, tmp_path: Path) -> None:
-    before = add_refiner(write_tiny_bundle(tmp_path / "before"), form="gated", level=True)
-    report = fitting(photos, tmp_path / "mine", before).run()
-    section = ModelBundle.open(tmp_path / "mine").manifest.refiner
-    assert section is not None
-    assert (section.sides, section.rerank) == (report.refine, report.rerank)
-    assert section.backbone_fingerprint == report.fingerprint
 
 
 @pytest.mark.usefixtures("_quick")

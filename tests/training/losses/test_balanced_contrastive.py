@@ -155,18 +155,6 @@ def test_weights_of_another_design_are_biased(value_and_gradient: Evaluate) -> N
     assert value != pytest.approx(_full(2)[0], rel=1e-3)
 
 
-@pytest.mark.parametrize(("m", "n"), [(2, 2), (3, 2)])
-def test_without_balance_batches_estimate_the_plain_contrastive_loss(
-    value_and_gradient: Evaluate, m: int, n: int
-) -> None:
-    """Importance sampling alone: eta is 1."""
-    loss = BalancedContrastiveLoss(SIZES, GroupBatch(m, n), 3.0, balance=False)
-    value, gradient = _expectation(value_and_gradient, loss, _groups(m, n))
-    expected, expected_gradient = _full(m, flaw="no eta")
-    assert value == pytest.approx(expected, rel=1e-9)
-    assert gradient == pytest.approx(expected_gradient, abs=1e-7)
-
-
 def test_importance_weights_are_raised_to_a_power(value_and_gradient: Evaluate) -> None:
     """Pair by pair: the uniform probability of an ordered pair over that of the design, to the power."""
     batch, delta = [0, 1, 5, 6], 0.4
@@ -184,11 +172,6 @@ def test_importance_weights_are_raised_to_a_power(value_and_gradient: Evaluate) 
     assert value == pytest.approx(total / n_batch, rel=1e-5)
 
 
-def test_power_of_importance_weights_is_a_share() -> None:
-    with pytest.raises(ConfigError, match=r"importance 1\.5 is an exponent"):
-        BalancedContrastiveLoss(SIZES, GroupBatch(2, 2), 3.0, importance=1.5)
-
-
 @pytest.mark.parametrize("design", [GroupBatch(2, 2), RandomPairs(0.3)])
 @pytest.mark.parametrize("normalize", [False, True])
 def test_lengths_count_unless_embeddings_are_normalized(
@@ -199,20 +182,6 @@ def test_lengths_count_unless_embeddings_are_normalized(
     value, _ = value_and_gradient(loss, EMBEDDINGS[batch], LABELS[batch])
     scaled, _ = value_and_gradient(loss, lengths * EMBEDDINGS[batch], LABELS[batch])
     assert (scaled == pytest.approx(value, rel=1e-9)) is normalize
-
-
-@pytest.mark.parametrize("design", [GroupBatch(2, 2), RandomPairs(0.3)])
-@pytest.mark.parametrize("normalize", [False, True])
-def test_gradient_equals_finite_differences(design: GroupBatch | RandomPairs, normalize: bool) -> None:
-    loss = BalancedContrastiveLoss(SIZES, design, 1.5, normalize=normalize)
-    labels = torch.tensor([0, 0, 1, 1])
-    embeddings = torch.from_numpy(EMBEDDINGS[:4].copy()).requires_grad_()
-    assert torch.autograd.gradcheck(lambda rows: loss(rows, labels), embeddings)
-
-
-def test_small_classes_are_left_out_and_named() -> None:
-    loss = BalancedContrastiveLoss(SIZES, GroupBatch(3, 2), 4.0)
-    assert (loss.left_out, loss.n_classes, loss.n_images) == ([0, 3], 2, 7)
 
 
 @pytest.mark.parametrize("labels", [[0, 0, 3, 3], [0, 0, 9, 9], [-1, -1, 1, 1]])
@@ -227,11 +196,6 @@ def test_batch_of_another_composition_is_refused(labels: list[int]) -> None:
     loss = BalancedContrastiveLoss(SIZES, GroupBatch(2, 2), 4.0)
     with pytest.raises(ConfigError, match=r"the batch is not one of GroupBatch\(m=2, n=2\): sample by it"):
         loss(torch.ones(len(labels), 3), torch.tensor(labels))
-
-
-def test_too_few_classes_for_the_design_are_refused() -> None:
-    with pytest.raises(ConfigError, match="needs 3 classes of at least 3 images, the data has 2"):
-        BalancedContrastiveLoss(SIZES, GroupBatch(3, 3), 4.0)
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ pytest.importorskip("pytorch_metric_learning")
 from vicinal.models.errors import ConfigError  # noqa: E402
 from vicinal.training.losses.config import LossConfig  # noqa: E402
 from vicinal.training.losses.cross_batch_memory import CrossBatchMemory  # noqa: E402
-from vicinal.training.losses.published import contrastive, proxy_anchor  # noqa: E402
+from vicinal.training.losses.published import contrastive  # noqa: E402
 from vicinal.training.losses.registry import build_loss  # noqa: E402
 
 Batch = tuple[NDArray[np.float64], NDArray[np.int64]]
@@ -78,14 +78,6 @@ def test_margin_over_the_batch_alone_fails_the_comparison(make_batch: Callable[.
     )
 
 
-def test_loss_that_knows_no_memory_is_added_over_the_batch(make_batch: Callable[..., Batch]) -> None:
-    batches = _batches(make_batch, 3)
-    memory = {"name": "cross_batch_memory", "arguments": {"loss": "contrastive"}}
-    added = _last_value({**memory, "add": [{"name": "smooth_ap"}]}, batches)
-    alone = _last_value(memory, batches) + _last_value({"name": "smooth_ap"}, batches)
-    assert added == pytest.approx(alone, rel=1e-9)
-
-
 def test_gradient_reaches_the_batch_and_not_the_memory(make_batch: Callable[..., Batch]) -> None:
     loss = CrossBatchMemory(contrastive(), 4, 40)
     first, second = ([torch.from_numpy(x) for x in batch] for batch in _batches(make_batch, 2))
@@ -94,13 +86,6 @@ def test_gradient_reaches_the_batch_and_not_the_memory(make_batch: Callable[...,
     loss(*second).backward()
     assert first[0].grad is None
     assert second[0].grad.any()
-
-
-def test_published_loss_without_pairs_is_refused() -> None:
-    with pytest.raises(
-        ConfigError, match="works with losses of pairs and triplets, not with ProxyAnchorLoss"
-    ):
-        CrossBatchMemory(proxy_anchor(3, 4), 4)
 
 
 @pytest.mark.parametrize(

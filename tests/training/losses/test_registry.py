@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from pydantic import ValidationError
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("pytorch_metric_learning")
@@ -98,11 +97,8 @@ def test_wrong_losses_break_the_contract(
 
 
 @every_loss
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("rows", ["duplicates", "zeros", "copies of a class"])
-def test_degenerate_batch_has_a_finite_gradient(
-    value_and_gradient: Evaluate, name: str, dtype: str, rows: str
-) -> None:
+def test_degenerate_batch_has_a_finite_gradient(value_and_gradient: Evaluate, name: str, rows: str) -> None:
     labels = np.repeat(np.arange(4), 4)
     classes = np.random.default_rng(0).normal(size=(4, 6))
     embeddings = {
@@ -110,7 +106,7 @@ def test_degenerate_batch_has_a_finite_gradient(
         "zeros": np.zeros((16, 6)),
         "copies of a class": classes[labels],
     }
-    value, gradient = value_and_gradient(_build(name), embeddings[rows], labels, dtype)
+    value, gradient = value_and_gradient(_build(name), embeddings[rows], labels, "float32")
     assert np.isfinite(value)
     assert np.isfinite(gradient).all()
 
@@ -234,18 +230,6 @@ def test_additions_are_weighted_and_summed(make_batch: Callable[..., Any]) -> No
         _build("contextual")(*batch),
     ]
     assert build_loss(config, **FACTS)(*batch).item() == pytest.approx(sum(parts).item(), rel=1e-12)
-
-
-def test_proxies_of_the_base_and_of_additions_are_parameters() -> None:
-    config = LossConfig.model_validate({"name": "proxy_anchor", "add": [{"name": "arcface"}]})
-    shapes = [tuple(parameter.shape) for parameter in build_loss(config, **FACTS).parameters()]
-    assert shapes == [(4, 6), (6, 4)]
-
-
-@pytest.mark.parametrize("weight", [0.0, -1.0, float("nan"), float("inf")])
-def test_weight_that_is_not_positive_is_refused(weight: float) -> None:
-    with pytest.raises(ValidationError, match="weight"):
-        LossConfig.model_validate({"add": [{"name": "contextual", "weight": weight}]})
 
 
 def test_unknown_loss_lists_the_known_ones() -> None:

@@ -25,12 +25,6 @@ def test_embeddings_are_normalized_and_spaces_numbered() -> None:
     assert [one.tolist() for one in items.positions_by_space()] == [list(range(6)), list(range(6, 12))]
 
 
-def test_one_name_in_two_spaces_is_two_classes() -> None:
-    items = EmbeddingSet.of(X[:4], ["a", "b", "a", "b"], [0, 0, 1, 1])
-    assert items.class_ids.tolist() == [0, 1, 2, 3]
-    assert EmbeddingSet.of(X[:4], ["a", "b", "a", "b"]).class_ids.tolist() == [0, 1, 0, 1]
-
-
 def test_split_by_class_takes_the_share_of_each_space() -> None:
     items = EmbeddingSet.of(
         np.tile(X, (4, 1)), np.repeat([f"c{i}" for i in range(16)], 3), np.repeat([0, 1], 24)
@@ -62,14 +56,6 @@ def test_a_file_gives_what_was_written(tmp_path: Path, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["set.npz", "set.parquet"])
-def test_a_file_without_folds_is_one_space(tmp_path: Path, name: str) -> None:
-    path = _write(tmp_path / name, folds=None, labels=np.repeat([4, 5], 6))
-    items = read_embedding_sets([path, path])
-    assert items.spaces.tolist() == [0] * 12 + [1] * 12
-    assert items.labels[0] == "4"
-
-
-@pytest.mark.parametrize("name", ["set.npz", "set.parquet"])
 def test_rows_without_a_label_are_left_out(tmp_path: Path, name: str) -> None:
     """A null of Parquet would otherwise be a class by the name of None."""
     nothing = "" if name == "set.npz" else None
@@ -83,10 +69,8 @@ def test_rows_without_a_label_are_left_out(tmp_path: Path, name: str) -> None:
     [
         ("set.npz", {"embeddings": None}, "has no array 'embeddings'"),
         ("set.parquet", {"labels": None}, "has no column 'label'"),
-        ("set.parquet", {"labels": [None] * 12}, "no row has a label"),
         ("set.npz", {"labels": [""] * 12}, "no row has a label"),
         ("set.npz", {"labels": LABELS[:5]}, r"labels of shape \(5,\)"),
-        ("set.npz", {"folds": FOLDS[:5]}, "12 labels and 5 folds"),
         ("set.npz", {"embeddings": X * 0}, "embedding 0 is zero"),
         ("set.parquet", {"embeddings": [[1.0], *[[1.0, 2.0]] * 11]}, "different lengths"),
     ],
@@ -95,12 +79,3 @@ def test_a_file_that_cannot_be_used_is_named(tmp_path: Path, name: str, changes:
     path = _write(tmp_path / name, **changes)
     with pytest.raises(RefinerTrainingError, match=rf"{name}.*{named}"):
         read_embedding_sets([path])
-
-
-@pytest.mark.parametrize("name", ["set.npz", "set.parquet", "set.csv"])
-def test_a_file_that_is_missing_or_of_another_kind_is_named(tmp_path: Path, name: str) -> None:
-    with pytest.raises(RefinerTrainingError, match=name):
-        read_embedding_sets([tmp_path / name])
-    (tmp_path / name).write_bytes(b"words")
-    with pytest.raises(RefinerTrainingError, match=name):
-        read_embedding_sets([tmp_path / name])

@@ -18,7 +18,7 @@ pytest.importorskip("onnxscript")
 
 from tests.stand_in_gpus import SmallGpu  # noqa: E402
 from vicinal.models.bundle import ModelBundle  # noqa: E402
-from vicinal.models.refiner_manifest import REFINER_FILE, REFINER_WEIGHTS_FILE  # noqa: E402
+from vicinal.models.refiner_manifest import REFINER_FILE  # noqa: E402
 from vicinal.models.runtime import open_session  # noqa: E402
 from vicinal.models.similarity import normalize  # noqa: E402
 from vicinal.refine import context_refiner  # noqa: E402
@@ -114,47 +114,11 @@ def test_the_graph_of_a_refiner_with_a_level_refines_a_gallery_as_numpy_does(
     _refines_a_gallery_alike(exported(every_level), 2, monkeypatch)
 
 
-def test_inputs_and_outputs_have_the_names_of_the_documentation(
-    exported: Any, gated: Any, exported_bundle: ModelBundle
-) -> None:
-    def names(bundle: ModelBundle) -> tuple[dict[str, Any], dict[str, Any]]:
-        graph = onnx.load(bundle.path / REFINER_FILE, load_external_data=False).graph
-        inputs, outputs = (
-            {one.name: len(one.type.tensor_type.shape.dim) for one in part}
-            for part in (graph.input, graph.output)
-        )
-        return inputs, outputs
-
-    plain = {"query": 2, "context": 3, "mask": 2}, {"steps": 3, "attention": 3}
-    assert names(exported_bundle) == plain
-    assert names(exported(gated)) == (plain[0] | {"radii": 3}, plain[1] | {"lengths": 2})
-
-
-def test_the_large_arrays_are_stored_once(exported_bundle: ModelBundle) -> None:
-    model = onnx.load(exported_bundle.path / REFINER_FILE, load_external_data=False)
-    inside = [one for one in model.graph.initializer if one.data_location != onnx.TensorProto.EXTERNAL]
-    assert max(np.prod(one.dims, dtype=int) for one in inside) <= 8
-    assert {
-        entry.value
-        for one in model.graph.initializer
-        for entry in one.external_data
-        if entry.key == "location"
-    } == {REFINER_WEIGHTS_FILE}
-
-
 def test_a_refiner_leaves_the_fingerprint_of_embeddings(
     tiny_bundle: ModelBundle, exported_bundle: ModelBundle
 ) -> None:
     assert exported_bundle.fingerprint == tiny_bundle.fingerprint
     assert exported_bundle.manifest.refiner.backbone_fingerprint == tiny_bundle.fingerprint
-
-
-def test_section_says_what_was_exported(exported_bundle: ModelBundle, make_network: Any, small: Any) -> None:
-    section = exported_bundle.manifest.refiner
-    assert section.architecture == make_network(small).architecture
-    assert (section.sides, section.rerank) == ("both", "off")
-    assert section.validation == {"both": {"map_at_r": 0.5}}
-    assert set(section.files) == {REFINER_FILE, REFINER_WEIGHTS_FILE}
 
 
 def test_a_network_that_differs_fails_the_parity_check(
@@ -167,11 +131,3 @@ def test_a_network_that_differs_fails_the_parity_check(
     with pytest.raises(RefinementError, match=r"differ by .* at most 1e-05"):
         export_refiner(network, copied, FIELDS)
     assert ModelBundle.open(copied.path).manifest.refiner is None
-
-
-def test_a_refiner_for_other_embeddings_is_refused(
-    make_network: Any, small: Any, copied: ModelBundle
-) -> None:
-    network = make_network(small, dim=16)
-    with pytest.raises(RefinementError, match="takes 16-d embeddings, bundle 'tiny' makes 24-d ones"):
-        export_refiner(network, copied, FIELDS)

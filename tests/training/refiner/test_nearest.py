@@ -47,10 +47,3 @@ def test_contexts_without_mates_hold_no_item_of_the_class(items: EmbeddingSet) -
     assert not (items.labels[without[:, :8]] == items.labels[:, None]).any()
     # A space has 8 items of other classes.
     assert (without[:, 8] == -1).all()
-
-
-def test_contexts_are_the_nearest_of_their_space(items: EmbeddingSet) -> None:
-    second = items.subset(items.spaces == 1)
-    own = np.arange(12)
-    expected = np.array(by_loop(second.embeddings, second.embeddings, 3, own, own)) + 12
-    assert items.nearest(3, np.arange(24))[0][12:].tolist() == expected.tolist()

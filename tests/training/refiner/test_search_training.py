@@ -22,7 +22,7 @@ from vicinal.training.refiner.search import (  # noqa: E402  # noqa: E402
     rank_loss,
     search_loss,
 )
-from vicinal.training.refiner.trainer import RefinerTrainer, _build_optimizer  # noqa: E402
+from vicinal.training.refiner.trainer import RefinerTrainer  # noqa: E402
 
 CPU = torch.device("cpu")
 
@@ -107,13 +107,6 @@ def test_queries_are_not_in_the_gallery_and_half_are_of_classes_left_out(
     assert len(set(drawn.queries.tolist())) == len(drawn.queries)
 
 
-def test_nothing_of_a_class_that_was_left_out_stands_anywhere(drawn: Drawn, items: EmbeddingSet) -> None:
-    seen = [drawn.items, *(one[mask] for one, mask in zip(drawn.contexts, drawn.masks, strict=True))]
-    for positions in seen:
-        assert drawn.in_gallery[positions].all()
-        assert not drawn.is_absent_class[items.class_ids[positions]].any()
-
-
 def test_candidates_and_contexts_are_the_nearest_of_the_gallery(drawn: Drawn, items: EmbeddingSet) -> None:
     context, item_context = drawn.contexts
     for n, query in enumerate(drawn.queries):
@@ -147,16 +140,6 @@ def test_a_gallery_with_few_items_has_masked_places_and_the_last_known_radii() -
         similarities = [float(few.embeddings[n] @ few.embeddings[item]) for n in nearest]
         expected = [similarities[min(rank, len(nearest)) - 1] for rank in (1, 4, 8)]
         np.testing.assert_allclose(radii, expected, rtol=0, atol=1e-6)
-
-
-def test_spaces_are_searched_apart() -> None:
-    """A label that two backbones know is two classes, and no list crosses."""
-    joined = EmbeddingSet.join([blobs(seed=seed) for seed in (0, 1)])
-    one = Drawn(SearchBatches(joined, recipe(), CPU), joined)
-    spaces = joined.spaces
-    assert set(spaces[one.queries]) == {0, 1}
-    np.testing.assert_array_equal(spaces[one.candidates], np.repeat(spaces[one.queries][:, None], 12, 1))
-    np.testing.assert_array_equal(spaces[one.contexts[1]], np.repeat(spaces[one.items][:, None], 4, 1))
 
 
 def random_search(n: int = 9, n_candidates: int = 10, seed: int = 0) -> tuple[Any, SearchBatch]:
@@ -211,16 +194,6 @@ def test_mate_loss_equals_the_loop(hardest: float, sharpness: float) -> None:
     )
 
 
-def test_a_query_that_lacks_a_mate_by_chance_is_not_compared() -> None:
-    """Its mates may be in the gallery, just not among its candidates."""
-    scores, batch = random_search()
-    other = scores.clone()
-    other[-4] = 0.99
-    assert float(mate_loss(other.log(), batch, SearchConfig())) == float(
-        mate_loss(scores.log(), batch, SearchConfig())
-    )
-
-
 @pytest.fixture
 def one_batch(items: EmbeddingSet) -> SearchBatch:
     return next(iter(SearchBatches(items, recipe(), CPU)))
@@ -268,42 +241,6 @@ def test_no_gradient_goes_from_the_level_to_the_direction(
     assert set(soft) > of_level
     assert all(torch.equal(soft[name], sharp[name]) for name in set(soft) - of_level)
     assert not any(torch.equal(soft[name], sharp[name]) for name in of_level)
-
-
-def test_without_a_level_the_direction_learns_who_has_a_mate(
-    make_network: Callable[..., Any], one_batch: SearchBatch
-) -> None:
-    """Negative control: here the gradient does know."""
-    network = make_network(recipe().refiner.model_copy(update={"level": False}), dim=16)
-    soft, sharp = (
-        gradients(network, search_loss(network, one_batch, SearchConfig(level_sharpness=one)))
-        for one in (1.0, 100.0)
-    )
-    assert not torch.equal(soft["steps.0.expansion_weight"], sharp["steps.0.expansion_weight"])
-
-
-SCALARS = {"log_temperature", "steps.0.expansion_weight", "steps.0.level_scale", "steps.0.level_bias"}
-
-
-def rates(changes: dict[str, Any], factor: float, items: EmbeddingSet) -> dict[str, float]:
-    """Learning rate of each parameter, as a share of the recipe's."""
-    settings = recipe(optimizer={"network_rate_factor": factor, "warmup_steps": 0}, refiner=changes)
-    network = ContextRefinerNetwork(16, settings.refiner)
-    optimizer, _ = _build_optimizer(network, torch.nn.Identity(), settings.optimizer)
-    names = {id(one): name for name, one in network.named_parameters()}
-    return {
-        names[id(one)]: group["lr"] / settings.optimizer.learning_rate
-        for group in optimizer.param_groups
-        for one in group["params"]
-    }
-
-
-def test_the_rate_factor_reaches_the_small_networks_and_nothing_else(items: EmbeddingSet) -> None:
-    found = rates(recipe().refiner.model_dump(exclude={"n_heads"}), 0.25, items)
-    names = {name for name, _ in ContextRefinerNetwork(16, recipe().refiner).named_parameters()}
-    assert set(found) == names
-    assert {name for name, rate in found.items() if rate == pytest.approx(1.0)} == SCALARS
-    assert {name for name, rate in found.items() if rate == pytest.approx(0.25)} == names - SCALARS
 
 
 def uneven(seed: int, n_regions: int = 10) -> EmbeddingSet:

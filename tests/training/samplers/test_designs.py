@@ -47,12 +47,6 @@ def _deviation(shares: NDArray[np.float64], expected: NDArray[np.float64], n_dra
     return float((np.abs(shares - expected)[possible] / errors[possible]).max())
 
 
-def test_group_batch_has_m_different_images_of_each_of_n_classes() -> None:
-    for batch in GroupConfig(m=3, n=4).batches(LABELS, n_batches=50):
-        assert sorted(Counter(LABELS[batch].tolist()).values()) == [3, 3, 3, 3]
-        assert len(set(batch)) == 12
-
-
 def test_pairs_of_a_group_batch_have_the_probabilities_of_the_design() -> None:
     # One ordered pair of places a batch, so that the draws are independent.
     rng, n_draws = np.random.default_rng(1), 6_000

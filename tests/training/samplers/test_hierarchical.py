@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from vicinal.models.errors import ConfigError
-from vicinal.training import samplers
 from vicinal.training.samplers import Batches, HierarchicalConfig
 
 SUPER_LABELS = np.repeat([10, 20, 30, 40, 50], 24)
@@ -27,16 +26,6 @@ def _batches(batch_size: int = 16, seed: int = 0) -> Batches:
 
 def _meetings(batches: Batches, super_labels: NDArray[np.int64]) -> list[tuple[int, ...]]:
     return [tuple(np.unique(super_labels[batch]).tolist()) for batch in batches]
-
-
-def test_public_names_are_sorted_and_exist() -> None:
-    assert samplers.__all__ == sorted(samplers.__all__)
-    assert all(hasattr(samplers, name) for name in samplers.__all__)
-
-
-def test_half_of_each_batch_comes_from_each_of_two_super_labels() -> None:
-    for batch in _batches():
-        assert sorted(Counter(SUPER_LABELS[batch].tolist()).values()) == [8, 8]
 
 
 def test_each_batch_holds_the_same_number_of_images_of_each_class() -> None:
