@@ -57,9 +57,3 @@ def test_what_is_not_there_is_left_out_by_name(monkeypatch: pytest.MonkeyPatch) 
     left_out = "search", "neighbors", "pairs", "embedding", "gallery"
     assert all("without" in found[name]["left_out"] for name in left_out)
     assert found["broken"]["failed"] == "RuntimeError: CUDA error 719 unspecified launch failure"
-
-
-def test_what_is_begun_too_late_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(accelerator, "_LAST_BEGIN_SECONDS", -1.0)
-    found = accelerator.measured("cpu", accelerator.SMALL)
-    assert {found[name]["left_out"] for name in PARTS} == {"the parts before took too long"}

@@ -62,15 +62,6 @@ def test_what_fell_is_named_and_the_status_is_1(
     assert lines[-2:] == ["2 ratios compared, 1 fell by more than 15%", "  forms: slower"]
 
 
-def test_nothing_fell_where_all_is_as_it_was(
-    write: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    for folder in ("kept", "results"):
-        write(folder, "forms", {"same": 2.0})
-    assert ended(tmp_path, monkeypatch) == 0
-    assert capsys.readouterr().out.splitlines()[-1] == "1 ratios compared, 0 fell by more than 15%"
-
-
 def test_what_was_not_measured_again_is_left_out(write: Write, tmp_path: Path) -> None:
     write("kept", "forms", {"same": 2.0})
     (tmp_path / "results").mkdir()
@@ -92,12 +83,6 @@ def test_a_result_without_ratios_says_so(
     write("kept", "old", kept)
     write("results", "old", now)
     assert found(tmp_path) == [Change("old", remark=remark)]
-
-
-def test_a_result_that_nobody_kept_says_so(write: Write, tmp_path: Path) -> None:
-    (tmp_path / "kept").mkdir()
-    write("results", "new", {"a": 1.0})
-    assert found(tmp_path) == [Change("new", remark="no kept result")]
 
 
 def test_ratios_of_one_side_alone_are_told_and_did_not_fall(write: Write, tmp_path: Path) -> None:

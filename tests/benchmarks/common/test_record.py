@@ -58,28 +58,10 @@ def test_the_commit_is_that_of_the_sources_wherever_one_stands(
     assert own != other
 
 
-def test_a_worktree_has_its_own_commit(
-    sources: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    first = repository(sources, "first")
-    git(sources, "worktree", "add", "--quiet", "--detach", str(tmp_path / "worktree"))
-    repository(sources, "second")
-    monkeypatch.setattr(record, "__file__", str(tmp_path / "worktree/benchmarks/common/record.py"))
-    assert saved_commit() == first
-
-
 def test_a_copy_of_the_files_has_no_commit(sources: Path) -> None:
     """Negative control: nothing is taken from the folder that the tests run in."""
     assert sources.is_dir()
     assert saved_commit() == "unknown"
-
-
-def test_a_later_result_of_the_same_name_replaces_the_earlier(sources: Path) -> None:
-    assert sources.is_dir()
-    record.save_result("one", {"value": 1, "more": True})
-    path = record.save_result("one", {"value": 2})
-    found = json.loads(path.read_text(encoding="utf-8"))
-    assert (found["name"], found["value"], "more" in found) == ("one", 2, False)
 
 
 def test_percentiles_are_values_that_were_measured() -> None:

@@ -6,7 +6,6 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from PIL import Image
 
 from benchmarks.quality import promise_check_photos as check
 from vicinal.calibration import RateInterval
@@ -49,27 +48,6 @@ def test_look_alikes_are_other_labels_of_the_kinds_in_the_gallery(photos: check.
     assert {label[0] for label in photos.labels[absent]} == kinds
 
 
-def test_without_kinds_the_nearest_third_is_taken(photos: check.Photos) -> None:
-    rows = photos.embeddings["same"]
-    for place, label in enumerate(["a0", "b0", "c0"]):
-        rows[photos.labels == label] = np.eye(5)[place]
-    rows[photos.labels == "d1"] = [0.9, 0.1, 0.0, 0.0, 0.0]
-    rows[photos.labels == "d2"] = [0.0, 0.0, 0.0, 1.0, 0.0]
-    rows[photos.labels == "c1"] = [0.0, 0.0, 0.0, 0.0, 1.0]
-    known, others = np.array(["a0", "b0", "c0"], dtype=object), np.array(["d2", "d1", "c1"], dtype=object)
-    assert list(check.nearest(photos, known, others)) == ["d1"]
-
-
-def test_a_stronger_camera_changes_a_picture_more() -> None:
-    pixels = np.random.default_rng(0).integers(0, 256, (40, 30, 3)).astype(np.uint8)
-    image = Image.fromarray(pixels)
-    taken = {name: np.asarray(camera(image), dtype=float) for name, camera in check.CAMERAS.items()}
-    assert {one.shape for one in taken.values()} == {(40, 30, 3)}
-    changes = [np.abs(taken[name] - pixels).mean() for name in ("same", "mild", "strong")]
-    assert changes[0] == 0.0
-    assert 10.0 < changes[1] < changes[2]
-
-
 def found(missed: float, answered: float) -> dict[str, tuple[np.ndarray, np.ndarray]]:
     """Ten photos of each of twenty labels with these shares of events."""
     labels = np.repeat(np.array([f"label {i}" for i in range(20)], dtype=object), 10)
@@ -93,11 +71,3 @@ def test_all_photos_tell_whether_a_promise_is_kept(
         "draws": 1,
         **{one: float(one == verdict) for one in ("held", "unclear", "broken")},
     }
-
-
-def test_counts_are_those_of_the_chosen_labels() -> None:
-    events, labels = np.array([True, False, True, True]), np.array(["a", "a", "b", "c"], dtype=object)
-    counts = check.counts(events, labels, np.array(["a", "c"]))
-    assert (counts.events.tolist(), counts.trials.tolist()) == ([1, 1], [2, 1])
-    with pytest.raises(ValueError, match="no photo"):
-        check.counts(events, labels, np.array(["d"]))

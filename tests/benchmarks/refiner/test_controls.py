@@ -39,12 +39,6 @@ def softmax(logits: list[float]) -> np.ndarray:
     return powers / powers.sum()
 
 
-def test_mean_of_neighbors_equals_the_loop(make_contexts: Callable[..., Any]) -> None:
-    inputs = make_contexts(9)
-    expected = by_loop(*inputs, lambda _, neighbors: [0.7 / len(neighbors)] * len(neighbors))
-    np.testing.assert_allclose(mean_of_neighbors(*inputs, weight=0.7), expected, rtol=0, atol=1e-6)
-
-
 @pytest.mark.parametrize("alpha", [0.0, 1.0, 3.0])
 def test_alpha_expansion_equals_the_loop(make_contexts: Callable[..., Any], alpha: float) -> None:
     queries, contexts, mask = make_contexts(9)
@@ -83,11 +77,3 @@ def test_what_is_hidden_does_not_matter(control: Control, make_contexts: Callabl
     queries, contexts, mask = make_contexts(6)
     filled = np.where(mask[..., None], contexts, np.float32(np.nan))
     np.testing.assert_array_equal(control(queries, filled, mask), control(queries, contexts, mask))
-
-
-@pytest.mark.parametrize("control", CONTROLS)
-def test_all_neighbors_count_without_a_mask(control: Control, make_contexts: Callable[..., Any]) -> None:
-    queries, contexts, mask = make_contexts(6)
-    every = control(queries, contexts)
-    np.testing.assert_array_equal(every, control(queries, contexts, np.full(mask.shape, True)))
-    assert (every[:-1] != control(queries, contexts, mask)[:-1]).any()

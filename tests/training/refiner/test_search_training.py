@@ -253,6 +253,7 @@ def uneven(seed: int, n_regions: int = 10) -> EmbeddingSet:
     return EmbeddingSet.of(classes[labels] + noise, labels)
 
 
+@pytest.mark.slow
 def test_a_refiner_learns_to_search_classes_that_it_never_saw() -> None:
     """Fewer mates are missed than without refining, and than by the untrained expansion that it starts as."""
     settings = recipe(

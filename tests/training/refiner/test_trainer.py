@@ -87,6 +87,7 @@ def test_absent_loss_equals_the_loop(make_contexts: Any, margin: float) -> None:
     assert float(absent_loss(refined, batch, margin)) == pytest.approx(expected, abs=1e-6)
 
 
+@pytest.mark.slow
 def test_training_refines_better_than_nothing(items: EmbeddingSet) -> None:
     """On classes that it never saw."""
     learned = recipe(

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import importlib
 import math
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,36 +16,6 @@ from benchmarks.peers.calibration import apart, dense_calibration
 from vicinal.service.search.pipeline import Rerank
 
 ShortForm = Callable[..., dict[str, Any]]
-
-
-@pytest.mark.slow
-def test_vector_search(short_form: ShortForm) -> None:
-    options = ("--items", 2000, "--dim", 32, "--rounds", 1, "--queries", 32)
-    short_form("peers.vector_search", *options, "--engines", "Vicinal", "hnswlib", "--no-result")
-
-
-@pytest.mark.slow
-def test_reranking(short_form: ShortForm) -> None:
-    short_form("peers.reranking", "--items", 300, "--queries", 32, "--dim", 16, "--rounds", 1, "--no-result")
-
-
-@pytest.mark.slow
-def test_embedding(short_form: ShortForm, monkeypatch: pytest.MonkeyPatch) -> None:
-    embedding = importlib.import_module("benchmarks.peers.embedding")
-    small = embedding.NETWORKS["bundled model"].model_copy(update={"name": "test_efficientnet"})
-    monkeypatch.setattr(embedding, "NETWORKS", {"bundled model": small})
-    # Every worker of the loader imports torch.
-    monkeypatch.setattr(embedding.os, "cpu_count", lambda: 1)
-    result = short_form("peers.embedding", "--images", 4, "--rounds", 1, "--networks", "bundled model")
-    assert all(speed > 0.0 for speed in result["images_per_second"]["bundled model"].values())
-
-
-@pytest.mark.slow
-def test_http_search(short_form: ShortForm, tmp_path: Path) -> None:
-    options = ("--items", 500, "--seconds", 1.2, "--rounds", 1, "--workers", 1)
-    result = short_form("peers.http_search", "--folder", tmp_path / "http", *options)
-    assert result["servers"]["Vicinal"]["recall_at_10"] == 1.0
-    assert result["ratios"] == {}
 
 
 @pytest.mark.slow
