@@ -1,13 +1,12 @@
-"""Tables of every setting, of every key of a training recipe, and of plans, made from what they are of.
+"""Tables of every setting and of every key of a training recipe, made from what they are of.
 
-Run it from the root of the repository to bring docs/settings.md, docs/training.md and docs/SCALE.md up to
-date (`make docs`); a test compares them.
+Run it from the root of the repository to bring docs/settings.md and docs/training.md up to date (`make
+docs`); a test compares them.
 """
 
 from __future__ import annotations
 
 import inspect
-import json
 import re
 import sys
 from collections.abc import Callable, Iterator
@@ -20,7 +19,6 @@ from pydantic.fields import FieldInfo
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
 
 from vicinal.models.configs.file import models_of
-from vicinal.service.operations.plan import Plan, Request, run
 from vicinal.service.settings import Settings
 from vicinal.training.datasets.layouts import DatasetConfig
 
@@ -29,16 +27,12 @@ __all__ = [
     "END",
     "TABLES",
     "documented",
-    "errors_table",
-    "plan_table",
-    "scale_tables",
     "settings_table",
     "training_tables",
     "with_tables",
 ]
 
 BEGIN, END = "<!-- keys: begin -->", "<!-- keys: end -->"
-PLANNED = (10**6, 10**7, 10**8, 10**9)
 # Tables of their own: there are many kinds.
 _DATA_SETS = ("datasets", "validation_datasets", "dataset")
 # Made from the setting `refine` and the bundle, whatever the environment says.
@@ -85,73 +79,6 @@ def _setting_default(name: str, field: FieldInfo) -> str:
         return "none"
     value = _default_value(field)
     return known.get(name) or ("none" if value in (None, "", {}) else f"`{_toml(value)}`")
-
-
-def plan_table() -> str:
-    """Markdown of the plans for one million to one billion items."""
-    plans = [run(Request(items=n, dim=512, qps=200, spare=1)) for n in PLANNED]
-    counts = {
-        "way": "way",
-        "replicas": "replicas",
-        "processes of each": "processes",
-        "machines of the engine": "shards",
-        "machines of a build": "build_machines",
-    }
-    rows = [[told, *(str(getattr(one, name)) for one in plans)] for told, name in counts.items()]
-    names = dict.fromkeys(figure.name for one in plans for figure in one.figures)
-    rows += [[name, *(_figure(one, name) for one in plans)] for name in names]
-    head = ["| | 1 M | 10 M | 100 M | 1 B |", "|---|---|---|---|---|"]
-    return "\n".join([*head, *(f"| {' | '.join(row)} |" for row in rows)])
-
-
-def errors_table() -> str:
-    """Markdown of how far the formulas of plans are from what they were not fitted to."""
-    held_out: dict[str, list[dict[str, Any]]] = _checks()["held out"]
-    names = dict.fromkeys(row["cost"] for rows in held_out.values() for row in rows)
-    ratios = {
-        (told, name): [row["predicted over measured"] for row in rows if row["cost"] == name]
-        for told, rows in held_out.items()
-        for name in names
-    }
-    head = ["| predicted over measured |", "|---|"]
-    for told in held_out:
-        head = [f"{head[0]} {told} |", f"{head[1]}---|"]
-    rows = [[name, *(_span(ratios[told, name]) for told in held_out)] for name in names]
-    return "\n".join([*head, *(f"| {' | '.join(row)} |" for row in rows)])
-
-
-def _span(ratios: list[float]) -> str:
-    if not ratios:
-        return ""
-    low, high = f"{min(ratios):.2f}", f"{max(ratios):.2f}"
-    return low if low == high else f"{low} to {high}"
-
-
-def scale_tables() -> str:
-    """Markdown of all of these."""
-    checks = _checks()["not fitted to"]
-    head = ["| nothing was fitted to | measured or published | by formula | where |", "|---|---|---|---|"]
-    rows = [
-        f"| {one['what']} | {one['measured']:,g} | {_numbers(one['by formula'])} | {one['where']} |"
-        for one in checks
-    ]
-    title = "### How far the formulas are from what was measured"
-    return "\n\n".join([plan_table(), title, errors_table(), "\n".join([*head, *rows])])
-
-
-def _numbers(values: list[float]) -> str:
-    return " to ".join(f"{value:,g}" for value in values)
-
-
-def _checks() -> dict[str, Any]:
-    kept = Path(__file__).resolve().parents[1] / "benchmarks" / "results" / "unit_costs_check.json"
-    checks: dict[str, Any] = json.loads(kept.read_text(encoding="utf-8"))
-    return checks
-
-
-def _figure(plan: Plan, name: str) -> str:
-    figure = next((one for one in plan.figures if one.name == name), None)
-    return "" if figure is None else figure.span + ("" if figure.is_measured else " *")
 
 
 def training_tables() -> str:
@@ -264,7 +191,6 @@ def _toml(value: Any) -> str:
 
 
 TABLES: dict[str, Callable[[], str]] = {
-    "SCALE.md": scale_tables,
     "settings.md": settings_table,
     "training.md": training_tables,
 }

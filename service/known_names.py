@@ -11,6 +11,8 @@ from pydantic import BaseModel
 from vicinal.models.configs.file import models_of
 from vicinal.service.errors import RequestError
 
+# Commands that went, and what to do instead.
+GONE_COMMANDS = {"plan": "docs/SCALE.md has what a gallery takes by its size"}
 _JOINT = "__"
 # Where the tests find image sets; no setting begins so.
 _OF_TESTS = "test_"

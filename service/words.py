@@ -237,14 +237,6 @@ def mebibytes(n_bytes: int) -> str:
     return f"{n_bytes / 2**20:,.1f} MiB"
 
 
-def size_of(n_bytes: float) -> str:
-    """A size of memory or disk in decimal units, such as `64 GB` and `1.5 TB`."""
-    unit, scale = next(
-        (one for one in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6)) if n_bytes >= one[1]), ("kB", 1e3)
-    )
-    return f"{n_bytes / scale:,.{0 if n_bytes >= 100 * scale else 1}f} {unit}"
-
-
 def hygiene_lines(found: Hygiene) -> Iterator[str]:
     """Lines on what stands out among the items of a gallery, with an example of each, if anything does."""
     counts: list[tuple[int, str, str, Sequence[str | tuple[str, str]]]] = [

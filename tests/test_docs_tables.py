@@ -14,9 +14,7 @@ from vicinal.models.configs.file import models_of
 from vicinal.service.settings import Settings
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
-PAGES = {
-    name: (DOCS / name).read_text(encoding="utf-8") for name in ("SCALE.md", "settings.md", "training.md")
-}
+PAGES = {name: (DOCS / name).read_text(encoding="utf-8") for name in ("settings.md", "training.md")}
 PAGE = PAGES["training.md"]
 
 

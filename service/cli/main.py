@@ -5,9 +5,10 @@ from __future__ import annotations
 import sys
 from importlib.metadata import version
 from io import TextIOWrapper
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from vicinal.service.cli import (
     calibration,
@@ -26,8 +27,22 @@ from vicinal.service.cli.bundles import at_hand, evaluate, fit, making, train, t
 from vicinal.service.cli.console import errors, say
 from vicinal.service.surfaces.command_line import Commands
 
+
+class _Group(TyperGroup):
+    """Commands, of which one that went says what to do instead."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        if args[0] not in self.commands:
+            from vicinal.service.known_names import GONE_COMMANDS
+
+            if args[0] in GONE_COMMANDS:
+                ctx.fail(f"No such command '{args[0]}': {GONE_COMMANDS[args[0]]}")
+        return super().resolve_command(ctx, args)
+
+
 app = Commands(
     name="vicinal",
+    cls=_Group,
     help="Self-hosted image search that knows when there is no match.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
@@ -60,7 +75,6 @@ app.command("duplicates")(duplicates.duplicates)
 app.command("compare")(compare.compare)
 app.command("use")(compare.use)
 app.command("evaluate")(evaluate.evaluate)
-app.command("plan")(server.plan)
 app.command("serve")(server.serve)
 app.command("doctor")(server.doctor)
 app.command("worker")(server.worker)

@@ -1,4 +1,4 @@
-"""`vicinal serve`, `worker`, `openapi`, `doctor` and `plan`: the server, its jobs, and what they need."""
+"""`vicinal serve`, `worker`, `openapi` and `doctor`: the server, its jobs, and what they need."""
 
 from __future__ import annotations
 
@@ -13,12 +13,10 @@ from rich.text import Text
 
 from vicinal.service.cli.console import errors, print_json, print_table, say
 from vicinal.service.cli.options import Home, JsonOption
-from vicinal.service.operations import plan as planning
-from vicinal.service.words import number_of, search_words
+from vicinal.service.words import search_words
 
 if TYPE_CHECKING:
     from vicinal.service.doctor import Finding
-    from vicinal.service.operations.plan import Plan
     from vicinal.service.settings import Settings
 
 _STYLES = {"ok": "green", "absent": "dim", "warning": "yellow", "failed": "red"}
@@ -122,31 +120,3 @@ def print_findings(findings: Sequence[Finding], *, json_output: bool) -> None:
         print_table(table)
     if any(one.state == "failed" for one in findings):
         raise typer.Exit(1)
-
-
-def plan(request: planning.Request, *, json_output: JsonOption = False) -> None:
-    """Say what a gallery takes: memory, disk, hours, machines, and which engine."""
-    found = planning.run(request)
-    if json_output:
-        print_json(found)
-    else:
-        _print_plan(request, found)
-
-
-def _print_plan(request: planning.Request, found: Plan) -> None:
-    say(
-        f"{request.items:,} items of {request.dim:,} numbers, {request.qps:,g} searches a second, on "
-        f"machines of {request.cores} cores, {request.memory_gb:,g} GB of memory and {request.disk_gb:,g} GB "
-        "of disk:"
-    )
-    words = [found.way, number_of(found.replicas, "replica")]
-    words[-1] += f" of {number_of(found.processes, 'process', 'processes')}"
-    if found.shards:
-        words.append(f"engine on {number_of(found.shards, 'machine')}")
-    words.append(f"built on {number_of(found.build_machines, 'machine')}")
-    say(", ".join(words))
-    table = Table("", "", "", show_header=False, box=None)
-    for one in found.figures:
-        table.add_row(one.name, one.span, "measured" if one.is_measured else "not measured, by formula")
-    print_table(table)
-    say(*(f"limit: {one}" for one in found.limits), *(f"note: {one}" for one in found.notes))

@@ -65,6 +65,12 @@ def test_the_version_is_one_line(run: Run) -> None:
     assert run("--version").stdout == f"vicinal {project['version']}\n"
 
 
+def test_a_command_that_went_says_what_to_do_instead() -> None:
+    found = CliRunner().invoke(app, ["plan", "--items", "1000"])
+    assert found.exit_code == 2
+    assert "docs/SCALE.md" in found.output
+
+
 def test_the_version_of_a_command_is_no_option() -> None:
     assert CliRunner().invoke(app, ["search", "--version"]).exit_code == 2
 

@@ -1,1 +1,0 @@
-"""Planning: formulas of what a gallery takes, with measured unit costs, and what engines take beside ours."""
