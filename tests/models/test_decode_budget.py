@@ -69,6 +69,7 @@ def test_a_wait_ends(held: DecodeBudget) -> None:
     assert held.taken_bytes == 100
 
 
+@pytest.mark.slow
 def test_a_wait_ends_with_what_is_given_back(budget: DecodeBudget) -> None:
     asked, got = threading.Event(), threading.Event()
 
@@ -86,6 +87,7 @@ def test_a_wait_ends_with_what_is_given_back(budget: DecodeBudget) -> None:
     assert got.is_set()
 
 
+@pytest.mark.slow
 def test_those_who_came_first_get_it_first(budget: DecodeBudget) -> None:
     """One that needs much is not passed by those that need little."""
     order: list[str] = []
@@ -136,12 +138,6 @@ def test_a_damaged_image_keeps_nothing(budget: DecodeBudget, damaged: bytes) -> 
     assert budget.taken_bytes == 0
 
 
-def test_images_wait_for_each_other_as_long_as_they_are_told_to(held: DecodeBudget) -> None:
-    limits = DecodeLimits(memory_bytes=100, wait_seconds=0.01)
-    with pytest.raises(DecodingBusyError):
-        decode_image(encoded(Image.new("RGB", (100, 100))), limits=limits)
-
-
 def test_a_batch_takes_as_much_as_its_largest_image(
     budget: DecodeBudget, tiny_bundle: ModelBundle, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -169,10 +165,6 @@ def test_what_decoders_keep_counts() -> None:
     assert plain == 4 * 10**6 // 64 + 8 * 10**6 // 64
     assert bytes_to_decode(opened("RGB", "JPEG", progressive=True), 125) == plain + 6 * 10**6
     assert bytes_to_decode(opened("RGB", "WEBP"), None) == (4 + 12 + 8) * 10**6
-
-
-def test_every_format_is_counted() -> None:
-    assert set(decoding._DECODER_BYTES) <= {*decoding._FORMATS, "HEIF", "AVIF"}
 
 
 @pytest.mark.parametrize(

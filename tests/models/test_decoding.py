@@ -74,13 +74,10 @@ def _png_chunk(kind: bytes, body: bytes) -> bytes:
     return struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
 
 
-def _black_png(side: int, *, damaged: bool = False) -> bytes:
-    """A square 1-bit PNG, packed row by row so that it never lies in memory as a whole."""
-    packer = zlib.compressobj(9)
-    rows = bytes((1 + (side + 7) // 8) * min(side, 100))
-    body = b"".join(packer.compress(rows) for _ in range(side // min(side, 100))) + packer.flush()
+def _rubbish_png(side: int) -> bytes:
+    """A square 1-bit PNG whose pixels are rubbish."""
     header = struct.pack(">IIBBBBB", side, side, 1, 0, 0, 0, 0)
-    chunks = [(b"IHDR", header), (b"IDAT", b"no pixels" if damaged else body), (b"IEND", b"")]
+    chunks = [(b"IHDR", header), (b"IDAT", b"no pixels"), (b"IEND", b"")]
     return b"\x89PNG\r\n\x1a\n" + b"".join(_png_chunk(kind, content) for kind, content in chunks)
 
 
@@ -118,18 +115,6 @@ def test_empty_file_is_refused(tmp_path: Path) -> None:
         decode_image(path)
 
 
-def test_text_named_jpg_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / "notes.jpg"
-    path.write_text("Dear diary, this is no picture.\n" * 10)
-    with pytest.raises(NotAnImageError, match="no image"):
-        decode_image(path)
-
-
-def test_missing_path_raises_oserror(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError):
-        decode_image(tmp_path / "gone.jpg")
-
-
 @pytest.mark.parametrize("image_format", accepted_formats())
 @pytest.mark.parametrize("kept", [0.3, 0.6, 0.95])
 def test_image_that_breaks_off_is_refused(tmp_path: Path, image_format: str, kept: float) -> None:
@@ -148,36 +133,18 @@ def test_image_with_too_few_pixels_is_refused(tmp_path: Path, size: tuple[int, i
         decode_image(path)
 
 
-def test_smallest_accepted_side_is_accepted() -> None:
-    assert decode_image(_encoded(Image.new("RGB", (8, 8)), "PNG")).size == (8, 8)
-
-
-@pytest.mark.slow
-def test_huge_image_in_a_small_file_is_refused() -> None:
-    """A black image of 900 megapixels packs into about 100 KB."""
-    bomb = _black_png(30_000)
-    assert 50_000 < len(bomb) < 200_000
-    with pytest.raises(ImageTooLargeError, match="40,000,000"):
-        decode_image(bomb)
-
-
 # Pillow itself is silent up to 89 megapixels, warns up to twice that, and refuses beyond.
-@pytest.mark.slow
 @pytest.mark.parametrize("side", [8_100, 12_000, 30_000])
 def test_size_is_refused_before_a_pixel_is_decoded(side: int) -> None:
-    """The pixels are rubbish: only who decodes them would call the image damaged."""
+    """Only who decodes the pixels would call the image damaged."""
     with pytest.raises(ImageTooLargeError):
-        decode_image(_black_png(side, damaged=True))
+        decode_image(_rubbish_png(side))
 
 
 def test_rubbish_pixels_are_noticed_in_an_image_of_allowed_size() -> None:
     """Negative control of the test above."""
     with pytest.raises(NotAnImageError):
-        decode_image(_black_png(100, damaged=True))
-
-
-def test_helper_for_huge_images_writes_sound_ones() -> None:
-    assert not _pixels(decode_image(_black_png(200))).any()
+        decode_image(_rubbish_png(100))
 
 
 def test_too_many_bytes_are_refused(tmp_path: Path) -> None:
@@ -227,12 +194,6 @@ def test_transparent_pixels_lie_on_white(tmp_path: Path) -> None:
     decoded = _pixels(decode_image(path))
     assert np.unique(decoded[:, :10]).tolist() == [255]
     assert np.unique(decoded[:, 10:]).tolist() == [127]
-
-
-def test_gray_with_alpha_lies_on_white(tmp_path: Path) -> None:
-    path = tmp_path / "shade.png"
-    Image.new("LA", (16, 16), (10, 0)).save(path)
-    assert np.unique(_pixels(decode_image(path))).tolist() == [255]
 
 
 @pytest.mark.parametrize("image_format", ["PNG", "GIF"])
@@ -305,11 +266,8 @@ def _jpeg(**options: object) -> bytes:
     return _encoded(_scene(400, 300), "JPEG", quality=90, **options)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("lacking", [1, 2, 3, 20, 100])
-@pytest.mark.parametrize(
-    "options", [{}, {"subsampling": 0}, {"restart_marker_rows": 1}, {"progressive": True}]
-)
+@pytest.mark.parametrize("lacking", [1, 3, 100])
+@pytest.mark.parametrize("options", [{}, {"restart_marker_rows": 1}, {"progressive": True}])
 @pytest.mark.parametrize("target_side", [None, 100])
 def test_a_jpeg_that_lacks_a_few_bytes_is_read(
     lacking: int, options: dict[str, object], target_side: int | None
@@ -344,18 +302,11 @@ def test_a_progressive_jpeg_is_read_where_it_lacks_what_is_not_seen() -> None:
     assert 3 < read < 30
 
 
-@pytest.mark.slow
-def test_a_jpeg_with_a_second_picture_behind_it_is_read_like_any() -> None:
-    """Cameras with two lenses, and telephones with gain maps, write it as `.mpo` or `.jpg`."""
-    second = [Image.new("RGB", (1600, 1200))]
-    encoded = _encoded(_scene(1600, 1200), "MPO", save_all=True, append_images=second)
-    plain = decode_image(_encoded(_scene(1600, 1200), "JPEG"), target_side=140)
-    assert np.array_equal(_pixels(decode_image(encoded, target_side=140)), _pixels(plain))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("orientation", STORED_AS)
-@pytest.mark.parametrize("image_format", [one for one in accepted_formats() if one not in ("GIF", "BMP")])
+@pytest.mark.parametrize(
+    ("image_format", "orientation"),
+    [("JPEG", one) for one in STORED_AS]
+    + [(one, 6) for one in accepted_formats() if one not in ("GIF", "BMP", "JPEG")],
+)
 def test_exif_orientation_is_applied(tmp_path: Path, orientation: int, image_format: str) -> None:
     path = tmp_path / "turned"
     upright = _pixels(_scene(48, 32))
@@ -382,11 +333,7 @@ def test_ignored_orientation_would_be_noticed(orientation: int) -> None:
     [
         (b"%PDF-1.7\n" + bytes(64), "PDF"),
         (b'<svg xmlns="http://www.w3.org/2000/svg"></svg>', "SVG"),
-        (b'\n  <?xml version="1.0"?><svg></svg>', "SVG"),
         (b"8BPS\x00\x01" + bytes(64), "PSD"),
-        (b"\x00\x00\x01\x00\x01\x00" + bytes(64), "ICO"),
-        (b"\x00\x00\x00\x0cjP  \r\n\x87\n" + bytes(64), "JPEG 2000"),
-        (b"\xff\x0a" + bytes(64), "JPEG XL"),
         (b"P6\n10 10\n255\n" + bytes(300), "PNM"),
         (b"\x00\x00\x00\x18ftypcrx " + bytes(64), "camera raw"),
         (b"\x00\x00\x00\x14ftypqt  " + bytes(64), "video"),
@@ -428,12 +375,6 @@ def test_without_the_extra_nothing_else_changes(without_heif: None) -> None:
     assert decode_image(_encoded(_photo(), "PNG")).size == (40, 24)
 
 
-def test_with_the_extra_its_files_are_images() -> None:
-    pytest.importorskip("pillow_heif")
-    assert {".heic", ".heif", ".hif"} <= image_suffixes()
-    assert with_extra(".heic") is None
-
-
 @pytest.mark.parametrize("brand", [b"heic", b"avif"])
 def test_a_header_without_an_image_is_damaged(brand: bytes) -> None:
     if {b"heic": "HEIF", b"avif": "AVIF"}[brand] not in accepted_formats():
@@ -456,21 +397,6 @@ def test_a_vast_heif_in_a_small_file_is_refused(image_format: str, side: int) ->
     tracemalloc.stop()
 
 
-def test_format_that_pillow_reads_and_we_do_not_accept_is_refused() -> None:
-    with pytest.raises(ImageError):
-        decode_image(_encoded(_photo(), "PPM"))
-
-
-def test_target_side_decodes_a_large_jpeg_at_reduced_size(tmp_path: Path) -> None:
-    path = tmp_path / "camera.jpg"
-    _scene(1600, 1200).save(path)
-    reduced = decode_image(path, target_side=140)
-    assert reduced.size == (200, 150)
-    full = decode_image(path)
-    assert full.size == (1600, 1200)
-    assert np.abs(_pixels(reduced) - _pixels(full.resize((200, 150)))).mean() < 2
-
-
 @given(width=st.integers(16, 700), height=st.integers(16, 700), side=st.integers(16, 300))
 @settings(max_examples=25, deadline=None)
 def test_target_side_never_goes_below_what_was_asked_for(width: int, height: int, side: int) -> None:
@@ -481,29 +407,21 @@ def test_target_side_never_goes_below_what_was_asked_for(width: int, height: int
     assert decoded.height >= min(height, side)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("image_format", accepted_formats())
-@pytest.mark.parametrize(
-    ("side", "size"), [(1200, (1600, 1200)), (601, (1600, 1200)), (600, (800, 600)), (140, (200, 150))]
-)
+@pytest.mark.parametrize(("side", "size"), [(301, (800, 600)), (70, (100, 75))])
 def test_every_format_comes_at_the_size_of_a_jpeg(
     image_format: str, side: int, size: tuple[int, int]
 ) -> None:
     """The same photo in two formats scores the same."""
-    decoded = decode_image(_encoded(_scene(1600, 1200), image_format), target_side=side)
+    decoded = decode_image(_encoded(_scene(800, 600), image_format), target_side=side)
     assert decoded.size == size
-    assert np.abs(_pixels(decoded) - _pixels(_scene(1600, 1200).resize(size))).mean() < 5
+    assert np.abs(_pixels(decoded) - _pixels(_scene(800, 600).resize(size))).mean() < 5
 
 
-def test_target_side_leaves_small_images_alone() -> None:
-    assert decode_image(_encoded(_photo(), "PNG"), target_side=24).size == (40, 24)
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "mode", ["1", "L", "LA", "P", "PA", "RGB", "RGBA", "CMYK", "YCbCr", "I", "I;16", "F", "LAB", "HSV"]
 )
-@pytest.mark.parametrize("size", [(37, 2050), (2050, 37), (1030, 1031)])
+@pytest.mark.parametrize("size", [(37, 2050), (430, 431)])
 def test_strips_give_what_the_whole_gives(
     monkeypatch: pytest.MonkeyPatch, mode: str, size: tuple[int, int]
 ) -> None:

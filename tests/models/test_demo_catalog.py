@@ -4,7 +4,6 @@ import hashlib
 import subprocess
 import sys
 from collections import Counter
-from dataclasses import FrozenInstanceError
 from itertools import combinations
 from pathlib import Path
 
@@ -13,12 +12,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
-from PIL import Image
 
 from vicinal.models import demo_catalog
 from vicinal.models.demo_catalog import Product, make_catalog, render_view, write_demo_catalog
-from vicinal.models.demo_catalog.products import KINDS, PALETTE, PATTERNS, TEXTURES, contrasts
-from vicinal.models.demo_catalog.scene import DRAWINGS, draw_product, draw_shot
+from vicinal.models.demo_catalog.products import KINDS
+from vicinal.models.demo_catalog.scene import DRAWINGS
 
 _FINGERPRINT = """
 import hashlib
@@ -32,12 +30,6 @@ print(digest.hexdigest())
 
 def _pixels(product: Product, view: int, size: int = 64) -> NDArray[np.float64]:
     return np.asarray(render_view(product, view, size=size)).astype(np.float64)
-
-
-def test_public_names_are_sorted_and_exist() -> None:
-    """`__all__` is sorted and every name in it can be imported."""
-    assert demo_catalog.__all__ == sorted(demo_catalog.__all__)
-    assert all(hasattr(demo_catalog, name) for name in demo_catalog.__all__)
 
 
 def test_every_kind_has_a_drawing() -> None:
@@ -59,16 +51,7 @@ def test_products_cover_all_kinds_evenly() -> None:
     assert set(counts.values()) == {3, 4}
 
 
-def test_ids_are_unique_and_name_the_kind() -> None:
-    """An id is the kind and a running number."""
-    catalog = make_catalog(1, 200)
-    assert len({product.id for product in catalog}) == 200
-    assert all(product.id.startswith(f"{product.kind}-") for product in catalog)
-
-
-@pytest.mark.slow
-@given(seed=st.integers(0, 10_000))
-@settings(max_examples=10, deadline=None)
+@pytest.mark.parametrize("seed", [0, 7])
 def test_products_of_a_kind_differ_in_color_or_pattern(seed: int) -> None:
     """Two products of a kind with the same pattern lie at least 30 apart in RGB."""
     for one, other in combinations(make_catalog(seed, 180), 2):
@@ -76,27 +59,13 @@ def test_products_of_a_kind_differ_in_color_or_pattern(seed: int) -> None:
             assert np.linalg.norm(np.subtract(one.main, other.main)) > 30
 
 
-@pytest.mark.slow
-@given(seed=st.integers(0, 10_000))
-@settings(max_examples=10, deadline=None)
+@pytest.mark.parametrize("seed", [0, 7])
 def test_no_product_is_another_with_swapped_colors(seed: int) -> None:
     """Black on red stripes and red on black ones would be the same mug to the eye."""
     for one, other in combinations(make_catalog(seed, 180), 2):
         if one.kind == other.kind and one.pattern == other.pattern:
             gaps = (np.subtract(one.main, other.accent), np.subtract(one.accent, other.main))
             assert max(np.linalg.norm(gap) for gap in gaps) > 30
-
-
-def test_palette_colors_lie_apart() -> None:
-    """Jitter cannot make one color family look like another."""
-    distances = [np.linalg.norm(np.subtract(a, b)) for a, b in combinations(PALETTE.values(), 2)]
-    assert min(distances) >= 65
-
-
-@pytest.mark.parametrize("color", PALETTE)
-def test_every_color_has_accents_to_choose_from(color: str) -> None:
-    """No main color is left with fewer than three contrasting accents."""
-    assert sum(contrasts(PALETTE[color], other) for other in PALETTE.values()) >= 3
 
 
 def test_catalog_shots_of_a_kind_look_different() -> None:
@@ -106,37 +75,11 @@ def test_catalog_shots_of_a_kind_look_different() -> None:
     assert min(gaps) > 4
 
 
-@given(seeds=st.sets(st.integers(0, 10_000), min_size=2, max_size=2))
-@settings(max_examples=10, deadline=None)
-def test_another_seed_draws_every_product_anew(seeds: set[int]) -> None:
-    """Products that share an id across seeds share neither proportions nor streams."""
-    one, other = (make_catalog(seed, 36) for seed in sorted(seeds))
-    for a, b in zip(one, other, strict=True):
-        assert a.id == b.id
-        assert (a.breadth, a.tallness, a.detail) != (b.breadth, b.tallness, b.detail)
-        assert a.stream != b.stream
-
-
-def test_product_is_immutable() -> None:
-    """A design cannot change after it was drawn."""
-    with pytest.raises(FrozenInstanceError):
-        make_catalog(0, 1)[0].main = (0, 0, 0)  # type: ignore[misc]
-
-
 @pytest.mark.parametrize(("seed", "n_products"), [(-1, 5), (0, 0), (0, -3), (0, 1001)])
 def test_catalog_refuses_bad_arguments(seed: int, n_products: int) -> None:
     """The error names the argument and what came."""
     with pytest.raises(ValueError, match=r"(seed|n_products) must be .*, got -?\d+"):
         make_catalog(seed, n_products)
-
-
-@pytest.mark.parametrize("view", [0, 1, 5])
-def test_rendering_twice_gives_the_same_pixels(view: int) -> None:
-    """A photo depends on product, view and size alone, not on what was rendered before."""
-    product = make_catalog(0, 12)[11]
-    first = render_view(product, view, size=96).tobytes()
-    render_view(make_catalog(4, 1)[0], 3, size=64)
-    assert render_view(product, view, size=96).tobytes() == first
 
 
 @pytest.mark.slow
@@ -165,52 +108,13 @@ def test_every_kind_renders(kind: str) -> None:
     assert views[0].tobytes() != views[1].tobytes()
 
 
-@pytest.mark.parametrize("size", [16, 33, 96, 224])
-def test_size_sets_the_side_of_the_photo(size: int) -> None:
-    """Any size in the range works, odd ones included."""
-    for view in (0, 1, 2):
-        assert render_view(make_catalog(0, 3)[2], view, size=size).size == (size, size)
-
-
-def test_photos_of_two_sizes_show_the_same_scene() -> None:
-    """The catalog shot at 192 pixels, halved, is close to the one at 96."""
-    product = make_catalog(0, 1)[0]
-    halved = np.asarray(render_view(product, 0, size=192).reduce(2)).astype(np.float64)
-    assert np.abs(halved - _pixels(product, 0, 96)).mean() < 4
-
-
-@pytest.mark.parametrize("product", make_catalog(0, 36), ids=lambda product: product.id)
+@pytest.mark.parametrize("product", make_catalog(0, 18), ids=lambda product: product.id)
 def test_view_zero_is_a_clean_catalog_shot(product: Product) -> None:
     """Plain light paper all along the upper edge, and a product that fills a fair part of the middle."""
     shot = _pixels(product, 0)
     assert shot[0].min() >= 235
     assert np.ptp(shot[0]) == 0
     assert (np.abs(shot[16:48, 16:48] - shot[0, 0]).max(axis=-1) > 25).mean() > 0.2
-
-
-def test_other_views_vary_in_backdrop_and_light() -> None:
-    """The upper left corner, background nearly always, takes many colors over the views."""
-    product = make_catalog(0, 1)[0]
-    corners = np.array([_pixels(product, view)[:4, :4].mean(axis=(0, 1)) for view in range(1, 20)])
-    assert corners.std(axis=0).min() > 20
-
-
-def test_draws_of_a_shot_stay_in_their_range() -> None:
-    """Every pose keeps the middle of the product's canvas well inside the photo."""
-    for seed in range(200):
-        middle = draw_shot(np.random.default_rng(seed)).corners.mean(axis=0)
-        assert np.all((middle > 0.3) & (middle < 0.7))
-
-
-@pytest.mark.parametrize("pattern", PATTERNS)
-@pytest.mark.parametrize("texture", TEXTURES)
-def test_every_pattern_and_texture_shows(pattern: str, texture: str) -> None:
-    """Only a plain surface shows a single color; any pattern shows the accent too."""
-    look = {"main": (200, 40, 40), "accent": (40, 40, 200), "label": "", "logo": "none"}
-    product = Product(**{**vars(make_catalog(0, 7)[6]), **look, "pattern": pattern, "texture": texture})
-    drawn = np.asarray(draw_product(product, 96)).astype(int)
-    blue = (drawn[..., 2] > drawn[..., 0] + 60) & (drawn[..., 3] == 255)
-    assert blue.any() == (pattern != "plain")
 
 
 @pytest.mark.parametrize(("view", "size"), [(-1, 224), (0, 15), (0, 0), (1, 2049)])
@@ -237,30 +141,10 @@ def test_layout_splits_views_between_gallery_and_queries(written: demo_catalog.D
     assert found == sorted(gallery + queries + absent)
 
 
-def test_returned_paths_are_the_written_files(written: demo_catalog.DemoCatalog) -> None:
-    """The three tuples list exactly the files below their folders."""
-    listed = (written.gallery_images, written.query_images, written.absent_images)
-    for folder, images in zip((written.gallery, written.queries, written.absent), listed, strict=True):
-        assert sorted(images) == sorted(folder.rglob("*.jpg"))
-
-
-def test_absent_products_are_not_in_the_gallery(written: demo_catalog.DemoCatalog) -> None:
-    """No id is both present and absent."""
-    absent = {product.id for product in written.absent_products}
-    assert len(absent) == 2
-    assert absent.isdisjoint(path.name for path in written.gallery.iterdir())
-
-
 def test_absent_products_have_relatives_in_the_gallery() -> None:
     """In a catalog of the default size every absent product has look-alikes of its kind."""
     catalog = make_catalog(0, 70)
     assert {p.kind for p in catalog[60:]} <= {p.kind for p in catalog[:60]}
-
-
-def test_files_are_jpegs_of_the_asked_size(written: demo_catalog.DemoCatalog) -> None:
-    """Each file opens as an RGB JPEG."""
-    with Image.open(written.query_images[0]) as image:
-        assert (image.format, image.mode, image.size) == ("JPEG", "RGB", (32, 32))
 
 
 def test_writing_again_gives_the_same_bytes(written: demo_catalog.DemoCatalog, tmp_path: Path) -> None:
@@ -271,33 +155,10 @@ def test_writing_again_gives_the_same_bytes(written: demo_catalog.DemoCatalog, t
     assert [path.read_bytes() for path in (*again.gallery_images, *again.absent_images)] == first
 
 
-def test_progress_counts_every_picture(tmp_path: Path) -> None:
-    """The callback sees 1, 2, … up to the total, which it knows from the start."""
-    seen: list[tuple[int, int]] = []
-    write_demo_catalog(
-        tmp_path,
-        n_products=2,
-        n_absent=1,
-        n_views=3,
-        n_gallery_views=2,
-        size=16,
-        on_image=lambda n_written, n_images: seen.append((n_written, n_images)),
-    )
-    assert seen == [(k, 7) for k in range(1, 8)]
-
-
-def test_a_catalog_without_absent_products_has_an_empty_folder(tmp_path: Path) -> None:
-    """`absent/` exists even where nothing is in it, so that callers may list it."""
-    demo = write_demo_catalog(tmp_path, n_products=1, n_absent=0, n_views=2, n_gallery_views=1, size=16)
-    assert list(demo.absent.iterdir()) == []
-
-
 @pytest.mark.parametrize(
     "wrong",
     [
         {"n_products": 0},
-        {"n_absent": -1},
-        {"n_gallery_views": 0},
         {"n_views": 3, "n_gallery_views": 3},
         {"n_products": 995, "n_absent": 10},
         {"seed": -1},

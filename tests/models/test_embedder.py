@@ -19,13 +19,11 @@ from tests.logs import said_by
 from tests.stand_in_gpus import SmallGpu
 from vicinal.models import embedder as embedder_module
 from vicinal.models.bundle import BACKBONE_FILE, ModelBundle, space_manifest
-from vicinal.models.decoding import DecodeLimits
 from vicinal.models.embedder import Embedder, SpaceEmbedder
 from vicinal.models.errors import (
     BundleError,
     EmbeddingError,
     ImageError,
-    ImageTooLargeError,
     NetworkDeviceError,
     ReadyEmbeddingsError,
 )
@@ -71,14 +69,6 @@ def test_different_images_embed_differently(embedder: Embedder, photos: list[Ima
     """Negative control of the batch test: equality is not won by a constant."""
     similarities = embedder.embed(photos) @ embedder.embed(photos).T
     assert similarities[~np.eye(7, dtype=bool)].max() < 0.999
-
-
-def test_batch_size_does_not_change_the_embeddings(
-    tiny_bundle: ModelBundle, photos: list[Image.Image]
-) -> None:
-    whole = Embedder(tiny_bundle, device="cpu", batch_size=32).embed(photos)
-    single = Embedder(tiny_bundle, device="cpu", batch_size=1).embed(photos)
-    assert whole == pytest.approx(single, abs=1e-6)
 
 
 @pytest.mark.parametrize("threads", [0, 2, 3])
@@ -225,19 +215,8 @@ def test_a_gpu_that_fails_to_warm_up_leaves_the_processor(
     assert embedder.embed(photos).shape == (7, 24)
 
 
-def test_a_processor_is_not_warmed_up(tiny_bundle: ModelBundle, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It ran the network once when it was opened."""
-    embedder = Embedder(tiny_bundle, device="cpu", threads=1)
-    monkeypatch.setattr("vicinal.models.embedder._run", None)
-    embedder.warm_up()
-
-
 def test_no_images_give_no_rows(embedder: Embedder) -> None:
     assert embedder.embed([]).shape == (0, 24)
-
-
-def test_provider_in_use_is_reported(embedder: Embedder) -> None:
-    assert embedder.provider == "CPUExecutionProvider"
 
 
 def test_manifest_with_another_dim_than_the_network_is_refused(
@@ -265,12 +244,6 @@ def test_unusable_image_raises_its_own_error(
         embedder.embed([b"", *photos[: n_images - 1]])
 
 
-def test_limits_are_those_of_the_embedder(tiny_bundle: ModelBundle, photos: list[Image.Image]) -> None:
-    strict = Embedder(tiny_bundle, device="cpu", limits=DecodeLimits(max_pixels=1_000))
-    with pytest.raises(ImageTooLargeError):
-        strict.embed([photos[2]])
-
-
 def test_large_photo_is_decoded_at_reduced_size(embedder: Embedder, tmp_path: Path) -> None:
     path = tmp_path / "camera.jpg"
     Image.radial_gradient("L").resize((2400, 1800)).convert("RGB").save(path)
@@ -284,22 +257,14 @@ def test_network_that_gives_zeros_is_refused(embedder: Embedder) -> None:
         embedder.finish(np.zeros((1, 24), np.float32))
 
 
-def test_a_space_has_no_network_to_open(tmp_path: Path) -> None:
-    with pytest.raises(BundleError, match="'clip' is a space of ready embeddings: it embeds no images"):
-        Embedder(ModelBundle(tmp_path, space_manifest("clip", 24)))
-
-
 @pytest.mark.parametrize(
     "take",
     [
         lambda space, photos: space.decode(photos[0]),
-        lambda space, photos: space.prepare(photos[0]),
         lambda space, _: space.infer([np.zeros((3, 32, 32), np.float32)]),
-        lambda space, photos: space.embed(photos[:1]),
-        lambda space, photos: space.embed(photos),
         lambda space, photos: space.embed_queries(photos, {}),
     ],
-    ids=["decode", "prepare", "infer", "embed one", "embed several", "embed_queries"],
+    ids=["decode", "infer", "embed_queries"],
 )
 def test_whatever_takes_an_image_is_refused_in_a_space(
     tmp_path: Path, photos: list[Image.Image], take: Callable[[Embedder, list[Image.Image]], object]
@@ -308,8 +273,3 @@ def test_whatever_takes_an_image_is_refused_in_a_space(
     expected = "gallery 'shop' holds ready embeddings of 'clip': search with an embedding or an item id"
     with pytest.raises(ReadyEmbeddingsError, match=f"^{expected}$"):
         take(space, photos)
-
-
-def test_a_space_names_no_provider(tmp_path: Path) -> None:
-    space = SpaceEmbedder(ModelBundle(tmp_path, space_manifest("clip", 24)), "shop")
-    assert (space.provider, space.runs_on, space.bundle.dim) == ("none", "none", 24)

@@ -65,13 +65,6 @@ def test_squash_keeps_both_edges_of_a_wide_image() -> None:
     assert resized.getpixel((15, 8)) == (0, 0, 255)
 
 
-def test_crop_keeps_the_center_of_a_wide_image() -> None:
-    image = Image.new("RGB", (90, 30), "red")
-    image.paste("lime", (30, 0, 60, 30))
-    resized = Preprocessing(input_size=30, fit="crop").resize(image)
-    assert resized.getcolors() == [(900, (0, 255, 0))]
-
-
 def test_crop_fraction_cuts_the_border_away() -> None:
     """Half of each side remains: the frame of a quarter's width is gone."""
     image = Image.new("RGB", (80, 80), "red")
@@ -113,8 +106,3 @@ def test_decode_side_is_twice_the_scaled_side(side: int, fraction: float, expect
 def test_impossible_or_unknown_fields_are_refused(fields: dict[str, object]) -> None:
     with pytest.raises(ValidationError):
         Preprocessing.model_validate(fields)
-
-
-def test_preprocessing_is_frozen() -> None:
-    with pytest.raises(ValidationError):
-        Preprocessing().input_size = 32

@@ -20,9 +20,6 @@ CASES: dict[str, tuple[str, Files, int]] = {
     "no groups": ("", {}, 8),
     "no limit": ("0::/\n", {"cpu.max": "max 100000\n"}, 8),
     "two and a half": ("0::/\n", {"cpu.max": "250000 100000\n"}, 3),
-    "a part of one": ("0::/\n", {"cpu.max": "1000 100000\n"}, 1),
-    "more than there are": ("0::/\n", {"cpu.max": "9900000 100000\n"}, 8),
-    "of a group above": ("0::/a/b\n", {"a/cpu.max": "200000 100000", "a/b/cpu.max": "max 100000"}, 2),
     "the smallest of all": ("0::/a/b\n", {"a/cpu.max": "400000 100000", "a/b/cpu.max": "300000 100000"}, 3),
     "a path of the machine": ("0::/docker/0123\n", {"cpu.max": "200000 100000"}, 2),
     "version 1": (
@@ -30,9 +27,6 @@ CASES: dict[str, tuple[str, Files, int]] = {
         {f"cpu,cpuacct/{V1[0]}": "200000", f"cpu,cpuacct/{V1[1]}": "100000"},
         2,
     ),
-    "version 1 without a limit": ("4:cpu:/a\n", {f"cpu/a/{V1[0]}": "-1", f"cpu/a/{V1[1]}": "100000"}, 8),
-    "version 1 below": ("4:cpu:/a\n", {f"cpu/a/{V1[0]}": "50000", f"cpu/a/{V1[1]}": "10000"}, 5),
-    "other controllers": ("3:cpuset:/\n2:memory:/a\n", {f"cpuset/{V1[0]}": "1", f"cpuset/{V1[1]}": "1"}, 8),
     "nonsense": ("0::/\n", {"cpu.max": "much 0\n"}, 8),
     "no period": ("0::/\n", {"cpu.max": "100000 0\n"}, 8),
 }

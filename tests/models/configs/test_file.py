@@ -43,14 +43,11 @@ def _refusal(tmp_path: Path, added: str, *settings: str) -> str:
     ("setting", "changed"),
     [
         ("seed=2", {"seed": 2}),
-        (" seed = 2 ", {"seed": 2}),
-        ("loss='contextual'", {"loss": "contextual"}),
         ("loss=contextual", {"loss": "contextual"}),
         ("loss.name=contextual", {"loss": {"name": "contextual", "add": ["tcm"]}}),
         ("loss.add=[]", {"loss": {"name": "triplet", "add": []}}),
         ("loss.add.0='arcface'", {"loss": {"name": "triplet", "add": ["arcface"]}}),
         ("datasets.0.root=b/c-d.e", {"datasets": [{"kind": "folder", "root": "b/c-d.e"}]}),
-        ("licence=/a/b~1", {"licence": "/a/b~1"}),
         ("licence=2024/photos", {"licence": "2024/photos"}),
         ("licence=größe", {"licence": "größe"}),
         ("optimizer.schedule.kind=cosine", {"optimizer": {"schedule": {"kind": "cosine"}}}),
@@ -72,11 +69,8 @@ def test_settings_apply_in_their_order_and_leave_the_fields_alone() -> None:
     ("setting", "message"),
     [
         ("seed", "sets nothing: write key=value"),
-        ("=2", "sets nothing"),
         ("loss..name=a", "sets nothing"),
         ("seed=", "has no TOML value"),
-        ("name=two words", "has no TOML value"),
-        ("name='open", "has no TOML value"),
         ("name=[a", "has no TOML value"),
         ("seed=1\nname='b'", "sets more than one key"),
         ("seed.more=1", "'more' would be inside of 1"),
@@ -89,10 +83,6 @@ def test_a_setting_of_another_form_is_refused(setting: str, message: str) -> Non
         override(FIELDS, [setting])
 
 
-def test_settings_are_checked_like_the_file(tmp_path: Path) -> None:
-    assert "optimizer.steps: Input should be greater than" in _refusal(tmp_path, "", "optimizer.steps=0")
-
-
 @pytest.mark.parametrize(
     ("added", "line"),
     [
@@ -101,7 +91,6 @@ def test_settings_are_checked_like_the_file(tmp_path: Path) -> None:
             "[sampler]\nkind = 'group'\nn_class = 8",
             "sampler.n_class: unknown key, choose of chunk_size, kind, m, n",
         ),
-        ("[optimizer]\nstep = 5", "optimizer.step: unknown key, did you mean 'steps'?"),
         (
             "[optimizer.schedule]\nkind = 'step'\nevry = 5\nevery = 5",
             "optimizer.schedule.evry: unknown key, did you mean 'every'?",
@@ -110,7 +99,6 @@ def test_settings_are_checked_like_the_file(tmp_path: Path) -> None:
             "[[datasets]]\nkind = 'folder'\nrot = 'a'\nroot = 'b'",
             "datasets.1.rot: unknown key, did you mean 'root'?",
         ),
-        ("[[loss.add]]\nname = 'tcm'\nwieght = 2", "loss.add.0.wieght: unknown key, did you mean 'weight'?"),
         ("[augmentations]", "augmentations: unknown key, did you mean 'augmentation'?"),
     ],
 )
@@ -122,27 +110,9 @@ def test_what_is_missing_is_named_without_the_tag_of_its_kind(tmp_path: Path) ->
     assert "datasets.1.root: Field required" in _refusal(tmp_path, "[[datasets]]\nkind = 'folder'")
 
 
-def test_further_errors_are_counted(tmp_path: Path) -> None:
-    assert _refusal(tmp_path, "[optimizer]\nsteps = 0\nclip_norm = -1").endswith("(and 1 more)")
-
-
 def test_a_contradiction_of_two_tables_has_no_place(tmp_path: Path) -> None:
     line = _refusal(tmp_path, "[loss]\nname = 'balanced_contrastive'")
     assert "recipe.toml': balanced_contrastive weighs pairs" in line
-
-
-@pytest.mark.parametrize(
-    "added", ["loss = 3", "[loss]\nadd = 'tcm'", "[sampler]\nkind = 3", "[optimizer]\nschedule = 2"]
-)
-def test_values_of_another_type_are_one_line(tmp_path: Path, added: str) -> None:
-    table = added if added.startswith("[") else ""
-    settings = [] if table else [added.replace(" ", "")]
-    assert "recipe.toml': " in _refusal(tmp_path, table, *settings)
-
-
-def test_patience_without_held_out_classes_is_refused(tmp_path: Path) -> None:
-    line = _refusal(tmp_path, "", "patience=2", "validation_share=0.0")
-    assert "patience 2 needs held-out classes: set validation_share above 0" in line
 
 
 def test_a_folder_is_no_configuration(tmp_path: Path) -> None:

@@ -19,7 +19,6 @@ values = st.recursive(
 objects = st.dictionaries(st.text().filter("sha256".__ne__), values, max_size=4)
 
 
-@pytest.mark.slow
 @given(objects, st.sampled_from([None, 1, 2]))
 def test_what_was_sealed_comes_back_and_is_json_meanwhile(fields: dict[str, Any], indent: int | None) -> None:
     stored = sealed(json.dumps(fields, indent=indent))
@@ -27,7 +26,6 @@ def test_what_was_sealed_comes_back_and_is_json_meanwhile(fields: dict[str, Any]
     assert {**json.loads(stored)} == {**fields, "sha256": json.loads(stored)["sha256"]}
 
 
-@pytest.mark.slow
 @given(objects, st.data())
 def test_a_changed_byte_is_refused(fields: dict[str, Any], data: st.DataObject) -> None:
     stored = bytearray(sealed(json.dumps(fields)))
@@ -37,7 +35,6 @@ def test_a_changed_byte_is_refused(fields: dict[str, Any], data: st.DataObject) 
         unsealed(bytes(stored))
 
 
-@pytest.mark.slow
 @given(objects, st.data())
 def test_a_cut_file_is_refused(fields: dict[str, Any], data: st.DataObject) -> None:
     stored = sealed(json.dumps(fields))
