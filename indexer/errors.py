@@ -23,7 +23,6 @@ IndexerError
 │   ├── NoImageError (LookupError)       the item came as an embedding, without an image
 │   │   └── OriginalNotFoundError            the file that an item was made of is not there, or another one
 │   ├── SpaceMismatchError               ready embeddings of one space and anything else are not mixed
-│   ├── TeamTableError                   what a gallery over a team's table cannot do
 │   ├── BundleMismatchError              the gallery was embedded with another bundle
 │   ├── GalleryNotRefinedError           the version holds no items refined as asked
 │   ├── GalleryBusyError                 another job holds the gallery
@@ -241,10 +240,6 @@ class SpaceMismatchError(GalleryError):
             f"gallery '{gallery}' holds {held}, not {given}: index these into a gallery of their own"
         )
         self.gallery, self.held, self.given = gallery, held, given
-
-
-class TeamTableError(GalleryError):
-    """A gallery over a team's table takes no live changes, and nothing that needs vectors of its own."""
 
 
 class BundleMismatchError(GalleryError):

@@ -30,7 +30,7 @@ from __future__ import annotations
 import json
 import secrets
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any, Self
@@ -41,7 +41,7 @@ import pyarrow as pa
 from vicinal.calibration.advice import advise
 from vicinal.calibration.arrays import FloatArray, Ints
 from vicinal.indexer.cluster import Cluster
-from vicinal.indexer.engines import ENGINES, Engines, GalleryTables, TeamVectors
+from vicinal.indexer.engines import ENGINE, Engine, GalleryTables
 from vicinal.indexer.errors import (
     GalleryAliasedError,
     GalleryError,
@@ -51,7 +51,6 @@ from vicinal.indexer.errors import (
     StorageError,
 )
 from vicinal.indexer.graph.neighbor_graph import NeighborGraph, build_neighbor_graph
-from vicinal.indexer.sources.team_table import TeamTable
 from vicinal.indexer.storage.active_pointer import Activation, ActivePointer
 from vicinal.indexer.storage.disk import hold_file
 from vicinal.indexer.storage.files import (
@@ -68,7 +67,7 @@ from vicinal.indexer.storage.files import (
 )
 from vicinal.indexer.storage.gallery_names import GALLERY_NAME, aliases, require_name
 from vicinal.indexer.storage.home import Mirror
-from vicinal.indexer.storage.item_table import ItemTable, as_matrix, mapped_matrix
+from vicinal.indexer.storage.item_table import ItemTable, as_matrix
 from vicinal.indexer.storage.removals import Removals, Reserve
 from vicinal.indexer.views.refined_snapshot import (
     RefinementPlan,
@@ -100,14 +99,10 @@ _REMEDY = "bring it back from a backup; without it the gallery is searched as be
 _PATIENCE = 30.0
 
 
-# Rows of a team's table at a time.
-_READ_TOGETHER = 16_384
-
-
 class Gallery:
     """Gallery directory, whose name is the gallery's; its new versions are refined by `refinement`, if any,
     and their neighbor lists made on `index_device`, see `graph.gpu.faiss_gpus`, or by `cluster`, if any.
-    Versions whose candidates an engine finds need `engines` to be searched, made and removed.
+    Versions whose candidates the engine finds need `engine` to be searched, made and removed.
     """
 
     def __init__(
@@ -115,7 +110,7 @@ class Gallery:
         path: Path | str,
         *,
         refinement: RefinementPlan | None = None,
-        engines: Engines | None = None,
+        engine: Engine | None = None,
     ) -> None:
         self.path = Path(path)
         self.name = self.path.name
@@ -123,7 +118,7 @@ class Gallery:
         self.index_device = "cpu"
         self.cluster: Cluster | None = None
         require_name(self.name)
-        self.tables = GalleryTables(self.path, engines or Engines())
+        self.tables = GalleryTables(self.path, engine or Engine())
         self.table = ItemTable(self.path / "items.lance", self.name)
         self.pointer = ActivePointer(self.path, self.table)
         self.reports = Reports(self.path / "reports")
@@ -134,10 +129,10 @@ class Gallery:
         path: Path | str,
         *,
         refinement: RefinementPlan | None = None,
-        engines: Engines | None = None,
+        engine: Engine | None = None,
     ) -> Self:
         """Open a gallery that was indexed; see the class for the arguments."""
-        gallery = cls(path, refinement=refinement, engines=engines)
+        gallery = cls(path, refinement=refinement, engine=engine)
         # What it says may be damaged; whoever puts a version in force again opens the gallery, too.
         if not gallery.pointer.exists:
             raise GalleryNotFoundError(
@@ -259,7 +254,7 @@ class Gallery:
                 return Snapshot.open(folder, self.tables)
         # The report remembers the kind of index, also one that was chosen by hand.
         kind = self.reports.of(version).get("index", "auto")
-        with self._leased(f"{self.name}.tables", _PATIENCE) if kind in ENGINES else nullcontext():
+        with self._leased(f"{self.name}.tables", _PATIENCE) if kind == ENGINE else nullcontext():
             before = self.tables.of_version(folder)
             snapshot = self._derive(version, index=kind)
             self._drop_tables(before)
@@ -282,12 +277,9 @@ class Gallery:
             # Of the files as they are now: whoever was here before may have made them.
             return mend_tables(self.snapshot(chosen))
 
-    def _drop_tables(self, named: Mapping[str, str]) -> None:
-        """Remove the tables of some names that no version has any more; they come by engine."""
-        still = self.tables.of_version(self.path / "versions")
-        for name, kind in named.items():
-            if name not in still:
-                self.tables.drop(kind, [name])
+    def _drop_tables(self, names: set[str]) -> None:
+        """Remove the tables of some names that no version has any more."""
+        self.tables.drop(sorted(names - self.tables.of_version(self.path / "versions")))
 
     def thumbnail(self, revision: int, item_id: str, *, sequence: int | None = None) -> bytes:
         """JPEG thumbnail of an item."""
@@ -374,12 +366,9 @@ class Gallery:
         bundle: str,
         bundle_name: str,
         refiner: str = "",
-        team_table: TeamTable | None = None,
     ) -> None:
         """Commit the first rows of a new generation of the table, which published versions outlive."""
         identity = {"bundle": bundle, "bundle_name": bundle_name, "refiner": refiner}
-        if team_table is not None:
-            identity["table"] = team_table.model_dump_json()
         self.table.start(rows, identity)
 
     def publish(
@@ -388,11 +377,10 @@ class Gallery:
         *,
         index: str = "auto",
         activate: bool = True,
-        embeddings: FloatArray | None = None,
     ) -> Snapshot:
-        """Make the appended rows a version; (n, d) embeddings where the rows hold none."""
+        """Make the appended rows a version."""
         version = self.pointer.number(self.table.add_neighbors(graph.ids, graph.similarities))
-        snapshot = self._derive(version, index=index, graph=graph, embeddings=embeddings)
+        snapshot = self._derive(version, index=index, graph=graph)
         if activate:
             self.pointer.activate(version)
         Reserve(self.path.parent).keep()
@@ -401,7 +389,7 @@ class Gallery:
     def forget(self, versions: set[int]) -> None:
         """Remove the derived files, tables and reports of versions; the active one stays in any case."""
         folders = [self.snapshot_path(version) for version in versions]
-        named = {name: kind for one in folders for name, kind in self.tables.of_version(one).items()}
+        named = {name for one in folders for name in self.tables.of_version(one)}
         self.reports.remove(self.pointer.forget(versions))
         self._drop_tables(named)
 
@@ -420,7 +408,6 @@ class Gallery:
         *,
         index: str,
         graph: NeighborGraph | None = None,
-        embeddings: FloatArray | None = None,
     ) -> Snapshot:
         table, refined = self.table, self._refinements()
         revision = self.pointer.revision_of(version)
@@ -433,8 +420,7 @@ class Gallery:
         items = items.set_column(3, "metadata", items["metadata"].cast(pa.string()))
         make_folder(self.path / "versions")
         with scratch(self.path / "versions") as folder:
-            if embeddings is None:
-                embeddings = self._embeddings(revision, items["id"], folder / "embeddings.npy")
+            embeddings = table.embeddings(revision, folder / "embeddings.npy")
             known = graph or self._known_graph(version, sequences)
             known = known or self.neighbors(embeddings)
             snapshot = write_snapshot(
@@ -454,26 +440,6 @@ class Gallery:
         if self.refinement is not None:
             self.refinement.apply(snapshot, refined, index_device=self.index_device, cluster=self.cluster)
         return snapshot
-
-    def _embeddings(self, revision: int, ids: pa.ChunkedArray, path: Path) -> FloatArray:
-        """(n, d) embeddings of a revision in a file, from a team's table where that has them."""
-        team_table = self._team_table(revision)
-        if team_table is None or team_table.is_copied:
-            return self.table.embeddings(revision, path)
-        dim = self.table.at(revision).schema.field("embedding").type.list_size
-        there = TeamVectors(team_table, ids, dim, self.tables.engines)
-        starts = range(0, len(there), _READ_TOGETHER)
-        return mapped_matrix(path, there.shape, (there[one : one + _READ_TOGETHER] for one in starts))
-
-    def _team_table(self, revision: int) -> TeamTable | None:
-        found = self.table.identity(revision).get("table")
-        return TeamTable.model_validate_json(found) if found else None
-
-    @property
-    def team_table(self) -> TeamTable | None:
-        """The team's table that the items come from which are searched, copied or not."""
-        active = self.activation
-        return None if active is None else self._team_table(active.revision)
 
     def neighbors(self, embeddings: FloatArray, *, on_progress: OnProgress = no_progress) -> NeighborGraph:
         """Neighbor lists of some embeddings, made where the gallery's are."""

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from vicinal.calibration.arrays import FloatArray, Ints
-from vicinal.indexer.engines import ENGINES, GalleryTables
+from vicinal.indexer.engines import GalleryTables
 from vicinal.indexer.errors import IndexDeviceError
 from vicinal.indexer.gallery import list_galleries
 from vicinal.indexer.graph.gpu import GpuComparison, faiss_gpus, gpus
@@ -66,7 +66,7 @@ def examine(settings: Settings) -> Iterator[Finding]:
     yield from _faiss()
     yield from examine_network(settings)
     yield _redis(settings)
-    yield from _engines(settings)
+    yield from _engine(settings)
     yield _home(settings)
     data = _disk(settings)
     yield data
@@ -224,20 +224,20 @@ def _compared(
     return Finding(name, "ok", f"{spent:.1f} ms a picture, parity {parity:.6f}")
 
 
-def _engines(settings: Settings) -> Iterator[Finding]:
-    engines = settings.open_engines()
-    for name in engines.names:
-        begun = time.perf_counter()
-        try:
-            with engines.asking(name) as engine:
-                found = engine.describe()
-        except ERRORS as error:
-            yield Finding(ENGINES[name], "failed", in_commands(error))
-            continue
+def _engine(settings: Settings) -> Iterator[Finding]:
+    engine = settings.open_engine()
+    if engine.address is None:
+        return
+    begun = time.perf_counter()
+    try:
+        with engine.asking() as asked:
+            found = asked.describe()
+    except ERRORS as error:
+        yield Finding("Milvus", "failed", in_commands(error))
+    else:
         spent = 1e3 * (time.perf_counter() - begun)
-        says = " with ".join(filter(None, [found.server, found.extension]))
-        yield Finding(ENGINES[name], "ok", f"{says} answers in {spent:.1f} ms")
-    engines.close()
+        yield Finding("Milvus", "ok", f"{found.server} answers in {spent:.1f} ms")
+    engine.close()
 
 
 def _redis(settings: Settings) -> Finding:
@@ -297,29 +297,19 @@ def _galleries(settings: Settings) -> Iterator[Finding]:
     """Damaged galleries; what `vicinal gallery check` finds in the files of versions takes longer."""
     from vicinal.service.records import damaged_records
 
-    engines = settings.open_engines()
+    engine = settings.open_engine()
     for gallery in list_galleries(settings.galleries_path):
-        gallery.tables = GalleryTables(gallery.path, engines)
+        gallery.tables = GalleryTables(gallery.path, engine)
         try:
             found = damaged_records(gallery, command_names)
             if not found:
                 # Searches can do without the table for a while.
                 _ = GalleryReader(gallery).view(), gallery.in_words
                 yield from _promises(gallery)
-                yield from _table_change(gallery)
         except (*ERRORS, OSError) as error:
             found = [in_commands(error)]
         yield from (Finding(f"gallery {gallery.name}", "failed", says) for says in found)
-    engines.close()
-
-
-def _table_change(gallery: Gallery) -> Iterator[Finding]:
-    """Change of the team's table that a gallery was read from."""
-    from vicinal.service.measuring.table_watch import TableWatch
-
-    watch = TableWatch.of(gallery, GalleryReader(gallery).view())
-    if watch is not None and (says := watch.words(watch.look())):
-        yield Finding(f"gallery {gallery.name}", "warning", says)
+    engine.close()
 
 
 def _promises(gallery: Gallery) -> Iterator[Finding]:

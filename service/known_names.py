@@ -18,6 +18,7 @@ _JOINT = "__"
 _OF_TESTS = "test_"
 # Settings that are no more, and what to do instead.
 _GONE = {
+    "postgres_url": "PostgreSQL finds no candidates, index with --index milvus or auto",
     "allow_urls": "fetch what is on the web with img2dataset and index its shards; data sets of the hub of "
     "Hugging Face are read where `allow_hub` is set",
 }

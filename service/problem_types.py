@@ -51,7 +51,6 @@ PROBLEMS: dict[type[Exception], tuple[int, str]] = {
     indexer.NotSetAsideError: (404, "item-not-set-aside"),
     indexer.NoImageError: (404, "no-image"),
     indexer.SpaceMismatchError: (409, "space-mismatch"),
-    indexer.TeamTableError: (409, "items-of-a-table"),
     indexer.VersionNotFoundError: (404, "version-not-found"),
     indexer.GalleryNotFoundError: (404, "gallery-not-found"),
     indexer.AliasNotFoundError: (404, "alias-not-found"),

@@ -17,7 +17,7 @@ from pydantic_settings import (
     TomlConfigSettingsSource,
 )
 
-from vicinal.indexer.engines import ENGINES, Engines
+from vicinal.indexer.engines import Engine
 from vicinal.indexer.item_rules import readable
 from vicinal.indexer.jobs.compaction import CompactionPolicy
 from vicinal.indexer.jobs.retention import RetentionPolicy
@@ -133,8 +133,6 @@ class Settings(BaseSettings):
             worker takes its job over.
         milvus_url: Address of the Milvus that finds candidates of versions with the index `milvus`, such as
             `http://USER:PASSWORD@HOST:19530`, or with a token in place of both. See docs/SCALE.md.
-        postgres_url: Address of the PostgreSQL that finds candidates where the index is `postgres`, such as
-            `postgresql://USER:PASSWORD@HOST/DATABASE`. See docs/SCALE.md.
         redis_url: Address of Redis, for jobs, cache, rate limits and notices between replicas.
         redis_timeout_seconds: Longest wait for an answer of Redis, in seconds.
         redis_retry_seconds: Seconds that Redis is left alone after it failed to answer.
@@ -203,7 +201,6 @@ class Settings(BaseSettings):
     run_jobs: bool = True
     job_heartbeat_seconds: float = Field(default=5.0, gt=0.0)
     milvus_url: SecretStr | None = None
-    postgres_url: SecretStr | None = None
     # It may hold a password.
     redis_url: str | None = Field(default=None, repr=False)
     redis_timeout_seconds: float = Field(default=0.25, gt=0.0)
@@ -243,15 +240,9 @@ class Settings(BaseSettings):
             retry_seconds=self.redis_retry_seconds,
         )
 
-    @property
-    def engine_addresses(self) -> dict[str, str]:
-        """Addresses of engines by their names, of those that are set; with passwords."""
-        addresses = {name: getattr(self, f"{name}_url", None) for name in ENGINES}
-        return {name: url.get_secret_value() for name, url in addresses.items() if url is not None}
-
-    def open_engines(self) -> Engines:
-        """The engines whose addresses are set; nothing is asked of them before they are needed."""
-        return Engines(self.engine_addresses)
+    def open_engine(self) -> Engine:
+        """The engine at the address that is set, if any; nothing is asked of it before it is needed."""
+        return Engine(None if self.milvus_url is None else self.milvus_url.get_secret_value())
 
     @property
     def has_home(self) -> bool:

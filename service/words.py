@@ -71,7 +71,7 @@ COMMANDS = {
     "use_settings": "vicinal use -g {gallery} --reset",
 }
 # Fields whose option goes by another name.
-_OPTIONS = {"setting": "--set", "copy_vectors": "--copy"}
+_OPTIONS = {"setting": "--set"}
 
 
 def visible(text: str) -> str:

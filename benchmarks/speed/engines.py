@@ -1,13 +1,11 @@
-"""The same searches over HTTP by Faiss, PostgreSQL and Milvus: latency, throughput, recall, memory, building.
+"""The same searches over HTTP by Faiss and Milvus: latency, throughput, recall, memory, building.
 
     python -m benchmarks.speed.engines --items 100000 --folder build/engines
 
-One gallery an engine, of the same made-up items and neighbor lists, behind one server; engines are real
-servers on this machine, those that tests start (PostgreSQL 18 with pgvector, and Milvus 2.3.5 of January
-2024). They are measured in turns, so that what else the machine does meets all of them; what is compared are
-ratios to Faiss of the same run. Query embeddings are not cached. Recall is that of the ten nearest among
-what the engine finds, before anything is scored exactly. `over` and `over-milvus` are galleries over a
-team's table of PostgreSQL and collection of Milvus, which read all vectors there.
+One gallery each, of the same made-up items and neighbor lists, behind one server; Milvus is a real server on
+this machine, that of the tests (2.3.5 of January 2024). They are measured in turns, so that what else the
+machine does meets all of them; what is compared are ratios to Faiss of the same run. Query embeddings are not
+cached. Recall is that of the ten nearest among what is found, before anything is scored exactly.
 """
 
 from __future__ import annotations
@@ -18,51 +16,38 @@ import os
 import shutil
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from benchmarks.common.large_gallery import item_rows, items_and_queries, write_bundle, write_gallery
+from benchmarks.common.large_gallery import items_and_queries, write_bundle, write_gallery
 from benchmarks.common.record import save_result
 from benchmarks.common.server_process import running_server
 from benchmarks.load.client import Plan, outcome, started
 from benchmarks.load.requests import search_request
 from tests.milvus_server import serving_milvus
-from tests.postgres_server import PostgresServer
-from vicinal import open_gallery
-from vicinal.indexer.engines import Engines
+from vicinal.indexer.engines import Engine
 from vicinal.indexer.gallery import Gallery
 from vicinal.indexer.graph.neighbor_graph import NeighborGraph, build_neighbor_graph
 from vicinal.models.bundle import ModelBundle
 from vicinal.service.settings import Settings
 
 # Kinds of index, by the names of their galleries.
-KINDS = {
-    "faiss": "auto",
-    "postgres": "postgres",
-    "milvus": "milvus",
-    "over": "over-postgres",
-    "over-milvus": "over-milvus",
-}
+KINDS = {"faiss": "auto", "milvus": "milvus"}
 _N_QUERIES = 1000
 _N_WANTED = 10
 
 
 @contextmanager
-def engines_of(names: list[str], folder: Path) -> Iterator[dict[str, str]]:
-    """Start the engines, and give their addresses."""
-    addresses = {}
-    with ExitStack() as running:
-        if {"postgres", "over"} & {*names}:
-            postgres = PostgresServer(shared_buffers="1GB")
-            running.callback(postgres.remove)
-            addresses["postgres"] = postgres.url()
-        if {"milvus", "over-milvus"} & {*names}:
-            milvus = running.enter_context(serving_milvus(folder / "milvus", folder / "milvus-programs"))
-            addresses["milvus"] = milvus.url
-        yield addresses
+def milvus_of(names: list[str], folder: Path) -> Iterator[str | None]:
+    """Start Milvus where it is measured, and give its address."""
+    if "milvus" not in names:
+        yield None
+        return
+    with serving_milvus(folder / "milvus", folder / "milvus-programs") as milvus:
+        yield milvus.url
 
 
 def built(
@@ -71,23 +56,6 @@ def built(
     """Write a gallery, and say what its version took and what its index finds."""
     seconds = write_gallery(gallery, items, bundle, graph=graph, index=kind)["publish"]
     return {"publish_seconds": seconds, "index": gallery.snapshot().manifest.index}
-
-
-def built_over(
-    settings: Settings, items: np.ndarray, engines: Engines, name: str, addresses: dict[str, str]
-) -> tuple[Gallery, dict[str, Any]]:
-    """Make a table as a team has it, and a gallery over it; see `built`."""
-    kind = KINDS[name].removeprefix("over-")
-    with engines.asking(kind) as engine:
-        engine.build("team", items, item_rows(0, items), lambda *_: None)
-    urls = {f"{kind}_url": addresses[kind]}
-    team = open_gallery(name, data_dir=settings.data_dir, bundle=settings.bundle, **urls)
-    server = addresses[kind].partition(":")[2]
-    with closing(team.bundles.engines):
-        table = "collection" if kind == "milvus" else "table"
-        result = team.index(f"{kind}:{server}?{table}=team&id=position", space="bench")
-    gallery = Gallery(settings.galleries_path / name, engines=engines)
-    return gallery, {"publish_seconds": result.seconds["publish"], "index": result.index}
 
 
 def bytes_of(gallery: Gallery) -> int:
@@ -148,18 +116,16 @@ def measured(arguments: argparse.Namespace, folder: Path) -> dict[str, Any]:
         for n in arguments.connections
     }
     runs: dict[str, Any] = {name: {} for name in arguments.engines}
-    with engines_of(arguments.engines, folder) as addresses, closing(Engines(addresses)) as engines:
+    with milvus_of(arguments.engines, folder) as address, closing(Engine(address)) as engine:
         for name in arguments.engines:
-            if KINDS[name].startswith("over-"):
-                gallery, runs[name] = built_over(settings, items, engines, name, addresses)
-            else:
-                gallery = Gallery(settings.galleries_path / name, engines=engines)
-                runs[name] = built(gallery, items, bundle, KINDS[name], graph)
+            gallery = Gallery(settings.galleries_path / name, engine=engine)
+            runs[name] = built(gallery, items, bundle, KINDS[name], graph)
             runs[name] |= recall(gallery, items, queries)
             runs[name]["bytes_an_item"] = round(bytes_of(gallery) / len(items), 1)
             print(name, runs[name], flush=True)
-        environment = {f"VICINAL_{name.upper()}_URL": url for name, url in addresses.items()}
-        environment |= {"VICINAL_QUERY_CACHE_ENTRIES": "0", "VICINAL_LOG_LEVEL": "warning"}
+        environment = {"VICINAL_QUERY_CACHE_ENTRIES": "0", "VICINAL_LOG_LEVEL": "warning"}
+        if address is not None:
+            environment["VICINAL_MILVUS_URL"] = address
         with running_server(settings.data_dir, settings.bundle, environment) as (url, pid):
             port = int(url.rpartition(":")[2])
             for turn in range(arguments.turns):
@@ -192,11 +158,11 @@ def ratios_of(runs: dict[str, Any]) -> dict[str, float]:
 
 
 def main() -> None:
-    """Start engines, build, search and save."""
+    """Start Milvus, build, search and save."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--items", type=int, default=100_000)
     parser.add_argument("--dim", type=int, default=128)
-    parser.add_argument("--engines", nargs="+", default=list(KINDS)[:3], choices=list(KINDS))
+    parser.add_argument("--engines", nargs="+", default=list(KINDS), choices=list(KINDS))
     parser.add_argument("--connections", type=int, nargs="+", default=[1, 8])
     parser.add_argument(
         "--seconds", type=float, default=10.0, help="of each load, a second of which warms up"
@@ -217,8 +183,7 @@ def main() -> None:
     result["seconds"] = round(time.monotonic() - begun, 1)
     print(json.dumps(result, indent=1))
     if not arguments.no_result:
-        name = "engines_over" if {"over", "over-milvus"} & {*arguments.engines} else "engines"
-        print(save_result(f"{name}_{arguments.items}", result))
+        print(save_result(f"engines_{arguments.items}", result))
 
 
 if __name__ == "__main__":

@@ -86,9 +86,8 @@ def calibrate(path: Path, method: str, n_queries: int) -> dict[str, Any]:
     """Calibrate in this process, and say what it took and found."""
     snapshot, pipeline = Snapshot.open(path), Pipeline(rerank=Rerank.model_validate({"method": method}))
     started, busy = time.perf_counter(), time.process_time()
-    with snapshot.vectors_at_hand():
-        calibrator = Calibrator(snapshot, pipeline, most_queries=n_queries)
-        found = calibrator.measure(LabelledQueries.leave_one_out(snapshot), Target.parse("fpir=5%"))
+    calibrator = Calibrator(snapshot, pipeline, most_queries=n_queries)
+    found = calibrator.measure(LabelledQueries.leave_one_out(snapshot), Target.parse("fpir=5%"))
     return {
         "wall_seconds": round(time.perf_counter() - started, 2),
         "processor_seconds": round(time.process_time() - busy, 2),

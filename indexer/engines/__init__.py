@@ -1,29 +1,7 @@
-"""Engines: programs beside us that find candidates, in tables of built versions or in a team's own."""
+"""Engines: Milvus, a program beside us that finds candidates, in tables of built versions."""
 
-from vicinal.indexer.engines.engine import (
-    ENGINES,
-    Engine,
-    Engines,
-    EngineState,
-    EngineTable,
-    TeamReader,
-    TeamRows,
-)
+from vicinal.indexer.engines.engine import ENGINE, Engine, require_kept
 from vicinal.indexer.engines.source import EngineSource
 from vicinal.indexer.engines.tables import GalleryTables, check_index
-from vicinal.indexer.engines.team import TeamSource, TeamVectors
 
-__all__ = [
-    "ENGINES",
-    "Engine",
-    "EngineSource",
-    "EngineState",
-    "EngineTable",
-    "Engines",
-    "GalleryTables",
-    "TeamReader",
-    "TeamRows",
-    "TeamSource",
-    "TeamVectors",
-    "check_index",
-]
+__all__ = ["ENGINE", "Engine", "EngineSource", "GalleryTables", "check_index", "require_kept"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Protocol
+from typing import TypeAlias
 
 import numpy as np
 
@@ -13,6 +13,9 @@ from vicinal.calibration.arrays import FloatArray, Ints
 from vicinal.indexer.errors import EngineAwayError
 from vicinal.indexer.graph.vector_index import RECALL, nearest_rows, shared_out
 from vicinal.models.similarity import normalize
+
+# Search of an engine's table: (B, n) positions of the items nearest to (B, d) `queries`, `n` and `looked_at`.
+Find: TypeAlias = Callable[..., Ints]
 
 # Queries that are sent together.
 _TOGETHER = 16
@@ -24,13 +27,6 @@ _EQUAL = 1e-6
 _FEW, _MANY, _MEASURED_BY = 10, 100, 512
 # A table that was just built is slow at first, and to build it took far longer than this.
 _PATIENT_SECONDS, _BETWEEN_TRIES = 300.0, 1.0
-
-
-class Find(Protocol):
-    """Search of an engine's table."""
-
-    def __call__(self, queries: FloatArray, n: int, looked_at: int) -> Ints:
-        """(B, n) positions of the items nearest to (B, d) queries, by looking at some."""
 
 
 def in_blocks(find: Callable[[FloatArray], Ints], queries: FloatArray, n: int) -> Ints:

@@ -10,19 +10,23 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from vicinal.calibration.arrays import FloatArray, Ints
-from vicinal.indexer.engines.engine import EngineTable
+from vicinal.indexer.engines.milvus_connection import (
+    CHANGE_SECONDS,
+    LATE,
+    SEARCH_SECONDS,
+    SLOW,
+    MilvusConnection,
+)
 from vicinal.indexer.engines.milvus_filter import compiled, stored
-from vicinal.indexer.engines.milvus_team import MilvusReader
 from vicinal.indexer.errors import EngineAwayError, EngineTableError
 from vicinal.indexer.filters import Filter
-from vicinal.indexer.milvus_connection import CHANGE_SECONDS, LATE, SEARCH_SECONDS, SLOW, MilvusConnection
-from vicinal.indexer.sources.team_table import TeamTable
 from vicinal.models.progress import OnProgress
 
 # Of a graph that is built, and of one that is loaded, as long as it goes on.
@@ -37,20 +41,36 @@ _MOST_FOUND = 16_384
 _LONGEST_TEXT = 65_535
 
 
+@dataclass(frozen=True)
+class EngineTable:
+    """Version of the server, and the rows of a collection."""
+
+    server: str
+    n_rows: int | None = None
+
+
 class MilvusEngine:
-    """Milvus at an address such as `http://user:password@host:19530/db`; see `Engine`. It connects when it is
-    first asked; nothing of the address is ever told.
+    """Milvus at an address such as `http://user:password@host:19530/db`, for any number of threads. It
+    connects when it is first asked; nothing of the address is ever told.
+
+    Every method raises `EngineAwayError` for what may pass (no connection, a dropped one, too slow),
+    `EngineFullError` where there is no room, `EngineTableError` where a collection is gone or not what was
+    built, and `EngineError` for what a person has to mend (password, version). Names have at most 63 of the
+    characters a-z, 0-9 and _.
     """
 
+    # What a search may be told to look at, and the longest vectors.
     most_looked_at = _MOST_FOUND
     longest = 32_768
 
     def __init__(self, address: str) -> None:
         self._connection = MilvusConnection(address)
-        self._readers: dict[str, MilvusReader] = {}
 
     def build(self, name: str, vectors: FloatArray, items: pa.Table, on_progress: OnProgress) -> None:
-        """Make a collection, which is gone again where that fails; see `Engine.build`."""
+        """Make a collection of (n, d) float32 vectors, L2-normalized, and of `id`, `label`, `uri` and
+        `metadata` (texts, the last one JSON) of their items, with an index; its rows are named by their
+        positions. It is gone again where that fails.
+        """
         with self._connection.asking(LATE) as client:
             try:
                 self._fill(client, name, vectors, items, on_progress)
@@ -62,7 +82,10 @@ class MilvusEngine:
     def search(
         self, name: str, queries: FloatArray, n: int, looked_at: int, filter: Filter | None = None
     ) -> Ints:
-        """(B, n) positions of the nearest rows; see `Engine.search`."""
+        """(B, n) positions of the rows nearest to (B, d) queries by inner product, nearest first, of those
+        that a filter selects, and maybe others; -1 where fewer were found. `looked_at` is how many the graph
+        keeps in sight.
+        """
         rows = np.full((len(queries), n), -1, np.int64)
         asked = {
             "filter": "" if filter is None else compiled(filter),
@@ -80,7 +103,7 @@ class MilvusEngine:
         return rows
 
     def fetch(self, name: str, positions: Ints) -> FloatArray:
-        """(n, d) vectors of rows; see `Engine.fetch`."""
+        """(n, d) vectors of rows as they were given, bit for bit."""
         vectors: dict[int, list[float]] = {}
         for start in range(0, len(positions), _BLOCK):
             block = positions[start : start + _BLOCK].tolist()
@@ -115,10 +138,6 @@ class MilvusEngine:
                 return EngineTable(server)
             counted = client.get_collection_stats(name, timeout=SEARCH_SECONDS)
         return EngineTable(server, n_rows=int(counted["row_count"]))
-
-    def over(self, table: TeamTable) -> MilvusReader:
-        """Reader of a team's collection; see `Engine.over`."""
-        return self._readers.setdefault(table.model_dump_json(), MilvusReader(self._connection, table))
 
     def close(self) -> None:
         """Close the connection."""

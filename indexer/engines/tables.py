@@ -12,12 +12,12 @@ import logging
 import secrets
 import time
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from vicinal.indexer.engines.engine import ENGINES, Engines
-from vicinal.indexer.engines.source import EngineFile, EngineSource, read_source_file
+from vicinal.indexer.engines.engine import ENGINE, Engine, require_kept
+from vicinal.indexer.engines.source import EngineSource, read_engine_file
 from vicinal.indexer.errors import (
     EngineAwayError,
     EngineError,
@@ -37,25 +37,26 @@ _LEFTOVER_SECONDS = 24 * 3600.0
 _PATIENCE = 10.0
 
 
-def check_index(kind: str, dim: int, engines: Engines) -> None:
+def check_index(kind: str, dim: int, engine: Engine) -> None:
     """Refuse an index that cannot be built before anything is embedded for it; asks the engine, if any."""
-    if kind not in ENGINES:
+    require_kept(kind)
+    if kind != ENGINE:
         check_factory(kind, dim)
         return
-    with engines.asking(kind) as engine:
-        if dim > engine.longest:
+    with engine.asking() as asked:
+        if dim > asked.longest:
             raise EngineError(
-                f"index '{kind}' takes embeddings of at most {engine.longest:,} numbers, not {dim:,}"
+                f"index '{kind}' takes embeddings of at most {asked.longest:,} numbers, not {dim:,}"
             )
-        engine.describe()
+        asked.describe()
 
 
 @dataclass(frozen=True)
 class GalleryTables:
-    """Tables of the gallery in a folder, in the engines of this process."""
+    """Tables of the gallery in a folder, in the engine of this process."""
 
     folder: Path
-    engines: Engines = field(default_factory=Engines)
+    engine: Engine = field(default_factory=Engine)
 
     @property
     def prefix(self) -> str:
@@ -70,9 +71,9 @@ class GalleryTables:
         return f"vicinal_{json.loads(read_sealed_or_refuse(path, remedy))['owner']}_"
 
     @contextmanager
-    def naming(self, kind: str, version: int, space: str) -> Iterator[str]:
+    def naming(self, version: int, space: str) -> Iterator[str]:
         """Name of a new table, to be held until a version names it; what dead builds have left goes first."""
-        self._drop_left(kind)
+        self._drop_left()
         name = f"{self.prefix}{version}_{space}_{int(time.time()):x}_{secrets.token_hex(3)}"
         lock = self._lock_of(name)
         try:
@@ -83,63 +84,61 @@ class GalleryTables:
 
     def open(self, path: Path, candidates: Candidates, seal: FileSeal) -> EngineSource:
         """Open the file that stands for an index."""
-        source = EngineSource.open(path, candidates, seal, self.engines)
+        source = EngineSource.open(path, candidates, seal, self.engine)
         # A copy has none before it makes a table.
         is_owner = (self.folder / OWNER_FILE).is_file()
         source.is_foreign = not (is_owner and source.file.name.startswith(self.prefix))
         return source
 
-    def drop(self, kind: str, names: Iterable[str]) -> None:
-        """Remove those of some tables that are its own; see `Engines.drop`."""
+    def drop(self, names: Iterable[str]) -> None:
+        """Remove those of some tables that are its own; see `Engine.drop`."""
         prefix = self.prefix
         for name in names:
             if name.startswith(prefix):
-                self.engines.drop(kind, name)
+                self.engine.drop(name)
 
     def drop_all(self) -> None:
-        """Remove all of its tables; refused while an engine that its versions need does not answer."""
+        """Remove all of its tables; refused while its versions need the engine, which does not answer."""
         if not (self.folder / OWNER_FILE).is_file():
             return
-        needed = set(self._named().values())
-        for kind in sorted(needed | set(self.engines.names)):
-            try:
-                with self.engines.asking(kind) as engine:
-                    for name in engine.names(self.prefix):
-                        engine.drop(name)
-            except EngineError as error:
-                if kind in needed and isinstance(error, EngineAwayError):
-                    raise
-                # An engine that is gone for good keeps no gallery.
-                logger.warning("tables %s* stay, if there are any: %s", self.prefix, error)
+        is_needed = bool(self._named())
+        if not is_needed and self.engine.address is None:
+            return
+        try:
+            with self.engine.asking() as engine:
+                for name in engine.names(self.prefix):
+                    engine.drop(name)
+        except EngineError as error:
+            if is_needed and isinstance(error, EngineAwayError):
+                raise
+            # An engine that is gone for good keeps no gallery.
+            logger.warning("tables %s* stay, if there are any: %s", self.prefix, error)
 
     def is_whole(self, source: EngineSource) -> bool:
         """Tell whether the table of a source is the gallery's own, and has its rows."""
         if source.is_foreign:
             return False
         try:
-            with self.engines.asking(source.spec) as engine:
+            with self.engine.asking() as engine:
                 return engine.describe(source.file.name).n_rows == source.file.n_items
         except EngineTableError:
             return False
 
-    def of_version(self, folder: Path) -> dict[str, str]:
-        """Engine by the name of each table that the files in a folder of a version, or of several, name."""
-        found = {}
+    def of_version(self, folder: Path) -> set[str]:
+        """Names of the tables that the files in a folder of a version, or of several, name."""
+        found = set()
         for path in paths_below(folder, "*.index"):
-            try:
-                file = read_source_file(path, EngineFile)
-            except GalleryError:
-                # An index of Faiss, or a damaged file.
-                continue
-            found[file.name] = file.engine
+            # Where it fails it is an index of Faiss, or a damaged file.
+            with suppress(GalleryError):
+                found.add(read_engine_file(path).name)
         return found
 
-    def _drop_left(self, kind: str) -> None:
-        with self.engines.asking(kind) as engine:
+    def _drop_left(self) -> None:
+        with self.engine.asking() as engine:
             left = [one for one in engine.names(self.prefix) if self._is_left(one)]
         # Later than that: whoever has finished by then was not busy any more.
         named = self._named()
-        self.drop(kind, [one for one in left if one not in named])
+        self.drop([one for one in left if one not in named])
 
     def _is_left(self, name: str) -> bool:
         """Tell whether no build holds the name of a table; of one on another machine that is guessed."""
@@ -156,7 +155,7 @@ class GalleryTables:
     def _lock_of(self, name: str) -> Path:
         return self.folder / f"{name}.lock"
 
-    def _named(self) -> dict[str, str]:
+    def _named(self) -> set[str]:
         return self.of_version(self.folder / "versions")
 
 

@@ -11,7 +11,7 @@ from vicinal.indexer.filters import Filter
 class CandidateSource(Protocol):
     """Nearest neighbors by inner product, over positions 0..n-1 of one version; never changed once built.
 
-    Implemented by `FaissIndex`, `GpuIndex`, and by `EngineSource` for engines beside us.
+    Implemented by `FaissIndex`, `GpuIndex`, and by `EngineSource` for an engine beside us.
     """
 
     @property

@@ -67,7 +67,7 @@ _KINDS = re.compile(
 )
 _KINDS_IN_WORDS = (
     f"auto, graph, Flat, SQ4, SQ8, SQfp16, PQ16 (also x4, x4fs, x8), HNSW2 to HNSW{_MOST_EDGES} (also ,SQ8), "
-    f"or inverted lists before them, such as IVF1024,SQ8, of up to IVF{_MOST_LISTS}; or an engine: postgres"
+    f"or inverted lists before them, such as IVF1024,SQ8, of up to IVF{_MOST_LISTS}; or milvus"
 )
 
 

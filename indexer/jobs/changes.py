@@ -21,7 +21,6 @@ from vicinal.indexer.errors import (
     EngineError,
     GalleryError,
     ItemNotFoundError,
-    TeamTableError,
 )
 from vicinal.indexer.gallery import Gallery
 from vicinal.indexer.graph.neighbor_graph import N_NEIGHBORS, SPARE_NEIGHBORS, build_neighbor_graph
@@ -123,7 +122,7 @@ def add_items(
 ) -> Change:
     """Add items, as if they came one by one; which ids are taken is decided while nobody else writes."""
     with reader.gallery.writing(patience=_PATIENCE):
-        activation, view = _changeable(reader)
+        activation, view = reader.active()
         gallery, manifest, width = reader.gallery, view.snapshot.manifest, rows["embedding"].type.list_size
         if manifest.bundle != bundle:
             raise BundleMismatchError(gallery.name, bundle, manifest.bundle)
@@ -160,7 +159,7 @@ def remove_items(
     gets their rows before they go.
     """
     with reader.gallery.writing(patience=_PATIENCE):
-        activation, view = _changeable(reader)
+        activation, view = reader.active()
         sequences = np.unique(view.sequences(_found(reader, view, item_ids)))
         if not len(sequences):
             return Change(view.revision)
@@ -181,7 +180,7 @@ def remove_items(
 def patch_items(reader: GalleryReader, patches: Mapping[str, Patch]) -> Change:
     """Change label and metadata of items: of all of them, or of none when one is not there."""
     with reader.gallery.writing(patience=_PATIENCE):
-        activation, view = _changeable(reader)
+        activation, view = reader.active()
         sequences = np.sort(view.sequences(_found(reader, view, list(patches))))
         if not len(sequences):
             return Change(view.revision)
@@ -218,18 +217,6 @@ def _commit(
     if revision % _CHANGES_BETWEEN_CLEANING == 0:
         gallery.pointer.clean_up(READER_GRACE)
     return revision
-
-
-def _changeable(reader: GalleryReader) -> tuple[Activation, GalleryView]:
-    """The present state; refused where the items are rows of a team's table."""
-    activation, view = reader.active()
-    table = view.snapshot.team_table
-    if table is not None:
-        raise TeamTableError(
-            f"the items of gallery '{reader.gallery.name}' are the rows of table '{table.name}': change "
-            "these, and run vicinal index again"
-        )
-    return activation, view
 
 
 def _found(reader: GalleryReader, view: GalleryView, item_ids: Sequence[str]) -> Ints:

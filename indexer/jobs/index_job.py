@@ -20,7 +20,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from vicinal.calibration.advice import advise
 from vicinal.calibration.arrays import FloatArray
 from vicinal.indexer.engines import check_index
 from vicinal.indexer.errors import (
@@ -29,13 +28,11 @@ from vicinal.indexer.errors import (
     ItemExistsError,
     SourceError,
     SpaceMismatchError,
-    TeamTableError,
 )
 from vicinal.indexer.gallery import Gallery
 from vicinal.indexer.graph.neighbor_graph import NeighborGraph, update_neighbor_graph
 from vicinal.indexer.hygiene import Hygiene, examine
 from vicinal.indexer.jobs.embedding_run import RunOptions
-from vicinal.indexer.jobs.preparation import with_columns
 from vicinal.indexer.jobs.staging import Base, LiveDiff, Staging, contents_of, live_diff, remove_leftovers
 from vicinal.indexer.jobs.sync.held_rows import items_of
 from vicinal.indexer.jobs.sync.plan import IndexPlan, IndexResult
@@ -43,7 +40,7 @@ from vicinal.indexer.jobs.sync.run import SyncRun, SyncWork
 from vicinal.indexer.sources import ANYWHERE, PUBLIC, SourceAccess, SourceItem
 from vicinal.indexer.sources.embeddings import EmbeddingSource
 from vicinal.indexer.storage.active_pointer import Activation
-from vicinal.indexer.storage.item_table import as_fixed_lists, as_matrix
+from vicinal.indexer.storage.item_table import as_matrix
 from vicinal.indexer.views.snapshot import Snapshot
 from vicinal.models.embedder import Embedder
 from vicinal.models.errors import ReadyEmbeddingsError
@@ -150,7 +147,7 @@ class IndexJob:
         """Go on where the last attempt was, up to the new version."""
         try:
             result = self._run()
-        except (BuildError, ItemExistsError, SourceError, SpaceMismatchError, TeamTableError):
+        except (BuildError, ItemExistsError, SourceError, SpaceMismatchError):
             if self._is_by_hand:
                 self.staging.remove()
             raise
@@ -163,8 +160,7 @@ class IndexJob:
         if active is not None and not self.sync.is_own_bundle(active) and (self.gallery.space or given.space):
             # Ready embeddings of a space are not mixed with anything else.
             raise SpaceMismatchError(self.gallery.name, self.gallery.in_words, given.in_words)
-        self._check_table()
-        check_index(self.plan.index, self.embedder.bundle.dim, self.gallery.tables.engines)
+        check_index(self.plan.index, self.embedder.bundle.dim, self.gallery.tables.engine)
         with self.staging.held():
             finished = self._finished_before()
             if finished is not None:
@@ -187,23 +183,6 @@ class IndexJob:
             if work.active is not None and not self._is_needed(work):
                 return self._unchanged(work, work.active)
             return self._publish(work, self._graph())
-
-    def _rows(self) -> Iterator[pa.Table]:
-        """Staged rows in order; those of a gallery over a team's table without embeddings."""
-        is_over, first = self._is_over, 0
-        for rows in self.staging.batches():
-            if is_over or self._was_over:
-                stop = first + len(rows)
-                yield _with_vectors(rows, None if is_over else self._vectors[first:stop])
-                first = stop
-            else:
-                yield rows
-
-    def _mark(self) -> dict[str, Any]:
-        """State of the team's table that was read, as the version's report has it."""
-        if self.plan.team_table is None or not isinstance(self.plan.items, EmbeddingSource):
-            return {}
-        return {"table_mark": self.plan.items.copied.mark.model_dump(mode="json")}
 
     def put_in_force(self, version: int) -> IndexResult:
         """Let searches use a waiting version of `run`, its own calibrations, and live changes made since."""
@@ -253,20 +232,12 @@ class IndexJob:
         own, columns = self.plan.own_refiner, ["id", "label"]
         if own is not None and own.is_due(self.gallery.table.columns(work.active.revision, columns)):
             return True
-        # Where copies become none, or other columns are read.
-        if self.plan.team_table is not None and self.plan.team_table != self.gallery.team_table:
-            return True
-        if self._is_over:
-            return False
         manifest = self.gallery.snapshot().manifest
         return self.plan.index not in ("auto", manifest.index, manifest.index_kind)
 
     def _unchanged(self, work: SyncWork, active: Activation) -> IndexResult:
         """The result where nothing had to be done."""
         self.gallery.keep_space(self.embedder.bundle)
-        if mark := self._mark():
-            # All that changed in the table was of no account.
-            self.gallery.reports.save(active.version, {**self.gallery.reports.of(active.version), **mark})
         self._report("publish", 1, 1)
         labels = self.gallery.table.columns(active.revision, ["label"])["label"]
         return self._result(
@@ -295,58 +266,10 @@ class IndexJob:
         )
 
     def _graph(self) -> NeighborGraph:
-        self._vectors = self._read_vectors()
+        self._vectors = self.staging.embeddings()
         graph = self.gallery.neighbors(self._vectors, on_progress=self._report)
         self._end("neighbors")
         return graph
-
-    def _read_vectors(self) -> FloatArray:
-        """(n, d) embeddings of the staged rows."""
-        source = self.plan.items
-        # Rows of a gallery over a team's table hold none.
-        if isinstance(source, EmbeddingSource) and (self._is_over or self._was_over):
-            return self.staging.embeddings_of(source)
-        return self.staging.embeddings()
-
-    @property
-    def _is_over(self) -> bool:
-        return self.plan.team_table is not None and not self.plan.team_table.is_copied
-
-    @property
-    def _was_over(self) -> bool:
-        held = self.gallery.team_table
-        return held is not None and not held.is_copied
-
-    def _check_table(self) -> None:
-        """Refuse what a gallery over a team's table cannot be, before anything is read for it."""
-        name, held, table = self.gallery.name, self.gallery.team_table, self.plan.team_table
-        if self._was_over and held is not None and (table is None or table.name != held.name):
-            raise TeamTableError(
-                f"gallery '{name}' lies over table '{held.name}', and holds nothing else: name the address "
-                "of that, or another gallery"
-            )
-        if not self._is_over:
-            return
-        active = self.gallery.activation
-        if active is not None and not self._was_over:
-            sources = self.gallery.table.columns(active.revision, ["source"])["source"]
-            n_others = pc.sum(pc.fill_null(pc.not_equal(sources, self.plan.source), True)).as_py()
-            if n_others:
-                raise TeamTableError(
-                    f"gallery '{name}' holds {n_others:,} items that are not of this table: ",
-                    advise("take its vectors over beside them by {copy_vectors}, or take another gallery"),
-                )
-        if self.plan.index != "auto":
-            raise TeamTableError(
-                f"an index '{self.plan.index}' would hold the vectors of this table, which has its own: ",
-                advise("leave the index out, or take {copy_vectors}"),
-            )
-        refinement = self.gallery.refinement
-        if refinement is not None and refinement.by_default:
-            raise TeamTableError(
-                "refined items would be kept beside the table: ",
-                advise("refine queries alone, or take {copy_vectors}"),
-            )
 
     def _choose_refiner(self) -> None:
         """Let the labels choose a refiner for the new version, where that is asked for."""
@@ -429,19 +352,17 @@ class IndexJob:
         """Copy the staged rows into the table and make a version of them; its report."""
         bundle = self.embedder.bundle
         self.gallery.keep_space(bundle)
-        for number, rows in enumerate(self._rows()):
+        for number, rows in enumerate(self.staging.batches()):
             if number == 0:
                 self.gallery.start(
                     rows,
                     bundle=bundle.fingerprint,
                     bundle_name=bundle.name,
                     refiner=self.gallery.kept_refiner(bundle),
-                    team_table=self.plan.team_table,
                 )
             else:
                 self.gallery.table.append(rows)
-        vectors = self._vectors if self._is_over else None
-        snapshot = self.gallery.publish(graph, index=self.plan.index, activate=False, embeddings=vectors)
+        snapshot = self.gallery.publish(graph, index=self.plan.index, activate=False)
         hygiene = _examined(self.gallery, snapshot, has_images=not bundle.manifest.space)
         self._end("publish")
         made = snapshot.manifest
@@ -454,19 +375,12 @@ class IndexJob:
             hygiene=hygiene,
             n_embedded=self.sync.n_embedded,
         )
-        report = {**result.as_report(), "job": self.plan.job, **self._mark()}
+        report = {**result.as_report(), "job": self.plan.job}
         if active is not None:
             # What it has the live changes of: `put_in_force` compares it.
             report["state"] = _state(active)
         self.gallery.reports.save(made.version, report)
         return report
-
-
-def _with_vectors(rows: pa.Table, vectors: FloatArray | None) -> pa.Table:
-    """Rows with some embeddings, or with none."""
-    kind = rows.schema.field("embedding").type
-    column = pa.nulls(len(rows), kind) if vectors is None else as_fixed_lists(np.ascontiguousarray(vectors))
-    return with_columns(rows, embedding=column)
 
 
 def _state(active: Activation) -> list[Any]:

@@ -28,7 +28,6 @@ import pyarrow.feather
 from vicinal.calibration.arrays import FloatArray, Ints
 from vicinal.indexer.errors import GalleryBusyError, GalleryError
 from vicinal.indexer.gallery import Gallery
-from vicinal.indexer.sources import EmbeddingSource
 from vicinal.indexer.storage.active_pointer import Activation
 from vicinal.indexer.storage.files import (
     FileSeal,
@@ -143,17 +142,6 @@ class Staging:
         with self._rows.reading() as rows, storing(f"'{self._embeddings_path}'"):
             shape = (rows.count_rows(), rows.schema.field("embedding").type.list_size)
             return mapped_matrix(self._embeddings_path, shape, matrices(rows, "embedding"))
-
-    def embeddings_of(self, source: EmbeddingSource) -> FloatArray:
-        """The same, read of a source again; rows that it does not have are dropped first."""
-        ids = self.ids()
-        has_vector = np.zeros(len(ids), dtype=bool)
-        with storing(f"'{self._embeddings_path}'"):
-            matrix = mapped_matrix(self._embeddings_path, (len(ids), source.dim), ())
-            for places, vectors in source.vectors(ids, _BATCH):
-                matrix[places], has_vector[places] = vectors, True
-        gone = [one for one, there in zip(ids, has_vector, strict=True) if not there]
-        return matrix[self.drop(gone)] if gone else matrix
 
     def batches(self) -> Iterator[pa.Table]:
         """All rows in order, some thousands at a time."""

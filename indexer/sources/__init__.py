@@ -3,7 +3,6 @@
 from vicinal.indexer.sources.archives import TarMember
 from vicinal.indexer.sources.datasets import ROW_SCHEME, DatasetImage
 from vicinal.indexer.sources.embeddings import EmbeddingSource, holds_embeddings
-from vicinal.indexer.sources.engine_tables import let_in
 from vicinal.indexer.sources.hub import HubDataset
 from vicinal.indexer.sources.image_tables import MANIFEST_SUFFIXES
 from vicinal.indexer.sources.items import SourceItem, SourceLook, SourceOptions
@@ -16,7 +15,6 @@ from vicinal.indexer.sources.remote import (
     SourceAccess,
     file_at,
     is_on_hub,
-    is_table_address,
     place_of,
     read_file,
     refuse_none,
@@ -43,8 +41,6 @@ __all__ = [
     "file_at",
     "holds_embeddings",
     "is_on_hub",
-    "is_table_address",
-    "let_in",
     "open_source",
     "place_of",
     "read_file",

@@ -5,7 +5,6 @@ x.lance/         a Lance dataset with the same columns
 x/state.json     a dataset of Hugging Face that `save_to_disk` wrote, with the same columns
 .npz             the arrays `embeddings` (n, d) and `ids` (n,), and maybe `labels` (n,) and others of n values
 .npy and .csv    the array (n, d), and beside it a CSV file of the same name with a column `id`, a line a row
-postgres://…     a table of a database, or a collection (milvus://…), see `engine_tables`
 
 A compressed `.npz` file is held as a whole, all others some thousand rows at a time. A row that cannot be
 used takes no other with it; a missing column or an id that is there twice refuses all of the file.
@@ -16,7 +15,6 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -38,10 +36,8 @@ from vicinal.indexer.sources.embedding_files import (
     ReadyRows,
     open_rows,
 )
-from vicinal.indexer.sources.engine_tables import CopiedRows, TableAddress
 from vicinal.indexer.sources.items import SourceItem, SourceLook, SourceOptions, mended_labels
-from vicinal.indexer.sources.remote import Refuse, is_table_address, refuse_none
-from vicinal.indexer.sources.team_table import TeamTable
+from vicinal.indexer.sources.remote import Refuse, refuse_none
 from vicinal.indexer.sources.values import column_texts, metadata_rows, reading, values_as_texts
 from vicinal.models.errors import NoDirectionError
 from vicinal.models.similarity import normalize
@@ -75,8 +71,6 @@ class EmbeddingSource:
     ) -> None:
         self.path = path
         self.name: str | None = None
-        # The team's table that was read, if any.
-        self.table: TeamTable | None = None
         self.unread: Mapping[str, str] = {}
         self._rows = rows
         self._columns = columns
@@ -112,15 +106,13 @@ class EmbeddingSource:
 
     @classmethod
     def open(cls, path: Path | str, options: SourceOptions | None = None, *, needs_ids: bool = True) -> Self:
-        """Open a file with the columns, or arrays of an `.npz` file, that the options name, or a table of a
-        database by its address; see the module and `engine_tables`.
+        """Open a file with the columns, or arrays of an `.npz` file, that the options name; see
+        the module.
 
         Rows of a file without ids are numbered, or with `needs_ids` refused. `SourceError` where it is
         missing, empty, damaged or of another kind, or has an id twice.
         """
         options = options or SourceOptions()
-        if is_table_address(path):
-            return cls._of_table(TableAddress.of(str(path)), options, needs_ids=needs_ids)
         path = Path(path)
         kind = kind_of(path)
         if not path.exists():
@@ -137,34 +129,6 @@ class EmbeddingSource:
             if options.label_rule.kind == "none":
                 del columns["label"]
             return cls(path, rows, columns, options.prefix_of(""), needs_ids=needs_ids)
-
-    @classmethod
-    def _of_table(cls, address: TableAddress, options: SourceOptions, *, needs_ids: bool) -> Self:
-        given = {name: getattr(options, f"{name}_column") for name in _PLURAL}
-        path = Path(address.table)
-        rows = CopiedRows(address, {name: column for name, column in given.items() if column})
-        columns = dict(rows.columns)
-        named = replace(
-            options,
-            label_column=options.label_column or address.columns.get("label"),
-            path_column=options.path_column or address.columns.get("path"),
-        )
-        _check_columns(path, rows, named)
-        if options.label_rule.kind == "none":
-            del columns["label"]
-        source = cls(path, rows, columns, options.prefix_of(""), needs_ids=needs_ids)
-        there = {name: one for name, one in columns.items() if one in (*rows.names, columns["embedding"])}
-        source.table = TeamTable(
-            engine=address.engine.name, name=address.table, columns=there, prefix=options.prefix_of("")
-        )
-        return source
-
-    @property
-    def copied(self) -> CopiedRows:
-        """The rows of a team's table, as they were read."""
-        if not isinstance(self._rows, CopiedRows):
-            raise TypeError(f"'{self.path.name}' is no table of an engine")
-        return self._rows
 
     @classmethod
     def of_arrays(
@@ -250,9 +214,6 @@ class EmbeddingSource:
 
     def identity(self) -> list[Any]:
         """Text that changes with the file, or with the arrays, and with what is read of it."""
-        if isinstance(self._rows, CopiedRows):
-            mark = self._rows.mark.model_dump(mode="json", exclude={"at"})
-            return [self.name, mark, self.dim, self._rows.names, self._columns, self._prefix]
         if not self.path.exists():
             digest = hashlib.sha256(json.dumps(self._ids.to_pylist()).encode())
             for _, vectors in self._rows.batches(_ROWS_A_DIGEST):
@@ -400,7 +361,7 @@ def holds_embeddings(
 ) -> bool:
     """Tell whether a source has embeddings, and names no images or is `expected` to be read for those."""
     if isinstance(place, str):
-        return is_table_address(place)
+        return False
     options, kind = options or SourceOptions(), kind_of(place)
     for file in files_of(place) if kind else ():
         if reason := refuse(file):

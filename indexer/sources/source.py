@@ -11,7 +11,6 @@ from typing import Self
 from vicinal.indexer.errors import SourceError
 from vicinal.indexer.item_rules import readable
 from vicinal.indexer.sources.embeddings import EmbeddingSource, holds_embeddings, is_saved
-from vicinal.indexer.sources.engine_tables import TableAddress
 from vicinal.indexer.sources.folders import FolderFiles, folder_items
 from vicinal.indexer.sources.hub import HubDataset
 from vicinal.indexer.sources.image_tables import MANIFEST_SUFFIXES, dataset_items, manifest_items
@@ -28,7 +27,6 @@ from vicinal.indexer.sources.remote import (
     Refuse,
     is_address,
     is_on_hub,
-    is_table_address,
     list_bucket,
     refuse_none,
 )
@@ -231,6 +229,4 @@ def read_source(place: Path | str, options: SourceOptions | None = None) -> list
 def source_name(place: Path | str) -> str:
     """Name by which a gallery knows a source's items: absolute path, of a link its own, or address."""
     text = str(place)
-    if is_table_address(text):
-        return TableAddress.of(text).name
     return text.rstrip("/") if is_address(text) else os.path.normpath(Path(place).absolute())

@@ -20,7 +20,7 @@ from typing import IO, BinaryIO, Literal
 import pyarrow as pa
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
-from vicinal.indexer.engines import Engines
+from vicinal.indexer.engines import Engine
 from vicinal.indexer.engines.tables import OWNER_FILE
 from vicinal.indexer.errors import GalleryError, named_ids
 from vicinal.indexer.gallery import Gallery
@@ -82,7 +82,7 @@ def export_gallery(gallery: Gallery, stream: BinaryIO, *, with_searches: bool = 
 
 
 def import_gallery(
-    root: Path, stream: BinaryIO, name: str | None = None, *, engines: Engines | None = None
+    root: Path, stream: BinaryIO, name: str | None = None, *, engine: Engine | None = None
 ) -> tuple[Gallery, ArchiveHead]:
     """Make a gallery of an exported one, under its name or another; it appears whole or not at all."""
     try:
@@ -95,13 +95,13 @@ def import_gallery(
                 _unpack(archive, folder)
                 # Whoever made the archive does not say whose tables are this gallery's.
                 (folder / OWNER_FILE).unlink(missing_ok=True)
-                gallery = Gallery(folder, engines=engines)
+                gallery = Gallery(folder, engine=engine)
                 _check(gallery)
                 with own_tables(gallery), storing(f"gallery '{chosen}'"):
                     settle(folder, root / chosen)
     except (tarfile.TarError, EOFError) as error:
         raise GalleryError(f"this is no exported gallery, or it was cut ({error})") from error
-    return Gallery(root / chosen, engines=engines), head
+    return Gallery(root / chosen, engine=engine), head
 
 
 class _Hashed(io.RawIOBase):

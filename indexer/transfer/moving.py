@@ -53,7 +53,7 @@ def rename_gallery(gallery: Gallery, name: str) -> Gallery:
             _move(gallery.path, root / name)
     for alias in known_as:
         set_alias(root, alias, name)
-    return Gallery(root / name, engines=gallery.tables.engines)
+    return Gallery(root / name, engine=gallery.tables.engine)
 
 
 def copy_gallery(gallery: Gallery, name: str) -> Gallery:
@@ -62,18 +62,17 @@ def copy_gallery(gallery: Gallery, name: str) -> Gallery:
     require_free(root, name)
     with scratch(root) as staging, pinned(gallery) as source, storing(f"gallery '{name}'"):
         shutil.copytree(source, staging / name)
-        with own_tables(Gallery(staging / name, engines=gallery.tables.engines)):
+        with own_tables(Gallery(staging / name, engine=gallery.tables.engine)):
             settle(staging / name, root / name)
-    return Gallery(root / name, engines=gallery.tables.engines)
+    return Gallery(root / name, engine=gallery.tables.engine)
 
 
 @contextmanager
 def own_tables(gallery: Gallery) -> Iterator[None]:
     """Make the tables of a copied gallery that its searches need, which go again where it does not appear;
-    where their engine has no address, searches tell of that.
+    where the engine has no address, searches tell of that.
     """
-    folder = gallery.snapshot_path(gallery.active_version or 0)
-    if set(gallery.tables.of_version(folder).values()) <= set(gallery.tables.engines.names):
+    if gallery.tables.engine.address is not None:
         gallery.mend_tables()
     try:
         yield

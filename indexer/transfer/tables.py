@@ -20,7 +20,6 @@ from typing import Any
 import pyarrow as pa
 from pyarrow.parquet import ParquetWriter
 
-from vicinal.indexer.errors import TeamTableError
 from vicinal.indexer.gallery import Gallery
 from vicinal.indexer.reader import GalleryReader
 from vicinal.indexer.storage.files import scratch, storing
@@ -58,11 +57,6 @@ class _Export:
     def __init__(self, gallery: Gallery, folder: Path) -> None:
         self._folder, self._table = folder, gallery.table
         view = GalleryReader(gallery).view()
-        if view.snapshot.team_table is not None:
-            raise TeamTableError(
-                f"gallery '{gallery.name}' has no embeddings of its own to export: they are in table "
-                f"'{view.snapshot.team_table.name}'"
-            )
         self._revision = view.revision
         self._has_images = gallery.space is None
         texts = gallery.table.columns(self._revision, ["metadata"])["metadata"].cast(pa.string())

@@ -252,7 +252,7 @@ def mend_tables(snapshot: Snapshot) -> int:
     for source, files, names, vectors, space in lost:
         with built_index(source.spec, tables, version, space, snapshot.item_table) as make_index:
             rebuild_index(files, names, files.array(vectors), make_index)
-        tables.drop(source.spec, [source.file.name])
+        tables.drop([source.file.name])
     return len(lost)
 
 

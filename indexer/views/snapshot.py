@@ -1,7 +1,7 @@
 """Snapshot: the memory-mapped files that a version is searched with, which can be made again from its rows.
 
 snapshot.json               counts, bundle, index kind, checksums
-embeddings.npy              (n, d) float32, L2-normalized; not of a gallery over a team's table
+embeddings.npy              (n, d) float32, L2-normalized
 neighbor_ids.npy            (n, K) int32
 neighbor_similarities.npy   (n, K) float32
 encoding_indptr.npy         (n + 1,) int64: the k-reciprocal encodings of the items, in compressed rows
@@ -20,10 +20,10 @@ import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Generic, Self, TypeAlias, TypeVar, cast
+from typing import Any, Generic, Self, TypeAlias, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -31,14 +31,13 @@ import pyarrow.compute as pc
 
 from vicinal.calibration.arrays import AnyArray, AnyInts, FloatArray, Ints, Objects, ShortInts
 from vicinal.calibration.frozen import Frozen
-from vicinal.indexer.engines import ENGINES, EngineSource, GalleryTables, TeamSource, TeamVectors
+from vicinal.indexer.engines import ENGINE, EngineSource, GalleryTables, require_kept
 from vicinal.indexer.errors import DamagedGalleryError, GalleryError
 from vicinal.indexer.graph.candidate_source import CandidateSource
 from vicinal.indexer.graph.gpu import IndexDevices
 from vicinal.indexer.graph.neighbor_graph import NeighborGraph
 from vicinal.indexer.graph.vector_index import GRAPH, Candidates, FaissIndex, automatic_factories
 from vicinal.indexer.item_rules import DEEPEST_METADATA, MOST_METADATA_BYTES, is_deeper, n_bytes
-from vicinal.indexer.sources.team_table import TeamTable
 from vicinal.indexer.storage.files import (
     CheckNotes,
     FileSeal,
@@ -77,7 +76,7 @@ class DerivedManifest(Frozen):
 
 
 Manifest = TypeVar("Manifest", bound=DerivedManifest)
-BuiltIndex: TypeAlias = FaissIndex | EngineSource | TeamSource
+BuiltIndex: TypeAlias = FaissIndex | EngineSource
 IndexMaker: TypeAlias = Callable[[FloatArray], BuiltIndex]
 
 
@@ -114,7 +113,7 @@ class DerivedFiles(Generic[Manifest]):
     def index(self, name: str, tables: GalleryTables) -> BuiltIndex:
         """The vector index in a file."""
         manifest, path = self.manifest, self.path / name
-        if manifest.index in ENGINES:
+        if manifest.index == ENGINE:
             return tables.open(path, manifest.candidates, manifest.files[name])
         return FaissIndex.open(path, manifest.index, manifest.candidates, manifest.files[name])
 
@@ -160,18 +159,13 @@ class SnapshotManifest(DerivedManifest):
     bundle: str
     bundle_name: str
     refiner: str = ""
-    # A team's table that the items come from, see `TeamTable`; empty where there is none.
+    # A table of an engine that the items were read from, in galleries of before; empty as a rule.
     table: str = ""
     dim: int
     n_items: int
     n_labels: int
     next_number: int
     encodings_k1: int
-
-    @property
-    def team_table(self) -> TeamTable | None:
-        """The team's table that the items come from, copied or not."""
-        return TeamTable.model_validate_json(self.table) if self.table else None
 
     @property
     def index_kind(self) -> str:
@@ -198,8 +192,6 @@ class Snapshot:
         self.path = files.path
         self.tables = tables or GalleryTables(files.path.parent.parent)
         self.manifest = files.manifest
-        # In place of the embeddings, of a gallery over a team's table.
-        self.team_vectors: TeamVectors | None = None
         self.sequences: Ints = files.array("sequences")
         graph = files.graph()
         self.neighbor_ids: ShortInts = graph.ids
@@ -208,12 +200,9 @@ class Snapshot:
         with ThreadPoolExecutor(1) as beside:
             # Every byte of both is compared, which holds up nothing else in Python.
             items = beside.submit(files.table, _ITEMS)
-            if self.team_table is None:
-                self.embeddings: FloatArray = files.array("embeddings")
-                self._built_index = files.index(_INDEX, self.tables)
+            self.embeddings: FloatArray = files.array("embeddings")
+            self._built_index = files.index(_INDEX, self.tables)
             self.item_table = items.result()
-        if self.team_table is not None:
-            self._read_there(self.team_table)
         self._devices: IndexDevices | None = None
         self.files = files
         self._sources: dict[str, EngineSource] = {}
@@ -227,29 +216,12 @@ class Snapshot:
         searched by the tables of its gallery.
         """
         files = _files(path)
+        require_kept(files.manifest.index)
         files.check(whole=False)
         return cls(files, tables)
 
     def __len__(self) -> int:
         return self.manifest.n_items
-
-    @property
-    def team_table(self) -> TeamTable | None:
-        """The team's table whose vectors are read there; None where the gallery has its own."""
-        found = self.manifest.team_table
-        return None if found is None or found.is_copied else found
-
-    def _read_there(self, table: TeamTable) -> None:
-        manifest = self.manifest
-        vectors = TeamVectors(table, self.item_table["id"], manifest.dim, self.tables.engines)
-        self.embeddings = cast("FloatArray", vectors)
-        self.team_vectors = vectors
-        seal = manifest.files[_INDEX]
-        self._built_index = TeamSource.open(self.path / _INDEX, manifest.candidates, seal, vectors)
-
-    def vectors_at_hand(self) -> AbstractContextManager[None]:
-        """Keep vectors of a team's table in a temporary file while all are read again and again."""
-        return nullcontext() if self.team_vectors is None else self.team_vectors.held()
 
     @property
     def n_bytes(self) -> int:
@@ -284,7 +256,7 @@ class Snapshot:
             return index
         placed = self._devices.placed(index, embeddings) if isinstance(index, FaissIndex) else index
         # From now on only: a GPU takes all rows in order.
-        for array in (similarities,) if isinstance(index, TeamSource) else (embeddings, similarities):
+        for array in (embeddings, similarities):
             expect_single_rows(array)
         return placed
 
@@ -300,15 +272,6 @@ class Snapshot:
     def items(self, positions: Sequence[int] | AnyInts) -> list[dict[str, Any]]:
         """Id, label, uri and metadata of some items, in the given order."""
         return items_at(self.item_table, positions)
-
-    def items_now(self, positions: Sequence[int] | AnyInts) -> list[dict[str, Any]]:
-        """The same, as a team's table says it now, where the vectors are read there."""
-        rows = self.items(positions)
-        if self.team_vectors is not None:
-            for row, now in zip(rows, self.team_vectors.items(positions), strict=True):
-                if now is not None:
-                    row.update(now, metadata=served_metadata(now["metadata"]))
-        return rows
 
 
 def items_at(table: pa.Table, positions: Sequence[int] | AnyInts) -> list[dict[str, Any]]:
@@ -385,13 +348,10 @@ def write_snapshot(
     tables: GalleryTables | None = None,
 ) -> Snapshot:
     """Write all files of a version, so that it appears at `path` whole or not at all; `tables` are those of
-    its gallery, where an engine is to find its candidates. No vectors are written where `fields` name a
-    team's table that they are read from.
+    its gallery, where an engine is to find its candidates.
     """
-    table = TeamTable.model_validate_json(fields["table"]) if fields.get("table") else None
-    over = None if table is None or table.is_copied else table
     with (
-        built_index(index, tables, fields["version"], "initial", rows.items, over) as make_index,
+        built_index(index, tables, fields["version"], "initial", rows.items) as make_index,
         appearing(path) as staging,
     ):
         embeddings, graph, items = rows.embeddings, rows.graph, rows.items
@@ -405,7 +365,7 @@ def write_snapshot(
             embeddings,
             graph,
             {
-                **({"embeddings": embeddings} if over is None else {}),
+                "embeddings": embeddings,
                 "sequences": rows.sequences,
                 **dict(zip(_ENCODINGS, vars(encodings).values(), strict=True)),
             },
@@ -432,23 +392,18 @@ def built_index(
     version: int,
     space: str,
     items: pa.Table,
-    over: TeamTable | None = None,
 ) -> Iterator[IndexMaker]:
-    """Maker of a version's index, whose table in an engine goes again where its files are not finished; of
-    one over a team's table nothing is made but measurements.
-    """
+    """Maker of a version's index, whose table in an engine goes again where its files are not finished."""
     made, named = list[EngineSource](), ExitStack()
 
     def make(embeddings: FloatArray) -> BuiltIndex:
-        if over is not None and tables is not None:
-            vectors = TeamVectors(over, items["id"], embeddings.shape[1], tables.engines)
-            return TeamSource.build(vectors, embeddings)
-        if kind not in ENGINES:
+        require_kept(kind)
+        if kind != ENGINE:
             return FaissIndex.build(embeddings, kind)
         if tables is None:
             raise GalleryError(f"an index '{kind}' belongs to a gallery: there is none")
-        name = named.enter_context(tables.naming(kind, version, space))
-        made.append(EngineSource.build(tables.engines, kind, name, embeddings, items))
+        name = named.enter_context(tables.naming(version, space))
+        made.append(EngineSource.build(tables.engine, name, embeddings, items))
         return made[-1]
 
     with named:

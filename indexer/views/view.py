@@ -22,7 +22,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from vicinal.calibration.arrays import AnyArray, AnyInts, FloatArray, Ints, Mask
-from vicinal.indexer.engines import TeamSource, TeamVectors
 from vicinal.indexer.filters import Filter
 from vicinal.indexer.graph.neighbor_graph import N_NEIGHBORS
 from vicinal.indexer.graph.vector_index import nearest_rows, products_at
@@ -187,17 +186,6 @@ class GalleryView:
         """Tell whether rows were removed or replaced."""
         return places_of(self.dead, positions) >= 0 if len(self.dead) else np.zeros(np.shape(positions), bool)
 
-    @property
-    def n_gone(self) -> int:
-        """Items whose rows have gone from a team's table, as far as somebody asked for them."""
-        vectors = self.snapshot.team_vectors
-        return 0 if vectors is None else vectors.n_gone
-
-    def is_out(self, positions: Ints) -> Mask:
-        """Tell whether rows are dead or gone, and so neither candidates nor neighbors."""
-        dead, vectors = self.is_dead(positions), self.snapshot.team_vectors
-        return dead if vectors is None else dead | vectors.is_gone(positions)
-
     def vectors(self, positions: Ints) -> FloatArray:
         """(..., d) embeddings at (...) positions; any values at -1."""
         return self._rows(positions, self.snapshot.embeddings, self.segment.embeddings)
@@ -205,8 +193,6 @@ class GalleryView:
     def products(self, queries: FloatArray, positions: Ints) -> FloatArray:
         """(B, w) inner products of (B, d) queries with items at (B, w) positions, in float32; -inf at -1."""
         n_built = len(self.snapshot)
-        if self.snapshot.team_vectors is not None:
-            return self.snapshot.team_vectors.products(queries, positions)
         is_added = positions >= n_built
         products = products_at(queries, self.snapshot.embeddings, np.where(is_added, -1, positions))
         for row in np.flatnonzero(is_added.any(axis=1)):
@@ -222,14 +208,13 @@ class GalleryView:
     def neighbor_positions(self, positions: Ints) -> Ints:
         """(..., K) positions of the neighbors in each item's list, -1 for those that are out, and padding."""
         listed = self._rows(positions, self.snapshot.neighbor_ids, self.segment.neighbor_positions)
-        return np.where(self.is_out(listed.astype(np.int64)), -1, listed)
+        return np.where(self.is_dead(listed.astype(np.int64)), -1, listed)
 
     def _rows(self, positions: Ints, built: Any, added: Any) -> Any:
         """Rows of the version's and the segment's arrays at (...) positions; -1 at -1."""
         n_built = len(self.snapshot)
         if n_built and not self.n_added:
-            there = built if isinstance(built, TeamVectors) else np.asarray(built)
-            return there.take(positions, axis=0)
+            return np.asarray(built).take(positions, axis=0)
         rows = np.full((*positions.shape, *added.shape[1:]), -1, built.dtype)
         is_built, is_added = (positions >= 0) & (positions < n_built), positions >= n_built
         rows[is_built] = built[positions[is_built]]
@@ -280,7 +265,7 @@ class GalleryView:
             has_more = np.zeros(len(short), dtype=bool)
             for place, found in enumerate(search(queries[short], n_fetched)):
                 found = found[found >= 0] + first
-                alive = found[~self.is_out(found)]
+                alive = found[~self.is_dead(found)]
                 live[short[place]] = alive[:n]
                 # Where fewer came than were asked for, the index has no more to give.
                 has_more[place] = len(alive) < n and len(found) == n_fetched < n_rows
@@ -291,7 +276,7 @@ class GalleryView:
     def _nearest_selected(self, queries: FloatArray, n: int, selection: Selection) -> list[Ints]:
         index, n_built = self.snapshot.index, len(self.snapshot)
         can_select = index.can_select and not (index.needs_filter and selection.filter is None)
-        if not can_select or (len(selection) <= _FEW_SELECTED and not isinstance(index, TeamSource)):
+        if not can_select or len(selection) <= _FEW_SELECTED:
             return nearest_among(self.vectors, queries, n, selection.positions)
         alone = selection.positions >= n_built
         if index.needs_filter:
@@ -310,12 +295,12 @@ class GalleryView:
     def nearest_compared(self, queries: FloatArray, n: int) -> list[Ints]:
         """At most n live positions for each query, of all items, each compared: whoever finds candidates."""
         positions = np.arange(self.n_positions)
-        return nearest_among(self.vectors, queries, n, positions[~self.is_out(positions)])
+        return nearest_among(self.vectors, queries, n, positions[~self.is_dead(positions)])
 
     def select(self, sequences: Ints, filter: Filter | None = None) -> Selection:
         """The live items with some sequences, which a filter selects where one is given."""
         positions = self.positions_of_sequences(sequences)
-        return Selection(positions[(positions >= 0) & ~self.is_out(positions)], filter)
+        return Selection(positions[(positions >= 0) & ~self.is_dead(positions)], filter)
 
     def sequences(self, positions: Ints) -> Ints:
         """Sequences at positions."""
@@ -361,10 +346,6 @@ class GalleryView:
             for place, row in zip(places, items_at(table, local), strict=True):
                 rows[place] = row
         return rows
-
-    def items_now(self, positions: Sequence[int] | AnyInts) -> list[dict[str, Any]]:
-        """The same; of a gallery over a team's table as that says it now."""
-        return self.items(positions) if self.n_changes else self.snapshot.items_now(positions)
 
     def _parts(self, positions: Ints) -> Iterator[tuple[pa.Table, Ints, Ints]]:
         """Tables that hold items, the rows of these in each, and their places among the positions."""

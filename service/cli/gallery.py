@@ -375,7 +375,6 @@ def _searches(bundles: ServedBundles, gallery: Gallery) -> dict[str, Any]:
 
 def _summary(gallery: Gallery) -> dict[str, Any]:
     from vicinal.indexer.reader import GalleryReader
-    from vicinal.service.measuring.table_watch import TableWatch
 
     view, space = GalleryReader(gallery).view(), gallery.space
     present = {
@@ -387,6 +386,4 @@ def _summary(gallery: Gallery) -> dict[str, Any]:
         "space": space and f"{space.space}@{space.version}",
     }
     built = view.snapshot.manifest.model_dump(exclude={"files", "next_number", "table"})
-    table, watch = view.snapshot.manifest.team_table, TableWatch.of(gallery, view)
-    of_table = {"table": table and table.name, "table_change": watch and watch.words(watch.look())}
-    return {"name": gallery.name, **built, **present, **of_table}
+    return {"name": gallery.name, **built, **present}

@@ -49,7 +49,7 @@ class DataHome(Request):
         from vicinal.indexer.gallery import Gallery
 
         settings = self.settings()
-        return Gallery.open(settings.gallery_path(name), engines=settings.open_engines())
+        return Gallery.open(settings.gallery_path(name), engine=settings.open_engine())
 
 
 class Home(DataHome):

@@ -67,7 +67,7 @@ def import_archive(
         raise RequestError(f"'{archive}' is no archive: `vicinal index` takes folders and Parquet")
     with _opened(archive) as stream:
         settings = home.settings()
-        gallery, _ = import_gallery(settings.galleries_path, stream, name, engines=settings.open_engines())
+        gallery, _ = import_gallery(settings.galleries_path, stream, name, engine=settings.open_engine())
     _show(gallery, home)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -86,11 +86,7 @@ def compare(plan: ComparisonPlan, name: str) -> Comparison:
     try:
         return store.find(name)
     except ComparisonNotFoundError:
-        trial = _Trial(plan, name)
-        with ExitStack() as held:
-            for one in trial.versions.values():
-                held.enter_context(one.snapshot.vectors_at_hand())
-            made = trial.make()
+        made = _Trial(plan, name).make()
     store.keep(made, indent=1)
     return made
 

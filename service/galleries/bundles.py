@@ -84,7 +84,7 @@ class ServedBundles:
     ) -> None:
         self.settings = settings
         self.named = named
-        self.engines = settings.open_engines()
+        self.engine = settings.open_engine()
         self.lookups = lookup_counter()
         self._link = link
         self._opening = threading.Lock()
@@ -98,7 +98,7 @@ class ServedBundles:
     def gallery(self, name: str, *, is_new: bool = False) -> Gallery:
         """A gallery by name, or by its alias, which need not have been indexed where it is new."""
         kind = Gallery if is_new else Gallery.open
-        return kind(self.settings.gallery_path(name), engines=self.engines)
+        return kind(self.settings.gallery_path(name), engine=self.engine)
 
     @property
     def own(self) -> ServedBundle:

@@ -14,7 +14,7 @@ from typing import Annotated, Literal
 
 from pydantic import ConfigDict, Field
 
-from vicinal.indexer.engines import ENGINES
+from vicinal.indexer.engines import ENGINE
 from vicinal.indexer.errors import (
     DamagedGalleryError,
     EngineError,
@@ -340,7 +340,7 @@ class OpenGalleries:
         """A gallery by name."""
         if not GALLERY_NAME.fullmatch(name):
             raise GalleryNotFoundError(f"there is no gallery '{name}'")
-        gallery = Gallery.open(self.path / name, engines=self.bundles.engines)
+        gallery = Gallery.open(self.path / name, engine=self.bundles.engine)
         if gallery.space is None and self.bundles.own_space is None:
             self.bundles.resolve(gallery, None)
         return gallery
@@ -410,17 +410,11 @@ class OpenGalleries:
 
     def _engine_problem(self, snapshot: Snapshot) -> str | None:
         """Reason why no engine finds a version's candidates; None where one does, or none is to."""
-        if snapshot.team_vectors is not None:
-            try:
-                snapshot.team_vectors.look()
-            except EngineError as error:
-                return str(error)
-            return None
         engine = snapshot.manifest.index
-        if engine not in ENGINES:
+        if engine != ENGINE:
             return None
-        lacks = f"{ENGINES[engine]} lacks a table of this version: it is made again"
-        return self.bundles.engines.look(engine) or (lacks if snapshot.lacks_table else None)
+        lacks = "Milvus lacks a table of this version: it is made again"
+        return self.bundles.engine.look() or (lacks if snapshot.lacks_table else None)
 
     def _state(self, name: str) -> GalleryState:
         try:

@@ -11,6 +11,7 @@ from weakref import WeakKeyDictionary
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
+from vicinal.indexer.engines import ENGINE
 from vicinal.indexer.errors import IndexerError
 from vicinal.indexer.jobs.retention import created_at
 from vicinal.indexer.views.snapshot import Snapshot
@@ -29,7 +30,6 @@ _GAUGES = {
         "Share of the items that changed since all lists were made",
         "gallery",
     ),
-    "vicinal_gallery_table_changed": ("1 where the team's table has changed since it was read", "gallery"),
     "vicinal_gallery_index_age_seconds": ("Time since the active version was made", "gallery"),
     "vicinal_gallery_integrity": ("1 for what is known of a gallery's files", "gallery", "state"),
     "vicinal_gallery_calibration": ("1 for the state of the threshold of usual searches", "gallery", "state"),
@@ -55,9 +55,10 @@ class GalleryStateMetrics:
         failures = CounterMetricFamily(
             "vicinal_engine_failures", "Questions that an engine did not answer", labels=["engine"]
         )
-        for engine in self._galleries.bundles.engines.states:
-            of["vicinal_engine_up"].add_metric([engine.engine], float(engine.problem is None))
-            failures.add_metric([engine.engine], engine.n_failures)
+        engine = self._galleries.bundles.engine
+        if engine.address is not None:
+            of["vicinal_engine_up"].add_metric([ENGINE], float(engine.problem is None))
+            failures.add_metric([ENGINE], engine.n_failures)
         for name in self._galleries.names():
             searches = SearchStore(self._galleries.path / name)
             if searches.exists and (n_kept := searches.n_readable) is not None:
@@ -70,8 +71,6 @@ class GalleryStateMetrics:
                 continue
             of["vicinal_gallery_items"].add_metric([name], len(matcher.view))
             of["vicinal_gallery_graph_staleness"].add_metric([name], matcher.view.graph_staleness)
-            if (watch := matcher.thresholds.watch) is not None:
-                of["vicinal_gallery_table_changed"].add_metric([name], float(watch.change is not None))
             with _told(name):
                 of["vicinal_gallery_index_age_seconds"].add_metric(
                     [name], (datetime.now(UTC) - self._made_at(matcher)).total_seconds()

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from vicinal.calibration.arrays import FloatArray
-from vicinal.indexer.engines import ENGINES
+from vicinal.indexer.engines import ENGINE
 from vicinal.indexer.errors import EngineError
 from vicinal.models.embedder import PreparedQueries
 from vicinal.service.answering.keeper import OfferedQuery, SearchKeeper
@@ -182,7 +182,7 @@ class SearchQueue:
         opened = self._galleries.opened(gallery)
         engine = "" if opened is None else opened.snapshot.index.device
         # A queue of an engine's asks itself no more.
-        if engine not in ENGINES or self._engine:
+        if engine != ENGINE or self._engine:
             return None
         with self._changed:
             if engine not in self._beside:

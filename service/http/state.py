@@ -87,7 +87,7 @@ class State:
             if self.traces is not None:
                 running.callback(self.traces.close)
             running.callback(self.jobs.queue.close)
-            running.callback(self.galleries.bundles.engines.close)
+            running.callback(self.galleries.bundles.engine.close)
             # Each ends after what it keeps or shares the last of.
             running.enter_context(self.sharing)
             running.enter_context(self.keeper)

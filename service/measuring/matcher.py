@@ -22,7 +22,6 @@ from vicinal.service.errors import CalibrationMismatchError, CalibrationRecordEr
 from vicinal.service.measuring.calibrator import Calibrator
 from vicinal.service.measuring.records.record import CalibrationRecord, new_calibration_id
 from vicinal.service.measuring.records.store import CalibrationStore
-from vicinal.service.measuring.table_watch import TableWatch
 from vicinal.service.request_fields import PipelineChoice
 from vicinal.service.search.answers import CalibrationState, Threshold, require_score
 from vicinal.service.search.gallery_search import GallerySearch
@@ -45,14 +44,13 @@ class GalleryThresholds:
         self._strangers: dict[str, StrangerScores | None] = {}
         # What a record means for this state stays the same until it is tried.
         self._decided: tuple[tuple[object, ...], Threshold] | None = None
-        self.watch = TableWatch.of(gallery, view) if view.snapshot.manifest.table else None
 
     def at(self, view: GalleryView) -> GalleryThresholds:
         """Thresholds of another state, which keep what the built version is known for."""
         found = GalleryThresholds(self.gallery, view, self.bundle)
         found._strangers = self._strangers
         if view.snapshot is self.view.snapshot:
-            found._n_common, found.watch = self._n_common, self.watch
+            found._n_common = self._n_common
         return found
 
     def in_force(self, pipeline: Pipeline, selection: Selection | None = None) -> Threshold:
@@ -61,16 +59,13 @@ class GalleryThresholds:
         if activation is None:
             return self._no_calibration(pipeline)
         record = self.records.get(activation.calibration)
-        change = None if self.watch is None else self.watch.change
-        known, decided = (record, self._tried(record), activation.at, change), self._decided
+        known, decided = (record, self._tried(record), activation.at), self._decided
         if decided is None or decided[0] != known:
-            note = None if self.watch is None else self.watch.words(change)
-            decided = known, replace(self.of_record(record), since=activation.at, note=note)
+            decided = known, replace(self.of_record(record), since=activation.at)
             self._decided = decided
         if selection is None or decided[1].source != "calibration":
             return decided[1]
-        notes = (decided[1].note, self._filter_note(record, selection))
-        return replace(decided[1], note="; ".join(filter(None, notes)) or None)
+        return replace(decided[1], note=self._filter_note(record, selection))
 
     def with_form(self, pipeline: Pipeline, decided_by: Threshold | None = None) -> Pipeline:
         """Pipeline with the form of its group score, which comes with its calibration."""
@@ -210,17 +205,8 @@ class GalleryThresholds:
             n_kept = max(0, n_common - (len(self.view.snapshot) - self.view.n_kept))
             share = 1.0 - n_kept / max(n_before, len(self.view), 1)
         if share <= _STALE_SHARE:
-            return self._table_staleness(record)
+            return None
         return f"{share:.0%} of the items have changed since calibration {record.id}: {self._again()}"
-
-    def _table_staleness(self, record: CalibrationRecord) -> str | None:
-        """Tell that the table under the gallery moved on, where by much or nobody knows how much."""
-        change = None if self.watch is None else self.watch.change
-        if self.watch is None or change is None:
-            return None
-        if change.n_rows is not None and change.n_rows <= _STALE_SHARE * len(self.view):
-            return None
-        return f"{self.watch.words(change)}; calibration {record.id} was measured before"
 
     def _again(self, said: str = "calibrate again") -> str:
         """Advice to make another threshold; that is no calibration where there are too few labels for one."""

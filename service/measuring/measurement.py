@@ -274,10 +274,6 @@ class TrialScoring:
         """Score every query, once with its label in the gallery and, where all have mates and queries without
         may be made up of them, once without.
         """
-        with self._scorer.view.snapshot.vectors_at_hand():
-            return self._measured(on_progress)
-
-    def _measured(self, on_progress: OnProgress) -> Measurement:
         queries, codes, n = self._queries, self._codes, len(self._codes)
         spaces: dict[str, SearchSpace] = {"initial": InitialSpace(self._scorer.view)}
         if self._scorer.pipeline.refine.sides != "off":

@@ -294,8 +294,7 @@ def _made(place: Place, request: Request, progress: Progress) -> CalibrationReco
     from vicinal.service.measuring.visits import visit_column
 
     queries = place.read_queries(request, progress, visit_column=visit_column(request.visits_by))
-    with place.matcher.snapshot.vectors_at_hand():
-        found = measure(place.matcher, request, queries, progress)
+    found = measure(place.matcher, request, queries, progress)
     # An attempt that was overtaken, or cancelled, is told so here and keeps nothing.
     progress("keep", 0, 1)
     own = found.record.model_copy(update={"id": place.id})

@@ -37,7 +37,7 @@ def run(place: Place, request: Request, progress: Progress) -> Comparison:
     place.settle()
     asked = ComparisonRequest(**{name: getattr(request, name) for name in ComparisonRequest.model_fields})
     gallery, options = (
-        Gallery.open(place.gallery.path, engines=place.bundles.engines),
+        Gallery.open(place.gallery.path, engine=place.bundles.engine),
         None if place.sent else request.source_options,
     )
     return compared(place, gallery, asked, progress, options=options)
@@ -57,7 +57,7 @@ def compared(
     from vicinal.service.comparing.comparison import ComparisonPlan, compare
 
     queries, pictures = (
-        None if name is None else place.source(name) for name in (asked.queries, asked.pictures)
+        None if name is None else place.readable.place(name) for name in (asked.queries, asked.pictures)
     )
     plan = ComparisonPlan(
         gallery,

@@ -26,7 +26,7 @@ def run(place: Place, request: DuplicateOptions, progress: Progress) -> Duplicat
     from vicinal.indexer.reader import GalleryReader
     from vicinal.service.duplicates.finding import find_duplicates
 
-    gallery = Gallery.open(place.gallery.path, engines=place.bundles.engines)
+    gallery = Gallery.open(place.gallery.path, engine=place.bundles.engine)
     view = GalleryReader(gallery).view()
     return find_duplicates(gallery, view, request, place.id, on_progress=progress, on_plan=progress.planned)
 

@@ -81,7 +81,7 @@ def run(place: Place, request: Request, progress: Progress) -> FitReport:
     from vicinal.service.fitting.labelled_images import read_labelled_images
 
     began = time.monotonic()
-    gallery = Gallery.open(place.gallery.path, engines=place.bundles.engines)
+    gallery = Gallery.open(place.gallery.path, engine=place.bundles.engine)
     before = place.bundles.resolve(gallery, gallery.snapshot().manifest).bundle
     photos = read_labelled_images(
         gallery_items(gallery), refuse=place.readable.refusal, on_progress=progress.of_files

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import replace
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field, StrictBool, StrictInt
 
-from vicinal.calibration.advice import advise
 from vicinal.service.errors import RequestError
 from vicinal.service.operations.place import Progress
 from vicinal.service.request_fields import CommandOption, ItemSource
@@ -19,7 +17,6 @@ if TYPE_CHECKING:
     from vicinal.indexer.jobs.index_job import IndexJob
     from vicinal.indexer.jobs.sync.plan import IndexResult
     from vicinal.indexer.sources import EmbeddingSource, ImageFile, Source
-    from vicinal.indexer.sources.team_table import TeamTable
     from vicinal.service.galleries.bundles import ServedBundle
     from vicinal.service.galleries.own_refiner import GalleryRefiner
     from vicinal.service.operations.place import Place
@@ -41,8 +38,7 @@ class NewVersion(ItemSource):
         CommandOption(
             "Folder of images, .csv, .tsv or .parquet manifest, .parquet files with images inside, alone or "
             "in a folder, .tar shards, bucket (s3://, gs://, az://), data set of the hub (hf:owner/name), or "
-            "ready embeddings (.parquet, .lance, saved dataset of Hugging Face, .npz, .npy beside a .csv, "
-            "postgres://HOST/DATABASE?table=NAME, milvus://HOST:19530/DATABASE?collection=NAME). "
+            "ready embeddings (.parquet, .lance, saved dataset of Hugging Face, .npz, .npy beside a .csv). "
             "Default: what the gallery holds.",
             is_argument=True,
         ),
@@ -68,13 +64,13 @@ class NewVersion(ItemSource):
         None, pattern=r"^[a-z0-9][a-z0-9._-]{0,63}$", description="Name of a bundle below `bundles_dir`."
     )
     index: Annotated[
-        str, CommandOption("auto, graph, Flat, SQ8, HNSW32, IVF1024,SQ8 and the like, postgres or milvus.")
+        str, CommandOption("auto, graph, Flat, SQ8, HNSW32, IVF1024,SQ8 and the like, or milvus.")
     ] = Field(
         "auto",
         description="Kind of the vector index: `auto`, `graph` (`HNSW16,SQ8`: single queries in less time, "
         "for a longer build and a larger file), `Flat`, `SQ8`, `PQ16x4fs`, `HNSW32`, or inverted lists "
-        "before them such as `IVF1024,SQ8`; or `postgres` or `milvus`, the engine whose address is the "
-        "setting `postgres_url` or `milvus_url`.",
+        "before them such as `IVF1024,SQ8`; or `milvus`, at the address that is the setting "
+        "`milvus_url`.",
         examples=["auto"],
     )
     refine: Annotated[
@@ -100,7 +96,7 @@ class Request(NewVersion):
 
     command_order = (
         *("source", "index", "refine", "activate", "max_failures", "workers", "build_on", "ray_address"),
-        *("delete", "restore", "copy_vectors", "space"),
+        *("delete", "restore", "space"),
     )
 
     activate: Annotated[
@@ -109,14 +105,6 @@ class Request(NewVersion):
             "Search the new version at once, or leave it to `vicinal compare` and `use`.", kind=bool
         ),
     ] = True
-    copy_vectors: Annotated[
-        StrictBool,
-        CommandOption(
-            "Keep a copy of the vectors of postgres:// or milvus://, in place of a gallery over the table.",
-            "--copy",
-            kind=bool,
-        ),
-    ] = False
     workers: Annotated[StrictInt, CommandOption("Threads that decode beside the network.")] = Field(2, ge=1)
     build_on: Annotated[
         Literal["here", "ray"],
@@ -142,71 +130,11 @@ def run(place: Place, request: Request, progress: Progress) -> IndexResult:
     with _cluster(place, request) as gallery.cluster:
         try:
             source = open_items(place, request)
-            table = team_table(source, request)
-            with _reading_there(place, source if table is not None and not table.is_copied else None):
-                result = index_job(
-                    place,
-                    request,
-                    source,
-                    progress,
-                    activate=request.activate,
-                    workers=request.workers,
-                    table=table,
-                ).run()
-                remarks = _remarks(place, source, table)
-            return replace(result, remark="; ".join(filter(None, (result.remark, *remarks))) or None)
+            return index_job(
+                place, request, source, progress, activate=request.activate, workers=request.workers
+            ).run()
         finally:
             gallery.cluster = None
-
-
-def team_table(source: Source | EmbeddingSource | None, request: Request) -> TeamTable | None:
-    """The team's table that a source reads, to be copied or not."""
-    table: TeamTable | None = getattr(source, "table", None)
-    if table is None:
-        if request.copy_vectors:
-            raise RequestError(
-                "copy is about a table of a database: name its address (postgres://…, milvus://…)"
-            )
-        return None
-    return table.model_copy(update={"is_copied": request.copy_vectors})
-
-
-def _remarks(place: Place, source: Source | EmbeddingSource | None, table: TeamTable | None) -> list[str]:
-    """Tell what whoever searches a gallery over a table has to know: what is slow, and the setting it needs,
-    where that is another one.
-    """
-    from vicinal.indexer.sources import EmbeddingSource
-    from vicinal.indexer.sources.engine_tables import is_same_database
-
-    if table is None or table.is_copied or not isinstance(source, EmbeddingSource):
-        return []
-    with place.gallery.tables.engines.reading(table) as reader:
-        said = list(reader.remarks)
-    setting = getattr(place.settings, f"{table.engine}_url")
-    if setting is not None and is_same_database(source.copied.server, setting.get_secret_value()):
-        return said
-    has = "is not set" if setting is None else "names another one"
-    name = f"VICINAL_{table.engine.upper()}_URL"
-    return [*said, f"searches need {name} to name the database of the table; it {has}"]
-
-
-@contextmanager
-def _reading_there(place: Place, source: Source | EmbeddingSource | None) -> Iterator[None]:
-    """Ask the engine where the source is, whatever the settings say."""
-    from vicinal.indexer.engines import Engines, GalleryTables
-    from vicinal.indexer.sources import EmbeddingSource
-
-    if not isinstance(source, EmbeddingSource) or source.table is None:
-        yield
-        return
-    gallery = place.gallery
-    before, engines = gallery.tables, Engines({source.table.engine: source.copied.server})
-    gallery.tables = GalleryTables(gallery.path, engines)
-    try:
-        yield
-    finally:
-        gallery.tables = before
-        engines.close()
 
 
 def _cluster(place: Place, request: Request) -> AbstractContextManager[Cluster | None]:
@@ -224,7 +152,7 @@ def _cluster(place: Place, request: Request) -> AbstractContextManager[Cluster |
 
 def holds_ready(place: Place, request: ItemSource, refuse: Callable[[ImageFile], str | None]) -> bool | None:
     """Tell whether the source is one of ready embeddings; None for the gallery's own items."""
-    from vicinal.indexer.sources import holds_embeddings, is_table_address, source_name
+    from vicinal.indexer.sources import holds_embeddings
 
     is_ready = None if place.embeddings is None else True
     if request.source is not None:
@@ -241,10 +169,7 @@ def holds_ready(place: Place, request: ItemSource, refuse: Callable[[ImageFile],
         raise RequestError("name a source: without one there is nothing to read ids and labels from")
     bundles = place.bundles
     named = bundles.named if bundles.own_space is None else None
-    # Of the address of a database without what lets us in.
-    name, space = place.gallery.name, request.space
-    if request.source is not None:
-        name = source_name(request.source) if is_table_address(request.source) else request.source
+    name, space = request.source or place.gallery.name, request.space
     # Parts that would play none.
     if space is not None and is_ready is None:
         raise RequestError("space says what made the ready embeddings of a source: name the source")
@@ -270,7 +195,7 @@ def open_items(place: Place, request: ItemSource) -> Source | EmbeddingSource | 
             Gallery.open(place.gallery.path)
         return place.embeddings
     options = readable.options(request.source, request.source_options)
-    return open_source(place.source(request.source), options, expects_embeddings=is_ready)
+    return open_source(readable.place(request.source), options, expects_embeddings=is_ready)
 
 
 def index_job(
@@ -281,7 +206,6 @@ def index_job(
     *,
     activate: bool,
     workers: int = 2,
-    table: TeamTable | None = None,
 ) -> IndexJob:
     """An attempt at the new version, with the bundle that serves it; whoever asks hears of it."""
     from vicinal.indexer.jobs.embedding_run import RunOptions
@@ -305,16 +229,14 @@ def index_job(
         source.items if isinstance(source, Source) else source,
         source=None if source is None else source.name,
         conflict=request.conflict,
-        # A table that is not copied is the truth.
-        delete=request.delete or (table is not None and not table.is_copied),
-        team_table=table,
+        delete=request.delete,
         restore=request.restore,
         index=request.index,
         activate=activate,
         options=RunOptions(max_failures=request.max_failures, workers=workers, access=access),
         refuse=place.readable.refusal,
         unread={} if source is None else source.unread,
-        own_refiner=_own_refiner(place, request, served, table),
+        own_refiner=_own_refiner(place, request, served),
         job=place.id if place.is_job else None,
     )
 
@@ -327,16 +249,9 @@ def index_job(
     return job
 
 
-def _own_refiner(
-    place: Place, request: NewVersion, served: ServedBundle, table: TeamTable | None
-) -> GalleryRefiner | None:
+def _own_refiner(place: Place, request: NewVersion, served: ServedBundle) -> GalleryRefiner | None:
     """The choice of a refiner by the labels; None where it is not asked for and was not before."""
     is_asked = request.refine == "own"
-    if is_asked and table is not None and not table.is_copied:
-        raise RequestError(
-            "refined items would be kept beside the table: ",
-            advise("leave the own refiner out, or take {copy_vectors}"),
-        )
     if not is_asked and not (request.refine == "auto" and place.gallery.refiner):
         return None
     from vicinal.service.galleries.own_refiner import GalleryRefiner

@@ -157,14 +157,7 @@ class Place:
 
         if self.find_matcher is not None:
             return self.find_matcher()
-        return self.bundles.matcher(Gallery.open(self.gallery.path, engines=self.bundles.engines))
-
-    def source(self, name: str) -> Path | str:
-        """A source by its name; of a table in an engine with what the settings let us in by."""
-        from vicinal.indexer.sources import is_table_address, let_in
-
-        place = self.readable.place(name)
-        return let_in(str(place), self.settings.engine_addresses) if is_table_address(place) else place
+        return self.bundles.matcher(Gallery.open(self.gallery.path, engine=self.bundles.engine))
 
     def settle(self) -> None:
         """Bring the built version up to date, which is measured on, where it holds what was set aside."""
@@ -208,7 +201,7 @@ class Place:
         name = request.queries or ""
         # What was sent lies in a file of our own, and names no others.
         return read_queries(
-            self.sent or self.source(name),
+            self.sent or self.readable.place(name),
             self.matcher.embedder,
             visit_column=visit_column,
             refuse=refuse_none if self.sent else self.readable.refusal,

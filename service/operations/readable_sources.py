@@ -12,7 +12,6 @@ from vicinal.indexer.sources import (
     ImageFile,
     SourceOptions,
     is_on_hub,
-    is_table_address,
 )
 from vicinal.service.errors import RequestError
 from vicinal.service.operations.place import Readable
@@ -51,9 +50,6 @@ class JobSources(Readable):
 
     def path(self, name: str) -> Path:
         """A source by its name below the folder."""
-        if is_table_address(name):
-            # Whoever may start jobs would choose whom this server speaks to, and as whom.
-            raise RequestError("jobs read no tables of databases: run `vicinal index` where the gallery is")
         if self.root is None:
             raise RequestError(
                 "jobs take no sources here: set VICINAL_SOURCES_DIR to the folder below which they may read"

@@ -14,7 +14,6 @@ from vicinal.indexer.views.view import GalleryView
 from vicinal.service.answering.store import SearchStore
 from vicinal.service.galleries.bundles import ServedBundles
 from vicinal.service.measuring.matcher import Matcher, measuring_command
-from vicinal.service.measuring.table_watch import TableWatch
 from vicinal.service.reports.report import say_promise
 from vicinal.service.words import (
     hygiene_lines,
@@ -79,9 +78,6 @@ def _notes(gallery: Gallery, view: GalleryView, noun: str) -> Iterator[str]:
         parts = number_of(len(unread), "part of the source was", "parts of the source were")
         yield f"{parts} not read, see --json"
     yield from hygiene_lines(Hygiene(**report.get("hygiene", {})))
-    watch = TableWatch.of(gallery, view)
-    if watch is not None and (says := watch.words(watch.look())):
-        yield says
     if view.graph_staleness:
         yield (
             f"{percent(view.graph_staleness)} of the {noun}s have changed since the version was made, which "

@@ -352,7 +352,7 @@ class GallerySearch:
         if item_ids is not None:
             positions = np.array([self._position(item_id) for item_id in item_ids], dtype=np.int64)
             vectors = self.view.vectors(positions)
-            for place in np.flatnonzero(self.view.is_out(positions)):
+            for place in np.flatnonzero(self.view.is_dead(positions)):
                 raise ItemNotFoundError(self.gallery.name, item_ids[int(place)])
             return vectors, positions
         if embeddings is not None:
@@ -393,7 +393,7 @@ class GallerySearch:
         all_shown = [self._shown(scored, grouped, row, call) for row in range(len(scored.positions))]
         columns = [[column for part in one.columns for column in part] for one in all_shown]
         positions = [scored.positions[row, own] for row, own in enumerate(columns)]
-        items = iter(self.view.items_now(np.concatenate(positions)) if positions else ())
+        items = iter(self.view.items(np.concatenate(positions)) if positions else ())
         found = [
             self._candidates(scored, row, own, list(islice(items, len(own))), call)
             for row, own in enumerate(columns)
@@ -463,7 +463,7 @@ class GallerySearch:
         best = np.arange(n) if grouped is None else grouped.best[row, :n]
         positions = scored.positions[row, best]
         sequences = self.view.sequences(positions).tolist()
-        return Order.parse(call.asked.sort_by).sorted(self.view.items_now(positions), sequences)
+        return Order.parse(call.asked.sort_by).sorted(self.view.items(positions), sequences)
 
     def _reason(
         self, scored: ScoredCandidates, grouped: GroupedCandidates | None, row: int, call: _Call

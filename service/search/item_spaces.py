@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TypeAlias
 
 import numpy as np
@@ -126,7 +126,7 @@ class InitialSpace:
         lists = self.view.neighbor_similarities(positions)
         removed = None
         # Lists of added items can name items that were gone before this view was opened.
-        if self.view.n_changes or self.view.n_gone or any(len(out) for out in excluded):
+        if self.view.n_changes or any(len(out) for out in excluded):
             ids = self.view.neighbor_positions(positions)
             removed = is_excluded(ids, excluded) | (ids < 0)
         return kth_similarities(lists, k, removed)
@@ -135,10 +135,7 @@ class InitialSpace:
         """The gallery of each query, as k-reciprocal re-ranking sees it."""
         if k1 not in self._graphs:
             self._graphs[k1] = self._graph(k1)
-        graph = self._graphs[k1]
-        if self.view.n_gone:
-            graph = replace(graph, has_gone=True)
-        return [graph.without(out) for out in excluded]
+        return [self._graphs[k1].without(out) for out in excluded]
 
     def similarities(
         self,

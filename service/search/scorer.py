@@ -178,7 +178,7 @@ class Scorer:
         return similarities
 
     def _score_chunk(self, queries: FloatArray, excluded: list[Ints], limits: _Limits) -> ScoredCandidates:
-        clock, n_gone = _Clock(), self.view.n_gone
+        clock = _Clock()
         left, done, parts = [(np.arange(len(queries)), limits.n_wanted)], [], []
         while left:
             rows, n_wanted = left.pop()
@@ -190,9 +190,6 @@ class Scorer:
                 parts.append(self._rerank(nearest.take(~crowded), kept, limits, clock))
             # Many items at the same distance: these queries need more candidates to be scored exactly.
             left += self._wider(rows[crowded], n_wanted, excluded, limits)
-        if self.view.n_gone > n_gone:
-            # Rows of a team's table that were asked for meanwhile had gone: they have no vectors.
-            return self._score_chunk(queries, excluded, limits)
         scored = _concatenate(parts, limits.n_candidates, clock.seconds)
         return scored.take(np.argsort(np.concatenate(done)))
 
@@ -204,8 +201,7 @@ class Scorer:
         Those stand together that compare once what their neighborhoods have in common.
         """
         snapshot, is_alone = self.view.snapshot, len(rows) == 1 or limits.selection is not None
-        # What a team's table gave is remembered as long as it is little.
-        is_alone |= self.pipeline.rerank.method != "contextual" or snapshot.team_vectors is not None
+        is_alone |= self.pipeline.rerank.method != "contextual"
         are_few = self.is_settled and len(self.view) <= limits.n_most and not is_alone
         n_wanted = limits.n_most if are_few and n_wanted > limits.n_wanted else 2 * n_wanted
         n_values = max(1, min(n_wanted, len(self.view)) * snapshot.manifest.dim)

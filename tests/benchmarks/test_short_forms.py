@@ -65,7 +65,7 @@ FORMS: dict[str, tuple[str, dict[str, Any]]] = {
     "speed.decoding_costs": ("--width 80 --repetitions 2", {}),
     "speed.decoding_memory": ("--pictures 'JPEG RGB' 'PNG L'", {"SIDES": (80, 50)}),
     "speed.engines": (
-        "--items 400 --dim 16 --engines faiss over --connections 2 --seconds 1.2 --turns 1"
+        "--items 400 --dim 16 --engines faiss --connections 2 --seconds 1.2 --turns 1"
         " --folder {folder}/engines",
         {},
     ),

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.postgres_server import PostgresServer
 from tests.replicas.hosts import Network, networked
 from tests.replicas.programs import Replica, Store, serving_store
 from tests.service.redis_server import RedisServer
@@ -28,14 +27,6 @@ def network() -> Iterator[Network]:
 def store(network: Network) -> Iterator[Store]:
     with serving_store(network.store) as served:
         yield served
-
-
-@pytest.fixture(scope="session")
-def postgres_beside(network: Network) -> Iterator[PostgresServer]:
-    """A PostgreSQL that hosts reach; who kills it starts it again."""
-    server = PostgresServer(address=network.engines)
-    yield server
-    server.remove()
 
 
 @pytest.fixture

@@ -18,10 +18,7 @@ from typing import Any
 
 import httpx
 import numpy as np
-import pyarrow as pa
-from pyarrow import parquet
 
-from tests.postgres_server import PostgresServer
 from tests.replicas.hosts import Network
 from tests.replicas.programs import Replica
 from tests.service.redis_server import RedisServer
@@ -32,7 +29,6 @@ from vicinal.indexer.storage.home.stores import open_store
 
 __all__ = [
     "DIM",
-    "ENGINE_FAULTS",
     "FAULTS",
     "GALLERY",
     "SPACE",
@@ -40,7 +36,6 @@ __all__ = [
     "ReplicaReport",
     "add",
     "check_log",
-    "index_gallery",
     "items_of",
     "make_gallery",
     "nearest",
@@ -65,8 +60,6 @@ FAULTS = (
     "kill Redis",
     "freeze Redis",
 )
-# Where an engine finds the gallery's candidates.
-ENGINE_FAULTS = ("kill the engine", "cut from the engine")
 
 State = dict[str, str | None]
 
@@ -81,15 +74,6 @@ def make_gallery(replica: Replica) -> None:
     """Make the gallery through a replica."""
     answer = replica.http.put(_URL.format(GALLERY), params={"space": SPACE, "dim": DIM})
     assert answer.status_code == 201, answer.text
-
-
-def index_gallery(replica: Replica, index: str) -> None:
-    """Make the gallery of all items that a driver changes, with an index of some kind; nothing runs yet."""
-    ids = [f"{client}/{number}" for client in range(_N_CLIENTS) for number in range(_N_IDS)]
-    path = replica.folder / "all.parquet"
-    columns = {"id": ids, "label": ["indexed"] * len(ids), "embedding": [vector(one) for one in ids]}
-    parquet.write_table(pa.table(columns), path)
-    replica.run("index", str(path), "-g", GALLERY, "--space", SPACE, "--index", index)
 
 
 def add(replica: Replica, item_id: str, label: str, gallery: str = GALLERY) -> httpx.Response:
@@ -182,7 +166,6 @@ class ReplicaDriver:
     """A run over replicas that serve, one of which has made the gallery.
 
     Args:
-        engine: Where the gallery's candidates are found, if not here.
         seed: Decides all that is drawn; where a fault hits is up to the machine.
         n_steps: Changes of each client in a round.
     """
@@ -193,13 +176,12 @@ class ReplicaDriver:
         network: Network,
         redis_server: RedisServer,
         *,
-        engine: PostgresServer | None = None,
         seed: int,
         n_steps: int = 5,
         say: Callable[[str], None] = lambda _: None,
     ) -> None:
         self.replicas, self.network, self.redis_server, self.say = replicas, network, redis_server, say
-        self.engine, self.rng, self.n_steps = engine, np.random.default_rng(seed), n_steps
+        self.rng, self.n_steps = np.random.default_rng(seed), n_steps
         self.report = ReplicaReport()
         # Labels that each item may have now; None for an item that may be absent.
         there = dict(items_of(replicas[0]))
@@ -215,9 +197,8 @@ class ReplicaDriver:
         Raises:
             AssertionError: The replicas do not hold what they must.
         """
-        faults = faults or (FAULTS if self.engine is None else (*FAULTS, *ENGINE_FAULTS))
         for _ in range(n_rounds):
-            fault = str(self.rng.choice(faults))
+            fault = str(self.rng.choice(faults or FAULTS))
             if self.replicas[0].host.namespace is None and fault.startswith("cut"):
                 fault = "kill"
             self._round(fault)
@@ -257,7 +238,6 @@ class ReplicaDriver:
                 "all": (),
                 "the home": (self.network.store,),
                 "Redis": (self.network.redis,),
-                "the engine": (self.network.engines,),
             }
             victim.host.cut(*addresses[fault.removeprefix("cut from ")])
         elif fault == "stop":
@@ -268,8 +248,6 @@ class ReplicaDriver:
             self.redis_server.kill()
         elif fault == "freeze Redis":
             self.redis_server.freeze()
-        elif fault == "kill the engine" and self.engine is not None:
-            self.engine.kill()
 
     def _mend(self, fault: str, victim: Replica) -> None:
         if fault == "fuse" and not victim.has_ended():
@@ -282,8 +260,6 @@ class ReplicaDriver:
             self.redis_server.start()
         if fault == "freeze Redis":
             self.redis_server.thaw()
-        if fault == "kill the engine" and self.engine is not None:
-            self.engine.start()
 
     def _change(self, client: int, rng: np.random.Generator) -> None:
         """Send changes of one client's items, one after the other."""
@@ -383,9 +359,6 @@ class ReplicaDriver:
         for replica in self.replicas:
             item_id = str(self.rng.choice(list(self.possible)))
             self.report.n_searches += 1
-            if self.engine is not None:
-                # It is left alone for some seconds after it failed, and a table that it lacks is made again.
-                wait_until(lambda one=replica, i=item_id: search(one, i).is_success, every=0.1)  # type: ignore[misc]
             assert (nearest(replica, item_id) == item_id) == (item_id in there), (item_id, there)
         self.say(f"{fault}: {len(there)} items")
 

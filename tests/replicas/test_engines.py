@@ -14,6 +14,7 @@ from typing import Any
 import httpx
 import pytest
 
+from tests.milvus_server import MilvusServer
 from tests.replicas.conftest import MakeReplicas
 from tests.replicas.driver import GALLERY, SPACE, add, items_of, nearest, search
 from tests.replicas.engines import EngineBeside
@@ -21,7 +22,7 @@ from tests.replicas.hosts import Network
 from tests.replicas.programs import Replica
 from tests.replicas.test_replicas import serve, write_versions
 from tests.waiting import wait_for_job, wait_until
-from vicinal.indexer.engines import GalleryTables
+from vicinal.indexer.engines import ENGINE, GalleryTables
 
 pytestmark = pytest.mark.slow
 
@@ -31,9 +32,8 @@ REINDEX = f"/v1/admin/galleries/{BESIDE}/reindex"
 
 
 @pytest.fixture
-def engine(request: pytest.FixtureRequest, network: Network, kind: str) -> Iterator[EngineBeside]:
-    fixture = {"postgres": "postgres_beside", "milvus": "milvus_server"}[kind]
-    made = EngineBeside(kind, request.getfixturevalue(fixture), network.engines)
+def engine(milvus_server: MilvusServer, network: Network) -> Iterator[EngineBeside]:
+    made = EngineBeside(milvus_server, network.engines)
     yield made
     made.close()
 
@@ -46,7 +46,7 @@ def replicas(make_replicas: MakeReplicas, engine: EngineBeside, tmp_path: Path) 
     # The second loses its engine in no test but with all others: what it is late with is no failure.
     made[1].variables["TEST_IS_PATIENT"] = "1"
     source = str(write_versions(tmp_path)[0])
-    for gallery, index in ((GALLERY, "Flat"), (BESIDE, engine.kind)):
+    for gallery, index in ((GALLERY, "Flat"), (BESIDE, ENGINE)):
         made[0].run("index", source, "-g", gallery, "--space", SPACE, "--index", index)
     serve(made)
     for one in made:
@@ -94,7 +94,7 @@ def versions_of(replica: Replica) -> list[tuple[int, bool]]:
 def named_tables(replica: Replica) -> set[str]:
     """Tables that the versions of a replica name."""
     folder = replica.data_dir / "galleries" / BESIDE
-    return set(GalleryTables(folder).of_version(folder / "versions"))
+    return GalleryTables(folder).of_version(folder / "versions")
 
 
 def require_no_others(engine: EngineBeside, replicas: list[Replica]) -> None:
@@ -122,31 +122,30 @@ def require_changed(replica: Replica, gallery: str) -> None:
     assert sorted(ids) == sorted([f"a/{i}" for i in range(1, 60)] + ["through 0", "through 1"])
 
 
-def says_away(replica: Replica, kind: str) -> bool:
+def says_away(replica: Replica) -> bool:
     """Whether a replica says in all places that its engine is away."""
     ready = replica.http.get("/readyz")
-    up = re.findall(rf'^vicinal_engine_up{{engine="{kind}"}} (\S+)$', replica.http.get("/metrics").text, re.M)
+    up = re.findall(r'^vicinal_engine_up{engine="milvus"} (\S+)$', replica.http.get("/metrics").text, re.M)
     if ready.status_code == 200 or [float(one) for one in up] != [0.0]:
         return False
     problems = {one["name"]: one["problem"] is None for one in ready.json()["galleries"]}
     return problems == {BESIDE: False, GALLERY: True} and replica.http.get("/readyz?galleries=any").is_success
 
 
-@pytest.mark.parametrize("kind", ["postgres", "milvus"])
 def test_an_engine_that_is_killed_in_the_middle_of_a_build_takes_nothing_with_it(
     engine: EngineBeside, replicas: list[Replica]
 ) -> None:
     versions = [versions_of(one) for one in replicas]
     with searching(replicas) as found:
         with engine.building(replicas[0].data_dir, BESIDE):
-            accepted = replicas[0].http.post(REINDEX, json={"source": "b.parquet", "index": engine.kind})
+            accepted = replicas[0].http.post(REINDEX, json={"source": "b.parquet", "index": ENGINE})
         for one in replicas:
-            wait_until(lambda one=one: says_away(one, engine.kind))
+            wait_until(lambda one=one: says_away(one))
         change(replicas)
         for one in replicas:
             require_changed(one, GALLERY)
         job = wait_for_job(replicas[0].http, accepted)
-        refused = replicas[1].http.post(REINDEX, json={"index": engine.kind})
+        refused = replicas[1].http.post(REINDEX, json={"index": ENGINE})
         engine.server.start()
         for one in replicas:
             wait_until(lambda one=one: search(one, "any", BESIDE).is_success, every=0.1)
@@ -160,7 +159,7 @@ def test_an_engine_that_is_killed_in_the_middle_of_a_build_takes_nothing_with_it
         assert set(outcomes) == {"answered", *away}
     assert [versions_of(one) for one in replicas] == versions
     require_no_others(engine, replicas)
-    accepted = replicas[1].http.post(REINDEX, json={"source": "b.parquet", "index": engine.kind})
+    accepted = replicas[1].http.post(REINDEX, json={"source": "b.parquet", "index": ENGINE})
     job = wait_for_job(replicas[1].http, accepted)
     assert job["state"] == "succeeded", job
     for one in replicas:
@@ -168,7 +167,6 @@ def test_an_engine_that_is_killed_in_the_middle_of_a_build_takes_nothing_with_it
     require_no_others(engine, replicas)
 
 
-@pytest.mark.parametrize("kind", ["postgres", "milvus"])
 def test_a_replica_that_does_not_reach_the_engine_says_so_while_the_other_goes_on(
     engine: EngineBeside, replicas: list[Replica], network: Network
 ) -> None:
@@ -176,7 +174,7 @@ def test_a_replica_that_does_not_reach_the_engine_says_so_while_the_other_goes_o
     with searching(replicas) as found:
         wait_until(lambda: all(one["answered"] for one in found.values()))
         cut.host.cut(network.engines)
-        wait_until(lambda: says_away(cut, engine.kind))
+        wait_until(lambda: says_away(cut))
         change(replicas)
         require_changed(other, BESIDE)
         require_changed(cut, GALLERY)
@@ -191,7 +189,6 @@ def test_a_replica_that_does_not_reach_the_engine_says_so_while_the_other_goes_o
     require_no_others(engine, replicas)
 
 
-@pytest.mark.parametrize("kind", ["postgres"])
 def test_replicas_that_mend_one_table_at_once_leave_one(
     engine: EngineBeside, replicas: list[Replica]
 ) -> None:

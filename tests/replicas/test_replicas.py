@@ -17,14 +17,12 @@ from pyarrow import parquet
 from tests.replicas.conftest import MakeReplicas
 from tests.replicas.driver import (
     DIM,
-    ENGINE_FAULTS,
     FAULTS,
     GALLERY,
     SPACE,
     ReplicaDriver,
     add,
     check_log,
-    index_gallery,
     items_of,
     make_gallery,
     nearest,
@@ -159,28 +157,20 @@ def test_a_swap_under_load_drops_nothing_and_mixes_nothing(
     assert seen == set(versions)
 
 
-@pytest.mark.parametrize("first", range(4))
+@pytest.mark.parametrize("first", range(3))
 def test_nothing_is_lost_whatever_breaks(
     make_replicas: MakeReplicas,
     network: Network,
     store: Store,
     redis_server: RedisServer,
     monkeypatch: pytest.MonkeyPatch,
-    request: pytest.FixtureRequest,
     first: int,
 ) -> None:
     for name, value in store.variables.items():
         monkeypatch.setenv(name, value)
-    home, engine = store.new_home(), None
-    if first < 3:
-        replicas, faults = started(make_replicas(2, home)), FAULTS[first::3]
-    else:
-        engine, faults = request.getfixturevalue("postgres_beside"), ENGINE_FAULTS
-        replicas = make_replicas(2, home, VICINAL_POSTGRES_URL=engine.url())
-        index_gallery(replicas[0], "postgres")
-        serve(replicas)
-    driver = ReplicaDriver(replicas, network, redis_server, engine=engine, seed=first, n_steps=3)
-    for fault in faults:
+    home = store.new_home()
+    driver = ReplicaDriver(started(make_replicas(2, home)), network, redis_server, seed=first, n_steps=3)
+    for fault in FAULTS[first::3]:
         driver.run(1, (fault,))
     assert driver.report.acknowledged["add"] > 0
     assert check_log(home) > 0

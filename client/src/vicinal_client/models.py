@@ -691,8 +691,6 @@ class Gallery(Model):
         version: The built version that is searched.
         revision: The state of its live changes.
         graph_staleness: Share of the items that changed since the neighbor lists of all items were made.
-        table_change: How the team's table that it was read from has changed since; null where it has not, as
-            far as is known, or there is none.
         threshold: What searches without further options are decided by, and whether it holds; null when the
             calibration cannot be used.
         promise: Sentences on what the threshold lets expect: first how many matches are right, how many
@@ -714,7 +712,6 @@ class Gallery(Model):
     n_items: int
     n_labels: int
     graph_staleness: float
-    table_change: str | None
     dim: int
     index: str
     bundle: str

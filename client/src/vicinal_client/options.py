@@ -188,8 +188,7 @@ class ReindexOptions(TypedDict, total=False):
         bundle: Name of a bundle below `bundles_dir`.
         index: Kind of the vector index: `auto`, `graph` (`HNSW16,SQ8`: single queries in less time, for a
             longer build and a larger file), `Flat`, `SQ8`, `PQ16x4fs`, `HNSW32`, or inverted lists before
-            them such as `IVF1024,SQ8`; or `postgres` or `milvus`, the engine whose address is the setting
-            `postgres_url` or `milvus_url`.
+            them such as `IVF1024,SQ8`; or `milvus`, at the address that is the setting `milvus_url`.
         refine: `own`: labels that are held out say whether a refiner of the gallery's own finds more, and the
             version keeps it where it does; `bundle`: the refiner of the bundle, if it has one; `auto`: as the
             searched version has it. An own one is judged anew where more than a fifth of the labelled items

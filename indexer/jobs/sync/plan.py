@@ -21,7 +21,6 @@ from vicinal.indexer.hygiene import Hygiene
 from vicinal.indexer.jobs.changes import OUTCOME_WHERE_TAKEN, OnConflict
 from vicinal.indexer.jobs.embedding_run import Failure, RunOptions
 from vicinal.indexer.sources import EmbeddingSource, Refuse, SourceItem, refuse_none
-from vicinal.indexer.sources.team_table import TeamTable
 from vicinal.indexer.storage.removals import Removal, RemovedItems
 from vicinal.indexer.views.refined_snapshot import RefinementPlan
 from vicinal.models.embedder import Embedder
@@ -239,8 +238,6 @@ class IndexPlan:
     conflict: OnConflict = "error"
     delete: bool = False  # Leave out items of the source that it does not list any more
     restore: bool = False  # Bring back what a person removed and the source still lists
-    # The team's table that is read, whose vectors the gallery copies or not
-    team_table: TeamTable | None = None
     index: str = "auto"  # Factory string of the vector index, or `auto`
     activate: bool = True  # Put the new version in force; otherwise it waits to be activated
     # Version whose own calibrations come into force with it; as before when None

@@ -65,10 +65,6 @@ class GalleryBody(Body):
     graph_staleness: float = Field(
         description="Share of the items that changed since the neighbor lists of all items were made."
     )
-    table_change: str | None = Field(
-        description="How the team's table that it was read from has changed since; null where it has not, as "
-        "far as is known, or there is none."
-    )
     dim: int
     index: str
     bundle: str
@@ -334,7 +330,6 @@ def _describe(matcher: Matcher, request: Request) -> GalleryBody:
         n_items=len(view),
         n_labels=view.n_labels,
         graph_staleness=view.graph_staleness,
-        table_change=matcher.thresholds.watch and matcher.thresholds.watch.says,
         dim=manifest.dim,
         index=manifest.index,
         bundle=manifest.bundle,

@@ -202,7 +202,7 @@ def _readiness(state: State, *, needs_all: bool, sees_names: bool) -> ReadinessB
             ", ".join(state.galleries.index_devices.used), None if own is None else own.embedder.runs_on
         ),
         degraded=[
-            *(one.problem for one in state.galleries.bundles.engines.states if one.problem is not None),
+            *filter(None, [state.galleries.bundles.engine.problem]),
             *state.galleries.index_devices.problems,
             *(one.problem for one in embedders if one.problem is not None),
             *filter(None, [jobs, keys, home and home.problem]),

@@ -18,7 +18,7 @@ from tests.disks import full, mounted
 from tests.milvus_server import MilvusServer, serving_milvus
 from tests.ports import free_port
 from tests.waiting import wait_until
-from vicinal.indexer.engines import Engines, EngineSource
+from vicinal.indexer.engines import Engine, EngineSource
 from vicinal.indexer.engines.milvus import MilvusEngine
 from vicinal.indexer.errors import EngineAwayError, EngineError, EngineFullError, EngineTableError
 from vicinal.indexer.filters import Filter
@@ -93,8 +93,8 @@ def test_a_graph_finds_the_nearest_as_far_as_it_was_measured(milvus_server: Milv
     drawn = centers[rng.integers(100, size=5200)] + 0.7 * rng.normal(size=(5200, DIM))
     drawn = (drawn / np.linalg.norm(drawn, axis=1, keepdims=True)).astype(np.float32)
     vectors, queries = drawn[:5000], drawn[5000:]
-    engines = Engines({"milvus": milvus_server.url})
-    source = EngineSource.build(engines, "milvus", "alone_graph_1", vectors, items(5000))
+    asked = Engine(milvus_server.url)
+    source = EngineSource.build(asked, "alone_graph_1", vectors, items(5000))
     try:
         assert source.file.recall_of_few >= 0.995
         expected = np.argsort(-(queries @ vectors.T), axis=1)[:, :10]
@@ -105,9 +105,9 @@ def test_a_graph_finds_the_nearest_as_far_as_it_was_measured(milvus_server: Milv
         within = source.search(queries[:5], 10, even, Filter.of("label LIKE 'ev%'"))
         assert even[within].all()
     finally:
-        with engines.asking("milvus") as engine:
+        with asked.asking() as engine:
             engine.drop("alone_graph_1")
-        engines.close()
+        asked.close()
 
 
 def test_collections_have_names_sizes_and_an_end(engine: MilvusEngine, table: tuple[str, np.ndarray]) -> None:
@@ -178,7 +178,7 @@ def test_an_address_that_does_not_do_is_an_error_that_does_not_tell_it(
     caplog.set_level(logging.DEBUG)
     if kind is EngineAwayError:
         # Its client waits for as long as it may.
-        monkeypatch.setattr("vicinal.indexer.milvus_connection.CONNECT_SECONDS", 2.0)
+        monkeypatch.setattr("vicinal.indexer.engines.milvus_connection.CONNECT_SECONDS", 2.0)
     url = address.format(at=milvus_server.address, free=free_port())
     with pytest.raises(EngineError, match=words) as caught:
         MilvusEngine(url).names("vicinal_")
@@ -208,7 +208,7 @@ def test_an_old_server_is_refused(monkeypatch: pytest.MonkeyPatch, milvus_server
 
 
 def test_a_server_that_never_answers_is_away(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("vicinal.indexer.milvus_connection.CONNECT_SECONDS", 0.3)
+    monkeypatch.setattr("vicinal.indexer.engines.milvus_connection.CONNECT_SECONDS", 0.3)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         engine = MilvusEngine(f"http://127.0.0.1:{silent.getsockname()[1]}")
         with pytest.raises(EngineAwayError, match=r"did not do in time|does not answer"):
@@ -305,17 +305,17 @@ def test_a_server_that_was_killed_is_left_alone_and_asked_again_once_it_is_back(
 ) -> None:
     """The circuit opens with the first search that is cut off, and closes by the first one that is not."""
     name, vectors = table
-    engines = Engines({"milvus": milvus_server.url}, retry_seconds=0.2)
+    asked = Engine(milvus_server.url, retry_seconds=0.2)
 
     def search() -> np.ndarray:
-        with engines.asking("milvus") as engine:
+        with asked.asking() as engine:
             return engine.search(name, vectors[:1], 3, 3)
 
     before = search()
     milvus_server.kill()
     with pytest.raises(EngineAwayError, match="Milvus does not answer"):
         search()
-    assert engines.states[0].problem == "Milvus does not answer"
+    assert asked.problem == "Milvus does not answer"
     milvus_server.start()
 
     def is_back() -> bool:
@@ -325,8 +325,8 @@ def test_a_server_that_was_killed_is_left_alone_and_asked_again_once_it_is_back(
             return False
 
     wait_until(is_back, every=0.1)
-    assert engines.states[0].problem is None
-    engines.close()
+    assert asked.problem is None
+    asked.close()
 
 
 def test_a_disk_that_is_really_full_ends_the_server_and_nothing_of_the_build_stays(
@@ -337,12 +337,12 @@ def test_a_disk_that_is_really_full_ends_the_server_and_nothing_of_the_build_sta
         mounted(tmp_path / "disk", "400m") as disk,
         serving_milvus(disk / "milvus", milvus_server._programs) as server,
     ):
-        engines = Engines({"milvus": server.url}, retry_seconds=0.2)
+        asked = Engine(server.url, retry_seconds=0.2)
         vectors, rows = unit(4000, 0), items(4000)
-        few = EngineSource.build(engines, "milvus", "test_few", vectors[:300], rows.slice(0, 300))
+        few = EngineSource.build(asked, "test_few", vectors[:300], rows.slice(0, 300))
         before = few.search(vectors[:3], 5).tolist()
         with full(disk, left=2**16), pytest.raises(EngineAwayError, match="Milvus"):
-            EngineSource.build(engines, "milvus", "test_many", vectors, rows)
+            EngineSource.build(asked, "test_many", vectors, rows)
         server.kill()
         server.start()
 
@@ -355,10 +355,10 @@ def test_a_disk_that_is_really_full_ends_the_server_and_nothing_of_the_build_sta
         wait_until(is_back, every=0.1)
 
         def names() -> list[str]:
-            with engines.asking("milvus") as engine:
+            with asked.asking() as engine:
                 return engine.names("test_")
 
         wait_until(lambda: names() == ["test_few"], every=0.1)
-        many = EngineSource.build(engines, "milvus", "test_many", vectors, rows)
+        many = EngineSource.build(asked, "test_many", vectors, rows)
         assert many.search(vectors[:3], 5).shape == (3, 5)
-        engines.close()
+        asked.close()

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 from tests.indexer.conftest import BUNDLE, make_rows, publish_rows
-from tests.indexer.engines.fakes import ExactEngine, engines_with
+from tests.indexer.engines.fakes import ExactEngine, engine_of
 from tests.waiting import wait_until
 from vicinal.calibration.arrays import FloatArray
-from vicinal.indexer.engines import Engines
+from vicinal.indexer.engines import Engine
 from vicinal.indexer.errors import EngineAwayError, EngineError, EngineTableError, GalleryNotFoundError
 from vicinal.indexer.filters import Filter
 from vicinal.indexer.gallery import Gallery
@@ -34,22 +34,22 @@ def engine() -> ExactEngine:
 
 
 @pytest.fixture
-def engines(engine: ExactEngine) -> Iterator[Engines]:
-    with engines_with(engine, retry_seconds=0.0) as opened:
+def asked(engine: ExactEngine) -> Iterator[Engine]:
+    with engine_of(engine, retry_seconds=0.0) as opened:
         yield opened
 
 
 @pytest.fixture
-def gallery(tmp_path: Path, engines: Engines, unit: Unit) -> Gallery:
+def gallery(tmp_path: Path, asked: Engine, unit: Unit) -> Gallery:
     """Sixty items in three classes, whose candidates the engine finds."""
-    made = Gallery(tmp_path / "galleries" / "shoes", engines=engines)
+    made = Gallery(tmp_path / "galleries" / "shoes", engine=asked)
     publish(made, unit)
     return made
 
 
 def publish(gallery: Gallery, unit: Unit) -> int:
     ids, labels = [str(i) for i in range(N)], [f"class {i % 3}" for i in range(N)]
-    return publish_rows(gallery, make_rows(ids, unit(N), labels=labels), index="postgres")
+    return publish_rows(gallery, make_rows(ids, unit(N), labels=labels), index="milvus")
 
 
 def nearest(gallery: Gallery, unit: Unit) -> list[int]:
@@ -67,7 +67,7 @@ def test_a_version_is_searched_by_its_own_table_until_it_is_forgotten(
     remove_items(reader, [str(expected[0])])
     compacted = compact(reader)
     assert compacted is not None
-    assert (compacted.version, compacted.index, len(engine.tables)) == (2, "postgres", 2)
+    assert (compacted.version, compacted.index, len(engine.tables)) == (2, "milvus", 2)
     gallery.forget({1})
     (second,) = engine.tables
     assert second.startswith(f"{gallery.tables.prefix}2_initial_")
@@ -127,7 +127,7 @@ def test_a_table_goes_with_the_next_build_once_its_builder_is_dead(
     gallery: Gallery, engine: ExactEngine, unit: Unit
 ) -> None:
     """A builder shows its life by a lock file, which ends with its process and stays on the disk."""
-    with gallery.tables.naming("postgres", 7, "initial") as name:
+    with gallery.tables.naming(7, "initial") as name:
         engine.tables[name] = (unit(1), gallery.snapshot().item_table)
         publish(gallery, unit)
         assert name in engine.tables
@@ -153,6 +153,7 @@ def test_a_version_that_cannot_be_written_leaves_no_table(
     assert engine.tables == before
 
 
+@pytest.mark.slow
 def test_a_build_that_its_engine_broke_off_leaves_no_table_once_it_answers_again(
     gallery: Gallery, engine: ExactEngine, unit: Unit, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -212,13 +213,13 @@ def test_a_renamed_gallery_keeps_its_tables(gallery: Gallery, engine: ExactEngin
 
 
 def test_an_archive_has_neither_the_address_nor_the_tables_of_its_gallery(
-    gallery: Gallery, engine: ExactEngine, engines: Engines, unit: Unit, tmp_path: Path
+    gallery: Gallery, engine: ExactEngine, asked: Engine, unit: Unit, tmp_path: Path
 ) -> None:
     stream, before = io.BytesIO(), set(engine.tables)
     export_gallery(gallery, stream)
     assert b"secret" not in stream.getvalue()
     stream.seek(0)
-    imported, _ = import_gallery(tmp_path / "elsewhere", stream, "imported", engines=engines)
+    imported, _ = import_gallery(tmp_path / "elsewhere", stream, "imported", engine=asked)
     assert nearest(imported, unit) == nearest(gallery, unit)
     (made,) = set(engine.tables) - before
     assert made.startswith(imported.tables.prefix)
@@ -227,7 +228,7 @@ def test_an_archive_has_neither_the_address_nor_the_tables_of_its_gallery(
 
 
 def test_an_archive_can_be_imported_where_the_engine_has_no_address(
-    gallery: Gallery, engine: ExactEngine, engines: Engines, unit: Unit, tmp_path: Path
+    gallery: Gallery, engine: ExactEngine, asked: Engine, unit: Unit, tmp_path: Path
 ) -> None:
     """Searches say what is missing, and another index can be made."""
     stream, before = io.BytesIO(), set(engine.tables)
@@ -236,7 +237,7 @@ def test_an_archive_can_be_imported_where_the_engine_has_no_address(
     imported, _ = import_gallery(tmp_path / "elsewhere", stream)
     with pytest.raises(EngineTableError, match="was copied, and has no table of its own yet"):
         nearest(imported, unit)
-    with pytest.raises(EngineError, match="set VICINAL_POSTGRES_URL"):
+    with pytest.raises(EngineError, match="set VICINAL_MILVUS_URL"):
         imported.mend_tables()
     publish_rows(imported, make_rows([str(i) for i in range(N)], unit(N)), index="Flat")
     assert nearest(imported, unit) == nearest(gallery, unit)
@@ -269,7 +270,7 @@ def test_damaged_files_are_made_again_with_a_table_of_their_own(
 ) -> None:
     expected, (before,) = nearest(gallery, unit), engine.tables
     (gallery.snapshot_path(1) / "embeddings.npy").write_bytes(b"")
-    gallery.reports.save(1, {"index": "postgres"})
+    gallery.reports.save(1, {"index": "milvus"})
     assert nearest(gallery, unit) == expected
     (after,) = engine.tables
     assert after != before

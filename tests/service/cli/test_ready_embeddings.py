@@ -12,7 +12,6 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-from tests.postgres_server import PASSWORD, PostgresServer
 from tests.service.types import Fail, Run
 from vicinal.calibration.arrays import FloatArray
 from vicinal.indexer.gallery import Gallery
@@ -76,32 +75,6 @@ def test_from_a_file_to_a_decision_and_back(run: Run, indexed: Gallery, tmp_path
     back = answers(run, query)
     assert (back["n_searched"], back["matches"]) == (N_LABELS * PER_LABEL, found["matches"])
     assert back["threshold"]["calibration"] == found["threshold"]["calibration"]
-
-
-def test_a_table_of_postgres_is_a_source_and_its_password_stays_nowhere(
-    run: Run, fail: Fail, postgres: PostgresServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """What changed in the table is taken over by the same command; its address is kept without who asked."""
-    postgres.run("DROP TABLE IF EXISTS clips")
-    postgres.run(f"CREATE TABLE clips (id text PRIMARY KEY, label text, size int, embedding vector({DIM}))")
-    fields = [(f"item {one}", f"label {one % 3}", one, str(near(one % 3, one).tolist())) for one in range(12)]
-    with postgres.connected() as connection, connection.cursor() as cursor:
-        cursor.executemany("INSERT INTO clips VALUES (%s, %s, %s, %s)", fields)
-    address, secret = f"{postgres.url()}?table=clips", PASSWORD.encode()
-    told = [run("index", address, "-g", "shop", "--space", "clip").output]
-    assert "VICINAL_POSTGRES_URL" in told[0]
-    monkeypatch.setenv("VICINAL_POSTGRES_URL", postgres.url())
-    run("search", "--item", "item 7", "-g", "shop", "--filter", "metadata.size > 5")
-    postgres.run("DELETE FROM clips WHERE id = 'item 3'")
-    postgres.run("UPDATE clips SET label = 'other' WHERE id = 'item 4'")
-    again = json.loads(run("index", address, "-g", "shop", "--delete", "--json").stdout)
-    assert (again["n_items"], again["counts"]["removed"], again["counts"]["updated"]) == (11, 1, 1)
-    postgres.run("DROP TABLE clips")
-    told += [again, fail("index", address, "-g", "shop")]
-    assert "there is no table of this name" in told[-1]
-    kept = [path.read_bytes() for path in (tmp_path / "data").rglob("*") if path.is_file()]
-    assert any(f"postgres://127.0.0.1:{postgres.port}/postgres?table=clips".encode() in one for one in kept)
-    assert not any(secret in one for one in [*kept, str(told).encode()])
 
 
 def spoil(file: Path, **rows: tuple[int, Any]) -> None:

@@ -1,64 +1,52 @@
-"""A server whose PostgreSQL goes away in mid-flight: one gallery says so, the others go on, and nobody tells
-where it is.
-"""
+"""A server whose engine goes away: one gallery says so, the others go on, and nobody tells where it is."""
 
 from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from fastapi.testclient import TestClient
 
-from tests.postgres_server import PASSWORD, PostgresServer
+from tests.indexer.engines.fakes import ExactEngine
 from tests.service.types import Encode, MakeSettings, View
-from tests.waiting import wait_for_job, wait_until
 from vicinal import open_gallery
+from vicinal.indexer.errors import EngineAwayError
 from vicinal.indexer.transfer.moving import copy_gallery
-from vicinal.service.doctor import _engines, _galleries
 from vicinal.service.galleries.bundles import ServedBundles
 from vicinal.service.http.app import create_app
 from vicinal.service.http.state import state_of
-from vicinal.service.jobs.worker import JobWorker
 from vicinal.service.settings import Settings
-
-pytestmark = pytest.mark.slow
 
 REINDEX = "/v1/admin/galleries/boots/reindex"
 PAGES = ("/readyz", "/metrics", "/openapi.json", "/v1/galleries/boots", "/v1/galleries/boots/versions")
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[PostgresServer]:
-    """A server to stop, kill and take tables from; it is up before every test."""
-    made = PostgresServer()
-    yield made
-    made.remove()
+PASSWORD, PLACE = "pass-word", "milvus.internal:19530"
+AWAY = EngineAwayError("Milvus does not answer")
 
 
 @pytest.fixture
-def settings(data_dir: Path, make_settings: MakeSettings, server: PostgresServer) -> Settings:
-    made = make_settings(data_dir, postgres_url=server.url())
-    copy_gallery(ServedBundles(made).gallery("shoes"), "boots")
-    return made
+def settings(data_dir: Path, make_settings: MakeSettings) -> Settings:
+    return make_settings(data_dir, milvus_url=f"http://root:{PASSWORD}@{PLACE}")
 
 
 @pytest.fixture
-def client(settings: Settings) -> Iterator[TestClient]:
-    """Client of a server with two galleries of the same items; of one, PostgreSQL finds the candidates."""
-    app = create_app(settings)
-    state = state_of(app)
-    state.galleries.bundles.engines._retry_seconds = 0.1
-    client = TestClient(app)
-    with JobWorker(state.jobs, state.kinds, heartbeat_seconds=0.5):
-        job = wait_for_job(client, client.post(REINDEX, json={"index": "postgres"}))
-    assert (job["state"], job["result"]["index"]) == ("succeeded", "postgres"), job
-    yield client
-    state.galleries.integrity.wait()
-    state.galleries.bundles.engines.close()
+def found_by() -> ExactEngine:
+    return ExactEngine()
+
+
+@pytest.fixture
+def client(settings: Settings, found_by: ExactEngine) -> TestClient:
+    """Client of a server with two galleries of the same items; of one, the engine finds the candidates."""
+    copy_gallery(ServedBundles(settings).gallery("shoes"), "boots")
+    opened = open_gallery("boots", **settings.model_dump(include={"data_dir", "bundle", "milvus_url"}))
+    opened.bundles.engine._opened = found_by  # type: ignore[assignment]
+    assert opened.index(index="milvus").index == "milvus"
+    client = TestClient(create_app(settings))
+    engine = state_of(client.app).galleries.bundles.engine
+    engine._opened, engine._retry_seconds = found_by, 0.0  # type: ignore[assignment]
+    return client
 
 
 @pytest.fixture
@@ -76,19 +64,18 @@ def found(answer: Any) -> list[tuple[str, float]]:
     return [(one["id"], one["score"]) for one in body["matches"] + body["candidates"]]
 
 
-def is_up(client: TestClient) -> float:
-    (value,) = re.findall(r'^vicinal_engine_up{engine="postgres"} (\S+)$', client.get("/metrics").text, re.M)
+def metric(client: TestClient, name: str) -> float:
+    (value,) = re.findall(rf'^{name}{{engine="milvus"}} (\S+)$', client.get("/metrics").text, re.M)
     return float(value)
 
 
-@pytest.mark.parametrize("end", ["stop", "kill"])
 def test_a_gallery_whose_engine_is_away_says_so_while_others_go_on(
-    client: TestClient, server: PostgresServer, settings: Settings, query: bytes, end: str
+    client: TestClient, found_by: ExactEngine, query: bytes
 ) -> None:
     before = found(search(client, "shoes", query))
     assert found(search(client, "boots", query)) == before
-    assert (client.get("/readyz").status_code, is_up(client)) == (200, 1.0)
-    getattr(server, end)()
+    assert (client.get("/readyz").status_code, metric(client, "vicinal_engine_up")) == (200, 1.0)
+    found_by.away = AWAY
     for _ in range(3):
         answer = search(client, "boots", query)
         assert (answer.status_code, answer.headers["Retry-After"]) == (503, "5")
@@ -96,113 +83,57 @@ def test_a_gallery_whose_engine_is_away_says_so_while_others_go_on(
         assert found(search(client, "shoes", query)) == before
     told = client.get("/readyz")
     assert (told.status_code, client.get("/readyz?galleries=any").status_code) == (503, 200)
-    assert told.json()["reasons"] == ["PostgreSQL does not answer, or broke off the connection"]
-    assert {one["name"]: one["problem"] is None for one in told.json()["galleries"]} == {
-        "boots": False,
-        "shoes": True,
-    }
-    assert is_up(client) == 0.0
-    assert [one.state for one in _engines(settings)] == ["failed"]
-    server.start()
+    assert told.json()["reasons"] == [str(AWAY)]
+    problems = {one["name"]: one["problem"] is None for one in told.json()["galleries"]}
+    assert problems == {"boots": False, "shoes": True}
+    assert metric(client, "vicinal_engine_up") == 0.0
+    assert metric(client, "vicinal_engine_failures_total") >= 3
+    found_by.away = None
     # Without a search that finds out.
-    wait_until(lambda: client.get("/readyz").status_code == 200)
-    assert (found(search(client, "boots", query)), is_up(client)) == (before, 1.0)
-    assert [one.state for one in _engines(settings)] == ["ok"]
+    assert client.get("/readyz").status_code == 200
+    assert (found(search(client, "boots", query)), metric(client, "vicinal_engine_up")) == (before, 1.0)
 
 
-def test_a_table_that_postgres_lost_is_made_again_while_the_gallery_says_so(
-    client: TestClient, server: PostgresServer, query: bytes, monkeypatch: pytest.MonkeyPatch
+def test_a_table_that_its_engine_lost_is_made_again_while_the_gallery_says_so(
+    client: TestClient, found_by: ExactEngine, query: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("vicinal.service.galleries.open_galleries._MENDING_NANOSECONDS", 0)
+    integrity = state_of(client.app).galleries.integrity
     before = found(search(client, "boots", query))
-    state_of(client.app).galleries.integrity.wait()
-    for (name,) in server.run("SELECT relname FROM pg_class WHERE relname LIKE 'vicinal%' AND relkind = 'r'"):
-        server.run(f"DROP TABLE {name}")
+    integrity.wait()
+    found_by.tables.clear()
     answer = search(client, "boots", query)
     assert (answer.status_code, answer.json()["type"]) == (503, "urn:vicinal:problem:engine-table-lost")
-    wait_until(lambda: search(client, "boots", query).status_code == 200)
+    integrity.wait()
+    search(client, "boots", query)
+    integrity.wait()
     assert found(search(client, "boots", query)) == before
 
 
-def test_a_gallery_over_a_table_takes_no_items_says_what_changed_and_waits_for_its_engine(
-    settings: Settings, server: PostgresServer, query: bytes
-) -> None:
-    server.run("CREATE TABLE team (id int PRIMARY KEY, label text, embedding vector(4))")
-    server.run(
-        "INSERT INTO team SELECT n, 'a', ARRAY[sin(n), cos(n), n % 3, 1]::vector FROM generate_series(1, 9) n"
-    )
-    opened = open_gallery(
-        "team", **settings.model_dump(include={"data_dir", "bundle"}), postgres_url=server.url()
-    )
-    opened.index(f"{server.url()}?table=team", space="clip")
-    opened.bundles.engines.close()
-    client = TestClient(create_app(settings))
-    state = state_of(client.app)
-    state.galleries.bundles.engines._retry_seconds = 0.1
-
-    def searched() -> Any:
-        return client.post("/v1/galleries/team/search", json={"embedding": [0.0, 1.0, 0.0, 1.0]})
-
-    before = found(searched())
-    item = {"id": "new", "embedding": [1.0, 0.0, 0.0, 1.0]}
-    added = client.post("/v1/galleries/team/items", json={"items": [item], "space": "clip"})
-    removed = client.delete("/v1/galleries/team/items/7")
-    for refused in (added, removed):
-        assert (refused.status_code, refused.json()["type"]) == (409, "urn:vicinal:problem:items-of-a-table")
-    assert client.get("/v1/galleries/team").json()["table_change"] is None
-    server.run("UPDATE team SET label = 'b' WHERE id < 3")
-    # PostgreSQL counts what a connection changed a moment after it has closed.
-    wait_until(lambda: state.galleries.opened("team").thresholds.watch.look())
-    assert "table 'team' was changed in 2 rows" in client.get("/v1/galleries/team").json()["table_change"]
-    assert 'vicinal_gallery_table_changed{gallery="team"} 1.0' in client.get("/metrics").text
-    (doctor,) = [one for one in _galleries(settings) if one.name == "gallery team"]
-    assert (doctor.state, "was changed in 2 rows" in doctor.says) == ("warning", True)
-    server.stop()
-    away = searched()
-    assert (away.status_code, away.json()["type"]) == (503, "urn:vicinal:problem:engine-away")
-    assert len(found(search(client, "shoes", query)))
-    assert client.get("/readyz").status_code == 503
-    server.start()
-    wait_until(lambda: searched().status_code == 200)
-    assert found(searched()) == before
-    server.run("DROP TABLE team")
-    gone = searched()
-    assert (gone.status_code, gone.json()["type"]) == (503, "urn:vicinal:problem:engine-table-lost")
-    state.galleries.integrity.wait()
-    state.galleries.bundles.engines.close()
-
-
 def test_an_index_on_an_engine_that_cannot_be_asked_is_refused_before_it_is_begun(
-    client: TestClient, server: PostgresServer
+    client: TestClient, found_by: ExactEngine
 ) -> None:
-    milvus = client.post(REINDEX, json={"index": "milvus"})
-    assert milvus.status_code == 503
-    assert "set VICINAL_MILVUS_URL" in milvus.json()["detail"]
-    server.stop()
-    refused = client.post(REINDEX, json={"index": "postgres"})
-    server.start()
+    found_by.away = AWAY
+    refused = client.post(REINDEX, json={"index": "milvus"})
     assert (refused.status_code, refused.json()["type"]) == (503, "urn:vicinal:problem:engine-away")
 
 
 def test_where_an_engine_is_stands_in_no_log_answer_metric_and_file(
     client: TestClient,
-    server: PostgresServer,
+    found_by: ExactEngine,
     settings: Settings,
     query: bytes,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.DEBUG)
     said = [repr(settings), str(settings), settings.model_dump_json()]
-    for gone in (False, True):
-        if gone:
-            server.stop()
+    for away in (None, AWAY):
+        found_by.away = away
         said += [client.get(path).text for path in PAGES]
         said.append(search(client, "boots", query).text)
-        said.append(client.post(REINDEX, json={"index": "postgres"}).text)
-        said += [finding.says for finding in _engines(settings)]
-    server.start()
+        said.append(client.post(REINDEX, json={"index": "milvus"}).text)
     said += [record.getMessage() + str(record.exc_text) for record in caplog.records]
     written = [path.read_bytes() for path in settings.data_dir.rglob("*") if path.is_file()]
-    for secret in (PASSWORD, f"{server.address}:{server.port}", f"port {server.port}", server.url()):
+    for secret in (PASSWORD, PLACE):
         assert not [one for one in said if secret in one]
         assert not [one for one in written if secret.encode() in one]

@@ -435,7 +435,7 @@ def test_a_gallery_whose_engine_hangs_holds_up_no_other(
     opened, search, go_on = state.galleries.opened, Matcher.search, threading.Event()
 
     def with_engine(name: str) -> Any:
-        index = SimpleNamespace(device="postgres")
+        index = SimpleNamespace(device="milvus")
         return SimpleNamespace(snapshot=SimpleNamespace(index=index)) if name == "boots" else opened(name)
 
     def hangs(matcher: Matcher, **arguments: Any) -> Any:

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from tests.indexer.conftest import BUNDLE, make_rows, publish_rows
-from tests.indexer.engines.fakes import ExactEngine, engines_with
+from tests.indexer.engines.fakes import ExactEngine, engine_of
 from tests.indexer.storage.home.replicas import files_in
 from tests.waiting import wait_until
 from vicinal.indexer.errors import (
@@ -472,11 +472,11 @@ def test_a_file_that_the_home_has_damaged_too_is_made_again(
 def test_replicas_that_find_a_table_lost_make_it_once(mirrors: Mirrors, unit: Unit) -> None:
     a, b = mirrors("a", "b")
     engine, described = ExactEngine(), list[str]()
-    with engines_with(engine, retry_seconds=0.0) as engines:
-        galleries = [Gallery(one.data_dir / "galleries" / "shoes", engines=engines) for one in (a, b)]
+    with engine_of(engine, retry_seconds=0.0) as asked:
+        galleries = [Gallery(one.data_dir / "galleries" / "shoes", engine=asked) for one in (a, b)]
         with galleries[0].writing():
             publish_rows(
-                galleries[0], make_rows([str(i) for i in range(N_ITEMS)], unit(N_ITEMS)), index="postgres"
+                galleries[0], make_rows([str(i) for i in range(N_ITEMS)], unit(N_ITEMS)), index="milvus"
             )
         b.pull()
         engine.tables.clear()

@@ -8,7 +8,6 @@ import re
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
@@ -23,10 +22,16 @@ _SERVER = (2, 3)
 _LONGEST_REASON = 200
 
 _AWAY = "Milvus does not answer"
-_REFUSED = "Milvus refuses the user, the password or the token of {place}"
-_FORBIDDEN = "the user of {place} may not do that in Milvus: grant it {right}"
-_NO_MILVUS = "what answers at {place} is no Milvus, or of another age: the port is 19530 as a rule"
-_FORM = "{place} is no address of Milvus: write {form}, with @ and / of a password as %40 and %2F"
+_REFUSED = "Milvus refuses the user, the password or the token of VICINAL_MILVUS_URL"
+_FORBIDDEN = (
+    "the user of VICINAL_MILVUS_URL may not do that in Milvus: grant it the collections that begin with "
+    "vicinal_"
+)
+_NO_MILVUS = "what answers at VICINAL_MILVUS_URL is no Milvus, or of another age: the port is 19530 as a rule"
+_NO_ADDRESS = (
+    "VICINAL_MILVUS_URL is no address of Milvus: write http://USER:PASSWORD@HOST:19530/DATABASE, or https, "
+    "with @ and / of a password as %40 and %2F"
+)
 # By numbers of https://github.com/milvus-io/milvus/blob/v2.3.5/pkg/util/merr/errors.go.
 _FAILURES: dict[int, tuple[type[EngineError], str]] = {
     1: (EngineAwayError, "Milvus is starting"),
@@ -36,9 +41,9 @@ _FAILURES: dict[int, tuple[type[EngineError], str]] = {
     7: (EngineFullError, "the disk of Milvus is full: nothing was written"),
     8: (EngineAwayError, "Milvus has more to do than it takes"),
     9: (EngineAwayError, "Milvus takes nothing at this time, for want of memory or disk"),
-    100: (EngineTableError, "Milvus does not have {collection}"),
+    100: (EngineTableError, "Milvus does not have the collection of this version"),
     106: (EngineAwayError, "Milvus has no node with room for this version"),
-    800: (EngineError, "Milvus has no database of the name that {place} gives"),
+    800: (EngineError, "Milvus has no database of the name that VICINAL_MILVUS_URL gives"),
     1400: (EngineError, _REFUSED),
     1401: (EngineError, _FORBIDDEN),
     1402: (EngineError, _FORBIDDEN),
@@ -55,34 +60,20 @@ _BY_STATUS: dict[str, tuple[type[EngineError], str]] = {
 }
 
 
-@dataclass(frozen=True)
-class Words:
-    """Names that errors give to what was asked."""
-
-    place: str = "VICINAL_MILVUS_URL"  # Where the address stands, and what it looks like
-    form: str = "http://USER:PASSWORD@HOST:19530/DATABASE, or https"
-    collection: str = "the collection of this version"
-    right: str = "the collections that begin with vicinal_"  # Needed to do what was asked
-    unloaded: str = "Milvus is still loading this version"
-    # What lies with one collection of a team keeps no other from being asked.
-    is_ours: bool = True
-
-
 class MilvusConnection:
     """Milvus at an address such as `http://user:password@host:19530/db`, for any number of threads. It
     connects when it is first asked; nothing of the address is ever told.
     """
 
-    def __init__(self, address: str, words: Words | None = None) -> None:
+    def __init__(self, address: str) -> None:
         self.library = _import_pymilvus()
         self._errors = (self.library.MilvusException, importlib.import_module("grpc").RpcError)
-        self._words = words or Words()
-        self._given = _read(address, self._words)
+        self._given = _read(address)
         self._lock = threading.Lock()
         self._client: Any = None
 
     @contextmanager
-    def asking(self, late: str, to_load: str | None = None, *, words: Words | None = None) -> Iterator[Any]:
+    def asking(self, late: str, to_load: str | None = None) -> Iterator[Any]:
         """Give a client of the library, and make errors of what comes of it our own; none of theirs is passed
         on, since they name the address. A collection `to_load` is loaded where it was not.
         """
@@ -94,7 +85,7 @@ class MilvusConnection:
                 # After a start it loads what was loaded before, unless somebody had it released.
                 with suppress(*self._errors):
                     client.load_collection(to_load, timeout=SEARCH_SECONDS, _async=True)
-            raise _failure(error, late, words or self._words) from None
+            raise _failure(error, late) from None
 
     def close(self) -> None:
         """Close the connection; whoever asks again opens a new one."""
@@ -112,25 +103,19 @@ class MilvusConnection:
             return self._client
 
 
-def _read(address: str, words: Words) -> dict[str, str]:
+def _read(address: str) -> dict[str, str]:
     """Parts of an address, as the library takes them."""
-    form = _FORM.format_map(vars(words))
     try:
         parts = urlsplit(address)
         port = parts.port or 19530
     except ValueError:
-        raise EngineError(form) from None
+        raise EngineError(_NO_ADDRESS) from None
     database = parts.path.strip("/")
-    if parts.scheme not in ("http", "https", "milvus") or not parts.hostname or "/" in database:
-        raise EngineError(form)
-    # Addresses of sources say it so.
-    is_secure = (
-        "secure=true" in parts.query.split("&") if parts.scheme == "milvus" else parts.scheme == "https"
-    )
-    scheme = "https" if is_secure else "http"
+    if parts.scheme not in ("http", "https") or not parts.hostname or "/" in database:
+        raise EngineError(_NO_ADDRESS)
     host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
     token = ":".join(unquote(one) for one in (parts.username, parts.password) if one)
-    return {"uri": f"{scheme}://{host}:{port}", "token": token, "db_name": unquote(database)}
+    return {"uri": f"{parts.scheme}://{host}:{port}", "token": token, "db_name": unquote(database)}
 
 
 def _check_version(told: str) -> None:
@@ -140,21 +125,20 @@ def _check_version(told: str) -> None:
         raise EngineError(f"Milvus is of version {found[1]}.{found[2]}, {needs} or later is needed")
 
 
-def _failure(error: Any, late: str, words: Words) -> EngineError:
+def _failure(error: Any, late: str) -> EngineError:
     """Error in our own words."""
-    of_one = EngineError if words.is_ours else EngineTableError
     if _is_unloaded(error):
-        return EngineAwayError(words.unloaded, is_slow=True) if words.is_ours else of_one(words.unloaded)
+        return EngineAwayError("Milvus is still loading this version", is_slow=True)
     status = _status(error)
     if status == "DEADLINE_EXCEEDED" or _code(error) in _TOO_LATE:
         return EngineAwayError(late, is_slow=True)
     if (known := _BY_STATUS.get(status) or _FAILURES.get(_code(error))) is not None:
-        kind = of_one if known[1] == _FORBIDDEN else known[0]
-        return kind(known[1].format_map(vars(words)))
+        kind, says = known
+        return kind(says)
     if status:
         return EngineAwayError(_AWAY)
     told = " ".join(str(error.message).split())[:_LONGEST_REASON]
-    return of_one(f"Milvus refuses what it was asked, with its error {_code(error)}: {told}")
+    return EngineError(f"Milvus refuses what it was asked, with its error {_code(error)}: {told}")
 
 
 def _status(error: Any) -> str:
