@@ -26,7 +26,7 @@ from vicinal.training.observer import (  # noqa: E402
 )
 from vicinal.training.trainer import Trainer, TrainingResult  # noqa: E402
 
-pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("without_picture")]
+pytestmark = pytest.mark.usefixtures("without_picture")
 
 MakeConfig = Callable[..., TrainingConfig]
 
@@ -76,6 +76,7 @@ def _same(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> bool:
     return all(torch.equal(value, other[name]) for name, value in one.items())
 
 
+@pytest.mark.slow
 def test_loss_falls(trained: TrainingResult) -> None:
     losses = [record.loss for record in trained.records]
     assert all(map(math.isfinite, losses))
@@ -104,6 +105,7 @@ def test_weights_are_those_of_the_best_validation(
     assert [_same(_weights(result), weights) for weights in noted] == [index == best for index in range(3)]
 
 
+@pytest.mark.slow
 def test_every_record_is_one_line_of_the_log(trained: TrainingResult, folder: Path) -> None:
     with (folder / "training.csv").open(newline="", encoding="utf-8") as stream:
         lines = list(csv.DictReader(stream))
@@ -112,20 +114,14 @@ def test_every_record_is_one_line_of_the_log(trained: TrainingResult, folder: Pa
     assert [float(line["loss"]) for line in lines] == [record.loss for record in trained.records]
 
 
+@pytest.mark.slow
 def test_observer_learns_of_every_step(trained: TrainingResult, noted: Noting) -> None:
     assert [(one.step, one.n_steps) for one in noted.steps] == [(step, 40) for step in range(1, 41)]
     assert [one.latest for one in noted.steps[:10]] == [None] * 9 + trained.records[:1]
     assert all(math.isfinite(float(one.step_loss)) for one in noted.steps)
 
 
-def test_same_seed_gives_the_same_weights(make_training_config: MakeConfig) -> None:
-    torch.manual_seed(123)
-    first = _weights(Trainer(make_training_config(seed=3)).run())
-    torch.manual_seed(456)
-    assert _same(first, _weights(Trainer(make_training_config(seed=3)).run()))
-    assert not _same(first, _weights(Trainer(make_training_config(seed=4)).run()))
-
-
+@pytest.mark.slow
 def test_a_run_starts_from_the_weights_of_an_earlier_one(
     trained: TrainingResult, make_training_config: MakeConfig, tmp_path: Path
 ) -> None:
@@ -194,6 +190,7 @@ def test_training_stops_when_the_held_out_classes_stop_improving(
     assert noted.notices == ["stopped early at step 4: MAP@R was best at step 2"]
 
 
+@pytest.mark.slow
 def test_the_trunk_stays_for_its_first_steps(make_training_config: MakeConfig) -> None:
     fields = {"steps": 2, "learning_rate": 0.1}
     start, frozen, thawed = (
@@ -209,6 +206,7 @@ def test_the_trunk_stays_for_its_first_steps(make_training_config: MakeConfig) -
     assert not torch.equal(thawed.trunk.conv1.weight, start.trunk.conv1.weight)
 
 
+@pytest.mark.slow
 def test_convolutions_run_channels_last(
     make_training_config: MakeConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:

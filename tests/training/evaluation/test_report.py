@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from vicinal.calibration import opis, opis_floor
+from vicinal.calibration import opis_floor
 from vicinal.models.errors import EvaluationError
 from vicinal.training.evaluation import EvaluationSettings, auroc, clustering_nmi, evaluate, retrieval_metrics
 
@@ -118,12 +118,3 @@ def test_embeddings_are_compared_as_they_are_where_that_is_asked_for() -> None:
     figures = evaluate(embeddings, labels, settings=settings).figures
     expected = retrieval_metrics(embeddings, labels, ks=(1,), distance="euclidean").figures
     assert expected.items() <= figures.items()
-
-
-def test_another_opis_is_measured_as_it_is_asked_for() -> None:
-    embeddings, labels, _ = _sample()
-    options = {"of": "precision", "c": 2.0, "frr_range": (0.1, 0.5)}
-    settings = EvaluationSettings(nmi=False, opis_options=options)
-    figures = evaluate(embeddings, labels, settings=settings).figures
-    assert figures["opis"] == pytest.approx(opis(embeddings, labels, **options).opis, rel=1e-4)
-    assert "opis_floor" not in figures

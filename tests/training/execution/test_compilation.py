@@ -18,7 +18,7 @@ from torch import nn  # noqa: E402
 from torch._inductor import config as inductor_config  # noqa: E402
 
 from tests.programs import absence  # noqa: E402
-from vicinal.models.errors import ConfigError, TrainingStoppedError  # noqa: E402
+from vicinal.models.errors import ConfigError  # noqa: E402
 from vicinal.training import trainer  # noqa: E402
 from vicinal.training.backbones.backbone import build_network  # noqa: E402
 from vicinal.training.config import TrainingConfig  # noqa: E402
@@ -27,7 +27,6 @@ from vicinal.training.execution.device import compiled  # noqa: E402
 from vicinal.training.losses.config import LossConfig  # noqa: E402
 from vicinal.training.losses.registry import build_loss  # noqa: E402
 from vicinal.training.multistage import multistage_backward  # noqa: E402
-from vicinal.training.observer import StepProgress, TrainingObserver  # noqa: E402
 from vicinal.training.trainer import Trainer  # noqa: E402
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("without_picture")]
@@ -52,17 +51,6 @@ def traced(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return names
 
 
-class StopsAtTwo(TrainingObserver):
-    def __init__(self) -> None:
-        self.step = 0
-
-    def on_step(self, progress: StepProgress) -> None:
-        self.step = progress.step
-
-    def should_stop(self) -> bool:
-        return self.step == 2
-
-
 def _weights(folder: Path) -> dict[str, Any]:
     weights: dict[str, Any] = torch.load(folder / "checkpoint.pt")["state"]["network"]
     return weights
@@ -81,21 +69,6 @@ def test_a_compiled_run_trains_the_same_weights_under_the_same_names(
     for name, value in expected.items():
         torch.testing.assert_close(actual[name], value, rtol=1e-5, atol=1e-5)
     build_network(config.backbone).load_state_dict(actual)
-
-
-@pytest.mark.parametrize("begins_compiled", [True, False])
-def test_a_run_goes_on_compiled_or_not(
-    make_training_config: MakeConfig, traced: list[str], tmp_path: Path, begins_compiled: bool
-) -> None:
-    config = make_training_config(optimizer={"steps": 4})
-    expected = Trainer(config).run().network.state_dict()
-    first, second = (config.model_copy(update={"compile": one == begins_compiled}) for one in (True, False))
-    with pytest.raises(TrainingStoppedError):
-        Trainer(first, folder=tmp_path, observer=StopsAtTwo()).run()
-    actual = Trainer(second, folder=tmp_path).run(resume=True).network.state_dict()
-    assert traced
-    for name, value in expected.items():
-        torch.testing.assert_close(actual[name], value, rtol=1e-5, atol=1e-5)
 
 
 def _gradients(network: nn.Module, trained: nn.Module) -> torch.Tensor:

@@ -89,8 +89,6 @@ def main(folder: Path) -> None:
     with joined_processes("cpu") as processes, mock.patch.object(log.Figure, "savefig"):
         for name, case in cases.items():
             config = TrainingConfig.model_validate(case.pop("config"))
-            if case.pop("differs", False):
-                config = config.model_copy(update={"seed": processes.rank})
             run = folder / case.pop("folder", name)
             if processes.is_first:
                 run.mkdir(exist_ok=True)

@@ -100,11 +100,11 @@ def test_a_bundle_and_its_report_come_out(photos: Path, tmp_path: Path, tiny_bun
 
 
 @pytest.mark.usefixtures("_quick")
-def test_a_run_that_is_killed_in_every_stage_goes_on_and_ends_as_one_that_was_not(
+def test_a_run_that_is_killed_goes_on_and_ends_as_one_that_was_not(
     photos: Path, tmp_path: Path, tiny_bundle: ModelBundle
 ) -> None:
     resumes: list[str] = []
-    for stage, number in (("views", 70), ("trial", 12), ("measure", 24), ("train", 3), ("export", 0)):
+    for stage, number in (("views", 70), ("train", 3)):
         arguments = [photos, tmp_path / "killed", tiny_bundle.path, stage, number, *resumes]
         done = subprocess.run(
             [sys.executable, "-c", KILLED, *map(str, arguments)],

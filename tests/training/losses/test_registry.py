@@ -237,12 +237,6 @@ def test_unknown_loss_lists_the_known_ones() -> None:
         build_loss(LossConfig(name="hinge"))
 
 
-@every_loss
-def test_unknown_argument_is_named(name: str) -> None:
-    with pytest.raises(ConfigError, match=f"loss '{name}': .*sharpness"):
-        _build(name, sharpness=1.0)
-
-
 @pytest.mark.parametrize(
     ("name", "missing"),
     [("arcface", "n_classes"), ("proxy_anchor", "dim"), ("balanced_contrastive", "class_sizes")],

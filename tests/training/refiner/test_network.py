@@ -185,11 +185,3 @@ def test_neighbor_dropout_hides_neighbors_but_never_all() -> None:
     assert (seen.any(dim=1) == some.any(dim=1)).all()
     every = network._hide_neighbors(torch.ones(400, 8, dtype=torch.bool))
     assert every.float().mean().item() == pytest.approx(0.3 + 0.7**8, abs=0.04)
-
-
-@pytest.mark.parametrize("option", ["dropout", "neighbor_dropout"])
-def test_dropout_is_for_training_alone(option: str, make_contexts: Callable[..., Any]) -> None:
-    network = ContextRefinerNetwork(24, RefinerConfig(n_steps=2, n_heads=4, **{option: 0.5}))
-    inputs = make_contexts(8)
-    np.testing.assert_array_equal(run(network.eval(), *inputs)[0], run(network, *inputs)[0])
-    assert np.abs(run(network.train(), *inputs)[0] - run(network, *inputs)[0]).max() > 1e-3
