@@ -100,6 +100,19 @@ def _arguments(searches: Sequence[Search], raws: Sequence[FloatArray], seconds: 
     return {**first.options, "embedded": EmbeddedImages(np.concatenate(rows), milliseconds)}
 
 
+def take(waiting: deque[Search], *, n_idle: int, most: int) -> list[Search]:
+    """Take the search that waits longest, and those of its kind that are best answered together with it."""
+    # What waits is shared out to all threads that have nothing to do, or are yet to begin.
+    share, n_queries = math.ceil(len(waiting) / max(1, n_idle)), len(waiting[0].queries)
+    batch = [waiting.popleft()]
+    while len(batch) < share and waiting:
+        n_queries += len(waiting[0].queries)
+        if waiting[0].kind != batch[0].kind or n_queries > most:
+            break
+        batch.append(waiting.popleft())
+    return batch
+
+
 class SearchQueue:
     """Answers searches on a few threads; what has to wait too long is turned away at once. Where the queue
     stays long, it is kept short until a second has passed without a refusal (RFC 8289, Controlled Delay).
@@ -186,13 +199,9 @@ class SearchQueue:
             return None
         with self._changed:
             if engine not in self._beside:
+                own = self._galleries, self._metrics, self._keeper
                 self._beside[engine] = SearchQueue(
-                    self._galleries,
-                    self._metrics,
-                    self._keeper,
-                    n_threads=self._n_threads,
-                    most_seconds=self._most_seconds,
-                    engine=engine,
+                    *own, n_threads=self._n_threads, most_seconds=self._most_seconds, engine=engine
                 )
             return self._beside[engine]
 
@@ -237,42 +246,35 @@ class SearchQueue:
             thread.start()
 
     def _work(self) -> None:
-        while batch := self._take():
-            begun = time.monotonic()
-            self._metrics.record_batch([begun - one.since for one in batch])
-            gone = [one for one in batch if one.is_gone]
-            late = [one for one in batch if begun - one.since > self._most_seconds and one not in gone]
-            try:
-                _tell([(one, self._too_many()) for one in gone] + [(one, self._refusal()) for one in late])
-                self._answer([one for one in batch if one not in gone and one not in late])
-            finally:
-                with self._changed:
-                    self._n_at_work -= 1
-                    self._cost -= sum(one.cost for one in batch)
-                    self._note_under_way(-len(batch))
+        own = threading.current_thread()
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._waiting or own not in self._threads)
+                if not self._waiting:
+                    return
+                batch = self._take()
+            self._finish(batch, time.monotonic())
 
     def _take(self) -> list[Search]:
-        """The next search, with those that are best answered together with it; none at the end."""
-        own = threading.current_thread()
-        with self._changed:
-            while not self._waiting and own in self._threads:
-                self._changed.wait()
-            if not self._waiting:
-                return []
-            # What waits is shared out to all threads that have nothing to do, or are yet to begin.
-            share = math.ceil(len(self._waiting) / max(1, self._n_threads - self._n_at_work))
-            self._n_at_work += 1
-            batch = [self._waiting.popleft()]
-            kind, n_queries = batch[0].kind, len(batch[0].queries)
-            most = max(_MOST_TOGETHER, self._n_embedded_together())
-            while len(batch) < share and self._waiting:
-                following = self._waiting[0]
-                n_queries += len(following.queries)
-                if following.kind != kind or n_queries > most:
-                    break
-                batch.append(self._waiting.popleft())
-            self._waiting_cost -= sum(one.cost for one in batch)
-            return batch
+        most = max(_MOST_TOGETHER, self._n_embedded_together())
+        batch = take(self._waiting, n_idle=self._n_threads - self._n_at_work, most=most)
+        self._n_at_work += 1
+        self._waiting_cost -= sum(one.cost for one in batch)
+        return batch
+
+    def _finish(self, batch: list[Search], now: float) -> None:
+        """Answer what was taken, but for what nobody waits for, or waits too long."""
+        self._metrics.record_batch([now - one.since for one in batch])
+        gone = [one for one in batch if one.is_gone]
+        late = [one for one in batch if now - one.since > self._most_seconds and one not in gone]
+        try:
+            _tell([(one, self._too_many()) for one in gone] + [(one, self._refusal()) for one in late])
+            self._answer([one for one in batch if one not in gone and one not in late])
+        finally:
+            with self._changed:
+                self._n_at_work -= 1
+                self._cost -= sum(one.cost for one in batch)
+                self._note_under_way(-len(batch))
 
     def _answer(self, batch: list[Search]) -> None:
         begun = time.monotonic()
@@ -298,9 +300,9 @@ class SearchQueue:
         begun = time.perf_counter()
         tensors = [tensor for one in searches for tensor in one.tensors]
         ends = np.cumsum([0, *(len(one.tensors) for one in searches)]).tolist()
-        infer = searches[0].matcher.embedder.infer
+        infer, is_alone = searches[0].matcher.embedder.infer, 1 in (self._n_threads, self._n_at_work)
         try:
-            raw = infer(tensors, alone=self._is_alone()) if tensors else np.empty((0, 0), np.float32)
+            raw = infer(tensors, alone=is_alone) if tensors else np.empty((0, 0), np.float32)
         except BaseException as error:
             _tell([(one, error) for one in searches])
             return
@@ -345,9 +347,6 @@ class SearchQueue:
         queries = [OfferedQuery(one.sender, q if is_image else None) for one in searches for q in one.queries]
         embeddings = arguments["embedded"].rows if is_image else arguments["embeddings"]
         return self._keeper.offered(answers, first.matcher, arguments["asked"], queries, embeddings)
-
-    def _is_alone(self) -> bool:
-        return self._n_threads == 1 or self._n_at_work == 1
 
 
 def _tell(outcomes: Sequence[tuple[Search, Outcome]]) -> None:

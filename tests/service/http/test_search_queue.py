@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-import threading
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections import deque
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -16,65 +15,43 @@ import pytest
 from PIL import Image
 
 from tests.service.types import MakeSettings
-from tests.waiting import SECONDS, Clock, wait_until
+from tests.waiting import SECONDS, Clock
 from vicinal.calibration.arrays import FloatArray
 from vicinal.indexer.transfer.moving import copy_gallery
-from vicinal.models.errors import NoDirectionError, NotAnImageError
+from vicinal.models.errors import NoDirectionError
 from vicinal.service.errors import TooManyRequestsError
 from vicinal.service.http import search_queue
-from vicinal.service.http.search_queue import Search
+from vicinal.service.http.search_queue import Search, SearchQueue, take
 from vicinal.service.http.state import State
 from vicinal.service.measuring.matcher import Matcher
 
 OPTIONS: dict[str, Any] = {"limit": 5}
 
 
-@dataclass
-class Network:
-    """Stands before the network of an application: counts what it is given, and can be held.
+def runs_of(state: State) -> list[tuple[int, bool]]:
+    """Images of every run of the network from now on, and whether the run had the processor alone."""
+    embedder, runs = state.galleries.own.embedder, list[tuple[int, bool]]()
+    infer = embedder.infer
 
-    Attributes:
-        runs: Images of every run, and whether the run had the processor alone.
-        go_on: Runs wait for it.
-    """
+    def noted(tensors: list[FloatArray], *, alone: bool = True) -> FloatArray:
+        runs.append((len(tensors), alone))
+        return infer(tensors, alone=alone)
 
-    state: State
-    runs: list[tuple[int, bool]] = field(default_factory=list)
-    go_on: threading.Event = field(default_factory=threading.Event)
-
-    def __post_init__(self) -> None:
-        embedder = self.state.galleries.own.embedder
-        infer = embedder.infer
-
-        def held(tensors: list[FloatArray], *, alone: bool = True) -> FloatArray:
-            self.runs.append((len(tensors), alone))
-            assert self.go_on.wait(30)
-            return infer(tensors, alone=alone)
-
-        embedder.infer = held  # type: ignore[method-assign]
-
-    @property
-    def n_images(self) -> int:
-        """Images that it was given."""
-        return sum(n for n, _ in self.runs)
-
-    def is_held(self) -> bool:
-        """Whether a run waits."""
-        return bool(self.runs) and not self.go_on.is_set()
+    embedder.infer = noted  # type: ignore[method-assign]
+    return runs
 
 
 @pytest.fixture
-def make_state(calibrated_dir: Path, make_settings: MakeSettings) -> Iterator[Callable[..., State]]:
-    made = []
+def make_state(
+    calibrated_dir: Path, make_settings: MakeSettings, monkeypatch: pytest.MonkeyPatch
+) -> Callable[..., State]:
+    """Makes the state of a server whose threads do not run: a test takes their steps."""
+    monkeypatch.setattr(SearchQueue, "_start", lambda _: None)
 
     def make(**changes: object) -> State:
-        state = State(make_settings(**{"data_dir": calibrated_dir, "query_cache_entries": 0, **changes}))
-        made.append(state)
-        return state
+        return State(make_settings(**{"data_dir": calibrated_dir, "query_cache_entries": 0, **changes}))
 
-    yield make
-    for state in made:
-        state.searches.stop()
+    return make
 
 
 @pytest.fixture
@@ -86,33 +63,62 @@ def of_images(*images: bytes) -> Search:
     return Search("shoes", "images", images, OPTIONS)
 
 
-async def first_then(
-    state: State, network: Network, first: Search, others: list[Search], *, n_runs: int = 1
-) -> list[Any]:
-    """Outcomes of searches, all but the first begun while the network is held by the first, until so many
-    runs are.
-    """
-    tasks = [asyncio.create_task(state.searches.answered(first))]
-    while not network.is_held():
-        await asyncio.sleep(0.005)
-    tasks += [asyncio.create_task(state.searches.answered(one)) for one in others]
-    # Each is in the queue with its first step.
-    await asyncio.sleep(0.005)
-    while len(network.runs) < n_runs:
-        await asyncio.sleep(0.005)
-    network.go_on.set()
-    return await asyncio.gather(*tasks, return_exceptions=True)
+async def asked(state: State, *searches: Search) -> list[asyncio.Task[Any]]:
+    """Let searches wait; each is in the queue, or turned away, with its first step."""
+    tasks = [asyncio.create_task(state.searches.answered(one)) for one in searches]
+    await asyncio.sleep(0)
+    return tasks
+
+
+def work_off(queue: SearchQueue) -> None:
+    """Do what the threads of a queue do, until nothing waits."""
+    while queue._waiting:
+        queue._finish(queue._take(), search_queue.time.monotonic())
+
+
+def outcomes_of(state: State, *searches: Search) -> list[Any]:
+    """Outcomes of searches that wait together."""
+
+    async def run() -> list[Any]:
+        tasks = await asked(state, *searches)
+        work_off(state.searches)
+        return await asyncio.gather(*tasks, return_exceptions=True)
+
+    return asyncio.run(run())
+
+
+@pytest.mark.parametrize(
+    ("line", "limits", "n"),
+    [
+        ([("images", 1)] * 12, {}, 8),
+        ([("images", 1)] * 12, {"most": 20}, 12),
+        ([("images", 3)] * 4, {}, 2),
+        ([("images", 20), ("images", 1)], {}, 1),
+        ([("images", 1), ("images", 1), ("item_ids", 1), ("images", 1)], {}, 2),
+        # What waits is shared out to all threads that have nothing to do, or are yet to begin.
+        ([("images", 1)] * 6, {"n_idle": 2}, 3),
+        ([("images", 1)], {"n_idle": 2}, 1),
+        # All are at work, and one takes more.
+        ([("images", 1)] * 6, {"n_idle": 0}, 6),
+    ],
+)
+def test_a_thread_takes_those_of_a_kind_that_wait_longest_and_its_share(
+    line: list[tuple[str, int]], limits: dict[str, int], n: int
+) -> None:
+    searches = deque(Search("shoes", kind, ["x"] * n_queries, OPTIONS) for kind, n_queries in line)
+    expected = list(searches)
+    taken = take(searches, **{"n_idle": 1, "most": 8, **limits})
+    assert (taken, list(searches)) == (expected[:n], expected[n:])
 
 
 def test_what_waits_together_is_embedded_together(
     make_state: Callable[..., State], pictures: list[bytes]
 ) -> None:
     state = make_state(threads=1)
-    network = Network(state)
+    runs = runs_of(state)
     searches = [of_images(picture) for picture in [*pictures, *pictures[:4]]]
-    outcomes = asyncio.run(first_then(state, network, searches[0], searches[1:]))
-    # Eight is what a thread takes together.
-    assert [n for n, _ in network.runs] == [1, 8, 3]
+    outcomes = outcomes_of(state, *searches)
+    assert [n for n, _ in runs] == [8, 4]
     alone = make_state(threads=1)
     for picture, outcome in zip(pictures, outcomes, strict=False):
         (expected,) = alone.galleries.matcher("shoes").search(images=[picture], **OPTIONS)
@@ -125,39 +131,17 @@ def test_a_search_that_nothing_waits_beside_has_the_processor_alone(
     make_state: Callable[..., State], pictures: list[bytes]
 ) -> None:
     state = make_state(threads=2)
-    network = Network(state)
-    first, second = of_images(pictures[0]), of_images(pictures[1])
-    outcomes = asyncio.run(first_then(state, network, first, [second], n_runs=2))
-    assert network.runs == [(1, True), (1, False)]
-    assert all(isinstance(one, list) for one in outcomes)
+    runs = runs_of(state)
 
+    async def run() -> None:
+        tasks = await asked(state, of_images(pictures[0]), of_images(pictures[1]))
+        queue = state.searches
+        for taken in [queue._take(), queue._take()]:
+            queue._finish(taken, search_queue.time.monotonic())
+        await asyncio.gather(*tasks)
 
-def test_a_thread_that_is_yet_to_begin_leaves_the_processor(
-    make_state: Callable[..., State], pictures: list[bytes], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    state, start, late = make_state(threads=2), threading.Thread.start, []
-
-    def held_back(thread: threading.Thread) -> None:
-        if thread.name == "search 1":
-            late.append(thread)
-        else:
-            start(thread)
-
-    monkeypatch.setattr(threading.Thread, "start", held_back)
-    network = Network(state)
-    network.go_on.set()
-    asyncio.run(state.searches.answered(of_images(pictures[0])))
-    assert (network.runs, len(late)) == ([(1, True)], 1)
-    start(late[0])
-
-
-def test_one_bad_picture_fails_alone(make_state: Callable[..., State], pictures: list[bytes]) -> None:
-    state = make_state(threads=1)
-    network = Network(state)
-    searches = [of_images(pictures[0]), of_images(b"no picture"), of_images(pictures[1])]
-    _, bad, good = asyncio.run(first_then(state, network, of_images(pictures[2]), searches[1:]))
-    assert isinstance(bad, NotAnImageError)
-    assert good[0].matches
+    asyncio.run(run())
+    assert runs == [(1, False), (1, True)]
 
 
 def test_a_network_that_fails_fails_those_that_it_ran_for_and_no_others(
@@ -173,25 +157,25 @@ def test_a_network_that_fails_fails_those_that_it_ran_for_and_no_others(
         return infer(tensors, alone=alone)
 
     embedder.infer = failing  # type: ignore[method-assign]
-    with pytest.raises(RuntimeError, match="out of memory"):
-        asyncio.run(state.searches.answered(of_images(pictures[0])))
-    assert asyncio.run(state.searches.answered(of_images(pictures[0])))[0].matches
+    assert [type(one) for one in outcomes_of(state, of_images(pictures[0]))] == [RuntimeError]
+    assert outcomes_of(state, of_images(pictures[0]))[0][0].matches
 
 
 def test_embeddings_and_items_wait_in_the_same_line(
     make_state: Callable[..., State], pictures: list[bytes]
 ) -> None:
     state = make_state(threads=1)
-    network = Network(state)
+    runs = runs_of(state)
     row = state.galleries.own.embedder.finish(np.ones((1, state.galleries.own.bundle.dim), np.float32))
-    others = [
+    outcomes = outcomes_of(
+        state,
+        of_images(pictures[0]),
         Search("shoes", "embeddings", row.tolist(), OPTIONS),
         Search("shoes", "item_ids", ["plain/view 0.png"], OPTIONS),
         of_images(pictures[1]),
-    ]
-    outcomes = asyncio.run(first_then(state, network, of_images(pictures[0]), others))
+    )
     assert all(outcome[0].gallery == "shoes" for outcome in outcomes)
-    assert [n for n, _ in network.runs] == [1, 1]
+    assert [n for n, _ in runs] == [1, 1]
 
 
 def calls_of(state: State, monkeypatch: pytest.MonkeyPatch) -> list[int]:
@@ -209,10 +193,9 @@ def calls_of(state: State, monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 def test_what_asks_for_the_same_is_answered_by_one_call(
-    make_state: Callable[..., State], pictures: list[bytes], monkeypatch: pytest.MonkeyPatch
+    make_state: Callable[..., State], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     state = make_state(threads=1)
-    network = Network(state)
     ids = [f"plain/view {number}.png" for number in range(3)]
     searches = [Search("shoes", "item_ids", [one], OPTIONS) for one in ids]
     others = [
@@ -223,8 +206,8 @@ def test_what_asks_for_the_same_is_answered_by_one_call(
     matcher = state.galleries.matcher("shoes")
     expected = [matcher.search(item_ids=one.queries, **one.options) for one in searches + others]
     calls = calls_of(state, monkeypatch)
-    outcomes = asyncio.run(first_then(state, network, of_images(pictures[0]), searches + others))[1:]
-    assert sorted(calls) == [1, 1, 1, 5]
+    outcomes = outcomes_of(state, *searches, *others)
+    assert sorted(calls) == [1, 1, 5]
     found = [[answer.matches for answer in outcome] for outcome in outcomes]
     assert found == [[answer.matches for answer in answers] for answers in expected]
 
@@ -238,10 +221,13 @@ def test_one_that_cannot_be_answered_fails_alone(
     searches = [Search("shoes", "embeddings", [row], OPTIONS) for row in rows]
     searches.append(Search("shoes", "item_ids", ["no such item"], OPTIONS))
     searches.append(Search("shoes", "item_ids", ["plain/view 0.png"], OPTIONS))
+    searches += [of_images(b"no picture"), of_images(pictures[0])]
     calls = calls_of(state, monkeypatch)
-    outcomes = asyncio.run(first_then(state, Network(state), of_images(pictures[0]), searches))[1:]
+    outcomes = outcomes_of(state, *searches)
     kinds = [type(one).__name__ for one in outcomes]
-    assert kinds == ["list", "EmbeddingError", "NoDirectionError", "list", "ItemNotFoundError", "list"]
+    # Of a picture, an embedding and an item alike.
+    assert kinds[:4] == ["list", "EmbeddingError", "NoDirectionError", "list"]
+    assert kinds[4:] == ["ItemNotFoundError", "list", "NotAnImageError", "list"]
     assert calls == [1] * 4
     assert outcomes[0][0].matches == outcomes[3][0].matches
 
@@ -258,9 +244,8 @@ def test_a_network_that_gives_no_numbers_fails_its_search_and_ends_no_thread(
         return raw * np.float32("nan") if spoilt.pop() else raw
 
     embedder.infer = spoiling  # type: ignore[method-assign, assignment]
-    with pytest.raises(NoDirectionError):
-        asyncio.run(state.searches.answered(of_images(pictures[0])))
-    assert asyncio.run(state.searches.answered(of_images(pictures[0])))[0].matches
+    assert [type(one) for one in outcomes_of(state, of_images(pictures[0]))] == [NoDirectionError]
+    assert outcomes_of(state, of_images(pictures[0]))[0][0].matches
 
 
 def test_what_is_on_its_way_to_the_queue_counts_as_waiting(
@@ -298,120 +283,65 @@ def test_a_queue_that_stays_long_is_no_burst(
 def test_what_would_wait_too_long_is_turned_away_at_once(
     make_state: Callable[..., State], pictures: list[bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # One runs, and two wait at most 40 s; the queue is no longer called short after a second otherwise.
+    # Three wait 60 s, which is more than a fourth one may.
     monkeypatch.setitem(search_queue._FIRST_GUESS, "images", 20.0)
-    monkeypatch.setattr(search_queue, "_STANDING_SECONDS", 1000.0)
     state = make_state(threads=1, max_wait_seconds=50.0)
-    network = Network(state)
-    searches = [of_images(picture) for picture in pictures]
-
-    async def run() -> list[Any]:
-        tasks = [asyncio.create_task(state.searches.answered(searches[0]))]
-        while not network.is_held():
-            await asyncio.sleep(0.005)
-        tasks += [asyncio.create_task(state.searches.answered(one)) for one in searches[1:]]
-        while sum(task.done() for task in tasks) < len(searches) - 3:
-            await asyncio.sleep(0.005)
-        for task in tasks[:3]:
-            assert not task.done()
-        outcomes = [task.exception() for task in tasks if task.done()]
-        for one in searches:
-            # Nobody waits for the three that are left, so that they are not late.
-            one.is_gone = True
-        network.go_on.set()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        return outcomes
-
-    refused = asyncio.run(run())
-    assert all(isinstance(one, TooManyRequestsError) for one in refused)
-    assert "max_wait_seconds = 50" in str(refused[0])
-    assert refused[0].headers["Retry-After"] == "60"
+    *answered, refused = outcomes_of(state, *[of_images(picture) for picture in pictures[:4]])
+    assert [type(one) for one in answered] == [list] * 3
+    assert isinstance(refused, TooManyRequestsError)
+    assert "max_wait_seconds = 50" in str(refused)
+    assert refused.headers["Retry-After"] == "60"
 
 
-@pytest.mark.slow
 def test_while_searches_are_turned_away_only_as_many_wait_as_keep_the_threads_busy(
     make_state: Callable[..., State], pictures: list[bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def n_admitted(state: State) -> int:
-        network = Network(state)
-
-        async def run() -> int:
-            tasks = [asyncio.create_task(state.searches.answered(of_images(one))) for one in pictures]
-            # Each is in the queue, or turned away, with its first step.
-            await asyncio.sleep(0.005)
-            n = sum(not task.done() for task in tasks)
-            network.go_on.set()
-            await asyncio.gather(*tasks, return_exceptions=True)
-            return n
-
-        return asyncio.run(run())
-
-    monkeypatch.setattr(search_queue, "_STANDING_SECONDS", 1000.0)
-    # Negative control: a burst may wait as long as there is time.
-    assert n_admitted(make_state(threads=1)) == len(pictures)
-    monkeypatch.setattr(search_queue, "_OVERLOAD_SECONDS", 1000.0)
+    clock = Clock(100.0)
+    monkeypatch.setattr(search_queue, "time", SimpleNamespace(monotonic=clock, perf_counter=clock))
     state = make_state(threads=1)
+    searches = [of_images(one) for one in pictures]
+
+    def n_answered() -> int:
+        return [type(one) for one in outcomes_of(state, *searches)].count(list)
+
+    # Negative control: a burst may wait as long as there is time.
+    assert n_answered() == len(pictures)
     state.searches._refusal()
-    # Two wait, and up to two are worked on.
-    assert n_admitted(state) in (2, 3, 4)
-    monkeypatch.setattr(search_queue, "_OVERLOAD_SECONDS", 0.0)
-    assert n_admitted(state) == len(pictures)
+    # Each is expected to take more than 10 ms: those wait that are embedded together.
+    assert n_answered() == state.searches._n_embedded_together()
+    clock.now += search_queue._OVERLOAD_SECONDS
+    assert n_answered() == len(pictures)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("why", ["gone", "late"])
+@pytest.mark.parametrize("why", ["gone", "late", "cancelled"])
 def test_what_nobody_waits_for_any_more_costs_nothing(
     make_state: Callable[..., State], pictures: list[bytes], why: str
 ) -> None:
     state = make_state(threads=1, max_wait_seconds=60.0)
-    network = Network(state)
-    other = of_images(pictures[1])
+    runs, other = runs_of(state), of_images(pictures[1])
 
     async def run() -> list[Any]:
-        tasks = [asyncio.create_task(state.searches.answered(of_images(pictures[0])))]
-        while not network.is_held():
-            await asyncio.sleep(0.005)
-        tasks.append(asyncio.create_task(state.searches.answered(other)))
-        # It is in the queue with its first step.
-        await asyncio.sleep(0.005)
-        if why == "late":
-            other.since -= 100.0
+        tasks = await asked(state, of_images(pictures[0]), other)
+        other.since -= 100.0 if why == "late" else 0.0
         other.is_gone = why == "gone"
-        network.go_on.set()
+        if why == "cancelled":
+            tasks[1].cancel()
+            await asyncio.sleep(0)
+        work_off(state.searches)
         return await asyncio.gather(*tasks, return_exceptions=True)
 
     first, second = asyncio.run(run())
     assert first[0].matches
-    assert isinstance(second, TooManyRequestsError)
-    assert network.n_images == 1
+    assert isinstance(second, asyncio.CancelledError if why == "cancelled" else TooManyRequestsError)
+    assert runs == [(1, True)]
     # It is counted out again.
-    wait_until(lambda: not state.searches.is_busy)
+    assert not state.searches.is_busy
 
 
-def test_a_cancelled_request_is_not_worked_on(
-    make_state: Callable[..., State], pictures: list[bytes]
+def test_threads_end_when_the_queue_stops(
+    calibrated_dir: Path, make_settings: MakeSettings, pictures: list[bytes]
 ) -> None:
-    state = make_state(threads=1)
-    network = Network(state)
-
-    async def run() -> None:
-        first = asyncio.create_task(state.searches.answered(of_images(pictures[0])))
-        while not network.is_held():
-            await asyncio.sleep(0.005)
-        second = asyncio.create_task(state.searches.answered(of_images(pictures[1])))
-        await asyncio.sleep(0.02)
-        second.cancel()
-        await asyncio.sleep(0.02)
-        network.go_on.set()
-        await first
-
-    asyncio.run(run())
-    wait_until(lambda: not state.searches.is_busy)
-    assert network.n_images == 1
-
-
-def test_threads_end_when_the_queue_stops(make_state: Callable[..., State], pictures: list[bytes]) -> None:
-    state = make_state(threads=2)
+    state = State(make_settings(calibrated_dir, threads=2))
     asyncio.run(state.searches.answered(of_images(pictures[0])))
     threads = state.searches._threads
     assert len(threads) == 2
@@ -421,6 +351,7 @@ def test_threads_end_when_the_queue_stops(make_state: Callable[..., State], pict
         assert not thread.is_alive()
     # Whoever asks again is answered by others.
     assert asyncio.run(state.searches.answered(of_images(pictures[0])))[0].matches
+    state.searches.stop()
 
 
 def test_a_gallery_whose_engine_hangs_holds_up_no_other(
@@ -432,29 +363,22 @@ def test_a_gallery_whose_engine_hangs_holds_up_no_other(
 ) -> None:
     state = make_state(threads=1, data_dir=shutil.copytree(calibrated_base, tmp_path / "copy"))
     copy_gallery(state.galleries.gallery("shoes"), "boots")
-    opened, search, go_on = state.galleries.opened, Matcher.search, threading.Event()
+    opened = state.galleries.opened
 
     def with_engine(name: str) -> Any:
         index = SimpleNamespace(device="milvus")
         return SimpleNamespace(snapshot=SimpleNamespace(index=index)) if name == "boots" else opened(name)
 
-    def hangs(matcher: Matcher, **arguments: Any) -> Any:
-        assert matcher.gallery.name != "boots" or go_on.wait(30)
-        return search(matcher, **arguments)
-
     monkeypatch.setattr(state.galleries, "opened", with_engine)
-    monkeypatch.setattr(Matcher, "search", hangs)
 
     async def run() -> None:
-        hanging = [
-            asyncio.create_task(state.searches.answered(Search("boots", "images", [one], OPTIONS)))
-            for one in pictures[:3]
-        ]
-        await asyncio.sleep(0.005)
+        hanging = await asked(state, *[Search("boots", "images", [one], OPTIONS) for one in pictures[:3]])
         assert state.searches.is_busy
-        assert (await state.searches.answered(of_images(pictures[3])))[0].matches
+        (other,) = await asked(state, of_images(pictures[3]))
+        work_off(state.searches)
+        assert (await other)[0].matches
         assert not any(one.done() for one in hanging)
-        go_on.set()
+        work_off(state.searches._beside["milvus"])
         assert all([(await one)[0].matches for one in hanging])
 
     asyncio.run(run())

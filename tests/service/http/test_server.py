@@ -1,4 +1,4 @@
-"""Serving: ports are taken early, and stopping a server is no error."""
+"""Serving over sockets: ports are taken early, and stopping a server is no error."""
 
 from __future__ import annotations
 
@@ -10,8 +10,14 @@ import socket
 import struct
 import subprocess
 import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
+from urllib.parse import urlsplit
 
 import httpx
 import pytest
@@ -19,13 +25,31 @@ from fastapi.testclient import TestClient
 
 from tests.ports import free_port
 from tests.service.types import MakeSettings
-from tests.waiting import wait_for_job, wait_until
+from tests.waiting import Clock, wait_for_job, wait_until
 from vicinal.models.bundle import ModelBundle
 from vicinal.service.errors import RequestError
 from vicinal.service.http.app import create_app
+from vicinal.service.http.serving import server
 from vicinal.service.http.serving.server import listen, serving
+from vicinal.service.http.state import state_of
 
-pytestmark = pytest.mark.slow
+SEARCH, ITEM = "/v1/galleries/shoes/search", {"item_id": "plain/view 0.png"}
+LIVE = b"GET /livez HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
+
+
+@contextmanager
+def connected(url: str) -> Iterator[socket.socket]:
+    with socket.create_connection((urlsplit(url).hostname, urlsplit(url).port), timeout=60) as there:
+        yield there
+
+
+def rest_of(there: socket.socket) -> bytes:
+    """All that comes until the server closes the connection."""
+    received = b""
+    with suppress(ConnectionResetError):
+        while part := there.recv(65_536):
+            received += part
+    return received
 
 
 def test_a_taken_port_is_refused_in_one_sentence() -> None:
@@ -35,13 +59,14 @@ def test_a_taken_port_is_refused_in_one_sentence() -> None:
             listen("127.0.0.1", port)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGTERM])
 def test_a_stopped_server_ends_without_an_error(
     tmp_path: Path, tiny_bundle: ModelBundle, stop: signal.Signals
 ) -> None:
     port = free_port()
     command = [sys.executable, "-m", "vicinal", "serve", "--port", str(port), "--data-dir", str(tmp_path)]
-    server = subprocess.Popen(
+    process = subprocess.Popen(
         [*command, "--bundle", str(tiny_bundle.path)],
         stderr=subprocess.PIPE,
         text=True,
@@ -50,11 +75,11 @@ def test_a_stopped_server_ends_without_an_error(
     )
     try:
         wait_until(lambda: is_alive(f"http://127.0.0.1:{port}/livez"), every=0.1)
-        server.send_signal(stop)
-        _, written = server.communicate(timeout=30)
+        process.send_signal(stop)
+        _, written = process.communicate(timeout=30)
     finally:
-        server.kill()
-    assert (server.returncode, "Traceback" in written) == (0, False)
+        process.kill()
+    assert (process.returncode, "Traceback" in written) == (0, False)
 
 
 def is_alive(url: str) -> bool:
@@ -71,6 +96,54 @@ def test_accepted_connections_do_not_wait_for_acknowledgments() -> None:
             assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
 
 
+@pytest.mark.slow
+def test_headers_that_come_too_slowly_are_408(calibrated_dir: Path, make_settings: MakeSettings) -> None:
+    with serving(make_settings(calibrated_dir, request_seconds=1.0)) as url, connected(url) as there:
+        there.sendall(b"GET /livez HT")
+        assert rest_of(there).startswith(b"HTTP/1.1 408 ")
+
+
+@pytest.mark.slow
+def test_slow_bodies_leave_searches_alone(calibrated_dir: Path, make_settings: MakeSettings) -> None:
+    head = f"POST {SEARCH} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 9000\r\n\r\n{{".encode()
+    with serving(make_settings(calibrated_dir)) as url, ExitStack() as held:
+        for _ in range(100):
+            held.enter_context(connected(url)).sendall(head)
+        answers = [httpx.post(url + SEARCH, json=ITEM) for _ in range(3)]
+    assert [answer.status_code for answer in answers] == [200, 200, 200]
+
+
+@pytest.mark.slow
+def test_a_server_that_stops_answers_what_was_on_its_way(
+    calibrated_dir: Path, make_settings: MakeSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = Clock()
+    monkeypatch.setattr(server, "time", SimpleNamespace(monotonic=clock, sleep=time.sleep))
+    app = create_app(make_settings(calibrated_dir))
+    with ExitStack() as held:
+        with serving(app) as url:
+            idle = [held.enter_context(connected(url)) for _ in range(2)]
+            for there in idle:
+                there.sendall(LIVE)
+                assert b"connection: close" not in there.recv(65_536)
+            received: list[bytes] = []
+
+            def ask_when_it_stops() -> None:
+                assert state_of(app).stopping.wait(60)
+                idle[0].sendall(LIVE)
+                received.append(rest_of(idle[0]))
+                # It need not take more requests.
+                clock.now += server._DRAIN_SECONDS
+
+            stopping = threading.Thread(target=ask_when_it_stops)
+            stopping.start()
+        stopping.join()
+        assert b"connection: close" in received[0]
+        # The other one sent nothing, and is closed.
+        assert b"HTTP" not in rest_of(idle[1])
+
+
+@pytest.mark.slow
 def test_an_application_that_is_served_in_another_way_works_on_jobs(
     calibrated_base: Path, tmp_path: Path, make_settings: MakeSettings
 ) -> None:
@@ -80,6 +153,7 @@ def test_an_application_that_is_served_in_another_way_works_on_jobs(
         assert wait_for_job(client, accepted)["state"] == "succeeded"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("workers", "n_at_a_time"), [(1, 32), (2, 1)])
 def test_processes_take_few_connections_at_a_time_and_one_where_they_share_a_port(
     calibrated_dir: Path,
