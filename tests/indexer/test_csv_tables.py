@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from vicinal.indexer.csv_tables import CsvTable, read_csv
@@ -56,15 +56,6 @@ def test_numbers_and_booleans_are_those_that_come_back(
 
 
 @pytest.mark.parametrize(
-    "texts",
-    [("0123", "123", "00123"), ("1.10", "1.1"), ("1", "1.0", "1.00"), ("true", "True"), ("1e3", "1000")],
-)
-def test_values_that_are_written_differently_stay_apart(tmp_path: Path, texts: tuple[str, ...]) -> None:
-    """An article number 0123 is not the article 123, nor is version 1.10 version 1.1."""
-    assert column(tmp_path, *texts) == list(texts)
-
-
-@pytest.mark.parametrize(
     ("price", "is_named"),
     [
         *(("12,50", True), ("1.234,00", True), ("5%", True), ("-5,5 %", True), ("1'000,5", True)),
@@ -80,7 +71,6 @@ def test_numbers_that_filters_take_for_texts_are_named(tmp_path: Path, price: st
 
 
 @given(st.lists(st.text(st.characters(exclude_categories=["Cs"]), max_size=8), min_size=1, max_size=6))
-@settings(max_examples=60, deadline=None)
 def test_every_value_comes_back(tmp_path_factory: pytest.TempPathFactory, values: list[str]) -> None:
     """Whatever it is read as, its text is the one that was written."""
     quoted = [f'"{one}"'.replace('"', '""')[1:-1] for one in values]
@@ -94,9 +84,8 @@ BOTH = [{"path": "1.jpg", "label": "Café", "price, EUR": "1,99"}]
 BOTH += [{"path": "2.jpg", "label": "tea", "price, EUR": None}]
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("mark", ["", "sep=;\r\n", "SEP=;\n", '"sep=;"\n', "\n"])
-@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-16-le", "utf-16-be", "utf-32"])
+@pytest.mark.parametrize("mark", ["", "sep=;\r\n", '"sep=;"\n'])
+@pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16", "utf-16-be"])
 @pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
 def test_what_spreadsheets_write(tmp_path: Path, mark: str, encoding: str, end: str) -> None:
     text = (mark + TEXT).replace("\r\n", "\n").replace("\n", end)
@@ -134,29 +123,6 @@ def test_no_row_is_taken_for_the_names_where_these_are_on_the_first_line(tmp_pat
     assert found.table["path"].to_pylist() == ["1.jpg", "path", "id"]
 
 
-@pytest.mark.parametrize("text", ["path,label\n", "path,label", "\npath;label\n\n\n", "path,label\n,\n"])
-def test_a_manifest_without_rows_says_so(tmp_path: Path, text: str) -> None:
-    (tmp_path / "a.csv").write_text(text)
-    with pytest.raises(SourceError, match=r"manifest '.*a\.csv' has no rows, only the columns path, label"):
-        read_source(tmp_path / "a.csv")
-
-
-def test_tables_with_tabs_are_also_called_tsv(tmp_path: Path) -> None:
-    (tmp_path / "A.TSV").write_text("path\tlabel\n1.jpg\ta, b\n")
-    assert [one.label for one in read_source(tmp_path / "A.TSV")] == ["a, b"]
-
-
-def test_columns_are_known_by_their_names_without_blanks(tmp_path: Path) -> None:
-    (tmp_path / "a.csv").write_text('path, label , price\n1.jpg, "a, b", 5\n')
-    (item,) = read_source(tmp_path / "a.csv")
-    assert (item.path.name, item.label, item.metadata) == ("1.jpg", "a, b", {"price": 5})
-
-
-def test_blanks_inside_of_values_stay(tmp_path: Path) -> None:
-    """Negative control: the names say that nobody writes blanks between columns."""
-    assert column(tmp_path, " a", "b ") == [" a", "b "]
-
-
 @pytest.mark.parametrize("name", ["Label", "LABEL", "label"])
 def test_a_label_column_in_other_letters_is_hinted_at(tmp_path: Path, name: str) -> None:
     (tmp_path / "a.csv").write_text(f"path,{name}\n1.jpg,shoe\n")
@@ -167,26 +133,11 @@ def test_a_label_column_in_other_letters_is_hinted_at(tmp_path: Path, name: str)
     assert [one.label for one in labels] == ["shoe"]
 
 
-@pytest.mark.parametrize("name", ["Path", "PATH"])
-def test_a_path_column_in_other_letters_is_named(tmp_path: Path, name: str) -> None:
-    (tmp_path / "a.csv").write_text(f"{name},label\n1.jpg,shoe\n")
-    with pytest.raises(SourceError, match=f"no column 'path', .* as in path_column '{name}'"):
-        read_source(tmp_path / "a.csv")
-
-
 @pytest.mark.parametrize("names", ["path,label,label", "path,x,x", "path, label,label", "id,id,path"])
 def test_twin_columns_are_refused(tmp_path: Path, names: str) -> None:
     (tmp_path / "a.csv").write_text(f"{names}\n1,2,3\n")
     with pytest.raises(SourceError, match=r"has the column '(label|x|id)' twice"):
         read_source(tmp_path / "a.csv")
-
-
-def test_empty_columns_at_the_end_are_none(tmp_path: Path) -> None:
-    """Spreadsheets write them where something once stood there."""
-    assert read(tmp_path, "path,label,,\n1.jpg,a,,\n,,,\n\n2.jpg,b,,\n").table.to_pylist() == [
-        {"path": "1.jpg", "label": "a"},
-        {"path": "2.jpg", "label": "b"},
-    ]
 
 
 @pytest.mark.parametrize("text", ["path,label,\n1.jpg,a,note\n", "path,label,,\n1.jpg,a,,\n2.jpg,b,note,\n"])
@@ -197,25 +148,12 @@ def test_the_last_columns_may_have_values_and_no_name(tmp_path: Path, text: str)
     assert found.table.column_names == ["path", "label", "column 3"]
 
 
-def test_a_row_with_a_value_too_many_names_no_column(tmp_path: Path) -> None:
-    """Negative control: others end before it."""
-    found = read(tmp_path, "path,label,\n1.jpg,a\n2.jpg,b,c\n3.jpg,d\n")
-    assert found.table["path"].to_pylist() == ["1.jpg", "3.jpg"]
-    assert list(found.bad_rows) == [2]
-
-
 @pytest.mark.parametrize("name", ["\ufeffpath", "\u200bpath", "path\xa0", '"\ufeffpath"'])
 def test_nothing_that_one_cannot_see_is_part_of_a_name(tmp_path: Path, name: str) -> None:
     assert read(tmp_path, f"\ufeff{name},label\n1.jpg,a\n").table.column_names == ["path", "label"]
 
 
-def test_a_column_without_a_name_is_called_by_its_place(tmp_path: Path) -> None:
-    """As pandas writes its index."""
-    assert read(tmp_path, ",path\n0,1.jpg\n").table.to_pylist() == [{"column 1": 0, "path": "1.jpg"}]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("size", [20, 2**20 + 7, 3 * 2**20])
+@pytest.mark.parametrize("size", [20, 2**20 + 7])
 @pytest.mark.parametrize("filling", ["x", "line\r\n", 'say ""no"", '])
 def test_rows_may_be_long_and_have_line_breaks(tmp_path: Path, size: int, filling: str) -> None:
     long = filling * (size // len(filling))
@@ -236,37 +174,17 @@ def test_rows_may_be_long_and_have_line_breaks(tmp_path: Path, size: int, fillin
     ],
     ids=["short", "long", "open", "inner", "open over two lines", "Latin-1"],
 )
-@pytest.mark.parametrize("last", ["\n", ""])
-def test_a_bad_row_fails_alone(tmp_path: Path, line: str | bytes, reason: str, last: str) -> None:
+def test_a_bad_row_fails_alone(tmp_path: Path, line: str | bytes, reason: str) -> None:
     encoded = line if isinstance(line, bytes) else line.encode()
     rows = [b"path,label,x", "1.jpg,é,y".encode(), encoded, b'3.jpg,"a, b","q"', b"4.jpg,b,z"]
-    found = read(tmp_path, b"\n".join(rows) + last.encode())
+    found = read(tmp_path, b"\n".join(rows))
     assert found.table["path"].to_pylist() == ["1.jpg", "3.jpg", "4.jpg"]
     assert found.bad_rows[2].startswith(reason)
-
-
-def test_a_manifest_goes_on_after_bad_rows_and_names_them(tmp_path: Path) -> None:
-    (tmp_path / "a.csv").write_text("path,id\n1.jpg,a\n2.jpg\nfile:///etc/passwd,b\n4.jpg,d\n,e\n")
-    items = read_source(tmp_path / "a.csv")
-    assert [(one.id, one.problem is None) for one in items] == [
-        ("a", True),
-        ("row 2", False),
-        ("b", False),
-        ("d", True),
-        ("e", False),
-    ]
 
 
 def test_many_open_quotes_do_not_take_for_ever(tmp_path: Path) -> None:
     text = "path,label\n1.jpg,a\n" + '2.jpg,"b\n' * 20_001
     assert read(tmp_path, text).table["path"].to_pylist() == ["1.jpg"]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("n_bad", [1, 50_000])
-def test_many_bad_rows_are_named_one_by_one(tmp_path: Path, n_bad: int) -> None:
-    found = read(tmp_path, "path,label\n1.jpg,a\n" + "2.jpg\n" * n_bad)
-    assert len(found.bad_rows) == n_bad
 
 
 @pytest.mark.parametrize(
@@ -285,11 +203,3 @@ def test_a_table_that_cannot_be_read_is_refused_with_a_reason(
 ) -> None:
     with pytest.raises(SourceError, match=reason):
         read(tmp_path, encoded)
-
-
-def test_times_are_found_by_the_day_that_was_written(tmp_path: Path) -> None:
-    (tmp_path / "a.csv").write_text("path,taken\n1.jpg,2026-01-31T00:30+02:00\n2.jpg,2026-01-30 23:00\n")
-    assert [one.metadata["taken"] for one in read_source(tmp_path / "a.csv")] == [
-        "2026-01-31T00:30+02:00",
-        "2026-01-30 23:00",
-    ]

@@ -24,8 +24,6 @@ from vicinal.indexer.jobs.compaction import compact
 from vicinal.indexer.jobs.retention import RetentionPolicy, prune
 from vicinal.indexer.reader import GalleryReader
 
-pytestmark = pytest.mark.slow
-
 BUNDLE = "0123456789abcdef"
 N_NEW = 60
 Rows = Callable[..., pa.Table]
@@ -85,6 +83,7 @@ def check_whole(gallery: Gallery) -> None:
         gallery.snapshot(version).check()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("left", [0, 4096, 16_384, 40_960])
 @pytest.mark.parametrize("write", WRITES)
 def test_a_full_disk_is_an_error_and_nothing_is_half_done(
@@ -104,14 +103,7 @@ def test_a_full_disk_is_an_error_and_nothing_is_half_done(
     check_whole(live_on_disk)
 
 
-@pytest.mark.parametrize("write", ["add", "compact", "activate", "index"])
-def test_a_disk_without_any_room_refuses(
-    live_on_disk: Gallery, disk: Path, writes: dict[str, Write], write: str
-) -> None:
-    with full(disk, 0), pytest.raises(StorageError, match=r"cannot be written|No space left"):
-        writes[write](live_on_disk)
-
-
+@pytest.mark.slow
 def test_a_compaction_without_room_ends_with_an_error_and_not_with_the_process(
     live_on_disk: Gallery, disk: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -141,6 +133,7 @@ def test_files_that_cannot_grow_are_an_error_and_nothing_is_half_done(
     check_whole(live_gallery)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("write", WRITES)
 def test_a_read_only_disk_is_searched_and_refuses_every_change(
     live_on_disk: Gallery, disk: Path, writes: dict[str, Write], write: str
@@ -152,6 +145,7 @@ def test_a_read_only_disk_is_searched_and_refuses_every_change(
     assert contents(Gallery(live_on_disk.path)) == before
 
 
+@pytest.mark.slow
 def test_damage_on_a_read_only_disk_is_named(live_on_disk: Gallery, disk: Path) -> None:
     flip(live_on_disk.snapshot_path(live_on_disk.versions()[0]) / "embeddings.npy", 0.5)
     subprocess.run(["mount", "-o", "remount,ro", str(disk)], check=True)
@@ -161,20 +155,19 @@ def test_damage_on_a_read_only_disk_is_named(live_on_disk: Gallery, disk: Path) 
 
 @pytest.mark.parametrize("damage", [flip, cut, blank])
 @pytest.mark.parametrize("name", ["initial.index", "embeddings.npy", "items.arrow", "neighbor_ids.npy"])
-@pytest.mark.parametrize("place", [0.1, 0.9])
 def test_damaged_derived_files_are_made_again(
-    live_gallery: Gallery, name: str, damage: Callable[[Path, float], None], place: float
+    live_gallery: Gallery, name: str, damage: Callable[[Path, float], None]
 ) -> None:
     before = contents(live_gallery)
     path = live_gallery.snapshot_path(live_gallery.versions()[0]) / name
     whole = path.read_bytes()
-    damage(path, place)
+    damage(path, 0.5)
     assert contents(Gallery(live_gallery.path)) == before
     assert path.read_bytes() == whole
 
 
 @pytest.mark.parametrize("damage", [flip, cut, blank])
-@pytest.mark.parametrize("place", [0.02, 0.2, 0.4, 0.6, 0.8, 0.98])
+@pytest.mark.parametrize("place", [0.02, 0.4, 0.98])
 def test_a_damaged_file_of_a_live_change_is_an_error(
     live_gallery: Gallery, rows: Rows, unit: Unit, damage: Callable[[Path, float], None], place: float
 ) -> None:
@@ -183,17 +176,6 @@ def test_a_damaged_file_of_a_live_change_is_an_error(
     (path,) = set((live_gallery.path / "items.lance" / "data").iterdir()) - files
     damage(path, place)
     with pytest.raises(GalleryError, match="is missing or damaged: bring it back"):
-        GalleryReader(live_gallery).view()
-
-
-@pytest.mark.parametrize("damage", [flip, cut, blank])
-def test_damaged_tombstones_are_an_error(
-    live_gallery: Gallery, damage: Callable[[Path, float], None]
-) -> None:
-    remove_items(GalleryReader(live_gallery), ["3", "17"])
-    (path,) = (live_gallery.path / "items.lance" / "_deletions").iterdir()
-    damage(path, 0.6)
-    with pytest.raises(GalleryError):
         GalleryReader(live_gallery).view()
 
 
@@ -208,27 +190,6 @@ def test_a_damaged_table_under_a_whole_version_is_found_by_a_check_and_not_searc
     version = live_gallery.versions()[0]
     with pytest.raises(GalleryError, match="missing or damaged"):
         live_gallery.table.check(version)
-
-
-def test_nothing_is_made_again_from_a_damaged_table(live_gallery: Gallery) -> None:
-    version = live_gallery.versions()[0]
-    flip(max((live_gallery.path / "items.lance" / "data").iterdir(), key=lambda one: one.stat().st_size), 0.3)
-    cut(live_gallery.snapshot_path(version) / "embeddings.npy", 0.5)
-    with pytest.raises(GalleryError, match=r"\.lance' of gallery 'shoes' is missing or damaged"):
-        live_gallery.snapshot()
-
-
-def test_a_damaged_pointer_is_an_error(live_gallery: Gallery) -> None:
-    (live_gallery.path / "active.json").write_text('{"version": 2')
-    with pytest.raises(GalleryError, match="is damaged"):
-        GalleryReader(live_gallery).view()
-
-
-def test_a_name_that_was_being_given_when_the_disk_was_full_does_no_harm(live_on_disk: Gallery) -> None:
-    tags = live_on_disk.path / "items.lance" / "_refs" / "tags"
-    kept = live_on_disk.table.kept()
-    (tags / "pending.json").write_bytes(b"")
-    assert live_on_disk.table.kept() == kept
 
 
 def test_a_clock_that_goes_back_changes_no_order(

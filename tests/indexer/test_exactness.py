@@ -40,8 +40,6 @@ from vicinal.models.similarity import exact_similarities, normalize
 from vicinal.service.search.pipeline import Pipeline, Rerank
 from vicinal.service.search.scorer import Scorer
 
-pytestmark = pytest.mark.slow
-
 BUNDLE = "0123456789abcdef"
 OFF = Pipeline(rerank=Rerank(method="off"))
 CONTEXTUAL = Pipeline(rerank=Rerank(k=3, beta=0.5, eps=0.1))
@@ -236,17 +234,18 @@ class ChangedGallery(RuleBasedStateMachine):
 
 # Every step writes to the disk, so that shrinking a failure would take minutes.
 THOROUGH = settings(
-    max_examples=10,
     stateful_step_count=25,
     phases=(Phase.reuse, Phase.generate),
     suppress_health_check=list(HealthCheck),
 )
 
 
-def test_a_search_equals_one_in_a_gallery_built_from_scratch() -> None:
-    run_state_machine_as_test(ChangedGallery, settings=THOROUGH)
+@pytest.mark.parametrize("n_examples", [2, pytest.param(20, marks=pytest.mark.slow)])
+def test_a_search_equals_one_in_a_gallery_built_from_scratch(n_examples: int) -> None:
+    run_state_machine_as_test(ChangedGallery, settings=settings(THOROUGH, max_examples=n_examples))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("owner", "name", "wrong"),
     [

@@ -35,26 +35,6 @@ def test_ids_that_cannot_be_read_again_are_refused_on_one_line(item_id: str) -> 
 @pytest.mark.parametrize(
     "item_id",
     [
-        "a",
-        "a/image",
-        "photos/shoe 1.jpg",
-        "鞋",
-        "e\u0301",
-        "x" * 1024,
-        "...",
-        "a..b",
-        ".a/..b",
-        "%2e.a",
-        "😀",
-    ],
-)
-def test_other_ids_stay_as_they_are(item_id: str) -> None:
-    assert checked_id(item_id) == item_id
-
-
-@pytest.mark.parametrize(
-    "item_id",
-    [
         *("..", ".", "../../other", "a/../b", "a/..", "./a", "a/./b", "/..", "a//../b"),
         *("%2e%2e", "a/%2E./b", ".%2e/a", "%252e%252e/a", "..%2fa", "a%5C..%5cb", "..\\a", "a\\..\\..\\b"),
     ],
@@ -128,7 +108,6 @@ def test_metadata_up_to_the_limits_are_kept_and_served_whole(metadata: dict[str,
     assert served_metadata(checked_metadata(metadata, "a")) == metadata
 
 
-@pytest.mark.slow
 @given(st.dictionaries(st.text(max_size=3), st.recursive(st.none() | st.integers() | st.text(), st.lists)))
 def test_what_is_not_refused_is_served_as_it_was(metadata: dict[str, Any]) -> None:
     try:
@@ -144,20 +123,6 @@ def test_what_was_stored_too_deep_is_cut_and_says_so() -> None:
     assert served["_truncated"] == "these metadata are nested more than 32 deep"
     served.pop("_truncated")
     checked_metadata(served, "a")
-
-
-def test_what_was_stored_too_large_is_cut_and_says_so() -> None:
-    served = served_metadata(json.dumps({"price": 5, "text": "x" * 10**6, "color": "red"}))
-    assert (served["price"], served["color"], "text" in served) == (5, "red", False)
-    assert "of which at most 65,536 are shown" in served["_truncated"]
-
-
-def test_what_cannot_even_be_read_is_named() -> None:
-    assert [*served_metadata('{"a":' * 100_000 + "1" + "}" * 100_000)] == ["_truncated"]
-
-
-def test_no_metadata_are_none() -> None:
-    assert served_metadata(None) == served_metadata("") == {}
 
 
 @pytest.mark.parametrize("uri", ["a\0b", "/photos/\0.jpg", "\0", "a/b\0"])

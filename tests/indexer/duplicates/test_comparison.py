@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import io
-import threading
-from typing import Any
 
 import numpy as np
 import pytest
 from PIL import Image
 
 from tests.photos import draw_photo
-from tests.waiting import Clock
 from vicinal.indexer.duplicates import comparison
 from vicinal.indexer.duplicates.candidates import CutIndex, unordered
 from vicinal.indexer.duplicates.comparison import ComparedPairs, Images, compare
@@ -56,7 +53,6 @@ def index(pictures: Images) -> CutIndex:
     return CutIndex(pictures.signatures)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("change", CHANGES)
 def test_copies_are_found(
     change: Change, photos: list[Image.Image], pictures: Images, index: CutIndex
@@ -75,13 +71,6 @@ def test_photos_are_no_copies_of_each_other(pictures: Images, index: CutIndex) -
     assert compare(pictures, pictures, pairs).scores.max() < 0.3
 
 
-def test_no_picture_is_its_own_candidate(pictures: Images, index: CutIndex) -> None:
-    pairs = index.candidates(pictures.signatures, own=True)
-    assert (pairs[:, 0] != pairs[:, 1]).all()
-    assert np.bincount(pairs[:, 0]).max() <= 12
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("orientation", range(8))
 def test_how_a_copy_was_turned_is_told_from_either_side(
     orientation: int, photos: list[Image.Image], pictures: Images
@@ -101,29 +90,6 @@ def test_how_a_copy_was_turned_is_told_from_either_side(
     assert there.scores.min() > 0.9
 
 
-@pytest.mark.parametrize("side", [0.8, 0.9])
-def test_the_area_of_a_crop_is_told_from_either_side(
-    side: float, photos: list[Image.Image], pictures: Images
-) -> None:
-    crops = store([one.crop((0, 0, round(side * one.width), round(side * one.height))) for one in photos[:8]])
-    there = compare(crops, pictures, identity(8))
-    back = compare(pictures, crops, identity(8))
-    assert there.areas == pytest.approx(side**2, abs=0.03)
-    assert back.areas == pytest.approx(there.areas, abs=0.02)
-    assert min(there.scores.min(), back.scores.min()) > SURE
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("change", ["cropped", "mixed"])
-def test_no_copy_is_lost_from_the_other_side(
-    change: Change, photos: list[Image.Image], pictures: Images
-) -> None:
-    """A slight crop is as much like the whole as that is like it: which lies on which must not count."""
-    copies = store(copies_of(photos, change))
-    there, back = compare(copies, pictures, identity(N_PHOTOS)), compare(pictures, copies, identity(N_PHOTOS))
-    assert back.scores == pytest.approx(there.scores, abs=0.1)
-
-
 def test_a_stretched_picture_is_no_plain_copy(photos: list[Image.Image], pictures: Images) -> None:
     """Negative control: its aspect tells, though every block is alike."""
     stretched = store([one.resize((one.width * 2, one.height)) for one in photos[:8]])
@@ -135,25 +101,6 @@ def test_pairs_keep_their_order(photos: list[Image.Image], pictures: Images) -> 
     found = compare(pictures, pictures, pairs)
     assert np.array_equal(found.pairs, pairs)
     assert found.scores[pairs[:, 0] == pairs[:, 1]] == pytest.approx(1.0, abs=0.01)
-
-
-def test_no_pairs_are_no_trouble(pictures: Images) -> None:
-    found = compare(pictures, pictures, np.empty((0, 2), np.int64))
-    assert (len(found.scores), len(ComparedPairs.joined([found, found]).pairs)) == (0, 0)
-
-
-@pytest.mark.slow
-def test_the_work_stops_when_it_is_told_to(pictures: Images) -> None:
-    def stop(stage: str, done: int, total: int) -> None:
-        raise InterruptedError(stage)
-
-    with pytest.raises(InterruptedError, match="compare"):
-        compare(pictures, pictures, np.zeros((2000, 2), np.int64), stop)
-
-
-def test_pairs_are_told_once_and_lower_first() -> None:
-    found = unordered(np.array([[3, 1], [1, 3], [2, 2]]), np.array([[0, 4]]))
-    assert found.tolist() == [[0, 4], [1, 3]]
 
 
 def same_shots(photos: list[Image.Image], index: int) -> list[Image.Image]:
@@ -204,38 +151,6 @@ def test_pairs_score_the_same_alone_and_among_others(pictures: Images) -> None:
     together = compare(pictures, pictures, pairs)
     alone = [compare(pictures, pictures, pairs[i : i + 1]).scores[0] for i in range(len(pairs))]
     assert together.scores.tolist() == alone
-
-
-def test_how_many_there_are_comes_first_and_then_an_estimate_by_the_first_few(
-    pictures: Images, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(comparison, "_BLOCK", 10)
-    monkeypatch.setattr(comparison, "usable_processors", lambda: 2)
-    clock = Clock(100.0)
-    told: list[tuple[str, float, float]] = []
-    real = comparison._compare
-
-    def compare_in_three_seconds(*given: Any) -> ComparedPairs:
-        with lock:
-            clock.now += 3.0
-        return real(*given)
-
-    lock = threading.Lock()
-    monkeypatch.setattr(comparison, "_compare", compare_in_three_seconds)
-    monkeypatch.setattr(comparison, "_MOST_THREADS", 1)
-    compare(
-        pictures,
-        pictures,
-        identity(40),
-        lambda stage, done, total, *_: told.append((stage, done, total)),
-        on_estimate=lambda n, seconds: told.append(("estimate", n, seconds)),
-        clock=clock,
-    )
-    assert told[0] == ("compare", 0, 40)
-    assert [one for one in told if one[0] == "compare"] == [("compare", n, 40) for n in range(0, 41, 10)]
-    ((at, (_, n, seconds)),) = [(at, one) for at, one in enumerate(told) if one[0] == "estimate"]
-    # Other blocks may be done by the time that the first one is looked at.
-    assert (at, n, seconds in (12.0, 24.0, 36.0, 48.0)) == (1, 40, True)
 
 
 def test_what_pictures_need_lies_in_files(pictures: Images) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.indexer.filters.interpreter import holds
@@ -162,8 +162,6 @@ def literal(value: Literal) -> str:
     return "'" + value.replace("'", "''") + "'" if isinstance(value, str) else repr(value).lower()
 
 
-@pytest.mark.slow
-@settings(deadline=None, max_examples=150)
 @given(items=ITEMS, expressions=st.lists(EXPRESSIONS, min_size=1, max_size=8))
 def test_a_filter_selects_what_a_plain_reading_of_it_selects(
     items: list[dict[str, Any]], expressions: list[Expression]

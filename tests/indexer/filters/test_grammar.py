@@ -14,7 +14,6 @@ from vicinal.indexer.filters.expressions import And, Field, Not, OneOf, Or
 from vicinal.indexer.filters.grammar import ALLOWED, MOST_CHARACTERS, parse
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("number", range(len(NO_FILTERS)))
 def test_what_is_no_filter_is_refused_in_a_sentence(number: int) -> None:
     with pytest.raises(FilterError) as caught:

@@ -6,18 +6,16 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Iterable, Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from vicinal.calibration.arrays import FloatArray
 from vicinal.indexer.graph import cell_lists, neighbor_graph
-from vicinal.indexer.graph.cell_lists import cell_candidates
 from vicinal.indexer.graph.neighbor_graph import NeighborGraph, build_neighbor_graph
 from vicinal.models.similarity import exact_similarities, normalize
 
@@ -108,20 +106,9 @@ def test_what_is_listed_is_exact_and_in_order(embeddings: FloatArray) -> None:
     assert not (graph.ids == np.arange(N)[:, None]).any()
 
 
-@pytest.mark.usefixtures("by_cells")
-def test_the_same_items_give_the_same_graph(embeddings: FloatArray, tmp_path: Path) -> None:
-    np.save(tmp_path / "a.npy", embeddings)
-    first, second = (
-        build_neighbor_graph(one) for one in (embeddings, np.load(tmp_path / "a.npy", mmap_mode="r"))
-    )
-    np.testing.assert_array_equal(first.ids, second.ids)
-    np.testing.assert_array_equal(first.similarities, second.similarities)
-
-
 @given(
     n=st.integers(1, 20), dim=st.integers(2, 12), n_copies=st.integers(1, 3), seed=st.integers(0, 2**32 - 1)
 )
-@settings(max_examples=40)
 def test_where_every_cell_is_visited_the_graph_is_the_exact_one(
     n: int, dim: int, n_copies: int, seed: int
 ) -> None:
@@ -133,25 +120,6 @@ def test_where_every_cell_is_visited_the_graph_is_the_exact_one(
         graph = build_neighbor_graph(vectors, 5)
     np.testing.assert_array_equal(graph.similarities, expected.similarities)
     np.testing.assert_array_equal(graph.ids, expected.ids)
-
-
-def test_visits_to_a_large_cell_are_compared_in_parts(
-    embeddings: FloatArray, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def found() -> list[list[int]]:
-        return np.sort(cell_candidates(embeddings[:600], 9), axis=1).tolist()
-
-    whole = found()
-    monkeypatch.setattr(cell_lists, "_MOST_VISITS", 7)
-    assert found() == whole
-
-
-@pytest.mark.usefixtures("by_cells")
-def test_progress_ends_at_all_items(embeddings: FloatArray) -> None:
-    seen: list[tuple[str, int, int]] = []
-    build_neighbor_graph(embeddings, on_progress=lambda *step: seen.append(step))
-    assert {(stage, total) for stage, _, total in seen} == {("neighbors", N)}
-    assert seen[-1][1] == N
 
 
 def test_a_small_gallery_is_compared_in_full(embeddings: FloatArray, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import gc
 import logging
-import time
-from concurrent.futures import ThreadPoolExecutor
 
-import faiss
 import numpy as np
 import pytest
 
@@ -50,14 +46,6 @@ def test_a_gpu_that_faiss_cannot_use_is_refused_in_one_sentence(device: str) -> 
         IndexDevices(device)
 
 
-def test_a_gpu_of_another_number_is_refused() -> None:
-    with (
-        stand_in_gpus([GIB]),
-        pytest.raises(IndexDeviceError, match="and this Faiss finds 1 GPUs"),
-    ):
-        IndexDevices("cuda:1")
-
-
 @pytest.mark.parametrize(
     ("device", "free", "where", "made"),
     [
@@ -77,18 +65,6 @@ def test_the_gpu_is_the_one_that_the_device_names(
         assert np.array_equal(placed.search(embeddings[:9], 1)[:, 0], np.arange(9))
 
 
-@pytest.mark.parametrize(
-    ("spec", "made"), [("Flat", "Flat in float16 on [0] by cuVS"), ("IVF4,Flat", "lists on [0]")]
-)
-def test_a_faiss_with_cuvs_compares_all_items_by_it(
-    embeddings: FloatArray, spec: str, made: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(faiss, "get_compile_options", lambda: "OPTIMIZE GPU NVIDIA_CUVS ")
-    with stand_in_gpus([GIB]) as gpus:
-        moved(FaissIndex.build(embeddings, spec), embeddings, "cuda")
-    assert gpus.made == [made]
-
-
 @pytest.mark.parametrize("device", ["auto", "cuda", "all"])
 def test_what_has_no_room_is_said_with_both_numbers_and_auto_stays_on_the_processor(
     index: FaissIndex, embeddings: FloatArray, device: str, caplog: pytest.LogCaptureFixture
@@ -104,30 +80,6 @@ def test_what_has_no_room_is_said_with_both_numbers_and_auto_stays_on_the_proces
             assert devices.placed(index, embeddings) is index
     assert "stays on the processor: the index needs" in caplog.text
     assert (devices.used, len(devices.problems)) == (["cpu"], 1)
-
-
-def test_where_the_driver_s_tool_is_missing_faiss_finds_out(
-    index: FaissIndex, embeddings: FloatArray
-) -> None:
-    with stand_in_gpus([], n=2) as gpus:
-        assert moved(index, embeddings).device == "cuda:0"
-        assert moved(index, embeddings, "all").device == "cuda:0, cuda:1"
-    assert gpus.made == ["Flat in float16 on [0]", "Flat in float16 on [0, 1], copies"]
-
-
-def test_an_index_that_faiss_does_not_take_stays_on_the_processor(
-    index: FaissIndex, embeddings: FloatArray, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def full(*_: object) -> None:
-        raise RuntimeError("Error in StandardGpuResources: out of memory\nat alloc")
-
-    with stand_in_gpus([GIB]):
-        monkeypatch.setattr("faiss.index_cpu_to_gpu_multiple_py", full)
-        devices = IndexDevices("auto")
-        assert devices.placed(index, embeddings) is index
-    assert devices.problems == [
-        "cuda:0 does not take the index: Error in StandardGpuResources: out of memory at alloc"
-    ]
 
 
 @pytest.mark.parametrize(
@@ -146,7 +98,6 @@ def test_memory_is_what_vectors_ids_and_lists_take(spec: str, expected: int) -> 
     assert gpu_bytes(spec, 1000, 64) == expected
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("spec", "device", "made"),
     [
@@ -209,34 +160,3 @@ def test_a_gpu_that_fails_ends_the_searches_under_way_and_the_processor_goes_on(
         assert gpus.batches == []
     assert (devices.used, devices.problems) == (["cpu"], [placed.failure])
     assert "searches go on on the processor" in caplog.text
-
-
-@pytest.mark.slow
-def test_searches_of_several_threads_take_turns(index: FaissIndex, embeddings: FloatArray) -> None:
-    """Faiss works with the resources of a GPU in one thread at a time."""
-    there: list[int] = []
-    most: list[int] = []
-
-    def searched() -> None:
-        there.append(1)
-        most.append(len(there))
-        time.sleep(0.005)
-        there.pop()
-
-    with stand_in_gpus([GIB]) as gpus, ThreadPoolExecutor(8) as pool:
-        placed = moved(index, embeddings)
-        gpus.fails = searched
-        found = list(pool.map(lambda i: placed.search(embeddings[i : i + 2], 1 + i), range(8)))
-    assert [one[:, 0].tolist() for one in found] == [[i, i + 1] for i in range(8)]
-    assert (len(most), max(most)) == (8, 1)
-
-
-def test_an_index_that_is_let_go_of_leaves_its_gpu(index: FaissIndex, embeddings: FloatArray) -> None:
-    with stand_in_gpus([GIB]):
-        devices = IndexDevices("auto")
-        placed = devices.placed(index, embeddings)
-        assert devices.used == ["cuda:0"]
-        placed.search(embeddings[:1], 1)
-        del placed
-        gc.collect()
-        assert devices.used == ["cpu"]

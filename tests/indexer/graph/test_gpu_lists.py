@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import logging
-
 import numpy as np
 import pytest
 
@@ -53,13 +51,6 @@ def test_all_pairs_are_compared_on_the_gpu_and_scored_on_the_processor(embedding
     assert gpus.compared == [(1, 512, N), (1, 512, N), (1, 476, N)]
 
 
-@pytest.mark.parametrize(("device", "number"), [("cuda", 0), ("cuda:1", 1), ("all", 1)])
-def test_the_gpu_is_the_one_that_the_device_names(embeddings: FloatArray, device: str, number: int) -> None:
-    with stand_in_gpus([2**30, 2**31]) as gpus:
-        assert_is_of_processor(built(embeddings, device), embeddings)
-    assert {one[0] for one in gpus.compared} == {number}
-
-
 def test_items_that_do_not_fit_come_in_parts_of_one_size(embeddings: FloatArray) -> None:
     """Room for 1,481: the other 19 alone would be fewer than are asked for."""
     with stand_in_gpus([WORK_BYTES + 2 * 400 * QUERY]) as gpus:
@@ -96,32 +87,6 @@ def test_what_has_no_room_is_said_before_anything_is_sent(
     assert len(said_by(caplog, gpu.__name__)) == 1
 
 
-def test_where_the_driver_s_tool_is_missing_faiss_finds_out(
-    embeddings: FloatArray, caplog: pytest.LogCaptureFixture
-) -> None:
-    with stand_in_gpus([], n=1) as gpus:
-        gpus.holds = 512 * QUERY + N * ITEM
-        assert_is_of_processor(built(embeddings), embeddings)
-        assert said_by(caplog, gpu.__name__) == []
-        gpus.holds -= 1
-        assert_is_of_processor(built(embeddings), embeddings)
-    (message,) = said_by(caplog, gpu.__name__)
-    assert message.startswith("neighbors are found on the processor: cuda:0 failed: ")
-    assert message.endswith("out of memory")
-
-
-@pytest.mark.parametrize("device", ["cpu", "auto"])
-def test_without_a_gpu_the_processor_finds_them(embeddings: FloatArray, device: str) -> None:
-    assert gpu_candidates(embeddings, FETCHED, device) is None
-
-
-def test_a_gpu_that_is_not_there_is_refused(embeddings: FloatArray) -> None:
-    with pytest.raises(
-        IndexDeviceError, match="device 'cuda' was asked for, and this Faiss is built without"
-    ):
-        built(embeddings, "cuda")
-
-
 @pytest.mark.parametrize(
     ("name", "value"), [("_FEWEST", N + 1), ("_MOST_PRODUCTS", 1e6), ("MOST_NEIGHBORS", FETCHED - 1)]
 )
@@ -156,10 +121,3 @@ def test_the_estimate_takes_a_million_items_and_leaves_three(
     monkeypatch.setattr(gpu, "_compared", lambda *_: np.zeros(0, np.int32))
     with stand_in_gpus([2**33]):
         assert (gpu_candidates(rows, 41, "auto") is not None) == is_on_gpu
-
-
-def test_progress_counts_blocks(embeddings: FloatArray, caplog: pytest.LogCaptureFixture) -> None:
-    seen: list[tuple[str, int, int]] = []
-    with caplog.at_level(logging.WARNING), stand_in_gpus([2**30]):
-        gpu_candidates(embeddings, FETCHED, "auto", on_progress=lambda *one: seen.append(one))
-    assert seen == [("neighbors", 512, N), ("neighbors", 1024, N), ("neighbors", N, N)]

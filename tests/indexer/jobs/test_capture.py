@@ -35,20 +35,9 @@ def test_time_and_camera_are_read(form: str) -> None:
     assert read_capture(encoded) == Capture(datetime(2026, 11, 2, 14, 3, 22), "Acme One 77")
 
 
-def test_a_scan_has_the_time_that_it_was_digitized() -> None:
-    encoded = photo({ORIGINAL: "0000:00:00 00:00:00", DIGITIZED: "2001:02:03 04:05:06"})
-    assert read_capture(encoded).taken_at == datetime(2001, 2, 3, 4, 5, 6)
-
-
 @pytest.mark.parametrize("text", ["", "0000:00:00 00:00:00", "2026:13:40 99:99:99", "yesterday"])
 def test_a_time_that_is_none_is_left_out(text: str) -> None:
     assert read_capture(photo({ORIGINAL: text})) == Capture()
-
-
-def test_a_photo_without_exif_says_nothing() -> None:
-    stream = io.BytesIO()
-    Image.new("RGB", (16, 16)).save(stream, "BMP")
-    assert read_capture(stream.getvalue()) == Capture()
 
 
 def test_the_name_of_a_camera_is_short_and_one_line() -> None:

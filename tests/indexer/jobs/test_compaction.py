@@ -11,7 +11,6 @@ import pytest
 from vicinal.calibration.arrays import FloatArray
 from vicinal.indexer.errors import GalleryBusyError, StorageError
 from vicinal.indexer.gallery import Gallery
-from vicinal.indexer.graph import vector_index
 from vicinal.indexer.graph.neighbor_graph import build_neighbor_graph
 from vicinal.indexer.jobs import compaction
 from vicinal.indexer.jobs.changes import Patch, add_items, patch_items, remove_items
@@ -61,27 +60,6 @@ def test_the_new_versions_lists_are_those_of_an_index_job(reader: GalleryReader)
     assert np.array_equal(snapshot.neighbor_similarities, graph.similarities)
 
 
-def test_staleness_is_gone_after_it(reader: GalleryReader) -> None:
-    assert reader.view().graph_staleness == pytest.approx(1 - 37 / 42)
-    compact(reader)
-    assert reader.view().graph_staleness == 0.0
-
-
-def test_nothing_is_made_of_no_changes(live_gallery: Gallery) -> None:
-    reader = GalleryReader(live_gallery)
-    assert compact(reader) is None
-    assert live_gallery.versions() == [1]
-
-
-def test_a_view_that_is_held_lives_on(reader: GalleryReader, unit: Unit) -> None:
-    held = reader.view()
-    before = (items_of(held), held.nearest(unit(3), 50).tolist())
-    compact(reader)
-    assert reader.view() is not held
-    assert (items_of(held), held.nearest(unit(3), 50).tolist()) == before
-
-
-@pytest.mark.slow
 def test_changes_go_on_while_it_runs_and_stand_beside_the_new_version(
     reader: GalleryReader, rows: Rows, unit: Unit, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -106,28 +84,6 @@ def test_changes_go_on_while_it_runs_and_stand_beside_the_new_version(
     assert items_of(reader.view()) == items_of(view)
 
 
-@pytest.mark.slow
-def test_lists_of_items_added_while_it_ran_name_the_right_neighbors(
-    reader: GalleryReader, rows: Rows, unit: Unit, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def write_slowly(*arguments: object, **options: object) -> object:
-        add_items(GalleryReader(reader.gallery), rows(["late"], unit(1, seed=5)), bundle=BUNDLE)
-        return write_snapshot(*arguments, **options)
-
-    def listed(view: GalleryView) -> list[object]:
-        positions = view.neighbor_positions(view.positions(["late"]))[0]
-        return [one["id"] for one in view.items(positions[positions >= 0])]
-
-    monkeypatch.setattr(compaction, "write_snapshot", write_slowly)
-    held = reader.view()
-    compact(reader)
-    expected = build_neighbor_graph(
-        np.concatenate([held.vectors(held.positions([i["id"] for i in items_of(held)])), unit(1, seed=5)])
-    ).ids[-1]
-    assert listed(reader.view()) == [items_of(held)[i]["id"] for i in expected if i >= 0]
-
-
-@pytest.mark.slow
 def test_a_change_that_is_being_made_while_the_version_is_swapped_gets_in(
     reader: GalleryReader, rows: Rows, unit: Unit, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -183,21 +139,6 @@ def test_a_failure_leaves_the_gallery_as_it_was(
     assert not list((reader.gallery.path / "versions").glob("*.partial"))
 
 
-@pytest.mark.slow
-def test_a_damaged_compacted_version_is_made_again(reader: GalleryReader, unit: Unit) -> None:
-    compact(reader)
-    before = reader.view()
-    found = before.nearest(unit(3), 10).tolist()
-    for name in ("embeddings.npy", "neighbor_ids.npy"):
-        (before.snapshot.path / name).write_bytes(b"damaged")
-    again = GalleryReader(Gallery(reader.gallery.path)).view()
-    assert items_of(again) == items_of(before)
-    assert again.nearest(unit(3), 10).tolist() == found
-    graph = build_neighbor_graph(np.asarray(again.snapshot.embeddings))
-    assert np.array_equal(again.snapshot.neighbor_ids, graph.ids)
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize(("before", "after"), [("Flat", "Flat"), ("SQ8", "SQ8"), ("graph", "HNSW16,SQ8")])
 def test_an_index_that_was_chosen_by_hand_stays(
     live_gallery: Gallery,
@@ -214,39 +155,6 @@ def test_an_index_that_was_chosen_by_hand_stays(
     assert reader.view().snapshot.index.spec == after
 
 
-@pytest.mark.slow
-def test_an_index_that_was_chosen_automatically_is_chosen_anew(
-    live_gallery: Gallery,
-    publish: Callable[..., int],
-    rows: Rows,
-    unit: Unit,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Also where the second choice was taken, as for items without groups."""
-    monkeypatch.setattr(vector_index, "FLAT_LIMIT", 100)
-    monkeypatch.setattr(vector_index, "_MOST_PROBED", 0.0)
-    names = [str(i) for i in range(600)]
-    publish(live_gallery, rows(names, unit(600)))
-    reader = GalleryReader(live_gallery)
-    assert reader.view().snapshot.index.spec.startswith("IVF1,PQ")
-    remove_items(reader, names[50:])
-    compact(reader)
-    assert reader.view().snapshot.index.spec == "Flat"
-
-
-def test_an_emptied_gallery_can_be_compacted_and_filled_again(
-    live_gallery: Gallery, rows: Rows, unit: Unit
-) -> None:
-    reader = GalleryReader(live_gallery)
-    remove_items(reader, [str(i) for i in range(40)])
-    compact(reader)
-    assert (len(reader.view()), reader.view().graph_staleness) == (0, 0.0)
-    add_items(reader, rows(["a", "b"], unit(2)), bundle=BUNDLE)
-    compact(reader)
-    assert [one["id"] for one in items_of(reader.view())] == ["a", "b"]
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("policy", "due"),
     [

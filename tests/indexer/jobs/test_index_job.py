@@ -14,7 +14,7 @@ from PIL import Image
 
 from tests.conftest import write_tiny_bundle
 from vicinal.indexer import Gallery, SourceItem, index_items
-from vicinal.indexer.errors import BuildError, GalleryBusyError, GalleryError
+from vicinal.indexer.errors import GalleryBusyError, GalleryError
 from vicinal.indexer.graph.neighbor_graph import build_neighbor_graph
 from vicinal.indexer.jobs.changes import Patch, add_items, patch_items, remove_items
 from vicinal.indexer.jobs.compaction import compact
@@ -127,7 +127,6 @@ def contents(gallery: Gallery) -> dict[str, dict[str, Any]]:
     return {item["id"]: item for item in found}
 
 
-@pytest.mark.slow
 def test_a_rebuild_makes_what_an_index_job_makes(
     gallery: Gallery,
     rebuild: Callable[..., IndexResult],
@@ -146,7 +145,6 @@ def test_a_rebuild_makes_what_an_index_job_makes(
     assert reports[0]["hygiene"] == reports[1]["hygiene"]
 
 
-@pytest.mark.slow
 def test_the_next_attempt_embeds_only_what_is_missing(
     gallery: Gallery, rebuild: Callable[..., IndexResult], items: list[SourceItem]
 ) -> None:
@@ -158,7 +156,6 @@ def test_the_next_attempt_embeds_only_what_is_missing(
     assert (result.n_items, labels(gallery)) == (N, {item.id: item.label for item in items})
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("stage", ["embed", "neighbors", "publish"])
 def test_wherever_an_attempt_dies_the_old_version_is_searched_and_the_next_attempt_succeeds(
     gallery: Gallery, rebuild: Callable[..., IndexResult], items: list[SourceItem], stage: str
@@ -172,7 +169,6 @@ def test_wherever_an_attempt_dies_the_old_version_is_searched_and_the_next_attem
     assert uris(gallery) == {**held, **{item.id: str(item.path) for item in items[:15]}}
 
 
-@pytest.mark.slow
 def test_an_attempt_after_the_last_step_gives_the_same_version(
     gallery: Gallery, rebuild: Callable[..., IndexResult], items: list[SourceItem]
 ) -> None:
@@ -181,7 +177,6 @@ def test_an_attempt_after_the_last_step_gives_the_same_version(
     assert rebuild(items, die_at("embed")) == first
 
 
-@pytest.mark.slow
 def test_rows_of_another_bundle_are_not_gone_on_with(
     gallery: Gallery,
     rebuild: Callable[..., IndexResult],
@@ -202,7 +197,6 @@ def test_two_processes_do_not_build_the_same_job(
         rebuild(items)
 
 
-@pytest.mark.slow
 def test_the_gallery_s_own_items_are_indexed_anew_without_their_files(
     gallery: Gallery, rebuild: Callable[..., IndexResult], pictures: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -217,19 +211,6 @@ def test_the_gallery_s_own_items_are_indexed_anew_without_their_files(
     assert gallery.thumbnail(result.version, "item 3") == gallery.thumbnail(before.manifest.version, "item 3")
 
 
-@pytest.mark.slow
-def test_copying_the_gallery_s_own_items_goes_on_too(
-    gallery: Gallery, rebuild: Callable[..., IndexResult], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("vicinal.indexer.jobs.sync.held_rows._BATCH", 6)
-    seen: list[tuple[str, int, int]] = []
-    with pytest.raises(DiedError):
-        rebuild(None, die_at("embed", done=12))
-    rebuild(None, lambda *one: seen.append(one))
-    assert (seen[0], len(labels(gallery))) == (("embed", 18, N), N)
-
-
-@pytest.mark.slow
 def test_another_bundle_embeds_the_gallery_s_own_files_again(
     gallery: Gallery, rebuild: Callable[..., IndexResult], other_embedder: Embedder
 ) -> None:
@@ -240,21 +221,9 @@ def test_another_bundle_embeds_the_gallery_s_own_files_again(
     np.testing.assert_allclose(gallery.snapshot().embeddings[3], expected, rtol=0, atol=1e-6)
 
 
-@pytest.mark.slow
-def test_a_version_that_is_not_to_be_activated_waits_beside_the_old_one(
-    gallery: Gallery, rebuild: Callable[..., IndexResult], items: list[SourceItem]
-) -> None:
-    before, held = gallery.active_version, uris(gallery)
-    result = rebuild(items[:7], activate=False)
-    assert (gallery.active_version, result.is_active, result.remark) == (before, False, None)
-    assert uris(gallery) == held
-    gallery.pointer.activate(result.version)
-    assert uris(gallery) == {**held, **{item.id: str(item.path) for item in items[:7]}}
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("stage", ["embed", "neighbors", "publish"])
-@pytest.mark.parametrize("bundle", ["same", "other"])
+@pytest.mark.parametrize(
+    ("stage", "bundle"), [("embed", "same"), ("publish", "same"), ("neighbors", "other")]
+)
 def test_live_changes_that_come_meanwhile_are_kept(
     gallery: Gallery,
     rebuild: Callable[..., IndexResult],
@@ -294,7 +263,6 @@ def test_live_changes_that_come_meanwhile_are_kept(
     )
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("own", [False, True])
 def test_an_item_removed_meanwhile_stays_out_in_the_next_attempt_too(
     gallery: Gallery,
@@ -326,19 +294,6 @@ def test_an_item_removed_meanwhile_stays_out_in_the_next_attempt_too(
     assert set(labels(gallery)) == {item.id for item in items} - {"item 2"}
 
 
-@pytest.mark.slow
-def test_what_a_source_no_longer_has_is_left_out_by_the_next_attempt(
-    gallery: Gallery, rebuild: Callable[..., IndexResult], items: list[SourceItem]
-) -> None:
-    elsewhere = [replace(item, id=f"new {item.id}") for item in items]
-    with pytest.raises(DiedError):
-        rebuild(elsewhere, die_at("neighbors"))
-    held = set(labels(gallery))
-    rebuild(elsewhere[:12])
-    assert set(labels(gallery)) == held | {item.id for item in elsewhere[:12]}
-
-
-@pytest.mark.slow
 def test_a_version_is_not_activated_over_one_that_was_indexed_meanwhile(
     gallery: Gallery, rebuild: Callable[..., IndexResult], items: list[SourceItem], embedder: Embedder
 ) -> None:
@@ -353,13 +308,6 @@ def test_a_version_is_not_activated_over_one_that_was_indexed_meanwhile(
     assert {*uris(gallery).values()} == taken
 
 
-def test_a_gallery_that_is_new_is_made(tmp_path: Path, items: list[SourceItem], embedder: Embedder) -> None:
-    new = Gallery(tmp_path / "galleries" / "boots")
-    result = IndexJob(new, embedder, IndexPlan(items), Staging(new, "job")).run()
-    assert (result.is_active, set(labels(new))) == (True, {item.id for item in items})
-
-
-@pytest.mark.slow
 def test_files_that_must_not_be_read_are_left_out_with_the_reason(
     gallery: Gallery, rebuild: Callable[..., IndexResult], items: list[SourceItem]
 ) -> None:
@@ -374,41 +322,6 @@ def test_files_that_must_not_be_read_are_left_out_with_the_reason(
     assert [uris(gallery)[name] for name in ("item 1", "item 2")] == [before["item 1"], before["item 2"]]
 
 
-@pytest.mark.slow
-def test_damaged_files_count_as_failures_in_every_attempt(
-    gallery: Gallery, rebuild: Callable[..., IndexResult], items: list[SourceItem], tmp_path: Path
-) -> None:
-    (tmp_path / "text.png").write_text("no picture", encoding="utf-8")
-    broken = [SourceItem("broken", tmp_path / "text.png"), *items]
-    with pytest.raises(DiedError):
-        rebuild(broken, die_at("embed", done=9))
-    result = rebuild(broken)
-    assert (result.n_items, result.n_failed) == (N, 1)
-
-
-def test_too_many_failures_end_the_job(
-    gallery: Gallery, rebuild: Callable[..., IndexResult], items: list[SourceItem], tmp_path: Path
-) -> None:
-    missing = [SourceItem(f"gone {i}", tmp_path / f"{i}.png") for i in range(3)]
-    before = gallery.active_version
-    with pytest.raises(BuildError, match="at most 2"):
-        rebuild([*items, *missing], options=replace(OPTIONS, max_failures=2))
-    assert gallery.active_version == before
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("items_of", ["source", "own"])
-def test_nothing_to_index_is_an_error(
-    tmp_path: Path, embedder: Embedder, items_of: str, rebuild: Callable[..., IndexResult]
-) -> None:
-    empty = Gallery(tmp_path / "galleries" / "empty")
-    missing = [SourceItem("gone", tmp_path / "gone.png")]
-    plan = IndexPlan(missing if items_of == "source" else None)
-    with pytest.raises(BuildError, match="no"):
-        IndexJob(empty, embedder, plan, Staging(empty, "job")).run()
-
-
-@pytest.mark.slow
 def test_what_an_abandoned_job_left_is_removed_by_the_next(
     gallery: Gallery, rebuild: Callable[..., IndexResult], items: list[SourceItem]
 ) -> None:
@@ -446,22 +359,6 @@ def test_another_writer_is_waited_for_but_not_beyond_a_request_to_stop(
     assert len(labels(gallery)) == N
 
 
-@pytest.mark.slow
-def test_a_compaction_meanwhile_is_no_obstacle(
-    gallery: Gallery, rebuild: Callable[..., IndexResult], items: list[SourceItem]
-) -> None:
-    def change() -> None:
-        reader = GalleryReader(gallery)
-        remove_items(reader, ["item 2"])
-        compact(reader)
-        remove_items(reader, ["item 3"])
-
-    result = rebuild(items, once(change, "neighbors"))
-    assert result.is_active
-    assert set(labels(gallery)) == {item.id for item in items} - {"item 2", "item 3"}
-
-
-@pytest.mark.slow
 def test_a_version_that_lacks_the_last_change_is_made_again(
     gallery: Gallery,
     rebuild: Callable[..., IndexResult],
@@ -515,7 +412,6 @@ def rolled_back(gallery: Gallery) -> Callable[[], object]:
     return lambda: gallery.pointer.activate(version, as_built=True)
 
 
-@pytest.mark.slow
 def test_an_attempt_after_a_roll_back_mixes_nothing(
     gallery: Gallery, rebuild: Callable[..., IndexResult], rolled_back: Callable[[], object]
 ) -> None:
@@ -528,20 +424,6 @@ def test_an_attempt_after_a_roll_back_mixes_nothing(
     assert ("item 2" in before, before["item 3"]) == (True, "label 3")
 
 
-@pytest.mark.slow
-def test_a_patch_that_is_taken_back_meanwhile_does_not_return(
-    gallery: Gallery, rebuild: Callable[..., IndexResult]
-) -> None:
-    reader = GalleryReader(gallery)
-    remove_items(reader, ["item 1"])
-    compact(reader)
-    version = gallery.versions()[-1]
-    patch_items(reader, {"item 3": Patch(label="patched")})
-    result = rebuild(None, once(lambda: gallery.pointer.activate(version, as_built=True), "neighbors"))
-    assert (result.is_active, labels(gallery)["item 3"]) == (False, "label 3")
-
-
-@pytest.mark.slow
 def test_a_first_commit_that_was_cut_short_is_made_again(
     gallery: Gallery, items: list[SourceItem], rebuild: Callable[..., IndexResult]
 ) -> None:
@@ -552,7 +434,6 @@ def test_a_first_commit_that_was_cut_short_is_made_again(
     assert rebuild(items).is_active
 
 
-@pytest.mark.slow
 def test_rows_that_a_job_is_reading_are_not_cleaned_up(
     gallery: Gallery, rebuild: Callable[..., IndexResult], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -12,7 +12,6 @@ from PIL import Image
 
 from vicinal.indexer import Gallery, SourceItem, index_items
 from vicinal.indexer.jobs.changes import Patch, patch_items, remove_items
-from vicinal.indexer.jobs.compaction import compact
 from vicinal.indexer.jobs.embedding_run import RunOptions
 from vicinal.indexer.jobs.index_job import IndexJob
 from vicinal.indexer.jobs.staging import Staging
@@ -69,7 +68,6 @@ def ids(gallery: Gallery) -> set[str]:
     return {item["id"] for _, item in view.page(None, N)}
 
 
-@pytest.mark.slow
 def test_a_version_is_put_in_force_with_its_own_calibrations(
     gallery: Gallery, rebuild: Callable[[], IndexJob], waiting: IndexResult
 ) -> None:
@@ -81,7 +79,6 @@ def test_a_version_is_put_in_force_with_its_own_calibrations(
     assert active.calibration_of(before) == 0
 
 
-@pytest.mark.slow
 def test_changes_that_came_meanwhile_make_it_another_version(
     gallery: Gallery, rebuild: Callable[[], IndexJob], waiting: IndexResult
 ) -> None:
@@ -97,18 +94,6 @@ def test_changes_that_came_meanwhile_make_it_another_version(
     assert view.items([view.position("item 4")])[0]["label"] == "renamed"
 
 
-@pytest.mark.slow
-def test_a_compaction_meanwhile_loses_nothing(
-    gallery: Gallery, rebuild: Callable[[], IndexJob], waiting: IndexResult
-) -> None:
-    reader = GalleryReader(gallery)
-    remove_items(reader, ["item 3"])
-    compact(reader)
-    assert rebuild().put_in_force(waiting.version).is_active
-    assert len(ids(gallery)) == N - 1
-
-
-@pytest.mark.slow
 def test_an_attempt_after_a_death_finds_it_done(
     gallery: Gallery, rebuild: Callable[[], IndexJob], waiting: IndexResult
 ) -> None:
@@ -118,7 +103,6 @@ def test_an_attempt_after_a_death_finds_it_done(
     assert gallery.versions() == versions
 
 
-@pytest.mark.slow
 def test_what_somebody_else_activated_meanwhile_stays(
     gallery: Gallery,
     rebuild: Callable[[], IndexJob],

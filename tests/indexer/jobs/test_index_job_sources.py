@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import hashlib
 import io
 import json
 import os
@@ -12,23 +11,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnx
-import pyarrow as pa
 import pytest
-from onnx import numpy_helper
 from PIL import Image
-from pyarrow import parquet
 
 from vicinal.calibration.arrays import FloatArray
 from vicinal.indexer import Gallery, SourceItem, index_items, read_source
 from vicinal.indexer.errors import BuildError, GalleryError
-from vicinal.indexer.graph.neighbor_graph import build_neighbor_graph
-from vicinal.indexer.jobs.changes import remove_items
 from vicinal.indexer.jobs.preparation import THUMBNAIL_SIDE, make_thumbnail
 from vicinal.indexer.jobs.staging import Staging
-from vicinal.indexer.reader import GalleryReader
-from vicinal.indexer.views.view import GalleryView
-from vicinal.models.bundle import BACKBONE_FILE, ModelBundle
+from vicinal.models.bundle import ModelBundle
 from vicinal.models.embedder import Embedder
 from vicinal.models.progress import OnProgress
 
@@ -69,18 +60,6 @@ def _truncated(path: Path) -> Path:
     return path
 
 
-def _narrow_bundle(bundle: ModelBundle, path: Path) -> ModelBundle:
-    """The same network with the first eight of its values."""
-    model = onnx.load(bundle.backbone_path)
-    for tensor in model.graph.initializer:
-        values = np.ascontiguousarray(numpy_helper.to_array(tensor)[..., :8])
-        tensor.CopyFrom(numpy_helper.from_array(values, tensor.name))
-    model.graph.output[0].type.tensor_type.shape.dim[1].dim_value = 8
-    path.mkdir()
-    onnx.save(model, path / BACKBONE_FILE)
-    return ModelBundle.write(path, {**bundle.manifest.model_dump(exclude={"files"}), "dim": 8})
-
-
 def _class_folders(root: Path) -> Path:
     """25 images in four classes and one loose; PNG and JPEG; sizes that differ."""
     for i in range(24):
@@ -119,18 +98,6 @@ def test_embeddings_are_those_of_each_image_alone(built: dict[str, Any], embedde
     assert embeddings == pytest.approx(alone, abs=1e-6)
 
 
-def test_indexed_image_finds_itself_first(built: dict[str, Any], embedder: Embedder) -> None:
-    queries = embedder.embed([item.path for item in built["items"]])
-    assert built["gallery"].snapshot().index.search(queries, 1)[:, 0].tolist() == list(range(25))
-
-
-def test_neighbor_graph_is_that_of_the_embeddings(built: dict[str, Any]) -> None:
-    snapshot = built["gallery"].snapshot()
-    graph = build_neighbor_graph(np.array(snapshot.embeddings))
-    assert np.array_equal(snapshot.neighbor_ids, graph.ids)
-    assert np.array_equal(snapshot.neighbor_similarities, graph.similarities)
-
-
 def test_result_counts_what_was_indexed(built: dict[str, Any]) -> None:
     result = built["result"]
     assert (result.n_items, result.n_labels, result.index, result.failures) == (25, 4, "Flat", [])
@@ -139,49 +106,11 @@ def test_result_counts_what_was_indexed(built: dict[str, Any]) -> None:
     assert sorted(result.seconds) == ["embed", "neighbors", "publish"]
 
 
-def test_snapshot_remembers_the_bundle(built: dict[str, Any], tiny_bundle: ModelBundle) -> None:
-    manifest = built["gallery"].snapshot().manifest
-    assert (manifest.bundle, manifest.bundle_name) == (tiny_bundle.fingerprint, "tiny")
-
-
-def test_thumbnails_are_small_pictures_of_the_items(built: dict[str, Any]) -> None:
-    thumbnail = built["gallery"].thumbnail(built["result"].version, "loose.png")
-    with Image.open(io.BytesIO(thumbnail)) as image:
-        assert (image.format, image.size) == ("JPEG", (40, 32))
-
-
-def test_table_keeps_the_digest_of_each_file(built: dict[str, Any]) -> None:
-    digests = built["gallery"].table.columns(built["result"].version, ["content_sha256"])["content_sha256"]
-    assert digests.to_pylist() == [hashlib.sha256(item.path.read_bytes()).digest() for item in built["items"]]
-
-
 def test_stages_come_in_order_and_end_at_their_total(built: dict[str, Any]) -> None:
     stages = [stage for stage, _, _ in built["progress"]]
     assert list(dict.fromkeys(stages)) == ["embed", "neighbors", "publish"]
     last = {stage: (done, total) for stage, done, total in built["progress"]}
     assert last == {"embed": (25, 25), "neighbors": (25, 25), "publish": (1, 1)}
-
-
-def test_progress_of_a_stage_never_goes_back(built: dict[str, Any]) -> None:
-    embedded = [done for stage, done, _ in built["progress"] if stage == "embed"]
-    assert embedded == sorted(set(embedded))
-    assert len(embedded) == 7
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("bad", [{0}, {8}, {7, 8}, {0, 1, 2, 3}, {4, 5, 6, 7, 8}])
-def test_progress_ends_at_the_total_wherever_images_fail(
-    gallery: Gallery, embedder: Embedder, tmp_path: Path, bad: set[int]
-) -> None:
-    items = [
-        SourceItem(str(i), (_text if i in bad else _image)(tmp_path / "source" / f"{i}.png"))
-        for i in range(9)
-    ]
-    seen: list[tuple[str, int, int]] = []
-    index_items(gallery, items, embedder, on_progress=lambda *one: seen.append(one))
-    embedded = [done for stage, done, _ in seen if stage == "embed"]
-    assert embedded == sorted(embedded)
-    assert embedded[-1] == 9
 
 
 def test_unusable_files_are_listed_with_the_reason_and_the_rest_is_indexed(
@@ -200,30 +129,6 @@ def test_unusable_files_are_listed_with_the_reason_and_the_rest_is_indexed(
     assert reasons["absent"] == "No such file or directory"
     assert "too few" in reasons["small"]
     assert [row["id"] for row in gallery.snapshot().items(range(6))] == [f"item {i}" for i in range(6)]
-
-
-def test_missing_file_of_a_manifest_is_a_failure(
-    gallery: Gallery, embedder: Embedder, tmp_path: Path
-) -> None:
-    _image(tmp_path / "1.png")
-    manifest = tmp_path / "items.csv"
-    manifest.write_text("path,id,label,price\n1.png,one,boots,12.5\n2.png,two,boots,7\n", encoding="utf-8")
-    result = index_items(gallery, read_source(manifest), embedder)
-    assert [(failure.id, failure.path) for failure in result.failures] == [("two", str(tmp_path / "2.png"))]
-    assert gallery.snapshot().items([0])[0]["metadata"] == {"price": 12.5}
-
-
-def test_file_name_that_is_not_utf8_is_a_failure(
-    gallery: Gallery, embedder: Embedder, tmp_path: Path
-) -> None:
-    """Linux keeps any bytes as a file name; neither the table nor a JSON answer can."""
-    source = _image(tmp_path / "source" / "a.png").parent
-    (source / os.fsdecode(b"caf\xe9.png")).write_bytes((source / "a.png").read_bytes())
-    result = index_items(gallery, read_source(source), embedder)
-    assert [(failure.id, failure.reason) for failure in result.failures] == [
-        ("caf\\xe9.png", "its file name is not UTF-8: rename it")
-    ]
-    assert result.n_items == 1
 
 
 def test_what_is_odd_in_a_folder_fails_alone_and_is_named(
@@ -259,26 +164,6 @@ def test_an_item_whose_file_cannot_be_seen_any_more_stays(
     assert "the item stays as it was" in result.failures[0].reason
 
 
-def test_problems_of_a_source_count_against_the_failures_that_are_allowed(
-    gallery: Gallery, embedder: Embedder, tmp_path: Path
-) -> None:
-    for name in ("1.png", "2\n.png"):
-        _image(tmp_path / name)
-    with pytest.raises(BuildError, match="1 image could not be used, at most 0 were allowed"):
-        index_items(gallery, read_source(tmp_path), embedder, max_failures=0)
-
-
-def test_of_two_items_with_one_id_the_first_is_kept(
-    gallery: Gallery, embedder: Embedder, tmp_path: Path
-) -> None:
-    items = _images(tmp_path / "source", 3)
-    repeated = SourceItem("item 0", _image(tmp_path / "other.png", seed=9), "another label")
-    result = index_items(gallery, [*items, repeated], embedder)
-    assert [(failure.id, failure.path) for failure in result.failures] == [("item 0", str(repeated.path))]
-    assert "used before" in result.failures[0].reason
-    assert [row["uri"] for row in gallery.snapshot().items(range(3))] == [str(item.path) for item in items]
-
-
 def test_too_many_failures_stop_the_job_and_the_active_version_stays(
     gallery: Gallery, embedder: Embedder, tmp_path: Path
 ) -> None:
@@ -289,121 +174,13 @@ def test_too_many_failures_stop_the_job_and_the_active_version_stays(
     assert (gallery.versions(), gallery.active_version, len(gallery.snapshot())) == ([first], first, 5)
 
 
-def test_as_many_failures_as_allowed_do_not_stop_the_job(
-    gallery: Gallery, embedder: Embedder, tmp_path: Path
-) -> None:
-    items = [*_images(tmp_path / "source", 3), SourceItem("absent", tmp_path / "absent.png")]
-    result = index_items(gallery, items, embedder, max_failures=1)
-    assert (result.n_items, len(result.failures)) == (3, 1)
-
-
-def test_no_failure_is_allowed_at_zero(gallery: Gallery, embedder: Embedder, tmp_path: Path) -> None:
-    items = [*_images(tmp_path / "source", 3), SourceItem("absent", tmp_path / "absent.png")]
-    with pytest.raises(BuildError, match=r"absent\.png': No such file"):
-        index_items(gallery, items, embedder, max_failures=0)
-    assert gallery.active_version is None
-
-
-def test_source_of_unusable_files_is_refused_with_the_first_reason(
-    gallery: Gallery, embedder: Embedder, tmp_path: Path
-) -> None:
-    items = [SourceItem(f"{i}", _text(tmp_path / f"{i}.jpg")) for i in range(5)]
-    with pytest.raises(
-        BuildError, match="none of 5 images could be used, the first because the bytes are no"
-    ):
-        index_items(gallery, items, embedder)
-    assert gallery.active_version is None
-
-
-def test_empty_source_is_refused(gallery: Gallery, embedder: Embedder) -> None:
-    with pytest.raises(BuildError, match="none of 0 images"):
-        index_items(gallery, [], embedder)
-
-
-@pytest.mark.slow
-def test_second_job_gives_a_new_version_and_the_old_one_stays_readable(
-    gallery: Gallery, embedder: Embedder, tmp_path: Path
-) -> None:
-    items = _images(tmp_path / "source", 9)
-    first = index_items(gallery, items[:5], embedder)
-    second = index_items(gallery, items[3:], embedder)
-    assert gallery.versions() == [first.version, second.version]
-    assert gallery.active_version == second.version
-    kept = gallery.snapshot(first.version)
-    assert [row["id"] for row in kept.items(range(len(kept)))] == [item.id for item in items[:5]]
-    assert [GalleryView.of(gallery.snapshot()).position(item.id) for item in items] == list(range(9))
-
-
-@pytest.mark.slow
-def test_next_job_may_use_a_bundle_of_another_dimension(
-    gallery: Gallery, embedder: Embedder, tmp_path: Path, tiny_bundle: ModelBundle
-) -> None:
-    items = _images(tmp_path / "source", 3)
-    first = index_items(gallery, items, embedder).version
-    narrow = _narrow_bundle(tiny_bundle, tmp_path / "narrow")
-    index_items(gallery, items, Embedder(narrow, device="cpu", threads=1))
-    assert (gallery.snapshot(first).manifest.dim, gallery.snapshot().manifest.dim) == (24, 8)
-
-
-def test_single_image_makes_a_gallery(gallery: Gallery, embedder: Embedder, tmp_path: Path) -> None:
-    result = index_items(gallery, _images(tmp_path / "source", 1), embedder)
-    assert (result.n_items, len(gallery.snapshot())) == (1, 1)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("n", [BATCH_SIZE - 1, BATCH_SIZE, 3 * BATCH_SIZE, 3 * BATCH_SIZE + 1])
-@pytest.mark.parametrize("workers", [1, 3])
+@pytest.mark.parametrize(("n", "workers"), [(BATCH_SIZE - 1, 1), (BATCH_SIZE, 3), (3 * BATCH_SIZE + 1, 3)])
 def test_every_item_is_kept_around_the_batch_size(
     gallery: Gallery, embedder: Embedder, tmp_path: Path, n: int, workers: int
 ) -> None:
     index_items(gallery, _images(tmp_path / "source", n), embedder, workers=workers)
     rows = gallery.snapshot().items(range(n))
     assert [row["id"] for row in rows] == [f"item {i}" for i in range(n)]
-
-
-def test_items_keep_their_order_over_several_commits(
-    gallery: Gallery, embedder: Embedder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("vicinal.indexer.jobs.embedding_run._ROWS_PER_COMMIT", 5)
-    items = _images(tmp_path / "source", 19)
-    index_items(gallery, items, embedder)
-    snapshot = gallery.snapshot()
-    assert [row["id"] for row in snapshot.items(range(19))] == [item.id for item in items]
-    assert snapshot.embeddings == pytest.approx(embedder.embed([item.path for item in items]), abs=1e-6)
-
-
-def test_chosen_index_is_built(gallery: Gallery, embedder: Embedder, tmp_path: Path) -> None:
-    result = index_items(gallery, _images(tmp_path / "source", 8), embedder, index="IVF2,Flat")
-    assert (result.index, gallery.snapshot().index.spec) == ("IVF2,Flat", "IVF2,Flat")
-
-
-def test_unknown_index_leaves_the_active_version(
-    gallery: Gallery, embedder: Embedder, tmp_path: Path
-) -> None:
-    items = _images(tmp_path / "source", 3)
-    first = index_items(gallery, items, embedder).version
-    with pytest.raises(GalleryError, match="'nonsense' is no kind of index"):
-        index_items(gallery, items, embedder, index="nonsense")
-    assert (gallery.versions(), gallery.active_version) == ([first], first)
-
-
-@pytest.mark.slow
-def test_live_changes_are_made_and_kept_while_a_source_is_embedded(
-    gallery: Gallery, embedder: Embedder, tmp_path: Path
-) -> None:
-    items = _images(tmp_path / "source", 6)
-    index_items(gallery, items, embedder)
-    removed = []
-
-    def remove_one(stage: str, _done: int, _total: int) -> None:
-        if stage == "embed" and not removed:
-            removed.append(remove_items(GalleryReader(gallery), ["item 0"]))
-
-    for number, item in enumerate(items):
-        _image(item.path, seed=50 + number)
-    result = index_items(gallery, items, embedder, conflict="replace", on_progress=remove_one)
-    assert (result.is_active, gallery.active_version) == (True, result.version)
-    assert [row["id"] for row in gallery.snapshot().items(range(5))] == [f"item {i}" for i in range(1, 6)]
 
 
 class _StopError(Exception):
@@ -418,19 +195,6 @@ def _stop_at(n_done: int) -> OnProgress:
     return on_progress
 
 
-def test_a_run_that_was_stopped_goes_on_where_it_was(
-    gallery: Gallery, embedder: Embedder, tmp_path: Path
-) -> None:
-    items = _images(tmp_path / "source", 12)
-    with pytest.raises(_StopError):
-        index_items(gallery, items, embedder, on_progress=_stop_at(8))
-    seen: list[tuple[str, int, int]] = []
-    result = index_items(gallery, items, embedder, on_progress=lambda *one: seen.append(one))
-    assert seen[0] == ("embed", 12, 12)
-    assert (result.n_items, result.is_active) == (12, True)
-    assert not list((gallery.path / "staging").iterdir())
-
-
 def test_a_run_over_changed_files_begins_anew(gallery: Gallery, embedder: Embedder, tmp_path: Path) -> None:
     """What was staged of the file as it was then is not what the source holds now."""
     items = _images(tmp_path / "source", 12)
@@ -439,18 +203,6 @@ def test_a_run_over_changed_files_begins_anew(gallery: Gallery, embedder: Embedd
     _image(items[0].path, seed=99)
     index_items(gallery, items, embedder)
     assert gallery.snapshot().embeddings[:1] == pytest.approx(embedder.embed([items[0].path]), abs=1e-6)
-
-
-@pytest.mark.slow
-def test_a_stopped_run_is_put_in_force_whatever_was_activated_since(
-    gallery: Gallery, embedder: Embedder, tmp_path: Path
-) -> None:
-    items = _images(tmp_path / "source", 12)
-    first = index_items(gallery, items[:3], embedder).version
-    with pytest.raises(_StopError):
-        index_items(gallery, items, embedder, on_progress=_stop_at(8))
-    gallery.pointer.activate(first, as_built=True)
-    assert index_items(gallery, items, embedder).is_active
 
 
 def test_what_another_job_or_process_is_staging_is_left_alone(
@@ -504,12 +256,6 @@ def test_thumbnail_fits_its_side_and_is_never_enlarged(
         assert max(image.size) <= THUMBNAIL_SIDE
 
 
-def test_thumbnail_leaves_the_image_as_it_was() -> None:
-    image = Image.new("RGB", (600, 400), "teal")
-    make_thumbnail(image)
-    assert image.size == (600, 400)
-
-
 def test_unknown_index_is_refused_before_anything_is_embedded(gallery: Gallery, embedder: Embedder) -> None:
     unreadable = [SourceItem("a", Path("nowhere.jpg"))]
     with pytest.raises(GalleryError, match="'nonsense' is no kind of index"):
@@ -532,36 +278,3 @@ def test_an_image_without_direction_fails_alone(
     result = index_items(gallery, _images(tmp_path / "source", 3), blind)
     assert result.n_items == 2
     assert [(one.id, "is zero" in one.reason) for one in result.failures] == [("item 1", True)]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("table", ["csv", "parquet"])
-def test_rows_that_name_no_file_fail_alone(
-    tmp_path: Path, gallery: Gallery, embedder: Embedder, table: str
-) -> None:
-    _image(tmp_path / "a.png")
-    odd = [
-        f"http://{'a' * 64}.example/1.jpg",
-        "http://xn--a.example/1.jpg",
-        "file:///etc/passwd",
-        "ftp://a.example/1.jpg",
-        "http://[::1/1.jpg",
-        "http://a:99999/1.jpg",
-        f"{'a' * 300}.png",
-        f"{'a/' * 3000}b.png",
-    ]
-    # The last one is no row of a CSV file.
-    odd += ["a\0b.png"] if table == "parquet" else []
-    rows = pa.table({"path": ["a.png", *odd], "id": [f"row {i}" for i in range(len(odd) + 1)]})
-    manifest = tmp_path / f"items.{table}"
-    if table == "csv":
-        manifest.write_text(
-            "\n".join(["path,id", *(f"{p},{i}" for p, i in zip(*rows.to_pydict().values(), strict=False))])
-        )
-    else:
-        parquet.write_table(rows, manifest)
-    result = index_items(gallery, read_source(manifest), embedder, workers=1)
-    failures = {one["id"]: one["reason"] for one in gallery.reports.of(result.version)["failures"]}
-    assert (result.n_items, result.n_failed) == (1, len(odd))
-    assert set(failures) == {f"row {i + 1}" for i in range(len(odd))}
-    assert all(failures.values())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 
 import pyarrow as pa
@@ -46,7 +46,6 @@ def gallery(live_gallery: Gallery, rows: Rows, unit: Unit) -> Gallery:
     return live_gallery
 
 
-@pytest.mark.slow
 def test_versions_are_described_newest_first(gallery: Gallery) -> None:
     described = describe_versions(gallery)
     assert [one.version for one in described] == [3, 2, 1]
@@ -58,21 +57,6 @@ def test_versions_are_described_newest_first(gallery: Gallery) -> None:
     assert [one.revision - revision for one, revision in zip(described, built, strict=True)] == [1, 1, 1]
 
 
-@pytest.mark.slow
-def test_disk_use_is_that_of_the_files(gallery: Gallery) -> None:
-    for one in describe_versions(gallery):
-        assert one.derived_bytes == folder_bytes(gallery.snapshot_path(one.version))
-        assert 0 <= one.own_table_bytes <= one.table_bytes
-        assert one.table_bytes <= folder_bytes(gallery.path / "items.lance")
-        assert datetime.now(UTC) - one.created_at < timedelta(minutes=5)
-
-
-def test_a_damaged_version_is_described_all_the_same(gallery: Gallery) -> None:
-    (gallery.snapshot_path(gallery.versions()[0]) / "snapshot.json").write_text("{")
-    assert [one.n_items for one in describe_versions(gallery)] == [39, 41, None]
-
-
-@pytest.mark.slow
 def test_going_back_gives_a_version_with_its_changes_or_as_it_was_built(gallery: Gallery) -> None:
     first, second, third = gallery.versions()
     gallery.pointer.activate(first)
@@ -85,22 +69,6 @@ def test_going_back_gives_a_version_with_its_changes_or_as_it_was_built(gallery:
     assert ids_of(gallery)[-1] == "last"
 
 
-@pytest.mark.slow
-def test_a_gallery_goes_on_from_where_it_was_rolled_back_to(gallery: Gallery, rows: Rows, unit: Unit) -> None:
-    first, _, third = gallery.versions()
-    reader = GalleryReader(gallery)
-    reader.view()
-    gallery.pointer.activate(first, as_built=True)
-    add_items(reader, rows(["after", "5"], unit(2, seed=3)), bundle=BUNDLE, conflict="replace")
-    expected = [*(str(i) for i in range(40) if i != 5), "after", "5"]
-    assert ids_of(gallery) == [item["id"] for _, item in reader.view().page(None, 1000)] == expected
-    gallery.pointer.activate(third)
-    assert ids_of(gallery)[-1] == "last"
-    gallery.pointer.activate(first)
-    assert ids_of(gallery) == expected
-
-
-@pytest.mark.slow
 def test_what_a_policy_does_not_keep_leaves_the_disk(gallery: Gallery) -> None:
     before, expected = folder_bytes(gallery.path), ids_of(gallery)
     first, second, third = gallery.versions()
@@ -116,18 +84,6 @@ def test_what_a_policy_does_not_keep_leaves_the_disk(gallery: Gallery) -> None:
         gallery.snapshot(first)
 
 
-@pytest.mark.slow
-def test_a_pruned_gallery_can_be_changed_and_its_derived_files_made_again(
-    gallery: Gallery, rows: Rows, unit: Unit
-) -> None:
-    prune(gallery, NOTHING_OLD, grace=AT_ONCE)
-    add_items(GalleryReader(gallery), rows(["more"], unit(1, seed=4)), bundle=BUNDLE)
-    expected = ids_of(gallery)
-    (gallery.snapshot_path(gallery.versions()[0]) / "embeddings.npy").unlink()
-    assert ids_of(gallery) == expected
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("policy", "n_left"),
     [
@@ -144,14 +100,6 @@ def test_versions_stay_by_number_or_by_age(gallery: Gallery, policy: RetentionPo
         assert ids_of(gallery)
 
 
-def test_old_versions_go_by_their_age(gallery: Gallery) -> None:
-    first = gallery.versions()[0]
-    created = (datetime.now(UTC) - timedelta(days=3)).isoformat()
-    gallery.reports.save(first, {"created_at": created})
-    assert prune(gallery, RetentionPolicy(versions=1, days=2.0), grace=AT_ONCE).versions == [first]
-
-
-@pytest.mark.slow
 def test_the_active_version_stays_even_when_it_is_the_oldest(gallery: Gallery) -> None:
     first = gallery.versions()[0]
     gallery.pointer.activate(first)
@@ -161,17 +109,6 @@ def test_the_active_version_stays_even_when_it_is_the_oldest(gallery: Gallery) -
     assert ids_of(gallery) == expected
 
 
-@pytest.mark.slow
-def test_versions_that_stay_can_be_rolled_back_to_with_their_changes(gallery: Gallery) -> None:
-    _, second, _ = gallery.versions()
-    prune(gallery, RetentionPolicy(versions=2, days=0.0), grace=AT_ONCE)
-    gallery.pointer.activate(second)
-    assert len(ids_of(gallery)) == 39
-    gallery.pointer.activate(second, as_built=True)
-    assert len(ids_of(gallery)) == 41
-
-
-@pytest.mark.slow
 def test_rows_of_a_protected_version_can_still_be_compared_with(gallery: Gallery) -> None:
     first, second, third = gallery.versions()
     prune(gallery, NOTHING_OLD, protected=[first], grace=AT_ONCE)
@@ -181,7 +118,6 @@ def test_rows_of_a_protected_version_can_still_be_compared_with(gallery: Gallery
     assert gallery.n_common(first, third) is None
 
 
-@pytest.mark.slow
 def test_a_reader_with_an_older_view_goes_on_and_comes_up_to_date(
     gallery: Gallery, rows: Rows, unit: Unit
 ) -> None:
@@ -196,7 +132,6 @@ def test_a_reader_with_an_older_view_goes_on_and_comes_up_to_date(
     assert ids_of(gallery)[-2:] == ["a", "b"]
 
 
-@pytest.mark.slow
 def test_young_revisions_stay_for_those_who_read_them(gallery: Gallery) -> None:
     revision = GalleryReader(gallery).view().revision
     remove_items(GalleryReader(gallery), ["2"])
@@ -204,7 +139,6 @@ def test_young_revisions_stay_for_those_who_read_them(gallery: Gallery) -> None:
     assert gallery.thumbnail(revision, "2") == b"2"
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("lock", ["writing", "compacting"])
 def test_nothing_is_removed_while_another_job_works(gallery: Gallery, lock: str) -> None:
     with getattr(Gallery(gallery.path), lock)(), pytest.raises(GalleryBusyError):
@@ -212,26 +146,6 @@ def test_nothing_is_removed_while_another_job_works(gallery: Gallery, lock: str)
     assert len(gallery.versions()) == 3
 
 
-@pytest.mark.slow
-def test_rows_that_are_no_longer_kept_leave_the_disk(live_gallery: Gallery, rows: Rows, unit: Unit) -> None:
-    """One item is replaced again and again, its picture as large as a real one."""
-    reader = GalleryReader(live_gallery)
-    for turn in range(6):
-        new = rows(["a"], unit(1, seed=turn))
-        picture = pa.array([bytes([turn]) * 200_000], pa.binary())
-        add_items(reader, new.set_column(4, "thumbnail", picture), bundle=BUNDLE, conflict="replace")
-    remove_items(reader, [str(i) for i in range(30)])
-    compact(reader)
-    expected = ids_of(live_gallery)
-    before = folder_bytes(live_gallery.path / "items.lance")
-    prune(live_gallery, NOTHING_OLD, grace=AT_ONCE)
-    assert before > 1_200_000 > 450_000 > folder_bytes(live_gallery.path / "items.lance")
-    assert ids_of(live_gallery) == expected
-    assert [item["id"] for _, item in reader.view().page(None, 100)] == expected
-    assert live_gallery.thumbnail(reader.view().revision, "a") == bytes([5]) * 200_000
-
-
-@pytest.mark.slow
 def test_an_addition_after_going_back_is_seen_by_everyone(
     live_gallery: Gallery, rows: Rows, unit: Unit
 ) -> None:
@@ -262,16 +176,6 @@ def test_an_index_job_that_died_costs_no_live_change(changed: Gallery, rows: Row
     assert ids_of(changed) == [str(i) for i in range(40) if i != 3]
 
 
-def test_a_version_that_waits_to_be_activated_costs_no_live_change(
-    changed: Gallery, rows: Rows, unit: Unit
-) -> None:
-    changed.start(rows(["other"], unit(1, seed=2)), bundle=BUNDLE, bundle_name="tiny")
-    changed.publish(build_neighbor_graph(changed.pending_embeddings()), activate=False)
-    prune(changed, NOTHING_OLD, grace=AT_ONCE)
-    assert ids_of(changed) == [str(i) for i in range(40) if i != 3]
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize(("owner", "step"), [(ActivePointer, "swap_compacted"), (Reports, "save")])
 def test_a_compaction_that_died_leaves_a_version_that_can_be_used_or_none(
     changed: Gallery, rows: Rows, unit: Unit, monkeypatch: pytest.MonkeyPatch, owner: type, step: str

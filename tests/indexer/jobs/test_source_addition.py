@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +10,6 @@ from PIL import Image
 
 from vicinal.indexer import EmbeddingSource, Gallery, SourceItem, index_items
 from vicinal.indexer.errors import BuildError, BundleMismatchError, ItemExistsError
-from vicinal.indexer.jobs.changes import remove_items
 from vicinal.indexer.jobs.embedding_run import RunOptions
 from vicinal.indexer.jobs.source_addition import LiveAddition, add_embeddings, add_source
 from vicinal.indexer.reader import GalleryReader
@@ -63,17 +61,6 @@ def test_other_images_of_taken_ids_stop_all_of_them(
     assert (uris(reader), reader.view().revision) == (before, revision)
 
 
-def test_other_images_of_taken_ids_are_left_out_or_put_in_their_place(
-    reader: GalleryReader, embedder: Embedder, tmp_path: Path
-) -> None:
-    second = pictures(tmp_path / "second", range(10, 15))
-    assert counts(add_source(reader, second, embedder, conflict="skip")) == {"skipped": 3, "added": 2}
-    assert list(uris(reader).values()) == ["first"] * 3 + ["second"] * 2
-    third = pictures(tmp_path / "third", range(20, 24))
-    assert counts(add_source(reader, third, embedder, conflict="replace")) == {"replaced": 4}
-    assert uris(reader) == {"4": "second", **dict.fromkeys("0123", "third")}
-
-
 def test_what_is_there_is_not_embedded_again(
     reader: GalleryReader, embedder: Embedder, tmp_path: Path
 ) -> None:
@@ -100,36 +87,6 @@ def test_a_run_that_was_broken_off_is_completed_by_the_same_call(
     assert [one.id for one in done.failures] == ["new 4"]
 
 
-def test_a_bad_image_beside_those_that_are_there_fails_alone(
-    reader: GalleryReader, embedder: Embedder, tmp_path: Path
-) -> None:
-    images = pictures(tmp_path / "again", range(4))
-    images[3].path.write_bytes(b"words")
-    done = add_source(reader, images, embedder)
-    assert (counts(done), [one.id for one in done.failures]) == ({"unchanged": 3}, ["3"])
-    with pytest.raises(BuildError):
-        add_source(reader, images[3:], embedder)
-
-
-def test_a_file_that_cannot_be_read_is_not_the_image_that_is_there(
-    reader: GalleryReader, embedder: Embedder, tmp_path: Path
-) -> None:
-    gone = [SourceItem("0", tmp_path / "gone.png"), SourceItem("1", tmp_path)]
-    with pytest.raises(ItemExistsError):
-        add_source(reader, gone, embedder)
-
-
-def test_a_name_that_is_not_utf8_fails_alone(
-    reader: GalleryReader, embedder: Embedder, tmp_path: Path
-) -> None:
-    path = Path(os.fsdecode(os.fsencode(tmp_path) + b"/\xff.png"))
-    picture(tmp_path / "x.png", 30).replace(path)
-    items = [*pictures(tmp_path / "again", range(4)), SourceItem(path.name, path).checked()]
-    done = add_source(reader, items, embedder)
-    assert (counts(done), [one.id for one in done.failures]) == ({"unchanged": 3, "added": 1}, ["\\xff.png"])
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("conflict", ["error", "skip", "replace"])
 def test_an_id_that_is_taken_while_the_run_lasts_is_not_lost(
     reader: GalleryReader, embedder: Embedder, tmp_path: Path, conflict: str
@@ -156,14 +113,6 @@ def test_an_id_that_is_taken_while_the_run_lasts_is_not_lost(
     assert uris(reader)["new 1"] == ("mine" if conflict == "replace" else "theirs")
 
 
-def test_an_item_that_is_removed_is_added_again(
-    reader: GalleryReader, embedder: Embedder, tmp_path: Path
-) -> None:
-    remove_items(reader, ["1"])
-    done = add_source(reader, pictures(tmp_path / "again", range(3)), embedder)
-    assert counts(done) == {"unchanged": 2, "added": 1}
-
-
 def ready(path: Path, n: int, *, seed: int = 0) -> EmbeddingSource:
     vectors = np.random.default_rng(seed).normal(size=(n, 8)).astype(np.float32)
     np.savez(path, embeddings=vectors, ids=[f"it's {i}" for i in range(n)])
@@ -179,7 +128,6 @@ def clips(tmp_path: Path) -> GalleryReader:
     return GalleryReader(gallery)
 
 
-@pytest.mark.slow
 def test_embeddings_that_are_there_are_unchanged_and_others_added(
     clips: GalleryReader, tmp_path: Path
 ) -> None:
@@ -194,43 +142,6 @@ def test_embeddings_that_are_there_are_unchanged_and_others_added(
     assert len(clips.view()) == 600
 
 
-@pytest.mark.slow
-def test_an_addition_that_broke_off_is_completed_by_the_same_call(
-    clips: GalleryReader, tmp_path: Path
-) -> None:
-    space, source = space_manifest("clip", 8), ready(tmp_path / "a.npz", 600)
-
-    def die(_stage: str, done: int, _total: int) -> None:
-        if done == 512:
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        add_embeddings(clips, source, space, on_progress=die)
-    assert len(GalleryReader(clips.gallery).view()) == 512
-    assert counts(add_embeddings(clips, source, space)) == {"added": 88, "unchanged": 512}
-
-
-def test_one_other_embedding_of_a_taken_id_stops_all_of_them(clips: GalleryReader, tmp_path: Path) -> None:
-    with pytest.raises(ItemExistsError, match="20 ids belong to other embeddings: 'it's 0', ") as caught:
-        add_embeddings(clips, ready(tmp_path / "a.npz", 300, seed=1), space_manifest("clip", 8))
-    assert (len(caught.value.item_ids), len(clips.view())) == (20, 20)
-
-
-@pytest.mark.slow
-def test_an_id_that_is_taken_meanwhile_makes_its_row_a_failure(clips: GalleryReader, tmp_path: Path) -> None:
-    space, other = space_manifest("clip", 8), ready(tmp_path / "other.npz", 300, seed=1)
-    others: list[LiveAddition] = []
-
-    def meanwhile(_stage: str, done: int, _total: int) -> None:
-        if done == 256:
-            others.append(add_embeddings(clips, other, space, conflict="skip"))
-
-    done = add_embeddings(clips, ready(tmp_path / "a.npz", 300), space, on_progress=meanwhile)
-    assert counts(others[0]) == {"added": 44, "skipped": 256}
-    assert counts(done) == {"added": 236, "unchanged": 20}
-    assert [one.reason for one in done.failures] == ["another embedding took its id meanwhile"] * 44
-
-
 def test_rows_that_cannot_be_used_are_left_out_and_named(clips: GalleryReader, tmp_path: Path) -> None:
     vectors = np.random.default_rng(5).normal(size=(300, 8)).astype(np.float32)
     vectors[[7, 299]] = np.nan
@@ -242,12 +153,6 @@ def test_rows_that_cannot_be_used_are_left_out_and_named(clips: GalleryReader, t
     done = add_embeddings(clips, source, space, on_progress=lambda *step: seen.append(step))
     assert ([one.id for one in done.failures], done.n_added) == (["new 7", "row 281", "new 299"], 297)
     assert (seen[-1], len(clips.view())) == (("embed", 297, 297), 317)
-
-
-def test_a_file_without_a_row_that_can_be_used_adds_nothing(clips: GalleryReader, tmp_path: Path) -> None:
-    np.savez(tmp_path / "a.npz", embeddings=np.zeros((2, 8)), ids=["a", "b"])
-    with pytest.raises(BuildError, match=r"none of 2 rows could be used, the first because row 1 of 'a.npz'"):
-        add_embeddings(clips, EmbeddingSource.open(tmp_path / "a.npz"), space_manifest("clip", 8))
 
 
 def test_embeddings_of_another_space_are_refused(clips: GalleryReader, tmp_path: Path) -> None:

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import errno
 import os
-import string
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from PIL import Image
 
 from vicinal.indexer import SourceItem, read_source
@@ -19,8 +16,6 @@ from vicinal.indexer.sources import Source, SourceOptions
 from vicinal.indexer.sources.folders import FolderFiles
 from vicinal.models.decoding import image_suffixes
 from vicinal.service.words import look_lines
-
-NAMES = st.text(string.ascii_letters + string.digits + "-_", min_size=1, max_size=6)
 
 
 def _image(path: Path) -> Path:
@@ -43,87 +38,16 @@ def test_class_folders_give_labels_and_paths_inside_the_folder_as_ids(tmp_path: 
     assert read_source(tmp_path) == expected
 
 
-def test_flat_folder_gives_no_labels(tmp_path: Path) -> None:
-    for name in ("b.png", "a.png"):
-        _image(tmp_path / name)
-    assert [(item.id, item.label) for item in read_source(tmp_path)] == [("a.png", None), ("b.png", None)]
-
-
-def test_nested_image_carries_the_topmost_folder_as_label(tmp_path: Path) -> None:
-    _image(tmp_path / "boots/winter/2024/1.png")
-    item = _only(read_source(tmp_path))
-    assert (item.id, item.label) == ("boots/winter/2024/1.png", "boots")
-
-
-def test_labelled_and_unlabelled_images_may_share_a_folder(tmp_path: Path) -> None:
-    _image(tmp_path / "loose.png")
-    _image(tmp_path / "boots/1.png")
-    assert {item.id: item.label for item in read_source(tmp_path)} == {
-        "loose.png": None,
-        "boots/1.png": "boots",
-    }
-
-
 @pytest.mark.parametrize("suffix", sorted(image_suffixes()))
 def test_suffix_counts_in_both_cases(tmp_path: Path, suffix: str) -> None:
     _image(tmp_path / f"a{suffix}").rename(tmp_path / f"b{suffix.upper()}")
     assert _only(read_source(tmp_path)).id == f"b{suffix.upper()}"
 
 
-def test_files_that_are_no_images_and_folders_named_like_one_are_passed_over(tmp_path: Path) -> None:
-    _image(tmp_path / "a.png")
-    (tmp_path / "notes.txt").write_text("no image", encoding="utf-8")
-    (tmp_path / "album.jpg").mkdir()
-    assert [item.id for item in read_source(tmp_path)] == ["a.png"]
-
-
-@given(names=st.sets(st.tuples(NAMES.map(str.lower), NAMES.map(str.lower)), min_size=1, max_size=8))
-@settings(max_examples=20, deadline=None)
-def test_order_of_a_folder_does_not_depend_on_when_files_were_made(
-    tmp_path_factory: pytest.TempPathFactory, names: set[tuple[str, str]]
-) -> None:
-    first, second = tmp_path_factory.mktemp("first"), tmp_path_factory.mktemp("second")
-    for root, ordered in ((first, sorted(names)), (second, sorted(names, reverse=True))):
-        for folder, name in ordered:
-            (root / folder).mkdir(exist_ok=True)
-            (root / folder / f"{name}.png").touch()
-    assert [item.id for item in read_source(first)] == [item.id for item in read_source(second)]
-
-
-def test_folder_without_images_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "notes.txt").touch()
-    with pytest.raises(SourceError, match="holds no images"):
-        read_source(tmp_path)
-
-
-def test_files_and_folders_that_are_not_read_are_counted(tmp_path: Path) -> None:
-    _image(tmp_path / "a" / "1.png")
-    for name in ("1.CR2", "2.cr2", "clip.mov", "README"):
-        (tmp_path / "a" / name).touch()
-    (tmp_path / "linked").symlink_to(tmp_path / "a")
-    files = Source.open(tmp_path).files
-    assert files.others == {".cr2": 2, ".mov": 1, "": 1}
-    assert files.unread == {"linked": "a link to a folder"}
-
-
 def test_a_link_that_leads_in_a_circle_ends(tmp_path: Path) -> None:
     _image(tmp_path / "a" / "1.png")
     (tmp_path / "a" / "around").symlink_to(tmp_path)
     assert [item.id for item in read_source(tmp_path)] == ["a/1.png"]
-
-
-def test_a_folder_that_cannot_be_read_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    _image(tmp_path / "a" / "1.png")
-    (tmp_path / "closed").mkdir()
-    scandir = os.scandir
-
-    def refuse(path: Path) -> object:
-        if path.name == "closed":
-            raise PermissionError(errno.EACCES, "Permission denied")
-        return scandir(path)
-
-    monkeypatch.setattr("vicinal.indexer.sources.folders.os.scandir", refuse)
-    assert Source.open(tmp_path).files.unread == {"closed": "Permission denied"}
 
 
 def test_what_cannot_be_looked_at_takes_nothing_with_it(
@@ -227,12 +151,6 @@ def test_labels_are_taken_from_where_the_rule_says(
         _image(tmp_path / name)
     items = read_source(tmp_path, SourceOptions(label_from=rule))
     assert [item.label for item in sorted(items, key=lambda one: "/" not in one.id)] == expected
-
-
-def test_the_group_s_pattern_sees_no_prefix(tmp_path: Path) -> None:
-    _image(tmp_path / "photos" / "red" / "1.png")
-    options = SourceOptions(None, "regex:^([^/]+)/")
-    assert _only(read_source(tmp_path / "photos", options)).label == "red"
 
 
 @pytest.mark.parametrize(
@@ -354,34 +272,6 @@ def test_folders_of_a_person_are_read(tmp_path: Path, name: str) -> None:
     """Negative control of the hidden ones."""
     _image(tmp_path / name)
     assert _only(read_source(tmp_path)).id == name
-
-
-def test_a_hidden_folder_is_read_where_it_is_the_source(tmp_path: Path) -> None:
-    _image(tmp_path / ".photos" / "@eaDir" / "boots" / "1.png")
-    assert _only(read_source(tmp_path / ".photos" / "@eaDir")).label == "boots"
-
-
-def test_a_folder_of_hidden_images_is_refused_with_what_is_there(tmp_path: Path) -> None:
-    for name in (".Trash-1000/1.png", ".Trash-1000/2.png", "a/@eaDir/1.png", "b/@eaDir/1.png", "b/._1.png"):
-        _image(tmp_path / name)
-    with pytest.raises(SourceError, match=r"; hidden, and not read: 2 @eaDir, 1 \.Trash-1000, 1 \._\*$"):
-        read_source(tmp_path)
-
-
-def test_a_hidden_folder_that_cannot_be_read_hides_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Nobody may read `lost+found`, and what is gone from the rest is known all the same."""
-    _image(tmp_path / "a" / "1.png")
-    (tmp_path / "lost+found").mkdir()
-    scandir = os.scandir
-
-    def refuse(path: Path) -> object:
-        assert path.name != "lost+found"
-        return scandir(path)
-
-    monkeypatch.setattr("vicinal.indexer.sources.folders.os.scandir", refuse)
-    assert len(Source.open(tmp_path).require_whole().items) == 1
 
 
 def test_of_a_listed_folder_hidden_files_are_counted_once_a_folder() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,11 +13,10 @@ import pytest
 from PIL import Image
 
 from tests.hub_server import put_dataset, refuses
-from tests.web_server import WebServer, sends, serving
+from tests.web_server import WebServer, serving
 from vicinal.indexer.errors import SourceError
 from vicinal.indexer.sources import ANYWHERE, HubDataset, SourceAccess, SourceOptions, read_file, read_source
 from vicinal.models.decoding import DecodeLimits
-from vicinal.models.errors import MissingPackageError
 
 pytest.importorskip("huggingface_hub")
 NAME = "shop/toys"
@@ -126,38 +124,7 @@ def test_what_the_hub_refuses_is_one_sentence(
     assert "\n" not in str(found.value)
 
 
-@pytest.mark.parametrize(
-    ("status", "sentence"),
-    [
-        (404, "the hub has no data set"),
-        (403, "answers 403 for data set .*: give your token"),
-        (418, "answers 418"),
-    ],
-)
-def test_other_answers_are_one_sentence(
-    hub: WebServer, options: SourceOptions, status: int, sentence: str
-) -> None:
-    hub.answers["/api/datasets/shop/toys"] = sends(b"no", status)
-    with pytest.raises(SourceError, match=sentence):
-        read_source("hf:shop/toys", options)
-
-
-def test_files_that_are_gated_are_one_sentence(hub: WebServer, options: SourceOptions) -> None:
-    """The hub lists them, and refuses to send them."""
-    commit = put_dataset(hub, NAME, FILES)
-    path = f"/datasets/shop/toys/resolve/{commit}/data/test-0.parquet"
-    hub.answers[path] = sends(b"{}", 403, X_Error_Code="GatedRepo")
-    with pytest.raises(SourceError, match="is gated"):
-        read_source("hf:shop/toys", options)
-
-
-def test_a_revision_that_is_not_there_is_one_sentence(hub: WebServer, options: SourceOptions) -> None:
-    path = "/api/datasets/shop/toys/revision/v9"
-    hub.answers[path] = sends(b"{}", 404, X_Error_Code="RevisionNotFound")
-    with pytest.raises(SourceError, match="data set 'shop/toys' has no revision 'v9'"):
-        read_source("hf:shop/toys@v9", options)
-
-
+@pytest.mark.slow
 def test_without_a_network_it_says_so_at_once(
     monkeypatch: pytest.MonkeyPatch, options: SourceOptions
 ) -> None:
@@ -169,22 +136,6 @@ def test_without_a_network_it_says_so_at_once(
     # The hub's client by itself tries for half a minute.
     assert time.monotonic() - began < 25
     assert "\n" not in str(found.value)
-
-
-def test_an_answer_that_is_none_is_one_sentence(hub: WebServer, options: SourceOptions) -> None:
-    hub.answers["/api/datasets/shop/toys"] = sends(b"<html>")
-    with pytest.raises(SourceError, match="cannot be read from the hub"):
-        read_source("hf:shop/toys", options)
-
-
-def test_without_parquet_files_it_says_what_there_is(hub: WebServer, options: SourceOptions) -> None:
-    put_dataset(hub, NAME, {f"{i}.jpg": b"" for i in range(7)})
-    sentence = r"no Parquet files, only 0.jpg, .* 4.jpg, …; .* 'hf:shop/toys@refs/convert/parquet'"
-    with pytest.raises(SourceError, match=sentence):
-        read_source("hf:shop/toys", options)
-    put_dataset(hub, NAME, FILES)
-    with pytest.raises(SourceError, match="'hf:shop/toys/dat' has no Parquet files"):
-        read_source("hf:shop/toys/dat", options)
 
 
 def test_what_does_not_fit_on_the_disk_is_not_begun(
@@ -223,24 +174,3 @@ def test_what_needs_a_token_is_read_for_nobody_else(
 def test_what_names_no_data_set_is_refused(address: str) -> None:
     with pytest.raises(SourceError, match="names no data set of the hub: give hf:owner/name"):
         read_source(address)
-
-
-@pytest.mark.parametrize(
-    ("address", "expected"),
-    [
-        ("hf:shop/toys", HubDataset("shop/toys")),
-        ("hf:shop/toys/", HubDataset("shop/toys")),
-        ("hf:shop/toys@v1.0", HubDataset("shop/toys", "v1.0")),
-        ("hf:shop/toys@refs/pr/1/data", HubDataset("shop/toys", "refs/pr/1", "data")),
-        ("hf:shop/toys/a/b@c.parquet", HubDataset("shop/toys", None, "a/b@c.parquet")),
-    ],
-)
-def test_an_address_names_data_set_revision_and_path(address: str, expected: HubDataset) -> None:
-    assert HubDataset.at(address) == expected
-    assert HubDataset.at(str(expected)) == expected
-
-
-def test_without_its_library_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "huggingface_hub", None)
-    with pytest.raises(MissingPackageError, match=r"pip install 'huggingface"):
-        read_source("hf:shop/toys")

@@ -66,47 +66,9 @@ def test_with_one_label_by_hand_nothing_is_said_of_the_labels_of_the_source() ->
     assert look.n_unlabelled == 1
 
 
-@pytest.mark.parametrize(("labels", "expected"), [([], (0, 0, None)), ([None], (1, 1, LabelSizes(1, 1, 1)))])
-def test_one_label_by_hand_is_of_all_there_is(
-    labels: list[str | None], expected: tuple[int, int, LabelSizes | None]
-) -> None:
-    labelled = SourceLook.at(labels).with_one_label()
-    assert (labelled.n_labels, labelled.n_single_image_labels, labelled.label_sizes) == expected
-
-
 def test_files_of_a_manifest_that_do_not_exist_are_counted(tmp_path: Path) -> None:
     (tmp_path / "there.jpg").touch()
     manifest = tmp_path / "items.csv"
     manifest.write_text("path\nthere.jpg\ngone.jpg\nlost.jpg\n", encoding="utf-8")
     look = Source.open(manifest).look()
     assert (look.n_missing, look.missing) == (2, str(tmp_path / "gone.jpg"))
-
-
-def test_nothing_is_said_of_files_that_must_not_be_read(tmp_path: Path) -> None:
-    manifest = tmp_path / "items.csv"
-    manifest.write_text("path\n/etc/gone.jpg\nlost.jpg\n", encoding="utf-8")
-    look = Source.open(manifest).look(lambda path: None if path.parent == tmp_path else "elsewhere")
-    assert (look.n_missing, look.missing) == (1, str(tmp_path / "lost.jpg"))
-
-
-def test_files_of_a_folder_that_are_not_read_stand_by_suffix_the_most_first(tmp_path: Path) -> None:
-    for name in ("a.jpg", "b.cr2", "c.cr2", "d.cr2", "e.mov"):
-        (tmp_path / name).touch()
-    assert list(Source.open(tmp_path).look().other_files.items()) == [(".cr2", 3), (".mov", 1)]
-
-
-@pytest.mark.parametrize(
-    ("labels", "sentence"),
-    [
-        (["a ", "b", "c"], "labels of 1 item are read without blanks"),
-        (["Cafe\u0301", "Caf\u00e9", " \ufeffb"], "labels of 2 items are read without blanks"),
-        (["a", "b b", "c"], None),
-    ],
-)
-def test_labels_that_were_brought_into_one_form_are_counted(
-    tmp_path: Path, labels: list[str], sentence: str | None
-) -> None:
-    rows = "".join(f'{i}.jpg,"{label}"\n' for i, label in enumerate(labels))
-    (tmp_path / "a.csv").write_text(f"path,label\n{rows}", encoding="utf-8")
-    said = "; ".join(Source.open(tmp_path / "a.csv").look().remarks)
-    assert sentence in said if sentence else "one form" not in said

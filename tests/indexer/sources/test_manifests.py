@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 from pyarrow import csv, parquet
@@ -59,17 +59,6 @@ def test_manifest_gives_id_label_and_further_columns_as_metadata(tmp_path: Path,
     assert [item.id for item in items] == ["one", "two"]
 
 
-def test_missing_metadata_is_left_out(tmp_path: Path) -> None:
-    manifest = _manifest(tmp_path / "items.parquet", {"path": ["1.jpg"], "brand": pa.array([None], "string")})
-    assert _only(read_source(manifest)).metadata == {}
-
-
-def test_relative_paths_start_at_the_manifest_and_absolute_ones_stay(tmp_path: Path) -> None:
-    absolute = tmp_path / "elsewhere" / "2.jpg"
-    manifest = _manifest(tmp_path / "items.csv", {"path": ["sub/1.jpg", str(absolute)]})
-    assert [item.path for item in read_source(manifest)] == [tmp_path / "sub/1.jpg", absolute]
-
-
 @pytest.mark.parametrize("source", ["photos", "manifest.csv"])
 def test_files_can_be_found_again_from_another_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: str
@@ -80,42 +69,6 @@ def test_files_can_be_found_again_from_another_folder(
     (tmp_path / "manifest.csv").write_text("path\nphotos/a.jpg\n", encoding="utf-8")
     monkeypatch.chdir(tmp_path)
     assert [item.path for item in read_source(Path(source))] == [tmp_path / "photos" / "a.jpg"]
-
-
-def test_path_is_the_id_where_a_manifest_gives_none(tmp_path: Path) -> None:
-    bare = _manifest(tmp_path / "bare.csv", {"path": ["sub/1.jpg"]})
-    blank = _manifest(tmp_path / "blank.csv", {"path": ["sub/1.jpg"], "id": [""]})
-    null = _manifest(tmp_path / "null.parquet", {"path": ["sub/1.jpg"], "id": pa.array([None], "string")})
-    assert [_only(read_source(path)).id for path in (bare, blank, null)] == ["sub/1.jpg"] * 3
-
-
-@pytest.mark.parametrize("suffix", [".csv", ".parquet"])
-def test_numeric_labels_and_ids_become_strings(tmp_path: Path, suffix: str) -> None:
-    columns = {"path": ["1.jpg", "2.jpg"], "id": [10, 11], "label": [0, 7]}
-    items = read_source(_manifest(tmp_path / f"items{suffix}", columns))
-    assert [(item.id, item.label) for item in items] == [("10", "0"), ("11", "7")]
-
-
-def test_leading_zeros_of_a_csv_stay(tmp_path: Path) -> None:
-    """Article numbers 007 and 7 are two articles."""
-    manifest = tmp_path / "items.csv"
-    manifest.write_text("path,id,label\n01,007,0040\n02,7,40\n", encoding="utf-8")
-    items = read_source(manifest)
-    assert [(item.path.name, item.id, item.label) for item in items] == [
-        ("01", "007", "0040"),
-        ("02", "7", "40"),
-    ]
-
-
-def test_empty_label_means_unlabelled(tmp_path: Path) -> None:
-    blank = _manifest(tmp_path / "items.csv", {"path": ["1.jpg"], "label": [""]})
-    null = _manifest(tmp_path / "i.parquet", {"path": ["1.jpg"], "label": pa.array([None], "string")})
-    assert [_only(read_source(path)).label for path in (blank, null)] == [None, None]
-
-
-def test_manifest_suffix_counts_in_both_cases(tmp_path: Path) -> None:
-    manifest = _manifest(tmp_path / "items.csv", {"path": ["1.jpg"]}).rename(tmp_path / "ITEMS.CSV")
-    assert _only(read_source(manifest)).id == "1.jpg"
 
 
 def test_metadata_of_a_parquet_file_is_json(tmp_path: Path) -> None:
@@ -148,7 +101,6 @@ def test_metadata_of_a_parquet_file_is_json(tmp_path: Path) -> None:
     ),
     suffix=st.sampled_from([".csv", ".parquet"]),
 )
-@settings(max_examples=30, deadline=None)
 def test_manifest_rows_come_back_in_order(
     tmp_path_factory: pytest.TempPathFactory, rows: list[tuple[str, str | None, int]], suffix: str
 ) -> None:
@@ -169,13 +121,6 @@ def test_manifest_without_a_path_column_is_refused_with_the_columns_it_has(tmp_p
         read_source(manifest)
 
 
-def test_a_row_with_an_empty_path_fails_alone(tmp_path: Path) -> None:
-    manifest = _manifest(tmp_path / "items.parquet", {"path": ["1.jpg", None, ""], "id": [None, None, "c"]})
-    items = [(item.id, item.problem) for item in read_source(manifest)]
-    empty = "its row has an empty path"
-    assert items == [("1.jpg", None), ("row 2", empty), ("c", empty)]
-
-
 @pytest.mark.parametrize("rows", ["1.jpg,a\n2.jpg", "1.jpg,a\n,b", '1.jpg,a\n2.jpg,"b'])
 def test_what_is_gone_is_not_known_where_a_row_cannot_be_read(tmp_path: Path, rows: str) -> None:
     (tmp_path / "items.csv").write_text(f"path,id\n{rows}\n", encoding="utf-8")
@@ -187,28 +132,11 @@ def test_what_is_gone_is_not_known_where_a_row_cannot_be_read(tmp_path: Path, ro
     assert len(Source.open(tmp_path / "items.csv").require_whole().items) == 1
 
 
-def test_manifest_without_rows_is_refused(tmp_path: Path) -> None:
-    manifest = _manifest(tmp_path / "items.parquet", {"path": pa.array([], "string")})
-    with pytest.raises(SourceError, match="has no rows, only the columns path"):
-        read_source(manifest)
-
-
-def test_missing_source_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(SourceError, match="there is no source"):
-        read_source(tmp_path / "nowhere.csv")
-
-
 def test_a_single_image_is_a_source_of_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     image = _image(tmp_path / "a.png")
     monkeypatch.chdir(tmp_path)
     assert read_source(Path("a.png")) == [SourceItem("a.png", image)]
     assert read_source(image, SourceOptions("new"))[0].id == "new/a.png"
-
-
-def test_another_file_is_no_source(tmp_path: Path) -> None:
-    (tmp_path / "words.txt").write_text("no picture")
-    with pytest.raises(SourceError, match="neither a folder nor an image nor"):
-        read_source(tmp_path / "words.txt")
 
 
 @pytest.mark.parametrize(
@@ -225,26 +153,6 @@ def test_damaged_manifest_is_refused_by_name(tmp_path: Path, name: str, content:
     (tmp_path / name).write_bytes(content)
     with pytest.raises(SourceError, match=rf"{name}' cannot be read"):
         read_source(tmp_path / name)
-
-
-def test_columns_of_other_names_are_taken_when_they_are_named(tmp_path: Path) -> None:
-    columns = {"sku": ["007"], "file": ["1.jpg"], "category": ["dairy"], "price": [0.99], "id": ["x"]}
-    options = SourceOptions(path_column="file", label_column="category", id_column="sku")
-    expected = SourceItem("007", tmp_path / "1.jpg", "dairy", {"price": 0.99, "id": "x"})
-    assert _only(read_source(_manifest(tmp_path / "shop.csv", columns), options)) == expected
-
-
-def test_one_column_may_be_id_and_label(tmp_path: Path) -> None:
-    manifest = _manifest(tmp_path / "shop.csv", {"path": ["1.jpg"], "sku": ["7"]})
-    item = _only(read_source(manifest, SourceOptions(label_column="sku", id_column="sku")))
-    assert (item.id, item.label, item.metadata) == ("7", "7", {})
-
-
-@pytest.mark.parametrize("name", ["path", "label", "id"])
-def test_a_column_that_is_missing_is_named_with_those_there_are(tmp_path: Path, name: str) -> None:
-    manifest = _manifest(tmp_path / "shop.csv", {"path": ["1.jpg"], "sku": ["7"]})
-    with pytest.raises(SourceError, match=f"no column 'lost', only path, sku: .* {name}s by {name}_column"):
-        read_source(manifest, SourceOptions(**{f"{name}_column": "lost"}))
 
 
 @pytest.mark.parametrize(
@@ -268,20 +176,6 @@ def test_labels_come_from_where_the_rule_says(
     assert items[0].metadata == metadata
 
 
-@pytest.mark.parametrize(
-    ("rule", "sentence"),
-    [
-        ("column", "no column 'label', only path: name the one of the labels by label_column"),
-        ("folder", "begins with a folder, such as '/a/1.jpg': take labels from column or regex:PATTERN"),
-        ("regex:(x)", "matches no path, such as '/a/1.jpg'"),
-    ],
-)
-def test_labels_that_are_nowhere_are_refused(tmp_path: Path, rule: str, sentence: str) -> None:
-    manifest = _manifest(tmp_path / "items.csv", {"path": ["/a/1.jpg", "2.jpg"]})
-    with pytest.raises(SourceError, match=sentence):
-        read_source(manifest, SourceOptions(label_from=rule))
-
-
 @pytest.mark.parametrize("suffix", [".csv", ".parquet"])
 @pytest.mark.parametrize("columns", [{}, {"id": ["a", "b", "a"]}])
 def test_an_id_that_is_there_twice_is_refused_with_both_rows(
@@ -293,24 +187,6 @@ def test_an_id_that_is_there_twice_is_refused_with_both_rows(
         read_source(manifest)
 
 
-def test_ids_of_a_manifest_get_a_prefix_only_when_one_is_given(tmp_path: Path) -> None:
-    manifest = _manifest(tmp_path / "items.csv", {"path": ["1.jpg"]})
-    found = [_only(read_source(manifest, SourceOptions(prefix))).id for prefix in (None, "", "june", "june/")]
-    assert found == ["1.jpg", "1.jpg", "june/1.jpg", "june/1.jpg"]
-
-
-@pytest.mark.parametrize("mark", ["", "\ufeff"])
-@pytest.mark.parametrize("delimiter", [",", ";", "\t"])
-def test_tables_of_spreadsheets_are_read(tmp_path: Path, delimiter: str, mark: str) -> None:
-    """With semicolons where the comma is the sign of fractions, and with a mark before the first column."""
-    rows = [["sku", "file", "words"], ["007", "1.jpg", '"a, b; c"'], ["7", "2.jpg", '"1,99"']]
-    text = mark + "\n".join(delimiter.join(row) for row in rows)
-    (tmp_path / "shop.csv").write_text(text, encoding="utf-8")
-    items = read_source(tmp_path / "shop.csv", SourceOptions(path_column="file", id_column="sku"))
-    assert [(item.id, item.path.name) for item in items] == [("007", "1.jpg"), ("7", "2.jpg")]
-    assert items[0].metadata == {"words": "a, b; c"}
-
-
 @pytest.mark.parametrize("suffix", [".csv", ".parquet"])
 def test_paths_outside_of_the_manifest_s_folder_make_ids_without_dots(tmp_path: Path, suffix: str) -> None:
     for name in ("photos/1.jpg", "2.jpg", "lists/below/3.jpg"):
@@ -320,14 +196,6 @@ def test_paths_outside_of_the_manifest_s_folder_make_ids_without_dots(tmp_path: 
     items = read_source(_manifest(tmp_path / "lists" / f"items{suffix}", {"path": paths}))
     assert [item.id for item in items] == ["photos/1.jpg", "2.jpg", "below/3.jpg"]
     assert [item.path for item in items] == [tmp_path / "lists" / path for path in paths]
-
-
-@pytest.mark.parametrize("item_id", ["..", "../../other", "a/./b", "%2E%2e/x", "..\\x"])
-def test_an_id_that_shortens_an_address_is_the_failure_of_its_row(tmp_path: Path, item_id: str) -> None:
-    _image(tmp_path / "1.jpg")
-    manifest = _manifest(tmp_path / "items.csv", {"path": ["1.jpg", "1.jpg"], "id": [item_id, "good"]})
-    bad, good = read_source(manifest)
-    assert ("holds the segment" in str(bad.problem), good.problem) == (True, None)
 
 
 @pytest.mark.parametrize(

@@ -18,19 +18,15 @@ from PIL import Image
 
 from vicinal.indexer.errors import SourceError
 from vicinal.indexer.sources import (
-    PUBLIC,
-    DatasetImage,
     Source,
     SourceOptions,
-    file_at,
-    parquet_datasets,
     read_file,
     read_source,
 )
 from vicinal.indexer.sources.embeddings import holds_embeddings
 from vicinal.indexer.sources.parquet_datasets import ParquetColumn
 from vicinal.models.decoding import DecodeLimits
-from vicinal.models.errors import ImageTooLargeError, NotAnImageError
+from vicinal.models.errors import NotAnImageError
 
 LIMITS = DecodeLimits(max_bytes=10_000)
 STRUCT = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
@@ -96,21 +92,6 @@ def test_a_folder_of_files_is_one_dataset(tmp_path: Path) -> None:
     assert source.look().n_labels == 2
 
 
-def test_files_are_also_named_by_their_numbers(tmp_path: Path) -> None:
-    for number in range(3):
-        written(tmp_path / f"train-{number}-of-3.parquet", rows_of([None] * 2, 2 * number))
-    items = read_source(tmp_path / "train-{0..1}-of-3.parquet", SourceOptions("june"))
-    assert [item.id for item in items] == [f"june/train-{i}-of-3:{row}" for i in (0, 1) for row in (0, 1)]
-    with pytest.raises(SourceError, match=r"there is no '.*train-3-of-3.parquet'"):
-        read_source(tmp_path / "train-{2..3}-of-3.parquet")
-
-
-@pytest.mark.parametrize("kind", [pa.binary(), pa.large_binary()])
-def test_a_plain_column_of_bytes_holds_images_too(tmp_path: Path, kind: pa.DataType) -> None:
-    path = written(tmp_path / "a.parquet", [picture(i) for i in range(3)], kind=kind)
-    assert content(path) == [picture(i) for i in range(3)]
-
-
 @pytest.mark.parametrize(
     ("options", "expected"),
     [
@@ -128,14 +109,6 @@ def test_ids_and_labels_come_from_where_the_options_say(
     path = written(tmp_path / "a.parquet", images, label=[0, 1], sku=["000", "001"])
     item = read_source(path, options)[1]
     assert (item.id, item.label) == expected
-
-
-def test_an_image_is_found_again_by_its_address(tmp_path: Path) -> None:
-    item = read_source(written(tmp_path / "shop #1.parquet", rows_of([None] * 3)))[2]
-    again = file_at(str(item.path), PUBLIC)
-    assert again == item.path == DatasetImage(tmp_path / "shop #1.parquet", "image", 2)
-    assert again.open("rb").read() == picture(2)
-    assert again.is_absolute()
 
 
 def test_rows_without_an_image_fail_on_their_own(tmp_path: Path) -> None:
@@ -159,34 +132,12 @@ def test_images_that_lie_elsewhere_are_files(tmp_path: Path) -> None:
     assert content(path) == [picture(0), picture(1)]
 
 
-def test_without_counts_of_nulls_the_bytes_are_looked_at(tmp_path: Path) -> None:
-    table = pa.table({"image": pa.array([{"bytes": None, "path": "0.png"}, *rows_of(["1.png"], 1)], STRUCT)})
-    pq.write_table(table, tmp_path / "a.parquet", write_statistics=False)
-    first, second = read_source(tmp_path / "a.parquet")
-    assert (first.path, second.path) == (
-        tmp_path / "0.png",
-        DatasetImage(tmp_path / "a.parquet", "image", 1),
-    )
-
-
-def test_images_that_are_too_large_are_refused(tmp_path: Path) -> None:
-    items = read_source(written(tmp_path / "a.parquet", [{"bytes": bytes(20_000), "path": None}]))
-    with pytest.raises(ImageTooLargeError, match="20,000 bytes"):
-        read_file(items[0].path, LIMITS)
-
-
 def test_a_manifest_stays_one(tmp_path: Path) -> None:
     """A column of digests, say, makes no dataset of it; a column of images that is named does."""
     (tmp_path / "0.png").write_bytes(picture(9))
     path = written(tmp_path / "a.parquet", [picture(0)], kind=pa.binary(), path=["0.png"])
     assert content(path) == [picture(9)]
     assert content(path, SourceOptions(path_column="image")) == [picture(0)]
-
-
-def test_sounds_are_no_images(tmp_path: Path) -> None:
-    path = written(tmp_path / "a.parquet", rows_of([None]), note={"image": {"_type": "Audio"}})
-    with pytest.raises(SourceError, match="has no column 'path', only image, label"):
-        read_source(path)
 
 
 def test_images_and_embeddings_are_told_apart(tmp_path: Path) -> None:
@@ -213,23 +164,6 @@ def test_what_is_missing_is_one_sentence(tmp_path: Path, options: SourceOptions,
         read_source(written(tmp_path / "a.parquet", rows_of([None] * 4)), options)
 
 
-def test_a_file_without_images_names_its_columns(tmp_path: Path) -> None:
-    pq.write_table(pa.table({"a": [1], "b": ["x"]}), tmp_path / "a.parquet")
-    sentence = "only a, b: name the one of the paths, or of the images themselves, by path_column"
-    with pytest.raises(SourceError, match=sentence):
-        read_source(tmp_path / "a.parquet")
-    with pytest.raises(SourceError, match="has no column of images, only a, b: name the one of the images"):
-        read_source(tmp_path)
-
-
-def test_of_two_columns_of_bytes_one_has_to_be_named(tmp_path: Path) -> None:
-    table = pa.table({"front": pa.array([picture(0)]), "back": pa.array([picture(1)])})
-    pq.write_table(table, tmp_path / "a.parquet")
-    with pytest.raises(SourceError, match="only front, back: name the one of the paths, or of the images"):
-        read_source(tmp_path / "a.parquet")
-    assert content(tmp_path / "a.parquet", SourceOptions(path_column="back")) == [picture(1)]
-
-
 def test_files_with_other_columns_are_not_mixed(tmp_path: Path) -> None:
     written(tmp_path / "a.parquet", rows_of([None]))
     written(tmp_path / "b.parquet", rows_of([None]), kind=STRUCT, price=[1.0])
@@ -237,29 +171,7 @@ def test_files_with_other_columns_are_not_mixed(tmp_path: Path) -> None:
         read_source(tmp_path)
 
 
-def test_a_number_without_a_class_is_one_sentence(tmp_path: Path) -> None:
-    path = written(tmp_path / "a.parquet", rows_of([None]), note=NAMES, label=[7])
-    with pytest.raises(SourceError, match=r"dataset 'a.parquet' cannot be read"):
-        read_source(path)
-
-
-@pytest.mark.parametrize("note", [[], {"info": None}, {"info": {"features": ["image"]}}])
-def test_a_note_of_another_form_is_passed_over(tmp_path: Path, note: Any) -> None:
-    table = pa.table({"image": pa.array(rows_of([None]), STRUCT)})
-    pq.write_table(table.replace_schema_metadata({"huggingface": json.dumps(note)}), tmp_path / "a.parquet")
-    assert content(tmp_path / "a.parquet") == [picture(0)]
-
-
-@pytest.mark.parametrize("damage", [b"", b"words", b"PAR1" + bytes(64) + b"PAR1"])
-def test_a_damaged_file_is_one_sentence(tmp_path: Path, damage: bytes) -> None:
-    (tmp_path / "a.parquet").write_bytes(damage)
-    with pytest.raises(SourceError, match=r"a.parquet' cannot be read"):
-        read_source(tmp_path / "a.parquet")
-    with pytest.raises(SourceError, match="cannot be read"):
-        read_source(tmp_path)
-
-
-@pytest.mark.parametrize("damage", [b"", b"words", b"PAR1" + bytes(64) + b"PAR1"])
+@pytest.mark.parametrize("damage", [b"words", b"PAR1" + bytes(64) + b"PAR1"])
 def test_a_damaged_file_of_a_folder_takes_no_other_with_it(tmp_path: Path, damage: bytes) -> None:
     written(tmp_path / "b.parquet", rows_of([None] * 2), note=NAMES)
     (tmp_path / "a.parquet").write_bytes(damage)
@@ -287,28 +199,6 @@ def test_a_damaged_part_spoils_no_other(tmp_path: Path) -> None:
             assert read_file(items[row].path, LIMITS) == images[row]["bytes"]
 
 
-def test_a_row_that_is_gone_is_one_sentence(tmp_path: Path) -> None:
-    path = written(tmp_path / "a.parquet", rows_of([None] * 2))
-    for gone in (DatasetImage(path, "image", 2), DatasetImage(path, "lost", 0)):
-        for look in (gone.stat, lambda gone=gone: gone.read(LIMITS)):
-            with pytest.raises(OSError, match=r"'a.parquet' has no row"):
-                look()
-    with pytest.raises(OSError, match="No such file"):
-        DatasetImage(tmp_path / "b.parquet", "image", 0).stat()
-
-
-def test_a_file_that_was_written_again_is_read_anew(tmp_path: Path) -> None:
-    path = written(tmp_path / "a.parquet", rows_of([None]))
-    item = read_source(path)[0]
-    before = item.path.stat()
-    assert read_file(item.path, LIMITS) == picture(0)
-    written(path, rows_of([None], 5))
-    os.utime(path, ns=(before.st_mtime_ns + 10**9,) * 2)
-    assert read_file(item.path, LIMITS) == picture(5)
-    assert item.path.stat() != before
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("group", [1, 7, 1000])
 def test_every_row_is_found_in_any_order_by_several_threads(tmp_path: Path, group: int) -> None:
     noise = np.random.default_rng(0)
@@ -319,39 +209,6 @@ def test_every_row_is_found_in_any_order_by_several_threads(tmp_path: Path, grou
     order = [*range(300), *noise.permutation(300)[:40].tolist()]
     with ThreadPoolExecutor(8) as pool:
         assert list(pool.map(column.read, order)) == [images[row] for row in order]
-
-
-@pytest.mark.slow
-def test_in_order_every_part_of_a_file_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also where threads ask a little out of order; a step far back, on the other hand, reads again."""
-    images = [os.urandom(100_000) for _ in range(400)]
-    pq.write_table(pa.table({"image": pa.array(images)}), tmp_path / "a.parquet", row_group_size=400)
-    n_read = []
-
-    class Counting:
-        def __init__(self, file: Any) -> None:
-            self._file = file
-
-        def __getattr__(self, name: str) -> Any:
-            return getattr(self._file, name)
-
-        def iter_batches(self, *args: Any, **options: Any) -> Any:
-            for batch in self._file.iter_batches(*args, **options):
-                n_read.append(len(batch))
-                yield batch
-
-    opened = parquet_datasets.open_parquet
-    monkeypatch.setattr(parquet_datasets, "open_parquet", lambda path: Counting(opened(path)))
-    column = ParquetColumn(tmp_path / "a.parquet", "image")
-    for start in range(0, 400, 40):
-        for row in range(start + 39, start - 1, -1):
-            assert column.read(row) == images[row]
-    assert sum(n_read) == 400
-    n_read.clear()
-    column.read(399)
-    assert not n_read
-    column.read(0)
-    assert n_read
 
 
 @pytest.mark.slow

@@ -10,7 +10,6 @@ import pytest
 
 from vicinal.indexer.errors import GalleryBusyError, GalleryError
 from vicinal.indexer.gallery import Gallery
-from vicinal.indexer.storage.active_pointer import Activation
 from vicinal.indexer.storage.files import file_lock, read_sealed, write_sealed
 
 FIELDS = {
@@ -40,30 +39,6 @@ def test_what_is_written_is_what_was_read(live_gallery: Gallery) -> None:
     assert json.loads(json.dumps(asdict(activation))) == FIELDS
 
 
-def test_an_attribute_that_is_no_field_does_not_reach_the_file(
-    live_gallery: Gallery, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A class may remember what it likes; readers of other releases know the fields alone."""
-
-    def remember(self: Activation) -> None:
-        object.__setattr__(self, "seen", True)
-
-    monkeypatch.setattr(Activation, "__init__", _followed_by(remember))
-    live_gallery.pointer.activate(live_gallery.versions()[0])
-    assert list(_stored(live_gallery)) == list(FIELDS)
-
-
-def _followed_by(remember: object) -> object:
-    made = Activation.__init__
-
-    def init(self: Activation, *fields: object, **named: object) -> None:
-        made(self, *fields, **named)  # type: ignore[arg-type]
-        remember(self)  # type: ignore[operator]
-
-    return init
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("content", ["", "[]", "{}", '{"version": 2', json.dumps(FIELDS)])
 def test_a_damaged_file_is_refused(live_gallery: Gallery, content: str) -> None:
     (live_gallery.path / "active.json").write_text(content)

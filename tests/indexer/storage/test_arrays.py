@@ -22,12 +22,6 @@ from vicinal.indexer.storage.item_table import (
 )
 
 
-def test_a_matrix_is_read_as_it_was_written() -> None:
-    matrix = np.arange(12, dtype=np.float32).reshape(4, 3)
-    column = pa.chunked_array([as_fixed_lists(matrix[:1]), as_fixed_lists(matrix[1:])])
-    np.testing.assert_array_equal(as_matrix(column), matrix)
-
-
 @pytest.mark.parametrize("is_null", [[True, True, True], [False, True, False], [True, False, False]])
 def test_null_is_a_row_of_zeros(is_null: list[bool]) -> None:
     values = [None if null else [i + 1, i + 2] for i, null in enumerate(is_null)]
@@ -46,6 +40,7 @@ def test_a_mapped_matrix_holds_all_parts_in_order(tmp_path: Path) -> None:
     assert mapped_matrix(tmp_path / "none.npy", (0, 3), iter([])).shape == (0, 3)
 
 
+@pytest.mark.slow
 def test_a_full_disk_is_told_before_anything_is_written(tmp_path: Path) -> None:
     def parts() -> Iterator[FloatArray]:
         raise AssertionError
@@ -63,14 +58,9 @@ def test_a_column_of_a_dataset_comes_in_order(tmp_path: Path) -> None:
     np.testing.assert_array_equal(np.concatenate(parts), expected)
 
 
-@pytest.mark.slow
 def test_a_memory_map_is_read_row_by_row_only_when_that_was_said(tmp_path: Path) -> None:
     np.save(tmp_path / "rows.npy", np.ones((100, 8), np.float32))
     one, other = (np.load(tmp_path / "rows.npy", mmap_mode="r") for _ in range(2))
     expect_single_rows(one)
     assert is_read_at_random(one)
     assert not is_read_at_random(other)
-
-
-def test_an_array_that_is_no_memory_map_is_left_alone() -> None:
-    expect_single_rows(np.ones((2, 2), np.float32))

@@ -42,26 +42,6 @@ def test_a_check_counts_until_the_machine_starts_again(
     assert not notes.is_checked_since(3)
 
 
-def test_where_the_system_names_no_start_nothing_counts_as_checked(
-    notes: CheckNotes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(files, "_BOOT_ID", tmp_path / "absent")
-    notes.note_whole(5)
-    assert not notes.is_checked_since(3)
-
-
-def test_a_check_that_lies_ahead_does_not_count(notes: CheckNotes) -> None:
-    notes.note_whole(time.monotonic_ns() + 10**12)
-    assert not notes.is_checked_since(3)
-
-
-def test_a_damaged_note_of_a_check_does_not_count(notes: CheckNotes, tmp_path: Path) -> None:
-    notes.note_whole(5)
-    stored = (tmp_path / "checked.json").read_bytes()
-    (tmp_path / "checked.json").write_bytes(stored.replace(b"5", b"6", 1))
-    assert not notes.is_checked_since(3)
-
-
 def test_what_was_found_is_known_to_every_process_until_it_is_whole(
     notes: CheckNotes, damage: Damage
 ) -> None:
@@ -79,13 +59,6 @@ def test_a_file_that_was_brought_back_may_be_whole(damage: Damage) -> None:
     assert damage.may_be_mended
 
 
-def test_a_file_that_is_gone_may_be_whole_once_it_is_back(tmp_path: Path) -> None:
-    damage = Damage.of(DamagedGalleryError("it is gone", tmp_path / "absent"))
-    assert not damage.may_be_mended
-    (tmp_path / "absent").write_bytes(b"back")
-    assert damage.may_be_mended
-
-
 def test_a_note_of_damage_that_is_damaged_still_says_so(notes: CheckNotes, damage: Damage) -> None:
     notes.note_damage(damage)
     (notes.folder / "damaged.json").write_text("{")
@@ -93,12 +66,3 @@ def test_a_note_of_damage_that_is_damaged_still_says_so(notes: CheckNotes, damag
     assert found is not None
     assert "damaged.json' is damaged" in found.problem
     assert found.may_be_mended
-
-
-def test_without_room_nothing_is_noted_and_nothing_fails(
-    notes: CheckNotes, damage: Damage, tmp_path: Path
-) -> None:
-    gone = CheckNotes(tmp_path / "absent")
-    gone.note_damage(damage)
-    gone.note_whole(5)
-    assert (gone.damage(), gone.is_checked_since(3)) == (None, False)

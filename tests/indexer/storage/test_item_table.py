@@ -12,7 +12,6 @@ import pyarrow as pa
 import pytest
 
 from vicinal.indexer.errors import GalleryError
-from vicinal.indexer.filters import Filter
 from vicinal.indexer.graph.neighbor_graph import N_NEIGHBORS
 from vicinal.indexer.storage.item_table import Difference, ItemTable, as_fixed_lists
 
@@ -83,22 +82,11 @@ def test_rows_are_numbered_in_order_over_several_commits(table: ItemTable, built
     assert table.next_number(built) == 5
 
 
-def test_the_identity_stays_through_changes(table: ItemTable, built: int) -> None:
-    changed = table.change(built, _complete(["f"], [5]), _sequences(0))
-    assert table.identity(changed) == IDENTITY
-
-
 def test_a_change_adds_and_removes_in_one_version(table: ItemTable, built: int) -> None:
     changed = table.change(built, _complete(["f", "g"], [5, 6]), _sequences(1, 3))
     assert changed == built + 1
     assert _ids(table, changed) == ["a", "c", "e", "f", "g"]
     assert _ids(table, built) == IDS
-
-
-@pytest.mark.parametrize("removed", [(0, 1, 2), (0, 1, 2, 3, 4)])
-def test_whole_files_can_be_emptied(table: ItemTable, built: int, removed: tuple[int, ...]) -> None:
-    changed = table.change(built, None, _sequences(*removed))
-    assert _ids(table, changed) == [one for place, one in enumerate(IDS) if place not in removed]
 
 
 def test_a_patched_row_keeps_its_place(table: ItemTable, built: int) -> None:
@@ -115,12 +103,6 @@ def test_a_commit_that_never_became_part_of_the_gallery_is_left_behind(table: It
     assert _ids(table, changed) == ["a", "b", "c", "d", "f"]
 
 
-def test_an_index_job_that_died_does_not_hinder_a_change(table: ItemTable, built: int) -> None:
-    table.start(_rows(["x", "y"]), IDENTITY)
-    changed = table.change(built, None, _sequences(2))
-    assert _ids(table, changed) == ["a", "b", "d", "e"]
-
-
 def test_the_difference_names_what_is_gone_new_and_patched(table: ItemTable, built: int) -> None:
     first = table.change(built, _complete(["f", "g"], [5, 6]), _sequences(0))
     second = table.change(first, _complete(["c"], [2], patch=7), _sequences(2))
@@ -128,19 +110,6 @@ def test_the_difference_names_what_is_gone_new_and_patched(table: ItemTable, bui
     assert _summary(table.difference(built, third, 5)) == ([0], ["g"], ["c"])
     assert _summary(table.difference(first, third, 7)) == ([5], [], ["c"])
     assert _summary(table.difference(third, third, 8)) == ([], [], [])
-
-
-def test_a_new_row_that_was_patched_is_new_with_its_last_content(table: ItemTable, built: int) -> None:
-    first = table.change(built, _complete(["f"], [5]), _sequences())
-    second = table.change(first, _complete(["f"], [5], patch=6, color="red"), _sequences(5))
-    difference = table.difference(built, second, 5)
-    assert _summary(difference) == ([], ["f"], [])
-    assert json.loads(difference.added["metadata"][0].as_py())["color"] == "red"
-
-
-def test_the_difference_reads_no_pictures(table: ItemTable, built: int) -> None:
-    changed = table.change(built, _complete(["f"], [5]), _sequences())
-    assert "thumbnail" not in table.difference(built, changed, 5).added.column_names
 
 
 def test_merging_small_files_changes_no_row(table: ItemTable, built: int) -> None:
@@ -155,11 +124,6 @@ def test_merging_small_files_changes_no_row(table: ItemTable, built: int) -> Non
     assert _summary(table.difference(built, merged, 5))[1] == before[5:]
 
 
-def test_merging_nothing_keeps_the_version(table: ItemTable, built: int) -> None:
-    merged = table.merge_small_files(built)
-    assert table.merge_small_files(merged) == merged
-
-
 def test_gallery_order_holds_whatever_the_order_of_the_files(table: ItemTable, built: int) -> None:
     """A patched row lies in the last file of all."""
     version = table.change(built, _complete(["a"], [0], patch=5), _sequences(0))
@@ -168,35 +132,9 @@ def test_gallery_order_holds_whatever_the_order_of_the_files(table: ItemTable, b
     assert _ids(table, version) == IDS
 
 
-def test_rows_come_complete_and_by_sequence(table: ItemTable, built: int) -> None:
-    rows = table.rows(built, _sequences(3, 1))
-    assert rows["thumbnail"].to_pylist() == [b"b", b"d"]
-    assert set(rows.column_names) == set(table.at(built).schema.names)
-
-
-@pytest.mark.parametrize(
-    ("expression", "expected"),
-    [
-        ("label = 'label of b'", [1]),
-        ("label LIKE '%c' OR id = 'e'", [2, 4]),
-        ("metadata.id = 'd'", [3]),
-        ("metadata.price IS NOT NULL", []),
-        ("label IS NULL", []),
-        ("id IS NOT NULL", [0, 1, 2, 3, 4]),
-    ],
-)
-def test_a_filter_finds_its_rows(table: ItemTable, built: int, expression: str, expected: list[int]) -> None:
-    assert table.matching(built, Filter.of(expression)).tolist() == expected
-
-
 def test_a_missing_version_is_an_error_of_the_gallery(table: ItemTable, built: int) -> None:
     with pytest.raises(GalleryError, match="revision 99 of gallery 'shoes' cannot be read"):
         table.columns(99, ["id"])
-
-
-def test_a_missing_table_is_an_error_of_the_gallery(tmp_path: Path) -> None:
-    with pytest.raises(GalleryError, match="gallery 'shoes' cannot be read"):
-        ItemTable(tmp_path / "absent", "shoes").latest()
 
 
 def test_a_change_is_one_lance_version_and_nothing_else(table: ItemTable, built: int) -> None:

@@ -29,22 +29,11 @@ def rows(*items: tuple[str, int], source: str | None = "/photos") -> pa.Table:
     return pa.table(dict(zip(REMEMBERED_COLUMNS, columns, strict=True)))
 
 
-def test_nothing_is_remembered_where_nothing_was_removed(removals: Removals) -> None:
-    removals.forget([("a", digest(1))])
-    assert (removals.read().items, removals.folder.exists()) == ({}, False)
-
-
 def test_what_was_removed_is_read_as_it_was(removals: Removals) -> None:
     removals.remember(rows(("a", 1)))
     assert list(removals.read().of_id("a")) == [
         Removal("a", digest(1), "/photos", "/photos/a", 7, 100, follows_content=True)
     ]
-
-
-def test_one_id_may_have_lost_several_contents(removals: Removals) -> None:
-    for content in (1, 2, 1):
-        removals.remember(rows(("a", content)))
-    assert [one.content for one in removals.read().of_id("a")] == [digest(1), digest(2)]
 
 
 def test_what_the_source_dropped_is_forgotten_under_its_id_and_no_longer_followed_under_others(
@@ -85,17 +74,6 @@ def test_small_files_become_one_and_say_the_same(removals: Removals, monkeypatch
         removals.forget([(f"item {content - 1}", digest(content - 1))])
         assert set(removals.read().contents()) == {digest(content)}
         assert len(list(removals.folder.iterdir())) <= 4
-
-
-def test_large_files_are_left_as_they_are(removals: Removals, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_MOST_SMALL_FILES", 3)
-    removals.remember(rows(*((f"item {i}", i) for i in range(12_000))))
-    (large,) = removals.folder.iterdir()
-    for content in range(12_000, 12_010):
-        removals.remember(rows((f"item {content}", content)))
-    assert large.exists()
-    assert len(list(removals.folder.iterdir())) <= 4
-    assert len(removals.read().contents()) == 12_010
 
 
 def test_a_merge_that_was_cut_short_changes_nothing(

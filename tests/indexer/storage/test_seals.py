@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -19,7 +18,6 @@ from vicinal.indexer.storage.files import (
     SealedFile,
     broken_files,
     read_bound,
-    read_sealed,
     read_sealed_or_refuse,
     write_atomically,
     write_bound,
@@ -43,7 +41,7 @@ def settled(path: Path, at: float = 1e9) -> None:
 
 def test_a_replaced_file_is_read_again_however_soon(path: Path) -> None:
     file = SealedFile(path, json.loads)
-    for n in range(300):
+    for n in range(60):
         write_sealed(path, json.dumps({"n": n}), durable=False)
         assert file.read() == {"n": n}
 
@@ -56,46 +54,12 @@ def test_a_settled_file_is_read_once(path: Path, monkeypatch: pytest.MonkeyPatch
     assert file.read() is first
 
 
-def test_a_young_file_is_understood_once(path: Path) -> None:
-    """What a caller holds stays the same object, although the bytes are compared again."""
-    parsed: list[bytes] = []
-    file = SealedFile(path, lambda content: parsed.append(content) or json.loads(content))
-    assert file.read() is file.read()
-    assert len(parsed) == 1
-
-
-def test_a_file_of_the_same_size_and_time_is_told_by_its_inode(path: Path) -> None:
-    settled(path)
-    file = SealedFile(path, json.loads)
-    assert file.read() == {"n": 1}
-    other = path.with_name("other.json")
-    write_sealed(other, '{"n": 2}')
-    settled(other)
-    other.replace(path)
-    assert file.read() == {"n": 2}
-
-
-def test_a_missing_file_is_missing(tmp_path: Path) -> None:
-    for read in (read_sealed, SealedFile(tmp_path / "record.json", json.loads).read):
-        with pytest.raises(FileNotFoundError):
-            read(*([tmp_path / "record.json"] if read is read_sealed else []))  # type: ignore[operator]
-
-
 def test_a_damaged_file_says_what_to_do(path: Path) -> None:
     path.write_bytes(path.read_bytes().replace(b"1", b"2", 1))
     with pytest.raises(BrokenSealError):
         SealedFile(path, json.loads).read()
     with pytest.raises(GalleryError, match=r"record\.json' is damaged: ask somebody"):
         read_sealed_or_refuse(path, "ask somebody")
-
-
-@pytest.mark.parametrize("error", [KeyError("a"), TypeError("b"), ValueError("c"), AttributeError("d")])
-def test_what_says_something_else_than_expected_counts_as_damaged(path: Path, error: Exception) -> None:
-    def refuse(_content: bytes) -> Any:
-        raise error
-
-    with pytest.raises(BrokenSealError, match="something else than expected"):
-        SealedFile(path, refuse).read()
 
 
 def test_broken_files_are_found_wherever_they_lie(tmp_path: Path) -> None:
@@ -120,7 +84,7 @@ def test_a_bound_file_is_what_its_record_names(tmp_path: Path) -> None:
 
 
 def _file(path: Path, n_bytes: int) -> Path:
-    path.write_bytes(bytes(i % 251 for i in range(n_bytes)))
+    path.write_bytes((np.arange(n_bytes) % 251).astype(np.uint8).tobytes())
     return path
 
 
@@ -130,7 +94,6 @@ def _flip(path: Path, place: int) -> None:
     path.write_bytes(content)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("n_bytes", [0, 1, SMALL, LARGE])
 def test_an_untouched_file_fits_its_seal(tmp_path: Path, n_bytes: int) -> None:
     path = _file(tmp_path / "file", n_bytes)
@@ -146,7 +109,6 @@ def test_a_flipped_bit_of_a_small_file_is_seen_at_once(tmp_path: Path, place: in
     assert not seal.fits(path, whole=False)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("place", [0, LARGE - 1, 3 * (LARGE - 4096) // 63 + 100])
 def test_a_flipped_bit_in_a_sample_block_of_a_large_file_is_seen_at_once(tmp_path: Path, place: int) -> None:
     path = _file(tmp_path / "file", LARGE)
@@ -155,7 +117,6 @@ def test_a_flipped_bit_in_a_sample_block_of_a_large_file_is_seen_at_once(tmp_pat
     assert not seal.fits(path, whole=False)
 
 
-@pytest.mark.slow
 def test_a_flipped_bit_between_the_blocks_is_left_to_the_full_check(tmp_path: Path) -> None:
     path = _file(tmp_path / "file", LARGE)
     seal = FileSeal.of(path)
@@ -164,45 +125,11 @@ def test_a_flipped_bit_between_the_blocks_is_left_to_the_full_check(tmp_path: Pa
     assert not seal.fits(path, whole=True)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("change", [b"", b"x" * (LARGE + 1)])
-def test_another_size_is_seen_at_once(tmp_path: Path, change: bytes) -> None:
-    path = _file(tmp_path / "file", LARGE)
-    seal = FileSeal.of(path)
-    path.write_bytes(change)
-    assert not seal.fits(path, whole=False)
-
-
-def test_a_missing_file_fits_no_seal(tmp_path: Path) -> None:
-    seal = FileSeal.of(_file(tmp_path / "file", SMALL))
-    assert not seal.fits(tmp_path / "absent", whole=False)
-    assert not seal.fits(tmp_path / "absent", whole=True)
-
-
-@pytest.mark.slow
 def test_a_changed_byte_anywhere_is_seen_by_the_full_check(tmp_path: Path) -> None:
     path, rng = _file(tmp_path / "file", LARGE), np.random.default_rng(3)
     seal = FileSeal.of(path)
-    for place in rng.integers(0, LARGE, 20).tolist():
+    for place in rng.integers(0, LARGE, 6).tolist():
         _flip(path, place)
         assert not seal.fits(path, whole=True)
         _flip(path, place)
     assert seal.fits(path, whole=True)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("n_bytes", [0, 1, 2**20 - 1, 2**20, 2**20 + 1, 3 * 2**20 + 5])
-def test_a_check_tells_how_much_it_has_read(tmp_path: Path, n_bytes: int) -> None:
-    path, read = _file(tmp_path / "file", n_bytes), list[int]()
-    seal = FileSeal.of(path)
-    assert seal.fits(path, whole=True, on_read=read.append)
-    assert (sum(read), len(seal.blocks)) == (n_bytes, 16 * len(read))
-
-
-@pytest.mark.slow
-def test_a_check_ends_at_the_first_damaged_block(tmp_path: Path) -> None:
-    path, read = _file(tmp_path / "file", 4 * 2**20), list[int]()
-    seal = FileSeal.of(path)
-    _flip(path, 2 * 2**20 + 7)
-    assert not seal.fits(path, whole=True, on_read=read.append)
-    assert read == [2**20, 2**20]

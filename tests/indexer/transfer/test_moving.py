@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import sqlite3
 from collections.abc import Callable
@@ -74,7 +73,6 @@ def test_aliases_stay_with_a_renamed_gallery(live_gallery: Gallery) -> None:
     assert aliases(root) == {"shop": "boots", "store": "boots"}
 
 
-@pytest.mark.slow
 def test_a_copy_holds_the_same_and_changes_apart(changed: Gallery, rows: MakeRows, unit: Draw) -> None:
     before = contents(changed)
     copy = copy_gallery(changed, "boots")
@@ -88,16 +86,6 @@ def test_a_copy_holds_the_same_and_changes_apart(changed: Gallery, rows: MakeRow
     assert left_over(copy) == []
 
 
-def test_a_copy_shares_no_file(changed: Gallery) -> None:
-    """Damage to one is none of the other."""
-    copy = copy_gallery(changed, "boots")
-    inodes = [
-        {file.stat().st_ino for file in one.path.rglob("*") if file.is_file()} for one in (changed, copy)
-    ]
-    assert inodes[0].isdisjoint(inodes[1])
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("move", [copy_gallery, rename_gallery])
 @pytest.mark.parametrize("taken", ["gallery", "alias", "own name", "leftover"])
 def test_a_name_that_is_taken_is_refused(
@@ -120,22 +108,6 @@ def test_a_name_that_is_taken_is_refused(
 
 
 @pytest.mark.parametrize("move", [copy_gallery, rename_gallery])
-def test_a_name_that_is_taken_meanwhile_is_refused(
-    live_gallery: Gallery, move: Callable[[Gallery, str], Gallery], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    root = live_gallery.path.parent
-
-    def take(*_: object) -> None:
-        (root / "boots" / "staging").mkdir(parents=True)
-
-    monkeypatch.setattr(moving, "require_free", take)
-    with pytest.raises(GalleryExistsError):
-        move(live_gallery, "boots")
-    assert contents(live_gallery)[0]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("move", [copy_gallery, rename_gallery])
 @pytest.mark.parametrize("lock", ["writing", "compacting"])
 def test_a_gallery_that_is_being_written_is_left_alone(
     live_gallery: Gallery,
@@ -156,13 +128,6 @@ def test_a_gallery_that_a_job_is_at_is_not_renamed(live_gallery: Gallery) -> Non
     assert rename_gallery(live_gallery, "boots").name == "boots"
 
 
-def test_a_job_that_is_at_a_gallery_is_no_part_of_its_copy(live_gallery: Gallery) -> None:
-    with Staging(live_gallery, "job").held():
-        copy = copy_gallery(live_gallery, "boots")
-    assert not (copy.path / "staging").exists()
-    assert not list(copy.path.rglob("*.lock"))
-
-
 def test_what_people_searched_for_is_no_part_of_a_copy_unless_asked_for(live_gallery: Gallery) -> None:
     path = live_gallery.path / "searches" / "searches.sqlite"
     path.parent.mkdir()
@@ -179,14 +144,6 @@ def test_what_people_searched_for_is_no_part_of_a_copy_unless_asked_for(live_gal
     assert (rename_gallery(live_gallery, "shoes-2").path / "searches" / path.name).exists()
 
 
-def test_damaged_searches_are_refused_in_one_line(live_gallery: Gallery) -> None:
-    path = live_gallery.path / "searches" / "searches.sqlite"
-    path.parent.mkdir()
-    path.write_bytes(b"no such file" * 1000)
-    with pytest.raises(StorageError, match="cannot be copied"), pinned(live_gallery, with_searches=True):
-        pass
-
-
 def test_a_writer_goes_on_while_a_copy_is_read(live_gallery: Gallery) -> None:
     """What is copied is the moment of the copy."""
     before = contents(live_gallery)
@@ -196,16 +153,6 @@ def test_a_writer_goes_on_while_a_copy_is_read(live_gallery: Gallery) -> None:
         live_gallery.forget(set(live_gallery.versions()))
         assert contents(Gallery(folder)) == before
     assert len(GalleryReader(live_gallery).view()) == 39
-
-
-def test_a_file_system_without_links_is_copied(
-    live_gallery: Gallery, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def refuse(*_: object) -> None:
-        raise PermissionError("no links here")
-
-    monkeypatch.setattr(os, "link", refuse)
-    assert contents(copy_gallery(live_gallery, "boots")) == contents(live_gallery)
 
 
 def test_a_full_disk_leaves_nothing(live_gallery: Gallery, monkeypatch: pytest.MonkeyPatch) -> None:

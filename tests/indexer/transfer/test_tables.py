@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 import pytest
 from PIL import Image
 from pyarrow import parquet
@@ -17,7 +16,7 @@ from pyarrow import parquet
 from tests.conftest import write_tiny_bundle
 from vicinal.indexer import Gallery, index_items, read_source
 from vicinal.indexer.errors import StorageError
-from vicinal.indexer.jobs.changes import Patch, patch_items, remove_items
+from vicinal.indexer.jobs.changes import Patch, patch_items
 from vicinal.indexer.reader import GalleryReader
 from vicinal.indexer.sources import SourceOptions
 from vicinal.indexer.sources.embeddings import EmbeddingSource
@@ -93,40 +92,6 @@ def test_files_that_are_gone_or_were_changed_come_as_thumbnails(
             assert (image.format, image.size) == ("JPEG", (60, 40))
 
 
-def test_metadata_are_columns_of_their_own_kinds(gallery: Gallery, tmp_path: Path) -> None:
-    export_parquet(gallery, tmp_path / "out")
-    schema = parquet.read_schema(tmp_path / "out" / "items.parquet")
-    kinds = {field.name: str(field.type) for field in schema}
-    assert kinds == {
-        **dict.fromkeys(["path", "id", "label"], "string"),
-        "price": "double",
-        "color": "string",
-        "sold": "bool",
-        # What has no kind of its own is JSON.
-        **dict.fromkeys(["tags", "size", "mixed", "when"], "string"),
-        "metadata.label": "string",
-    }
-    row = rows_of(tmp_path / "out" / "items.parquet")["p/a.png"]
-    assert (json.loads(row["tags"]), row["metadata.label"], row["price"]) == (["a", "b"], "inner", 1.0)
-    assert [rows_of(tmp_path / "out" / "items.parquet")[one]["mixed"] for one in ("p/a.png", "p/b.jpg")] == [
-        "1",
-        "one",
-    ]
-
-
-@pytest.mark.slow
-def test_what_is_searched_is_what_is_exported(gallery: Gallery, tmp_path: Path) -> None:
-    remove_items(GalleryReader(gallery), ["p/a.png"])
-    patch_items(GalleryReader(gallery), {"p/b.jpg": Patch(label="new")})
-    export_parquet(gallery, tmp_path / "out")
-    rows = rows_of(tmp_path / "out" / "items.parquet")
-    assert {item_id: row["label"] for item_id, row in rows.items()} == {
-        "p/b.jpg": "new",
-        "p/c.png": "label c",
-        "p/d.png": "label d",
-    }
-
-
 def test_embeddings_stand_in_a_table_that_says_whose_they_are(gallery: Gallery, tmp_path: Path) -> None:
     export_parquet(gallery, tmp_path / "out")
     table = parquet.read_table(tmp_path / "out" / "embeddings.parquet")
@@ -139,7 +104,6 @@ def test_embeddings_stand_in_a_table_that_says_whose_they_are(gallery: Gallery, 
     assert table.column_names[:3] == ["path", "id", "label"]
 
 
-@pytest.mark.slow
 def test_the_manifest_can_be_indexed_again(gallery: Gallery, tmp_path: Path, embedder: Embedder) -> None:
     export_parquet(gallery, tmp_path / "out")
     again = Gallery(tmp_path / "galleries" / "again")
@@ -168,15 +132,6 @@ def test_ready_embeddings_come_without_pictures(tmp_path: Path, unit: Callable[.
     assert np.allclose([found[one] for one in ids], vectors)
 
 
-@pytest.mark.parametrize("there", ["file", "folder"])
-def test_nothing_is_written_over(gallery: Gallery, tmp_path: Path, there: str) -> None:
-    out = tmp_path / "out"
-    (out.mkdir if there == "folder" else out.touch)()
-    with pytest.raises(StorageError, match="out' cannot be written: it exists"):
-        export_parquet(gallery, out)
-    assert not out.is_dir() or list(out.iterdir()) == []
-
-
 def test_a_failure_leaves_nothing(gallery: Gallery, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
@@ -186,11 +141,3 @@ def test_a_failure_leaves_nothing(gallery: Gallery, tmp_path: Path, monkeypatch:
     with pytest.raises(StorageError, match="No space left on device"):
         export_parquet(gallery, tmp_path / "out")
     assert sorted(path.name for path in tmp_path.iterdir()) == before
-
-
-def test_a_gallery_without_items_is_an_empty_table(tmp_path: Path, gallery: Gallery) -> None:
-    remove_items(
-        GalleryReader(gallery), [item["id"] for _, item in GalleryReader(gallery).view().page(None, 9)]
-    )
-    assert export_parquet(gallery, tmp_path / "out").n_items == 0
-    assert parquet.read_table(tmp_path / "out" / "items.parquet").column("id").type == pa.string()

@@ -59,7 +59,6 @@ def context_by_loop(view: GalleryView, query: FloatArray, out: Any) -> list[int]
     return [position for position, _ in ranked[:K]]
 
 
-@pytest.mark.slow
 def test_contexts_are_the_nearest_of_a_slow_loop(
     view: GalleryView, queries: FloatArray, excluded: list[Any]
 ) -> None:
@@ -68,7 +67,6 @@ def test_contexts_are_the_nearest_of_a_slow_loop(
     assert contexts.tolist() == expected
 
 
-@pytest.mark.slow
 def test_a_context_and_its_radii_are_the_same_alone_and_among_others(
     view: GalleryView, queries: FloatArray, excluded: list[Any]
 ) -> None:

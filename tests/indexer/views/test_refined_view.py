@@ -3,25 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
-from tests.mappings import is_read_at_random
 from vicinal.calibration.arrays import FloatArray
 from vicinal.indexer.errors import BundleMismatchError
 from vicinal.indexer.gallery import Gallery
-from vicinal.indexer.graph import vector_index
-from vicinal.indexer.graph.gpu import IndexDevices
 from vicinal.indexer.graph.neighbor_graph import N_NEIGHBORS, build_neighbor_graph
 from vicinal.indexer.jobs.changes import add_items, remove_items
 from vicinal.indexer.jobs.compaction import compact
 from vicinal.indexer.jobs.refinement import open_refined, refine_gallery
 from vicinal.indexer.reader import GalleryReader
-from vicinal.indexer.views.refined_snapshot import RefinementPlan, refinements, write_refined
+from vicinal.indexer.views.refined_snapshot import RefinementPlan, refinements
 from vicinal.indexer.views.refined_view import RefinedSpace, RefinedView
 from vicinal.indexer.views.view import GalleryView
 from vicinal.models.bundle import ModelBundle
@@ -75,24 +71,6 @@ def lists_by_loop(refined: RefinedView, position: int) -> tuple[list[int], list[
     similarities = exact_similarities(refined.vectors(np.array([position]))[0], refined.vectors(others))
     order = np.lexsort((others, -similarities))[:N_NEIGHBORS]
     return others[order].tolist(), similarities[order].tolist()
-
-
-def test_items_of_a_version_have_their_stored_vectors(gallery: Gallery, plan: RefinementPlan) -> None:
-    view = GalleryReader(gallery).view()
-    snapshot = view.snapshot
-    expected = plan.refiner.refine_gallery(snapshot.embeddings, snapshot.neighbor_ids)
-    np.testing.assert_array_equal(space_of(view, plan).view(view).vectors(np.arange(N)), expected)
-
-
-def test_an_added_item_is_refined_with_those_before_it(
-    gallery: Gallery, plan: RefinementPlan, rows: Rows, unit: Unit
-) -> None:
-    reader = GalleryReader(gallery)
-    add(reader, rows(["a", "b", "c"], unit(3, seed=1, dim=DIM)), plan)
-    view = reader.view()
-    vectors = space_of(view, plan).view(view).vectors(np.arange(N, N + 3))
-    expected = np.stack([refined_by_loop(view, plan, N + i) for i in range(3)])
-    np.testing.assert_array_equal(vectors, expected)
 
 
 def test_a_removed_item_leaves_the_contexts_of_added_items_at_once(
@@ -152,34 +130,6 @@ def test_neighbor_lists_hold_added_items_and_no_removed_ones(
         assert (similarities >= np.array(expected, np.float32)).all()
 
 
-def test_every_near_item_is_found_among_added_and_removed_ones(
-    gallery: Gallery, plan: RefinementPlan, rows: Rows, unit: Unit
-) -> None:
-    reader = GalleryReader(gallery)
-    add(reader, rows([f"a{i}" for i in range(6)], unit(6, seed=1, dim=DIM)), plan)
-    remove_items(reader, ["2", "40", "a3"])
-    view = reader.view()
-    refined, queries = space_of(view, plan).view(view), unit(3, seed=9, dim=DIM)
-    live = np.flatnonzero(~view.is_dead(np.arange(view.n_positions)))
-    for query, found in zip(queries, refined.nearest(queries, 10), strict=True):
-        similarities = exact_similarities(query, refined.vectors(live))
-        assert set(live[np.argsort(-similarities)[:10]]) <= set(found.tolist())
-        assert not view.is_dead(found[found >= 0]).any()
-
-
-def test_a_compaction_of_a_gallery_that_was_refined_by_hand_refines_it_again(
-    gallery: Gallery, plan: RefinementPlan, rows: Rows, unit: Unit
-) -> None:
-    """In as many steps, though new versions are not refined by default."""
-    refine_gallery(gallery, RefinementPlan(plan.refiner, 2))
-    gallery.refinement = replace(plan, by_default=False)
-    reader = GalleryReader(gallery)
-    add(reader, rows(["a"], unit(1, seed=1, dim=DIM)), plan)
-    done = compact(reader)
-    fingerprint = plan.refiner.fingerprint
-    assert refinements(gallery.snapshot_path(done.version)) == [(fingerprint, 2), (fingerprint, 3)]
-
-
 def test_a_gallery_of_another_bundle_is_not_refined(live_gallery: Gallery, plan: RefinementPlan) -> None:
     with pytest.raises(BundleMismatchError):
         refine_gallery(live_gallery, plan)
@@ -188,21 +138,6 @@ def test_a_gallery_of_another_bundle_is_not_refined(live_gallery: Gallery, plan:
     assert refinements(live_gallery.snapshot_path(live_gallery.active_version)) == []
 
 
-def test_the_index_of_refined_items_is_chosen_for_them(
-    tmp_path: Path, plan: RefinementPlan, rows: Rows, unit: Unit, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Refined, items may lie in groups that they did not lie in before."""
-    monkeypatch.setattr(vector_index, "FLAT_LIMIT", N // 2)
-    monkeypatch.setattr(vector_index, "_MOST_PROBED", 0.0)
-    gallery = Gallery(tmp_path / "shoes")
-    index_items(gallery, rows([str(i) for i in range(N)], unit(N, dim=DIM)), plan)
-    monkeypatch.setattr(vector_index, "_MOST_PROBED", 1.0)
-    snapshot = gallery.snapshot()
-    refined = write_refined(snapshot, plan.refiner, 1)
-    assert (snapshot.manifest.index, refined.manifest.index) == ("IVF1,PQ12x4fsr", "IVF16,PQ12x4fsr")
-
-
-@pytest.mark.slow
 def test_a_compaction_makes_what_an_index_job_would_make(
     gallery: Gallery, plan: RefinementPlan, rows: Rows, unit: Unit, tmp_path: Path
 ) -> None:
@@ -219,10 +154,3 @@ def test_a_compaction_makes_what_an_index_job_would_make(
     np.testing.assert_array_equal(compacted.embeddings, built.embeddings)
     np.testing.assert_array_equal(compacted.graph.ids, built.graph.ids)
     np.testing.assert_array_equal(compacted.graph.similarities, built.graph.similarities)
-
-
-@pytest.mark.slow
-def test_a_server_reads_single_rows_of_refined_items(gallery: Gallery, plan: RefinementPlan) -> None:
-    served = GalleryReader(gallery, IndexDevices("cpu")).view()
-    assert is_read_at_random(space_of(served, plan).built.stored.embeddings)
-    assert not is_read_at_random(space_of(GalleryReader(gallery).view(), plan).built.stored.embeddings)

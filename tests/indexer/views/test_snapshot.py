@@ -16,8 +16,7 @@ from vicinal.calibration.arrays import FloatArray
 from vicinal.indexer.errors import GalleryError
 from vicinal.indexer.graph.neighbor_graph import build_neighbor_graph
 from vicinal.indexer.storage.files import making_in
-from vicinal.indexer.views.snapshot import ITEM_COLUMNS, Snapshot, SnapshotRows, write_snapshot
-from vicinal.indexer.views.view import GalleryView
+from vicinal.indexer.views.snapshot import Snapshot, SnapshotRows, write_snapshot
 from vicinal.models.similarity import normalize
 from vicinal.refine.k_reciprocal import ItemLists, ReciprocalGraph, reciprocal_encodings
 
@@ -76,10 +75,6 @@ def _truncate(file: Path) -> None:
     file.write_bytes(file.read_bytes()[:-2])
 
 
-def test_snapshot_is_a_folder_of_the_documented_files(snapshot: Snapshot) -> None:
-    assert sorted(file.name for file in snapshot.path.iterdir()) == FILES
-
-
 def test_opened_snapshot_holds_what_was_written(snapshot: Snapshot) -> None:
     opened, graph = Snapshot.open(snapshot.path), build_neighbor_graph(_embeddings())
     assert opened.manifest == snapshot.manifest
@@ -110,34 +105,8 @@ def test_snapshot_from_before_the_encodings_is_refused_so_that_it_is_made_again(
         Snapshot.open(copy)
 
 
-def test_manifest_counts_items_labels_and_dimensions(snapshot: Snapshot) -> None:
-    manifest = snapshot.manifest
-    assert (manifest.n_items, manifest.n_labels, manifest.dim, manifest.index) == (N_ITEMS, 4, 8, "Flat")
-    assert len(snapshot) == N_ITEMS
-
-
-def test_manifest_keeps_version_and_bundle(snapshot: Snapshot) -> None:
-    assert {name: getattr(snapshot.manifest, name) for name in FIELDS} == FIELDS
-
-
-def test_arrays_are_memory_maps_that_nobody_can_change(snapshot: Snapshot) -> None:
-    for array in (snapshot.embeddings, snapshot.neighbor_ids, snapshot.neighbor_similarities):
-        assert isinstance(array, np.memmap)
-        assert not array.flags.writeable
-
-
-def test_index_finds_each_item_by_its_embedding(snapshot: Snapshot) -> None:
-    found = snapshot.index.search(np.asarray(snapshot.embeddings), 1)
-    assert found[:, 0].tolist() == list(range(N_ITEMS))
-
-
-def test_chosen_index_is_kept(tmp_path: Path) -> None:
-    opened = Snapshot.open(_write(tmp_path / "3", index="IVF4,Flat").path)
-    assert (opened.manifest.index, opened.index.spec) == ("IVF4,Flat", "IVF4,Flat")
-
-
 @pytest.mark.parametrize("name", FILES)
-@pytest.mark.parametrize("damage", [_flip, _truncate, Path.unlink])
+@pytest.mark.parametrize("damage", [_flip, _truncate])
 def test_damaged_file_is_refused_by_name(
     snapshot: Snapshot, tmp_path: Path, name: str, damage: Callable[[Path], None]
 ) -> None:
@@ -152,11 +121,6 @@ def test_file_of_another_version_is_refused(snapshot: Snapshot, tmp_path: Path) 
     np.save(copy / "embeddings.npy", _embeddings(seed=1))
     with pytest.raises(GalleryError, match=r"embeddings\.npy"):
         Snapshot.open(copy)
-
-
-def test_missing_folder_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(GalleryError, match="missing or damaged"):
-        Snapshot.open(tmp_path / "absent")
 
 
 @pytest.mark.parametrize("is_held", [False, True])
@@ -177,33 +141,6 @@ def test_snapshot_whose_index_cannot_be_built_does_not_appear(tmp_path: Path) ->
     assert not (tmp_path / "3").exists()
 
 
-def test_items_come_in_the_asked_order_with_parsed_metadata(snapshot: Snapshot) -> None:
-    last, first = snapshot.items([N_ITEMS - 1, 0])
-    assert tuple(last) == ITEM_COLUMNS
-    assert (last["id"], last["metadata"]) == ("item 39", {"price": 39})
-    assert (first["id"], first["label"], first["uri"]) == ("item 0", None, "pictures/0.jpg")
-
-
-def test_no_positions_give_no_items(snapshot: Snapshot) -> None:
-    assert snapshot.items([]) == []
-
-
-def test_items_take_positions_from_a_search(snapshot: Snapshot) -> None:
-    found = snapshot.index.search(np.asarray(snapshot.embeddings[:1]), 3)[0]
-    assert snapshot.items(found)[0]["id"] == "item 0"
-
-
 def test_labels_are_one_an_item_and_none_where_missing(snapshot: Snapshot) -> None:
     assert snapshot.labels.shape == (N_ITEMS,)
     assert snapshot.labels[:4].tolist() == [None, "class 1", "class 2", None]
-
-
-def test_position_is_where_the_item_stands(snapshot: Snapshot) -> None:
-    view = GalleryView.of(snapshot)
-    assert [view.position(f"item {i}") for i in (0, 17, N_ITEMS - 1)] == [0, 17, N_ITEMS - 1]
-
-
-@pytest.mark.parametrize("item_id", ["absent", "", "item", "ITEM 0"])
-def test_position_of_an_unknown_item_is_refused(snapshot: Snapshot, item_id: str) -> None:
-    with pytest.raises(KeyError):
-        GalleryView.of(snapshot).position(item_id)

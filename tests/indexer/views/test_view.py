@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
@@ -15,7 +14,7 @@ from vicinal.calibration.arrays import FloatArray
 from vicinal.indexer.gallery import Gallery
 from vicinal.indexer.graph import vector_index
 from vicinal.indexer.graph.gpu import IndexDevices
-from vicinal.indexer.jobs.changes import Patch, add_items, patch_items, remove_items
+from vicinal.indexer.jobs.changes import add_items, remove_items
 from vicinal.indexer.reader import GalleryReader
 from vicinal.indexer.views import view as view_module
 from vicinal.indexer.views.selection import Selection
@@ -73,32 +72,12 @@ def missed(view: GalleryView, queries: FloatArray, n: int, selection: Selection 
     )
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("index", ["Flat", "IVF4,SQ8"])
-def test_exact_scoring_has_a_choice_however_few_are_wanted(
-    tmp_path: Path, publish: Callable[..., int], rows: Rows, unit: Unit, index: str
-) -> None:
-    """Codes mix up the nearest: more are compared exactly, as many as was measured."""
-    gallery = Gallery(tmp_path / "shoes")
-    publish(gallery, rows([str(i) for i in range(N)], unit(N)), index=index)
-    view = GalleryReader(gallery).view()
-    n_fetched = view.snapshot.index.n_fetched(3)
-    assert (n_fetched == 3) == (index == "Flat")
-    assert view.nearest(unit(4, seed=5), 3).shape == (4, n_fetched)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("n", [1, 10, 100, 700])
+@pytest.mark.parametrize("n", [1, 10, 700])
 def test_the_nearest_live_items_are_found(changed: GalleryView, unit: Unit, n: int) -> None:
     near_dead = np.concatenate([unit(N)[:20:5], unit(N_ADDED, seed=1)[:20:5]])
     queries = np.concatenate([near_dead, unit(8, seed=5)])
     allowed = 0 if changed.snapshot.index.is_exact else 0.02 * n * len(queries)
     assert missed(changed, queries, n) <= allowed
-
-
-def test_nothing_dead_is_found(changed: GalleryView, unit: Unit) -> None:
-    found = changed.nearest(unit(N)[:50:5], 50)
-    assert not changed.is_dead(found[found >= 0]).any()
 
 
 def test_ignored_tombstones_are_noticed(
@@ -134,15 +113,6 @@ def test_a_query_finds_the_same_alone_and_in_a_batch(changed: GalleryView, unit:
         assert np.array_equal(batch[i][: len(alone)], alone)
 
 
-def test_blocks_of_selected_rows_are_searched_together(
-    changed: GalleryView, unit: Unit, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    everything = Selection(live_positions(changed))
-    whole = changed.nearest(unit(4, seed=5), 10, everything)
-    monkeypatch.setattr("vicinal.indexer.views.selection._BLOCK", 7)
-    assert np.array_equal(changed.nearest(unit(4, seed=5), 10, everything), whole)
-
-
 def test_vectors_and_items_stand_at_the_same_positions(changed: GalleryView, unit: Unit) -> None:
     positions = np.array([[N + 1, 3], [1, N + 12]])
     vectors = changed.vectors(positions)
@@ -152,26 +122,6 @@ def test_vectors_and_items_stand_at_the_same_positions(changed: GalleryView, uni
     assert changed.positions(names).tolist() == positions.reshape(-1).tolist()
 
 
-def test_products_are_those_of_the_vectors(changed: GalleryView, unit: Unit) -> None:
-    """Of built and added rows alike; nothing stands at -1."""
-    queries = unit(3, seed=7)
-    positions = np.stack(
-        [np.random.default_rng(row).permutation(changed.n_positions)[:90] for row in range(3)]
-    )
-    positions[:, ::7] = -1
-    expected = np.einsum("bd,bwd->bw", queries, changed.vectors(positions))
-    found = changed.products(queries, positions)
-    assert found == pytest.approx(np.where(positions < 0, -np.inf, expected), abs=1e-6)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("item_id", ["0", "new 0", "absent", ""])
-def test_an_item_that_is_not_there_has_no_position(changed: GalleryView, item_id: str) -> None:
-    assert changed.positions([item_id]).tolist() == [-1]
-    with pytest.raises(KeyError):
-        changed.position(item_id)
-
-
 def test_lists_name_no_dead_neighbor(changed: GalleryView) -> None:
     listed = changed.neighbor_positions(live_positions(changed))
     assert not changed.is_dead(listed[listed >= 0]).any()
@@ -179,8 +129,7 @@ def test_lists_name_no_dead_neighbor(changed: GalleryView) -> None:
     assert changed.is_dead(raw.astype(np.int64)).any()
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("size", [1, 7, 100, 1000])
+@pytest.mark.parametrize("size", [7, 1000])
 def test_pages_one_after_another_give_every_live_item_once(changed: GalleryView, size: int) -> None:
     seen: list[str] = []
     after = None
@@ -194,35 +143,3 @@ def test_pages_one_after_another_give_every_live_item_once(changed: GalleryView,
 def test_a_selection_holds_live_items_only(changed: GalleryView) -> None:
     selection = changed.select(np.array([0, 1, 2, N, N + 1, 10**6]))
     assert changed.sequences(selection.positions).tolist() == [1, 2, N + 1]
-
-
-def test_an_empty_selection_finds_nothing(changed: GalleryView, unit: Unit) -> None:
-    assert changed.nearest(unit(2), 5, Selection(np.empty(0, np.int64))).shape == (2, 0)
-
-
-def test_a_built_version_is_a_view_without_changes(live_gallery: Gallery, unit: Unit) -> None:
-    view = GalleryView.of(live_gallery.snapshot())
-    assert (len(view), view.n_changes, view.graph_staleness, view.n_labels) == (40, 0, 0.0, 4)
-    assert np.array_equal(view.nearest(unit(3), 5), view.snapshot.index.search(unit(3), 5))
-
-
-def test_every_item_can_be_patched_and_asked_for(live_gallery: Gallery, rows: Rows, unit: Unit) -> None:
-    reader = GalleryReader(live_gallery)
-    add_items(reader, rows(["new"], unit(1, seed=9)), bundle=BUNDLE)
-    patch_items(reader, {name: Patch(label=f"label of {name}") for name in ("new", "0", "39")})
-    remove_items(reader, ["0"])
-    view = GalleryReader(Gallery(live_gallery.path)).view()
-    labels = {item["id"]: item["label"] for item in view.items(live_positions(view))}
-    assert (labels["new"], labels["39"], labels["1"]) == ("label of new", "label of 39", "class 1")
-    assert "0" not in labels
-
-
-def test_an_empty_folder_is_no_gallery(tmp_path: Path) -> None:
-    with pytest.raises(LookupError):
-        GalleryReader(Gallery(tmp_path / "shoes")).view()
-
-
-@pytest.mark.parametrize("number", [0, 1, 7, 479, 480, 481, 527, 528, 600])
-def test_items_are_found_by_their_number(changed: GalleryView, number: int) -> None:
-    live = [one for one in range(changed.n_positions) if not changed.is_dead(np.array([one]))[0]]
-    assert changed.positions_from(number, 9).tolist() == live[number : number + 9]

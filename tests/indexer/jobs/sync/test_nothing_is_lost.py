@@ -381,10 +381,10 @@ def settings(n_examples: int) -> hypothesis.settings:
     )
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("library", [Library, EmbeddingLibrary])
-def test_nothing_is_lost(library: type[Library]) -> None:
-    run_state_machine_as_test(library, settings=settings(15))
+@pytest.mark.parametrize("n_examples", [5, pytest.param(30, marks=pytest.mark.slow)])
+def test_nothing_is_lost(library: type[Library], n_examples: int) -> None:
+    run_state_machine_as_test(library, settings=settings(n_examples))
 
 
 class ForgettingLibrary(Library):
@@ -395,7 +395,6 @@ class ForgettingLibrary(Library):
         super().sync(folder, **options)
 
 
-@pytest.mark.slow
 def test_a_gallery_that_forgets_removals_is_found_out() -> None:
     """Negative control."""
     library = ForgettingLibrary()

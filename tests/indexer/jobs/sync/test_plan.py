@@ -266,7 +266,6 @@ def loses(
     }
 
 
-@pytest.mark.slow
 @given(situations())
 def test_nothing_is_lost(situation: Situation) -> None:
     assert not loses(situation, plan_sync)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 from collections.abc import Callable, Sequence
 from datetime import timedelta
@@ -15,7 +14,7 @@ from PIL import Image
 
 from tests.conftest import write_tiny_bundle
 from vicinal.calibration.arrays import FloatArray
-from vicinal.indexer import EmbeddingSource, Gallery, SourceItem, index_items, read_source
+from vicinal.indexer import Gallery, SourceItem, index_items, read_source
 from vicinal.indexer.errors import BuildError, ItemExistsError
 from vicinal.indexer.jobs.changes import Patch, add_items, patch_items, remove_items
 from vicinal.indexer.jobs.compaction import compact
@@ -26,8 +25,8 @@ from vicinal.indexer.jobs.sync.plan import IndexResult
 from vicinal.indexer.reader import GalleryReader
 from vicinal.indexer.sources import source_name
 from vicinal.indexer.views.view import GalleryView
-from vicinal.models.bundle import ModelBundle, space_manifest
-from vicinal.models.embedder import Embedder, SpaceEmbedder
+from vicinal.models.bundle import ModelBundle
+from vicinal.models.embedder import Embedder
 
 N = 6
 
@@ -99,15 +98,6 @@ def upload(gallery: Gallery, embedder: Embedder, item_id: str, path: Path) -> No
     add_items(GalleryReader(gallery), rows, bundle=embedder.bundle.fingerprint)
 
 
-def test_rows_say_which_file_they_are_of(indexed: Gallery, photos: Path) -> None:
-    names = ["id", "source", "file_size", "modified_at"]
-    row = indexed.table.columns(indexed.active_version, names).to_pylist()[2]
-    written = (photos / "2.png").stat()
-    assert (row["id"], row["source"], row["file_size"]) == ("2.png", str(photos), written.st_size)
-    assert round(row["modified_at"].timestamp() * 1e6) == written.st_mtime_ns // 1000
-
-
-@pytest.mark.slow
 def test_a_source_that_did_not_change_makes_no_version(
     indexed: Gallery, photos: Path, sync: Callable[..., IndexResult], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -122,7 +112,6 @@ def test_a_source_that_did_not_change_makes_no_version(
     assert (indexed.activation, list((indexed.path / "staging").iterdir())) == (before, [])
 
 
-@pytest.mark.slow
 def test_new_and_changed_files_alone_are_embedded(
     indexed: Gallery, photos: Path, sync: Callable[..., IndexResult], embedder: CountingEmbedder
 ) -> None:
@@ -142,52 +131,6 @@ def test_new_and_changed_files_alone_are_embedded(
         )
 
 
-def test_a_file_that_was_only_touched_is_unchanged(
-    indexed: Gallery, photos: Path, sync: Callable[..., IndexResult]
-) -> None:
-    os.utime(photos / "1.png", (1, 1))
-    result = sync(photos)
-    assert (result.is_new, result.counts) == (False, {"unchanged": N})
-
-
-@pytest.mark.slow
-def test_files_that_are_gone_stay_until_they_are_to_be_deleted(
-    indexed: Gallery, photos: Path, sync: Callable[..., IndexResult]
-) -> None:
-    before = contents(indexed)
-    for number in (1, 3):
-        (photos / f"{number}.png").unlink()
-    result = sync(photos)
-    assert (result.is_new, result.counts) == (False, {"unchanged": N - 2, "missing": 2})
-    assert (result.missing, contents(indexed)) == (["1.png", "3.png"], before)
-    result = sync(photos, delete=True)
-    assert (result.counts, result.missing) == ({"unchanged": N - 2, "removed": 2}, [])
-    assert set(contents(indexed)) == set(before) - {"1.png", "3.png"}
-
-
-@pytest.mark.slow
-def test_other_sources_and_uploads_stay(
-    indexed: Gallery,
-    photos: Path,
-    tmp_path: Path,
-    sync: Callable[..., IndexResult],
-    embedder: CountingEmbedder,
-) -> None:
-    upload(indexed, embedder, "upload", picture(tmp_path / "upload.png", 60))
-    more = [SourceItem(f"more/{i}", picture(tmp_path / "more" / f"{i}.png", 70 + i)) for i in range(2)]
-    add_source(GalleryReader(indexed), more, embedder, source=str(tmp_path / "more"))
-    before = contents(indexed)
-    (photos / "1.png").unlink()
-    picture(photos / "7.png", 51)
-    result = sync(photos, delete=True)
-    assert result.counts == {"added": 1, "unchanged": N - 1, "removed": 1}
-    after = contents(indexed)
-    assert set(after) == {*before, "7.png"} - {"1.png"}
-    assert {name: after[name] for name in before if name != "1.png"} == {
-        name: one for name, one in before.items() if name != "1.png"
-    }
-
-
 def test_equal_names_in_another_folder_are_refused_before_anything_is_embedded(
     indexed: Gallery,
     tmp_path: Path,
@@ -205,29 +148,6 @@ def test_equal_names_in_another_folder_are_refused_before_anything_is_embedded(
     assert list((indexed.path / "staging").iterdir()) == []
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("conflict", "counts", "n_left"),
-    [("skip", {"added": 1, "skipped": 3}, 3), ("replace", {"added": 1, "replaced": 3}, 0)],
-)
-def test_conflicts_are_skipped_or_replaced(
-    indexed: Gallery,
-    tmp_path: Path,
-    sync: Callable[..., IndexResult],
-    conflict: str,
-    counts: dict[str, int],
-    n_left: int,
-) -> None:
-    before = contents(indexed)
-    for number in (0, 1, 2, 9):
-        picture(tmp_path / "others" / f"{number}.png", 80 + number)
-    assert sync(tmp_path / "others", conflict=conflict).counts == counts
-    after = contents(indexed)
-    assert set(after) == {*before, "9.png"}
-    assert sum(after[f"{number}.png"] == before[f"{number}.png"] for number in range(3)) == n_left
-
-
-@pytest.mark.slow
 def test_a_folder_that_was_moved_is_taken_over(
     indexed: Gallery, photos: Path, sync: Callable[..., IndexResult], embedder: CountingEmbedder
 ) -> None:
@@ -245,7 +165,6 @@ def _rows(gallery: Gallery) -> list[dict[str, Any]]:
     )
 
 
-@pytest.mark.slow
 def test_a_changed_file_that_cannot_be_used_leaves_its_item_as_it_was(
     indexed: Gallery, photos: Path, sync: Callable[..., IndexResult]
 ) -> None:
@@ -264,19 +183,6 @@ def test_a_changed_file_that_cannot_be_used_leaves_its_item_as_it_was(
     assert {name: after[name] for name in before} == before
 
 
-def test_a_source_of_which_nothing_can_be_used_is_an_error(
-    indexed: Gallery, photos: Path, sync: Callable[..., IndexResult]
-) -> None:
-    """So that a disk that is not there is noticed."""
-    before = contents(indexed)
-    for path in photos.iterdir():
-        path.write_bytes(b"words")
-    with pytest.raises(BuildError, match=f"none of {N} images could be used, the first because the bytes"):
-        sync(photos, delete=True)
-    assert contents(indexed) == before
-
-
-@pytest.mark.slow
 def test_a_manifest_s_labels_and_metadata_are_updated_without_embedding(
     gallery: Gallery, photos: Path, sync: Callable[..., IndexResult], embedder: CountingEmbedder
 ) -> None:
@@ -297,34 +203,6 @@ def test_a_manifest_s_labels_and_metadata_are_updated_without_embedding(
     assert (found["4.png"]["label"], found["4.png"]["metadata"]) == ("by hand", {"price": 1, "note": "mine"})
 
 
-@pytest.mark.slow
-def test_a_label_given_by_hand_when_it_was_added_stays(
-    indexed: Gallery, tmp_path: Path, sync: Callable[..., IndexResult], embedder: CountingEmbedder
-) -> None:
-    picture(tmp_path / "more" / "x.png", 70)
-    items = read_source(tmp_path / "more")
-    name = source_name(tmp_path / "more")
-    add_source(GalleryReader(indexed), items, embedder, source=name, label="boots")
-    assert not sync(tmp_path / "more").is_new
-    assert contents(indexed)["x.png"][0] == "boots"
-
-
-@pytest.mark.slow
-def test_live_changes_and_their_compaction_come_along(
-    indexed: Gallery, photos: Path, sync: Callable[..., IndexResult]
-) -> None:
-    reader = GalleryReader(indexed)
-    patch_items(reader, {"1.png": Patch("patched")})
-    compact(reader)
-    patch_items(reader, {"2.png": Patch("patched too")})
-    picture(photos / "7.png", 51)
-    sync(photos)
-    after = contents(indexed)
-    assert [after[f"{i}.png"][0] for i in (1, 2)] == ["patched", "patched too"]
-    assert GalleryReader(indexed).view().graph_staleness == 0
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "spec"), [("IVF2,Flat", "IVF2,Flat"), ("graph", "HNSW16,SQ8")])
 def test_another_index_is_built_of_what_is_there(
     indexed: Gallery,
@@ -345,7 +223,6 @@ def other(tmp_path: Path) -> CountingEmbedder:
     return CountingEmbedder(bundle, device="cpu", threads=1, batch_size=4)
 
 
-@pytest.mark.slow
 def test_another_bundle_embeds_everything_again(
     indexed: Gallery,
     photos: Path,
@@ -372,7 +249,6 @@ def test_another_bundle_embeds_everything_again(
     )
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("own", [False, True])
 def test_another_bundle_is_refused_where_an_image_is_not_there_any_more(
     indexed: Gallery,
@@ -402,7 +278,6 @@ class StoppedError(Exception):
     """The run was stopped here."""
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("stage", ["copy", "embed", "neighbors", "publish"])
 def test_a_stopped_sync_goes_on_where_it_was(
     indexed: Gallery,
@@ -429,83 +304,10 @@ def test_a_stopped_sync_goes_on_where_it_was(
     assert (result.n_embedded, len(contents(indexed))) == (11, N + 10)
 
 
-@pytest.mark.slow
-def test_an_upload_during_a_sync_is_kept_also_under_an_id_of_the_source(
-    indexed: Gallery,
-    photos: Path,
-    tmp_path: Path,
-    sync: Callable[..., IndexResult],
-    embedder: CountingEmbedder,
-) -> None:
-    path, done = picture(tmp_path / "upload.png", 60), list[str]()
-    picture(photos / "7.png", 51)
-
-    def add(at: str, *_: int) -> None:
-        if at == "neighbors" and not done:
-            done.append(at)
-            upload(indexed, embedder, "7.png", path)
-            upload(indexed, embedder, "mine", path)
-
-    sync(photos, on_progress=add)
-    assert [contents(indexed)[name][0] for name in ("7.png", "mine")] == ["uploaded", "uploaded"]
-    with pytest.raises(ItemExistsError, match=r"'7\.png'"):
-        sync(photos)
-
-
-@pytest.mark.slow
-def test_of_two_rows_with_one_id_the_first_counts_also_where_it_is_held(
-    gallery: Gallery, photos: Path, embedder: CountingEmbedder
-) -> None:
-    items = read_source(photos)
-    twice = [*items, SourceItem("0.png", items[3].path)]
-    for seed in (90, 91):
-        picture(items[5].path, seed)
-        result = index_items(gallery, twice, embedder, source="twice")
-        assert [one.id for one in result.failures] == ["0.png"]
-    assert contents(gallery)["0.png"] != contents(gallery)["3.png"]
-
-
-def write_vectors(path: Path, rows: dict[str, int], label: str = "boots") -> EmbeddingSource:
-    vectors = np.stack([np.random.default_rng(seed).normal(size=8) for seed in rows.values()])
-    np.savez(path, ids=list(rows), labels=[label] * len(rows), embeddings=vectors.astype(np.float32))
-    return EmbeddingSource.open(path)
-
-
-@pytest.mark.slow
-def test_ready_embeddings_are_taken_over_by_id(gallery: Gallery, tmp_path: Path) -> None:
-    space = SpaceEmbedder(ModelBundle(gallery.space_path, space_manifest("clip", 8)), gallery.name)
-
-    def run(name: str, rows: dict[str, int], label: str = "boots", **options: Any) -> IndexResult:
-        source = write_vectors(tmp_path / name, rows, label)
-        return index_items(gallery, source, space, source=str(tmp_path / name), **options)
-
-    run("a.npz", {"a": 0, "b": 1, "c": 2})
-    assert not run("a.npz", {"a": 0, "b": 1, "c": 2}).is_new
-    result = run("a.npz", {"a": 0, "b": 7, "d": 3})
-    assert result.counts == {"added": 1, "changed": 1, "unchanged": 1, "missing": 1}
-    assert (result.missing, result.n_embedded, set(contents(gallery))) == (["c"], 2, set("abcd"))
-    with pytest.raises(ItemExistsError, match="another embedding has the id 'a'"):
-        run("b.npz", {"a": 5, "e": 6})
-    assert run("b.npz", {"a": 5, "e": 6}, conflict="skip").counts == {"added": 1, "skipped": 1}
-    assert run("a.npz", {"a": 0, "b": 7, "d": 3}, "hats").counts == {"updated": 3, "missing": 1}
-    assert {name: one[0] for name, one in contents(gallery).items()} == {
-        **dict.fromkeys("abd", "hats"),
-        **dict.fromkeys("ce", "boots"),
-    }
-    result = run("a.npz", {"a": 0}, "hats", delete=True)
-    assert (result.counts, set(contents(gallery))) == ({"unchanged": 1, "removed": 3}, {"a", "e"})
-
-
-def made(folder: Path) -> Path:
-    folder.mkdir()
-    return folder
-
-
 def remove(gallery: Gallery, *item_ids: str) -> None:
     remove_items(GalleryReader(gallery), item_ids)
 
 
-@pytest.mark.slow
 def test_what_was_removed_stays_out_of_the_next_runs_until_it_is_restored(
     indexed: Gallery, photos: Path, sync: Callable[..., IndexResult], embedder: CountingEmbedder
 ) -> None:
@@ -525,7 +327,6 @@ def test_what_was_removed_stays_out_of_the_next_runs_until_it_is_restored(
     assert len(contents(indexed)) == 7
 
 
-@pytest.mark.slow
 def test_no_file_of_a_removed_item_is_read(
     indexed: Gallery, photos: Path, sync: Callable[..., IndexResult], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -538,34 +339,6 @@ def test_no_file_of_a_removed_item_is_read(
     assert sync(photos).counts == {"unchanged": N - 1, "left_out": 1}
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("change", "left_out"),
-    [
-        (lambda path: os.utime(path, (1, 1)), ["1.png"]),
-        (lambda path: path.rename(path.with_name("moved.png")), ["moved.png"]),
-        (lambda path: shutil.move(path, made(path.parent / "below")), ["below/1.png"]),
-        (lambda path: picture(path, 70), []),
-        (lambda path: path.unlink(), []),
-    ],
-)
-def test_a_removed_image_is_known_wherever_it_lies_in_its_source(
-    indexed: Gallery,
-    photos: Path,
-    sync: Callable[..., IndexResult],
-    change: Callable[[Path], object],
-    left_out: list[str],
-) -> None:
-    remove(indexed, "1.png")
-    change(photos / "1.png")
-    result = sync(photos)
-    assert (result.left_out, result.counts.get("added", 0)) == (
-        left_out,
-        int((photos / "1.png").exists() and not left_out),
-    )
-
-
-@pytest.mark.slow
 def test_a_moved_or_copied_source_does_not_bring_back_what_was_removed(
     indexed: Gallery, photos: Path, sync: Callable[..., IndexResult], tmp_path: Path
 ) -> None:
@@ -576,54 +349,6 @@ def test_a_moved_or_copied_source_does_not_bring_back_what_was_removed(
     assert sync(tmp_path / "moved").left_out == ["1.png"]
 
 
-@pytest.mark.slow
-def test_a_copy_that_was_kept_may_move_and_vanish_and_come_back(
-    gallery: Gallery, photos: Path, sync: Callable[..., IndexResult], tmp_path: Path
-) -> None:
-    shutil.copy(photos / "0.png", photos / "copy.png")
-    sync(photos)
-    remove(gallery, "copy.png")
-    (photos / "0.png").rename(photos / "kept.png")
-    assert sync(photos, delete=True).counts == {"added": 1, "removed": 1, "unchanged": N - 1, "left_out": 1}
-    (photos / "kept.png").rename(tmp_path / "aside.png")
-    assert sync(photos, delete=True).counts == {"removed": 1, "unchanged": N - 1, "left_out": 1}
-    (tmp_path / "aside.png").rename(photos / "kept.png")
-    assert sync(photos).counts == {"added": 1, "unchanged": N - 1, "left_out": 1}
-
-
-@pytest.mark.slow
-def test_what_the_source_dropped_comes_back_with_its_file(
-    indexed: Gallery, photos: Path, sync: Callable[..., IndexResult], tmp_path: Path
-) -> None:
-    (photos / "1.png").rename(tmp_path / "aside.png")
-    sync(photos, delete=True)
-    (tmp_path / "aside.png").rename(photos / "1.png")
-    assert sync(photos).counts == {"added": 1, "unchanged": N - 1}
-    # Also where it was removed and restored before.
-    remove(indexed, "1.png")
-    sync(photos, restore=True)
-    (photos / "1.png").rename(tmp_path / "aside.png")
-    sync(photos, delete=True)
-    (tmp_path / "aside.png").rename(photos / "1.png")
-    assert sync(photos).counts == {"added": 1, "unchanged": N - 1}
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("way", ["upload", "add_source"])
-def test_to_add_it_again_is_a_wish(
-    indexed: Gallery, photos: Path, sync: Callable[..., IndexResult], embedder: CountingEmbedder, way: str
-) -> None:
-    remove(indexed, "1.png")
-    if way == "upload":
-        upload(indexed, embedder, "1.png", photos / "1.png")
-    else:
-        reader, items = GalleryReader(indexed), read_source(photos / "1.png")
-        add_source(reader, items, embedder, source=source_name(photos / "1.png"))
-    assert sync(photos).counts.get("left_out") is None
-    assert len(contents(indexed)) == N
-
-
-@pytest.mark.slow
 def test_another_bundle_brings_nothing_back(
     indexed: Gallery, photos: Path, sync: Callable[..., IndexResult], tmp_path: Path
 ) -> None:
@@ -633,19 +358,6 @@ def test_another_bundle_brings_nothing_back(
     assert (result.left_out, result.n_items) == (["1.png"], N - 1)
 
 
-@pytest.mark.slow
-def test_of_a_gallery_that_lost_everything_nothing_is_left_for_another_bundle(
-    indexed: Gallery, photos: Path, sync: Callable[..., IndexResult], tmp_path: Path
-) -> None:
-    remove(indexed, *(f"{number}.png" for number in range(N)))
-    assert sync(photos).counts == {"left_out": N}
-    other = Embedder(write_tiny_bundle(tmp_path / "other", seed=1), device="cpu", threads=1, batch_size=4)
-    with pytest.raises(BuildError, match="all that the source lists was removed from it"):
-        sync(photos, embedder=other)
-    assert sync(photos, embedder=other, restore=True).n_items == N
-
-
-@pytest.mark.slow
 def test_versions_that_were_searched_before_have_what_was_removed_since(
     indexed: Gallery, photos: Path, sync: Callable[..., IndexResult]
 ) -> None:
@@ -658,7 +370,6 @@ def test_versions_that_were_searched_before_have_what_was_removed_since(
     assert sync(photos).left_out == ["1.png"]
 
 
-@pytest.mark.slow
 def test_compaction_and_pruning_forget_nothing(
     indexed: Gallery, photos: Path, sync: Callable[..., IndexResult]
 ) -> None:
@@ -668,7 +379,6 @@ def test_compaction_and_pruning_forget_nothing(
     assert sync(photos).left_out == ["1.png"]
 
 
-@pytest.mark.slow
 def test_a_removal_that_never_came_into_force_is_none(
     indexed: Gallery,
     photos: Path,
@@ -691,7 +401,6 @@ def test_a_removal_that_never_came_into_force_is_none(
     assert sync(photos).counts == {"added": 1, "unchanged": N - 1}
 
 
-@pytest.mark.slow
 def test_what_is_added_and_removed_during_a_run_is_not_in_its_version(
     indexed: Gallery, photos: Path, sync: Callable[..., IndexResult], embedder: CountingEmbedder
 ) -> None:
@@ -709,7 +418,6 @@ def test_what_is_added_and_removed_during_a_run_is_not_in_its_version(
     assert sync(photos).left_out == ["1.png", "new.png"]
 
 
-@pytest.mark.slow
 def test_what_is_removed_while_it_is_restored_stays_out(
     indexed: Gallery, photos: Path, sync: Callable[..., IndexResult], embedder: CountingEmbedder
 ) -> None:
@@ -725,20 +433,3 @@ def test_what_is_removed_while_it_is_restored_stays_out(
     sync(photos, restore=True, on_progress=on_progress)
     assert set(contents(indexed)) == {"0.png", "2.png", "3.png", "4.png", "5.png"}
     assert sync(photos).left_out == ["1.png"]
-
-
-@pytest.mark.slow
-def test_ready_embeddings_that_were_removed_stay_out(gallery: Gallery, tmp_path: Path) -> None:
-    space = SpaceEmbedder(ModelBundle(gallery.space_path, space_manifest("clip", 8)), gallery.name)
-
-    def run(rows: dict[str, int], name: str | None = "a.npz", **options: Any) -> IndexResult:
-        return index_items(gallery, write_vectors(tmp_path / "a.npz", rows), space, source=name, **options)
-
-    run({"a": 0, "b": 1, "c": 2})
-    remove(gallery, "a", "b")
-    assert run({"a": 0, "b": 1, "c": 2}, None).left_out == ["a", "b"]
-    # Another embedding in the place of one, and the other one moved.
-    assert run({"a": 5, "c": 2, "d": 1}).counts == {"added": 1, "unchanged": 1, "left_out": 1}
-    remove(gallery, "a", "c")
-    assert run({"a": 5, "c": 2}).counts == {"left_out": 2}
-    assert run({"a": 5, "c": 2}, restore=True).counts == {"added": 2}
