@@ -18,8 +18,6 @@ from vicinal.indexer import Gallery, list_galleries
 from vicinal.indexer.errors import GalleryError, GalleryNotFoundError, ItemNotFoundError
 from vicinal.indexer.gallery import read_ahead
 from vicinal.indexer.graph.neighbor_graph import build_neighbor_graph
-from vicinal.indexer.jobs.changes import remove_items
-from vicinal.indexer.reader import GalleryReader
 from vicinal.indexer.views.snapshot import Snapshot
 from vicinal.models.similarity import normalize
 
@@ -30,15 +28,6 @@ from vicinal.indexer import Gallery
 with Gallery(sys.argv[1]).writing():
     print("held", flush=True)
     time.sleep(60)
-"""
-
-SEARCH = """
-import sys
-from vicinal.indexer import Gallery
-from vicinal.indexer.reader import GalleryReader
-view = GalleryReader(Gallery(sys.argv[1])).view()
-view.nearest(view.vectors(view.positions(["100%_"])), 3)
-print("lance" in sys.modules)
 """
 
 
@@ -261,14 +250,3 @@ def test_reading_ahead_leaves_what_is_damaged_to_whoever_opens_it(
         path.write_bytes(b"{") if gone == "active.json" else path.unlink()
     read_ahead(gallery.path.parent)
     assert advised == ["initial.index", "items.arrow"]
-
-
-@pytest.mark.slow
-def test_lance_is_loaded_for_live_changes_and_not_for_a_version_as_it_was_built(gallery: Gallery) -> None:
-    def is_lance_loaded() -> str:
-        command = [sys.executable, "-c", SEARCH, str(gallery.path)]
-        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
-
-    assert is_lance_loaded() == "False"
-    remove_items(GalleryReader(gallery), ["naïve 日本"])
-    assert is_lance_loaded() == "True"

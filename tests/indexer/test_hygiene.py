@@ -55,13 +55,6 @@ def _examine(
     )
 
 
-def test_items_beyond_the_first_of_a_file_are_exact_duplicates() -> None:
-    files = [_encoded(_photo(seed)) for seed in (0, 1, 0, 0)]
-    found = _examine(files)
-    assert found.n_exact_duplicates == 2
-    assert found.exact_duplicates == [("item 0", "item 2"), ("item 0", "item 3")]
-
-
 @pytest.mark.parametrize("quality", [90, 50])
 def test_resaved_jpeg_is_a_near_duplicate(quality: int) -> None:
     files = [_encoded(_photo(0)), _encoded(_photo(1)), _encoded(_photo(0), "JPEG", quality=quality)]

@@ -28,7 +28,6 @@ from vicinal.indexer.jobs import changes
 from vicinal.indexer.jobs.changes import Patch, add_items, patch_items, remove_items
 from vicinal.indexer.reader import GalleryReader
 from vicinal.indexer.views.view import GalleryView
-from vicinal.models.similarity import exact_similarities
 
 BUNDLE = "0123456789abcdef"
 ROOT = Path(__file__).parents[3]
@@ -61,21 +60,6 @@ def ids_of(view: GalleryView) -> list[str]:
     return [item["id"] for _, item in view.page(None, 1000)]
 
 
-def nearest_id(view: GalleryView, query: FloatArray) -> str:
-    """Id of the item that is really nearest among what the view finds."""
-    positions = view.nearest(query[None], 3)[0]
-    similarities = exact_similarities(query, view.vectors(positions))
-    return str(view.items([positions[int(np.argmax(similarities))]])[0]["id"])
-
-
-def test_a_change_is_seen_by_other_readers(reader: GalleryReader, rows: Rows, unit: Unit) -> None:
-    other = GalleryReader(Gallery(reader.gallery.path))
-    before = other.view()
-    add_items(reader, rows(["new"], unit(1, seed=9)), bundle=BUNDLE)
-    assert (len(before), len(other.view())) == (40, 41)
-    assert ids_of(GalleryReader(Gallery(reader.gallery.path)).view()) == ids_of(other.view())
-
-
 def test_a_view_that_is_held_keeps_its_state(reader: GalleryReader, rows: Rows, unit: Unit) -> None:
     add_items(reader, rows(["first"], unit(1, seed=8)), bundle=BUNDLE)
     held = reader.view()
@@ -83,23 +67,6 @@ def test_a_view_that_is_held_keeps_its_state(reader: GalleryReader, rows: Rows, 
     add_items(reader, rows(["second", "0"], unit(2, seed=9)), bundle=BUNDLE, conflict="replace")
     remove_items(reader, ["first", "7"])
     assert (ids_of(held), held.vectors(np.arange(held.n_positions)).tobytes()) == before
-
-
-def test_of_two_rows_with_one_id_the_last_stays_where_items_are_replaced(
-    reader: GalleryReader, rows: Rows, unit: Unit
-) -> None:
-    new = unit(3, seed=9)
-    change = add_items(reader, rows(["a", "b", "a"], new), bundle=BUNDLE, conflict="replace")
-    view = reader.view()
-    assert (change.outcomes, ids_of(view)[-2:]) == (("added", "added", "replaced"), ["b", "a"])
-    assert np.array_equal(view.vectors(np.array([view.position("a")])), new[2:])
-
-
-def test_removed_items_are_no_longer_found(reader: GalleryReader, unit: Unit) -> None:
-    assert nearest_id(reader.view(), unit(40)[7]) == "7"
-    assert remove_items(reader, ["7", "8"]).n_removed == 2
-    assert nearest_id(reader.view(), unit(40)[7]) != "7"
-    assert ids_of(reader.view()) == [str(i) for i in range(40) if i not in (7, 8)]
 
 
 @pytest.mark.parametrize("wanted", [["absent"], ["7", "absent"], ["7", ""]])

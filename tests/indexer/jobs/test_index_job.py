@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from PIL import Image
 
 from tests.conftest import write_tiny_bundle
+from tests.indexer.pictures import write_picture
 from vicinal.indexer import Gallery, SourceItem, index_items
 from vicinal.indexer.errors import GalleryBusyError, GalleryError
 from vicinal.indexer.graph.neighbor_graph import build_neighbor_graph
@@ -54,8 +54,7 @@ def other_embedder(tmp_path_factory: pytest.TempPathFactory) -> Embedder:
 def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("pictures")
     for number in range(2 * N):
-        coarse = np.random.default_rng(number).integers(0, 256, (5, 5, 3)).astype(np.uint8)
-        Image.fromarray(coarse).resize((40, 32), Image.Resampling.BICUBIC).save(root / f"{number}.png")
+        write_picture(root / f"{number}.png", number)
     return root
 
 

@@ -6,10 +6,9 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
-from PIL import Image
 
+from tests.indexer.pictures import write_picture
 from vicinal.indexer import Gallery, SourceItem, index_items
 from vicinal.indexer.jobs.changes import Patch, patch_items, remove_items
 from vicinal.indexer.jobs.embedding_run import RunOptions
@@ -25,13 +24,10 @@ N = 12
 
 @pytest.fixture
 def items(tmp_path: Path) -> list[SourceItem]:
-    made = []
-    for number in range(N):
-        coarse = np.random.default_rng(number).integers(0, 256, (5, 5, 3)).astype(np.uint8)
-        path = tmp_path / f"{number}.png"
-        Image.fromarray(coarse).resize((40, 32), Image.Resampling.BICUBIC).save(path)
-        made.append(SourceItem(f"item {number}", path, label=f"label {number % 3}"))
-    return made
+    return [
+        SourceItem(f"item {i}", write_picture(tmp_path / f"{i}.png", i), label=f"label {i % 3}")
+        for i in range(N)
+    ]
 
 
 @pytest.fixture

@@ -15,14 +15,10 @@ from pyarrow import parquet
 
 from vicinal.indexer import EmbeddingSource, Gallery, SourceItem, index_items
 from vicinal.indexer.errors import NoImageError, SpaceMismatchError
-from vicinal.indexer.jobs.embedding_run import RunOptions
-from vicinal.indexer.jobs.index_job import IndexJob
-from vicinal.indexer.jobs.staging import Staging
-from vicinal.indexer.jobs.sync.plan import IndexPlan, IndexResult
+from vicinal.indexer.jobs.sync.plan import IndexResult
 from vicinal.indexer.reader import GalleryReader
 from vicinal.models.bundle import ModelBundle, space_manifest
 from vicinal.models.embedder import Embedder, SpaceEmbedder
-from vicinal.models.progress import OnProgress, no_progress
 from vicinal.models.similarity import normalize
 
 N, DIM = 30, 8
@@ -60,12 +56,6 @@ def path(tmp_path: Path) -> Path:
 def indexed(gallery: Gallery, path: Path) -> Gallery:
     index_items(gallery, EmbeddingSource.open(path), space(gallery))
     return gallery
-
-
-def attempt(gallery: Gallery, path: Path, on_progress: OnProgress = no_progress) -> IndexResult:
-    """One attempt at job `job`, four rows a commit."""
-    plan = IndexPlan(EmbeddingSource.open(path), options=RunOptions(rows_per_commit=4), job="job")
-    return IndexJob(gallery, space(gallery), plan, Staging(gallery, "job"), on_progress).run()
 
 
 def contents(gallery: Gallery) -> dict[str, str | None]:

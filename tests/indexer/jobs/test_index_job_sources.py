@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from tests.indexer.pictures import write_picture
 from vicinal.calibration.arrays import FloatArray
 from vicinal.indexer import Gallery, SourceItem, index_items, read_source
 from vicinal.indexer.errors import BuildError, GalleryError
@@ -36,16 +37,8 @@ def gallery(tmp_path: Path) -> Gallery:
     return Gallery(tmp_path / "galleries" / "shoes")
 
 
-def _image(path: Path, seed: int = 0, size: tuple[int, int] = (40, 32)) -> Path:
-    """A smooth random picture in the format that the suffix names."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    coarse = np.random.default_rng(seed).integers(0, 256, (5, 5, 3)).astype(np.uint8)
-    Image.fromarray(coarse).resize(size, Image.Resampling.BICUBIC).save(path)
-    return path
-
-
 def _images(root: Path, n: int) -> list[SourceItem]:
-    return [SourceItem(f"item {i}", _image(root / f"{i}.png", seed=i)) for i in range(n)]
+    return [SourceItem(f"item {i}", write_picture(root / f"{i}.png", seed=i)) for i in range(n)]
 
 
 def _text(path: Path) -> Path:
@@ -55,7 +48,7 @@ def _text(path: Path) -> Path:
 
 
 def _truncated(path: Path) -> Path:
-    content = _image(path, seed=77, size=(200, 200)).read_bytes()
+    content = write_picture(path, seed=77, size=(200, 200)).read_bytes()
     path.write_bytes(content[: len(content) * 3 // 4])
     return path
 
@@ -64,8 +57,8 @@ def _class_folders(root: Path) -> Path:
     """25 images in four classes and one loose; PNG and JPEG; sizes that differ."""
     for i in range(24):
         suffix = ("png", "jpg")[i % 2]
-        _image(root / f"class {i % 4}" / f"{i:02d}.{suffix}", seed=i, size=(24 + 3 * i, 60 - i))
-    _image(root / "loose.png", seed=24)
+        write_picture(root / f"class {i % 4}" / f"{i:02d}.{suffix}", seed=i, size=(24 + 3 * i, 60 - i))
+    write_picture(root / "loose.png", seed=24)
     return root
 
 
@@ -120,7 +113,7 @@ def test_unusable_files_are_listed_with_the_reason_and_the_rest_is_indexed(
     items.insert(2, SourceItem("text", _text(tmp_path / "text.jpg")))
     items.insert(4, SourceItem("broken", _truncated(tmp_path / "broken.jpg")))
     items.insert(5, SourceItem("absent", tmp_path / "absent.jpg"))
-    items.insert(6, SourceItem("small", _image(tmp_path / "small.png", size=(4, 4))))
+    items.insert(6, SourceItem("small", write_picture(tmp_path / "small.png", size=(4, 4))))
     result = index_items(gallery, items, embedder)
     reasons = {failure.id: failure.reason for failure in result.failures}
     assert list(reasons) == ["text", "broken", "absent", "small"]
@@ -135,7 +128,7 @@ def test_what_is_odd_in_a_folder_fails_alone_and_is_named(
     gallery: Gallery, embedder: Embedder, tmp_path: Path
 ) -> None:
     for name in ("a/1.png", "b/2.png", "b/line\nbreak.png", "b/bell\a.png"):
-        _image(tmp_path / name)
+        write_picture(tmp_path / name)
     (tmp_path / "a/loop").symlink_to("loop")
     (tmp_path / "a/loop.png").symlink_to("loop.png")
     (tmp_path / "b/gone.png").symlink_to("nowhere")
@@ -155,7 +148,7 @@ def test_an_item_whose_file_cannot_be_seen_any_more_stays(
 ) -> None:
     """It may lie on a disk that is not there today."""
     for name in ("1.png", "2.png"):
-        _image(tmp_path / name)
+        write_picture(tmp_path / name)
     index_items(gallery, read_source(tmp_path), embedder, source=str(tmp_path))
     (tmp_path / "1.png").unlink()
     (tmp_path / "1.png").symlink_to("1.png")
@@ -200,7 +193,7 @@ def test_a_run_over_changed_files_begins_anew(gallery: Gallery, embedder: Embedd
     items = _images(tmp_path / "source", 12)
     with pytest.raises(_StopError):
         index_items(gallery, items, embedder, on_progress=_stop_at(8))
-    _image(items[0].path, seed=99)
+    write_picture(items[0].path, seed=99)
     index_items(gallery, items, embedder)
     assert gallery.snapshot().embeddings[:1] == pytest.approx(embedder.embed([items[0].path]), abs=1e-6)
 
@@ -234,10 +227,10 @@ def test_duplicates_among_the_files_are_reported(
     gallery: Gallery, embedder: Embedder, tmp_path: Path
 ) -> None:
     """One file twice, and once saved again as JPEG under another label."""
-    original = _image(tmp_path / "source" / "boots" / "1.png", seed=1)
+    original = write_picture(tmp_path / "source" / "boots" / "1.png", seed=1)
     (original.parent / "2.png").write_bytes(original.read_bytes())
-    _image(tmp_path / "source" / "hats" / "1.jpg", seed=1)
-    _image(tmp_path / "source" / "hats" / "2.png", seed=2)
+    write_picture(tmp_path / "source" / "hats" / "1.jpg", seed=1)
+    write_picture(tmp_path / "source" / "hats" / "2.png", seed=2)
     hygiene = index_items(gallery, read_source(tmp_path / "source"), embedder).hygiene
     assert hygiene.exact_duplicates == [("boots/1.png", "boots/2.png")]
     assert hygiene.near_duplicates == [("boots/1.png", "hats/1.jpg"), ("boots/2.png", "hats/1.jpg")]

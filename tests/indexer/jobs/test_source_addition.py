@@ -6,8 +6,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from PIL import Image
 
+from tests.indexer.pictures import write_picture
 from vicinal.indexer import EmbeddingSource, Gallery, SourceItem, index_items
 from vicinal.indexer.errors import BuildError, BundleMismatchError, ItemExistsError
 from vicinal.indexer.jobs.embedding_run import RunOptions
@@ -22,16 +22,9 @@ def embedder(tiny_bundle: ModelBundle) -> Embedder:
     return Embedder(tiny_bundle, device="cpu", threads=1, batch_size=2)
 
 
-def picture(path: Path, seed: int) -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    coarse = np.random.default_rng(seed).integers(0, 256, (5, 5, 3)).astype(np.uint8)
-    Image.fromarray(coarse).resize((40, 32), Image.Resampling.BICUBIC).save(path)
-    return path
-
-
 def pictures(root: Path, seeds: range) -> list[SourceItem]:
     """Items `0`, `1` and so on, whatever they show."""
-    return [SourceItem(str(i), picture(root / f"{seed}.png", seed)) for i, seed in enumerate(seeds)]
+    return [SourceItem(str(i), write_picture(root / f"{seed}.png", seed)) for i, seed in enumerate(seeds)]
 
 
 @pytest.fixture

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Iterator
 
 import pytest
-from PIL import Image
 
+from tests.indexer.pictures import picture
 from tests.s3_server import serving_bucket
 from vicinal.indexer.errors import DownloadError, SourceError
 from vicinal.indexer.sources import ANYWHERE, RemoteFile, Source, SourceOptions, read_file, read_source
@@ -16,12 +15,6 @@ from vicinal.models.errors import ImageTooLargeError, NotAnImageError
 
 pytestmark = pytest.mark.slow
 LIMITS = DecodeLimits(max_bytes=10_000)
-
-
-def picture() -> bytes:
-    stream = io.BytesIO()
-    Image.new("RGB", (16, 16), "teal").save(stream, "PNG")
-    return stream.getvalue()
 
 
 @pytest.fixture(scope="module")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import subprocess
 import sys
 from pathlib import Path
@@ -10,8 +9,8 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from PIL import Image
 
+from tests.indexer.pictures import picture
 from vicinal.indexer.errors import SourceError
 from vicinal.indexer.sources import (
     DatasetImage,
@@ -23,12 +22,6 @@ from vicinal.models.errors import NotAnImageError
 
 datasets = pytest.importorskip("datasets")
 LIMITS = DecodeLimits(max_bytes=10_000)
-
-
-def picture(seed: int) -> bytes:
-    stream = io.BytesIO()
-    Image.new("RGB", (16, 16), (seed, 90, 120)).save(stream, "PNG")
-    return stream.getvalue()
 
 
 def saved(path: Path, n: int = 4, shards: int = 1, **others: Any) -> Path:

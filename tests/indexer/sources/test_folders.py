@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from PIL import Image
 
+from tests.indexer.pictures import write_picture
 from vicinal.indexer import SourceItem, read_source
 from vicinal.indexer.errors import SourceError
 from vicinal.indexer.sources import Source, SourceOptions
@@ -18,19 +18,13 @@ from vicinal.models.decoding import image_suffixes
 from vicinal.service.words import look_lines
 
 
-def _image(path: Path) -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    Image.new("RGB", (16, 16), "teal").save(path)
-    return path
-
-
 def _only(items: list[SourceItem]) -> SourceItem:
     (item,) = items
     return item
 
 
 def test_class_folders_give_labels_and_paths_inside_the_folder_as_ids(tmp_path: Path) -> None:
-    boot, sandal = _image(tmp_path / "boots/1.jpg"), _image(tmp_path / "sandals/1.png")
+    boot, sandal = write_picture(tmp_path / "boots/1.jpg"), write_picture(tmp_path / "sandals/1.png")
     expected = [
         SourceItem("boots/1.jpg", boot, "boots"),
         SourceItem("sandals/1.png", sandal, "sandals"),
@@ -40,12 +34,12 @@ def test_class_folders_give_labels_and_paths_inside_the_folder_as_ids(tmp_path: 
 
 @pytest.mark.parametrize("suffix", sorted(image_suffixes()))
 def test_suffix_counts_in_both_cases(tmp_path: Path, suffix: str) -> None:
-    _image(tmp_path / f"a{suffix}").rename(tmp_path / f"b{suffix.upper()}")
+    write_picture(tmp_path / f"a{suffix}").rename(tmp_path / f"b{suffix.upper()}")
     assert _only(read_source(tmp_path)).id == f"b{suffix.upper()}"
 
 
 def test_a_link_that_leads_in_a_circle_ends(tmp_path: Path) -> None:
-    _image(tmp_path / "a" / "1.png")
+    write_picture(tmp_path / "a" / "1.png")
     (tmp_path / "a" / "around").symlink_to(tmp_path)
     assert [item.id for item in read_source(tmp_path)] == ["a/1.png"]
 
@@ -76,7 +70,7 @@ def test_what_cannot_be_looked_at_takes_nothing_with_it(
 
     scandir = os.scandir
     for name in ("a/1.png", "a/stale.png", "a/stale", "a/b/2.png", "stale/3.png", "c/4.png"):
-        _image(tmp_path / name) if name.endswith("png") else (tmp_path / name).touch()
+        write_picture(tmp_path / name) if name.endswith("png") else (tmp_path / name).touch()
     monkeypatch.setattr(os, "scandir", Listing)
     source = Source.open(tmp_path)
     assert [item.id for item in source.items] == ["a/1.png", "a/b/2.png", "a/stale.png", "c/4.png"]
@@ -87,8 +81,8 @@ def test_what_cannot_be_looked_at_takes_nothing_with_it(
 def test_names_that_cannot_be_kept_are_named_in_a_form_that_can_be_printed(
     tmp_path: Path, name: bytes
 ) -> None:
-    _image(tmp_path / "good/1.png")
-    odd = _image(tmp_path / "x.png").rename(tmp_path / "y.png")
+    write_picture(tmp_path / "good/1.png")
+    odd = write_picture(tmp_path / "x.png").rename(tmp_path / "y.png")
     path = Path(os.fsdecode(os.fsencode(tmp_path) + b"/" + name))
     path.parent.mkdir(exist_ok=True)
     odd.rename(path)
@@ -101,7 +95,7 @@ def test_names_that_cannot_be_kept_are_named_in_a_form_that_can_be_printed(
 
 def test_a_folder_whose_own_name_is_not_utf8_is_refused_and_a_link_to_it_is_not(tmp_path: Path) -> None:
     folder = Path(os.fsdecode(os.fsencode(tmp_path) + b"/na\xefve"))
-    _image(folder / "1.png")
+    write_picture(folder / "1.png")
     with pytest.raises(SourceError, match=r"na\\xefve' is not UTF-8.* give a link to it"):
         Source.open(folder)
     (tmp_path / "link").symlink_to(folder)
@@ -127,7 +121,7 @@ def test_a_folder_of_other_files_is_refused_with_what_is_there(tmp_path: Path) -
 def test_the_folder_s_name_or_what_is_given_stands_before_the_ids(
     tmp_path: Path, prefix: str | None, expected: str
 ) -> None:
-    _image(tmp_path / "photos" / "milk" / "1.png")
+    write_picture(tmp_path / "photos" / "milk" / "1.png")
     options = SourceOptions(prefix)
     assert _only(read_source(tmp_path / "photos", options)).id == expected
     assert _only(read_source(tmp_path / "photos" / "milk" / "..", options)).id == expected
@@ -148,7 +142,7 @@ def test_labels_are_taken_from_where_the_rule_says(
     tmp_path: Path, rule: str | None, expected: list[str | None]
 ) -> None:
     for name in ("boots/red_1.png", "sandals/blue_1.png", "red_2.png"):
-        _image(tmp_path / name)
+        write_picture(tmp_path / name)
     items = read_source(tmp_path, SourceOptions(label_from=rule))
     assert [item.label for item in sorted(items, key=lambda one: "/" not in one.id)] == expected
 
@@ -166,7 +160,7 @@ def test_labels_are_taken_from_where_the_rule_says(
     ],
 )
 def test_labels_that_cannot_be_taken_are_refused(tmp_path: Path, rule: str, sentence: str) -> None:
-    _image(tmp_path / "red" / "1.png")
+    write_picture(tmp_path / "red" / "1.png")
     with pytest.raises(SourceError, match=sentence):
         read_source(tmp_path, SourceOptions(label_from=rule))
 
@@ -184,7 +178,7 @@ def test_labels_that_cannot_be_taken_are_refused(tmp_path: Path, rule: str, sent
 )
 def test_albums_become_no_labels_unasked(tmp_path: Path, folders: tuple[str, ...]) -> None:
     for name in folders:
-        _image(tmp_path / name / "1.png")
+        write_picture(tmp_path / name / "1.png")
     auto = Source.open(tmp_path, SourceOptions(label_from="auto"))
     assert {item.label for item in auto.items} == {None}
     assert "--label-from folder" in (auto.remark or "")
@@ -207,7 +201,7 @@ def test_albums_become_no_labels_unasked(tmp_path: Path, folders: tuple[str, ...
 def test_classes_become_labels_unasked(tmp_path: Path, folders: tuple[str, ...]) -> None:
     """Negative control of the albums."""
     for name in folders:
-        _image(tmp_path / name / "1.png")
+        write_picture(tmp_path / name / "1.png")
     auto = Source.open(tmp_path, SourceOptions(label_from="auto"))
     assert ({item.label for item in auto.items}, auto.remark) == ({*folders}, None)
 
@@ -240,9 +234,9 @@ HIDDEN = [
 
 @pytest.mark.parametrize("hidden", HIDDEN)
 def test_bins_thumbnails_and_snapshots_are_passed_over_and_counted(tmp_path: Path, hidden: str) -> None:
-    _image(tmp_path / "boots" / "1.png")
-    _image(tmp_path / hidden)
-    _image(tmp_path / "sandals" / "1.png")
+    write_picture(tmp_path / "boots" / "1.png")
+    write_picture(tmp_path / hidden)
+    write_picture(tmp_path / "sandals" / "1.png")
     source = Source.open(tmp_path, SourceOptions(label_from="auto"))
     assert {item.id: item.label for item in source.items} == {
         "boots/1.png": "boots",
@@ -270,7 +264,7 @@ def test_bins_thumbnails_and_snapshots_are_passed_over_and_counted(tmp_path: Pat
 )
 def test_folders_of_a_person_are_read(tmp_path: Path, name: str) -> None:
     """Negative control of the hidden ones."""
-    _image(tmp_path / name)
+    write_picture(tmp_path / name)
     assert _only(read_source(tmp_path)).id == name
 
 

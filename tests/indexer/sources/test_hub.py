@@ -10,9 +10,9 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from PIL import Image
 
 from tests.hub_server import put_dataset, refuses
+from tests.indexer.pictures import picture
 from tests.web_server import WebServer, serving
 from vicinal.indexer.errors import SourceError
 from vicinal.indexer.sources import ANYWHERE, HubDataset, SourceAccess, SourceOptions, read_file, read_source
@@ -20,12 +20,6 @@ from vicinal.models.decoding import DecodeLimits
 
 pytest.importorskip("huggingface_hub")
 NAME = "shop/toys"
-
-
-def picture(seed: int) -> bytes:
-    stream = io.BytesIO()
-    Image.new("RGB", (16, 16), (seed, 90, 120)).save(stream, "PNG")
-    return stream.getvalue()
 
 
 def parquet(first: int, n: int = 2) -> bytes:

@@ -11,7 +11,8 @@ import pyarrow.parquet
 import pytest
 from PIL import Image
 
-from tests.indexer.sources.test_shards import picture, shard
+from tests.indexer.pictures import picture
+from tests.indexer.sources.test_shards import shard
 from vicinal.indexer.errors import ItemRefusedError
 from vicinal.indexer.sources import Source
 from vicinal.indexer.sources.embeddings import EmbeddingSource

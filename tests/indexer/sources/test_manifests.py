@@ -12,9 +12,9 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from PIL import Image
 from pyarrow import csv, parquet
 
+from tests.indexer.pictures import write_picture
 from vicinal.indexer import SourceItem, read_source
 from vicinal.indexer.errors import SourceError
 from vicinal.indexer.sources import Source, SourceOptions
@@ -23,12 +23,6 @@ from vicinal.indexer.sources import Source, SourceOptions
 NAMES = st.text(string.ascii_letters + string.digits + "-_", min_size=1, max_size=6).filter(
     lambda name: name.lower() not in ("true", "false")
 )
-
-
-def _image(path: Path) -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    Image.new("RGB", (16, 16), "teal").save(path)
-    return path
 
 
 def _manifest(path: Path, columns: dict[str, list[object]]) -> Path:
@@ -133,7 +127,7 @@ def test_what_is_gone_is_not_known_where_a_row_cannot_be_read(tmp_path: Path, ro
 
 
 def test_a_single_image_is_a_source_of_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    image = _image(tmp_path / "a.png")
+    image = write_picture(tmp_path / "a.png")
     monkeypatch.chdir(tmp_path)
     assert read_source(Path("a.png")) == [SourceItem("a.png", image)]
     assert read_source(image, SourceOptions("new"))[0].id == "new/a.png"
@@ -190,7 +184,7 @@ def test_an_id_that_is_there_twice_is_refused_with_both_rows(
 @pytest.mark.parametrize("suffix", [".csv", ".parquet"])
 def test_paths_outside_of_the_manifest_s_folder_make_ids_without_dots(tmp_path: Path, suffix: str) -> None:
     for name in ("photos/1.jpg", "2.jpg", "lists/below/3.jpg"):
-        _image(tmp_path / name)
+        write_picture(tmp_path / name)
     (tmp_path / "lists").mkdir(exist_ok=True)
     paths = ["../photos/1.jpg", "./../2.jpg", "a/../below/./3.jpg"]
     items = read_source(_manifest(tmp_path / "lists" / f"items{suffix}", {"path": paths}))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import os
 from collections.abc import Sequence
@@ -14,8 +13,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from PIL import Image
 
+from tests.indexer.pictures import picture
 from vicinal.indexer.errors import SourceError
 from vicinal.indexer.sources import (
     Source,
@@ -31,12 +30,6 @@ from vicinal.models.errors import NotAnImageError
 LIMITS = DecodeLimits(max_bytes=10_000)
 STRUCT = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
 NAMES = {"label": {"names": ["shoe", "boot"], "_type": "ClassLabel"}, "image": {"_type": "Image"}}
-
-
-def picture(seed: int) -> bytes:
-    stream = io.BytesIO()
-    Image.new("RGB", (16, 16), (seed, 90, 120)).save(stream, "PNG")
-    return stream.getvalue()
 
 
 def rows_of(paths: Sequence[str | None], first: int = 0) -> list[dict[str, Any]]:

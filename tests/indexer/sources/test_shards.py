@@ -10,8 +10,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from PIL import Image
 
+from tests.indexer.pictures import picture
 from vicinal.indexer.errors import SourceError
 from vicinal.indexer.sources import (
     PUBLIC,
@@ -26,12 +26,6 @@ from vicinal.indexer.sources import (
 from vicinal.models.decoding import DecodeLimits
 
 LIMITS = DecodeLimits(max_bytes=10_000)
-
-
-def picture(seed: int = 0) -> bytes:
-    stream = io.BytesIO()
-    Image.new("RGB", (16, 16), (seed, 90, 120)).save(stream, "PNG")
-    return stream.getvalue()
 
 
 def shard(path: Path, files: dict[str, bytes | str | dict[str, object]]) -> Path:
@@ -90,7 +84,12 @@ def test_ids_and_labels_come_from_where_the_options_say(
 ) -> None:
     milk = {"label": "dairy", "aisle": 3, "sku": "007"}
     bread = {"label": "bakery", "aisle": 4, "sku": 7}
-    files = {"milk/1.png": picture(1), "milk/1.json": milk, "bread/1.png": picture(2), "bread/1.json": bread}
+    files = {
+        "milk/1.png": picture(1),
+        "milk/1.json": milk,
+        "bread/1.png": picture(2),
+        "bread/1.json": bread,
+    }
     assert labels(shard(tmp_path / "a.tar", files), **options) == expected
 
 
@@ -125,7 +124,13 @@ def test_a_member_is_found_again_by_its_address(tmp_path: Path) -> None:
 def test_a_bad_file_beside_an_image_takes_that_image_alone(
     tmp_path: Path, name: str, beside: bytes | str | dict[str, object], sentence: str
 ) -> None:
-    files = {"0.png": picture(), "0.cls": "hats", "1.png": picture(), name: beside, "2.png": picture()}
+    files = {
+        "0.png": picture(),
+        "0.cls": "hats",
+        "1.png": picture(),
+        name: beside,
+        "2.png": picture(),
+    }
     first, bad, last = read_source(shard(tmp_path / "a.tar", files))
     assert (first.label, first.problem, last.problem) == ("hats", None, None)
     assert sentence in str(bad.problem)

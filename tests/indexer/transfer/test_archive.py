@@ -62,25 +62,6 @@ def packed(parts: Members) -> bytes:
     return stream.getvalue()
 
 
-class Pipe(io.RawIOBase):
-    """A stream that cannot be gone back in."""
-
-    def __init__(self, stream: io.BytesIO) -> None:
-        self._stream = stream
-
-    def read(self, size: int = -1) -> bytes:
-        return self._stream.read(min(size, 1000) if size > 0 else size)
-
-    def write(self, content: Any) -> int:
-        return self._stream.write(content)
-
-    def readable(self) -> bool:
-        return True
-
-    def writable(self) -> bool:
-        return True
-
-
 def test_an_imported_gallery_is_the_exported_one(changed: Gallery, tmp_path: Path) -> None:
     root, before, identity = tmp_path / "other machine", contents(changed), identity_of(changed.path)
     gallery = imported(root, exported(changed))
@@ -92,14 +73,6 @@ def test_an_imported_gallery_is_the_exported_one(changed: Gallery, tmp_path: Pat
     gallery.pointer.activate(gallery.versions()[0], as_built=True)
     assert len(GalleryReader(gallery).view()) == 40
     assert left_over(gallery) == left_over(changed) == []
-
-
-def test_a_pipe_is_enough(live_gallery: Gallery, tmp_path: Path) -> None:
-    stream = io.BytesIO()
-    export_gallery(live_gallery, Pipe(stream))
-    stream.seek(0)
-    gallery, _ = import_gallery(tmp_path / "other", Pipe(stream))
-    assert contents(gallery) == contents(live_gallery)
 
 
 @pytest.mark.parametrize("taken", ["gallery", "alias"])

@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from PIL import Image
 
 from tests.conftest import write_tiny_bundle
+from tests.indexer.pictures import write_picture
 from vicinal.calibration.arrays import FloatArray
 from vicinal.indexer import Gallery, SourceItem, index_items, read_source
 from vicinal.indexer.errors import BuildError, ItemExistsError
@@ -51,18 +51,11 @@ def gallery(tmp_path: Path) -> Gallery:
     return Gallery(tmp_path / "galleries" / "shoes")
 
 
-def picture(path: Path, seed: int) -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    coarse = np.random.default_rng(seed).integers(0, 256, (5, 5, 3)).astype(np.uint8)
-    Image.fromarray(coarse).resize((40, 32), Image.Resampling.BICUBIC).save(path)
-    return path
-
-
 @pytest.fixture
 def photos(tmp_path: Path) -> Path:
     """A folder of the photos `0.png`, `1.png` and so on."""
     for number in range(N):
-        picture(tmp_path / "photos" / f"{number}.png", number)
+        write_picture(tmp_path / "photos" / f"{number}.png", number)
     return tmp_path / "photos"
 
 
@@ -116,8 +109,8 @@ def test_new_and_changed_files_alone_are_embedded(
     indexed: Gallery, photos: Path, sync: Callable[..., IndexResult], embedder: CountingEmbedder
 ) -> None:
     before = contents(indexed)
-    picture(photos / "1.png", 50)
-    picture(photos / "7.png", 51)
+    write_picture(photos / "1.png", 50)
+    write_picture(photos / "7.png", 51)
     result = sync(photos)
     assert result.counts == {"added": 1, "changed": 1, "unchanged": N - 1}
     assert (embedder.n_embedded, result.n_embedded, result.is_active) == (2, 2, True)
@@ -138,7 +131,7 @@ def test_equal_names_in_another_folder_are_refused_before_anything_is_embedded(
     embedder: CountingEmbedder,
 ) -> None:
     for number in range(3):
-        picture(tmp_path / "others" / f"{number}.png", 80 + number)
+        write_picture(tmp_path / "others" / f"{number}.png", 80 + number)
     before = indexed.activation
     with pytest.raises(
         ItemExistsError, match=r"3 ids belong to other images: '0\.png', '1\.png', '2\.png'; "
@@ -154,7 +147,7 @@ def test_a_folder_that_was_moved_is_taken_over(
     moved = photos.rename(photos.with_name("moved"))
     assert sync(moved).counts == {"unchanged": N}
     assert embedder.n_embedded == 0
-    picture(moved / "1.png", 50)
+    write_picture(moved / "1.png", 50)
     assert sync(moved).counts == {"changed": 1, "unchanged": N - 1}
     assert {row["source"] for row in _rows(indexed)} == {str(moved)}
 
@@ -163,24 +156,6 @@ def _rows(gallery: Gallery) -> list[dict[str, Any]]:
     return list(
         gallery.table.columns(gallery.activation.revision, ["id", "source", "uri", "label"]).to_pylist()
     )
-
-
-def test_a_changed_file_that_cannot_be_used_leaves_its_item_as_it_was(
-    indexed: Gallery, photos: Path, sync: Callable[..., IndexResult]
-) -> None:
-    before = contents(indexed)
-    (photos / "1.png").write_bytes(b"words")
-    (photos / "8.png").write_bytes(b"words")
-    result = sync(photos)
-    assert (result.is_new, result.counts) == (False, {"unchanged": N - 1})
-    assert [(one.id, "stays as it was" in one.reason) for one in result.failures] == [
-        ("1.png", True),
-        ("8.png", False),
-    ]
-    picture(photos / "7.png", 51)
-    assert sync(photos).counts == {"added": 1, "unchanged": N - 1}
-    after = contents(indexed)
-    assert {name: after[name] for name in before} == before
 
 
 def test_a_manifest_s_labels_and_metadata_are_updated_without_embedding(
@@ -203,20 +178,6 @@ def test_a_manifest_s_labels_and_metadata_are_updated_without_embedding(
     assert (found["4.png"]["label"], found["4.png"]["metadata"]) == ("by hand", {"price": 1, "note": "mine"})
 
 
-@pytest.mark.parametrize(("kind", "spec"), [("IVF2,Flat", "IVF2,Flat"), ("graph", "HNSW16,SQ8")])
-def test_another_index_is_built_of_what_is_there(
-    indexed: Gallery,
-    photos: Path,
-    sync: Callable[..., IndexResult],
-    embedder: CountingEmbedder,
-    kind: str,
-    spec: str,
-) -> None:
-    result = sync(photos, index=kind)
-    assert (result.is_new, result.index, embedder.n_embedded) == (True, spec, 0)
-    assert not sync(photos, index=kind).is_new
-
-
 @pytest.fixture
 def other(tmp_path: Path) -> CountingEmbedder:
     bundle = write_tiny_bundle(tmp_path / "other", name="other", dim=16, seed=1)
@@ -231,11 +192,11 @@ def test_another_bundle_embeds_everything_again(
     embedder: CountingEmbedder,
     other: CountingEmbedder,
 ) -> None:
-    more = [SourceItem("more", picture(tmp_path / "more.png", 70), "label")]
+    more = [SourceItem("more", write_picture(tmp_path / "more.png", 70), "label")]
     add_source(GalleryReader(indexed), more, embedder, source=str(tmp_path / "more.png"), label="by hand")
     before = contents(indexed)
     rows = _rows(indexed)
-    picture(photos / "7.png", 51)
+    write_picture(photos / "7.png", 51)
     result = sync(photos, embedder=other)
     assert (result.counts, other.n_embedded) == ({"added": 1, "unchanged": N}, N + 2)
     after = contents(indexed)
@@ -259,7 +220,7 @@ def test_another_bundle_is_refused_where_an_image_is_not_there_any_more(
     other: CountingEmbedder,
     own: bool,
 ) -> None:
-    upload(indexed, embedder, "upload", picture(tmp_path / "upload.png", 60))
+    upload(indexed, embedder, "upload", write_picture(tmp_path / "upload.png", 60))
     before = contents(indexed)
 
     def run(**options: Any) -> IndexResult:
@@ -287,9 +248,9 @@ def test_a_stopped_sync_goes_on_where_it_was(
     stage: str,
 ) -> None:
     before = contents(indexed)
-    picture(photos / "1.png", 50)
+    write_picture(photos / "1.png", 50)
     for number in range(10, 20):
-        picture(photos / f"{number}.png", number)
+        write_picture(photos / f"{number}.png", number)
 
     def stop(at: str, done: int, _total: int) -> None:
         if at == stage and (at != "embed" or done >= 8):
@@ -312,7 +273,7 @@ def test_what_was_removed_stays_out_of_the_next_runs_until_it_is_restored(
     indexed: Gallery, photos: Path, sync: Callable[..., IndexResult], embedder: CountingEmbedder
 ) -> None:
     remove(indexed, "1.png", "4.png")
-    picture(photos / "new.png", 50)
+    write_picture(photos / "new.png", 50)
     for counts in ({"added": 1, "unchanged": 4, "left_out": 2}, {"unchanged": 5, "left_out": 2}):
         result = sync(photos)
         assert (result.counts, result.left_out) == (counts, ["1.png", "4.png"])
@@ -327,18 +288,6 @@ def test_what_was_removed_stays_out_of_the_next_runs_until_it_is_restored(
     assert len(contents(indexed)) == 7
 
 
-def test_no_file_of_a_removed_item_is_read(
-    indexed: Gallery, photos: Path, sync: Callable[..., IndexResult], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    remove(indexed, "1.png")
-
-    def refuse(path: Path) -> bytes:
-        raise AssertionError(f"'{path}' was read")
-
-    monkeypatch.setattr("vicinal.indexer.jobs.sync.held_rows.digest_of", refuse)
-    assert sync(photos).counts == {"unchanged": N - 1, "left_out": 1}
-
-
 def test_a_moved_or_copied_source_does_not_bring_back_what_was_removed(
     indexed: Gallery, photos: Path, sync: Callable[..., IndexResult], tmp_path: Path
 ) -> None:
@@ -349,19 +298,10 @@ def test_a_moved_or_copied_source_does_not_bring_back_what_was_removed(
     assert sync(tmp_path / "moved").left_out == ["1.png"]
 
 
-def test_another_bundle_brings_nothing_back(
-    indexed: Gallery, photos: Path, sync: Callable[..., IndexResult], tmp_path: Path
-) -> None:
-    remove(indexed, "1.png")
-    other = Embedder(write_tiny_bundle(tmp_path / "other", seed=1), device="cpu", threads=1, batch_size=4)
-    result = sync(photos, embedder=other)
-    assert (result.left_out, result.n_items) == (["1.png"], N - 1)
-
-
 def test_versions_that_were_searched_before_have_what_was_removed_since(
     indexed: Gallery, photos: Path, sync: Callable[..., IndexResult]
 ) -> None:
-    picture(photos / "new.png", 50)
+    write_picture(photos / "new.png", 50)
     version = sync(photos).version
     remove(indexed, "1.png")
     indexed.pointer.activate(1)
@@ -404,7 +344,7 @@ def test_a_removal_that_never_came_into_force_is_none(
 def test_what_is_added_and_removed_during_a_run_is_not_in_its_version(
     indexed: Gallery, photos: Path, sync: Callable[..., IndexResult], embedder: CountingEmbedder
 ) -> None:
-    picture(photos / "new.png", 50)
+    write_picture(photos / "new.png", 50)
     seen: list[str] = []
 
     def on_progress(stage: str, *_: int) -> None:
@@ -416,20 +356,3 @@ def test_what_is_added_and_removed_during_a_run_is_not_in_its_version(
     sync(photos, on_progress=on_progress)
     assert set(contents(indexed)) == {"0.png", "2.png", "3.png", "4.png", "5.png"}
     assert sync(photos).left_out == ["1.png", "new.png"]
-
-
-def test_what_is_removed_while_it_is_restored_stays_out(
-    indexed: Gallery, photos: Path, sync: Callable[..., IndexResult], embedder: CountingEmbedder
-) -> None:
-    remove(indexed, "1.png", "2.png")
-    seen: list[str] = []
-
-    def on_progress(stage: str, *_: int) -> None:
-        if stage == "neighbors" and not seen:
-            seen.append(stage)
-            upload(indexed, embedder, "1.png", photos / "1.png")
-            remove(indexed, "1.png")
-
-    sync(photos, restore=True, on_progress=on_progress)
-    assert set(contents(indexed)) == {"0.png", "2.png", "3.png", "4.png", "5.png"}
-    assert sync(photos).left_out == ["1.png"]
