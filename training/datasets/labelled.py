@@ -62,8 +62,7 @@ class ImageListing:
 def list_images(config: DatasetConfig) -> ImageListing:
     """List the images of a data set with labels, super-labels and roles.
 
-    Refused with DatasetError when it is incomplete, has a malformed line, or no images; with
-    MissingPackageError when the layout needs a package that is not installed.
+    Refused with DatasetError when it is incomplete, has a malformed line, or no images.
     """
     files = tuple(config.rows())
     if not files:
@@ -132,8 +131,7 @@ def load_datasets(
     size.
 
     Refused with DatasetError when a data set is missing, has no images, or one that cannot be decoded, when
-    one is named twice, or two different ones have the same name; with MissingPackageError when a layout needs
-    a package that is not installed.
+    one is named twice, or two different ones have the same name.
     """
     listings = _list_all(configs)
     n_images = sum(map(len, listings))

@@ -10,7 +10,7 @@ from pydantic import BaseModel, Field
 from vicinal.calibration.frozen import Frozen
 from vicinal.models.configs.file import checked, models_of, read_toml
 from vicinal.models.errors import ConfigError
-from vicinal.training.datasets.layouts import MeasurableConfig
+from vicinal.training.datasets.layouts import DatasetConfig
 from vicinal.training.evaluation.metrics import Distance
 
 
@@ -26,7 +26,7 @@ class RetrievalTest(Frozen):
     """
 
     name: str
-    dataset: MeasurableConfig
+    dataset: DatasetConfig
     ks: tuple[Annotated[int, Field(ge=1)], ...] | None = Field(None, min_length=1)
     distance: Distance | None = None
 
@@ -34,17 +34,12 @@ class RetrievalTest(Frozen):
 # Layouts that a folder says all about.
 _KINDS = {
     kind: layout
-    for layout in models_of(MeasurableConfig)
+    for layout in models_of(DatasetConfig)
     if "root" in layout.model_fields
     for kind in get_args(layout.model_fields["kind"].annotation)
 }
-# What a measurement needs besides: the roles, and the authors' way of drawing a gallery.
-_MEASURED: dict[str, dict[str, Any]] = {
-    "protocol": {"roles": ("gallery", "query", "absent")},
-    "vehicle_id": {"gallery_seed": 0, "gallery_draws": 10},
-}
-# The authors' test lists of VehicleID, by their number of vehicles.
-_SIZES = {"small": 800, "medium": 1600, "large": 2400}
+# What a measurement needs besides.
+_MEASURED: dict[str, dict[str, Any]] = {"protocol": {"roles": ("gallery", "query", "absent")}}
 
 
 class _Tests(BaseModel):
@@ -65,13 +60,15 @@ def load_tests(path: Path, *, data_root: Path | None = None) -> tuple[RetrievalT
 def parse_test(text: str, *, split: str | None = None) -> RetrievalTest:
     """Read a data set as `KIND:ROOT`, with the settings that suit a measurement.
 
-    The text is such as `cub200:data/CUB_200_2011`, `folder:photos` or `manifest:photos/manifest.csv`; without
-    a `split` it means `test` of a layout that has parts, and all of a manifest. Of `vehicle_id` the splits
-    `small`, `medium` and `large` are the authors' test lists.
+    The text is such as `folder:photos` or `manifest:photos/manifest.csv`; without a `split` it means `test`
+    of a layout that has parts, and all of a manifest.
     """
     kind, separator, place = text.partition(":")
     if not separator or not place or kind not in _KINDS:
-        raise ConfigError(f"'{text}' is no data set: write KIND:ROOT, the kind one of {', '.join(_KINDS)}")
+        raise ConfigError(
+            f"'{text}' is no data set: write KIND:ROOT, the kind one of {', '.join(_KINDS)}; "
+            "recipes/convert.py makes a manifest of a published one"
+        )
     root, fields = Path(place), {"kind": kind, **_MEASURED.get(kind, {})}
     if kind == "manifest" and root.suffix.lower() in (".csv", ".parquet"):
         root, fields["file"] = root.parent, root.name
@@ -82,6 +79,4 @@ def parse_test(text: str, *, split: str | None = None) -> RetrievalTest:
     name = root.name or kind
     if part is not None:
         name, fields["split"] = f"{name}-{part}", part
-    if kind == "vehicle_id" and part in _SIZES:
-        fields |= {"split": "test", "test_size": _SIZES[part]}
     return checked(RetrievalTest, {"name": name, "dataset": {**fields, "root": root}}, f"'{text}'")

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import zipfile
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 from numpy.lib.npyio import NpzFile
@@ -18,14 +17,9 @@ from vicinal.models.errors import DatasetError, EvaluationError, ImageError
 from vicinal.models.progress import OnProgress, no_progress
 from vicinal.training.datasets import ImageListing, list_images
 from vicinal.training.datasets.files import LabelledFile, ReadImage
-from vicinal.training.datasets.layouts import DatasetConfig
-from vicinal.training.datasets.layouts.published import VehicleIdConfig
-from vicinal.training.datasets.layouts.revisited import RevisitedConfig
 from vicinal.training.evaluation.config import RetrievalTest
-from vicinal.training.evaluation.metrics import judged_metrics
 from vicinal.training.evaluation.report import Evaluation, EvaluationSettings, evaluate
 
-_DIFFICULTIES: tuple[Literal["easy", "medium", "hard"], ...] = ("easy", "medium", "hard")
 # What a bundle states: clustering takes longest and says least about search.
 _STATED = EvaluationSettings(ks=(1,), nmi=False, coarse=False)
 _NOT_STATED = ("recall_", "n_without_mate", "n_classes")
@@ -42,44 +36,19 @@ def measure_test(
     *,
     on_progress: OnProgress = no_progress,
 ) -> Evaluation:
-    """Embed the images of a test and measure; the test's own ranks and distance go before the settings'.
-
-    Gives the figures of `evaluate`; of a landmark set `mean_average_precision` and `precision_<k>`, each with
-    its difficulty before it, `n_gallery` and `n_queries`.
-    """
-    if isinstance(test.dataset, RevisitedConfig):
-        return _measure_landmarks(embedder, test.dataset, on_progress)
+    """Embed the images of a test and measure; the test's own ranks and distance go before the settings'."""
     chosen = settings or EvaluationSettings()
     chosen = replace(chosen, ks=test.ks or chosen.ks, distance=test.distance or chosen.distance)
     listing = list_images(test.dataset)
     embeddings = embed_files(embedder, listing, on_progress=on_progress, raw=chosen.distance == "euclidean")
-
-    def measured(roles: Texts, settings: EvaluationSettings) -> Evaluation:
-        return evaluate(
-            embeddings,
-            listing.labels,
-            roles,
-            super_labels=listing.super_labels,
-            settings=settings,
-            on_progress=on_progress,
-        )
-
-    first = measured(listing.roles, chosen)
-    # The other draws of a gallery change who searches whom alone.
-    searched = replace(chosen, nmi=False, opis=False)
-    drawn = [measured(roles, searched).figures for roles in _other_draws(test.dataset)]
-    means = {
-        name: float(np.mean([first.figures[name], *(one[name] for one in drawn)]))
-        for name in (drawn[0] if drawn else ())
-    }
-    return replace(first, figures=first.figures | means)
-
-
-def _other_draws(config: DatasetConfig) -> Iterator[Texts]:
-    """Roles of the further draws of a data set's gallery, where it has such."""
-    if isinstance(config, VehicleIdConfig) and config.gallery_seed is not None:
-        for seed in range(config.gallery_seed + 1, config.gallery_seed + config.gallery_draws):
-            yield list_images(config.model_copy(update={"gallery_seed": seed})).roles
+    return evaluate(
+        embeddings,
+        listing.labels,
+        listing.roles,
+        super_labels=listing.super_labels,
+        settings=chosen,
+        on_progress=on_progress,
+    )
 
 
 def manifest_metrics(embedder: Embedder, test: RetrievalTest) -> dict[str, float]:
@@ -88,24 +57,6 @@ def manifest_metrics(embedder: Embedder, test: RetrievalTest) -> dict[str, float
     return {
         name: round(value, _DIGITS) for name, value in figures.items() if not name.startswith(_NOT_STATED)
     }
-
-
-def _measure_landmarks(embedder: Embedder, config: RevisitedConfig, on_progress: OnProgress) -> Evaluation:
-    judged = config.judged()
-    listing = ImageListing(config.name, judged.files, config.open)
-    embeddings = embed_files(embedder, listing, on_progress=on_progress)
-    queries, gallery = np.split(embeddings, [len(judged.ground_truth)])
-    figures, notes = {"n_gallery": float(len(gallery)), "n_queries": float(len(queries))}, []
-    for done, difficulty in enumerate(_DIFFICULTIES, start=1):
-        truth = [one.judged(difficulty) for one in judged.ground_truth]
-        metrics = judged_metrics(queries, gallery, judged=truth)
-        figures[f"{difficulty}_mean_average_precision"] = metrics.mean_average_precision
-        figures |= {f"{difficulty}_precision_{k}": value for k, value in metrics.precision.items()}
-        if metrics.n_without_relevant:
-            missing = f"{metrics.n_without_relevant} of {len(queries)} queries have no relevant image"
-            notes.append(f"{difficulty}: {missing}")
-        on_progress("measure", done, len(_DIFFICULTIES))
-    return Evaluation(figures, tuple(notes))
 
 
 @dataclass(frozen=True)

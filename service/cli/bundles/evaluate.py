@@ -27,7 +27,7 @@ def evaluate(
     bundle: Annotated[Path | None, typer.Argument(help=BUNDLE_HELP)] = None,
     data: Annotated[
         list[str] | None,
-        typer.Option(metavar="KIND:ROOT", help="Images to measure on, such as cub200:data/CUB_200_2011."),
+        typer.Option(metavar="KIND:ROOT", help="Images to measure on, such as folder:data/photos."),
     ] = None,
     split: Annotated[
         str | None, typer.Option(help="Part of the data sets in --data; test by default.")

@@ -16,12 +16,20 @@ from PIL import Image
 from vicinal.models.errors import DatasetError
 from vicinal.training import datasets
 from vicinal.training.datasets import LabelledImages, load_datasets
-from vicinal.training.datasets.layouts import DatasetConfig
 from vicinal.training.datasets.layouts.demo_catalog import DemoCatalogConfig
 from vicinal.training.datasets.layouts.folder import FolderConfig
 from vicinal.training.datasets.layouts.manifest import ManifestConfig
 
-Configure = Callable[..., DatasetConfig]
+
+@pytest.fixture
+def letters(tmp_path: Path, write_images: Callable[..., None]) -> ManifestConfig:
+    """Three letters of two alphabets, the last one in another split."""
+    rows = {"alpha": ("greek", "a"), "beta": ("greek", "a"), "be": ("russian", "b")}
+    write_images(tmp_path / "letters", [f"{label}.png" for label in rows])
+    lines = [f"{label}.png,{label},{alphabet},{split}" for label, (alphabet, split) in rows.items()]
+    table = "\n".join(["path,label,super_label,split", *lines])
+    (tmp_path / "letters" / "manifest.csv").write_text(table, encoding="utf-8")
+    return ManifestConfig(kind="manifest", root=tmp_path / "letters")
 
 
 def _small(image: Image.Image) -> Image.Image:
@@ -49,10 +57,10 @@ def test_damaged_image_is_named(tmp_path: Path) -> None:
         load_datasets([FolderConfig(kind="folder", root=broken.parents[1])], _small)
 
 
-def test_data_sets_are_joined_in_order(color_folder: Path, configure: Configure) -> None:
-    configs = [configure("omniglot"), FolderConfig(kind="folder", root=color_folder)]
+def test_data_sets_are_joined_in_order(color_folder: Path, letters: ManifestConfig) -> None:
+    configs = [letters, FolderConfig(kind="folder", root=color_folder)]
     loaded = load_datasets(configs, _small)
-    assert loaded.sources.tolist() == ["omniglot"] * 3 + ["colors"] * 60
+    assert loaded.sources.tolist() == ["letters"] * 3 + ["colors"] * 60
 
 
 def test_class_ids_number_the_sorted_names() -> None:
@@ -112,10 +120,10 @@ def test_super_labels_stay_with_their_images() -> None:
         assert part.super_labels.tolist() == [expected[label] for label in part.labels.tolist()]
 
 
-def test_a_set_without_super_labels_is_one_group(color_folder: Path, configure: Configure) -> None:
-    configs = [FolderConfig(kind="folder", root=color_folder), configure("omniglot")]
+def test_a_set_without_super_labels_is_one_group(color_folder: Path, letters: ManifestConfig) -> None:
+    configs = [FolderConfig(kind="folder", root=color_folder), letters]
     loaded = load_datasets(configs, _small)
-    assert set(loaded.super_labels.tolist()) == {"colors", "omniglot:Greek", "omniglot:Latin"}
+    assert set(loaded.super_labels.tolist()) == {"colors", "letters:greek", "letters:russian"}
 
 
 def test_super_labels_left_out_are_the_data_sets() -> None:
@@ -124,16 +132,14 @@ def test_super_labels_left_out_are_the_data_sets() -> None:
     assert nothing.super_labels.tolist() == []
 
 
-def test_two_parts_of_one_set_share_their_classes(configure: Configure) -> None:
-    train = configure("grocery_store")
-    loaded = load_datasets([train, train.model_copy(update={"split": "val"})], _small)
-    assert Counter(loaded.labels.tolist()) == {"grocery_store:Pink-Lady": 2, "grocery_store:Floory": 2}
+def test_two_parts_of_one_set_are_joined(letters: ManifestConfig) -> None:
+    parts = [letters.model_copy(update={"split": split}) for split in ("b", "a")]
+    assert load_datasets(parts, _small).labels.tolist() == ["letters:be", "letters:alpha", "letters:beta"]
 
 
-def test_a_set_that_is_named_twice_is_refused(configure: Configure) -> None:
-    config = configure("sop")
-    with pytest.raises(DatasetError, match="'sop' is named twice"):
-        load_datasets([config, config], _small)
+def test_a_set_that_is_named_twice_is_refused(letters: ManifestConfig) -> None:
+    with pytest.raises(DatasetError, match="'letters' is named twice"):
+        load_datasets([letters, letters], _small)
 
 
 def test_two_folders_of_one_name_are_refused(tmp_path: Path) -> None:

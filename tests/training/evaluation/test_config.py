@@ -7,10 +7,9 @@ from pathlib import Path
 import pytest
 
 from vicinal.models.errors import ConfigError
+from vicinal.training.datasets.layouts.folder import FolderConfig
 from vicinal.training.datasets.layouts.manifest import ManifestConfig
 from vicinal.training.datasets.layouts.protocol import ProtocolConfig
-from vicinal.training.datasets.layouts.published import Cub200Config, VehicleIdConfig
-from vicinal.training.datasets.layouts.revisited import RevisitedConfig
 from vicinal.training.evaluation.config import load_tests, parse_test
 
 RECIPES = Path(__file__).resolve().parents[3] / "recipes"
@@ -26,32 +25,18 @@ def test_a_protocol_is_measured_with_all_roles_of_its_test_part() -> None:
 @pytest.mark.parametrize(
     ("text", "name", "dataset"),
     [
-        ("cub200:a/CUB", "CUB-test", Cub200Config(kind="cub200", root=Path("a/CUB"), split="test")),
-        ("roxford5k:ox", "ox", RevisitedConfig(kind="roxford5k", root=Path("ox"))),
+        ("folder:a/birds", "birds", FolderConfig(kind="folder", root=Path("a/birds"))),
         (
             "manifest:a/m.csv",
             "a",
             ManifestConfig(kind="manifest", root=Path("a"), file=Path("m.csv")),
         ),
         ("manifest:a", "a", ManifestConfig(kind="manifest", root=Path("a"))),
-        (
-            "vehicle_id:v",
-            "v-test",
-            VehicleIdConfig(
-                kind="vehicle_id", root=Path("v"), split="test", gallery_seed=0, gallery_draws=10
-            ),
-        ),
     ],
 )
 def test_a_data_set_is_named_by_kind_and_folder(text: str, name: str, dataset: object) -> None:
     test = parse_test(text)
     assert (test.name, test.dataset) == (name, dataset)
-
-
-@pytest.mark.parametrize(("split", "size"), [("small", 800), ("medium", 1600), ("large", 2400)])
-def test_the_test_lists_of_vehicles_are_called_as_the_authors_call_them(split: str, size: int) -> None:
-    test = parse_test("vehicle_id:v", split=split)
-    assert (test.name, test.dataset.split, test.dataset.test_size) == (f"v-{split}", "test", size)
 
 
 @pytest.mark.parametrize(
@@ -62,7 +47,7 @@ def test_the_test_lists_of_vehicles_are_called_as_the_authors_call_them(split: s
         ("birds:photos", None, "the kind one of protocol, folder"),
         ("demo_catalog:photos", None, "is no data set"),
         ("folder:photos", "test", "has no parts"),
-        ("cub200:photos", "val", "'train' or 'test'"),
+        ("cub200:photos", None, r"recipes/convert\.py makes a manifest"),
     ],
 )
 def test_a_data_set_that_is_none_is_refused(text: str, split: str | None, reason: str) -> None:
@@ -81,7 +66,8 @@ def test_the_tests_of_a_recipe_are_read(tmp_path: Path) -> None:
 def test_a_test_may_have_ranks_of_its_own(tmp_path: Path) -> None:
     path = tmp_path / "tests.toml"
     path.write_text(
-        '[[tests]]\nname = "sop"\nks = [1, 10]\ndataset = { kind = "sop", root = "SOP" }\n', encoding="utf-8"
+        '[[tests]]\nname = "sop"\nks = [1, 10]\ndataset = { kind = "manifest", root = "SOP" }\n',
+        encoding="utf-8",
     )
     (test,) = load_tests(path, data_root=tmp_path)
     assert (test.ks, test.dataset.root) == ((1, 10), tmp_path / "SOP")
@@ -97,7 +83,8 @@ def test_a_test_may_have_ranks_of_its_own(tmp_path: Path) -> None:
         ('[[tests]]\nname = "a"\n', "dataset: Field required"),
         ('[[tests]]\nname = "a"\ndataset = 3\n', "dataset"),
         ('[[tests]]\nname = "a"\ndataset = { kind = "birds", root = "x" }\n', "dataset"),
-        ('[[tests]]\nname = "a"\nks = [0]\ndataset = { kind = "sop", root = "x" }\n', "ks.0"),
+        ('[[tests]]\nname = "a"\nks = [0]\ndataset = { kind = "folder", root = "x" }\n', "ks.0"),
+        ('[[tests]]\nname = "a"\ndataset = { kind = "sop", root = "x" }\n', r"recipes/convert\.py sop ROOT"),
     ],
 )
 def test_a_file_without_tests_that_work_is_refused(tmp_path: Path, text: str, reason: str) -> None:

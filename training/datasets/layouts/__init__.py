@@ -1,45 +1,39 @@
 """Layouts: where labelled images come from; a layout is its section of a recipe and lists its images.
 
-A new one is an `ImageFolder` that has a `kind` and lists its `rows`, with a line in `DatasetConfig`.
+A new one is an `ImageFolder` that has a `kind` and lists its `rows`, with a line in `DatasetConfig`; for a
+published data set a function in `recipes/convert.py` is enough.
 """
 
-from typing import Annotated
+from collections.abc import Mapping
+from typing import Annotated, Any
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
-from vicinal.training.datasets.layouts.cars196 import Cars196Config
 from vicinal.training.datasets.layouts.demo_catalog import DemoCatalogConfig
 from vicinal.training.datasets.layouts.folder import FolderConfig
 from vicinal.training.datasets.layouts.manifest import ManifestConfig
 from vicinal.training.datasets.layouts.protocol import ProtocolConfig
-from vicinal.training.datasets.layouts.published import (
-    Cub200Config,
-    GroceryStoreConfig,
-    INaturalist2018Config,
-    InShopConfig,
-    OmniglotConfig,
-    StanfordOnlineProductsConfig,
-    VehicleIdConfig,
+
+__all__ = ["DatasetConfig"]
+
+# Published sets that `recipes/convert.py` knows by these names.
+_CONVERTED = (
+    *("cub200", "cars196", "sop", "in_shop", "inaturalist2018", "vehicle_id", "omniglot"),
+    "grocery_store",
 )
-from vicinal.training.datasets.layouts.revisited import RevisitedConfig
 
-__all__ = ["DatasetConfig", "MeasurableConfig"]
 
-# Told apart by `kind`; what can be trained on, with labels.
+def _no_published(fields: Any) -> Any:
+    kind = fields.get("kind") if isinstance(fields, Mapping) else None
+    if kind in _CONVERTED:
+        how = f"`python recipes/convert.py {kind} ROOT`"
+        raise ValueError(f"'{kind}' is read as a manifest: {how}, then kind = 'manifest'")
+    return fields
+
+
+# Told apart by `kind`.
 DatasetConfig = Annotated[
-    ProtocolConfig
-    | FolderConfig
-    | ManifestConfig
-    | Cub200Config
-    | Cars196Config
-    | StanfordOnlineProductsConfig
-    | InShopConfig
-    | INaturalist2018Config
-    | VehicleIdConfig
-    | OmniglotConfig
-    | GroceryStoreConfig
-    | DemoCatalogConfig,
+    ProtocolConfig | FolderConfig | ManifestConfig | DemoCatalogConfig,
     Field(discriminator="kind"),
+    BeforeValidator(_no_published),
 ]
-# What can be measured on: also what has its ground truth by query.
-MeasurableConfig = Annotated[DatasetConfig | RevisitedConfig, Field(discriminator="kind")]

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
 
 from vicinal.models.errors import DatasetError
-
-Number = TypeVar("Number", int, float)
 
 
 @dataclass(frozen=True)
@@ -25,41 +22,9 @@ class Line:
     def __getitem__(self, column: str) -> str:
         return self.fields[column]
 
-    def integer(self, column: str) -> int:
-        """A column as a whole number."""
-        return self._number(column, int, "whole number")
-
-    def decimal(self, column: str) -> float:
-        """A column as a number."""
-        return self._number(column, float, "number")
-
-    def _number(self, column: str, kind: Callable[[str], Number], noun: str) -> Number:
-        try:
-            return kind(self.fields[column])
-        except ValueError as error:
-            raise self.error(f"{column} '{self.fields[column]}' is no {noun}") from error
-
     def error(self, reason: str) -> DatasetError:
         """The error that names this line."""
         return DatasetError(f"'{self.path}' line {self.number}: {reason}")
-
-
-def read_lines(
-    path: Path, columns: Sequence[str], *, skip: int = 0, separator: str | None = None
-) -> Iterator[Line]:
-    """Lines of a text file, split at `separator`, None for any white space; empty ones, and a first one that
-    names the columns, are passed over.
-    """
-    for number, text in enumerate(_text(path).split("\n"), start=1):
-        if number <= skip or not text.strip():
-            continue
-        fields = [field.strip() for field in text.split(separator)]
-        if number == skip + 1 and fields == list(columns):
-            continue
-        if len(fields) != len(columns) or not all(fields):
-            expected = f"{separator or ''} ".join(columns)
-            raise Line(path, number, {}).error(f"'{text.strip()}', expected '{expected}'")
-        yield Line(path, number, dict(zip(columns, fields, strict=True)))
 
 
 def read_csv(path: Path, columns: Sequence[str]) -> Iterator[Line]:
