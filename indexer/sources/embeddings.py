@@ -37,7 +37,7 @@ from vicinal.indexer.sources.embedding_files import (
     open_rows,
 )
 from vicinal.indexer.sources.items import SourceItem, SourceLook, SourceOptions, mended_labels
-from vicinal.indexer.sources.remote import Refuse, refuse_none
+from vicinal.indexer.sources.remote import Refuse, refuse_none, refuse_table
 from vicinal.indexer.sources.values import column_texts, metadata_rows, reading, values_as_texts
 from vicinal.models.errors import NoDirectionError
 from vicinal.models.similarity import normalize
@@ -361,6 +361,7 @@ def holds_embeddings(
 ) -> bool:
     """Tell whether a source has embeddings, and names no images or is `expected` to be read for those."""
     if isinstance(place, str):
+        refuse_table(place)
         return False
     options, kind = options or SourceOptions(), kind_of(place)
     for file in files_of(place) if kind else ():

@@ -18,7 +18,7 @@ from vicinal.models.decoding import DecodeLimits, read_encoded
 from vicinal.models.errors import ImageTooLargeError, NotAnImageError
 from vicinal.models.hub import HUB_SCHEME
 
-_DATABASES = ("postgres", "postgresql", "milvus")
+_DATABASES = ("postgres://", "postgresql://", "milvus://")
 _WEB = ("http", "https")
 _BUCKETS = ("s3", "gs", "az")
 _ADDRESS = re.compile(r"([a-z][a-z0-9+.-]*)://", re.IGNORECASE)
@@ -105,6 +105,15 @@ def is_on_hub(text: str) -> bool:
     return text.startswith(HUB_SCHEME)
 
 
+def refuse_table(address: str) -> None:
+    """Refuse the address of a table of a database, without a word of it: it may hold a password."""
+    if address.lower().startswith(_DATABASES):
+        raise SourceError(
+            "tables of databases are not read: export this one to a .parquet file with the columns id and "
+            "embedding, and run `vicinal index FILE --space NAME`"
+        )
+
+
 def place_of(text: str) -> Path | str:
     """Place that a text names: a file or folder, or an address, which stays as it is written."""
     return text if is_address(text) else Path(text)
@@ -155,12 +164,6 @@ def list_bucket(address: str, access: SourceAccess) -> Iterator[tuple[str, Remot
 
 
 def _require_bucket(file: RemoteFile) -> None:
-    if file.scheme in _DATABASES:
-        # Without the address, which may hold a password.
-        raise SourceError(
-            "tables of databases are not read: export this one to a .parquet file with the columns id and "
-            "embedding, and run `vicinal index FILE --space NAME`"
-        )
     if file.scheme in _WEB:
         raise SourceError(f"'{file}' is on the web: fetch it with img2dataset, then `vicinal index SHARDS`")
     if file.scheme not in _BUCKETS:

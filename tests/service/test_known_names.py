@@ -40,6 +40,7 @@ def test_a_misspelled_variable_is_refused_with_the_right_one(variable: str, mean
 
 def test_a_setting_that_is_no_more_says_what_to_do_instead() -> None:
     assert "is not a setting any more: fetch what is on the web" in refused("VICINAL_ALLOW_URLS")
+    assert "index with --index milvus or auto" in refused("VICINAL_POSTGRES_URL")
 
 
 @pytest.mark.parametrize("variable", ["VICINAL_REDIS_ULR", "VICINAL_APIKEY", f"VICINAL_APIKEYS__{SECRET}"])

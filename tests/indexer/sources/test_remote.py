@@ -14,6 +14,7 @@ from vicinal.indexer.sources import (
     Source,
     SourceOptions,
     file_at,
+    open_source,
     read_file,
     read_source,
 )
@@ -50,6 +51,13 @@ def test_a_row_with_another_address_fails_alone(tmp_path: Path, address: str, re
     bad, good = read_source(manifest)
     assert (bad.id, good.problem) == (address, None)
     assert reason in str(bad.problem)
+
+
+@pytest.mark.parametrize("scheme", ["postgres", "milvus"])
+def test_a_table_of_a_database_is_refused_without_its_password(scheme: str) -> None:
+    with pytest.raises(SourceError, match="export this one to") as caught:
+        open_source(f"{scheme}://me:secret@db.example.com/shop?table=photos")
+    assert "secret" not in str(caught.value)
 
 
 def test_rows_of_a_manifest_may_be_addresses(tmp_path: Path) -> None:

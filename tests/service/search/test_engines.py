@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -10,11 +11,12 @@ import numpy as np
 import pytest
 
 from tests.indexer.engines.fakes import ExactEngine
-from vicinal.indexer.errors import EngineTableError
+from vicinal.indexer.errors import EngineError, EngineTableError
 from vicinal.indexer.jobs.changes import Patch, patch_items
 from vicinal.indexer.reader import GalleryReader
 from vicinal.indexer.sources.embeddings import EmbeddingSource
 from vicinal.models.bundle import ModelBundle
+from vicinal.models.configs.sealed_json import sealed, unsealed
 from vicinal.service.local_gallery import LocalGallery, open_gallery
 from vicinal.service.search.answers import Answer
 
@@ -150,3 +152,25 @@ def test_lost_tables_are_made_again(galleries: tuple[LocalGallery, LocalGallery]
     assert (gallery.gallery.mend_tables(), len(lost)) == (2, 2)
     gallery._reader = GalleryReader(gallery.gallery)
     assert [told(answer) for answer in gallery.search_many(queries)] == expected
+
+
+@pytest.mark.parametrize(
+    ("index", "advice"),
+    [("postgres", "'milvus' or 'auto'"), ("over-milvus", "calibrate_threshold")],
+)
+def test_a_version_of_an_index_that_went_says_what_to_do_and_is_made_anew(
+    tmp_path: Path, index: str, advice: str
+) -> None:
+    gallery = open_gallery("old", data_dir=tmp_path / "data")
+    gallery.index(drawn(np.random.default_rng(0), N), space="clip", index="Flat")
+    query = np.eye(1, DIM, dtype=np.float32)[0]
+    expected = gallery.search(query, threshold=0.2).matches
+    path = gallery.gallery.snapshot_path(1) / "snapshot.json"
+    path.write_bytes(sealed(json.dumps(json.loads(unsealed(path.read_bytes())) | {"index": index})))
+    old = open_gallery("old", data_dir=tmp_path / "data")
+    with pytest.raises(EngineError, match=advice):
+        old.search(query)
+    with pytest.raises(EngineError, match=advice):
+        old.index(index=index)
+    old.index(index="auto")
+    assert old.search(query, threshold=0.2).matches == expected
