@@ -26,7 +26,7 @@ from vicinal.training.execution.processes import (  # noqa: E402
     joined_processes,
 )
 
-pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("without_picture")]
+pytestmark = pytest.mark.usefixtures("without_picture")
 
 ROOT = Path(__file__).resolve().parents[3]
 MakeConfig = Callable[..., TrainingConfig]
@@ -160,6 +160,7 @@ def checkpoint(folder: Path) -> dict[str, Any]:
     return state
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SAME)
 def test_two_processes_train_what_one_trains(
     together: Callable[..., Any], alone: Callable[..., Any], folder: Path, name: str
@@ -175,6 +176,7 @@ def test_two_processes_train_what_one_trains(
     assert torch.equal(own["random"]["cpu"], alike["random"]["cpu"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["mean", "own part", "no sum"])
 def test_another_way_would_be_noticed(
     together: Callable[..., Any], alone: Callable[..., Any], name: str
@@ -183,6 +185,7 @@ def test_another_way_would_be_noticed(
     assert largest_difference(together(name)[0]["weights"], alone("contextual")[0]["weights"]) > 1e-3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [*SAME, "batch norm", "dropout", "resumed"])
 def test_both_processes_hold_the_same(together: Callable[..., Any], name: str) -> None:
     first, second = together(name)
@@ -193,6 +196,7 @@ def test_both_processes_hold_the_same(together: Callable[..., Any], name: str) -
     }
 
 
+@pytest.mark.slow
 def test_a_process_that_is_asked_to_stop_stops_both(together: Callable[..., Any]) -> None:
     """The second one was asked; it is the first that keeps the checkpoint."""
     assert [end["error"] for end in together("stopped")] == [
