@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from vicinal.training.recipe import Recipe, run_recipe
     from vicinal.training.refiner.config import RefinerRecipe
     from vicinal.training.refiner.embedding_set import EmbeddingSet, read_embedding_sets
-    from vicinal.training.refiner.own import FEWEST_LABELS, OwnRefiner, choose_refiner
     from vicinal.training.refiner.recipe import TrainedRefiner, embed_datasets, train_refiner
     from vicinal.training.refiner.trainer import RefinerTrainer, TrainingRecord
     from vicinal.training.trainer import Trainer
@@ -62,7 +61,6 @@ _PLACES = {
     "recipe": ("Recipe", "run_recipe"),
     "refiner.config": ("RefinerRecipe",),
     "refiner.embedding_set": ("EmbeddingSet", "read_embedding_sets"),
-    "refiner.own": ("FEWEST_LABELS", "OwnRefiner", "choose_refiner"),
     "refiner.recipe": ("TrainedRefiner", "embed_datasets", "train_refiner"),
     "refiner.trainer": ("RefinerTrainer", "TrainingRecord"),
     "trainer": ("Trainer",),

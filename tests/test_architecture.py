@@ -91,7 +91,7 @@ GENERATED = "by `client/generate.py`"
 MOST_MODULES = 15
 # Lines of Python that are shipped, but for what is generated, and lines of tests. A change may lower them,
 # and never raises them.
-BUDGET = {"shipped": 75039, "tests": 80155}
+BUDGET = {"shipped": 74418, "tests": 79757}
 MOST_LINES = 2500
 # Folders with more, until they are made lighter.
 LARGE_FOLDERS = {
@@ -119,7 +119,7 @@ for name in {(*TRAINING_PACKAGES, "sklearn")!r}:
     sys.modules[name] = None
 import vicinal.calibration, vicinal.indexer, vicinal.models, vicinal.refine, vicinal.service.cli
 from vicinal import Settings, create_app
-from vicinal.service.training import choose_refiner
+from vicinal.service.training import train_refiner
 app = create_app(Settings(data_dir=sys.argv[1], bundle=sys.argv[2], device="cpu", threads=1))
 print(len(app.routes))
 """

@@ -16,11 +16,8 @@ from dataclasses import replace
 from itertools import islice
 from typing import Any
 
-import numpy as np
-import pyarrow as pa
 import pyarrow.compute as pc
 
-from vicinal.calibration.arrays import FloatArray
 from vicinal.indexer.engines import check_index
 from vicinal.indexer.errors import (
     BuildError,
@@ -138,8 +135,6 @@ class IndexJob:
         self.staging = staging or Staging(gallery, plan.job or f"{_BY_HAND}{_digest(plan)}")
         self.sync = SyncRun(gallery, embedder, plan, self.staging, on_progress)
         self._report = on_progress
-        self._vectors: FloatArray = np.empty((0, 0), np.float32)
-        self._refiner_record: dict[str, Any] = {}
         self._seconds: dict[str, float] = {}
         self._lap_began = time.monotonic()
 
@@ -229,9 +224,6 @@ class IndexJob:
             return True
         if self.gallery.kept_refiner(self.embedder.bundle) != self.gallery.refiner:
             return True
-        own, columns = self.plan.own_refiner, ["id", "label"]
-        if own is not None and own.is_due(self.gallery.table.columns(work.active.revision, columns)):
-            return True
         manifest = self.gallery.snapshot().manifest
         return self.plan.index not in ("auto", manifest.index, manifest.index_kind)
 
@@ -261,30 +253,15 @@ class IndexJob:
             missing=work.plan.ids("missing")[:_MOST_NAMED],
             left_out=work.plan.ids("left_out")[:_MOST_NAMED],
             unread=dict(islice(self.plan.unread.items(), _MOST_NAMED)),
-            own_refiner=self._refiner_record,
             **more,
         )
 
     def _graph(self) -> NeighborGraph:
-        self._vectors = self.staging.embeddings()
-        graph = self.gallery.neighbors(self._vectors, on_progress=self._report)
+        graph = self.gallery.neighbors(self.staging.embeddings(), on_progress=self._report)
         self._end("neighbors")
         return graph
 
-    def _choose_refiner(self) -> None:
-        """Let the labels choose a refiner for the new version, where that is asked for."""
-        own = self.plan.own_refiner
-        if own is None:
-            return
-        left_out = ["embedding", "thumbnail"]
-        items = pa.concat_tables([rows.drop_columns(left_out) for rows in self.staging.batches()])
-        chosen = own.choose(items, self._vectors, self.staging.path / "refiner", self._report)
-        self.embedder, self.gallery.refinement = chosen.embedder, chosen.refinement
-        self._refiner_record = chosen.record
-        self._end("refiner")
-
     def _publish(self, work: SyncWork, graph: NeighborGraph) -> IndexResult:
-        self._choose_refiner()
         for _ in range(_MOST_PUBLICATIONS):
             with self._writing():
                 active = self.gallery.activation

@@ -137,8 +137,6 @@ def _print_build(gallery: str, result: IndexResult) -> None:
             say(f"  {counts}")
     if result.remark:
         say(f"  {result.remark}")
-    if result.is_new and result.own_refiner:
-        say(f"  {result.own_refiner['text']}")
     if result.missing:
         n_missing = result.counts["missing"]
         gone = number_of(n_missing, "item of this source is", "items of this source are")

@@ -155,7 +155,7 @@ class ServedBundles:
             served = self.own if bundle is None else self._open(self._named(bundle))
         self._require_named(gallery, served)
         if not keeps_refiner:
-            served = self.without_own(gallery, served)
+            served = self._without_own(gallery, served)
         elif not served.bundle.manifest.space:
             served = self._with_own(gallery, served)
         served.make_versions_of(gallery)
@@ -170,7 +170,7 @@ class ServedBundles:
                 f"{space.in_words}: leave the bundle out, or name one of the gallery's own"
             )
 
-    def without_own(self, gallery: Gallery, served: ServedBundle) -> ServedBundle:
+    def _without_own(self, gallery: Gallery, served: ServedBundle) -> ServedBundle:
         """The same bundle without a refiner that the gallery keeps."""
         bundle = served.bundle
         if not bundle.manifest.space:

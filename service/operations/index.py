@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from vicinal.indexer.jobs.index_job import IndexJob
     from vicinal.indexer.jobs.sync.plan import IndexResult
     from vicinal.indexer.sources import EmbeddingSource, ImageFile, Source
-    from vicinal.service.galleries.bundles import ServedBundle
-    from vicinal.service.galleries.own_refiner import GalleryRefiner
     from vicinal.service.operations.place import Place
 
 STAGES = {
@@ -74,17 +72,12 @@ class NewVersion(ItemSource):
         examples=["auto"],
     )
     refine: Annotated[
-        Literal["auto", "own", "bundle"],
-        CommandOption(
-            "own: the labels say whether a refiner of the gallery's own helps, and it is kept where it does; "
-            "bundle: what the bundle has; auto: as the gallery has it."
-        ),
+        Literal["auto", "bundle"],
+        CommandOption("bundle: what the bundle has; auto: as the searched version has it."),
     ] = Field(
         "auto",
-        description="`own`: labels that are held out say whether a refiner of the gallery's own finds more, "
-        "and the version keeps it where it does; `bundle`: the refiner of the bundle, if it has one; `auto`: "
-        "as the searched version has it. An own one is judged anew where more than a fifth of the labelled "
-        "items have come, gone or got another label.",
+        description="Refiner of the version: `bundle` for that of the bundle, if it has one, `auto` for that "
+        "of the searched version.",
     )
     max_failures: Annotated[
         StrictInt | None, CommandOption("Give up when more items than this cannot be read.")
@@ -236,7 +229,6 @@ def index_job(
         options=RunOptions(max_failures=request.max_failures, workers=workers, access=access),
         refuse=place.readable.refusal,
         unread={} if source is None else source.unread,
-        own_refiner=_own_refiner(place, request, served),
         job=place.id if place.is_job else None,
     )
 
@@ -247,16 +239,6 @@ def index_job(
 
     job = IndexJob(place.gallery, served.embedder, plan, on_progress=report)
     return job
-
-
-def _own_refiner(place: Place, request: NewVersion, served: ServedBundle) -> GalleryRefiner | None:
-    """The choice of a refiner by the labels; None where it is not asked for and was not before."""
-    is_asked = request.refine == "own"
-    if not is_asked and not (request.refine == "auto" and place.gallery.refiner):
-        return None
-    from vicinal.service.galleries.own_refiner import GalleryRefiner
-
-    return GalleryRefiner(place.bundles, place.gallery, served, is_asked=is_asked)
 
 
 def require_devices(place: Place, request: NewVersion) -> None:

@@ -189,10 +189,8 @@ class ReindexOptions(TypedDict, total=False):
         index: Kind of the vector index: `auto`, `graph` (`HNSW16,SQ8`: single queries in less time, for a
             longer build and a larger file), `Flat`, `SQ8`, `PQ16x4fs`, `HNSW32`, or inverted lists before
             them such as `IVF1024,SQ8`; or `milvus`, at the address that is the setting `milvus_url`.
-        refine: `own`: labels that are held out say whether a refiner of the gallery's own finds more, and the
-            version keeps it where it does; `bundle`: the refiner of the bundle, if it has one; `auto`: as the
-            searched version has it. An own one is judged anew where more than a fifth of the labelled items
-            have come, gone or got another label.
+        refine: Refiner of the version: `bundle` for that of the bundle, if it has one, `auto` for that of the
+            searched version.
         max_failures: Most images or rows that may be left out.
         activate: `automatic`: searches use the new version as soon as it is there, or when what is asked in
             `activate_if` holds; `manual`: it is compared with the active one and waits.
@@ -214,7 +212,7 @@ class ReindexOptions(TypedDict, total=False):
     restore: bool | None
     bundle: str | None
     index: str | None
-    refine: Literal["auto", "own", "bundle"] | None
+    refine: Literal["auto", "bundle"] | None
     max_failures: int | None
     activate: Literal["automatic", "manual"] | None
     activate_if: Mapping[str, Any] | None

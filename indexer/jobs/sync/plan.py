@@ -9,22 +9,16 @@ import json
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
-from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Literal, Protocol, Self, get_args
+from typing import Any, Literal, Self, get_args
 
-import pyarrow as pa
 from pydantic import TypeAdapter
 
-from vicinal.calibration.arrays import FloatArray
 from vicinal.indexer.hygiene import Hygiene
 from vicinal.indexer.jobs.changes import OUTCOME_WHERE_TAKEN, OnConflict
 from vicinal.indexer.jobs.embedding_run import Failure, RunOptions
 from vicinal.indexer.sources import EmbeddingSource, Refuse, SourceItem, refuse_none
 from vicinal.indexer.storage.removals import Removal, RemovedItems
-from vicinal.indexer.views.refined_snapshot import RefinementPlan
-from vicinal.models.embedder import Embedder
-from vicinal.models.progress import OnProgress
 
 # Beside what `Outcome` says. `changed`: the source has another image for an item of its own. `updated`: it
 # has the same image, with another label or other metadata. `missing`: it no longer lists an item of its own,
@@ -204,27 +198,6 @@ def _with_changes(held: dict[str, Any], said: dict[str, Any], says: dict[str, An
 
 
 @dataclass(frozen=True)
-class ChosenRefiner:
-    """Embedder and refinement of a new version, and a record of what labels said, with `text` for people."""
-
-    embedder: Embedder
-    refinement: RefinementPlan | None
-    record: dict[str, Any]
-
-
-class OwnRefiner(Protocol):
-    """Chooses a refiner by a gallery's labels."""
-
-    def is_due(self, items: pa.Table) -> bool:
-        """Tell whether one is to be chosen anew for items with columns `id` and `label`."""
-
-    def choose(
-        self, items: pa.Table, embeddings: FloatArray, folder: Path, report: OnProgress
-    ) -> ChosenRefiner:
-        """Refiner for (n,) rows with (n, d) embeddings, kept or chosen anew; it is written to `folder`."""
-
-
-@dataclass(frozen=True)
 class IndexPlan:
     """Plan of what to build."""
 
@@ -246,8 +219,6 @@ class IndexPlan:
     refuse: Refuse = refuse_none  # Why a file must not be read
     # Folders, archives and files of the source that were not read, each with the reason
     unread: Mapping[str, str] = field(default_factory=dict)
-    # What chooses a refiner by the labels; None for that of the embedder
-    own_refiner: OwnRefiner | None = None
     # Id of a job that makes one version, so that another attempt knows that it is made
     job: str | None = None
 
@@ -277,8 +248,6 @@ class IndexResult:
     left_out: list[str] = field(default_factory=list)  # The first ids that it lists and a person removed
     # The first folders, archives and files of the source that were not read, with the reasons
     unread: dict[str, str] = field(default_factory=dict)
-    # How the labels chose a refiner, see `ChosenRefiner`; empty where that was not asked for
-    own_refiner: dict[str, Any] = field(default_factory=dict)
     n_embedded: int = 0  # Or read of a file of ready embeddings
     is_new: bool = True  # Not when the gallery held all of it before
     is_active: bool = False
@@ -306,6 +275,6 @@ class IndexResult:
         """All of it in a few values: what was left out is counted, and hygiene stays in the report."""
         names = (
             *("version", "n_items", "n_labels", "index", "n_failed", "counts", "n_embedded", "seconds"),
-            *("own_refiner", "is_new", "is_active", "remark"),
+            *("is_new", "is_active", "remark"),
         )
         return {name: getattr(self, name) for name in names}

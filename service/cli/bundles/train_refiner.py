@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -22,8 +21,6 @@ if TYPE_CHECKING:
     from vicinal.models.bundle import ModelBundle
     from vicinal.models.progress import OnProgress
     from vicinal.models.refiner_manifest import RefinerManifest
-    from vicinal.service.galleries.labelled_items import LabelledItems
-    from vicinal.service.settings import Settings
     from vicinal.service.training import (
         DatasetConfig,
         EmbeddingSet,
@@ -33,18 +30,9 @@ if TYPE_CHECKING:
     )
 
 _COLUMNS = {"fnir": "FNIR", "map_at_r": "MAP@R", "hit_rate_1": "R@1"}
-_SIDES = {
-    "off": "nothing",
-    "gallery": "the gallery",
-    "query": "the query",
-    "both": "the gallery and the query",
-}
 
 
 def train_refiner(
-    gallery: Annotated[
-        str | None, typer.Option("--gallery", "-g", help="Gallery to learn from: its labelled items.")
-    ] = None,
     bundle: BundleOption = None,
     recipe: Annotated[
         Path | None,
@@ -79,48 +67,39 @@ def train_refiner(
         typer.Option(
             "--output",
             "-o",
-            help="Copy the bundle here and leave the original as it is; of a gallery by default "
-            "bundles/<bundle>-<gallery> in the data folder.",
+            help="Copy the bundle here and leave the original as it is.",
         ),
     ] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the bundle in --output.")] = False,
-    max_items: Annotated[
-        int, typer.Option(min=1, help="Learn from a draw of the labels with at most so many items.")
-    ] = 20_000,
     data_root: DataRootOption = None,
     settings: SetOption = None,
     *,
     home: DataHome,
     json_output: JsonOption = False,
 ) -> None:
-    """Train a refiner on a gallery or on embeddings, and measure on unseen labels what it should refine."""
+    """Train a refiner on embeddings or images, and measure on unseen labels what it should refine."""
     from vicinal.models.bundle import ModelBundle, space_manifest
     from vicinal.service.training import require_train_extra
 
     require_train_extra("training a refiner")
-    from vicinal.service.training import EmbeddingSet, RefinerRecipe, RefinerTrainer
+    from vicinal.service.training import RefinerRecipe, RefinerTrainer
     from vicinal.service.training import train_refiner as run
 
     changes = [*(settings or ()), *([] if folds is None else [f"validation.folds={folds}"])]
     loaded = RefinerRecipe.load(recipe, data_root=data_root, settings=changes)
-    _check_sources(loaded, gallery, embeddings, validation)
+    _check_sources(loaded, embeddings, validation)
     if space is not None and (not embeddings or output is None or bundle is not None):
         raise RequestError(
             "--space says what made the embeddings, and makes a bundle for them: give --embeddings FILE and "
             "--output FOLDER with it, and no --bundle"
         )
     service = home.settings(bundle=bundle)
-    learned: LabelledItems | None = None
     ready: EmbeddingSet | None = None
     if space is not None and embeddings and output is not None:
         ready = _of_one_space(embeddings)
         opened = ModelBundle(output, space_manifest(space, ready.dim))
-    elif gallery is None:
-        opened = ModelBundle.open(service.bundle)
     else:
-        opened, learned = _read_gallery(service, gallery, max_items, loaded.seed)
-        ready = EmbeddingSet.of(learned.embeddings, learned.labels)
-        output = output or service.data_dir / "bundles" / f"{opened.name}-{gallery}"
+        opened = ModelBundle.open(service.bundle)
     _check_output(opened, output, overwrite=overwrite)
     with progress_bar() as update:
         read = partial(_read, opened, update, service.device)
@@ -130,33 +109,24 @@ def train_refiner(
         watcher = _Watcher(update)
         trainer = RefinerTrainer(loaded, on_step=watcher.on_step, on_record=watcher.on_record)
         trained = run(opened, loaded, items, held_out, output=output, trainer=trainer)
-    _report(trained, learned, home.data_dir, json_output=json_output)
+    _report(trained, json_output=json_output)
 
 
-def _report(
-    trained: TrainedRefiner, learned: LabelledItems | None, data_dir: Path | None, *, json_output: bool
-) -> None:
-    """Say what was trained, and from a gallery what to do with it."""
+def _report(trained: TrainedRefiner, *, json_output: bool) -> None:
     section = trained.bundle.manifest.refiner
     if section is None:
         return
-    commands = [] if learned is None else _next_commands(learned, trained.bundle, section, data_dir)
     if json_output:
         print_json(
             {
                 **section.model_dump(),
                 "fingerprint": section.fingerprint,
                 "bundle": str(trained.bundle.path),
-                "gallery": learned and _counts(learned),
                 "notes": trained.notes,
-                "next": commands,
             }
         )
         return
-    if learned is None:
-        _print(trained.bundle, section)
-    else:
-        _print_learned(learned, trained.bundle, section, commands)
+    _print(trained.bundle, section)
     say(*(f"  note: {note}" for note in trained.notes))
 
 
@@ -175,49 +145,14 @@ class _Watcher:
         self._note = f"FNIR {both.fnir:.3f}  MAP@R {both.map_at_r:.3f}"
 
 
-def _read_gallery(
-    settings: Settings, name: str, max_items: int, seed: int
-) -> tuple[ModelBundle, LabelledItems]:
-    """The bundle of a gallery, and what it gives to learn from."""
-    from vicinal.indexer.gallery import Gallery
-    from vicinal.indexer.reader import GalleryReader
-    from vicinal.service.galleries.bundles import ServedBundles
-    from vicinal.service.galleries.labelled_items import LabelledItems
-
-    gallery = Gallery.open(settings.gallery_path(name))
-    view = GalleryReader(gallery).view()
-    bundle = ServedBundles(settings).resolve(gallery, view.snapshot.manifest).bundle
-    return bundle, LabelledItems.read(view, name, max_items=max_items, seed=seed)
-
-
-def _counts(learned: LabelledItems) -> dict[str, Any]:
-    return {
-        "name": learned.gallery,
-        "n_items": len(learned.labels),
-        "n_labels": len({*learned.labels}),
-        "n_unlabelled": learned.n_unlabelled,
-        "n_repeated": learned.n_repeated,
-        "n_not_drawn": learned.n_not_drawn,
-    }
-
-
 def _check_sources(
     recipe: RefinerRecipe,
-    gallery: str | None,
     embeddings: Sequence[Path] | None,
     validation: Sequence[Path] | None,
 ) -> None:
-    files = embeddings or validation or recipe.datasets or recipe.validation_datasets
-    if gallery is not None and files:
+    if not embeddings and not recipe.datasets:
         raise RequestError(
-            "--gallery is all that is learned from: leave out --embeddings, --validation and data sets"
-        )
-    if gallery is not None and not recipe.validation.folds:
-        raise RequestError("a gallery's labels are dealt into folds: give --folds 2 or more, or leave it out")
-    if gallery is None and not embeddings and not recipe.datasets:
-        raise RequestError(
-            "say what to train on: --gallery NAME, --embeddings FILE, or --data with a recipe that has "
-            "[[datasets]]"
+            "say what to train on: --embeddings FILE, or --data with a recipe that has [[datasets]]"
         )
     for option, key, given, datasets in (
         ("--embeddings", "[[datasets]]", embeddings, recipe.datasets),
@@ -280,58 +215,6 @@ def _gain_lines(bundle: ModelBundle, section: RefinerManifest) -> list[str]:
         f"same rate of wrong matches: {100 * _fpir(section):.2g} in 100 {noun}s of other things.",
         f"95 % interval of the gain: {low:+d} to {high:+d}; measured on labels that the refiner never saw.",
     ]
-
-
-def _finds_more(section: RefinerManifest) -> bool:
-    gain = section.validation["gain_over_present"]
-    return section.sides != "off" and gain["fnir_after"] < gain["fnir_before"]
-
-
-def _next_commands(
-    learned: LabelledItems, bundle: ModelBundle, section: RefinerManifest, data_dir: Path | None
-) -> list[str]:
-    """Commands for the new bundle; nothing where it finds no more."""
-    if not _finds_more(section):
-        return []
-    refine = [["gallery", "refine", learned.gallery]] if section.sides in ("gallery", "both") else []
-    commands = [
-        *refine,
-        ["calibrate", "--gallery", learned.gallery, "--target", f"fpir={100 * _fpir(section):g}%"],
-        ["compare", "--gallery", learned.gallery],
-        ["serve"],
-    ]
-    options = ["--bundle", str(bundle.path), *([] if data_dir is None else ["--data-dir", str(data_dir)])]
-    return [shlex.join(["vicinal", *command, *options]) for command in commands]
-
-
-def _print_learned(
-    learned: LabelledItems, bundle: ModelBundle, section: RefinerManifest, commands: Sequence[str]
-) -> None:
-    photos = f"{bundle.manifest.noun}s"
-    say(
-        f"Learned from {len(learned.labels):,} {photos} with {len({*learned.labels}):,} labels of gallery "
-        f"{learned.gallery}."
-    )
-    for n, what in (
-        (learned.n_unlabelled, "without a label"),
-        (learned.n_repeated, "that are there twice"),
-        (learned.n_not_drawn, "of labels that were not drawn (--max-items)"),
-    ):
-        if n:
-            say(f"  left out: {n:,} {photos} {what}")
-    say(*_gain_lines(bundle, section))
-    if section.sides == "off":
-        say("Verdict: refine nothing. Refining finds no more than searching as you do now.")
-    else:
-        rerank = "re-rank" if section.rerank == "contextual" else "do not re-rank"
-        say(f"Verdict: refine {_SIDES[section.sides]}, {rerank}.")
-    say(f"Bundle: {bundle.path}")
-    if not commands:
-        say("Nothing needs doing: searches stay as they are with the bundle that you have.")
-        return
-    if section.validation["gain_over_present"]["fnir_high"] >= 0.0:
-        say("The interval reaches 0, so the gain may be chance: `vicinal compare` below measures it again.")
-    say("Next:", *(f"  {command}" for command in commands))
 
 
 def _print(bundle: ModelBundle, section: RefinerManifest) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shlex
 from pathlib import Path
 from typing import Any
 
@@ -64,7 +63,6 @@ def clips(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture
 def refines_both(monkeypatch: pytest.MonkeyPatch) -> None:
     """The verdict that three steps of training might not earn."""
-    monkeypatch.setattr("vicinal.service.cli.bundles.train_refiner._finds_more", lambda _section: True)
     for module in ("cross_fitting", "validation"):
         monkeypatch.setattr(f"vicinal.training.refiner.{module}.choose_sides", lambda _figures: "both")
 
@@ -127,31 +125,6 @@ def test_from_a_file_to_refined_decisions_and_back(
     assert back["threshold"]["calibration"] == before["threshold"]["calibration"]
 
 
-@pytest.mark.usefixtures("no_graph", "refines_both")
-def test_a_gallery_of_ready_embeddings_makes_one_of_its_own_labels(
-    run: Run, clips: Path, tmp_path: Path
-) -> None:
-    output = run("train-refiner", "-g", "clips", *QUICK).stdout
-    assert "Learned from 144 items with 24 labels of gallery clips." in output
-    assert "Of 100 items of things you have" in output
-    assert "photo" not in output
-    copy = tmp_path / "data" / "bundles" / "clip-vit-b32-clips"
-    assert ModelBundle.open(copy).manifest.space == "clip-vit-b32"
-    refine, calibrate, *_, serve = (
-        shlex.split(line)[1:] for line in output.splitlines() if line.startswith("  vicinal ")
-    )
-    run(*refine)
-    run(*calibrate)
-    assert searched(run, *serve[1:])["threshold"]["state"] == "current"
-    # The next one starts from what is kept, and is measured against it.
-    run("index", "-g", "clips", *serve[1:])
-    printed = json.loads(
-        run("train-refiner", "-g", "clips", "-o", tmp_path / "again", *QUICK, "--json").stdout
-    )
-    assert printed["bundle"] == str(tmp_path / "again")
-    assert ModelBundle.open(copy).manifest.refiner.sides == "both"
-
-
 @pytest.mark.usefixtures("no_graph")
 def test_rows_without_a_label_are_no_class(run: Run, tmp_path: Path) -> None:
     labels = [None if i % 6 == 0 else "" if i % 6 == 1 else f"label {i // 6}" for i in range(240)]
@@ -173,7 +146,6 @@ def test_several_files_are_of_one_space(run: Run, tmp_path: Path) -> None:
     ("options", "named"),
     [
         (("--embeddings", "{file}", *SPACE), "--output FOLDER with it, and no --bundle"),
-        ((*SPACE, "-o", "{folder}/x", "-g", "clips"), "give --embeddings FILE"),
         (
             ("--embeddings", "{file}", *SPACE, "-o", "{folder}/x", "--bundle", "{folder}/y"),
             "and no --bundle",
@@ -205,17 +177,6 @@ def test_what_cannot_work_is_said_in_one_line_and_leaves_nothing(
     assert not (tmp_path / "x").exists()
 
 
-def test_a_gallery_without_labels_is_refused(run: Run, fail: Fail, tmp_path: Path) -> None:
-    path = write(tmp_path / "a.parquet", range(4), label=pa.array([None] * 24, pa.string()))
-    run("index", path, "-g", "clips", *SPACE)
-    assert "gallery 'clips' has no labels to learn from" in fail("train-refiner", "-g", "clips", *QUICK)
-    refused = fail("fit", "--gallery", "clips", "--output", tmp_path / "mine")
-    assert refused == (
-        "vicinal: gallery 'clips' holds ready embeddings of 'clip-vit-b32': there are no images to learn "
-        "from or to embed"
-    )
-
-
 def test_a_bundle_of_another_space_is_refused(
     fail: Fail, clips: Path, refined_space: Any, tmp_path: Path
 ) -> None:
@@ -241,7 +202,7 @@ def test_a_bundle_of_another_space_is_refused(
 
 def test_a_bundle_that_is_not_there_is_told(run: Run, fail: Fail, clips: Path, tmp_path: Path) -> None:
     """Though the gallery could be searched without it."""
-    for command in (("search", "--item", "item 100/0", "-g"), ("index", "-g"), ("train-refiner", "-g")):
+    for command in (("search", "--item", "item 100/0", "-g"), ("index", "-g")):
         line = fail(*command, "clips", "--bundle", tmp_path / "typo")
         assert f"'{tmp_path / 'typo'}' is no model bundle" in line
     run("search", "--item", "item 100/0", "-g", "clips")
