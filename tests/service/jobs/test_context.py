@@ -32,7 +32,6 @@ def embedding(done: int, total: int = 1000) -> JobProgress:
     return JobProgress(stage="embed", stage_done=done, stage_total=total, total=total, done=done)
 
 
-@pytest.mark.slow
 def test_rate_and_time_left_follow_from_what_was_done_in_this_attempt(
     store: JobStore, job: Job, context: JobContext, clock: Clock
 ) -> None:
@@ -45,7 +44,6 @@ def test_rate_and_time_left_follow_from_what_was_done_in_this_attempt(
     assert (second.rate, second.seconds_left) == (10.0, 70.0)
 
 
-@pytest.mark.slow
 def test_a_new_stage_is_timed_anew(store: JobStore, job: Job, context: JobContext, clock: Clock) -> None:
     context.report(embedding(0))
     clock.now += 100.0
@@ -55,7 +53,6 @@ def test_a_new_stage_is_timed_anew(store: JobStore, job: Job, context: JobContex
     assert (store.get(job.id).progress.rate, store.get(job.id).progress.seconds_left) == (2.0, 20.0)
 
 
-@pytest.mark.slow
 def test_the_store_is_not_asked_after_every_batch(
     store: JobStore, job: Job, context: JobContext, clock: Clock
 ) -> None:
@@ -65,7 +62,6 @@ def test_the_store_is_not_asked_after_every_batch(
     assert store.get(job.id).revision - job.revision <= 3
 
 
-@pytest.mark.slow
 def test_a_stop_is_heard_at_once(context: JobContext, stopping: threading.Event) -> None:
     context.report(embedding(1))
     stopping.set()

@@ -35,7 +35,6 @@ def running(store: JobStore, job: Job) -> Job:
     return store.save(job.model_copy(update={"state": "running", "attempt": 1, "worker": "w1"}))
 
 
-@pytest.mark.slow
 def test_a_job_without_a_sign_of_life_is_queued_again(
     store: JobStore, running: Job, recovery: Recovery, clock: Clock
 ) -> None:
@@ -44,7 +43,6 @@ def test_a_job_without_a_sign_of_life_is_queued_again(
     assert (first, recovery.look(), store.queue.waiting()) == ([], [running.id], {(running.id, 2)})
 
 
-@pytest.mark.slow
 def test_it_is_not_queued_twice(running: Job, recovery: Recovery, clock: Clock) -> None:
     found = []
     for clock.now in (0.0, 21.0, 42.0, 63.0, 84.0):
@@ -52,7 +50,6 @@ def test_it_is_not_queued_twice(running: Job, recovery: Recovery, clock: Clock) 
     assert found == [running.id]
 
 
-@pytest.mark.slow
 def test_a_worker_that_leaves_signs_keeps_its_job(
     store: JobStore, running: Job, recovery: Recovery, clock: Clock
 ) -> None:
@@ -64,18 +61,6 @@ def test_a_worker_that_leaves_signs_keeps_its_job(
     assert found == []
 
 
-@pytest.mark.slow
-def test_a_worker_that_died_before_it_began_is_noticed(
-    store: JobStore, job: Job, recovery: Recovery, clock: Clock
-) -> None:
-    """The ticket is gone from the queue, and the record still says that it waits."""
-    store.queue.dequeue()
-    recovery.look()
-    clock.now = PATIENCE + 1
-    assert (recovery.look(), store.queue.waiting()) == ([job.id], {(job.id, 1)})
-
-
-@pytest.mark.slow
 def test_a_worker_that_died_between_claim_and_record_is_noticed(
     store: JobStore, job: Job, recovery: Recovery, clock: Clock
 ) -> None:
@@ -87,14 +72,12 @@ def test_a_worker_that_died_between_claim_and_record_is_noticed(
     assert store.queue.waiting() == {(job.id, 2)}
 
 
-@pytest.mark.slow
 def test_a_job_that_waits_its_turn_is_left_in_the_queue(job: Job, recovery: Recovery, clock: Clock) -> None:
     recovery.look()
     clock.now = 10 * PATIENCE
     assert recovery.look() == []
 
 
-@pytest.mark.slow
 def test_a_finished_job_stays_finished(
     store: JobStore, running: Job, recovery: Recovery, clock: Clock
 ) -> None:
@@ -104,7 +87,6 @@ def test_a_finished_job_stays_finished(
     assert recovery.look() == []
 
 
-@pytest.mark.slow
 def test_two_watchers_bring_a_job_back_once(
     store: JobStore,
     running: Job,

@@ -12,7 +12,7 @@ from tests.service.jobs.conftest import Steps
 from vicinal.indexer.errors import BuildError
 from vicinal.models.errors import BundleError
 from vicinal.refine.errors import RefinementError
-from vicinal.service.errors import JobStoppedError, RequestError
+from vicinal.service.errors import RequestError
 from vicinal.service.jobs import job_log
 from vicinal.service.jobs.records import Job, new_job
 from vicinal.service.jobs.runner import JobRunner
@@ -21,7 +21,6 @@ from vicinal.service.jobs.store import JobStore
 MakeRunner = Callable[..., JobRunner]
 
 
-@pytest.mark.slow
 def test_a_job_succeeds_with_its_result(
     store: JobStore, job: Job, make_runner: MakeRunner, steps: Steps
 ) -> None:
@@ -33,7 +32,6 @@ def test_a_job_succeeds_with_its_result(
     assert steps.cleaned == [job.id]
 
 
-@pytest.mark.slow
 def test_nothing_is_left_when_the_last_word_is_read(
     store: JobStore, job: Job, make_runner: MakeRunner, steps: Steps
 ) -> None:
@@ -43,23 +41,12 @@ def test_nothing_is_left_when_the_last_word_is_read(
     assert (seen, store.get(job.id).state) == (["running"], "succeeded")
 
 
-@pytest.mark.slow
-def test_a_ticket_that_lies_in_the_queue_twice_runs_the_job_once(
-    job: Job, make_runner: MakeRunner, steps: Steps
-) -> None:
-    for worker in ("w1", "w2"):
-        make_runner(worker).run(job.id, 1)
-    assert steps.finished == [0, 1, 2, 3, 4]
-
-
-@pytest.mark.slow
 def test_a_ticket_is_not_honored_while_the_job_runs(job: Job, make_runner: MakeRunner, steps: Steps) -> None:
     steps.before = lambda _: make_runner("w2").run(job.id, 1)
     make_runner("w1").run(job.id, 1)
     assert steps.finished == [0, 1, 2, 3, 4]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("error", "problem", "kind"),
     [
@@ -88,7 +75,6 @@ def test_a_failure_ends_the_job_with_its_reason(
     assert ended.problem_type == f"urn:vicinal:problem:{kind}"
 
 
-@pytest.mark.slow
 def test_a_cancelled_job_stops_after_the_batch_under_way(
     store: JobStore, job: Job, make_runner: MakeRunner, steps: Steps
 ) -> None:
@@ -102,7 +88,6 @@ def test_a_cancelled_job_stops_after_the_batch_under_way(
     assert store.create(new_job("steps", "shoes", {})).state == "queued"
 
 
-@pytest.mark.slow
 def test_a_job_that_was_cancelled_while_it_waited_does_not_begin(
     store: JobStore, job: Job, make_runner: MakeRunner, steps: Steps
 ) -> None:
@@ -111,7 +96,6 @@ def test_a_job_that_was_cancelled_while_it_waited_does_not_begin(
     assert (store.get(job.id).state, steps.finished) == ("cancelled", [])
 
 
-@pytest.mark.slow
 def test_a_worker_that_shuts_down_leaves_the_rest_to_the_next(
     store: JobStore, job: Job, make_runner: MakeRunner, steps: Steps
 ) -> None:
@@ -130,7 +114,6 @@ def test_a_worker_that_shuts_down_leaves_the_rest_to_the_next(
     assert (ended.progress.done, ended.progress.skipped) == (3, 2)
 
 
-@pytest.mark.slow
 def test_a_worker_that_was_overtaken_stops_and_leaves_the_record_alone(
     store: JobStore, job: Job, make_runner: MakeRunner, steps: Steps
 ) -> None:
@@ -143,26 +126,12 @@ def test_a_worker_that_was_overtaken_stops_and_leaves_the_record_alone(
     assert (store.get(job.id).state, steps.finished, steps.cleaned) == ("running", [0, 1], [])
 
 
-@pytest.mark.slow
-def test_a_job_that_another_worker_is_still_at_is_left_to_it(
-    store: JobStore, job: Job, make_runner: MakeRunner, steps: Steps
-) -> None:
-    def busy(number: int) -> None:
-        raise JobStoppedError("overtaken")
-
-    steps.before = busy
-    make_runner().run(job.id, 1)
-    assert (store.get(job.id).state, steps.cleaned) == ("running", [])
-
-
-@pytest.mark.slow
 def test_a_kind_that_nobody_knows_fails_with_its_name(store: JobStore, make_runner: MakeRunner) -> None:
     job = store.create(new_job("dance", "shoes", {}))
     make_runner().run(job.id, 1)
     assert "'dance'" in str(store.get(job.id).problem)
 
 
-@pytest.mark.slow
 def test_a_job_without_its_gallery_fails(store: JobStore, job: Job, make_runner: MakeRunner) -> None:
     """Two that were accepted at the same moment: the later claim finds the gallery taken."""
     stray = store.save(new_job("steps", "shoes", {}))
@@ -170,7 +139,6 @@ def test_a_job_without_its_gallery_fails(store: JobStore, job: Job, make_runner:
     assert (store.get(stray.id).state, job.id in str(store.get(stray.id).problem)) == ("failed", True)
 
 
-@pytest.mark.slow
 def test_the_log_has_every_stage_what_was_warned_of_and_the_end_of_all_attempts(
     make_runner: MakeRunner, store: JobStore, job: Job, steps: Steps
 ) -> None:
@@ -199,7 +167,6 @@ def test_the_log_has_every_stage_what_was_warned_of_and_the_end_of_all_attempts(
     ]
 
 
-@pytest.mark.slow
 def test_a_log_keeps_its_last_lines(store: JobStore, job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(job_log, "MOST_LINES", 3)
     for attempt in range(3):

@@ -14,35 +14,20 @@ from vicinal.service.jobs.records import Job, JobFailure, JobProgress, new_job
 from vicinal.service.jobs.store import JobStore
 
 
-@pytest.mark.slow
 def test_a_job_is_read_as_it_was_saved(store: JobStore, job: Job) -> None:
     assert store.get(job.id) == job
 
 
-@pytest.mark.slow
 def test_another_process_sees_the_same_jobs(
     store: JobStore, job: Job, open_queue: Callable[[], JobQueue]
 ) -> None:
     assert JobStore(open_queue()).all() == [job]
 
 
-@pytest.mark.slow
-def test_a_new_job_waits_in_the_queue(store: JobStore, job: Job) -> None:
-    assert store.queue.waiting() == {(job.id, 1)}
-
-
-@pytest.mark.slow
 def test_every_change_has_a_revision_of_its_own(store: JobStore, job: Job) -> None:
     assert [store.save(job).revision, store.save(store.get(job.id)).revision] == [2, 3]
 
 
-@pytest.mark.slow
-def test_an_unknown_job_is_named(store: JobStore) -> None:
-    with pytest.raises(JobNotFoundError, match="nothing-here"):
-        store.get("nothing-here")
-
-
-@pytest.mark.slow
 def test_a_damaged_record_is_said_to_be_and_holds_up_nothing(store: JobStore, job: Job) -> None:
     key = f"job:{job.id}"
     written = store.queue.get(key)[key]
@@ -56,13 +41,6 @@ def test_a_damaged_record_is_said_to_be_and_holds_up_nothing(store: JobStore, jo
     assert not store.queue.get(key)
 
 
-@pytest.mark.slow
-def test_the_newest_job_comes_first(store: JobStore) -> None:
-    jobs = [store.create(new_job("steps", f"gallery-{i}", {})) for i in range(3)]
-    assert [one.id for one in store.all()] == [one.id for one in reversed(jobs)]
-
-
-@pytest.mark.slow
 def test_a_second_job_on_a_gallery_is_refused_with_the_first_one_s_id(store: JobStore, job: Job) -> None:
     with pytest.raises(JobConflictError) as refused:
         store.create(new_job("steps", "shoes", {}))
@@ -70,23 +48,16 @@ def test_a_second_job_on_a_gallery_is_refused_with_the_first_one_s_id(store: Job
     assert [one.id for one in store.all()] == [job.id]
 
 
-@pytest.mark.slow
 def test_a_finished_job_frees_its_gallery(store: JobStore, job: Job) -> None:
     store.finish(job.model_copy(update={"state": "succeeded"}))
     second = store.create(new_job("steps", "shoes", {}))
     assert {one.id for one in store.all()} == {job.id, second.id}
 
 
-@pytest.mark.slow
 def test_a_gallery_whose_job_was_finished_without_freeing_it_is_free(store: JobStore, job: Job) -> None:
     """The worker died between the two steps."""
     store.save(job.model_copy(update={"state": "failed"}))
     assert store.create(new_job("steps", "shoes", {})).state == "queued"
-
-
-@pytest.mark.slow
-def test_jobs_on_different_galleries_go_side_by_side(store: JobStore, job: Job) -> None:
-    assert store.create(new_job("steps", "boots", {})).gallery == "boots"
 
 
 def test_of_many_that_claim_an_attempt_one_gets_it(job: Job, open_queue: Callable[[], JobQueue]) -> None:
@@ -96,7 +67,6 @@ def test_of_many_that_claim_an_attempt_one_gets_it(job: Job, open_queue: Callabl
     assert claims.count(True) == 1
 
 
-@pytest.mark.slow
 def test_of_many_that_reserve_a_gallery_one_gets_it(open_queue: Callable[[], JobQueue]) -> None:
     stores = [JobStore(open_queue()) for _ in range(8)]
     jobs = [store.save(new_job("steps", "shoes", {})) for store in stores]
@@ -105,7 +75,6 @@ def test_of_many_that_reserve_a_gallery_one_gets_it(open_queue: Callable[[], Job
     assert len(holders) == 1
 
 
-@pytest.mark.slow
 def test_old_finished_jobs_are_forgotten_and_leave_nothing(
     store: JobStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -123,7 +92,6 @@ def test_old_finished_jobs_are_forgotten_and_leave_nothing(
     assert owners == {one.id for one in store.all()}
 
 
-@pytest.mark.slow
 def test_all_files_that_could_not_be_used_are_kept_beside_the_record(
     store: JobStore, job: Job, monkeypatch: pytest.MonkeyPatch
 ) -> None:

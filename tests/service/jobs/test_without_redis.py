@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.logs import said_by
 from tests.service.jobs.conftest import Steps
 from tests.service.redis_server import RedisServer
 from tests.waiting import wait_until
@@ -90,17 +89,6 @@ def test_a_new_job_is_refused_with_the_reason(
     with pytest.raises(JobsUnavailableError, match="does not answer") as refused:
         store.create(new_job("steps", "shoes", {}))
     assert refused.value.headers == {"Retry-After": "5"}
-
-
-def test_an_idle_worker_says_once_that_redis_is_away(
-    worker: JobWorker, redis_server: RedisServer, caplog: pytest.LogCaptureFixture
-) -> None:
-    redis_server.stop()
-    wait_until(lambda: said_by(caplog, "vicinal.service"))
-    # Time for many polls.
-    threading.Event().wait(1.5)
-    logged = said_by(caplog, "vicinal.service")
-    assert ["Redis does not answer" in line for line in logged] == [True]
 
 
 def is_over(store: JobStore, job: Job) -> bool:

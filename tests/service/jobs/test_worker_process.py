@@ -187,14 +187,12 @@ def test_a_frozen_worker_is_not_worked_against_and_gives_way_when_it_thaws(
 
 
 @pytest.mark.parametrize("settings", ["sqlite"], indirect=True)
-@pytest.mark.parametrize("number", [signal.SIGCONT, signal.SIGKILL])
 def test_a_worker_frozen_in_the_middle_of_a_step_is_waited_for_and_named(
     settings: Settings,
     store: JobStore,
     job: Job,
     start_worker: StartWorker,
     catalog: Path,
-    number: signal.Signals,
 ) -> None:
     expected = with_the_source(settings, catalog)
     first = start_worker("in a step")
@@ -203,19 +201,17 @@ def test_a_worker_frozen_in_the_middle_of_a_step_is_waited_for_and_named(
     assert second.stderr is not None
     assert f"process {first.pid} holds it and is stopped" in second.stderr.readline().decode()
     assert (second.poll(), store.get(job.id).state) == (None, "running")
-    first.send_signal(number)
+    first.send_signal(signal.SIGCONT)
     wait_until(lambda: store.get(job.id).is_final)
     assert store.get(job.id).state == "succeeded"
     assert searched_ids(settings) == expected
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_the_command_takes_jobs_and_stops_in_order(
     settings: Settings,
     store: JobStore,
     job: Job,
     start: Callable[..., subprocess.Popen[bytes]],
-    number: signal.Signals,
 ) -> None:
     variables = {
         "VICINAL_DATA_DIR": str(settings.data_dir),
@@ -225,6 +221,6 @@ def test_the_command_takes_jobs_and_stops_in_order(
     }
     worker = start(["-m", "vicinal", "worker"], **variables)
     wait_until(lambda: store.get(job.id).is_final)
-    signal_a_thread_beside(worker.pid, number)
+    signal_a_thread_beside(worker.pid, signal.SIGTERM)
     _, written = worker.communicate(timeout=60)
     assert (store.get(job.id).state, worker.returncode, b"Traceback" in written) == ("succeeded", 0, False)
