@@ -11,7 +11,7 @@
   space/                  of ready embeddings: the bundle without a backbone that names them
   refiners/<fingerprint>/ refiners that versions name, of ready embeddings and the gallery's own, each with
                           the manifest of its space or bundle; never changed
-  engines.json            whose the tables of its versions are in engines, see `engines.tables`
+  engines.json            whose the tables of its versions are in the engine, see `engines.tables`
   identity.json           stays when the gallery is renamed or copied; its calibrations name it
   removed/                which items a person removed
   set-aside/              items that a person set aside, see `jobs.set_aside`

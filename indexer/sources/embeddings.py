@@ -25,7 +25,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet
 
 from vicinal.calibration.advice import advise
-from vicinal.calibration.arrays import AnyArray, FloatArray, Ints
+from vicinal.calibration.arrays import AnyArray, Ints
 from vicinal.indexer.errors import ItemRefusedError, SourceError
 from vicinal.indexer.item_rules import checked_id, checked_label, checked_metadata, checked_uri, readable
 from vicinal.indexer.sources.datasets import PARTS, STATE, SavedDataset
@@ -236,13 +236,6 @@ class EmbeddingSource:
                 if len((ready := self._ready(table, vectors, first)).ids):
                     yield ready
                 first += len(table)
-
-    def vectors(self, ids: Sequence[str], n_rows: int) -> Iterator[tuple[Ints, FloatArray]]:
-        """Places among some ids, and (n, d) float32 L2-normalized embeddings of the usable rows of these."""
-        wanted = pa.array(ids, pa.string())
-        for rows in self.batches(n_rows):
-            places = pc.index_in(rows.ids, wanted).fill_null(-1).to_numpy()
-            yield places[places >= 0], rows.embeddings[places >= 0]
 
     def look(self, _refuse: Refuse = refuse_none) -> SourceLook:
         """Count the labels, and the rows that are known to be of no use; see `Source.look`."""

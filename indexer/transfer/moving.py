@@ -20,7 +20,7 @@ from vicinal.indexer.storage.home import Mirror
 
 # What people searched for, which others need not have.
 _SEARCHES = "searches"
-# Of another machine, of a moment, or of a job that is not over; and whose the tables of engines are.
+# Of another machine, of a moment, or of a job that is not over; and whose the tables of the engine are.
 _LEFT_OUT = shutil.ignore_patterns(
     "*.lock",
     "*.partial",

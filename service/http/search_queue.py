@@ -116,7 +116,7 @@ def take(waiting: deque[Search], *, n_idle: int, most: int) -> list[Search]:
 class SearchQueue:
     """Answers searches on a few threads; what has to wait too long is turned away at once. Where the queue
     stays long, it is kept short until a second has passed without a refusal (RFC 8289, Controlled Delay).
-    Galleries whose candidates an engine finds have a queue of their own: where it hangs, others go on.
+    Galleries whose candidates the engine finds have a queue of their own: where it hangs, others go on.
     """
 
     def __init__(
@@ -127,14 +127,14 @@ class SearchQueue:
         *,
         n_threads: int,
         most_seconds: float,
-        engine: str = "",
+        is_beside: bool = False,
     ) -> None:
         self._galleries = galleries
         self._metrics = metrics
         self._keeper = keeper
-        # Those of engines, by name; one of them is `engine`'s.
-        self._engine = engine
-        self._beside: dict[str, SearchQueue] = {}
+        # The engine's own, which has none beside it.
+        self._is_beside = is_beside
+        self._beside: list[SearchQueue] = []
         self._n_threads = n_threads
         self._most_seconds = most_seconds
         self._waiting: deque[Search] = deque()
@@ -153,14 +153,14 @@ class SearchQueue:
 
     def check(self, n_present: int = 0) -> None:
         """Turn a search away whose body was not read yet, where it would be turned away afterwards."""
-        n_beside = sum(one._n_under_way for one in list(self._beside.values()))
+        n_beside = sum(one._n_under_way for one in self._beside)
         if self._is_full(max(0, n_present - self._n_under_way - n_beside)):
             raise self._refusal()
 
     @property
     def is_busy(self) -> bool:
         """Tell whether a search that comes now has to wait."""
-        return any(one._n_under_way >= one._n_threads for one in (self, *list(self._beside.values())))
+        return any(one._n_under_way >= one._n_threads for one in (self, *self._beside))
 
     async def answered(self, search: Search) -> list[Answer]:
         """Answer a search; to be awaited by an event loop."""
@@ -187,23 +187,23 @@ class SearchQueue:
         with self._changed:
             self._threads = []
             self._changed.notify_all()
-        for one in list(self._beside.values()):
+        for one in self._beside:
             one.stop()
 
     def _queue_beside(self, gallery: str) -> SearchQueue | None:
-        """Queue of a gallery's engine; None where candidates are found here, or that is not known yet."""
-        opened = self._galleries.opened(gallery)
-        engine = "" if opened is None else opened.snapshot.index.device
-        # A queue of an engine's asks itself no more.
-        if engine != ENGINE or self._engine:
+        """Queue of the gallery's engine; None where candidates are found here, or that is not known yet."""
+        opened = None if self._is_beside else self._galleries.opened(gallery)
+        if opened is None or opened.snapshot.index.device != ENGINE:
             return None
         with self._changed:
-            if engine not in self._beside:
+            if not self._beside:
                 own = self._galleries, self._metrics, self._keeper
-                self._beside[engine] = SearchQueue(
-                    *own, n_threads=self._n_threads, most_seconds=self._most_seconds, engine=engine
+                self._beside.append(
+                    SearchQueue(
+                        *own, n_threads=self._n_threads, most_seconds=self._most_seconds, is_beside=True
+                    )
                 )
-            return self._beside[engine]
+            return self._beside[0]
 
     def _note_under_way(self, change: int) -> None:
         self._n_under_way += change

@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import httpx
 import pytest
@@ -187,20 +186,3 @@ def test_a_replica_that_does_not_reach_the_engine_says_so_while_the_other_goes_o
     assert {*found[0, BESIDE]} - {"429 too-many-requests"} == {"answered", "503 engine-away"}
     assert [set(found[key]) for key in ((0, GALLERY), (1, GALLERY), (1, BESIDE))] == [{"answered"}] * 3
     require_no_others(engine, replicas)
-
-
-def test_replicas_that_mend_one_table_at_once_leave_one(
-    engine: EngineBeside, replicas: list[Replica]
-) -> None:
-    engine.drop(named_tables(replicas[0]))
-    told: list[Any] = [outcome_of(search(one, "any", BESIDE)) for one in replicas]
-    assert set(told) == {"503 engine-table-lost"}
-    # Their servers do it by themselves, and two commands beside them.
-    with ThreadPoolExecutor(2) as pool:
-        checks = [pool.submit(one.run, "gallery", "check", BESIDE) for one in replicas]
-        for one in replicas:
-            wait_until(lambda one=one: search(one, "any", BESIDE).is_success, every=0.1)
-        for check in checks:
-            check.result()
-    require_no_others(engine, replicas)
-    assert len(named_tables(replicas[0])) == 1

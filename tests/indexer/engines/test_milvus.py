@@ -4,23 +4,18 @@ from __future__ import annotations
 
 import json
 import logging
-import socket
-import threading
 from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
-from tests.disks import full, mounted
-from tests.milvus_server import MilvusServer, serving_milvus
+from tests.milvus_server import MilvusServer
 from tests.ports import free_port
 from tests.waiting import wait_until
 from vicinal.indexer.engines import Engine, EngineSource
 from vicinal.indexer.engines.milvus import MilvusEngine
-from vicinal.indexer.errors import EngineAwayError, EngineError, EngineFullError, EngineTableError
+from vicinal.indexer.errors import EngineAwayError, EngineError, EngineTableError
 from vicinal.indexer.filters import Filter
 from vicinal.models.progress import no_progress
 
@@ -157,13 +152,7 @@ def test_a_collection_that_was_released_is_loaded_again(
         ("http://root:nope-secret@{at}", EngineError, "refuses the user, the password or the token of VICI"),
         ("http://{at}", EngineError, "refuses the user, the password or the token"),
         ("http://root:Milvus@{at}/nowhere-secret", EngineError, "has no database of the name"),
-        ("https://root:secret@{at}", EngineAwayError, "Milvus does not answer"),
         ("http://root:secret@127.0.0.1:{free}", EngineAwayError, "Milvus does not answer"),
-        ("http://root:secret@nowhere-secret.invalid", EngineAwayError, "Milvus does not answer"),
-        ("root:secret@{at}", EngineError, "is no address of Milvus: write http://USER:PASSWORD"),
-        ("http://root:sec/ret@{at}", EngineError, "is no address of Milvus"),
-        ("http://root:secret@{at}/a/b", EngineError, "is no address of Milvus"),
-        ("./milvus-secret.db", EngineError, "is no address of Milvus"),
     ],
 )
 def test_an_address_that_does_not_do_is_an_error_that_does_not_tell_it(
@@ -198,108 +187,6 @@ def test_an_address_takes_users_tokens_and_databases(milvus_server: MilvusServer
         assert MilvusEngine(address).describe().server.startswith("Milvus 2")
 
 
-def test_an_old_server_is_refused(monkeypatch: pytest.MonkeyPatch, milvus_server: MilvusServer) -> None:
-    engine = MilvusEngine(milvus_server.url)
-    monkeypatch.setattr(
-        engine._connection.library.MilvusClient, "get_server_version", lambda *_, **__: "v2.2.16"
-    )
-    with pytest.raises(EngineError, match=r"Milvus is of version 2\.2, 2\.3 or later is needed"):
-        engine.describe()
-
-
-def test_a_server_that_never_answers_is_away(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("vicinal.indexer.engines.milvus_connection.CONNECT_SECONDS", 0.3)
-    with socket.create_server(("127.0.0.1", 0)) as silent:
-        engine = MilvusEngine(f"http://127.0.0.1:{silent.getsockname()[1]}")
-        with pytest.raises(EngineAwayError, match=r"did not do in time|does not answer"):
-            engine.describe()
-
-
-@pytest.mark.parametrize(
-    ("number", "kind", "words"),
-    [
-        (3, EngineAwayError, "no memory left"),
-        (7, EngineFullError, "the disk of Milvus is full"),
-        (8, EngineAwayError, "more to do than it takes"),
-        (9, EngineAwayError, "for want of memory or disk"),
-        (103, EngineAwayError, "still loading"),
-        (1403, EngineError, "grant it the collections"),
-        (65535, EngineError, "refuses what it was asked, with its error 65535: odd"),
-    ],
-)
-def test_what_a_server_says_is_said_in_one_sentence(
-    monkeypatch: pytest.MonkeyPatch,
-    milvus_server: MilvusServer,
-    number: int,
-    kind: type[EngineError],
-    words: str,
-) -> None:
-    """By the numbers of its sources: quotas and full disks are not made here."""
-    engine = MilvusEngine(milvus_server.url)
-
-    def fail(*_: object, **__: object) -> None:
-        raise engine._connection.library.MilvusException(number, "odd")
-
-    monkeypatch.setattr(engine._connection.library.MilvusClient, "list_collections", fail)
-    with pytest.raises(EngineError, match=words) as caught:
-        engine.names("vicinal_")
-    assert type(caught.value) is kind
-
-
-class Stalled:
-    """Passes bytes on to a server until it is stalled."""
-
-    def __init__(self, port: int) -> None:
-        self._port, self.may_pass = port, threading.Event()
-        self.may_pass.set()
-        self._listening = socket.create_server(("127.0.0.1", 0))
-        self.port = self._listening.getsockname()[1]
-        threading.Thread(target=self._accept, daemon=True).start()
-
-    def _accept(self) -> None:
-        while True:
-            try:
-                here, _ = self._listening.accept()
-            except OSError:
-                return
-            there = socket.create_connection(("127.0.0.1", self._port))
-            for pair in ((here, there), (there, here)):
-                threading.Thread(target=self._pass_on, args=pair, daemon=True).start()
-
-    def _pass_on(self, source: socket.socket, target: socket.socket) -> None:
-        try:
-            while sent := source.recv(65536):
-                self.may_pass.wait()
-                target.sendall(sent)
-        except OSError:
-            pass
-        target.close()
-
-    def close(self) -> None:
-        self._listening.close()
-        self.may_pass.set()
-
-
-def test_a_slow_search_is_said_to_be_slow(
-    monkeypatch: pytest.MonkeyPatch, milvus_server: MilvusServer, table: tuple[str, Any]
-) -> None:
-    between = Stalled(milvus_server.port)
-    engine = MilvusEngine(milvus_server.url.replace(str(milvus_server.port), str(between.port)))
-    try:
-        assert engine.search(table[0], unit(1, 0), 3, 3).min() >= 0
-        monkeypatch.setattr("vicinal.indexer.engines.milvus.SEARCH_SECONDS", 0.3)
-        between.may_pass.clear()
-        with pytest.raises(EngineAwayError, match="did not answer a search within") as caught:
-            engine.search(table[0], unit(1, 0), 3, 3)
-        assert caught.value.is_slow
-        between.may_pass.set()
-        monkeypatch.undo()
-        assert engine.search(table[0], unit(1, 0), 3, 3).min() >= 0
-    finally:
-        between.close()
-        engine.close()
-
-
 def test_a_server_that_was_killed_is_left_alone_and_asked_again_once_it_is_back(
     milvus_server: MilvusServer, table: tuple[str, np.ndarray]
 ) -> None:
@@ -327,38 +214,3 @@ def test_a_server_that_was_killed_is_left_alone_and_asked_again_once_it_is_back(
     wait_until(is_back, every=0.1)
     assert asked.problem is None
     asked.close()
-
-
-def test_a_disk_that_is_really_full_ends_the_server_and_nothing_of_the_build_stays(
-    milvus_server: MilvusServer, tmp_path: Path
-) -> None:
-    # Of which a server without anything takes 200 MB.
-    with (
-        mounted(tmp_path / "disk", "400m") as disk,
-        serving_milvus(disk / "milvus", milvus_server._programs) as server,
-    ):
-        asked = Engine(server.url, retry_seconds=0.2)
-        vectors, rows = unit(4000, 0), items(4000)
-        few = EngineSource.build(asked, "test_few", vectors[:300], rows.slice(0, 300))
-        before = few.search(vectors[:3], 5).tolist()
-        with full(disk, left=2**16), pytest.raises(EngineAwayError, match="Milvus"):
-            EngineSource.build(asked, "test_many", vectors, rows)
-        server.kill()
-        server.start()
-
-        def is_back() -> bool:
-            try:
-                return few.search(vectors[:3], 5).tolist() == before
-            except EngineAwayError:
-                return False
-
-        wait_until(is_back, every=0.1)
-
-        def names() -> list[str]:
-            with asked.asking() as engine:
-                return engine.names("test_")
-
-        wait_until(lambda: names() == ["test_few"], every=0.1)
-        many = EngineSource.build(asked, "test_many", vectors, rows)
-        assert many.search(vectors[:3], 5).shape == (3, 5)
-        asked.close()

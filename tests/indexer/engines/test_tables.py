@@ -15,7 +15,7 @@ from tests.indexer.engines.fakes import ExactEngine, engine_of
 from tests.waiting import wait_until
 from vicinal.calibration.arrays import FloatArray
 from vicinal.indexer.engines import Engine
-from vicinal.indexer.errors import EngineAwayError, EngineError, EngineTableError, GalleryNotFoundError
+from vicinal.indexer.errors import EngineAwayError, EngineError, EngineTableError
 from vicinal.indexer.filters import Filter
 from vicinal.indexer.gallery import Gallery
 from vicinal.indexer.jobs.changes import Patch, add_items, patch_items, remove_items
@@ -303,9 +303,3 @@ def test_selected_items_of_which_an_engine_gives_too_few_are_compared_one_by_one
     order = np.argsort(-(unit(N) @ unit(1, seed=9)[0]))
     found = view.nearest(unit(1, seed=9), 8, selection)[0]
     assert sorted(found[found >= 0]) == sorted(order[order % 3 == 1][:8])
-
-
-def test_who_deletes_an_absent_gallery_asks_no_engine(tmp_path: Path) -> None:
-    with pytest.raises(GalleryNotFoundError):
-        Gallery.open(tmp_path / "absent")
-    Gallery(tmp_path / "absent").tables.drop_all()
