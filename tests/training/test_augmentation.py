@@ -78,11 +78,3 @@ def test_batches_from_a_step_on_are_those_of_the_whole_run(config: TrainingConfi
     for (pixels, labels), (expected, expected_labels) in zip(rest, whole[3:], strict=True):
         assert torch.equal(pixels, expected)
         assert torch.equal(labels, expected_labels)
-
-
-def test_batches_draw_nothing_from_the_generator_of_dropout(config: TrainingConfig) -> None:
-    torch.manual_seed(1)
-    expected = torch.rand(3)
-    torch.manual_seed(1)
-    assert len(list(training_batches(_images(), config))) == 5
-    assert torch.equal(torch.rand(3), expected)

@@ -73,16 +73,6 @@ def test_rate_rises_in_the_warm_up_and_then_follows_its_formula(kind: str) -> No
     assert _rates(_config(schedule=schedule)) == pytest.approx(expected)
 
 
-def test_one_cycle_rises_to_the_highest_rate_and_falls_to_nearly_nothing() -> None:
-    rates = _rates(_config(warmup_steps=0, schedule={"kind": "one_cycle", "rise": 0.25}))
-    highest = rates.index(max(rates))
-    assert max(rates) == pytest.approx(1.0, abs=0.05)
-    assert highest in (4, 5)
-    assert rates[: highest + 1] == sorted(rates[: highest + 1])
-    assert rates[highest:] == sorted(rates[highest:], reverse=True)
-    assert rates[-1] < 0.02
-
-
 @pytest.mark.parametrize(
     ("fields", "message"),
     [

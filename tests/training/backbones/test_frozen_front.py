@@ -9,7 +9,6 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("timm")
 
-from vicinal.models.errors import ConfigError  # noqa: E402
 from vicinal.training.backbones.backbone import BackboneConfig, build_network  # noqa: E402
 from vicinal.training.backbones.frozen_front import CutNetwork  # noqa: E402
 
@@ -49,18 +48,3 @@ def test_only_the_back_learns() -> None:
     learning = {name for name, one in both.network.named_parameters() if one.requires_grad}
     assert {name.split(".")[1] for name in learning if name.startswith("trunk")} == {"layer3", "layer4"}
     assert "head.weight" in learning
-
-
-@pytest.mark.parametrize(
-    ("name", "stages", "message"),
-    [
-        ("plain_conv_net", 9, "frozen_stages is 9, this PlainConvNet has 4 stages"),
-        ("vit_tiny_patch16_224", 2, "a VisionTransformer cannot be cut after a stage"),
-    ],
-)
-def test_a_cut_that_cannot_be_made_is_refused(name: str, stages: int, message: str) -> None:
-    torch.manual_seed(0)
-    side = 224 if name.startswith("vit") else 32
-    network = build_network(BackboneConfig.model_validate({"name": name, "dim": 8, "pooling": "native"}))
-    with pytest.raises(ConfigError, match=message):
-        CutNetwork(network, stages, side)

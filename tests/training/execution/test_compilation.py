@@ -15,10 +15,8 @@ pytest.importorskip("timm")
 pytest.importorskip("pytorch_metric_learning")
 
 from torch import nn  # noqa: E402
-from torch._inductor import config as inductor_config  # noqa: E402
 
 from tests.programs import absence  # noqa: E402
-from vicinal.models.errors import ConfigError  # noqa: E402
 from vicinal.training import trainer  # noqa: E402
 from vicinal.training.backbones.backbone import build_network  # noqa: E402
 from vicinal.training.config import TrainingConfig  # noqa: E402
@@ -91,17 +89,3 @@ def test_compiled_passes_give_the_gradients_of_the_network_with_dropout_on() -> 
     expected, actual = _gradients(plain, plain), _gradients(network, compiled(network))
     assert expected.abs().max() > 1e-3
     torch.testing.assert_close(actual, expected, rtol=1e-4, atol=1e-6)
-
-
-def test_a_missing_compiler_is_told_before_any_image_is_read(
-    make_training_config: MakeConfig, tmp_path: Path
-) -> None:
-    torch._dynamo.reset()
-    config = make_training_config(compile=True, datasets=[{"kind": "folder", "root": tmp_path / "gone"}])
-    with (
-        # Not by monkeypatch, which would take the setting away in the end.
-        inductor_config.patch({"cpp.cxx": (str(tmp_path / "g++"),)}),
-        pytest.raises(ConfigError, match=r"needs a C\+\+ compiler \(g\+\+\): .*set compile to false") as told,
-    ):
-        Trainer(config, device="cpu").run()
-    assert "\n" not in str(told.value)

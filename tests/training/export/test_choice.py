@@ -50,12 +50,6 @@ def test_the_fastest_form_that_answers_as_well_is_taken(int8: dict[str, float], 
     assert choose_form(forms) == expected
 
 
-@pytest.mark.parametrize(("cosine", "expected"), [(0.981, "int8"), (0.979, "float32")])
-def test_without_labels_agreement_decides(cosine: float, expected: str) -> None:
-    forms = {"float32": _figures(100, 14), "int8": _figures(200, 4, cosine=cosine)}
-    assert choose_form(forms) == expected
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("precision", ["int8", "auto"])
 def test_a_bundle_says_its_form_and_how_it_was_measured(
