@@ -29,7 +29,6 @@ def slow_psi(expected, actual) -> float:
     return total
 
 
-@pytest.mark.slow
 @settings(deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 50), st.integers(0, 50)), min_size=2, max_size=12))
 def test_psi_is_that_of_the_definition_and_at_least_zero(bins) -> None:
@@ -37,10 +36,6 @@ def test_psi_is_that_of_the_definition_and_at_least_zero(bins) -> None:
     psi = population_stability_index(np.array(then), np.array(now))
     assert psi == pytest.approx(slow_psi(then, now), abs=1e-12)
     assert psi >= 0.0
-
-
-def test_an_empty_bin_leaves_psi_finite() -> None:
-    assert math.isfinite(population_stability_index(np.array([0, 100]), np.array([100, 0])))
 
 
 @settings(deadline=None)
@@ -58,10 +53,6 @@ def test_bins_hold_the_scores_between_their_edges(values) -> None:
     slow = [sum(low <= value < high for value in values) for low, high in ends]
     assert found.counts == tuple(slow)
     assert found.n_no_match == sum(value < 0.5 for value in values)
-
-
-def test_bins_of_a_calibration_hold_equal_shares() -> None:
-    assert set(calibrated().counts) == {200}
 
 
 @pytest.mark.parametrize("n", [50, 300, 5000])
@@ -118,14 +109,3 @@ def test_other_bins_and_missing_queries_are_refused() -> None:
         measure_drift(reference, calibrated(1))
     with pytest.raises(CalibrationError, match="2000 queries then and 0 now"):
         measure_drift(reference, reference.emptied())
-
-
-@pytest.mark.parametrize("changes", [((0.5,), (1,), 0), ((0.5, 0.5), (1, 1, 1), 0), ((0.5,), (1, 1), 3)])
-def test_counts_that_do_not_fit_are_refused(changes) -> None:
-    with pytest.raises(CalibrationError):
-        TopScoreCounts(*changes)
-
-
-def test_a_histogram_of_nothing_is_refused() -> None:
-    with pytest.raises(CalibrationError, match="0 queries in 10 bins"):
-        TopScoreCounts.of_calibration(np.empty(0), 0.5)

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from vicinal.calibration import Target, TrialLabels, Trials, choose_threshold, label_counts, operating_curve
+from vicinal.calibration import Target, TrialLabels, Trials, choose_threshold, operating_curve
 from vicinal.calibration.consistency.opis import class_utilities
-from vicinal.calibration.trials import NegativePairs, listed_of
+from vicinal.calibration.trials import NegativePairs
 
 N_LABELS, N_QUERIES = 6, 40
 NONE = np.empty(0)
@@ -77,13 +77,6 @@ def test_false_accepts_are_exact_among_the_listed_and_never_too_few(seed: int, t
     if threshold >= short.low_pairs.ceiling:
         assert found == exact
     assert exact <= found <= operating_curve(whole, [threshold - 1 / 1024]).far[0]
-
-
-def test_labels_of_low_pairs_count_as_those_of_listed_ones() -> None:
-    """At an edge of a bin both ways of counting agree label by label."""
-    short, whole = (label_counts(one, "far", 0.125) for one in (make_trials(3, 500), everything(3)))
-    assert short.trials.tolist() == whole.trials.tolist()
-    assert short.events.tolist() == whole.events.tolist()
 
 
 @pytest.mark.parametrize("far", [0.01, 0.1, 0.2])
@@ -158,20 +151,3 @@ def test_pairs_that_come_rising_are_listed_as_if_all_were_sorted() -> None:
     np.testing.assert_array_equal(found.scores, scores[-4000:])
     assert found.low.n == 46_000
     np.testing.assert_array_equal(collector.collected().low.counts, found.low.counts)
-
-
-@pytest.mark.parametrize(
-    ("n_pairs", "n_labels", "n_listed"),
-    [
-        (1_000_000, 100, 4_000_000),
-        (100_000_000, 100, 10_500_000),
-        (20_000_000, 100_000, 4_000_000),
-        (400_000_000, 100, 4_000_000),
-        (400_000_000, 5_000, 4_000_000),
-        (400_000_000, 100_000, 12_000_000),
-    ],
-)
-def test_the_list_holds_a_tenth_of_the_pairs_or_what_does_for_a_threshold(
-    n_pairs: int, n_labels: int, n_listed: int
-) -> None:
-    assert listed_of(n_pairs, n_labels) == n_listed

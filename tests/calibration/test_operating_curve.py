@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vicinal.calibration import CalibrationError, Trials, operating_curve
+from vicinal.calibration import Trials, operating_curve
 from vicinal.calibration.trials import rate_at_or_above
 
 scores = st.lists(st.sampled_from([0.0, 0.1, 0.25, 0.5, 0.5000001, 0.9, 1.0]), min_size=1, max_size=40)
@@ -42,8 +41,3 @@ def test_search_rates_count_queries_and_not_pairs() -> None:
 
 def test_a_rate_without_trials_is_not_a_number() -> None:
     assert np.isnan(rate_at_or_above(np.empty(0), np.array([0.5]))).all()
-
-
-def test_a_score_that_is_not_a_number_is_refused() -> None:
-    with pytest.raises(CalibrationError, match="mate_scores holds NaN"):
-        trials(mates=[float("nan")])

@@ -7,7 +7,6 @@ import pytest
 
 from vicinal.calibration import CalibrationError, TrialLabels, Trials
 
-NONE = np.empty(0)
 FIELDS = ("mate_scores", "non_mate_scores", "best_mate_scores", "best_scores_without_mate", "answer_scores")
 PARALLEL = ("mates", "non_mate_queries", "non_mate_items", "best_mates", "without_mate", "answers")
 
@@ -33,8 +32,3 @@ def test_labels_must_fit_the_trials(name: str) -> None:
     assert trials(labels=labels()).labels is not None
     with pytest.raises(CalibrationError, match=rf"labels\.{name} has 3 entries, .* each of 2 trials"):
         trials(labels=labels(**{name: np.zeros(3, dtype=np.uint8)}))
-
-
-def test_candidates_without_a_word_on_being_mates_are_refused() -> None:
-    with pytest.raises(CalibrationError, match="answer_is_mate has 0 entries, expected one for each of 2"):
-        trials(answer_is_mate=np.empty(0, dtype=bool))

@@ -128,32 +128,12 @@ def test_some_rows_of_a_gallery_refine_as_in_the_whole(
     np.testing.assert_allclose(some, whole[rows], rtol=0, atol=1e-6)
 
 
-def test_a_memory_mapped_gallery_is_refined(
-    refiner: ContextRefiner, gallery: tuple[np.ndarray, np.ndarray], tmp_path: Path
-) -> None:
-    np.save(tmp_path / "embeddings.npy", gallery[0])
-    mapped = np.load(tmp_path / "embeddings.npy", mmap_mode="r")
-    np.testing.assert_array_equal(
-        refiner.refine_gallery(mapped, gallery[1]), refiner.refine_gallery(*gallery)
-    )
-
-
-def test_an_empty_gallery_refines_to_nothing(refiner: ContextRefiner) -> None:
-    assert refiner.refine_gallery(np.empty((0, 24), np.float32), np.empty((0, 8), int)).shape == (0, 24)
-
-
 def test_a_query_without_neighbors_stays_as_it_is(refiner: ContextRefiner, make_contexts: Contexts) -> None:
     queries, contexts, mask = make_contexts(4)
     refinement = refiner.attend(queries, contexts, mask)
     np.testing.assert_array_equal(refinement.steps[-1], np.repeat(queries[-1:], 2, axis=0))
     assert not refinement.attention[-1].any()
     assert (refinement.steps[0] != queries[0]).any()
-
-
-def test_an_empty_gallery_leaves_a_query_as_it_is(refiner: ContextRefiner, make_contexts: Contexts) -> None:
-    queries, _, _ = make_contexts(2)
-    steps = refiner.attend(queries, np.empty((2, 0, 24), np.float32)).steps
-    np.testing.assert_array_equal(steps, np.repeat(queries[:, None], 2, axis=1))
 
 
 @pytest.mark.parametrize("filling", [0.0, 7.0, np.nan])
@@ -167,19 +147,10 @@ def test_what_stands_where_there_is_no_neighbor_does_not_matter(
     )
 
 
-def test_hidden_neighbors_count_as_if_they_were_not_there(
-    refiner: ContextRefiner, make_contexts: Contexts
-) -> None:
-    queries, contexts, _ = make_contexts(6)
-    mask = np.arange(5) < 3
-    hidden = refiner.attend(queries, contexts, np.broadcast_to(mask, (6, 5))).steps
-    np.testing.assert_allclose(hidden, refiner.attend(queries, contexts[:, :3]).steps, rtol=0, atol=1e-6)
-
-
 def test_neighbors_filled_with_zeros_would_take_weight(
     refiner: ContextRefiner, make_contexts: Contexts
 ) -> None:
-    """Negative control of the two tests above."""
+    """Negative control of the test above."""
     queries, contexts, mask = make_contexts(6)
     filled = np.where(mask[..., None], contexts, np.float32(0.0))
     difference = refiner.attend(queries, filled).steps - refiner.attend(queries, filled, mask).steps
@@ -193,16 +164,6 @@ def test_the_order_of_neighbors_does_not_matter(refiner: ContextRefiner, make_co
     straight = refiner.attend(queries, contexts, mask)
     np.testing.assert_allclose(turned.steps, straight.steps, rtol=0, atol=1e-6)
     np.testing.assert_allclose(turned.attention, straight.attention[..., order], rtol=0, atol=1e-6)
-
-
-def test_steps_are_unit_vectors_and_attention_sums_to_one(
-    refiner: ContextRefiner, make_contexts: Contexts
-) -> None:
-    queries, contexts, mask = make_contexts(6)
-    refinement = refiner.attend(queries, contexts, mask)
-    np.testing.assert_allclose(np.linalg.norm(refinement.steps, axis=-1), 1.0, rtol=0, atol=1e-6)
-    np.testing.assert_allclose(refinement.attention[:-1].sum(axis=-1), 1.0, rtol=0, atol=1e-6)
-    assert not refinement.attention.transpose(0, 2, 1)[~mask].any()
 
 
 @pytest.mark.parametrize("n_steps", [1, 2])
@@ -249,13 +210,6 @@ def test_positions_outside_of_the_gallery_are_refused(
 ) -> None:
     with pytest.raises(RefinementError, match="must name items 0 to 69"):
         refiner.refine_gallery(gallery[0], np.array(ids), rows=np.array(rows))
-
-
-def test_neighbor_lists_of_other_items_are_refused(
-    refiner: ContextRefiner, gallery: tuple[np.ndarray, np.ndarray]
-) -> None:
-    with pytest.raises(RefinementError, match="70 items to refine, but neighbor lists of 69"):
-        refiner.refine_gallery(gallery[0], gallery[1][1:])
 
 
 def test_a_bundle_without_a_refiner_says_how_to_train_one(tiny_bundle: ModelBundle) -> None:

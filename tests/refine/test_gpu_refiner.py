@@ -68,9 +68,8 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[SmallGpu]]:
     return put
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("n_steps", [1, None])
-@pytest.mark.parametrize("device", ["auto", "cuda", "cuda:1"])
+@pytest.mark.parametrize("device", ["auto", "cuda:1"])
 def test_items_are_those_of_the_processor(
     refiner: ContextRefiner,
     gallery: tuple[FloatArray, np.ndarray],
@@ -92,18 +91,6 @@ def test_items_are_those_of_the_processor(
     assert np.abs(refined - gallery[0]).max() > 100 * TOLERANCE
 
 
-def test_some_rows_are_refined_as_in_the_whole(
-    refiner: ContextRefiner, gallery: tuple[FloatArray, np.ndarray], gpu: Callable[..., list[SmallGpu]]
-) -> None:
-    embeddings, ids = gallery
-    rows = np.arange(N)[::-2]
-    expected = refiner.refine_gallery(embeddings, ids)[rows]
-    gpu()
-    refined = refiner.refine_gallery(embeddings, ids[rows], rows=rows, device="cuda")
-    np.testing.assert_allclose(refined, expected, rtol=0, atol=TOLERANCE)
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize(("holds", "fails", "reason"), [(127, False, "allocate memory"), (N, True, "719")])
 def test_where_it_fails_auto_goes_on_on_the_processor(
     refiner: ContextRefiner,
@@ -121,18 +108,6 @@ def test_where_it_fails_auto_goes_on_on_the_processor(
     with caplog.at_level(logging.WARNING):
         np.testing.assert_array_equal(refiner.refine_gallery(*gallery, device="auto"), expected)
     assert "items are refined on the processor: the GPU that refines failed" in caplog.text
-
-
-def test_few_items_are_refined_on_the_processor(
-    refiner: ContextRefiner,
-    gallery: tuple[FloatArray, np.ndarray],
-    gpu: Callable[..., list[SmallGpu]],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    sessions = gpu()
-    monkeypatch.setattr(context_refiner, "_FEWEST", N + 1)
-    refiner.refine_gallery(*gallery, device="cuda")
-    assert sessions == []
 
 
 def test_without_a_gpu_auto_takes_the_processor_and_cuda_is_refused(

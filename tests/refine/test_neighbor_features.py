@@ -99,34 +99,11 @@ def test_the_loop_notices_a_neighbor_that_counts_among_its_own_others() -> None:
     assert differences_from_the_loop(features, inputs) > 0.05
 
 
-def test_a_single_neighbor_has_no_others() -> None:
-    features = gates_of(neighborhoods())[-1, 1]
-    np.testing.assert_array_equal(features[[2, 3, 5, 9]], 0.0)
-    assert features[6] == features[8] == features[1]
-    assert features[7] == pytest.approx(3e-3, rel=1e-4)
-    assert features[10] == 1 / 8
-
-
-def test_one_neighbor_of_one_is_described_as_one_of_many() -> None:
-    """The number of places does not matter, only what stands in them."""
-    inputs = neighborhoods()
-    narrow = {name: one[:, 1:2] for name, one in inputs.items() if name not in ("gram", "turn")}
-    narrow |= {"gram": inputs["gram"][:, 1:2, 1:2], "turn": inputs["turn"]}
-    np.testing.assert_array_equal(level_of(narrow)[-1, 0], level_of(inputs)[-1, 1])
-
-
 def test_numpy_and_torch_give_the_same() -> None:
     torch = pytest.importorskip("torch")
     inputs = neighborhoods()
     tensors = {name: torch.from_numpy(one) for name, one in inputs.items()}
     np.testing.assert_allclose(level_of(tensors, torch), level_of(inputs), rtol=0, atol=1e-6)
-
-
-def test_another_order_of_the_neighbors_gives_their_features_in_that_order() -> None:
-    inputs, order = neighborhoods(), np.array([3, 0, 4, 2, 1])
-    turned = {name: one[:, order] for name, one in inputs.items() if name not in ("gram", "turn")}
-    turned |= {"gram": inputs["gram"][:, order][:, :, order], "turn": inputs["turn"]}
-    np.testing.assert_allclose(level_of(turned), level_of(inputs)[:, order], rtol=0, atol=1e-6)
 
 
 def test_what_stands_where_there_is_no_neighbor_does_not_matter() -> None:
@@ -156,7 +133,3 @@ def test_radii_equal_the_loop_with_every_number_of_neighbors(n_listed: int) -> N
     radii = neighborhood_radii(similarities)
     assert radii.dtype == np.float32
     np.testing.assert_array_equal(radii, radii_by_loop(similarities))
-
-
-def test_items_without_lists_have_radii_of_zero() -> None:
-    np.testing.assert_array_equal(neighborhood_radii(np.empty((3, 0), np.float32)), np.zeros((3, 3)))

@@ -154,15 +154,6 @@ def lengths_by_loop(
     )
 
 
-def test_attention_equals_the_loop(weights: Weights, inputs: Any) -> None:
-    query, context, mask = inputs
-    _, attention = gated_step(weights, query[:, None], query[:, None], context, mask)
-    for n, one in enumerate(mask):
-        expected, _ = attention_by_loop(wide(weights), query[n], query[n], context[n, one])
-        np.testing.assert_allclose(attention[n, one], expected, rtol=0, atol=2e-6)
-    assert not attention[~mask].any()
-
-
 def test_a_step_equals_the_loop(weights: Weights, inputs: Any) -> None:
     """Also where e^{t-1} is no longer e^0."""
     query, context, mask = inputs
@@ -239,15 +230,6 @@ def test_a_level_that_learned_nothing_takes_the_pull_back(
     assert (lengths < 1.0).all()
 
 
-def test_neighbors_that_cancel_out_give_a_finite_length(weights: Weights) -> None:
-    """Nothing was gathered, so that there is no pull to take back."""
-    axes = np.eye(24, dtype=np.float32)
-    context, mask = np.stack([axes[1], -axes[1]])[None], np.full((1, 2), True)
-    attention, radii = np.full((1, 2), 0.5, np.float32), np.zeros((1, 2, 3), np.float32)
-    lengths = levels_of(plain_level(weights), axes[:1], axes[:1], attention, context, mask, radii)
-    assert lengths[0] == pytest.approx(2.0**-0.1)
-
-
 def attend(refiner: ContextRefiner, arrays: Any, part: Any = slice(None), **options: Any) -> Refinement:
     query, context, mask, radii = (one[part] for one in arrays)
     return refiner.attend(query, context, mask, radii=radii, **options)
@@ -268,14 +250,6 @@ def test_a_query_gets_the_same_bits_alone_and_in_any_batch(
     np.testing.assert_array_equal(together.steps[-1:], alone.steps)
     np.testing.assert_array_equal(together.attention[-1:], alone.attention)
     np.testing.assert_array_equal(together.lengths[-1:], alone.lengths)
-
-
-def test_more_queries_than_a_chunk_get_the_same_bits(
-    refiner: ContextRefiner, crowd: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    whole = attend(refiner, crowd)
-    monkeypatch.setattr("vicinal.refine.context_refiner._CHUNK", 7)
-    np.testing.assert_array_equal(attend(refiner, crowd).lengths, whole.lengths)
 
 
 @settings(max_examples=25, deadline=None)
@@ -315,27 +289,12 @@ def test_radii_where_there_is_no_neighbor_do_not_matter(
     np.testing.assert_array_equal(actual.lengths, attend(refiner, crowd).lengths)
 
 
-def test_an_early_exit_has_the_length_of_its_step(refiner: ContextRefiner, crowd: Any) -> None:
-    early, whole = attend(refiner, crowd, n_steps=1), attend(refiner, crowd)
-    np.testing.assert_array_equal(early.lengths, whole.lengths[:, :1])
-    np.testing.assert_array_equal(early.queries, whole.steps[:, 0] * whole.lengths[:, :1])
-    assert (whole.lengths[:, 0] != whole.lengths[:, 1]).any()
-
-
 @pytest.mark.parametrize("shape", [(40, 5), (40, 5, 2), (39, 5, 3), (40, 4, 3)])
 def test_radii_of_another_shape_are_refused(refiner: ContextRefiner, crowd: Any, shape: Any) -> None:
     with pytest.raises(
         RefinementError, match=r"expected radii \(40, 5, 3\), got .*: give each .* number 1, 4, 8$"
     ):
         refiner.attend(*crowd[:3], radii=np.zeros(shape))
-
-
-def test_a_refiner_without_a_level_gives_every_query_length_one(refined_bundle: Any, crowd: Any) -> None:
-    refiner = ContextRefiner(refined_bundle)
-    assert not refiner.has_level
-    np.testing.assert_array_equal(attend(refiner, crowd).lengths, np.ones((40, 2)))
-    with pytest.raises(RefinementError, match="expected radii"):
-        refiner.attend(*crowd[:3], radii=np.zeros((40, 5, 2)))
 
 
 def test_every_form_gives_the_lengths_that_torch_and_the_loop_give(
@@ -351,10 +310,3 @@ def test_every_form_gives_the_lengths_that_torch_and_the_loop_give(
     for step, weights in enumerate(network.step_arrays()):
         by_loop = lengths_by_loop(weights, query, steps[:, step], attention[:, step], context, mask, radii)
         np.testing.assert_allclose(lengths[:, step], by_loop, rtol=0, atol=5e-6)
-
-
-def test_a_network_without_a_level_has_no_lengths(
-    small: RefinerConfig, make_network: Any, inputs: Any, make_radii: Any
-) -> None:
-    arrays = map(torch.from_numpy, (*inputs, make_radii(len(inputs[0]))))
-    assert len(make_network(small)(*arrays)) == 2

@@ -104,25 +104,6 @@ def weighted(first, sensitivity, c):
     return (1 + c**2) * first * sensitivity / total if total else 0.0
 
 
-@pytest.mark.parametrize(
-    ("options", "reason"),
-    [({"c": 0}, "c is 0"), ({"frr_range": (0.4, 0.1)}, "frr_range is"), ({"c": "two"}, "c is 'two'")],
-)
-def test_weights_and_ranges_that_are_none_are_refused(options, reason: str) -> None:
-    with pytest.raises(CalibrationError, match=reason):
-        opis(*labelled_embeddings(0), **options)
-
-
-@pytest.mark.slow
-def test_the_calibration_range_is_that_of_all_negative_pairs() -> None:
-    embeddings, labels = labelled_embeddings(3, sizes=(300, 260, 120))
-    unit = embeddings / np.linalg.norm(embeddings, axis=1, keepdims=True)
-    distances = np.linalg.norm(unit[:, None] - unit[None], axis=2)
-    negatives = distances[np.triu(labels[:, None] != labels[None], 1)]
-    expected = np.quantile(negatives, [0.01, 0.1])
-    np.testing.assert_allclose(opis(embeddings, labels).threshold_range, expected, rtol=1e-9)
-
-
 @pytest.mark.parametrize("share", ["0.1", "0.07", "0.3", "0.55", "1"])
 def test_a_share_of_the_classes_is_counted_exactly_and_rounded_up(share: str) -> None:
     """19 classes at 10 % are two; 30 are three, though 0.1 * 30 is above 3 in floats."""
@@ -212,30 +193,6 @@ def test_wrong_opis_fails_the_same_check(wrong) -> None:
     assert not equals_the_definition(wrong)
 
 
-@settings(max_examples=25, deadline=None)
-@given(st.integers(0, 10_000))
-def test_opis_of_pairs_never_passes_its_bounds(seed: int) -> None:
-    trials = scored_pairs(*labelled_embeddings(seed))
-    found = class_utilities(trials, far_range=(0.0, 1.0), n_thresholds=15, epsilon=0.3)
-    assert 0.0 <= found.opis <= 0.25
-    assert 0.0 <= found.epsilon_opis <= 1.0
-
-
-@pytest.mark.parametrize("n_perfect", [1, 3, 4, 7])
-def test_a_share_of_perfect_classes_among_useless_ones_gives_a_times_its_rest(n_perfect: int) -> None:
-    """On scores: mates of perfect classes score 1, those of useless ones 0, and all negative pairs 0.5."""
-    n = 8
-    codes, none = np.arange(n, dtype=np.uint8), np.empty(0, np.uint8)
-    names = np.array([f"label {i}" for i in range(n)], dtype=object)
-    first, second = np.tile(codes, 200), np.tile(codes[::-1], 200)
-    labels = TrialLabels(names, codes, first, second, none, none, none)
-    spread = 0.5 + np.linspace(0.0, 1e-6, len(first))
-    trials = Trials(np.where(codes < n_perfect, 1.0, 0.0), spread, np.empty(0), np.empty(0), labels=labels)
-    share = n_perfect / n
-    found = class_utilities(trials, far_range=(0.0, 0.01))
-    assert found.opis == pytest.approx(share * (1.0 - share), abs=0.01)
-
-
 def test_a_class_with_one_embedding_is_left_out_by_name() -> None:
     result = opis(*labelled_embeddings(0))
     assert result.left_out.tolist() == ["class-3"]
@@ -246,14 +203,6 @@ def test_equal_classes_have_no_inconsistency() -> None:
     corners = np.repeat(np.eye(6), 3, axis=0)
     result = opis(corners, np.repeat(np.arange(6), 3))
     assert (result.opis, result.epsilon_opis) == (0.0, 0.0)
-
-
-@settings(max_examples=25, deadline=None)
-@given(st.integers(0, 10_000))
-def test_opis_never_passes_its_bounds(seed: int) -> None:
-    result = opis(*labelled_embeddings(seed), far_range=(0.0, 1.0), n_thresholds=15)
-    assert 0.0 <= result.opis <= 0.25
-    assert 0.0 <= result.epsilon_opis <= 1.0
 
 
 def test_perfect_classes_among_useless_ones_reach_the_bound() -> None:
@@ -287,12 +236,9 @@ def test_sets_without_the_needed_pairs_are_refused(labels, message) -> None:
     ("options", "message"),
     [
         ({"far_range": 5}, "far_range is 5, expected two rising shares"),
-        ({"far_range": "ab"}, "far_range is 'ab', expected two rising shares"),
-        ({"far_range": (0.1,)}, "expected two rising shares"),
-        ({"far_range": (0.01, 0.1, 0.2)}, "expected two rising shares"),
         ({"far_range": (0.1, "x")}, "expected two rising shares"),
-        ({"far_range": None}, "far_range is None"),
-        ({"n_thresholds": "x"}, "n_thresholds is 'x', expected at least 1"),
+        ({"frr_range": (0.4, 0.1)}, "frr_range is"),
+        ({"c": 0}, "c is 0"),
         ({"n_thresholds": 2.5}, "n_thresholds is 2.5, expected at least 1, and whole"),
         ({"epsilon": "x"}, "epsilon is 'x', expected a share"),
     ],
@@ -301,10 +247,3 @@ def test_options_of_another_kind_are_refused_by_name(options: dict, message: str
     embeddings, labels = np.random.default_rng(0).normal(size=(12, 4)), np.arange(12) % 3
     with pytest.raises(CalibrationError, match=re.escape(message)):
         opis(embeddings, labels, **options)
-
-
-def test_options_may_be_of_numpy() -> None:
-    embeddings, labels = np.random.default_rng(0).normal(size=(12, 4)), np.arange(12) % 3
-    plain = opis(embeddings, labels, far_range=(0.1, 0.5), n_thresholds=5)
-    arrays = opis(embeddings, labels, far_range=np.array([0.1, 0.5]), n_thresholds=np.int64(5))
-    assert arrays.opis == plain.opis

@@ -13,7 +13,6 @@ from vicinal.calibration.consistency.opis import class_utilities
 from vicinal.calibration.consistency.opis_floor import (
     MatePairs,
     PairImages,
-    _distinct,
     _unordered_pairs,
     pair_opis_floor,
 )
@@ -91,11 +90,9 @@ def test_the_floor_of_all_pairs_is_that_of_the_embeddings(sizes: list[int]) -> N
     assert found.opis_draws.mean() == pytest.approx(expected.opis, abs=2 * error)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("seed", [1, 2])
 @pytest.mark.parametrize("sizes", [[5] * 60, [20] * 30, [3, 5, 8, 13] * 12])
-def test_equal_classes_lie_within_the_spread(sizes: list[int], seed: int) -> None:
-    assert abs(spreads_above(*pairs_of(*embedded_classes(sizes, seed=seed)))) < 3.5
+def test_equal_classes_lie_within_the_spread(sizes: list[int]) -> None:
+    assert abs(spreads_above(*pairs_of(*embedded_classes(sizes, seed=1)))) < 3.5
 
 
 def test_equal_classes_lie_within_the_spread_for_a_sample_of_the_queries() -> None:
@@ -105,7 +102,6 @@ def test_equal_classes_lie_within_the_spread_for_a_sample_of_the_queries() -> No
     assert abs(spreads_above(*pairs_of(embeddings, labels, queries))) < 3.5
 
 
-@pytest.mark.slow
 def test_unequal_classes_lie_clearly_above() -> None:
     assert spreads_above(*pairs_of(*embedded_classes([20] * 40, spreads=(1.0, 0.7)))) > 4.0
 
@@ -140,11 +136,3 @@ def test_a_range_below_the_listed_pairs_is_refused() -> None:
     object.__setattr__(trials, "low_pairs", low)
     with pytest.raises(CalibrationError, match="reaches below the pairs"):
         pair_opis_floor(found, trials, images)
-
-
-@pytest.mark.parametrize("n", [20, 100_000])
-def test_distinct_numbers_are_those_of_sorting(n: int) -> None:
-    numbers = np.random.default_rng(0).integers(0, n, 200)
-    expected = np.unique(numbers, return_inverse=True, return_counts=True)
-    for found, one in zip(_distinct(numbers, n), expected, strict=True):
-        np.testing.assert_array_equal(found, one)

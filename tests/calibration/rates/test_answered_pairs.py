@@ -41,16 +41,6 @@ def test_strata_hold_every_pair_once_and_equal_scores_together(scores: list[floa
         assert ((np.array(scores) >= lowest) == (own <= border)).all()
 
 
-def test_strata_grow_by_a_factor() -> None:
-    strata = PairStrata.of(SCORES, first=10, growth=2.0)
-    assert strata.sizes.cumsum().tolist() == [10, 20, 40, 80, 160, 320, 640, 1280, 2001]
-
-
-def test_no_pairs_are_refused() -> None:
-    with pytest.raises(CalibrationError, match="fewer than two images"):
-        PairStrata.of(np.empty(0))
-
-
 def test_many_answers_tell_both_rates_exactly() -> None:
     strata = PairStrata.of(SCORES, growth=2.0, n_others=8000)
     shares = falling(strata)
@@ -61,14 +51,6 @@ def test_many_answers_tell_both_rates_exactly() -> None:
     far = different / (different[-1] + 8000)
     np.testing.assert_allclose(found.precision().mean(axis=0), precision, atol=0.02)
     np.testing.assert_allclose(found.far().mean(axis=0), far, atol=0.01)
-
-
-def test_shares_fall_from_stratum_to_stratum() -> None:
-    strata = PairStrata.of(SCORES)
-    found = AnsweredPairs(strata, answers(strata, falling(strata), 60, 0.1, seed=2))
-    assert (np.diff(found.shares, axis=1) <= 0.0).all()
-    assert found.shares.min() >= 0.0
-    assert found.shares.max() <= 1.0
 
 
 @pytest.mark.slow
@@ -136,14 +118,6 @@ def test_no_border_holds_where_even_the_best_pairs_differ() -> None:
     assert found.border(PRECISION) is None
 
 
-def test_far_is_zero_where_no_pair_differs() -> None:
-    strata = PairStrata.of(np.linspace(1.0, 0.9, 5), first=5)
-    found = AnsweredPairs(strata, PairAnswers(np.zeros(5, int), np.full(5, 9), np.zeros(5, int)))
-    assert (found.precision() == 1.0).mean() > 0.9
-    assert found.far().min() == 0.0
-    assert np.isfinite(found.far()).all()
-
-
 def test_high_scores_are_trusted_more_than_answers_alone_would_allow() -> None:
     """Ten answers alone, all the same, leave 1 in 12 different: that the best pairs begin high tells more."""
     strata = PairStrata.of(SCORES, growth=2.0)
@@ -176,11 +150,3 @@ def test_questions_go_where_the_threshold_could_lie() -> None:
     empty = strata.sizes.copy()
     empty[border - 3 : border + 4] = 0
     assert {found.next_stratum(PRECISION, asked, empty, rng) for _ in range(20)} <= set(np.flatnonzero(empty))
-
-
-def test_the_place_of_the_threshold_becomes_narrower() -> None:
-    strata = PairStrata.of(SCORES)
-    shares = falling(strata)
-    few, many = (AnsweredPairs(strata, answers(strata, shares, n, 0.0, seed=7)) for n in (10, 1000))
-    assert few.spread(PRECISION) > 1.5 * many.spread(PRECISION)
-    assert many.spread(PRECISION) >= 1.0

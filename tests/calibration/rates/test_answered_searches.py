@@ -168,6 +168,7 @@ def test_strata_without_an_answer_go_to_what_is_next_to_them_on_their_side() -> 
     assert few.weights[above].sum() == pytest.approx((few.sample_scores >= 0.6).sum())
 
 
+@pytest.mark.slow
 def test_rates_are_those_of_all_searches_however_they_were_drawn() -> None:
     rates = {"fnir": [], "fpir": []}
     for seed in range(40):

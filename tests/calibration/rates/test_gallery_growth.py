@@ -7,7 +7,6 @@ import itertools
 import numpy as np
 import pytest
 
-from vicinal.calibration import CalibrationError
 from vicinal.calibration.rates.gallery_growth import fit_gallery_growth, independent_fpir, rarefied_fpir
 
 N_LABELS, N_QUERIES = 400, 4000
@@ -91,30 +90,3 @@ def test_growth_rises_with_the_ratio_and_never_above_the_independent_case() -> N
     grown = [growth.fpir_at(ratio) for ratio in RATIOS]
     assert grown == sorted(grown)
     assert all(g <= independent_fpir(growth.fpir, r) + 1e-9 for g, r in zip(grown, RATIOS, strict=True))
-
-
-def test_the_ends_of_an_interval_grow_by_the_same_shape() -> None:
-    growth = fit_gallery_growth(world("gamma")[0], N_LABELS)
-    low, high = (growth.fpir_at(10, fpir) for fpir in (growth.fpir / 2, 2 * growth.fpir))
-    assert low < growth.fpir_at(10) < high
-
-
-@pytest.mark.parametrize(("reached", "fpir"), [([0, 0, 0], 0.0), ([5, 5], 1.0)])
-def test_rates_of_none_and_all_stay_what_they_are(reached, fpir: float) -> None:
-    assert fit_gallery_growth(np.array(reached), 5).fpir_at(100) == fpir
-
-
-def test_a_gallery_of_one_label_can_grow_too() -> None:
-    growth = fit_gallery_growth(np.array([0, 1, 0, 0]), 1)
-    assert growth.fpir_at(10) == pytest.approx(independent_fpir(0.25, 10), abs=1e-3)
-
-
-@pytest.mark.parametrize(("reached", "n"), [([], 5), ([6], 5), ([-1], 5)])
-def test_impossible_counts_are_refused(reached, n: int) -> None:
-    with pytest.raises(CalibrationError, match="expected at least one"):
-        fit_gallery_growth(np.array(reached, dtype=np.int64), n)
-
-
-def test_a_gallery_that_shrinks_to_nothing_is_refused() -> None:
-    with pytest.raises(CalibrationError, match="above 0"):
-        fit_gallery_growth(np.array([1, 0]), 5).fpir_at(0.0)

@@ -10,15 +10,12 @@ import numpy as np
 import pytest
 
 from vicinal.calibration import (
-    CalibrationError,
     LabelCounts,
     prediction_interval,
     rate_interval,
     ratio_interval,
 )
 from vicinal.calibration.rates.intervals import rate_posterior
-
-pytestmark = pytest.mark.slow
 
 Interval = Callable[[LabelCounts, np.random.Generator], tuple[float, float]]
 NORMAL = NormalDist()
@@ -157,17 +154,6 @@ def test_intervals_of_pairs_hold_the_truth_and_need_both_labels(n_labels: int, c
     assert of_one < 0.85 or n_labels < 30
 
 
-def test_pairs_of_two_labels_leave_everything_open() -> None:
-    found = rate_interval(LabelCounts(np.array([50, 50]), np.array([100, 100]), labels_per_trial=2))
-    assert found.high - found.low > 0.99
-
-
-def test_pairs_without_an_event_leave_a_rate_of_a_few_trials_open() -> None:
-    found = rate_interval(LabelCounts(np.zeros(10, int), np.full(10, 200), labels_per_trial=2))
-    assert found.low == 0.0
-    assert 3.0 / 1000 < found.high < 30.0 / 1000
-
-
 def draw_returned(rng, n_labels: int) -> tuple[np.ndarray, np.ndarray]:
     """Mates and others among the returned matches; hard labels return fewer mates and many others."""
     hardness = rng.standard_normal(n_labels)
@@ -242,19 +228,6 @@ def test_labels_that_are_all_alike_leave_the_interval_of_a_binomial() -> None:
     assert (found.low, found.high) == pytest.approx((0.03777, 0.06483), abs=2e-4)
 
 
-def test_an_interval_holds_its_rate_and_says_the_same_again() -> None:
-    counts = LabelCounts(np.array([0, 0, 3]), np.array([20, 20, 20]))
-    found = rate_interval(counts)
-    assert 0.0 <= found.low <= found.rate == 0.05 <= found.high < 1.0
-    assert rate_interval(counts) == found
-
-
-def test_more_confidence_widens_an_interval() -> None:
-    counts = LabelCounts(np.array([1, 0, 3]), np.array([20, 20, 20]))
-    usual, careful = rate_interval(counts), rate_interval(counts, confidence=0.99)
-    assert careful.low < usual.low < usual.high < careful.high
-
-
 def test_no_event_in_few_labels_leaves_much_open() -> None:
     """100 trials of 4 labels without an event are no proof of a rate below 3 %."""
     none = np.zeros(4, dtype=np.int64)
@@ -262,18 +235,3 @@ def test_no_event_in_few_labels_leaves_much_open() -> None:
     many = rate_interval(LabelCounts(np.zeros(100, dtype=np.int64), np.ones(100, dtype=np.int64)))
     assert (few.low, few.rate) == (0.0, 0.0)
     assert few.high > 3.0 * many.high
-
-
-def test_one_label_leaves_nearly_everything_open() -> None:
-    assert rate_interval(LabelCounts(np.array([5]), np.array([100]))).high > 0.5
-
-
-@pytest.mark.parametrize("confidence", [0.0, 1.0])
-def test_a_confidence_out_of_range_is_refused(confidence: float) -> None:
-    with pytest.raises(CalibrationError, match="confidence"):
-        rate_interval(LabelCounts(np.array([1]), np.array([2])), confidence=confidence)
-
-
-def test_a_prediction_for_no_labels_is_refused() -> None:
-    with pytest.raises(CalibrationError, match="at least 1"):
-        prediction_interval(LabelCounts(np.array([1]), np.array([2])), 0)

@@ -141,21 +141,6 @@ def test_any_counts_have_an_interval_that_holds_the_measured_rate(drawn: list[tu
         assert 0.0 <= found.low <= found.rate <= found.high <= 1.0
 
 
-@settings(max_examples=20, deadline=None)
-@given(counted, st.integers(0, 100))
-def test_the_order_of_the_labels_does_not_matter(drawn: list[tuple[int, float]], seed: int) -> None:
-    order = np.random.default_rng(seed).permutation(len(drawn))
-    first, second = counts_of(drawn), counts_of([drawn[i] for i in order])
-    if first.n_trials:
-        assert _pair_quantiles(first, TAILS) == pytest.approx(_pair_quantiles(second, TAILS), rel=1e-3)
-
-
-def test_more_confidence_widens_it() -> None:
-    low, quarter, high = _pair_quantiles(draw(np.random.default_rng(1), 12, 0.05, 0.2), [0.005, 0.25, 0.995])
-    usual = _pair_quantiles(draw(np.random.default_rng(1), 12, 0.05, 0.2), TAILS)
-    assert low < usual[0] < quarter < usual[1] < high
-
-
 def test_labels_that_differ_widen_it() -> None:
     """The same number of events of as many pairs."""
     trials = np.full(20, 1000)
@@ -164,23 +149,3 @@ def test_labels_that_differ_widen_it() -> None:
     assert alike.n_events == unlike.n_events
     widths = [np.ptp(np.log(_pair_quantiles(counts, TAILS))) for counts in (alike, unlike)]
     assert widths[1] > 2.0 * widths[0]
-
-
-@pytest.mark.parametrize("n_labels", [20, 2000])
-def test_labels_that_are_all_alike_leave_little_but_chance(n_labels: int) -> None:
-    """A binomial of all pairs has a standard error of sqrt((1 - p) / n p) on the logarithm."""
-    counts = LabelCounts(np.full(n_labels, 40), np.full(n_labels, 2000), labels_per_trial=2)
-    by_chance = 2.0 * 1.96 * math.sqrt(0.98 / (counts.n_trials * 0.02))
-    width = np.ptp(np.log(_pair_quantiles(counts, TAILS)))
-    assert by_chance < width < 2.0 * by_chance
-
-
-def test_four_times_the_labels_halve_it() -> None:
-    widths = []
-    for n_labels in (30, 120, 480):
-        trials = np.full(n_labels, 2000)
-        events = np.resize(np.array([120, 60, 40, 30, 20, 10]), n_labels)
-        found = _pair_quantiles(LabelCounts(events, trials, labels_per_trial=2), TAILS)
-        widths.append(np.ptp(np.log(found)))
-    assert widths[0] / widths[1] == pytest.approx(2.0, rel=0.3)
-    assert widths[1] / widths[2] == pytest.approx(2.0, rel=0.15)

@@ -8,7 +8,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from vicinal.calibration import (
-    CalibrationError,
     LabelCounts,
     TrialLabels,
     Trials,
@@ -74,10 +73,6 @@ def test_a_negative_pair_counts_under_both_of_its_labels() -> None:
     assert counted.n_trials == 50
 
 
-def test_a_rate_without_trials_rests_on_nothing() -> None:
-    assert label_counts(labelled_trials(), "precision", 2.0) is None
-
-
 def test_leaving_one_label_out_shows_what_hangs_on_it() -> None:
     """By hand: 6 of 40 without label 0 are 1 of 30, and without label 1 are 5 of 10."""
     assert counts([5, 1], [10, 30]).leave_one_label_out == (1 / 30, 5 / 10)
@@ -94,17 +89,3 @@ def test_leaving_one_label_out_of_pairs_takes_out_all_of_its_pairs() -> None:
 @pytest.mark.parametrize(("trials", "expected"), [([10, 10, 10], 3.0), ([100, 1, 1], 102**2 / 10_002)])
 def test_the_effective_number_of_labels_falls_with_uneven_sizes(trials, expected) -> None:
     assert counts([0, 0, 0], trials).effective_labels == pytest.approx(expected)
-
-
-@pytest.mark.parametrize(
-    ("events", "trials"), [([2], [1]), ([-1], [1]), ([0], [0]), ([], []), ([1, 1], [2]), ([[1]], [[2]])]
-)
-def test_impossible_counts_are_refused(events, trials) -> None:
-    with pytest.raises(CalibrationError, match=r"expected one count each|more events"):
-        LabelCounts(np.array(events, dtype=np.int64), np.array(trials, dtype=np.int64))
-
-
-def test_trials_without_labels_are_refused() -> None:
-    none = np.empty(0)
-    with pytest.raises(CalibrationError, match="need the labels"):
-        label_counts(Trials(none, none, none, none), "far", 0.5)

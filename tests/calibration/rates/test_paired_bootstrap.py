@@ -7,7 +7,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from vicinal.calibration import CalibrationError
 from vicinal.calibration.rates.paired_bootstrap import (
     Figure,
     LabelDraws,
@@ -53,13 +52,11 @@ def draw_labels_one_by_one(
     return float(low), float(high)
 
 
-@pytest.mark.slow
 def test_the_interval_is_that_of_labels_drawn_one_by_one(queries: tuple[np.ndarray, ...]) -> None:
     expected = draw_labels_one_by_one(*queries, n_draws=4000)
     assert interval(*queries, n_draws=20_000) == pytest.approx(expected, abs=0.02)
 
 
-@pytest.mark.slow
 def test_drawing_queries_in_place_of_labels_would_be_noticed() -> None:
     """With labels that are all or nothing the interval of single queries is several times shorter."""
     labels = np.repeat(np.arange(10), 40)
@@ -70,34 +67,9 @@ def test_drawing_queries_in_place_of_labels_would_be_noticed() -> None:
     assert wrong[1] - wrong[0] < 0.5 * (high - low)
 
 
-def test_a_figure_is_measured_as_its_mean(queries: tuple[np.ndarray, ...]) -> None:
-    old, new, labels = queries
-    found = LabelDraws(labels, NONE, 0).measured([mean_figure(old, labels), mean_figure(new, labels)])
-    assert found == pytest.approx([old.mean(), new.mean()], abs=1e-12)
-
-
-def test_what_both_share_cancels(queries: tuple[np.ndarray, ...]) -> None:
-    old, _, labels = queries
-    assert interval(old, old, labels) == (0.0, 0.0)
-
-
-def test_swapping_the_two_turns_the_interval_around(queries: tuple[np.ndarray, ...]) -> None:
-    old, new, labels = queries
-    low, high = interval(old, new, labels)
-    assert interval(new, old, labels) == pytest.approx((-high, -low), abs=1e-12)
-
-
 def test_the_same_seed_gives_the_same_interval(queries: tuple[np.ndarray, ...]) -> None:
     assert interval(*queries, seed=3) == interval(*queries, seed=3)
     assert interval(*queries, seed=3) != interval(*queries, seed=4)
-
-
-def test_few_held_at_a_time_change_no_draw(
-    queries: tuple[np.ndarray, ...], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    expected = interval(*queries)
-    monkeypatch.setattr("vicinal.calibration.rates.paired_bootstrap._MOST_HELD", 1000)
-    assert interval(*queries) == expected
 
 
 def test_variances_are_those_of_labels_drawn_one_by_one() -> None:
@@ -111,11 +83,6 @@ def test_variances_are_those_of_labels_drawn_one_by_one() -> None:
     found = paired_interval(*draws.drawn(figures, 20_000))
     assert found == pytest.approx(tuple(np.quantile(expected, [0.025, 0.975])), abs=0.006)
     assert draws.measured(figures) == pytest.approx([one.var(axis=0).mean() for one in (old, new)])
-
-
-def test_without_queries_there_is_nothing_to_compare() -> None:
-    with pytest.raises(CalibrationError, match="no queries to compare by"):
-        LabelDraws(NONE, NONE, 0)
 
 
 def searches(seed: int = 0, *, digits: int = 2) -> Searches:
@@ -207,12 +174,6 @@ def test_halves_have_no_label_in_common_and_lack_none() -> None:
     first, second = (np.concatenate(list(draws._halves(50, half))) for half in (0, 1))
     assert (first + second == 1).all()
     assert {int(one) for one in first.sum(axis=1)} == {N_LABELS // 2}
-
-
-def test_a_single_label_cannot_be_split() -> None:
-    one = searches(5)
-    alone = replace(one, mate_labels=np.zeros_like(one.mate_labels) + N_LABELS)
-    assert draws_of(alone, 0).selection([alone.fnir(0.5)], 5) is None
 
 
 def equal_variants(n: int) -> list[Searches]:

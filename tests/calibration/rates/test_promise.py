@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from vicinal.calibration import CalibrationError, LabelCounts, RateInterval, check_promise, rate_interval
+from vicinal.calibration import LabelCounts, RateInterval, check_promise, rate_interval
 from vicinal.calibration.rates.intervals import rate_posterior
 from vicinal.calibration.rates.promise import check_promise_by_interval
 
@@ -53,12 +53,6 @@ def test_the_probability_is_that_of_a_slow_sum(share: float, n_labels: int) -> N
     assert check_promise(counts, PROMISED).p_not_worse == pytest.approx(slow_p(counts, PROMISED), abs=0.01)
 
 
-def test_shares_below_are_the_inverse_of_quantiles() -> None:
-    posterior = rate_posterior(even(0.3, 8))
-    shares = [0.025, 0.3, 0.5, 0.975]
-    assert posterior.share_below(posterior.quantiles(shares)) == pytest.approx(shares, abs=1e-9)
-
-
 @pytest.mark.parametrize(
     ("counts", "verdict"),
     [
@@ -70,15 +64,6 @@ def test_shares_below_are_the_inverse_of_quantiles() -> None:
 )
 def test_verdicts(counts: LabelCounts, verdict: str) -> None:
     assert check_promise(counts, PROMISED).verdict == verdict
-
-
-def test_the_measured_interval_leaves_the_error_rate_on_each_side() -> None:
-    counts = even(0.3, 15)
-    measured, asked = (
-        check_promise(counts, PROMISED, error_rate=0.05).measured,
-        rate_interval(counts, confidence=0.9),
-    )
-    assert (measured.low, measured.high, measured.confidence) == (asked.low, asked.high, asked.confidence)
 
 
 labels = st.lists(st.tuples(st.integers(1, 12), st.floats(0.0, 1.0)), min_size=1, max_size=12)
@@ -111,25 +96,6 @@ def test_so_many_more_labels_tell(counts: LabelCounts) -> None:
     n = counts.n_labels + (found.more_labels or 0)
     repeated = LabelCounts(np.resize(counts.events, n), np.resize(counts.trials, n))
     assert check_promise(repeated, PROMISED).verdict != "unclear"
-
-
-def test_where_no_number_of_labels_tells_none_is_named() -> None:
-    """One photo a label, just beyond the end of the range and far from plainly worse."""
-    counts = counts_of([1, 0], [1, 1])
-    found = check_promise(counts, RateInterval(0.4, 0.3, 0.4999, 0.95), counts_more=True)
-    assert found.more_labels is None or found.more_labels > 20
-
-
-@pytest.mark.parametrize("promised", [RateInterval(0.0, 0.0, 0.06, 0.95), RateInterval(1.0, 0.7, 1.0, 0.95)])
-def test_promises_at_the_ends_can_be_tried(promised: RateInterval) -> None:
-    found = check_promise(even(promised.rate, 20), promised)
-    assert found.verdict == "held"
-
-
-@pytest.mark.parametrize("error_rate", [0.0, 0.5, -1.0, math.nan])
-def test_an_error_rate_out_of_range_is_refused(error_rate: float) -> None:
-    with pytest.raises(CalibrationError, match="error_rate"):
-        check_promise(even(0.3, 5), PROMISED, error_rate=error_rate)
 
 
 def called_broken(truth: float, n_later: int, *, correlation: float = 0.4, as_trials: bool = False) -> float:
